@@ -1,0 +1,1 @@
+"""Builds, checks, tunes and regression-tests tile kernels."""

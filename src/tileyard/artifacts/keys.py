@@ -1,0 +1,58 @@
+"""Identities: digests over content, chained from step to step. Never over paths, times or names."""
+
+import hashlib
+from collections.abc import Iterable
+
+import msgspec
+
+from tileyard.model import (
+    BuildKey,
+    CheckPolicy,
+    Digest,
+    GoldenKey,
+    Kernel,
+    MeasurementKey,
+    RunKey,
+    TimingPolicy,
+    Value,
+)
+
+
+def digest_bytes(data: bytes) -> Digest:
+    """The digest of a blob: 40 hexadecimal digits of SHA-256."""
+    return Digest(hashlib.sha256(data).hexdigest()[:40])
+
+
+def digest_parts(*parts: str) -> Digest:
+    """The digest of a sequence of texts; lengths take part, so that joints cannot move."""
+    return digest_bytes(b"".join(b"%d:%s" % (len(data), data) for data in map(str.encode, parts)))
+
+
+def canonical_json(value: object) -> str:
+    """JSON with sorted keys: equal values give equal text."""
+    return msgspec.json.encode(value, order="sorted").decode()
+
+
+def build_key(kernel: Kernel, target: str, fingerprint: str, options: dict[str, Value]) -> BuildKey:
+    """Over what the compiler reads: the Program (or TIR), target, fingerprint and options."""
+    source = kernel.tir or kernel.program
+    passes = canonical_json(kernel.pass_options) if kernel.tir else ""
+    return BuildKey(
+        digest_parts("build", source, passes, target, fingerprint, canonical_json(options))
+    )
+
+
+def run_key(build: BuildKey, golden: GoldenKey, check: CheckPolicy) -> RunKey:
+    """Over what decides whether an output is right."""
+    return RunKey(digest_parts("run", build, golden, canonical_json(check)))
+
+
+def measurement_key(run: RunKey, device: str, timing: TimingPolicy | None) -> MeasurementKey:
+    """Over what decides a time: the run, the device's identity and the timing policy."""
+    policy = "" if timing is None else canonical_json(msgspec.structs.replace(timing, group=""))
+    return MeasurementKey(digest_parts("measurement", run, device, policy))
+
+
+def paired_key(member: RunKey, field: Iterable[RunKey], device: str, rounds: int) -> MeasurementKey:
+    """Over one member of an interleaved batch: who else was in it matters."""
+    return MeasurementKey(digest_parts("paired", member, *field, device, str(rounds)))

@@ -1,0 +1,58 @@
+"""What an artifact says of itself, and an artifact opened from the store."""
+
+from pathlib import Path
+
+import msgspec
+
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.model import BuildKey, Digest, Record
+
+MANIFEST_VERSION = 1
+
+
+class Manifest(Record):
+    """An artifact's files by name, each with its digest, and where they came from.
+
+    ``binary`` identifies device source, compiler and flags; ``details`` is the target's own part
+    as JSON text (its ABI, resources, requirements).
+    """
+
+    kernel: str
+    target: str
+    fingerprint: str
+    build: BuildKey
+    binary: str
+    files: dict[str, Digest]
+    details: str
+    version: int = MANIFEST_VERSION
+
+
+class Artifact:
+    """A manifest together with the store its files lie in."""
+
+    def __init__(self, manifest: Manifest, objects: ObjectStore) -> None:
+        self.manifest = manifest
+        self._objects = objects
+
+    def file(self, name: str) -> Path:
+        """The path of one file, its content verified. Raises DamagedError, or KeyError."""
+        return self._objects.path(self.manifest.files[name])
+
+
+def publish(manifest: Manifest, objects: ObjectStore) -> None:
+    """Make an artifact findable by its build key. Its files must already be in ``objects``."""
+    objects.put_record("build", manifest.build, msgspec.json.encode(manifest))
+
+
+def find_artifact(build: BuildKey, objects: ObjectStore) -> Artifact | None:
+    """The artifact with this build key; None if it was never built, is damaged or incomplete."""
+    data = objects.get_record("build", build)
+    if data is None:
+        return None
+    try:
+        manifest = msgspec.json.decode(data, type=Manifest)
+    except msgspec.DecodeError:
+        return None
+    if manifest.version != MANIFEST_VERSION or not all(map(objects.has, manifest.files.values())):
+        return None
+    return Artifact(manifest, objects)

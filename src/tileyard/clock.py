@@ -1,0 +1,28 @@
+"""Time as something passed in, so that code which waits or measures can be tested without waiting."""
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """The two kinds of time the project uses."""
+
+    def monotonic_s(self) -> float:
+        """Seconds from an arbitrary start; never goes back."""
+        ...
+
+    def wall_s(self) -> float:
+        """Seconds since the epoch, for records that people read."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def monotonic_s(self) -> float:
+        """Seconds from an arbitrary start; never goes back."""
+        return time.monotonic()
+
+    def wall_s(self) -> float:
+        """Seconds since the epoch, for records that people read."""
+        return time.time()

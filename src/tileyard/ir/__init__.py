@@ -1,0 +1,1 @@
+"""The tile IR: grammar, text, rules and meaning."""

@@ -1,0 +1,241 @@
+"""The tile IR: the whole grammar on one page. Nodes are plain immutable data with no behaviour.
+
+A Program is one kernel at tile level: a grid of blocks that all run the same body over tile-local
+buffers and global parameters. ``text.py`` prints and reads it, ``verify.py`` says what is legal,
+``interpret.py`` says what it means.
+
+dtypes are TVM's names: ``bool int8..int64 uint8..uint64 float16 bfloat16 float32 float64
+float8_e4m3fn float8_e5m2``. Scopes: ``global`` (parameters), ``shared``, ``fragment``, ``local``.
+A block's tile-local buffers hold undefined values until written.
+"""
+
+from typing import Literal
+
+import msgspec
+
+
+class Node(msgspec.Struct, frozen=True):
+    """Base of all nodes: compared by value, hashed by value."""
+
+
+# ---- expressions: pure, each with its dtype -------------------------------------------------
+
+
+class Const(Node, tag="const"):
+    """A literal. ``inf`` and ``-inf`` are float values; NaN is ``Op("nan", (), dtype)``."""
+
+    value: bool | int | float
+    dtype: str
+
+
+class Var(Node, tag="var"):
+    """A scalar bound by the grid, a loop, a Let, a scalar parameter, or a dimension of a shape."""
+
+    name: str
+    dtype: str
+
+
+class Load(Node, tag="load"):
+    """One element of a buffer."""
+
+    buffer: str
+    indices: tuple["Expr", ...]
+    dtype: str
+
+
+class Op(Node, tag="op"):
+    """A scalar operation of the table in ``ops.py``, applied to ``args``.
+
+    Arithmetic is done in ``dtype``; comparisons and logic have dtype ``bool``. ``select`` and
+    the logical ``and``/``or`` evaluate only the arguments that they need.
+    """
+
+    name: str
+    args: tuple["Expr", ...]
+    dtype: str
+
+
+class Cast(Node, tag="cast"):
+    """``value`` converted to ``dtype``: floats round to nearest even, float to int truncates."""
+
+    value: "Expr"
+    dtype: str
+
+
+Expr = Const | Var | Load | Op | Cast
+
+
+# ---- storage --------------------------------------------------------------------------------
+
+Scope = Literal["global", "shared", "fragment", "local"]
+Role = Literal["in", "out", "inout"]
+
+
+class Buffer(Node, tag="buffer"):
+    """Named storage. ``shape`` and ``strides`` (in elements) may use dimension variables.
+
+    ``strides`` is empty for row-major.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[Expr, ...]
+    scope: Scope
+    strides: tuple[Expr, ...] = ()
+
+
+class Tensor(Node, tag="tensor"):
+    """A parameter that is an array; ``buffer.scope`` is ``global``.
+
+    ``out`` is written and its old content never matters; ``inout`` is read and written.
+    """
+
+    buffer: Buffer
+    role: Role
+
+
+class Scalar(Node, tag="scalar"):
+    """A parameter that is one number."""
+
+    var: Var
+
+
+Param = Tensor | Scalar
+
+
+class Region(Node, tag="region"):
+    """A box of a buffer: ``extents`` elements from ``starts``, one pair per dimension."""
+
+    buffer: str
+    starts: tuple[Expr, ...]
+    extents: tuple[Expr, ...]
+
+
+# ---- statements -----------------------------------------------------------------------------
+
+LoopKind = Literal["serial", "parallel", "unroll", "vectorized", "pipelined"]
+ReduceKind = Literal["sum", "max", "min", "abssum", "absmax", "bitand", "bitor", "bitxor"]
+
+
+class Let(Node, tag="let"):
+    """Binds ``var`` for the statements that follow in the same body."""
+
+    var: Var
+    value: Expr
+
+
+class Store(Node, tag="store"):
+    """Writes one element. Outside a global buffer's shape nothing is written."""
+
+    buffer: str
+    indices: tuple[Expr, ...]
+    value: Expr
+
+
+class For(Node, tag="for"):
+    """``extent`` iterations of ``var`` from ``start``; iterations of ``parallel`` are independent.
+
+    ``stages`` is the depth asked for by a ``pipelined`` loop, else 0. It changes no result.
+    """
+
+    var: Var
+    start: Expr
+    extent: Expr
+    kind: LoopKind
+    body: tuple["Stmt", ...]
+    stages: int = 0
+
+
+class If(Node, tag="if"):
+    """``then`` where ``cond`` holds, else ``orelse``."""
+
+    cond: Expr
+    then: tuple["Stmt", ...]
+    orelse: tuple["Stmt", ...] = ()
+
+
+class While(Node, tag="while"):
+    """Repeats ``body`` as long as ``cond`` holds."""
+
+    cond: Expr
+    body: tuple["Stmt", ...]
+
+
+class Break(Node, tag="break"):
+    """Leaves the innermost loop."""
+
+
+class Copy(Node, tag="copy"):
+    """``dst = cast(src)``, element by element in row-major order.
+
+    Extents of 1 are dropped before the two boxes are matched. A global source reads 0 outside
+    its shape; a global destination ignores writes outside its shape.
+    """
+
+    src: Region
+    dst: Region
+
+
+class Fill(Node, tag="fill"):
+    """Every element of ``dst`` becomes ``value``, converted to its dtype."""
+
+    dst: Region
+    value: Expr
+
+
+class Gemm(Node, tag="gemm"):
+    """``c += op(a) @ op(b)`` over the last two dimensions, in ``c``'s dtype.
+
+    ``a`` is (m, k), or (k, m) with ``transpose_a``; ``b`` is (k, n), or (n, k) with
+    ``transpose_b``; ``c`` is (m, n). With ``clear`` the old content of ``c`` is ignored.
+    """
+
+    a: Region
+    b: Region
+    c: Region
+    transpose_a: bool = False
+    transpose_b: bool = False
+    clear: bool = False
+
+
+class Reduce(Node, tag="reduce"):
+    """Reduces ``src`` along ``axis`` into ``dst`` (that axis dropped, or of extent 1).
+
+    Without ``clear`` the old content of ``dst`` takes part.
+    """
+
+    src: Region
+    dst: Region
+    kind: ReduceKind
+    axis: int
+    clear: bool = True
+
+
+Stmt = Let | Store | For | If | While | Break | Copy | Fill | Gemm | Reduce
+
+
+# ---- the whole ------------------------------------------------------------------------------
+
+
+class Axis(Node, tag="axis"):
+    """One dimension of the grid: ``var`` runs over ``0 .. extent - 1``."""
+
+    var: Var
+    extent: Expr
+
+
+class Program(Node, tag="program"):
+    """One kernel. Names of variables and buffers are unique within it.
+
+    ``params`` are in calling order. ``dims`` are the shape variables, bound from the arrays'
+    shapes. ``grid[0]`` is ``blockIdx.x``, the fastest. ``threads`` is the block size that the
+    user's launch asked for; it changes no result. ``buffers`` are the tile-local ones.
+    """
+
+    name: str
+    params: tuple[Param, ...]
+    dims: tuple[Var, ...]
+    grid: tuple[Axis, ...]
+    threads: tuple[int, ...]
+    buffers: tuple[Buffer, ...]
+    body: tuple[Stmt, ...]

@@ -1,0 +1,1 @@
+"""Inputs, comparison of results, timing and statistics."""

@@ -1,0 +1,358 @@
+"""Records and events that all rooms share. Plain data: compared by value, sent as msgpack."""
+
+import enum
+from collections.abc import Mapping
+from typing import Literal, NewType
+
+import msgspec
+
+Value = bool | int | float | str
+Config = Mapping[str, Value]
+"""A point of a space, or a kernel's arguments: parameter name to plain value."""
+
+Digest = NewType("Digest", str)
+BuildKey = NewType("BuildKey", str)
+GoldenKey = NewType("GoldenKey", str)
+RunKey = NewType("RunKey", str)
+MeasurementKey = NewType("MeasurementKey", str)
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all records."""
+
+
+class Outcome(enum.StrEnum):
+    """How a case ended: exactly one per case, never merged, never lost."""
+
+    PASSED = "passed"
+    UNCHECKED = "unchecked"
+    MISMATCH = "mismatch"
+    COMPILE_ERROR = "compile_error"
+    RUNTIME_ERROR = "runtime_error"
+    CRASHED = "crashed"
+    TIMEOUT = "timeout"
+    OUT_OF_MEMORY = "out_of_memory"
+    QUEUE_TIMEOUT = "queue_timeout"
+    INFRA_ERROR = "infra_error"
+    SKIPPED = "skipped"
+    NOT_RUN = "not_run"
+
+
+WELL = frozenset({Outcome.PASSED, Outcome.UNCHECKED, Outcome.SKIPPED})
+INFRASTRUCTURE = frozenset({Outcome.QUEUE_TIMEOUT, Outcome.INFRA_ERROR})
+
+
+# ---- kernels --------------------------------------------------------------------------------
+
+
+class SourceLine(Record):
+    """A line of the user's file; ``line`` counts from 1."""
+
+    file: str
+    line: int
+
+
+class Diagnostic(Record):
+    """Why something was refused: one line, the operation concerned, and where it stands."""
+
+    message: str
+    operation: str = ""
+    where: SourceLine | None = None
+
+
+class Kernel(Record):
+    """One elaborated kernel with one config. Every field is part of its identity.
+
+    ``program`` is the Program's canonical text, empty where there is none; then ``refusal`` says
+    why. ``tir`` is TVM's JSON, present only where the target asks for it.
+    """
+
+    name: str
+    program: str = ""
+    refusal: Diagnostic | None = None
+    tir: str = ""
+    pass_options: dict[str, Value] = {}
+
+
+class TensorSpec(Record):
+    """A parameter of a kernel with its shape made concrete; dtype is TVM's name."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    role: Literal["in", "out", "inout"]
+
+
+class Elaborated(Record):
+    """A Kernel beside what follows from it and its source lines, which are part of no key.
+
+    ``lines`` gives, for the statement with that pre-order number, where it came from. ``specs``
+    are the tensor parameters and ``scalars`` the scalar ones, both in calling order.
+    """
+
+    kernel: Kernel
+    lines: dict[int, SourceLine] = {}
+    specs: tuple[TensorSpec, ...] = ()
+    scalars: tuple[Value, ...] = ()
+
+
+class KernelInfo(Record):
+    """What an author says of one kernel of a file before anything is elaborated.
+
+    ``parameters`` are all of them; ``required`` those without a default; ``tunable`` those that
+    its own space or configs vary. ``defaults`` holds the plain ones. ``shapes`` are named sets of
+    arguments. ``style`` names how the kernel was declared.
+    """
+
+    name: str
+    file: str
+    style: Literal["tileyard", "jit", "autotune"]
+    parameters: tuple[str, ...]
+    required: tuple[str, ...]
+    defaults: dict[str, Value] = {}
+    tunable: tuple[str, ...] = ()
+    shapes: dict[str, dict[str, Value]] = {}
+    has_reference: bool = False
+
+
+# ---- cases ----------------------------------------------------------------------------------
+
+
+class Tolerance(Record):
+    """``|got - want| <= atol * rms(want) + rtol * |want|``, NaN equal to NaN."""
+
+    rtol: float
+    atol: float
+
+
+class CheckPolicy(Record):
+    """How outputs are compared. ``tolerance`` is None for the dtype's default."""
+
+    enabled: bool = True
+    tolerance: Tolerance | None = None
+
+
+class TimingPolicy(Record):
+    """When a measurement is good enough.
+
+    Sampling stops once the interval of the median at ``confidence`` is narrower than
+    ``relative_width`` of it, or after ``max_samples`` or ``max_ns``; never before ``min_samples``.
+    Within ``group``, a config whose whole interval lies above the best one's is abandoned early.
+    """
+
+    confidence: float = 0.95
+    relative_width: float = 0.02
+    min_samples: int = 12
+    max_samples: int = 400
+    warmup_ns: int = 20_000_000
+    max_ns: int = 400_000_000
+    min_sample_ns: int = 200_000
+    group: str = ""
+
+
+class Limits(Record):
+    """How long each step of a case may take, in seconds, and the memory of its runner."""
+
+    elaborate_s: float = 60.0
+    golden_s: float = 300.0
+    build_s: float = 120.0
+    run_s: float = 60.0
+    memory_bytes: int = 8 << 30
+
+
+class Case(Record):
+    """One thing to run. ``id`` is unique within a run.
+
+    ``control`` marks the second entry of an A/A pair: it is measured, and wins nothing.
+    ``abandon_above_ns`` is the best median's upper bound when the case was planned, or 0.
+    """
+
+    id: str
+    kernel: str
+    arguments: dict[str, Value] = {}
+    config: dict[str, Value] = {}
+    check: CheckPolicy = CheckPolicy()
+    timing: TimingPolicy | None = TimingPolicy()
+    limits: Limits = Limits()
+    control: bool = False
+    abandon_above_ns: float = 0.0
+
+
+class Batch(Record):
+    """Cases that share one lease. ``interleaved`` times them in turn, ABBA, ``rounds`` times."""
+
+    id: str
+    cases: tuple[Case, ...]
+    order: Literal["any", "fixed", "interleaved"] = "any"
+    process: Literal["warm", "fresh"] = "warm"
+    rounds: int = 0
+
+
+class Device(Record):
+    """Something that runs artifacts. ``cores`` are the CPUs it owns while a case is timed on it.
+
+    ``identity`` names the silicon and how it is driven; it is part of the measurement key.
+    """
+
+    name: str
+    kind: str
+    identity: str
+    cores: tuple[int, ...] = ()
+    lock: str = ""
+
+
+# ---- results --------------------------------------------------------------------------------
+
+
+class Measurement(Record):
+    """Times of one kernel on one device, nanoseconds per launch.
+
+    ``low_ns`` and ``high_ns`` bound the median at ``confidence``. ``abandoned`` says that sampling
+    stopped because the config was clearly slower than the best.
+    """
+
+    median_ns: float
+    low_ns: float
+    high_ns: float
+    confidence: float
+    samples_ns: tuple[float, ...]
+    steady: bool = True
+    abandoned: bool = False
+
+
+class Mismatch(Record):
+    """The worst element of a wrong output, and how many are wrong."""
+
+    output: str
+    index: tuple[int, ...]
+    got: float
+    want: float
+    wrong: int
+    total: int
+
+    def describe(self) -> str:
+        """One line for people."""
+        where = ", ".join(str(i) for i in self.index)
+        return (
+            f"{self.output}[{where}] is {self.got:.6g}, expected {self.want:.6g}; "
+            f"{self.wrong} of {self.total} elements are wrong"
+        )
+
+
+class Keys(Record):
+    """The chain of identities of a trial; empty where the step was not reached."""
+
+    build: BuildKey = BuildKey("")
+    golden: GoldenKey = GoldenKey("")
+    run: RunKey = RunKey("")
+    measurement: MeasurementKey = MeasurementKey("")
+
+
+class Trial(Record):
+    """One recorded attempt at a case.
+
+    Times are seconds since the epoch and seconds. ``log`` and ``artifact`` are paths below the
+    home directory. ``lease`` is the number of the lease under which it ran, 0 for none.
+    """
+
+    id: str
+    run: str
+    case: str
+    batch: str
+    kernel: str
+    arguments: dict[str, Value]
+    config: dict[str, Value]
+    target: str
+    outcome: Outcome
+    device: str = ""
+    control: bool = False
+    message: str = ""
+    keys: Keys = Keys()
+    measurement: Measurement | None = None
+    mismatch: Mismatch | None = None
+    started_at: float = 0.0
+    build_s: float = 0.0
+    run_s: float = 0.0
+    lease: int = 0
+    log: str = ""
+    artifact: str = ""
+    reused: bool = False
+
+
+# ---- events: one versioned stream for all who watch a run --------------------------------------
+
+EVENT_VERSION = 1
+
+
+class RunStarted(Record, tag="run_started"):
+    """The first event of a run."""
+
+    run: str
+    at: float
+    title: str
+    target: str
+    devices: tuple[Device, ...]
+    version: int = EVENT_VERSION
+
+
+class CasePlanned(Record, tag="case_planned"):
+    """A case was accepted; exactly one CaseEnded will follow."""
+
+    case: Case
+
+
+class BuildStarted(Record, tag="build_started"):
+    """A compile worker began to build a case's kernel."""
+
+    case: str
+    at: float
+
+
+class BuildEnded(Record, tag="build_ended"):
+    """A case's artifact is ready, or its build failed. ``reused`` if it was already there."""
+
+    case: str
+    at: float
+    ok: bool
+    reused: bool
+
+
+class CaseStarted(Record, tag="case_started"):
+    """A runner began a case on a device."""
+
+    case: str
+    device: str
+    at: float
+
+
+class CaseEnded(Record, tag="case_ended"):
+    """A case reached its outcome."""
+
+    trial: Trial
+
+
+class Note(Record, tag="note"):
+    """Something people should know that belongs to no case."""
+
+    text: str
+    level: Literal["info", "warning"] = "info"
+
+
+class RunEnded(Record, tag="run_ended"):
+    """The last event of a run. ``reason`` says why it stopped: done, budget, interrupted."""
+
+    run: str
+    at: float
+    reason: Literal["done", "budget", "interrupted"]
+
+
+Event = (
+    RunStarted
+    | CasePlanned
+    | BuildStarted
+    | BuildEnded
+    | CaseStarted
+    | CaseEnded
+    | Note
+    | RunEnded
+)

@@ -1,0 +1,1 @@
+"""Rewrites from Program to Program, one per module."""

@@ -1,0 +1,1 @@
+"""Listeners to the event stream and views of results."""

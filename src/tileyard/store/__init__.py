@@ -1,0 +1,1 @@
+"""Trials and history; the only room that speaks SQL."""

@@ -1,0 +1,1 @@
+"""What Programs are compiled for, one folder each."""

@@ -1,0 +1,94 @@
+"""What a target is: something that turns Kernels into Artifacts and loads Artifacts on a device."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tileyard.artifacts.manifest import Artifact
+from tileyard.model import Device, Diagnostic, Elaborated, Outcome, Record, TensorSpec, Value
+
+Array = NDArray[np.generic]
+
+
+class Source(Record):
+    """One thing to build: a kernel with its source lines (for messages only) and options."""
+
+    elaborated: Elaborated
+    options: dict[str, Value] = {}
+
+
+class Build(Record):
+    """The verdict on one source. ``outcome`` is ``passed`` or says how the build failed.
+
+    ``files`` are the artifact's files, relative to the directory given to ``build``, and
+    ``manifest`` is the target's own part of the manifest as JSON text. ``log`` is what the
+    compiler said. ``binary`` identifies the device source with its compiler and flags.
+    """
+
+    outcome: Outcome
+    files: tuple[str, ...] = ()
+    manifest: str = ""
+    log: str = ""
+    diagnostic: Diagnostic | None = None
+    binary: str = ""
+
+
+class Launch(Protocol):
+    """A loaded kernel bound to its arguments, ready to be launched any number of times."""
+
+    def run(self) -> None:
+        """Launch once and wait. Raises KernelFault, or MemoryError for want of scratch memory."""
+        ...
+
+    def sample_ns(self, samples: int, launches: int) -> Sequence[float]:
+        """``samples`` times of ``launches`` launches each, in nanoseconds per launch."""
+        ...
+
+    def read(self) -> Sequence[Array]:
+        """The written parameters (``out`` and ``inout``) in calling order."""
+        ...
+
+    def reset(self) -> None:
+        """Give every ``inout`` parameter its first content again and poison every ``out``."""
+        ...
+
+
+class Loaded(Protocol):
+    """An artifact ready on a device."""
+
+    def specs(self, shapes: Sequence[tuple[int, ...]], scalars: Sequence[Value]) -> Sequence[TensorSpec]:
+        """The tensor parameters with concrete shapes, given the tensors' shapes. May raise BindError."""
+        ...
+
+    def bind(self, arrays: Sequence[Array], scalars: Sequence[Value]) -> Launch:
+        """Bind ``arrays``, one for each ``in`` and ``inout`` tensor in calling order.
+
+        ``out`` tensors are allocated, and poisoned so that elements never written are seen.
+        Raises BindError where shapes or dtypes do not fit, MemoryError where memory is short.
+        """
+        ...
+
+
+class Target(Protocol):
+    """Turns Kernels into Artifacts, and loads Artifacts on a leased device."""
+
+    name: str
+    needs_tir: bool
+
+    def fingerprint(self) -> str:
+        """Compiler, flags, headers: part of every build key. Raises ToolMissingError."""
+        ...
+
+    def build(self, sources: Sequence[Source], out: Path) -> Sequence[Build]:
+        """Build in a compile worker with no device; one verdict per source, in order.
+
+        Source number ``i`` writes its files below ``out/<i>``.
+        """
+        ...
+
+    def load(self, artifact: Artifact, device: Device) -> Loaded:
+        """Load in a runner under a lease. Never compiles. Raises DamagedError or BindError."""
+        ...

@@ -1,0 +1,1 @@
+"""What runs inside the supervised processes: authors, compile workers, runners."""

@@ -1,0 +1,220 @@
+"""What engine and workers say to each other: length-prefixed msgpack of these records."""
+
+from tileyard.model import (
+    Batch,
+    BuildKey,
+    Device,
+    Diagnostic,
+    Digest,
+    Elaborated,
+    GoldenKey,
+    KernelInfo,
+    Measurement,
+    Mismatch,
+    Outcome,
+    Record,
+    TensorSpec,
+    Value,
+)
+
+# ---- author: the process in which the user's code lives ---------------------------------------
+
+
+class DescribeKernels(Record, tag="describe_kernels"):
+    """Which kernels are there. Answer: Kernels."""
+
+
+class ExpandSpace(Record, tag="expand_space"):
+    """The space of configs of one kernel, given its arguments. Answer: Space."""
+
+    kernel: str
+    arguments: dict[str, Value]
+
+
+class CheckConfigs(Record, tag="check_configs"):
+    """Which of these configs does the kernel's ``where`` accept. Answer: Accepted."""
+
+    kernel: str
+    arguments: dict[str, Value]
+    configs: tuple[dict[str, Value], ...]
+
+
+class ElaborateConfig(Record, tag="elaborate_config"):
+    """Turn one config into a Kernel. Answer: ElaboratedConfig."""
+
+    kernel: str
+    arguments: dict[str, Value]
+    config: dict[str, Value]
+    with_tir: bool = False
+
+
+class MakeGolden(Record, tag="make_golden"):
+    """Make inputs and reference outputs, or find them in the object store. Answer: Golden.
+
+    ``threads`` caps the numeric libraries.
+    """
+
+    kernel: str
+    arguments: dict[str, Value]
+    specs: tuple[TensorSpec, ...]
+    scalars: tuple[Value, ...] = ()
+    threads: int = 1
+
+
+class Kernels(Record, tag="kernels"):
+    """Answer to DescribeKernels."""
+
+    kernels: tuple[KernelInfo, ...]
+
+
+class Space(Record, tag="space"):
+    """Answer to ExpandSpace: ``axes`` to multiply out, or a list of ``configs``.
+
+    ``flops`` is the kernel's work as its author states it, 0 where not stated.
+    """
+
+    axes: dict[str, tuple[Value, ...]] = {}
+    configs: tuple[dict[str, Value], ...] = ()
+    has_where: bool = False
+    flops: float = 0.0
+
+
+class Accepted(Record, tag="accepted"):
+    """Answer to CheckConfigs, one per config."""
+
+    accepted: tuple[bool, ...]
+
+
+class ElaboratedConfig(Record, tag="elaborated_config"):
+    """Answer to ElaborateConfig; ``log`` is what the user's code printed."""
+
+    elaborated: Elaborated
+    log: str = ""
+
+
+class Golden(Record, tag="golden"):
+    """Answer to MakeGolden: blobs in ``.npy`` format in the object store.
+
+    ``inputs`` has one entry for each ``in`` and ``inout`` tensor, ``outputs`` one for each ``out``
+    and ``inout`` tensor in calling order, or none where the kernel has no reference.
+    """
+
+    key: GoldenKey
+    inputs: tuple[Digest, ...]
+    outputs: tuple[Digest, ...]
+    reused: bool = False
+
+
+class Failed(Record, tag="failed"):
+    """The user's code, or the user's request, failed.
+
+    ``usage`` says that the request as a whole makes no sense (exit status 2); else only the case
+    at hand fails, with ``outcome``. ``log`` has the traceback, cut to the user's frames.
+    """
+
+    message: str
+    outcome: Outcome = Outcome.RUNTIME_ERROR
+    diagnostic: Diagnostic | None = None
+    usage: bool = False
+    log: str = ""
+
+
+AuthorRequest = DescribeKernels | ExpandSpace | CheckConfigs | ElaborateConfig | MakeGolden
+AuthorReply = Kernels | Space | Accepted | ElaboratedConfig | Golden | Failed
+
+
+# ---- compile worker: never touches a device ------------------------------------------------------
+
+
+class DescribeTarget(Record, tag="describe_target"):
+    """Load a target. Answer: TargetInfo, or BuildRefused."""
+
+    target: str
+    plugins: dict[str, str]
+
+
+class BuildKernel(Record, tag="build_kernel"):
+    """Build one kernel into the object store. Answer: Built."""
+
+    case: str
+    build: BuildKey
+    elaborated: Elaborated
+    options: dict[str, Value]
+
+
+class TargetInfo(Record, tag="target_info"):
+    """Answer to DescribeTarget."""
+
+    fingerprint: str
+    needs_tir: bool
+
+
+class BuildRefused(Record, tag="build_refused"):
+    """The target itself cannot be used here."""
+
+    message: str
+
+
+class Built(Record, tag="built"):
+    """Answer to BuildKernel. ``outcome`` is ``passed``, or how the build failed."""
+
+    case: str
+    outcome: Outcome
+    seconds: float
+    message: str = ""
+    log: str = ""
+
+
+CompilerRequest = DescribeTarget | BuildKernel
+CompilerReply = TargetInfo | BuildRefused | Built
+
+
+# ---- runner: holds one lease -----------------------------------------------------------------------
+
+
+class RunEntry(Record):
+    """What a runner needs for one case; everything it names is in the object store already."""
+
+    case: str
+    build: BuildKey
+    golden: Golden
+    specs: tuple[TensorSpec, ...]
+    scalars: tuple[Value, ...]
+    log: str
+
+
+class RunBatch(Record, tag="run_batch"):
+    """Run a batch. Answers: CaseBegan and CaseRan for each entry, then BatchRan."""
+
+    batch: Batch
+    entries: tuple[RunEntry, ...]
+    target: str
+    plugins: dict[str, str]
+    device: Device
+
+
+class CaseBegan(Record, tag="case_began"):
+    """The runner turned to this case: whatever happens next is its doing."""
+
+    case: str
+
+
+class CaseRan(Record, tag="case_ran"):
+    """A case ended inside the runner."""
+
+    case: str
+    outcome: Outcome
+    seconds: float
+    message: str = ""
+    measurement: Measurement | None = None
+    mismatch: Mismatch | None = None
+
+
+class BatchRan(Record, tag="batch_ran"):
+    """All entries were answered; the runner is ready for another batch."""
+
+    batch: str
+
+
+RunnerRequest = RunBatch
+RunnerReply = CaseBegan | CaseRan | BatchRan
