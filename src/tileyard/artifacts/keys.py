@@ -20,7 +20,15 @@ from tileyard.model import (
 
 def digest_bytes(data: bytes) -> Digest:
     """The digest of a blob: 40 hexadecimal digits of SHA-256."""
-    return Digest(hashlib.sha256(data).hexdigest()[:40])
+    return digest_chunks((data,))
+
+
+def digest_chunks(chunks: Iterable[bytes | memoryview]) -> Digest:
+    """The digest of a blob that is read piece by piece: equal to that of the whole."""
+    state = hashlib.sha256()
+    for chunk in chunks:
+        state.update(chunk)
+    return Digest(state.hexdigest()[:40])
 
 
 def digest_parts(*parts: str) -> Digest:

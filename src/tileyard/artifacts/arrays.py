@@ -1,0 +1,74 @@
+"""Arrays as blobs in ``.npy`` format, little-endian and row-major, so that equal arrays are one blob.
+
+NumPy's format cannot name the dtypes of ml_dtypes. Such an array is stored as a structured one with
+a single field, which carries the dtype's name and holds its bits: ``[('bfloat16', '<u2')]``. Any
+reader of ``.npy`` can open the file, and the dtype takes part in the digest.
+"""
+
+import io
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.errors import DamagedError
+from tileyard.model import Digest
+
+Array = NDArray[np.generic]
+
+_FOREIGN: dict[str, np.dtype[np.generic]] = {
+    np.dtype(scalar).name: np.dtype(scalar)
+    for scalar in (
+        ml_dtypes.bfloat16,
+        ml_dtypes.float8_e3m4,
+        ml_dtypes.float8_e4m3,
+        ml_dtypes.float8_e4m3b11fnuz,
+        ml_dtypes.float8_e4m3fn,
+        ml_dtypes.float8_e4m3fnuz,
+        ml_dtypes.float8_e5m2,
+        ml_dtypes.float8_e5m2fnuz,
+        ml_dtypes.float8_e8m0fnu,
+        ml_dtypes.float4_e2m1fn,
+        ml_dtypes.int4,
+        ml_dtypes.uint4,
+    )
+}
+
+
+def put_array(objects: ObjectStore, array: Array) -> Digest:
+    """Store an array. Raises HomeError, and TypeError for a dtype that holds Python objects."""
+    dtype = array.dtype
+    if dtype.hasobject:
+        raise TypeError("an array of Python objects cannot be stored")
+    plain = np.asarray(array, order="C").astype(dtype.newbyteorder("<"), copy=False)
+    bits = plain.reshape(-1).view(np.uint8)
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        head,
+        {"descr": _description(plain.dtype), "fortran_order": False, "shape": plain.shape},
+    )
+    return objects.put_parts((head.getvalue(), bits.data))
+
+
+def get_array(objects: ObjectStore, digest: Digest) -> Array:
+    """The stored array, mapped read-only from the verified blob.
+
+    Raises DamagedError where the blob is missing, damaged, or not an array.
+    """
+    path = objects.path(digest)
+    try:
+        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+    except ValueError as error:
+        raise DamagedError(f"object {digest} in {objects.root} is not an array: {error}") from error
+    array: Array = np.asarray(mapped)
+    names = array.dtype.names
+    if names is not None and len(names) == 1 and names[0] in _FOREIGN:
+        return array.view(_FOREIGN[names[0]])
+    return array
+
+
+def _description(dtype: np.dtype[np.generic]) -> object:
+    if dtype.name in _FOREIGN:
+        return [(dtype.name, f"<u{dtype.itemsize}")]
+    return np.lib.format.dtype_to_descr(dtype)

@@ -1,0 +1,241 @@
+"""Content-addressed blobs and small keyed records in one directory, safe between processes.
+
+A blob is named by its digest and verified when read, so whatever a crash, a full disk or a stray
+hand left behind is noticed, moved aside and made anew. Nothing stored here is ever unpickled.
+
+Blobs are synced before they are published and records are not: a record that survived a power cut
+may name a blob, so the blob must have survived too, while a record that was lost or torn reads as
+absent and costs one rebuild.
+"""
+
+import contextlib
+import errno
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from tileyard.artifacts.keys import digest_bytes, digest_chunks
+from tileyard.clock import Clock, SystemClock
+from tileyard.errors import DamagedError, HomeError
+from tileyard.model import Digest
+
+_CHUNK = 1 << 20
+_TEMPORARY_AGE_S = 86_400.0
+_DAMAGED_AGE_S = 7 * 86_400.0
+_RECORD_MAGIC = b"tileyard-record 1 "
+_DIGEST = re.compile(r"[0-9a-f]{40}")
+_RECORD_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
+_SYSTEM_CLOCK = SystemClock()
+
+_Stamp = tuple[int, int, int]
+
+
+class ObjectStore:
+    """Blobs and records below ``root``, which is created by the first write.
+
+    ``<root>/<2 hex>/<digest>`` is a blob, read-only; ``<root>/records/<kind>/<2 characters>/<key>``
+    a record. Any number of threads and processes may use one root at the same time. ``clock`` says
+    which abandoned temporary files are old enough to be removed.
+    """
+
+    def __init__(self, root: Path, clock: Clock = _SYSTEM_CLOCK) -> None:
+        self.root = root
+        self._clock = clock
+        self._verified: dict[Digest, _Stamp] = {}
+        self._swept = False
+
+    # ---- blobs ------------------------------------------------------------------------------
+
+    def put_bytes(self, data: bytes) -> Digest:
+        """Store a blob. Raises HomeError where ``root`` cannot be written."""
+        return self.put_parts((data,))
+
+    def put_parts(self, parts: Sequence[bytes | memoryview]) -> Digest:
+        """Store the concatenation of ``parts`` without building it. Raises HomeError."""
+        digest = digest_chunks(parts)
+        if not self._is_sound(digest):
+            with self._writing():
+                temporary = self._write_temporary(parts, sync=True)
+                self._publish(temporary, self._blob(digest))
+        return digest
+
+    def put_file(self, path: Path) -> Digest:
+        """Store a copy of a file's content. Raises HomeError; OSError where ``path`` is unreadable."""
+        with path.open("rb") as file:
+            digest = digest_chunks(_chunks_of(file))
+            if self._is_sound(digest):
+                return digest
+            file.seek(0)
+            with self._writing():
+                temporary = self._write_temporary(_chunks_of(file), sync=True)
+                # What was copied decides, should the file have changed since it was first read.
+                with temporary.open("rb") as copy:
+                    digest = digest_chunks(_chunks_of(copy))
+                self._publish(temporary, self._blob(digest))
+        return digest
+
+    def get_bytes(self, digest: Digest) -> bytes:
+        """A blob's content, verified. Raises DamagedError where it is missing or damaged."""
+        with self._open(digest) as file:
+            data = file.read()
+            if digest_bytes(data) != digest:
+                raise self._set_aside(digest, file)
+        return data
+
+    def path(self, digest: Digest) -> Path:
+        """Where a blob lies, verified once a process unless the file has changed since.
+
+        Raises DamagedError where it is missing or damaged.
+        """
+        path = self._blob(digest)
+        with self._open(digest) as file:
+            stamp = _stamp(os.fstat(file.fileno()))
+            if self._verified.get(digest) != stamp:
+                if digest_chunks(_chunks_of(file)) != digest:
+                    raise self._set_aside(digest, file)
+                self._verified[digest] = stamp
+        return path
+
+    def has(self, digest: Digest) -> bool:
+        """Whether there is a blob of this name; its content is verified when it is read."""
+        return self._blob(digest).is_file()
+
+    # ---- records ----------------------------------------------------------------------------
+
+    def put_record(self, kind: str, key: str, data: bytes) -> None:
+        """Store ``data`` under ``kind`` and ``key``; the last writer wins. Raises HomeError."""
+        head = _RECORD_MAGIC + _record_checksum(kind, key, data) + b"\n"
+        with self._writing():
+            temporary = self._write_temporary((head, data), sync=False)
+            self._publish(temporary, self._record(kind, key))
+
+    def get_record(self, kind: str, key: str) -> bytes | None:
+        """What was last stored there; None where there is nothing, or it is torn or was altered."""
+        try:
+            content = self._record(kind, key).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _unusable("read", self.root, error) from error
+        head, _, data = content.partition(b"\n")
+        if head != _RECORD_MAGIC + _record_checksum(kind, key, data):
+            return None
+        return data
+
+    # ---- inside -----------------------------------------------------------------------------
+
+    def _blob(self, digest: Digest) -> Path:
+        _require(_DIGEST, digest)
+        return self.root / digest[:2] / digest
+
+    def _record(self, kind: str, key: str) -> Path:
+        _require(_RECORD_NAME, kind)
+        _require(_RECORD_NAME, key)
+        return self.root / "records" / kind / key[:2] / key
+
+    def _is_sound(self, digest: Digest) -> bool:
+        """Whether the blob is there and good, so that it need not be written again."""
+        if not self.has(digest):
+            return False
+        try:
+            self.path(digest)
+        except DamagedError:
+            return False
+        return True
+
+    def _open(self, digest: Digest) -> BinaryIO:
+        try:
+            return self._blob(digest).open("rb")
+        except FileNotFoundError:
+            raise DamagedError(
+                f"object {digest} is missing from {self.root}", hint="run again to rebuild it"
+            ) from None
+        except OSError as error:
+            raise _unusable("read", self.root, error) from error
+
+    def _set_aside(self, digest: Digest, file: BinaryIO) -> DamagedError:
+        """Make room for a rebuild, unless another process has already put a new file there."""
+        path = self._blob(digest)
+        self._verified.pop(digest, None)
+        aside = self.root / "damaged"
+        # A store that cannot be written keeps the damaged file; what is reported stays the same.
+        with contextlib.suppress(OSError):
+            aside.mkdir(exist_ok=True)
+            if path.stat().st_ino == os.fstat(file.fileno()).st_ino:
+                path.replace(aside / f"{digest}.{os.getpid()}")
+        return DamagedError(
+            f"object {digest} in {self.root} does not have the content its name promises",
+            hint="it was moved aside; run again to rebuild it",
+        )
+
+    def _write_temporary(self, chunks: Iterable[bytes | memoryview], sync: bool) -> Path:
+        folder = self.root / "tmp"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._sweep_once()
+        descriptor, name = tempfile.mkstemp(dir=folder)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.writelines(chunks)
+                file.flush()
+                os.fchmod(file.fileno(), 0o444)
+                if sync:
+                    os.fsync(file.fileno())
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        return Path(name)
+
+    def _publish(self, temporary: Path, destination: Path) -> None:
+        try:
+            destination.parent.mkdir(parents=True, exist_ok=True)
+            temporary.replace(destination)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    def _sweep_once(self) -> None:
+        """Remove what killed writers left behind long ago, once for each open store."""
+        if self._swept:
+            return
+        self._swept = True
+        now = self._clock.wall_s()
+        for folder, age in (("tmp", _TEMPORARY_AGE_S), ("damaged", _DAMAGED_AGE_S)):
+            for path in (self.root / folder).glob("*"):
+                # Another process may sweep at the same moment.
+                with contextlib.suppress(OSError):
+                    if path.stat().st_mtime < now - age:
+                        path.unlink()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise _unusable("write to", self.root, error) from error
+
+
+def _chunks_of(file: BinaryIO) -> Iterator[bytes]:
+    while chunk := file.read(_CHUNK):
+        yield chunk
+
+
+def _stamp(status: os.stat_result) -> _Stamp:
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _record_checksum(kind: str, key: str, data: bytes) -> bytes:
+    return digest_chunks((f"{kind}/{key}\n".encode(), data)).encode()
+
+
+def _require(form: re.Pattern[str], name: str) -> None:
+    """Names become parts of paths: a name from a foreign manifest must not lead elsewhere."""
+    if not form.fullmatch(name):
+        raise DamagedError(f"{name!r} cannot be the name of a stored object")
+
+
+def _unusable(verb: str, root: Path, error: OSError) -> HomeError:
+    hint = "free some space" if error.errno == errno.ENOSPC else "set TILEYARD_HOME elsewhere"
+    return HomeError(f"cannot {verb} {root}: {error.strerror or error}", hint=hint)
