@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Mapping
-from typing import Literal, NewType
+from typing import Literal, NewType, dataclass_transform
 
 import msgspec
 
@@ -17,6 +17,8 @@ RunKey = NewType("RunKey", str)
 MeasurementKey = NewType("MeasurementKey", str)
 
 
+# Tells type checkers what msgspec inherits at run time: every subclass is frozen and keyword-only.
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all records."""
 
@@ -347,12 +349,5 @@ class RunEnded(Record, tag="run_ended"):
 
 
 Event = (
-    RunStarted
-    | CasePlanned
-    | BuildStarted
-    | BuildEnded
-    | CaseStarted
-    | CaseEnded
-    | Note
-    | RunEnded
+    RunStarted | CasePlanned | BuildStarted | BuildEnded | CaseStarted | CaseEnded | Note | RunEnded
 )

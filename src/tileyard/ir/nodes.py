@@ -9,11 +9,13 @@ float8_e4m3fn float8_e5m2``. Scopes: ``global`` (parameters), ``shared``, ``frag
 A block's tile-local buffers hold undefined values until written.
 """
 
-from typing import Literal
+from typing import Literal, dataclass_transform
 
 import msgspec
 
 
+# Tells type checkers what msgspec inherits at run time: every subclass is frozen.
+@dataclass_transform(frozen_default=True)
 class Node(msgspec.Struct, frozen=True):
     """Base of all nodes: compared by value, hashed by value."""
 
