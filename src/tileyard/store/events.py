@@ -1,0 +1,131 @@
+"""The raw event stream of a run: one JSON line for each event, appended to ``runs/<run>.jsonl``."""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from tileyard.errors import HomeError
+from tileyard.model import EVENT_VERSION, CaseEnded, Event, Record, RunStarted, Trial
+
+_RUN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
+_DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+
+
+class EventLog:
+    """Appends the events of one run; a context manager. Each event reaches the file at once.
+
+    An event survives the death of the process once ``append`` has returned. Raises HomeError
+    where the file cannot be written.
+    """
+
+    def __init__(self, home: Path, run: str) -> None:
+        self.path = run_file(home, run)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._descriptor = os.open(
+                self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
+            )
+        except OSError as error:
+            raise HomeError(
+                f"cannot write to {self.path}: {error.strerror}", hint="set TILEYARD_HOME elsewhere"
+            ) from error
+        self._end_torn_line()
+
+    def append(self, event: Event) -> None:
+        """Write one event. Raises HomeError where the disk is full."""
+        self._write(msgspec.json.encode(event) + b"\n")
+
+    def close(self) -> None:
+        """Close the file; a second time has no effect."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _end_torn_line(self) -> None:
+        """A writer that was killed may have left half a line: what follows must not join it."""
+        size = os.fstat(self._descriptor).st_size
+        if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
+            self._write(b"\n")
+
+    def _write(self, data: bytes) -> None:
+        try:
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+        except OSError as error:
+            raise HomeError(f"cannot write to {self.path}: {error.strerror}") from error
+
+
+class StoredRun(Record):
+    """The trials in a run's event stream, in the order in which they ended.
+
+    ``skipped`` counts lines that could not be read, such as one that a killed engine left torn.
+    """
+
+    trials: tuple[Trial, ...]
+    skipped: int
+
+
+def run_file(home: Path, run: str) -> Path:
+    """Where the events of a run are. Raises HomeError for a name that cannot be a file's."""
+    if not _RUN_NAME.fullmatch(run):
+        raise HomeError(f"{run!r} cannot be the name of a run")
+    return home / "runs" / f"{run}.jsonl"
+
+
+def read_events(path: Path) -> Iterator[Event | None]:
+    """The events of a stream, None in place of a line that cannot be read.
+
+    Raises HomeError where the stream cannot be opened or is of a newer version.
+    """
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise HomeError(f"cannot read {path}: {error.strerror}") from error
+    with file:
+        for line in file:
+            event = _decode(line)
+            if isinstance(event, RunStarted) and event.version > EVENT_VERSION:
+                raise HomeError(
+                    f"{path} was written by a newer version of Tileyard"
+                    f" (events {event.version}, this one knows {EVENT_VERSION})",
+                    hint="upgrade Tileyard, or move the file away",
+                )
+            if line.strip():
+                yield event
+
+
+def read_run(path: Path) -> StoredRun:
+    """The trials of one stream. Raises HomeError as ``read_events`` does."""
+    events = list(read_events(path))
+    return StoredRun(
+        trials=tuple(event.trial for event in events if isinstance(event, CaseEnded)),
+        skipped=sum(event is None for event in events),
+    )
+
+
+def list_run_files(home: Path) -> list[Path]:
+    """The event streams of all runs, by name."""
+    return sorted((home / "runs").glob("*.jsonl"))
+
+
+def _decode(line: bytes) -> Event | None:
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+        return _DECODER.decode(line)
+    return None

@@ -1,0 +1,74 @@
+"""Whether a directory lies where SQLite's locks and shared memory work: on a file system of this host."""
+
+import re
+from pathlib import Path
+
+from tileyard.errors import HomeError
+
+MOUNTS = Path("/proc/self/mounts")
+
+NETWORK = frozenset(
+    {
+        "9p",
+        "afs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "fuse.ceph",
+        "fuse.gcsfuse",
+        "fuse.glusterfs",
+        "fuse.rclone",
+        "fuse.s3fs",
+        "fuse.sshfs",
+        "gfs2",
+        "glusterfs",
+        "gpfs",
+        "lustre",
+        "ncpfs",
+        "nfs",
+        "nfs4",
+        "ocfs2",
+        "orangefs",
+        "pvfs2",
+        "smb3",
+        "smbfs",
+    }
+)
+"""Types of ``/proc/mounts`` on which a WAL database would corrupt or fail."""
+
+
+def find_filesystem(path: Path, mounts: Path = MOUNTS) -> str:
+    """The type of the file system that ``path`` lies on, or empty where the host does not say.
+
+    ``path`` need not exist yet. Of several mounts on one place the last one counts.
+    """
+    try:
+        table = mounts.read_text()
+    except OSError:
+        return ""
+    resolved = path.resolve()
+    best, found = -1, ""
+    for line in table.splitlines():
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        point = Path(_unescape(fields[1]))
+        depth = len(point.parts)
+        if depth >= best and resolved.is_relative_to(point):
+            best, found = depth, fields[2]
+    return found
+
+
+def require_local(home: Path, mounts: Path = MOUNTS) -> None:
+    """Raise HomeError where ``home`` lies on a network file system."""
+    kind = find_filesystem(home, mounts)
+    if kind in NETWORK:
+        raise HomeError(
+            f"{home} lies on a network file system ({kind}), where the store would corrupt",
+            hint="set TILEYARD_HOME to a directory on a local disk",
+        )
+
+
+def _unescape(text: str) -> str:
+    """The kernel writes blanks and backslashes as three octal digits."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)

@@ -1,0 +1,296 @@
+"""Trials in SQLite: append-only, shared by processes, found by key, rebuilt from event streams."""
+
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Integer,
+    Select,
+    bindparam,
+    cast,
+    delete,
+    func,
+    insert,
+    select,
+)
+from sqlalchemy.exc import IntegrityError
+
+from tileyard.errors import UsageError
+from tileyard.model import WELL, BuildKey, MeasurementKey, Outcome, Record, Trial
+from tileyard.store.events import list_run_files, read_run
+from tileyard.store.filesystem import MOUNTS
+from tileyard.store.schema import explained, one_transaction, open_database, trials
+
+REUSABLE = frozenset(
+    {
+        Outcome.PASSED,
+        Outcome.UNCHECKED,
+        Outcome.MISMATCH,
+        Outcome.RUNTIME_ERROR,
+        Outcome.CRASHED,
+        Outcome.TIMEOUT,
+        Outcome.OUT_OF_MEMORY,
+    }
+)
+"""Outcomes of a run that say something of the kernel: the same keys would end the same way."""
+
+BUILD_FAILURES = frozenset({Outcome.COMPILE_ERROR, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY})
+"""Outcomes of a build that say something of the source."""
+
+_REUSABLE, _BUILD_FAILURES, _WELL = (
+    sorted(outcome.value for outcome in group) for group in (REUSABLE, BUILD_FAILURES, WELL)
+)
+_DECODER = msgspec.json.Decoder(Trial)
+_NEWEST = (trials.c.started_at.desc(), trials.c.number.desc())
+_INSERT = insert(trials)
+_FIND_MEASURED = (
+    select(trials.c.record)
+    .where(trials.c.measurement_key == bindparam("key"), trials.c.outcome.in_(_REUSABLE))
+    .order_by(*_NEWEST)
+    .limit(1)
+)
+_FIND_BUILD_FAILURE = (
+    select(trials.c.record)
+    .where(
+        trials.c.build_key == bindparam("key"),
+        trials.c.run_key == "",
+        trials.c.outcome.in_(_BUILD_FAILURES),
+    )
+    .order_by(*_NEWEST)
+    .limit(1)
+)
+
+
+class TrialQuery(Record):
+    """Which trials to list; an empty field asks for nothing. ``limit`` 0 means all."""
+
+    kernel: str = ""
+    run: str = ""
+    target: str = ""
+    outcome: Outcome | None = None
+    limit: int = 50
+
+
+class RunSummary(Record):
+    """What the trials of one run say of it; times are seconds since the epoch."""
+
+    run: str
+    target: str
+    kernels: tuple[str, ...]
+    trials: int
+    well: int
+    first_started_at: float
+    last_started_at: float
+
+
+class Rebuilt(Record):
+    """What a rebuild found: trials, and lines of event streams that could not be read."""
+
+    trials: int
+    skipped: int
+
+
+class TrialStore:
+    """The trials of one home directory; a context manager, usable from any thread.
+
+    Every method raises HomeError where the file cannot be used (full disk, damage, a lock that is
+    held for too long).
+    """
+
+    def __init__(self, engine: Engine, path: Path) -> None:
+        self._engine = engine
+        self._path = path
+
+    @classmethod
+    def open(cls, home: Path, mounts: Path = MOUNTS) -> Self:
+        """Open ``home/store.db``; make it where there is none, from the event streams if any.
+
+        Raises HomeError where ``home`` is not writable or on a network file system, and where
+        the file is damaged or from a newer version. ``mounts`` is the host's table of mounts.
+        """
+
+        def fill(connection: Connection) -> None:
+            _insert_all(connection, _read_all(home)[0])
+
+        return cls(open_database(home, fill, mounts), home / "store.db")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # ---- writing ----------------------------------------------------------------------------
+
+    def record(self, trial: Trial) -> None:
+        """Append a trial; it survives the death of this process once this has returned.
+
+        Raises ValueError where a trial of this id exists.
+        """
+        with explained(self._path):
+            try:
+                with self._engine.connect() as connection:
+                    connection.execute(_INSERT, _row(trial))
+            except IntegrityError as error:
+                raise ValueError(f"trial {trial.id} is recorded already") from error
+
+    def replace_all(self, content: Iterable[Trial]) -> None:
+        """Make ``content`` the whole of the table, or change nothing at all."""
+        with (
+            explained(self._path),
+            self._engine.connect() as connection,
+            one_transaction(connection),
+        ):
+            connection.execute(delete(trials))
+            _insert_all(connection, content)
+
+    # ---- reading ----------------------------------------------------------------------------
+
+    def find_measured(self, key: MeasurementKey) -> Trial | None:
+        """The latest trial of this measurement whose outcome can be relied on again."""
+        return self._find(_FIND_MEASURED, key)
+
+    def find_build_failure(self, build: BuildKey) -> Trial | None:
+        """The latest trial that failed while this was built, before it had a run key."""
+        return self._find(_FIND_BUILD_FAILURE, build)
+
+    def list_trials(self, query: TrialQuery) -> list[Trial]:
+        """Trials that fit ``query``, newest first."""
+        wanted = (
+            (trials.c.kernel, query.kernel),
+            (trials.c.run, query.run),
+            (trials.c.target, query.target),
+            (trials.c.outcome, query.outcome),
+        )
+        conditions = [column == str(value) for column, value in wanted if value]
+        return self._select(conditions, query.limit)
+
+    def get_trial(self, id_prefix: str) -> Trial:
+        """The trial whose id begins so. Raises UsageError where there is none, or several."""
+        exact = self._select([trials.c.id == id_prefix], 1)
+        if exact:
+            return exact[0]
+        # Not LIKE, which ignores case, gives % a meaning and cannot use the index.
+        found = self._select(
+            [trials.c.id >= id_prefix, trials.c.id < id_prefix + "\U0010ffff"], limit=2
+        )
+        if not found or not id_prefix:
+            raise UsageError(
+                f"no trial has an id that begins with {id_prefix!r}",
+                hint="`tileyard trials` lists them",
+            )
+        if len(found) > 1:
+            raise UsageError(
+                f"several trials have an id that begins with {id_prefix!r},"
+                f" among them {found[0].id} and {found[1].id}",
+                hint="give more of it",
+            )
+        return found[0]
+
+    def list_runs(self, limit: int = 0) -> list[RunSummary]:
+        """A summary of every run that has a trial, the newest first; ``limit`` 0 means all."""
+        statement = (
+            select(
+                trials.c.run,
+                func.min(trials.c.target),
+                func.json_group_array(trials.c.kernel.distinct()),
+                func.count(),
+                func.sum(cast(trials.c.outcome.in_(_WELL), Integer)),
+                func.min(trials.c.started_at),
+                func.max(trials.c.started_at),
+            )
+            .group_by(trials.c.run)
+            .order_by(func.max(trials.c.started_at).desc(), func.max(trials.c.number).desc())
+            .limit(limit or None)
+        )
+        with explained(self._path), self._engine.connect() as connection:
+            return [
+                RunSummary(
+                    run=run,
+                    target=target,
+                    kernels=tuple(sorted(msgspec.json.decode(kernels, type=list[str]))),
+                    trials=count,
+                    well=well,
+                    first_started_at=first,
+                    last_started_at=last,
+                )
+                for run, target, kernels, count, well, first, last in connection.execute(statement)
+            ]
+
+    # ---- inside -----------------------------------------------------------------------------
+
+    def _find(self, statement: Select[tuple[bytes]], key: str) -> Trial | None:
+        """The one trial that ``statement`` finds; nothing has an empty key."""
+        if not key:
+            return None
+        with explained(self._path), self._engine.connect() as connection:
+            record = connection.execute(statement, {"key": key}).scalar()
+        return None if record is None else _DECODER.decode(record)
+
+    def _select(self, conditions: Sequence[ColumnElement[bool]], limit: int) -> list[Trial]:
+        statement = (
+            select(trials.c.record).where(*conditions).order_by(*_NEWEST).limit(limit or None)
+        )
+        with explained(self._path), self._engine.connect() as connection:
+            return [_DECODER.decode(record) for record in connection.execute(statement).scalars()]
+
+
+def rebuild(home: Path, mounts: Path = MOUNTS) -> Rebuilt:
+    """Make the table of trials anew from the event streams in ``home/runs``.
+
+    Afterwards it holds exactly what they say. Raises HomeError, and then nothing has changed.
+    """
+    content, skipped = _read_all(home)
+    with TrialStore.open(home, mounts) as store:
+        store.replace_all(content)
+    return Rebuilt(trials=len(content), skipped=skipped)
+
+
+def _read_all(home: Path) -> tuple[list[Trial], int]:
+    """The trials of all runs in the order in which they began, each once, and unreadable lines."""
+    runs = [read_run(path) for path in list_run_files(home)]
+    by_id = {trial.id: trial for run in runs for trial in run.trials}
+    return sorted(by_id.values(), key=attrgetter("started_at")), sum(run.skipped for run in runs)
+
+
+def _insert_all(connection: Connection, content: Iterable[Trial]) -> None:
+    rows = [_row(trial) for trial in content]
+    if rows:
+        connection.execute(_INSERT, rows)
+
+
+def _row(trial: Trial) -> dict[str, object]:
+    return {
+        "id": trial.id,
+        "run": trial.run,
+        "case_id": trial.case,
+        "kernel": trial.kernel,
+        "target": trial.target,
+        "device": trial.device,
+        "outcome": trial.outcome.value,
+        "control": trial.control,
+        "reused": trial.reused,
+        "started_at": trial.started_at,
+        "median_ns": trial.measurement.median_ns if trial.measurement else None,
+        "build_key": trial.keys.build,
+        "golden_key": trial.keys.golden,
+        "run_key": trial.keys.run,
+        "measurement_key": trial.keys.measurement,
+        "record": msgspec.json.encode(trial),
+    }
