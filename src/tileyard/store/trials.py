@@ -235,7 +235,7 @@ class TrialStore:
 
     # ---- inside -----------------------------------------------------------------------------
 
-    def _find(self, statement: Select[tuple[bytes]], key: str) -> Trial | None:
+    def _find(self, statement: Select[bytes], key: str) -> Trial | None:
         """The one trial that ``statement`` finds; nothing has an empty key."""
         if not key:
             return None
