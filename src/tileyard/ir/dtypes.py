@@ -1,0 +1,80 @@
+"""The scalar types of the tile IR: TVM's names, their kinds and widths, and NumPy's types for them."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import ml_dtypes
+import numpy as np
+
+from tileyard.errors import InvalidProgramError
+
+Kind = Literal["bool", "int", "uint", "float"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DType:
+    """One scalar type. ``numpy`` is the type whose arrays hold it; ``bits`` is its width in memory."""
+
+    name: str
+    kind: Kind
+    bits: int
+    numpy: "np.dtype[np.generic]"
+
+    @property
+    def is_float(self) -> bool:
+        """Whether values are floating-point numbers."""
+        return self.kind == "float"
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether values are signed or unsigned integers; ``bool`` is not one."""
+        return self.kind in ("int", "uint")
+
+
+def _table() -> dict[str, DType]:
+    types: list[tuple[str, Kind, object]] = [("bool", "bool", np.bool_)]
+    for bits in (8, 16, 32, 64):
+        types.append((f"int{bits}", "int", f"int{bits}"))
+        types.append((f"uint{bits}", "uint", f"uint{bits}"))
+    types += [(name, "float", name) for name in ("float16", "float32", "float64")]
+    narrow = (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
+    types += [(scalar.__name__, "float", scalar) for scalar in narrow]
+    table = {}
+    for name, kind, scalar in types:
+        numpy: np.dtype[np.generic] = np.dtype(scalar)  # type: ignore[call-overload]
+        table[name] = DType(name=name, kind=kind, bits=numpy.itemsize * 8, numpy=numpy)
+    return table
+
+
+DTYPES = _table()
+"""Every scalar type, by name."""
+
+_BY_NUMPY = {dtype.numpy: dtype.name for dtype in DTYPES.values()}
+
+
+def find_dtype(name: str) -> DType:
+    """The type called ``name``. Raises InvalidProgramError where there is none."""
+    try:
+        return DTYPES[name]
+    except KeyError:
+        raise InvalidProgramError(
+            f"{name} is not a scalar type", hint=f"one of {', '.join(DTYPES)}"
+        ) from None
+
+
+def is_float(name: str) -> bool:
+    """Whether ``name`` is a floating-point type."""
+    return name in DTYPES and DTYPES[name].is_float
+
+
+def is_integer(name: str) -> bool:
+    """Whether ``name`` is a signed or unsigned integer type."""
+    return name in DTYPES and DTYPES[name].is_integer
+
+
+def name_of(numpy: "np.dtype[np.generic]") -> str:
+    """TVM's name of a NumPy type. Raises InvalidProgramError where there is none."""
+    try:
+        return _BY_NUMPY[numpy]
+    except KeyError:
+        raise InvalidProgramError(f"no scalar type holds NumPy's {numpy}") from None

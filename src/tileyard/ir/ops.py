@@ -1,0 +1,139 @@
+"""The scalar operations: what is legal, as a table that runs. ``meanings.py`` says what each one does.
+
+Unless the table says otherwise all arguments of an operation have one dtype, and so has its result.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tileyard.ir.dtypes import DTYPES
+from tileyard.ir.nodes import Expr, Op
+
+Accepts = Literal["any", "number", "float", "integer", "bits", "bool"]
+Result = Literal["same", "bool", "given"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Operation:
+    """One row. ``symbol`` is the infix or prefix spelling in text; without one it is a call.
+
+    ``accepts`` says which dtypes the arguments may have: ``number`` is any but bool, ``bits`` is
+    an integer or bool. With ``condition`` the first argument is a bool apart from that rule.
+    ``result`` is the arguments' dtype, ``bool``, or ``given``: any, stated by the Op itself.
+    """
+
+    name: str
+    arity: int
+    accepts: Accepts
+    result: Result = "same"
+    symbol: str = ""
+    condition: bool = False
+
+
+def _table() -> dict[str, Operation]:
+    rows = [
+        Operation(name="select", arity=3, accepts="any", condition=True),
+        Operation(name="pow", arity=2, accepts="float"),
+        Operation(name="fmod", arity=2, accepts="float"),
+        Operation(name="atan2", arity=2, accepts="float"),
+        Operation(name="min", arity=2, accepts="number"),
+        Operation(name="max", arity=2, accepts="number"),
+        Operation(name="truncdiv", arity=2, accepts="integer"),
+        Operation(name="truncmod", arity=2, accepts="integer"),
+        Operation(name="abs", arity=1, accepts="number"),
+        Operation(name="nan", arity=0, accepts="float", result="given"),
+        Operation(name="reinterpret", arity=1, accepts="any", result="given"),
+        Operation(name="neg", arity=1, accepts="number", symbol="-"),
+        Operation(name="not", arity=1, accepts="bool", symbol="not"),
+        Operation(name="bitnot", arity=1, accepts="bits", symbol="~"),
+    ]
+    infix: tuple[tuple[str, str, Accepts], ...] = (
+        ("add", "+", "number"),
+        ("sub", "-", "number"),
+        ("mul", "*", "number"),
+        ("div", "/", "float"),
+        ("floordiv", "//", "integer"),
+        ("floormod", "%", "integer"),
+        ("and", "and", "bool"),
+        ("or", "or", "bool"),
+        ("bitand", "&", "bits"),
+        ("bitor", "|", "bits"),
+        ("bitxor", "^", "bits"),
+        ("shl", "<<", "integer"),
+        ("shr", ">>", "integer"),
+    )
+    rows += [Operation(name=n, arity=2, accepts=a, symbol=s) for n, s, a in infix]
+    comparisons: tuple[tuple[str, str, Accepts], ...] = (
+        ("eq", "==", "any"),
+        ("ne", "!=", "any"),
+        ("lt", "<", "number"),
+        ("le", "<=", "number"),
+        ("gt", ">", "number"),
+        ("ge", ">=", "number"),
+    )
+    rows += [
+        Operation(name=n, arity=2, accepts=a, result="bool", symbol=s) for n, s, a in comparisons
+    ]
+    unary = "exp exp2 exp10 log log2 log10 log1p sqrt rsqrt tanh sin cos tan sigmoid erf"
+    rows += [
+        Operation(name=name, arity=1, accepts="float")
+        for name in (*unary.split(), "floor", "ceil", "round", "trunc")
+    ]
+    rows += [
+        Operation(name=name, arity=1, accepts="float", result="bool")
+        for name in ("isnan", "isinf", "isfinite")
+    ]
+    return {row.name: row for row in rows}
+
+
+OPS = _table()
+"""Every scalar operation, by name."""
+
+
+def _accepts(accepts: Accepts, dtype: str) -> bool:
+    kind = DTYPES[dtype].kind
+    match accepts:
+        case "any":
+            return True
+        case "number":
+            return kind != "bool"
+        case "float":
+            return kind == "float"
+        case "integer":
+            return kind in ("int", "uint")
+        case "bits":
+            return kind != "float"
+        case "bool":
+            return kind == "bool"
+
+
+def explain_misuse(op: Op) -> str:
+    """What is wrong with ``op`` by the table, as one line; empty where it is legal.
+
+    The dtypes of the arguments themselves must be known ones.
+    """
+    row = OPS.get(op.name)
+    if row is None:
+        return f"{op.name} is not a scalar operation"
+    if len(op.args) != row.arity:
+        return f"{op.name} takes {row.arity} arguments, not {len(op.args)}"
+    operands: tuple[Expr, ...] = op.args
+    if row.condition:
+        if operands[0].dtype != "bool":
+            return f"the condition of {op.name} is {operands[0].dtype}, not bool"
+        operands = operands[1:]
+    dtypes = [operand.dtype for operand in operands] or [op.dtype]
+    if any(dtype != dtypes[0] for dtype in dtypes):
+        return f"{op.name} has arguments of different types: {', '.join(dtypes)}"
+    if not _accepts(row.accepts, dtypes[0]):
+        return f"{op.name} does not take {dtypes[0]}"
+    return _explain_result(op, row, dtypes[0])
+
+
+def _explain_result(op: Op, row: Operation, argument: str) -> str:
+    if row.result == "given":
+        if op.name == "reinterpret" and DTYPES[argument].bits != DTYPES[op.dtype].bits:
+            return f"reinterpret changes the width: {argument} to {op.dtype}"
+        return ""
+    want = "bool" if row.result == "bool" else argument
+    return "" if op.dtype == want else f"{op.name} of {argument} gives {want}, not {op.dtype}"

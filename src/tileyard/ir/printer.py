@@ -1,0 +1,302 @@
+"""Prints Programs in the language that ``text.py`` describes."""
+
+import math
+from collections.abc import Sequence
+
+from tileyard.errors import InvalidProgramError
+from tileyard.ir import syntax
+from tileyard.ir.dtypes import DTYPES
+from tileyard.ir.nodes import (
+    Break,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    For,
+    If,
+    Let,
+    Load,
+    Op,
+    Param,
+    Program,
+    Region,
+    Scalar,
+    Stmt,
+    Store,
+    Tensor,
+    Var,
+    While,
+)
+from tileyard.ir.ops import OPS
+from tileyard.ir.walk import walk
+
+_INDENT = "    "
+_ZERO = Const(0, "int32")
+_ONE = Const(1, "int32")
+
+
+def print_program(program: Program) -> str:
+    """The canonical text of ``program``, ending in a newline.
+
+    Raises InvalidProgramError where a name cannot be written as one.
+    """
+    printer = _Printer(program)
+    params = ", ".join(printer.param(param) for param in program.params)
+    lines = [f"def {printer.name(program.name)}({params}):"]
+    for var in program.dims:
+        suffix = "" if var.dtype == "int32" else f".{var.dtype}"
+        lines.append(f"{_INDENT}{printer.name(var.name)}: dim{suffix}")
+    for axis in program.grid:
+        suffix = "" if axis.var.dtype == "int32" else f".{axis.var.dtype}"
+        extent = printer.expr(axis.extent, axis.var.dtype)
+        lines.append(f"{_INDENT}{printer.name(axis.var.name)}: grid{suffix}[{extent}]")
+    if program.threads:
+        lines.append(f"{_INDENT}threads({', '.join(map(str, program.threads))})")
+    lines += [f"{_INDENT}{printer.buffer(b, f'{b.scope}.')}" for b in program.buffers]
+    lines += ["", *printer.body(program.body, 1)]
+    return "\n".join(lines) + "\n"
+
+
+def print_statement(program: Program, stmt: Stmt) -> str:
+    """The first line of ``stmt`` as it stands in ``program``, for messages."""
+    printer = _Printer(program)
+    for other in walk(program.body):
+        printer.declare(other)
+    return printer.statement(stmt, 0)[0]
+
+
+def print_expr(program: Program, expr: Expr) -> str:
+    """``expr`` as it stands in ``program``, for messages."""
+    printer = _Printer(program)
+    for other in walk(program.body):
+        printer.declare(other)
+    return printer.expr(expr)
+
+
+class _Printer:
+    """Keeps what the reader will know at each point, so that only what it cannot infer is stated."""
+
+    def __init__(self, program: Program) -> None:
+        self._buffers: dict[str, Buffer] = {}
+        self._scalars: dict[str, str] = {}
+        for param in program.params:
+            if isinstance(param, Tensor):
+                self._buffers[param.buffer.name] = param.buffer
+            else:
+                self._scalars[param.var.name] = param.var.dtype
+        for var in (*program.dims, *(axis.var for axis in program.grid)):
+            self._scalars[var.name] = var.dtype
+        for buffer in program.buffers:
+            self._buffers[buffer.name] = buffer
+
+    def declare(self, stmt: Stmt) -> None:
+        """Note the variable that ``stmt`` brings into being."""
+        if isinstance(stmt, Let | For):
+            self._scalars[stmt.var.name] = stmt.var.dtype
+
+    # ---- names and storage ------------------------------------------------------------------
+
+    @staticmethod
+    def name(name: str) -> str:
+        if not syntax.is_name(name):
+            raise InvalidProgramError(f"{name!r} cannot be a name in a Program")
+        return name
+
+    def buffer(self, buffer: Buffer, prefix: str) -> str:
+        shape = self.indices(buffer.shape)
+        strides = f" @ ({self._tuple(buffer.strides)})" if buffer.strides else ""
+        return f"{self.name(buffer.name)}: {prefix}{buffer.dtype}[{shape}]{strides}"
+
+    def param(self, param: Param) -> str:
+        if isinstance(param, Scalar):
+            return f"{self.name(param.var.name)}: {param.var.dtype}"
+        return self.buffer(param.buffer, "" if param.role == "in" else f"{param.role}.")
+
+    def _tuple(self, exprs: Sequence[Expr]) -> str:
+        return ", ".join(map(self.expr, exprs)) + ("," if len(exprs) == 1 else "")
+
+    def indices(self, exprs: Sequence[Expr]) -> str:
+        return ", ".join(map(self.expr, exprs)) or "()"
+
+    def region(self, region: Region) -> str:
+        buffer = self._buffers.get(region.buffer)
+        shape = buffer.shape if buffer is not None else ()
+        known = len(region.starts) == len(region.extents) == len(shape)
+        parts = []
+        for number, (start, extent) in enumerate(zip(region.starts, region.extents, strict=False)):
+            if known and start == _ZERO and extent == shape[number]:
+                parts.append(":")
+            elif extent == _ONE and extent.dtype == "int32":
+                parts.append(self.expr(start))
+            else:
+                parts.append(f"{self.expr(start)} : +{self.expr(extent, level=syntax.PREFIX)}")
+        name = self.name(region.buffer)
+        if known and all(part == ":" for part in parts):
+            return name
+        return f"{name}[{', '.join(parts) or '()'}]"
+
+    # ---- statements -------------------------------------------------------------------------
+
+    def body(self, body: Sequence[Stmt], depth: int) -> list[str]:
+        if not body:
+            return [f"{_INDENT * depth}pass"]
+        return [line for stmt in body for line in self.statement(stmt, depth)]
+
+    def statement(self, stmt: Stmt, depth: int) -> list[str]:
+        pad = _INDENT * depth
+        match stmt:
+            case Let():
+                return [pad + self._let(stmt)]
+            case Store():
+                buffer = self._buffers.get(stmt.buffer)
+                value = self.expr(stmt.value, buffer.dtype if buffer is not None else None)
+                return [f"{pad}{self.name(stmt.buffer)}[{self.indices(stmt.indices)}] = {value}"]
+            case For():
+                return self._loop(stmt, depth)
+            case If():
+                return self._branch(stmt, depth, "if")
+            case While():
+                return [f"{pad}while {self.expr(stmt.cond)}:", *self.body(stmt.body, depth + 1)]
+            case Break():
+                return [f"{pad}break"]
+            case _:
+                return [pad + self._call(stmt)]
+
+    def _let(self, stmt: Let) -> str:
+        value = self.expr(stmt.value)
+        self.declare(stmt)
+        stated = "" if stmt.value.dtype == stmt.var.dtype else f": {stmt.var.dtype}"
+        return f"{self.name(stmt.var.name)}{stated} = {value}"
+
+    def _loop(self, stmt: For, depth: int) -> list[str]:
+        nest = [stmt]
+        while _is_plain(nest[-1]) and len(nest[-1].body) == 1:
+            inner = nest[-1].body[0]
+            if not isinstance(inner, For) or not _is_plain(inner) or inner.kind != stmt.kind:
+                break
+            nest.append(inner)
+        args = [self.expr(loop.extent, loop.var.dtype) for loop in nest]
+        dtype = stmt.var.dtype
+        if stmt.start != Const(0, dtype):
+            args.append(f"start={self.expr(stmt.start, dtype)}")
+        if dtype != "int32":
+            args.append(f"dtype={dtype}")
+        if stmt.stages:
+            args.append(f"stages={stmt.stages}")
+        names = ", ".join(self.name(loop.var.name) for loop in nest)
+        for loop in nest:
+            self.declare(loop)
+        head = f"{_INDENT * depth}for {names} in {stmt.kind}({', '.join(args)}):"
+        return [head, *self.body(nest[-1].body, depth + 1)]
+
+    def _branch(self, stmt: If, depth: int, word: str) -> list[str]:
+        pad = _INDENT * depth
+        lines = [f"{pad}{word} {self.expr(stmt.cond)}:", *self.body(stmt.then, depth + 1)]
+        if len(stmt.orelse) == 1 and isinstance(stmt.orelse[0], If):
+            return lines + self._branch(stmt.orelse[0], depth, "elif")
+        if stmt.orelse:
+            lines += [f"{pad}else:", *self.body(stmt.orelse, depth + 1)]
+        return lines
+
+    def _call(self, stmt: Stmt) -> str:
+        name = str(stmt.__struct_config__.tag)
+        fields = syntax.FIELDS[name]
+        values = [(field, getattr(stmt, field.name)) for field in fields]
+        regions = [value for _, value in values if isinstance(value, Region)]
+        written = self._buffers.get(regions[0].buffer) if regions else None
+        hint = written.dtype if written is not None else None
+        args, keywords = [], []
+        for field, value in values:
+            if field.kind == "region":
+                args.append(self.region(value))
+            elif field.kind == "expr":
+                args.append(self.expr(value, hint))
+            elif value != field.default:
+                keywords.append(f"{field.name}={value!r}")
+        return f"{name}({', '.join(args + keywords)})"
+
+    # ---- expressions ------------------------------------------------------------------------
+
+    def expr(self, expr: Expr, hint: str | None = None, level: int = 0) -> str:
+        """``expr`` in parentheses where it binds less tightly than ``level``."""
+        match expr:
+            case Const():
+                return self._const(expr, hint)
+            case Var():
+                known = self._scalars.get(expr.name) == expr.dtype
+                return self._typed(self.name(expr.name), expr, known)
+            case Load():
+                buffer = self._buffers.get(expr.buffer)
+                known = buffer is not None and buffer.dtype == expr.dtype
+                text = f"{self.name(expr.buffer)}[{self.indices(expr.indices)}]"
+                return self._typed(text, expr, known)
+            case Cast():
+                if syntax.is_literal(expr.value):
+                    return f"cast({self.expr(expr.value)}, {expr.dtype})"
+                return f"{expr.dtype}({self.expr(expr.value)})"
+            case Op():
+                return self._op(expr, hint, level)
+
+    @staticmethod
+    def _typed(text: str, expr: Expr, known: bool) -> str:
+        return text if known else f"typed({text}, {expr.dtype})"
+
+    @staticmethod
+    def _const(const: Const, hint: str | None) -> str:
+        if const.dtype == "bool":
+            return str(bool(const.value))
+        is_float = const.dtype in DTYPES and DTYPES[const.dtype].is_float
+        value = float(const.value) if is_float else const.value
+        if isinstance(value, float) and math.isnan(value):
+            raise InvalidProgramError("NaN is not a literal", hint='it is Op("nan", (), dtype)')
+        text = repr(value) if is_float else str(int(value))
+        if syntax.literal_dtype(is_float, hint) == const.dtype:
+            return text
+        return f"{const.dtype}({text})"
+
+    def _op(self, op: Op, hint: str | None, level: int) -> str:
+        operands = [op.args[number] for number in syntax.operands(op.name, op.args)]
+        solid = [arg.dtype for arg in operands if not syntax.is_literal(arg)]
+        natural = syntax.result_dtype(op.name, solid or [arg.dtype for arg in operands])
+        is_given = op.name in OPS and OPS[op.name].result == "given"
+        if natural != op.dtype and not is_given:
+            return f"typed({self._spell(op, solid[0] if solid else None, None)[0]}, {op.dtype})"
+        outer = syntax.outer_hint(op.name, hint)
+        text, own = self._spell(op, solid[0] if solid else outer, outer)
+        return f"({text})" if own < level else text
+
+    def _spell(self, op: Op, beside: str | None, outer: str | None) -> tuple[str, int]:
+        """The text of ``op`` with its precedence. Numbers are hinted at by ``beside``."""
+        row = OPS.get(op.name)
+
+        def arg(number: int, level: int = 0) -> str:
+            value = op.args[number]
+            return self.expr(value, beside if syntax.is_literal(value) else outer, level)
+
+        own = syntax.PRECEDENCE.get(op.name, syntax.TIGHTEST)
+        if row is None or len(op.args) != row.arity or op.name not in syntax.PRECEDENCE:
+            args = [arg(number) for number in range(len(op.args))]
+            if row is not None and row.result == "given":
+                args.append(op.dtype)
+            return f"{op.name if row is None else row.name}({', '.join(args)})", syntax.TIGHTEST
+        if op.name == "select":
+            cond = self.expr(op.args[0], level=own + 1)
+            return f"{arg(1, own + 1)} if {cond} else {arg(2, own)}", own
+        if row.arity == 1:
+            if syntax.is_literal(op.args[0]):
+                return f"{op.name}({arg(0)})", syntax.TIGHTEST
+            space = " " if row.symbol.isalpha() else ""
+            return f"{row.symbol}{space}{arg(0, own)}", own
+        left, right = syntax.side_precedences(op.name)
+        return f"{arg(0, left)} {row.symbol} {arg(1, right)}", own
+
+
+def _is_plain(loop: For) -> bool:
+    """Whether ``loop`` can stand in one line with others of its kind."""
+    return (
+        loop.kind != "pipelined"
+        and loop.var.dtype == "int32"
+        and loop.start == Const(0, "int32")
+        and loop.stages == 0
+        and isinstance(loop.extent, Const)
+    )

@@ -1,0 +1,254 @@
+"""Reads Programs from the language that ``text.py`` describes."""
+
+import ast
+from collections.abc import Sequence
+
+import msgspec
+
+from tileyard.errors import InvalidProgramError
+from tileyard.ir import syntax
+from tileyard.ir.expr_reader import ExprReader, fail, plain, plain_int, read_dtype
+from tileyard.ir.nodes import (
+    Axis,
+    Break,
+    Buffer,
+    Const,
+    Expr,
+    For,
+    If,
+    Let,
+    Param,
+    Program,
+    Scalar,
+    Stmt,
+    Store,
+    Tensor,
+    Var,
+    While,
+)
+
+_SCOPES = ("shared", "fragment", "local")
+_LOOPS = ("serial", "parallel", "unroll", "vectorized", "pipelined")
+_WORDS = ("dim", "grid", *_SCOPES)
+
+
+def read_program(text: str) -> Program:
+    """The Program whose text this is. Raises InvalidProgramError naming the line."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as error:
+        raise InvalidProgramError(f"line {error.lineno}: {error.msg}") from None
+    if len(tree.body) != 1 or not isinstance(tree.body[0], ast.FunctionDef):
+        raise InvalidProgramError("the text of a Program is one `def`")
+    return _Reader(tree.body[0]).program()
+
+
+class _Reader:
+    """Reads one Program; knows the types of all names that came before the point it is at."""
+
+    def __init__(self, tree: ast.FunctionDef) -> None:
+        self._tree = tree
+        self._exprs = ExprReader()
+
+    # ---- the head ---------------------------------------------------------------------------
+
+    def program(self) -> Program:
+        """The whole Program."""
+        args = self._tree.args
+        if args.vararg or args.kwarg or args.kwonlyargs or args.posonlyargs or args.defaults:
+            fail(self._tree, "a parameter is `name: type`")
+        body = self._tree.body
+        count = 0
+        while count < len(body) and _is_declaration(body[count]):
+            count += 1
+        head, rest = body[:count], body[count:]
+        for stmt in head:
+            if isinstance(stmt, ast.AnnAssign) and _prefix(stmt.annotation) not in _WORDS:
+                fail(stmt, f"{ast.unparse(stmt)} declares neither a dim, a grid nor a buffer")
+        dims = [self._scalar(stmt, "dim") for stmt in _annotated(head, "dim")]
+        for arg in args.args:
+            if isinstance(arg.annotation, ast.Name):
+                self._exprs.scalars[arg.arg] = read_dtype(arg.annotation)
+        params = tuple(self._param(arg) for arg in args.args)
+        grid = tuple(self._axis(stmt) for stmt in _annotated(head, "grid"))
+        buffers = tuple(
+            self._buffer(stmt.target, stmt.annotation)[0] for stmt in _annotated(head, *_SCOPES)
+        )
+        return Program(
+            name=self._tree.name,
+            params=params,
+            dims=tuple(dims),
+            grid=grid,
+            threads=self._threads(head),
+            buffers=buffers,
+            body=self._body(rest),
+        )
+
+    def _scalar(self, stmt: ast.AnnAssign, word: str) -> Var:
+        """A variable declared as ``word`` or ``word.dtype``."""
+        note = stmt.annotation
+        if isinstance(note, ast.Subscript):
+            note = note.value
+        dtype = "int32" if isinstance(note, ast.Name) else read_dtype(note)
+        if not isinstance(stmt.target, ast.Name):
+            fail(stmt, f"`{word}` declares one name")
+        self._exprs.scalars[stmt.target.id] = dtype
+        return Var(stmt.target.id, dtype)
+
+    def _axis(self, stmt: ast.AnnAssign) -> Axis:
+        if not isinstance(stmt.annotation, ast.Subscript):
+            fail(stmt, "a dimension of the grid is `name: grid[extent]`")
+        var = self._scalar(stmt, "grid")
+        return Axis(var, self._exprs.read(stmt.annotation.slice, var.dtype))
+
+    def _threads(self, head: Sequence[ast.stmt]) -> tuple[int, ...]:
+        for stmt in head:
+            if isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Call):
+                return tuple(plain_int(arg) for arg in stmt.value.args)
+        return ()
+
+    def _param(self, arg: ast.arg) -> Param:
+        if arg.annotation is None:
+            fail(arg, f"{arg.arg} has no type")
+        if isinstance(arg.annotation, ast.Name):
+            return Scalar(Var(arg.arg, self._exprs.scalars[arg.arg]))
+        buffer, role = self._buffer(ast.Name(arg.arg), arg.annotation)
+        return Tensor(buffer, role)  # type: ignore[arg-type]
+
+    def _buffer(self, target: ast.expr, note: ast.expr) -> tuple[Buffer, str]:
+        """The storage that ``note`` describes, with its role: ``in`` where none is written."""
+        strides: tuple[Expr, ...] = ()
+        if isinstance(note, ast.BinOp) and isinstance(note.op, ast.MatMult):
+            strides = self._exprs.read_all(note.right)
+            note = note.left
+        if not isinstance(note, ast.Subscript) or not isinstance(target, ast.Name):
+            fail(note, "storage is `name: scope.dtype[shape]`")
+        kind, prefix = note.value, ""
+        if isinstance(kind, ast.Attribute) and isinstance(kind.value, ast.Name):
+            prefix = kind.value.id
+        if prefix not in ("", "out", "inout", *_SCOPES):
+            fail(note, f"{prefix} is neither a role nor a scope")
+        buffer = Buffer(
+            name=target.id,
+            dtype=read_dtype(kind),
+            shape=self._exprs.read_all(note.slice),
+            scope=prefix if prefix in _SCOPES else "global",  # type: ignore[arg-type]
+            strides=strides,
+        )
+        self._exprs.buffers[target.id] = buffer
+        return buffer, prefix or "in"
+
+    # ---- statements -------------------------------------------------------------------------
+
+    def _body(self, body: Sequence[ast.stmt]) -> tuple[Stmt, ...]:
+        return tuple(self._stmt(stmt) for stmt in body if not isinstance(stmt, ast.Pass))
+
+    def _stmt(self, stmt: ast.stmt) -> Stmt:  # noqa: RET503 (fail never returns)
+        match stmt:
+            case ast.Assign(targets=[ast.Subscript() as target]):
+                return self._store(target, stmt.value)
+            case ast.Assign(targets=[ast.Name(id=name)]):
+                return self._let(name, self._exprs.read(stmt.value), None)
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                return self._let(name, self._exprs.read(value), read_dtype(stmt.annotation))
+            case ast.For(target=target, iter=ast.Call(func=ast.Name(id=kind)) as call) if (
+                kind in _LOOPS
+            ):
+                return self._loop(stmt, target, kind, call)
+            case ast.If():
+                cond = self._exprs.read(stmt.test)
+                return If(cond, self._body(stmt.body), self._body(stmt.orelse))
+            case ast.While():
+                return While(self._exprs.read(stmt.test), self._body(stmt.body))
+            case ast.Break():
+                return Break()
+            case ast.Expr(value=ast.Call(func=ast.Name(id=name)) as call) if (
+                name in syntax.STATEMENTS
+            ):
+                return self._call(name, call)
+            case _:
+                fail(stmt, f"{ast.unparse(stmt).splitlines()[0]} is not a statement")
+
+    def _let(self, name: str, value: Expr, dtype: str | None) -> Let:
+        var = Var(name, dtype or value.dtype)
+        self._exprs.scalars[name] = var.dtype
+        return Let(var, value)
+
+    def _store(self, target: ast.Subscript, value: ast.expr) -> Store:
+        buffer = self._exprs.known_buffer(target.value)
+        indices = self._exprs.read_all(target.slice)
+        return Store(buffer.name, indices, self._exprs.read(value, buffer.dtype))
+
+    def _loop(self, stmt: ast.For, target: ast.expr, kind: str, call: ast.Call) -> For:
+        names = [
+            part.id if isinstance(part, ast.Name) else fail(stmt, "a loop runs over names")
+            for part in (target.elts if isinstance(target, ast.Tuple) else [target])
+        ]
+        if len(names) != len(call.args):
+            fail(stmt, f"{len(names)} variables and {len(call.args)} extents")
+        words = {word.arg or "": word.value for word in call.keywords}
+        dtype = read_dtype(words.pop("dtype")) if "dtype" in words else "int32"
+        zero = Const(0, dtype)
+        start = self._exprs.read(words.pop("start"), dtype) if "start" in words else zero
+        stages = plain_int(words.pop("stages")) if "stages" in words else 0
+        if words:
+            fail(stmt, f"a loop has no {', '.join(words)}")
+        extents = [self._exprs.read(arg, dtype) for arg in call.args]
+        self._exprs.scalars.update(dict.fromkeys(names, dtype))
+        body = self._body(stmt.body)
+        for name, extent in zip(reversed(names), reversed(extents), strict=True):
+            loop = For(Var(name, dtype), start, extent, kind, body, stages)  # type: ignore[arg-type]
+            body = (loop,)
+        return loop
+
+    def _call(self, name: str, call: ast.Call) -> Stmt:
+        fields = syntax.FIELDS[name]
+        by_position = [field for field in fields if field.kind != "plain"]
+        if len(call.args) != len(by_position):
+            wanted = ", ".join(field.name for field in by_position)
+            fail(call, f"{name} takes {wanted}")
+        values: dict[str, object] = {}
+        hint = None
+        for field, arg in zip(by_position, call.args, strict=True):
+            if field.kind == "expr":
+                values[field.name] = self._exprs.read(arg, hint)
+                continue
+            region = self._exprs.region(arg)
+            hint = hint or self._exprs.buffers[region.buffer].dtype
+            values[field.name] = region
+        types = {field.name: field.type for field in fields if field.kind == "plain"}
+        for word in call.keywords:
+            if word.arg not in types:
+                fail(call, f"{name} has no {word.arg}")
+            try:
+                values[word.arg] = msgspec.convert(plain(word.value), types[word.arg])
+            except msgspec.ValidationError as error:
+                fail(call, f"{name}, {word.arg}: {error}")
+        try:
+            node: Stmt = syntax.STATEMENTS[name](**values)
+        except TypeError as error:
+            fail(call, f"{name}: {error}")
+        return node
+
+
+def _is_declaration(stmt: ast.stmt) -> bool:
+    """Whether ``stmt`` belongs to the head: the threads, or a name with a type and no value."""
+    if isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Call):
+        return isinstance(stmt.value.func, ast.Name) and stmt.value.func.id == "threads"
+    return isinstance(stmt, ast.AnnAssign) and stmt.value is None
+
+
+def _prefix(note: ast.expr) -> str:
+    """The first word of a type: ``grid`` of ``grid.int64[8]``, ``shared`` of ``shared.float32[8]``."""
+    match note:
+        case ast.Name(id=name):
+            return name
+        case ast.Subscript(value=inner) | ast.Attribute(value=inner) | ast.BinOp(left=inner):
+            return _prefix(inner)
+        case _:
+            return ""
+
+
+def _annotated(head: Sequence[ast.stmt], *words: str) -> list[ast.AnnAssign]:
+    """The declarations of ``head`` whose type begins with one of ``words``."""
+    return [s for s in head if isinstance(s, ast.AnnAssign) and _prefix(s.annotation) in words]

@@ -1,0 +1,112 @@
+"""What the printer and the reader of Program text agree on; ``text.py`` describes the language."""
+
+import keyword
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import msgspec
+
+from tileyard.ir.dtypes import is_float, is_integer
+from tileyard.ir.nodes import Break, Const, Expr, For, If, Let, Region, Stmt, Store, While
+from tileyard.ir.ops import OPS
+
+PRECEDENCE = {
+    "select": 1,
+    "or": 2,
+    "and": 3,
+    "not": 4,
+    **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge"), 5),
+    "bitor": 6,
+    "bitxor": 7,
+    "bitand": 8,
+    "shl": 9,
+    "shr": 9,
+    "add": 10,
+    "sub": 10,
+    **dict.fromkeys(("mul", "div", "floordiv", "floormod"), 11),
+    "neg": 12,
+    "bitnot": 12,
+}
+"""How tightly the operations that have a symbol bind; calls and names bind tightest."""
+
+PREFIX = 12
+TIGHTEST = 13
+
+_COMPARISON = PRECEDENCE["eq"]
+
+STATEMENTS = {
+    str(kind.__struct_config__.tag): kind
+    for kind in get_args(Stmt)
+    if kind not in {Let, Store, For, If, While, Break}
+}
+"""The statements that are spelled as calls, by name: every tile operation."""
+
+FieldKind = Literal["region", "expr", "plain"]
+
+
+class Field(msgspec.Struct, frozen=True, kw_only=True):
+    """One field of a statement that is spelled as a call. Only plain ones are given by keyword."""
+
+    name: str
+    kind: FieldKind
+    type: object
+    default: object = msgspec.NODEFAULT
+
+
+def _fields(node: type[Stmt]) -> tuple[Field, ...]:
+    fields = []
+    for field in msgspec.structs.fields(node):
+        kind: FieldKind = "plain"
+        if field.type is Region:
+            kind = "region"
+        elif field.type == Expr:
+            kind = "expr"
+        fields.append(Field(name=field.name, kind=kind, type=field.type, default=field.default))
+    return tuple(fields)
+
+
+FIELDS = {name: _fields(kind) for name, kind in STATEMENTS.items()}
+"""The fields of each of ``STATEMENTS``, in order."""
+
+
+def is_name(name: str) -> bool:
+    """Whether ``name`` can name a variable, a buffer or a kernel."""
+    return name.isidentifier() and not keyword.iskeyword(name) and name != "inf"
+
+
+def is_literal(expr: Expr) -> bool:
+    """Whether ``expr`` is a number in text, whose dtype follows from what stands beside it."""
+    return isinstance(expr, Const) and expr.dtype != "bool"
+
+
+def literal_dtype(is_float_literal: bool, hint: str | None) -> str:
+    """The dtype of a bare number: the hinted one where its kind agrees, else 32 bits."""
+    if is_float_literal:
+        return hint if hint is not None and is_float(hint) else "float32"
+    return hint if hint is not None and is_integer(hint) else "int32"
+
+
+def operands(name: str, args: Sequence[object]) -> range:
+    """Which of an operation's arguments share its dtype: all but the condition."""
+    return range(1 if name in OPS and OPS[name].condition else 0, len(args))
+
+
+def outer_hint(name: str, hint: str | None) -> str | None:
+    """What an operation passes on to its operands from what stands around it."""
+    return hint if name in OPS and OPS[name].result == "same" else None
+
+
+def result_dtype(name: str, dtypes: Sequence[str]) -> str | None:
+    """The dtype that an operation on operands of ``dtypes`` has, None where it must be stated."""
+    result = OPS[name].result if name in OPS else "given"
+    if result == "bool":
+        return "bool"
+    return dtypes[0] if result == "same" and dtypes else None
+
+
+def side_precedences(name: str) -> tuple[int, int]:
+    """The least precedence of a left and a right operand that needs no parentheses."""
+    own = PRECEDENCE[name]
+    if own == _COMPARISON:
+        return own + 1, own + 1
+    return own, own + 1
