@@ -194,13 +194,14 @@ class Device(Record):
     """Something that runs artifacts. ``cores`` are the CPUs it owns while a case is timed on it.
 
     ``identity`` names the silicon and how it is driven; it is part of the measurement key.
+    ``locks`` are the lock files that a holder has, all of them, taken in this order.
     """
 
     name: str
     kind: str
     identity: str
     cores: tuple[int, ...] = ()
-    lock: str = ""
+    locks: tuple[str, ...] = ()
 
 
 # ---- results --------------------------------------------------------------------------------
@@ -223,12 +224,15 @@ class Measurement(Record):
 
 
 class Mismatch(Record):
-    """The worst element of a wrong output, and how many are wrong."""
+    """The worst element of a wrong output, and how many are wrong.
+
+    ``got`` and ``want`` are text, because JSON can hold neither NaN and infinity nor every integer.
+    """
 
     output: str
     index: tuple[int, ...]
-    got: float
-    want: float
+    got: str
+    want: str
     wrong: int
     total: int
 
@@ -236,7 +240,7 @@ class Mismatch(Record):
         """One line for people."""
         where = ", ".join(str(i) for i in self.index)
         return (
-            f"{self.output}[{where}] is {self.got:.6g}, expected {self.want:.6g}; "
+            f"{self.output}[{where}] is {self.got}, expected {self.want}; "
             f"{self.wrong} of {self.total} elements are wrong"
         )
 
@@ -287,13 +291,15 @@ EVENT_VERSION = 1
 
 
 class RunStarted(Record, tag="run_started"):
-    """The first event of a run."""
+    """The first event of a run. ``cases`` is how many are expected, ``flops`` the work of each."""
 
     run: str
     at: float
     title: str
     target: str
     devices: tuple[Device, ...]
+    cases: int = 0
+    flops: float = 0.0
     version: int = EVENT_VERSION
 
 
