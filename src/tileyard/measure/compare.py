@@ -1,0 +1,161 @@
+"""Is an output right: element by element, against a tolerance that follows the output's own dtype."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tileyard.errors import BindError
+from tileyard.ir.dtypes import find_dtype, name_of
+from tileyard.model import Mismatch, Tolerance
+from tileyard.targets.base import Array
+
+TOLERANCES = {
+    "float64": Tolerance(rtol=1e-10, atol=1e-10),
+    "float32": Tolerance(rtol=1e-4, atol=1e-4),
+    "float16": Tolerance(rtol=5e-3, atol=5e-3),
+    "bfloat16": Tolerance(rtol=3e-2, atol=3e-2),
+    "float8_e4m3fn": Tolerance(rtol=1.5e-1, atol=1e-1),
+    "float8_e5m2": Tolerance(rtol=3e-1, atol=2e-1),
+}
+"""What is allowed by default, by the dtype of the kernel's output.
+
+The narrow types get some ten roundings of their own (two for float8, whose rounding is coarse), the
+wide ones what sums of some ten thousand terms lose when they are added in another order. One of
+1,024 terms left out of a sum shows as about 3e-2 of the output's rms. ``atol`` is relative to that
+rms, so that scaling inputs changes no verdict. Integers and booleans must be equal.
+"""
+
+# Small enough that a chunk's temporaries stay in a core's cache.
+_CHUNK = 1 << 15
+
+_Doubles = NDArray[np.float64]
+_Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Worst:
+    """The element that is furthest beyond what it was allowed; ``at`` is its flat index."""
+
+    at: int
+    excess: float
+
+
+def default_tolerance(dtype: str) -> Tolerance:
+    """The tolerance for an output of this dtype; zero for integers and booleans.
+
+    Raises InvalidProgramError for a dtype that does not exist.
+    """
+    find_dtype(dtype)
+    return TOLERANCES.get(dtype, Tolerance(rtol=0.0, atol=0.0))
+
+
+def compare(name: str, got: Array, want: Array, tolerance: Tolerance | None) -> Mismatch | None:
+    """None where ``got`` is right: ``|got - want| <= atol * rms(want) + rtol * |want|`` everywhere.
+
+    Both are compared in float64, so ``want`` may be of a wider dtype than ``got``; ``tolerance``
+    None stands for the default of ``got``'s dtype. NaN equals NaN, an infinity only itself; the rms
+    is over finite elements. Where neither is a float, elements must be equal whatever the tolerance.
+    Raises BindError where the shapes differ.
+    """
+    if got.shape != want.shape:
+        raise BindError(f"{name} has shape {got.shape}, its reference {want.shape}")
+    exact = not (_is_float(got) or _is_float(want))
+    if exact:
+        worst, wrong = _compare_exactly(got.reshape(-1), want.reshape(-1))
+    else:
+        allowed = tolerance or default_tolerance(name_of(got.dtype))
+        worst, wrong = _compare_closely(got.reshape(-1), want.reshape(-1), allowed)
+    if worst is None:
+        return None
+    index = tuple(int(i) for i in np.unravel_index(worst.at, got.shape))
+    return Mismatch(
+        output=name,
+        index=index,
+        got=_text(got[index]),
+        want=_text(want[index]),
+        wrong=wrong,
+        total=got.size,
+    )
+
+
+def _compare_exactly(got: Array, want: Array) -> tuple[_Worst | None, int]:
+    unequal = np.flatnonzero(got != want)
+    if not unequal.size:
+        return None, 0
+    distance = np.abs(got[unequal].astype(np.float64) - want[unequal].astype(np.float64))
+    furthest = int(np.argmax(distance))
+    return _Worst(at=int(unequal[furthest]), excess=float(distance[furthest])), unequal.size
+
+
+def _compare_closely(got: Array, want: Array, allowed: Tolerance) -> tuple[_Worst | None, int]:
+    with np.errstate(all="ignore"):
+        floor = allowed.atol * _rms(want)
+        worst: _Worst | None = None
+        wrong = 0
+        for start in range(0, got.size, _CHUNK):
+            g = got[start : start + _CHUNK].astype(np.float64)
+            w = want[start : start + _CHUNK].astype(np.float64)
+            difference = np.abs(g - w)
+            allowance = allowed.rtol * np.abs(w) + floor
+            # False for NaN; an infinite difference is never within a (then infinite) allowance.
+            fine = (difference <= allowance) & (difference < np.inf)
+            if fine.all():
+                continue
+            found, count = _find_worst(g, w, difference - allowance, ~fine)
+            wrong += count
+            if found is not None and (worst is None or found.excess > worst.excess):
+                worst = _Worst(at=start + found.at, excess=found.excess)
+    return worst, wrong
+
+
+def _find_worst(
+    got: _Doubles, want: _Doubles, excess: _Doubles, suspect: _Flags
+) -> tuple[_Worst | None, int]:
+    """Sort out what is not finite among the suspects of one chunk."""
+    at = np.flatnonzero(suspect)
+    same = (got[at] == want[at]) | (np.isnan(got[at]) & np.isnan(want[at]))
+    at = at[~same]
+    if not at.size:
+        return None, 0
+    beyond = excess[at]
+    beyond[~np.isfinite(beyond)] = np.inf
+    furthest = int(np.argmax(beyond))
+    return _Worst(at=int(at[furthest]), excess=float(beyond[furthest])), at.size
+
+
+def _rms(values: Array) -> float:
+    """The root mean square of the finite elements; 0 where there is none."""
+    total, count = 0.0, 0
+    for chunk in _doubles(values):
+        square = float(np.einsum("i,i->", chunk, chunk))
+        if not np.isfinite(square):
+            return _careful_rms(values)
+        total += square
+        count += chunk.size
+    return float(np.sqrt(total / count)) if count else 0.0
+
+
+def _careful_rms(values: Array) -> float:
+    """As ``_rms``, for values that are not all finite or whose squares are not."""
+    finite = [chunk[np.isfinite(chunk)] for chunk in _doubles(values)]
+    scale = max((float(np.abs(chunk).max()) for chunk in finite if chunk.size), default=0.0)
+    if scale == 0.0:
+        return 0.0
+    total = sum(float(np.square(chunk / scale).sum()) for chunk in finite)
+    return scale * float(np.sqrt(total / sum(chunk.size for chunk in finite)))
+
+
+def _doubles(values: Array) -> Iterator[_Doubles]:
+    for start in range(0, values.size, _CHUNK):
+        yield values[start : start + _CHUNK].astype(np.float64)
+
+
+def _is_float(array: Array) -> bool:
+    return find_dtype(name_of(array.dtype)).is_float
+
+
+def _text(value: np.generic) -> str:
+    number = value.item()
+    return f"{float(number):.6g}" if _is_float(np.asarray(value)) else str(number)

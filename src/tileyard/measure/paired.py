@@ -1,0 +1,180 @@
+"""Comparing launches that are timed in turn: rounds, log-ratios, an A/A control, a winner.
+
+In a round every member is timed twice, in a random order and then in the reverse of it (ABBA for
+two members). The two times of a member lie symmetrically about the middle of the round, so a
+machine that drifts linearly while the round lasts adds the same to every member's mean, and
+members are compared within rounds only. What is left is noise, which the control measures: the same
+binary, entered twice, must come out equal.
+"""
+
+import enum
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tileyard.measure.statistics import median_interval
+from tileyard.model import Record
+from tileyard.targets.base import Launch
+
+
+class Verdict(enum.StrEnum):
+    """How head did against base."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    TIED = "tied"
+
+
+class LogRatio(Record):
+    """The median over rounds of ln(head / base), and its interval; negative where head is faster.
+
+    ``coverage`` is the probability that the interval holds the true median: the confidence asked
+    for or a little more, less where the rounds were too few for it.
+    """
+
+    median: float
+    low: float
+    high: float
+    coverage: float
+    rounds: int
+
+    @property
+    def half_width(self) -> float:
+        """Half the length of the interval."""
+        return (self.high - self.low) / 2.0
+
+    @property
+    def ratio(self) -> float:
+        """Head's time as a multiple of base's."""
+        return math.exp(self.median)
+
+
+class Control(Record):
+    """One binary against itself. ``false_alarm`` says that the interval excludes a tie all the same."""
+
+    ratio: LogRatio
+    false_alarm: bool
+
+
+class Ranking(Record):
+    """The members of an interleaved batch, judged; members are named by their index.
+
+    ``fastest`` has the smallest median. ``ratios`` has one entry for each member: its time against
+    that of ``fastest``. ``tied`` are the members that cannot be told from ``fastest``, itself among
+    them, in canonical order; ``winner`` is the first of these. Effects smaller than ``threshold``
+    (a log-ratio) count as none. ``order`` has all members but the control, the winner first, then
+    by their medians.
+    """
+
+    winner: int
+    fastest: int
+    tied: tuple[int, ...]
+    order: tuple[int, ...]
+    ratios: tuple[LogRatio, ...]
+    threshold: float
+    control: Control | None
+
+
+def interleave(
+    launches: Sequence[Launch], rounds: int, launches_each: Sequence[int], seed: int = 0
+) -> list[list[float]]:
+    """Time ``launches`` in turn: for each of them one value a round, nanoseconds per launch.
+
+    A sample of member i is ``launches_each[i]`` launches. A value is the mean of the two samples of
+    its round; each member is sampled once before the first round, to warm up. ``seed`` decides the
+    orders. A launch that appears twice in ``launches`` is timed as two members.
+    """
+    random = np.random.Generator(np.random.PCG64(seed))
+    members = list(zip(launches, launches_each, strict=True))
+    for launch, count in members:
+        launch.sample_ns(1, count)
+    values: list[list[float]] = [[] for _ in members]
+    for _ in range(rounds):
+        order = [int(i) for i in random.permutation(len(members))]
+        sums = [0.0] * len(members)
+        for index in (*order, *reversed(order)):
+            launch, count = members[index]
+            sums[index] += float(launch.sample_ns(1, count)[0])
+        for own, total in zip(values, sums, strict=True):
+            own.append(total / 2.0)
+    return values
+
+
+def compare_pair(base: Sequence[float], head: Sequence[float], confidence: float) -> LogRatio:
+    """Head against base, round by round; both have one positive value for each round.
+
+    The interval is that of a median by order statistics, which asks nothing of the noise but that
+    rounds are independent: times have long right tails, so a mean or a normal interval would
+    follow single disturbed rounds, and a bootstrap of a median covers too little at the twenty
+    or so rounds that are usual. Six rounds are the fewest for 0.95.
+    """
+    logs = np.log(np.asarray(head, dtype=np.float64) / np.asarray(base, dtype=np.float64))
+    interval = median_interval([float(value) for value in logs], confidence)
+    return LogRatio(
+        median=interval.median,
+        low=interval.low,
+        high=interval.high,
+        coverage=interval.coverage,
+        rounds=len(logs),
+    )
+
+
+def judge(ratio: LogRatio, min_effect: float) -> Verdict:
+    """Faster or slower where the whole interval is so by more than ``min_effect``, a share of base."""
+    threshold = math.log1p(min_effect)
+    if ratio.high < -threshold:
+        return Verdict.FASTER
+    if ratio.low > threshold:
+        return Verdict.SLOWER
+    return Verdict.TIED
+
+
+def judge_control(first: Sequence[float], second: Sequence[float], confidence: float) -> Control:
+    """What two entries of one binary say of the measurement: any difference is a false alarm.
+
+    On an undisturbed machine this happens in at most 1 - ``confidence`` of all batches.
+    """
+    ratio = compare_pair(first, second, confidence)
+    return Control(ratio=ratio, false_alarm=ratio.low > 0.0 or ratio.high < 0.0)
+
+
+def rank(
+    samples: Sequence[Sequence[float]],
+    confidence: float,
+    min_effect: float = 0.005,
+    control: tuple[int, int] | None = None,
+) -> Ranking:
+    """Name the winner among members that were timed by ``interleave``; ``samples`` is what it gave.
+
+    The order of the members is the canonical one, by which ties are broken. ``control`` is a
+    member's index and that of its second entry, which wins nothing. A member is tied with the
+    fastest unless its whole interval lies above ``min_effect`` and above the half width of the
+    control's interval: what the same binary does to itself is no difference.
+    """
+    alarm = None if control is None else _control_of(samples, control, confidence)
+    entries = [i for i in range(len(samples)) if control is None or i != control[1]]
+    # Against the round's own mean, so that drift between rounds moves no median.
+    logs = np.log(np.asarray(samples, dtype=np.float64))
+    typical = np.median(logs - logs.mean(axis=0), axis=1)
+    by_median = sorted(entries, key=lambda i: (float(typical[i]), i))
+    fastest = by_median[0]
+    ratios = tuple(compare_pair(samples[fastest], own, confidence) for own in samples)
+    threshold = max(math.log1p(min_effect), alarm.ratio.half_width if alarm else 0.0)
+    tied = tuple(i for i in entries if i == fastest or ratios[i].low <= threshold)
+    return Ranking(
+        winner=tied[0],
+        fastest=fastest,
+        tied=tied,
+        order=(tied[0], *(i for i in by_median if i != tied[0])),
+        ratios=ratios,
+        threshold=threshold,
+        control=alarm,
+    )
+
+
+def _control_of(
+    samples: Sequence[Sequence[float]], control: tuple[int, int], confidence: float
+) -> Control:
+    first, second = control
+    return judge_control(samples[first], samples[second], confidence)

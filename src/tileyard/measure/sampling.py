@@ -1,0 +1,139 @@
+"""Timing one kernel: warm up, then sample until the median is known well enough, or clearly loses.
+
+Every decision follows from the times that the launch reports, never from a clock of our own: a
+launch with scripted times is measured the same way every time.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tileyard.measure.statistics import (
+    MedianInterval,
+    fewest_samples,
+    is_falling,
+    is_steady,
+    median_interval,
+)
+from tileyard.model import Measurement, TimingPolicy
+from tileyard.targets.base import Launch
+
+_MOST_LAUNCHES = 1_000_000
+_GROWTH = 1.5
+_TREND_WINDOW = 6
+_TREND_TOLERANCE = 0.01
+_WARMUP_BOUND = 5
+_CLEAR_SAMPLES = 3
+_CLEAR_FACTOR = 1.5
+
+
+@dataclass(kw_only=True)
+class BestSoFar:
+    """The upper bound of the best median measured in a group so far, in nanoseconds."""
+
+    high_ns: float = math.inf
+
+    def lower(self, high_ns: float) -> None:
+        """Take in the bound of another member of the group; 0 stands for one that is not known."""
+        if high_ns > 0.0:
+            self.high_ns = min(self.high_ns, high_ns)
+
+
+def measure(launch: Launch, policy: TimingPolicy, best: BestSoFar | None = None) -> Measurement:
+    """Time a launch by ``policy``.
+
+    A launch is abandoned once the whole interval of its median lies above ``best``, or once all of
+    at least three samples lie half as much again above it. ``best`` is lowered to what was measured.
+    It is ignored where the policy names no group: nothing is comparable then.
+    """
+    rival = best if best is not None and policy.group else BestSoFar()
+    launches = _warm_up(launch, policy)
+    samples: list[float] = []
+    abandoned = False
+    while (wanted := _next_group(samples, launches, policy)) > 0:
+        samples.extend(map(float, launch.sample_ns(wanted, launches)))
+        if _is_beaten(samples, rival.high_ns, policy):
+            abandoned = True
+            break
+    interval = median_interval(samples, policy.confidence)
+    if not abandoned:
+        rival.lower(interval.high)
+    return Measurement(
+        median_ns=interval.median,
+        low_ns=interval.low,
+        high_ns=interval.high,
+        confidence=policy.confidence,
+        samples_ns=tuple(samples),
+        steady=is_steady(samples, policy.confidence, policy.relative_width),
+        abandoned=abandoned,
+    )
+
+
+def launches_per_sample(launch: Launch, policy: TimingPolicy) -> int:
+    """How many launches in a row last at least ``min_sample_ns``; one where a single one does."""
+    return _Estimate(launch, policy).launches
+
+
+class _Estimate:
+    """Finds the number of launches of a sample, and keeps what it saw: it warms up, too."""
+
+    def __init__(self, launch: Launch, policy: TimingPolicy) -> None:
+        self.launches = 1
+        self.samples: list[float] = []
+        self.spent_ns = 0.0
+        while True:
+            time_ns = launch.sample_ns(1, self.launches)[0]
+            self.samples.append(time_ns)
+            self.spent_ns += time_ns * self.launches
+            if time_ns * self.launches >= policy.min_sample_ns or self.launches == _MOST_LAUNCHES:
+                return
+            # At most tenfold at once: the first launches, still cold, say little.
+            needed = math.ceil(1.05 * policy.min_sample_ns / max(time_ns, 1e-3))
+            self.launches = min(max(needed, self.launches + 1), 10 * self.launches, _MOST_LAUNCHES)
+
+
+def _warm_up(launch: Launch, policy: TimingPolicy) -> int:
+    """Launch until times no longer fall; the number of launches that a sample then takes."""
+    estimate = _Estimate(launch, policy)
+    launches, spent_ns, samples = estimate.launches, estimate.spent_ns, estimate.samples
+    bound_ns = _WARMUP_BOUND * policy.warmup_ns
+    while spent_ns < policy.warmup_ns or (
+        spent_ns < bound_ns and is_falling(samples[-_TREND_WINDOW:], _TREND_TOLERANCE)
+    ):
+        time_ns = launch.sample_ns(1, launches)[0]
+        samples.append(time_ns)
+        spent_ns += max(time_ns, 1e-3) * launches
+    warm_ns = max(samples[-1], 1e-3)
+    return min(max(launches, math.ceil(policy.min_sample_ns / warm_ns)), _MOST_LAUNCHES)
+
+
+def _next_group(samples: Sequence[float], launches: int, policy: TimingPolicy) -> int:
+    """How many samples to take next; 0 once the measurement is good enough or has cost enough.
+
+    The first groups are just large enough for a verdict on a hopeless config, and then for an
+    interval at the confidence asked for.
+    """
+    count = len(samples)
+    for goal in (_CLEAR_SAMPLES, fewest_samples(policy.confidence), policy.min_samples):
+        if count < min(goal, policy.min_samples):
+            return min(goal, policy.min_samples) - count
+    spent_ns = math.fsum(samples) * launches
+    if count >= policy.max_samples or spent_ns >= policy.max_ns:
+        return 0
+    interval = _interval(samples, policy)
+    if interval.coverage >= policy.confidence and interval.relative_width <= policy.relative_width:
+        return 0
+    affordable = math.ceil((policy.max_ns - spent_ns) / max(spent_ns / count, 1e-3))
+    grown = math.ceil(count * _GROWTH) - count
+    return min(grown, affordable, policy.max_samples - count)
+
+
+def _is_beaten(samples: Sequence[float], best_high_ns: float, policy: TimingPolicy) -> bool:
+    if len(samples) >= _CLEAR_SAMPLES and min(samples) > _CLEAR_FACTOR * best_high_ns:
+        return True
+    interval = _interval(samples, policy)
+    return interval.coverage >= policy.confidence and interval.low > best_high_ns
+
+
+def _interval(samples: Sequence[float], policy: TimingPolicy) -> MedianInterval:
+    return median_interval(samples, policy.confidence)

@@ -1,0 +1,111 @@
+"""Distribution-free statistics of times: the interval of a median, and signs of drift.
+
+Written for the runner's path: importing scipy.stats would take longer than most measurements.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+
+@dataclass(frozen=True, kw_only=True)
+class MedianInterval:
+    """A sample's median and order statistics that bound the population's.
+
+    ``coverage`` is the probability that the interval holds the true median. It is at least the
+    confidence asked for, except where there are too few samples for that: then the interval is
+    their whole range, and ``coverage`` says what that is worth.
+    """
+
+    median: float
+    low: float
+    high: float
+    coverage: float
+
+    @property
+    def relative_width(self) -> float:
+        """The interval's width as a share of the median; infinite for a median of zero."""
+        return (self.high - self.low) / abs(self.median) if self.median else math.inf
+
+
+def median_interval(samples: Sequence[float], confidence: float) -> MedianInterval:
+    """The median and its interval, whatever the distribution, if the samples are independent.
+
+    ``samples`` must not be empty. The interval runs from the k-th smallest to the k-th largest
+    sample, where k is the largest number for which the binomial distribution gives at least
+    ``confidence``.
+    """
+    ordered = np.sort(np.asarray(samples, dtype=np.float64))
+    rank = _interval_rank(len(ordered), confidence)
+    return MedianInterval(
+        median=float(np.median(ordered)),
+        low=float(ordered[rank.position]),
+        high=float(ordered[-1 - rank.position]),
+        coverage=rank.coverage,
+    )
+
+
+def fewest_samples(confidence: float) -> int:
+    """The smallest sample whose whole range covers the median with this confidence: 6 for 0.95."""
+    count = 2
+    while 1.0 - 2.0 ** (1 - count) < confidence:
+        count += 1
+    return count
+
+
+def is_falling(samples: Sequence[float], tolerance: float) -> bool:
+    """Whether the later half is typically faster than the earlier by more than ``tolerance``.
+
+    So it is while something still warms up. Fewer than four samples show nothing.
+    """
+    if len(samples) < 4:
+        return False
+    half = len(samples) // 2
+    early, late = np.median(samples[:half]), np.median(samples[-half:])
+    return bool(early > late * (1.0 + tolerance))
+
+
+def is_steady(samples: Sequence[float], confidence: float, tolerance: float) -> bool:
+    """Whether the halves of a measurement agree: no drift up or down while it lasted.
+
+    They agree where their medians differ by at most ``tolerance``, or their intervals overlap.
+    """
+    if len(samples) < 4:
+        return True
+    half = len(samples) // 2
+    early = median_interval(samples[:half], confidence)
+    late = median_interval(samples[-half:], confidence)
+    if abs(early.median - late.median) <= tolerance * min(early.median, late.median):
+        return True
+    return early.low <= late.high and late.low <= early.high
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rank:
+    """Which order statistics bound the median; ``position`` counts from 0 at either end."""
+
+    position: int
+    coverage: float
+
+
+@lru_cache(maxsize=4096)
+def _interval_rank(count: int, confidence: float) -> _Rank:
+    """The narrowest symmetric pair of order statistics with at least ``confidence``."""
+    log_half = -count * math.log(2.0)
+    tail = 0.0
+    best = _Rank(position=0, coverage=max(0.0, 1.0 - 2.0 * math.exp(log_half)))
+    for position in range((count + 1) // 2):
+        # P(fewer than position + 1 of the samples lie below the median)
+        tail += math.exp(
+            math.lgamma(count + 1)
+            - math.lgamma(position + 1)
+            - math.lgamma(count - position + 1)
+            + log_half
+        )
+        if 1.0 - 2.0 * tail < confidence:
+            break
+        best = _Rank(position=position, coverage=1.0 - 2.0 * tail)
+    return best
