@@ -1,0 +1,137 @@
+"""What TIR's variables and buffers are called in the Program, and where the user wrote them."""
+
+import keyword
+import re
+from collections.abc import Mapping
+from typing import NoReturn
+
+from tilelang import ir as tl_ir
+
+from tileyard.errors import UnsupportedError
+from tileyard.ir.dtypes import DTYPES
+from tileyard.ir.nodes import Buffer, Var
+from tileyard.model import SourceLine
+
+_SCOPES: Mapping[str, str] = {
+    "global": "global",
+    "shared": "shared",
+    "shared.dyn": "shared",
+    "local.fragment": "fragment",
+    "local": "local",
+    "local.var": "local",
+}
+
+
+class Names:
+    """Gives each variable and buffer a name of its own that is legal in text: the user's, numbered."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = {"inf"}
+
+    @staticmethod
+    def legal(wanted: str) -> str:
+        """``wanted`` made into an identifier."""
+        base = re.sub(r"\W", "_", wanted) or "v"
+        return f"v_{base}" if base[0].isdigit() or keyword.iskeyword(base) else base
+
+    def take(self, wanted: str) -> str:
+        """``wanted``, or the first of ``wanted_1``, ``wanted_2``, ... that is free."""
+        base = self.legal(wanted)
+        name, count = base, 0
+        while name in self._taken:
+            count += 1
+            name = f"{base}_{count}"
+        self._taken.add(name)
+        return name
+
+
+class Scope:
+    """Everything that a TIR node may refer to, by the identity of TVM's object.
+
+    ``where`` is the line of the user's file that is being lowered. ``thread_vars`` are those that
+    hold a thread's index: they may be bound, but not used.
+    """
+
+    def __init__(self) -> None:
+        self.names = Names()
+        self.where: SourceLine | None = None
+        self._vars: dict[object, Var] = {}
+        self._buffers: dict[object, Buffer] = {}
+        self._storage: dict[object, str] = {}
+        self._threads: dict[object, str] = {}
+
+    def refuse(self, operation: str, reason: str = "is not covered") -> NoReturn:
+        """Raise UnsupportedError for ``operation`` at the line that is being lowered."""
+        file, line = (self.where.file, self.where.line) if self.where else ("", 0)
+        place = f" at {file}:{line}" if file else ""
+        raise UnsupportedError(f"{operation} {reason}{place}", "", operation, file, line)
+
+    def enter(self, stmt: object) -> SourceLine | None:
+        """Note the line of ``stmt`` where TileLang knows it; return the line before that."""
+        before = self.where
+        location = tl_ir.span_to_location(tl_ir.get_stmt_span(stmt))
+        if location is not None:
+            self.where = SourceLine(file=location[0], line=location[1])
+        return before
+
+    def dtype(self, dtype: object, what: str) -> str:
+        """The scalar type that TVM calls ``dtype``; refused where the tile IR has none."""
+        name = str(dtype)
+        name = "bool" if name == "uint1" else name
+        return name if name in DTYPES else self.refuse(f"{name} ({what})", "is a type not covered")
+
+    # ---- variables --------------------------------------------------------------------------
+
+    def bind_var(self, var: object) -> Var:
+        """Declare a scalar variable of TIR."""
+        wanted = str(var.name)  # type: ignore[attr-defined]
+        dtype = self.dtype(var.dtype, wanted)  # type: ignore[attr-defined]
+        bound = Var(self.names.take(wanted), dtype)
+        self._vars[_key(var)] = bound
+        return bound
+
+    def bind_thread(self, var: object) -> None:
+        """Note that ``var`` holds a thread's index."""
+        self._threads[_key(var)] = str(var.name)  # type: ignore[attr-defined]
+
+    def knows_var(self, var: object) -> bool:
+        """Whether ``var`` has been declared."""
+        return _key(var) in self._vars
+
+    def var(self, var: object) -> Var:
+        """What a variable of TIR is called here."""
+        if _key(var) in self._threads:
+            self.refuse(f"thread index {self._threads[_key(var)]}")
+        if _key(var) not in self._vars:
+            self.refuse(f"variable {var}", "is not bound in the kernel")
+        return self._vars[_key(var)]
+
+    # ---- buffers ----------------------------------------------------------------------------
+
+    def bind_buffer(self, tir: object, buffer: Buffer) -> None:
+        """Declare a buffer of TIR."""
+        self._buffers[_key(tir)] = buffer
+        self._storage[_key(tir.data)] = buffer.name  # type: ignore[attr-defined]
+
+    def storage_scope(self, tir: object) -> str:
+        """The tile IR's scope for a buffer of TIR."""
+        scope = str(tir.scope())  # type: ignore[attr-defined]
+        if scope not in _SCOPES:
+            self.refuse(f"scope {scope} ({tir.name})")  # type: ignore[attr-defined]
+        return _SCOPES[scope]
+
+    def buffer(self, tir: object) -> Buffer:
+        """What a buffer of TIR is called here."""
+        found = self._buffers.get(_key(tir))
+        if found is not None:
+            return found
+        name = str(tir.name)  # type: ignore[attr-defined]
+        owner = self._storage.get(_key(tir.data))  # type: ignore[attr-defined]
+        if owner is not None:
+            self.refuse(f"view {name} of {owner}")
+        return self.refuse(f"buffer {name}", "is not allocated in the kernel")
+
+
+def _key(node: object) -> object:
+    """Identity of a TVM object: two references to one node are equal keys."""
+    return node.__chandle__()  # type: ignore[attr-defined]

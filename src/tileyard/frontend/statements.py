@@ -1,0 +1,223 @@
+"""Lowers the statements of a TileLang kernel's body, and notes the line that each came from."""
+
+from typing import Any
+
+from tileyard.frontend.expressions import lower_expr
+from tileyard.frontend.scope import Scope
+from tileyard.frontend.tile_ops import is_tile_op, lower_tile_op
+from tileyard.ir.nodes import (
+    Axis,
+    Break,
+    Buffer,
+    Const,
+    For,
+    If,
+    Let,
+    LoopKind,
+    Stmt,
+    Store,
+    While,
+)
+from tileyard.model import SourceLine
+
+_KINDS: dict[int, LoopKind] = {0: "serial", 1: "parallel", 2: "vectorized", 3: "unroll"}
+_THREAD_BINDING = 4
+_GRID = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
+
+_LOOP_HINTS = frozenset(
+    {
+        "coalesced_width",
+        "num_stages",
+        "parallel_loop_layout",
+        "pragma_unroll_explicit",
+        "pragma_unroll_factor",
+        "prefer_async",
+        "tl.ws_op_id",
+        "tl_pipeline_group",
+        "tl_pipeline_order",
+        "tl_pipeline_stage",
+    }
+)
+"""Annotations of a loop that say how it is run; its iterations mean the same without them."""
+
+_BLOCK_HINTS = frozenset({"l2_hit_ratio_map", "layout_map", "tl.launch_threads"})
+_ATTRIBUTE_HINTS = frozenset(
+    {
+        "threadblock_swizzle_pattern",
+        "tirx.assume",
+        "tl.min_blocks_per_sm",
+        "tl.assume",
+        "tl.ws_op_id",
+    }
+)
+
+
+class BodyLowering:
+    """Lowers one body. ``grid``, ``threads``, ``buffers`` and ``lines`` fill as it goes.
+
+    Statements are made in pre-order, so the number of a statement is the count of those before.
+    """
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._count = 0
+        self._in_kernel = False
+        self.grid: dict[str, Axis] = {}
+        self.threads: tuple[int, ...] = ()
+        self.buffers: list[Buffer] = []
+        self.lines: dict[int, SourceLine] = {}
+
+    def lower(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401 (TVM's nodes are untyped)
+        """The statements that ``stmt`` becomes; raises UnsupportedError."""
+        before = self._scope.enter(stmt)
+        kind = type(stmt).__name__
+        rule = getattr(self, f"_lower_{kind}", None)
+        if rule is None:
+            self._scope.refuse(f"statement {kind}")
+        lowered: tuple[Stmt, ...] = rule(stmt)
+        self._scope.where = before
+        return lowered
+
+    def _number(self) -> None:
+        """Give the statement that is about to be made its number and its line."""
+        if self._scope.where is not None:
+            self.lines[self._count] = self._scope.where
+        self._count += 1
+
+    # ---- structure --------------------------------------------------------------------------
+
+    def _lower_SeqStmt(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
+        return tuple(part for inner in stmt.seq for part in self.lower(inner))
+
+    def _lower_SBlockRealize(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
+        block = stmt.block
+        if len(block.iter_vars) or block.init is not None or len(block.match_buffers):
+            self._scope.refuse(f"block {block.name_hint} with iterators")
+        for key, value in block.annotations.items():
+            if str(key) not in _BLOCK_HINTS:
+                self._scope.refuse(f"annotation {key}")
+            if str(key) == "tl.launch_threads":
+                self.threads = tuple(int(extent) for extent in value)
+        for buffer in block.alloc_buffers:
+            self._allocate(buffer)
+        return self.lower(block.body)
+
+    def _lower_AllocBuffer(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
+        self._allocate(stmt.buffer)
+        return ()
+
+    def _allocate(self, tir: Any) -> None:  # noqa: ANN401
+        scope = self._scope
+        storage = scope.storage_scope(tir)
+        if storage == "global":
+            scope.refuse(f"workspace {tir.name} in global memory")
+        if len(tir.strides):
+            scope.refuse(f"buffer {tir.name} with strides")
+        shape = tuple(lower_expr(scope, extent) for extent in tir.shape)
+        if not all(isinstance(extent, Const) for extent in shape):
+            scope.refuse(f"buffer {tir.name} of a size that is not constant")
+        buffer = Buffer(
+            scope.names.take(str(tir.name)),
+            scope.dtype(tir.dtype, str(tir.name)),
+            shape,
+            storage,  # type: ignore[arg-type]
+        )
+        scope.bind_buffer(tir, buffer)
+        self.buffers.append(buffer)
+
+    def _lower_AttrStmt(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
+        if str(stmt.attr_key) not in _ATTRIBUTE_HINTS:
+            self._scope.refuse(f"attribute {stmt.attr_key}")
+        return self.lower(stmt.body)
+
+    # ---- loops and branches -----------------------------------------------------------------
+
+    def _lower_For(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
+        if int(stmt.kind) == _THREAD_BINDING:
+            return self._launch(stmt)
+        scope = self._scope
+        unknown = [str(key) for key in stmt.annotations if str(key) not in _LOOP_HINTS]
+        if unknown:
+            scope.refuse(f"loop with {', '.join(unknown)}")
+        if stmt.step is not None and not _is_one(stmt.step):
+            scope.refuse(f"loop with step {stmt.step}")
+        self._number()
+        start, extent = lower_expr(scope, stmt.min), lower_expr(scope, stmt.extent)
+        var = scope.bind_var(stmt.loop_var)
+        kind, stages = _KINDS[int(stmt.kind)], 0
+        if "num_stages" in stmt.annotations and kind == "serial":
+            kind, stages = "pipelined", int(stmt.annotations["num_stages"])
+        return (For(var, start, extent, kind, self.lower(stmt.body), stages),)
+
+    def _launch(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+        """One dimension of the grid."""
+        tag = str(stmt.thread_binding.thread_tag)
+        if tag not in _GRID:
+            self._scope.refuse(f"loop bound to {tag}")
+        if tag in self.grid or self._count:
+            self._scope.refuse("second kernel launch", "in one function is not covered")
+        if not _is_zero(stmt.min) or len(stmt.annotations):
+            self._scope.refuse(f"{tag} with annotations")
+        extent = lower_expr(self._scope, stmt.extent)
+        self.grid[tag] = Axis(self._scope.bind_var(stmt.loop_var), extent)
+        return self.lower(stmt.body)
+
+    def _lower_IfThenElse(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
+        self._number()
+        cond = lower_expr(self._scope, stmt.condition)
+        then = self.lower(stmt.then_case)
+        return (If(cond, then, self.lower(stmt.else_case) if stmt.else_case is not None else ()),)
+
+    def _lower_While(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
+        self._number()
+        cond = lower_expr(self._scope, stmt.condition)
+        return (While(cond, self.lower(stmt.body)),)
+
+    # ---- leaves -----------------------------------------------------------------------------
+
+    def _lower_Bind(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
+        value = stmt.value
+        if (
+            type(value).__name__ == "Call"
+            and getattr(value.op, "name", "") == "tl.launch_thread_idx"
+        ):
+            self._scope.bind_thread(stmt.var)
+            return ()
+        self._number()
+        lowered = lower_expr(self._scope, value)
+        return (Let(self._scope.bind_var(stmt.var), lowered),)
+
+    def _lower_BufferStore(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
+        buffer = self._scope.buffer(stmt.buffer)
+        if stmt.predicate is not None:
+            self._scope.refuse(f"predicated store to {buffer.name}")
+        self._number()
+        indices = tuple(lower_expr(self._scope, index) for index in stmt.indices)
+        return (Store(buffer.name, indices, lower_expr(self._scope, stmt.value)),)
+
+    def _lower_Evaluate(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
+        value = stmt.value
+        if type(value).__name__ == "IntImm":
+            return ()
+        if type(value).__name__ != "Call":
+            self._scope.refuse(f"expression {type(value).__name__} as a statement")
+        name = str(getattr(value.op, "name", value.op))
+        if name == "tirx.assume":
+            return ()
+        if name == "tirx.break_loop":
+            self._number()
+            return (Break(),)
+        if is_tile_op(value):
+            self._number()
+            return (lower_tile_op(self._scope, value),)
+        if name in ("tirx.call_extern", "tirx.call_pure_extern"):
+            name = f"call_extern {value.args[0]}"
+        return self._scope.refuse(name)
+
+
+def _is_one(expr: Any) -> bool:  # noqa: ANN401
+    return type(expr).__name__ == "IntImm" and int(expr.value) == 1
+
+
+def _is_zero(expr: Any) -> bool:  # noqa: ANN401
+    return type(expr).__name__ == "IntImm" and int(expr.value) == 0

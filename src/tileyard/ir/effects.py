@@ -1,0 +1,93 @@
+"""Which buffers a statement reads and which it writes."""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from tileyard.ir.nodes import (
+    Copy,
+    Expr,
+    Fill,
+    For,
+    Gemm,
+    If,
+    Let,
+    Load,
+    Reduce,
+    Region,
+    Stmt,
+    Store,
+    While,
+)
+from tileyard.ir.walk import walk, walk_expr
+
+
+class Effects(msgspec.Struct, frozen=True, kw_only=True):
+    """Names of buffers: those whose content matters, and those that are written."""
+
+    read: frozenset[str]
+    written: frozenset[str]
+
+
+def read_regions(stmt: Stmt) -> tuple[Region, ...]:
+    """The regions whose content ``stmt`` itself reads; nested bodies aside."""
+    match stmt:
+        case Copy():
+            return (stmt.src,)
+        case Gemm():
+            return (stmt.a, stmt.b) if stmt.clear else (stmt.a, stmt.b, stmt.c)
+        case Reduce():
+            return (stmt.src,) if stmt.clear else (stmt.src, stmt.dst)
+        case _:
+            return ()
+
+
+def written_region(stmt: Stmt) -> Region | None:
+    """The region that a tile operation writes, None for other statements."""
+    match stmt:
+        case Copy() | Fill() | Reduce():
+            return stmt.dst
+        case Gemm():
+            return stmt.c
+        case _:
+            return None
+
+
+def expressions(stmt: Stmt) -> Iterator[Expr]:
+    """The expressions that ``stmt`` itself evaluates, in order; nested bodies aside."""
+    match stmt:
+        case Let():
+            yield stmt.value
+        case Store():
+            yield from stmt.indices
+            yield stmt.value
+        case For():
+            yield stmt.start
+            yield stmt.extent
+        case If() | While():
+            yield stmt.cond
+        case Fill():
+            yield stmt.value
+        case _:
+            pass
+    written = written_region(stmt)
+    regions = dict.fromkeys((*read_regions(stmt), *((written,) if written else ())))
+    for region in regions:
+        yield from region.starts
+        yield from region.extents
+
+
+def buffer_effects(body: Iterable[Stmt]) -> Effects:
+    """What all statements of ``body`` read and write, nested ones included."""
+    read: set[str] = set()
+    written: set[str] = set()
+    for stmt in walk(tuple(body)):
+        read.update(region.buffer for region in read_regions(stmt))
+        for expr in expressions(stmt):
+            read.update(part.buffer for part in walk_expr(expr) if isinstance(part, Load))
+        region = written_region(stmt)
+        if region is not None:
+            written.add(region.buffer)
+        if isinstance(stmt, Store):
+            written.add(stmt.buffer)
+    return Effects(read=frozenset(read), written=frozenset(written))
