@@ -1,0 +1,307 @@
+"""Identity of a function's behaviour, over content: its code and all that its code names.
+
+A function of the user's counts by bytecode, constants, defaults, captured variables and the globals
+that it names, and so on through whatever those are; data counts by value; installed modules count
+by name and version; modules of the user's own by what their source says. Comments, formatting,
+paths and line numbers count for nothing. What happens outside the process (files, clocks, random
+numbers) is not seen; a function that opens files or evaluates text has no identity.
+"""
+
+import builtins
+import enum
+import functools
+import hashlib
+import pickle
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tileyard.frontend.bytecode import global_names, imports
+from tileyard.frontend.provenance import (
+    PYTHON,
+    defining_module,
+    digest_source,
+    installed_version,
+    own_name,
+)
+from tileyard.model import Digest
+
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, types.EllipsisType)
+_OPAQUE_BUILTINS = frozenset({"open", "eval", "exec", "input", "globals", "locals", "__import__"})
+_CLASS_NOISE = frozenset({"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__"})
+# What an abstract class or a dataclass keeps about itself is in its methods, too.
+_CLASS_NOISE |= {"__abstractmethods__", "_abc_impl", "__dataclass_fields__", "__dataclass_params__"}
+_REFUSALS = (TypeError, ValueError, AttributeError, RuntimeError, OSError, pickle.PicklingError)
+"""What looking into an object may raise; RecursionError is a RuntimeError."""
+
+_CachedFunction = type(functools.lru_cache(lambda: None))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Closure:
+    """What a function's behaviour depends on.
+
+    ``digest`` is None where something in it cannot be identified. ``modules`` are the top-level
+    names of the installed modules that it uses.
+    """
+
+    digest: Digest | None
+    modules: frozenset[str]
+
+
+def examine(function: object) -> Closure:
+    """Walk everything that ``function`` depends on."""
+    walk = _Walk()
+    try:
+        walk.visit(function)
+    except _REFUSALS:
+        walk.known = False
+    digest = Digest(walk.hash.hexdigest()[:40]) if walk.known else None
+    return Closure(digest=digest, modules=frozenset(walk.modules))
+
+
+def closure_digest(function: object) -> Digest | None:
+    """The identity of a function's behaviour; None where something cannot be identified."""
+    return examine(function).digest
+
+
+class _Walk:
+    """One traversal. Every visit adds tokens to ``hash``; equal token streams are equal closures.
+
+    Functions, classes, modules and instances are entered once, and named by their ordinal when met
+    again, which also ends cycles. Plain containers are entered every time, because whether two
+    equal constants are one object depends on how the code was loaded; only a container that is met
+    inside itself is named by its depth.
+    """
+
+    def __init__(self) -> None:
+        self.hash = hashlib.sha256()
+        self.known = True
+        self.modules: set[str] = set()
+        self._ordinals: dict[int, int] = {}
+        self._stack: list[int] = []
+        self._alive: list[object] = []
+
+    def visit(self, value: object) -> None:
+        """Add the identity of any object."""
+        if type(value) in _PLAIN:
+            self._add(type(value).__name__, repr(value))
+        elif isinstance(value, (tuple, list, dict, set, frozenset, types.MappingProxyType)) and (
+            type(value).__module__ == "builtins"
+        ):
+            self._visit_container(value)
+        elif isinstance(value, np.ndarray):
+            self._visit_array(value)
+        elif isinstance(value, types.CodeType):
+            self._visit_code(value)
+        elif id(value) in self._ordinals:
+            self._add("again", str(self._ordinals[id(value)]))
+        else:
+            self._ordinals[id(value)] = len(self._ordinals)
+            self._alive.append(value)
+            self._visit_once(value)
+
+    # ---- plain data -------------------------------------------------------------------------
+
+    def _visit_container(self, value: object) -> None:
+        if id(value) in self._stack:
+            self._add("inside", str(len(self._stack) - self._stack.index(id(value))))
+            return
+        self._stack.append(id(value))
+        if isinstance(value, Mapping):
+            self._add("dict", str(len(value)))
+            for key, item in value.items():
+                self.visit(key)
+                self.visit(item)
+        elif isinstance(value, (set, frozenset)):
+            self._add("set", *sorted(map(self._digest_apart, value)))
+        elif isinstance(value, (tuple, list)):
+            self._add(type(value).__name__, str(len(value)))
+            for item in value:
+                self.visit(item)
+        self._stack.pop()
+
+    def _digest_apart(self, value: object) -> str:
+        """The identity of a set's element, which must not depend on what came before it."""
+        apart = _Walk()
+        apart.visit(value)
+        self.known &= apart.known
+        self.modules |= apart.modules
+        return apart.hash.hexdigest()
+
+    def _visit_array(self, array: "np.ndarray[tuple[int, ...], np.dtype[np.generic]]") -> None:
+        self._add(
+            "array", type(array).__name__, array.dtype.name, str(array.dtype), str(array.shape)
+        )
+        if array.dtype.hasobject:
+            self.visit(array.tolist())
+        else:
+            content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            self._add(hashlib.sha256(content.data).hexdigest())
+
+    # ---- what is entered once ---------------------------------------------------------------
+
+    def _visit_once(self, value: object) -> None:
+        if isinstance(value, types.ModuleType):
+            self._visit_module(value)
+        elif self._visit_by_name(value):
+            return
+        elif isinstance(value, types.FunctionType):
+            self._visit_function(value)
+        elif isinstance(value, types.MethodType):
+            self._visit_all("method", value.__func__, value.__self__)
+        elif isinstance(value, types.BuiltinMethodType):
+            self.known &= value.__self__ is not None
+            self._visit_all("builtin method", value.__self__, value.__name__)
+        elif isinstance(value, (staticmethod, classmethod)):
+            self._visit_all(type(value).__name__, value.__func__)
+        elif isinstance(value, property):
+            self._visit_all("property", value.fget, value.fset, value.fdel)
+        elif isinstance(value, (types.MemberDescriptorType, types.GetSetDescriptorType)):
+            self._add("descriptor", value.__name__)
+        elif isinstance(value, _CachedFunction):
+            self._visit_all("cached", value.__wrapped__)
+        elif isinstance(value, type):
+            self._visit_class(value)
+        elif isinstance(value, enum.Enum):
+            self._visit_all("member", type(value), value.name, value.value)
+        elif _is_tensor(value):
+            self._visit_tensor(value)
+        else:
+            self._visit_instance(value)
+
+    def _visit_all(self, kind: str, *parts: object) -> None:
+        self._add(kind)
+        for part in parts:
+            self.visit(part)
+
+    def _visit_by_name(self, value: object) -> bool:
+        """Add what an installed module calls by a name of its own; False for everything else."""
+        module, name = own_name(value)
+        version = installed_version(module) if module and name else None
+        if version is None:
+            return False
+        if module in ("builtins", "io") and name in _OPAQUE_BUILTINS:
+            self.known = False
+        self._add_module(module, version)
+        self._add("name", name)
+        return True
+
+    def _visit_function(self, function: types.FunctionType) -> None:
+        self._add("function", PYTHON)
+        self.visit(function.__code__)
+        self.visit(function.__defaults__)
+        self.visit(function.__kwdefaults__)
+        for cell in function.__closure__ or ():
+            try:
+                self.visit(cell.cell_contents)
+            except ValueError:
+                self._add("empty cell")
+        self.visit(vars(function))
+        for name in sorted(set(global_names(function.__code__))):
+            self._visit_global(name, function.__globals__)
+        for name, level in sorted(set(imports(function.__code__))):
+            self._visit_import(name, level, function.__globals__)
+
+    def _visit_global(self, name: str, namespace: Mapping[str, object]) -> None:
+        self._add("global", name)
+        if name in namespace:
+            self.visit(namespace[name])
+        elif hasattr(builtins, name):
+            self.visit(getattr(builtins, name))
+        else:
+            self._add("undefined")
+
+    def _visit_import(self, name: str, level: int, namespace: Mapping[str, object]) -> None:
+        """Add a module that a function imports when it runs; nothing is imported here."""
+        self._add("import", name, str(level))
+        if level:
+            name = f"{namespace.get('__package__') or ''}.{name}"
+        module = sys.modules.get(name)
+        version = installed_version(name)
+        if version is not None:
+            self._add_module(name, version)
+        elif module is not None:
+            self.visit(module)
+        else:
+            self.known = False
+
+    def _visit_code(self, code: types.CodeType) -> None:
+        self._add(
+            "code",
+            code.co_code.hex(),
+            code.co_exceptiontable.hex(),
+            str((code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)),
+            str((code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)),
+        )
+        self.visit(code.co_consts)
+
+    def _visit_class(self, cls: type) -> None:
+        self._add("class", cls.__qualname__)
+        self.visit(cls.__bases__)
+        for name, item in sorted(vars(cls).items()):
+            if name not in _CLASS_NOISE:
+                self._add("attribute", name)
+                self.visit(item)
+
+    def _visit_module(self, module: types.ModuleType) -> None:
+        name = module.__name__
+        version = installed_version(name)
+        if version is not None:
+            self._add_module(name, version)
+            return
+        file = getattr(module, "__file__", None)
+        if file is None:
+            self.known = False
+            return
+        self._add("source", digest_source(Path(file)))
+        for value in vars(module).values():
+            owner = value if isinstance(value, types.ModuleType) else defining_module(value)
+            if (
+                owner is not None
+                and owner is not module
+                and installed_version(owner.__name__) is None
+            ):
+                self.visit(owner)
+
+    def _visit_tensor(self, tensor: object) -> None:
+        host = tensor.detach().cpu().contiguous()  # type: ignore[attr-defined]
+        torch = sys.modules["torch"]
+        bits = host.reshape(-1).view(torch.uint8).numpy()
+        self._add("tensor", str(host.dtype), str(tuple(host.shape)))
+        self._add(hashlib.sha256(bits.data).hexdigest())
+
+    def _visit_instance(self, value: object) -> None:
+        """Any other object, by what it would tell ``copy``: how to make it, and its state."""
+        try:
+            reduced = value.__reduce_ex__(4)
+        except _REFUSALS:
+            self.known = False
+            return
+        self._alive.append(reduced)
+        if isinstance(reduced, str):
+            self._visit_all("constant", type(value), reduced)
+            return
+        parts = [list(part) if isinstance(part, Iterator) else part for part in reduced]
+        self._alive.append(parts)
+        self._visit_all("instance", *parts)
+
+    # ---- tokens -----------------------------------------------------------------------------
+
+    def _add(self, *tokens: str) -> None:
+        for token in tokens:
+            data = token.encode("utf-8", "surrogatepass")
+            self.hash.update(b"%d:" % len(data) + data)
+
+    def _add_module(self, name: str, version: str) -> None:
+        self.modules.add(name.partition(".")[0])
+        self._add("module", name, version)
+
+
+def _is_tensor(value: object) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)

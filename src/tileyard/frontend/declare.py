@@ -1,0 +1,203 @@
+"""The ``@tileyard.kernel`` declaration: what a user says of a kernel beside its code.
+
+Importing this module imports neither TileLang nor torch nor NumPy.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, ParamSpec, TypeVar, overload
+
+from tileyard.errors import UsageError
+from tileyard.model import Tolerance, Value
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Axes = Mapping[str, Sequence[object]]
+Configs = Sequence[Mapping[str, object]]
+SpaceSource = Axes | Configs | Callable[..., Axes | Configs]
+
+_NAMES = ("__module__", "__name__", "__qualname__", "__doc__")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class KernelDeclaration(Generic[P, R]):
+    """A kernel with what was declared of it; called, it does what its function does.
+
+    ``function`` is what was decorated. The other fields are those of ``kernel``, as given.
+    """
+
+    function: Callable[P, R]
+    space: SpaceSource | None = None
+    where: Callable[..., object] | None = None
+    shapes: Mapping[str, Mapping[str, Value]]
+    reference: Callable[..., object] | None = None
+    inputs: Callable[..., object] | None = None
+    flops: Callable[..., float] | None = None
+    tolerance: Tolerance | None = None
+    pass_configs: Mapping[str, Value]
+
+    def __post_init__(self) -> None:
+        inner = user_function(self.function)
+        for name in _NAMES:
+            object.__setattr__(self, name, getattr(inner, name, None))
+        object.__setattr__(self, "__wrapped__", self.function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the decorated function."""
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<tileyard.kernel {getattr(self, '__qualname__', None)}>"
+
+
+@overload
+def kernel(function: Callable[P, R], /) -> KernelDeclaration[P, R]: ...
+
+
+@overload
+def kernel(
+    *,
+    space: SpaceSource | None = None,
+    where: Callable[..., object] | None = None,
+    shapes: Mapping[str, Mapping[str, Value]] | None = None,
+    reference: Callable[..., object] | None = None,
+    inputs: Callable[..., object] | None = None,
+    flops: Callable[..., float] | None = None,
+    tolerance: Tolerance | tuple[float, float] | None = None,
+    pass_configs: Mapping[str, Value] | None = None,
+) -> Callable[[Callable[P, R]], KernelDeclaration[P, R]]: ...
+
+
+def kernel(  # noqa: PLR0913 - the fields of a declaration, by keyword only
+    function: Callable[P, R] | None = None,
+    /,
+    *,
+    space: SpaceSource | None = None,
+    where: Callable[..., object] | None = None,
+    shapes: Mapping[str, Mapping[str, Value]] | None = None,
+    reference: Callable[..., object] | None = None,
+    inputs: Callable[..., object] | None = None,
+    flops: Callable[..., float] | None = None,
+    tolerance: Tolerance | tuple[float, float] | None = None,
+    pass_configs: Mapping[str, Value] | None = None,
+) -> KernelDeclaration[P, R] | Callable[[Callable[P, R]], KernelDeclaration[P, R]]:
+    """Declare a function that returns a TileLang ``PrimFunc`` as a kernel to be tuned.
+
+    The function's parameters are the kernel's *arguments* (sizes, dtypes, flags) and its *config*
+    (what is searched: tile sizes, stages). Both are plain values: bool, int, float or str; a dtype
+    is its name, such as ``"float16"``. The tensors are the parameters of the PrimFunc that the
+    function returns. Those that the PrimFunc reads are its inputs, those that it only writes its
+    outputs; a tensor that is read and written is both. The decorated function can be called as
+    before. TileLang reads its source, so it has to stand in a file or a notebook cell.
+
+    Example::
+
+        @tileyard.kernel(
+            space={"block_M": [64, 128, 256], "block_N": [64, 128], "block_K": [32, 64]},
+            where=lambda block_M, block_N: block_M * block_N <= 128 * 128,
+            shapes={"large": {"M": 4096, "N": 4096, "K": 4096}, "small": {"M": 256, "N": 256, "K": 256}},
+            reference=lambda A, B: A @ B,
+            flops=lambda M, N, K: 2 * M * N * K,
+        )
+        def gemm(M, N, K, block_M=128, block_N=128, block_K=32):
+            @T.prim_func
+            def main(A: T.Tensor((M, K), "float32"), ...):
+                ...
+            return main
+
+    *By name.* ``space`` (where it is callable), ``where``, ``inputs`` and ``flops`` are called
+    with keywords: each gets the arguments (and ``where`` the config too) that its parameters name,
+    or all of them through ``**kwargs``. Arguments that nobody gave have their defaults. It is an
+    error to ask for something that does not exist.
+
+    Args:
+        space: The configs to search. A mapping from parameter to the values it may take, which are
+            multiplied out; or a list of configs, each a mapping from parameter to value; or a
+            callable that gets the arguments by name and returns either. None: nothing to search.
+        where: Called by name; a config is used only where it returns something true.
+        shapes: Named sets of arguments; the first is used where nobody asks for another. A set may
+            leave out what has a default.
+        reference: Says what is right. Called with copies of the kernel's input tensors in parameter
+            order; further parameters get a value by name: an output tensor's name gets that output
+            as a writable array, an argument's name (``causal``) its value. What is left over gets
+            the outputs in order. It returns the outputs in parameter order (one, or a tuple or list)
+            or writes them in place and returns None. A tensor that is both input and output may be
+            returned with the others or changed in place. The arrays are torch CPU tensors where the
+            reference's code uses torch, else NumPy arrays (bfloat16 and float8 through ml_dtypes).
+            Outputs must have the shapes of the kernel's; they are converted to its dtypes, so
+            computing in a wider one is fine and wise: float16 is slow and coarse on CPUs.
+        inputs: Called by name; ``specs`` gives it the input tensors (each with ``name``, ``dtype``
+            and ``shape``), ``rng`` a ``numpy.random.Generator`` that is always seeded alike. Returns
+            the input tensors in parameter order, or a mapping from tensor name to array; what a
+            mapping leaves out is made as if there were no ``inputs``. None: random numbers made to
+            suit each dtype.
+        flops: Called by name; how many floating-point operations one launch does, for GFLOP/s.
+        tolerance: ``(rtol, atol)`` or a ``Tolerance``: an output element is right where
+            ``|got - want| <= atol * rms(want) + rtol * |want|``. None: by dtype.
+        pass_configs: TileLang's compiler options for GPU targets, option name to value.
+
+    Returns:
+        A KernelDeclaration, callable like the function.
+
+    Raises:
+        UsageError: where an argument has the wrong form.
+    """
+    if function is None:
+        shapes = {} if shapes is None else shapes
+        _check_shapes(shapes)
+        for name, given in (("where", where), ("reference", reference), ("inputs", inputs)):
+            _check_callable(name, given)
+        _check_callable("flops", flops)
+
+        def declare(function: Callable[P, R]) -> KernelDeclaration[P, R]:
+            return KernelDeclaration(
+                function=function,
+                space=space,
+                where=where,
+                shapes=shapes,
+                reference=reference,
+                inputs=inputs,
+                flops=flops,
+                tolerance=_read_tolerance(tolerance),
+                pass_configs=pass_configs or {},
+            )
+
+        return declare
+    _check_callable("the decorated object", function)
+    return KernelDeclaration(function=function, shapes={}, pass_configs={})
+
+
+def user_function(decorated: object) -> object:
+    """The user's own function below TileLang's decorators and ``functools.partial``."""
+    for name in ("function", "jit_impl", "func", "orig_func"):
+        decorated = getattr(decorated, name, decorated)
+    return decorated
+
+
+def _check_callable(name: str, given: object) -> None:
+    if given is not None and not callable(given):
+        raise UsageError(f"tileyard.kernel: {name} must be callable, not {type(given).__name__}")
+
+
+def _check_shapes(shapes: object) -> None:
+    if not isinstance(shapes, Mapping) or not all(
+        isinstance(name, str) and isinstance(arguments, Mapping)
+        for name, arguments in shapes.items()
+    ):
+        raise UsageError(
+            "tileyard.kernel: shapes must map names to arguments",
+            hint='for example {"small": {"M": 256, "N": 256}}',
+        )
+
+
+def _read_tolerance(given: Tolerance | tuple[float, float] | None) -> Tolerance | None:
+    if given is None or isinstance(given, Tolerance):
+        return given
+    try:
+        rtol, atol = map(float, given)
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"tileyard.kernel: tolerance must be (rtol, atol), not {given!r}"
+        ) from None
+    return Tolerance(rtol=rtol, atol=atol)
