@@ -120,8 +120,8 @@ class ObjectStore:
             return None
         except OSError as error:
             raise _unusable("read", self.root, error) from error
-        head, _, data = content.partition(b"\n")
-        if head != _RECORD_MAGIC + _record_checksum(kind, key, data):
+        head, end, data = content.partition(b"\n")
+        if not end or head != _RECORD_MAGIC + _record_checksum(kind, key, data):
             return None
         return data
 
