@@ -1,0 +1,89 @@
+"""What the kernel knows about processes: who descends from whom, and how to signal them safely."""
+
+import ctypes
+import os
+
+# the same on every Linux that this runs on (MIPS and Alpha number their signals otherwise)
+SIGHUP, SIGINT, SIGKILL, SIGPIPE, SIGTERM, SIGCHLD, SIGCONT, SIGXFSZ = 1, 2, 9, 13, 15, 17, 18, 25
+SYS_PIDFD_SEND_SIGNAL = 424
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def signal_set(*numbers: int) -> ctypes.Array[ctypes.c_uint64]:
+    """A ``sigset_t`` with these signals."""
+    mask = (ctypes.c_uint64 * 16)()
+    for number in numbers:
+        mask[0] |= 1 << (number - 1)
+    return mask
+
+
+def read_process(pid: int, file: str) -> bytes:
+    """A file of ``/proc/<pid>``, empty if the process is gone or not ours to look at."""
+    try:
+        with open(f"/proc/{pid}/{file}", "rb") as opened:  # noqa: PTH123 - pathlib costs 5 ms
+            return opened.read()
+    except OSError:
+        return b""
+
+
+def parent_of(pid: int) -> int:
+    """The parent's pid, or 0 if there is no such process."""
+    text = read_process(pid, "stat")
+    return int(text.rpartition(b")")[2].split()[1]) if text else 0
+
+
+def all_pids() -> list[int]:
+    """Every process that this one can see."""
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]  # noqa: PTH208 - as above
+
+
+def descendants_of(root: int) -> list[tuple[int, int]]:
+    """``(pid, parent)`` of all processes below ``root``, parents before their children."""
+    children: dict[int, list[int]] = {}
+    for pid in all_pids():
+        children.setdefault(parent_of(pid), []).append(pid)
+    found: list[tuple[int, int]] = []
+    level = [root]
+    while level:
+        pairs = [(child, parent) for parent in level for child in children.get(parent, [])]
+        found += pairs
+        level = [child for child, _ in pairs]
+    return found
+
+
+def signal_child(pid: int, parent: int, number: int) -> None:
+    """Signal ``pid`` if it still is a child of ``parent``.
+
+    A child of this process keeps its pid until it is reaped here. Any other could have ended and
+    its pid been given to a stranger: hence a pidfd first, and only then a look at the parent.
+    """
+    try:
+        if parent == os.getpid():
+            os.kill(pid, number)
+            return
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return
+    if parent_of(pid) == parent:
+        libc.syscall(SYS_PIDFD_SEND_SIGNAL, handle, number, None, 0)
+    os.close(handle)
+
+
+def kill_marked(tree: str, lock: str = "") -> list[int]:
+    """Send SIGKILL to all processes that carry this tree's token, and return them.
+
+    With ``lock``, only to those that name it among their locks: a token copied by a stranger from
+    another device's lock file then harms nobody. Processes of other users are not seen.
+    """
+    found = []
+    for pid in all_pids():
+        parent = parent_of(pid)
+        variables = read_process(pid, "environ").split(b"\0")
+        if f"TILEYARD_TREE={tree}".encode() not in variables or pid == os.getpid():
+            continue
+        locks = [v.partition(b"=")[2] for v in variables if v.startswith(b"TILEYARD_LOCKS=")]
+        if not lock or any(os.fsencode(lock) in value.split(b":") for value in locks):
+            signal_child(pid, parent, SIGKILL)
+            found.append(pid)
+    return found

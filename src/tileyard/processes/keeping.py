@@ -1,0 +1,248 @@
+"""The engine's end of a keeper: start it, hear its reports, tell it to end its tree.
+
+Nothing runs in the background: the loop calls back when the keeper has something to report.
+"""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tileyard.errors import WorkerStartError
+from tileyard.model import Record
+from tileyard.processes import keeper
+from tileyard.processes.keeper.tree import kill_marked
+from tileyard.processes.records import Ended, WorkerCommand
+
+CONFIRM_S: Final = 5.0
+"""How long a killed tree may take to vanish before its processes are reported as survivors."""
+LOG_TAIL_BYTES: Final = 4096
+START: Final = str(Path(keeper.__file__).with_name("start.py"))
+
+REFUSALS: Final = {
+    "lock": "its lock files cannot be used",
+    "planted": "one of its lock files is a link or no regular file",
+    "number": "one of its lock files does not hold a lease number",
+    "orphans": "processes of an earlier holder of its locks cannot be ended",
+    "session": "it cannot lead a session",
+    "memory": "its memory limit cannot be set",
+    "cores": "its cores are not available",
+    "cwd": "its working directory cannot be entered",
+    "argv": "its program cannot be run",
+}
+
+
+class Report(Record):
+    """One line from the keeper; which fields count depends on ``event``."""
+
+    event: str
+    lock: int = 0
+    lease: int = 0
+    pid: int = 0
+    errno: int | None = 0
+    pids: tuple[int, ...] = ()
+    code: int | None = None
+    signal: int | None = None
+    told: int = 0
+    peak_rss_bytes: int = 0
+    survivors: tuple[int, ...] = ()
+
+
+_decoder = msgspec.json.Decoder(Report)
+_lingering: list[subprocess.Popen[bytes]] = []
+"""Keepers that outlive their reports: they hold the locks of trees that would not die."""
+
+
+class KeeperLink:
+    """A running keeper. ``started`` and ``ended`` are each answered exactly once, never by an error.
+
+    ``started`` is None once the worker runs, or why it cannot.
+    """
+
+    def __init__(
+        self, command: WorkerCommand, env: Mapping[str, str], worker_fds: Sequence[int]
+    ) -> None:
+        """Start it on the running loop; the worker inherits ``worker_fds``. Raises WorkerStartError; then nothing was started."""
+        self.pid = 0
+        self.lease = 0
+        self.reason = ""
+        self._loop = asyncio.get_running_loop()
+        self.started: asyncio.Future[WorkerStartError | None] = self._loop.create_future()
+        self.ended: asyncio.Future[Ended] = self._loop.create_future()
+        self._command = command
+        self._tree = secrets.token_hex(8)
+        self._oom_kills = _count_oom_kills()
+        self._log_start = 0
+        self._unread = b""
+        self._last: Report | None = None
+        self._process = self._spawn(env, worker_fds)
+        self._control, self._reports = _pipes_of(self._process)
+        os.set_blocking(self._reports, False)
+        self._loop.add_reader(self._reports, self._read_reports)
+        _lingering[:] = [process for process in _lingering if process.poll() is None]
+
+    def tell_to_end(self, reason: str, grace_s: float) -> None:
+        """Have the tree ended, TERM first unless ``grace_s`` is 0. A further call can only hasten."""
+        if not self.ended.done():
+            self.reason = self.reason or reason
+            with contextlib.suppress(BrokenPipeError):  # then its report is on the way
+                os.write(self._control, f"kill {grace_s:f}\n".encode())
+
+    def give_up(self) -> None:
+        """Kill the keeper itself, because it does not answer. Its worker dies with it."""
+        if not self.ended.done():
+            self._process.kill()
+
+    # ---- start ------------------------------------------------------------------------------
+
+    def _spawn(self, env: Mapping[str, str], worker_fds: Sequence[int]) -> subprocess.Popen[bytes]:
+        command = self._command
+        options = [
+            f"parent={os.getpid()}",
+            f"tree={self._tree}",
+            f"cwd={command.cwd}",
+            f"memory={command.memory_bytes}",
+            f"cores={','.join(map(str, command.cores))}",
+            f"pass={','.join(map(str, worker_fds))}",
+            f"grace={command.grace_s:f}",
+            f"confirm={CONFIRM_S:f}",
+            *(f"lock={path}" for path in command.locks),
+        ]
+        log = -1
+        try:
+            log = os.open(
+                command.log or os.devnull,
+                os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC,
+                0o644,
+            )
+            self._log_start = os.fstat(log).st_size
+            return subprocess.Popen(
+                [sys.executable, "-S", "-E", "-I", START, *options, "--", *command.argv],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                bufsize=0,
+                env=env,
+                pass_fds=worker_fds,
+                start_new_session=True,  # Ctrl-C is for the engine's client to interpret
+            )
+        except OSError as error:
+            raise WorkerStartError(f"cannot start {command.argv[0]}: {error}") from error
+        finally:
+            if log >= 0:
+                os.close(log)
+
+    # ---- reports ----------------------------------------------------------------------------
+
+    def _read_reports(self) -> None:
+        data = os.read(self._reports, 1 << 16)
+        if not data:  # it is exiting
+            self._process.wait()
+            self._finish()
+            return
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        for line in lines:
+            self._take(_decoder.decode(line))
+
+    def _take(self, report: Report) -> None:
+        match report.event:
+            case "waiting":
+                pass
+            case "locked":
+                self.lease = report.lease
+            case "started":
+                self.pid = report.pid
+                self.started.set_result(None)
+            case _:
+                self._last = report
+                if report.survivors:
+                    _lingering.append(self._process)
+                    self._finish()
+
+    def _finish(self) -> None:
+        """Nothing more will be heard."""
+        self._loop.remove_reader(self._reports)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        last = self._last
+        if not self.started.done():
+            self.started.set_result(self._explain_refusal(last))
+        command = self._command
+        ended = Ended(memory_bytes=command.memory_bytes, reason=self.reason)
+        if last is None:
+            lost = tuple(kill_marked(self._tree))
+            ended = msgspec.structs.replace(ended, survivors=lost)
+        elif last.event != "ended":
+            ended = msgspec.structs.replace(ended, confirmed=True)
+        else:
+            ended = msgspec.structs.replace(
+                ended,
+                code=last.code,
+                signal=last.signal,
+                survivors=last.survivors,
+                confirmed=not last.survivors,
+                reason=self.reason if last.told else "",
+                peak_rss_bytes=last.peak_rss_bytes,
+                oom_kill=_count_oom_kills() > self._oom_kills,
+                log_tail=_read_tail(command.log, self._log_start),
+            )
+        self.ended.set_result(ended)
+
+    def _explain_refusal(self, last: Report | None) -> WorkerStartError:
+        what = f"cannot start {self._command.argv[0]}"
+        if last is None:
+            return WorkerStartError(
+                f"{what}: its keeper ended with status {self._process.returncode}",
+                f"the log is {self._command.log}" if self._command.log else "",
+            )
+        if last.event == "ended":
+            return WorkerStartError(f"{what}: it was told to end before it began")
+        step = last.event.removeprefix("refused_")
+        details = {
+            "lock": " ".join(self._command.locks),
+            "planted": " ".join(self._command.locks),
+            "number": " ".join(self._command.locks),
+            "orphans": " ".join(map(str, last.pids)),
+            "cores": ",".join(map(str, self._command.cores)),
+            "cwd": self._command.cwd,
+        }
+        message = f"{what}: {REFUSALS[step]}"
+        if step in details:
+            message += f": {details[step]}"
+        return WorkerStartError(f"{message}: {os.strerror(last.errno)}" if last.errno else message)
+
+
+def _pipes_of(process: subprocess.Popen[bytes]) -> tuple[int, int]:
+    if process.stdin is None or process.stdout is None:
+        raise AssertionError("a keeper was started without its pipes")
+    return process.stdin.fileno(), process.stdout.fileno()
+
+
+def _count_oom_kills() -> int:
+    """How often this kernel has killed for lack of memory, containers included; 0 if unknown."""
+    try:
+        text = Path("/proc/vmstat").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    return int(text.partition("\noom_kill ")[2].partition("\n")[0] or 0)
+
+
+def _read_tail(log: str, start: int) -> str:
+    """The end of what was logged after ``start``."""
+    if not log:
+        return ""
+    try:
+        with Path(log).open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(start, end - LOG_TAIL_BYTES))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,83 @@
+"""What the end of a worker means for the case that it was running."""
+
+import signal
+from typing import Final
+
+from tileyard.model import Outcome, Record
+from tileyard.processes.records import Ended
+
+MEMORY_SIGNS: Final = ("MemoryError", "std::bad_alloc", "annot allocate memory")
+"""What Python, C++ and the C library say last when an allocation was refused."""
+FROM_OUTSIDE: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+NEAR_LIMIT: Final = 0.9
+"""A worker whose memory reached this share of its limit is taken to have died of it."""
+
+
+class Verdict(Record):
+    """``message`` goes on from a subject: "the runner" + "died of SIGSEGV (...)"."""
+
+    outcome: Outcome
+    message: str
+
+
+def judge_end(ended: Ended, *, limit: str = "") -> Verdict:
+    """Tell a crash from a time limit, lack of memory and a fault of the host.
+
+    ``limit`` names the time limit for which the engine ended the worker, as in "run limit of 60 s".
+    It counts only if the worker had not ended by itself before.
+    """
+    if not ended.confirmed:
+        return Verdict(outcome=Outcome.INFRA_ERROR, message=_describe_unconfirmed(ended))
+    if ended.reason:
+        if limit:
+            means = f"killed with {describe_signal(ended.signal)}" if ended.signal else "ended"
+            message = f"ran past its {limit} and was {means}; its process tree is gone"
+            return Verdict(outcome=Outcome.TIMEOUT, message=message)
+        return Verdict(
+            outcome=Outcome.INFRA_ERROR, message=f"was ended by the engine: {ended.reason}"
+        )
+    how = _describe_end(ended)
+    if evidence := _find_memory_evidence(ended):
+        return Verdict(outcome=Outcome.OUT_OF_MEMORY, message=f"{how}: {evidence}")
+    if ended.signal in FROM_OUTSIDE:
+        return Verdict(outcome=Outcome.INFRA_ERROR, message=f"{how}, which the engine had not sent")
+    return Verdict(outcome=Outcome.CRASHED, message=how)
+
+
+def describe_signal(number: int) -> str:
+    """``SIGSEGV (Segmentation fault)``; a number that has no name stays a number."""
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+    text = signal.strsignal(number)
+    return f"{name} ({text})" if text else name
+
+
+def _describe_end(ended: Ended) -> str:
+    if ended.signal is not None:
+        return f"died of {describe_signal(ended.signal)}"
+    return f"ended with exit code {ended.code} before it answered"
+
+
+def _describe_unconfirmed(ended: Ended) -> str:
+    pids = ", ".join(map(str, ended.survivors))
+    if ended.code is None and ended.signal is None and not ended.survivors:
+        return "lost its keeper: it is not known whether its process tree is gone"
+    return f"left processes that could not be confirmed gone: {pids or 'none that are visible'}"
+
+
+def _find_memory_evidence(ended: Ended) -> str:
+    """Why lack of memory is the likely cause; empty where nothing points to it."""
+    limit = f"its limit of {ended.memory_bytes / 2**30:.3g} GiB"
+    if ended.oom_kill and ended.signal == signal.SIGKILL:
+        return "the kernel killed it because the host, or its container, was out of memory"
+    if ended.memory_bytes and ended.peak_rss_bytes >= NEAR_LIMIT * ended.memory_bytes:
+        return f"it had used {ended.peak_rss_bytes / 2**30:.3g} GiB of {limit}"
+    if ended.code != 0 and any(sign in ended.log_tail for sign in MEMORY_SIGNS):
+        return (
+            f"it could not allocate within {limit}"
+            if ended.memory_bytes
+            else "it could not allocate"
+        )
+    return ""
