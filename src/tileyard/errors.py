@@ -40,6 +40,23 @@ class KernelFileError(TileyardError):
 
 
 @dataclass(eq=False)
+class UserCodeError(TileyardError):
+    """Code of the user's raised something. ``message`` is ``file:line: summary``.
+
+    ``file`` and ``line`` are those of the user's innermost frame, empty and 0 where there is none;
+    ``trace`` is the traceback, cut to the user's frames.
+    """
+
+    summary: str = ""
+    file: str = ""
+    line: int = 0
+    trace: str = ""
+
+    code: ClassVar[str] = "user_code"
+    exit_status: ClassVar[int] = 1
+
+
+@dataclass(eq=False)
 class UnsupportedError(TileyardError):
     """A kernel uses an operation that is not covered; ``operation`` and the source line say which.
 
@@ -104,6 +121,21 @@ class WorkerLostError(TileyardError):
     """A worker ended before it answered; the outcome of what it did is told by how it ended."""
 
     code: ClassVar[str] = "worker_lost"
+    exit_status: ClassVar[int] = 3
+
+
+@dataclass(eq=False)
+class WorkerStartError(WorkerLostError):
+    """A worker could not be started at all: its program, folder, cores or locks are not there."""
+
+    code: ClassVar[str] = "worker_start"
+
+
+@dataclass(eq=False)
+class WireError(TileyardError):
+    """A message between processes is too large, or is not what its receiver expects."""
+
+    code: ClassVar[str] = "wire"
     exit_status: ClassVar[int] = 3
 
 
