@@ -1,7 +1,7 @@
 """The scalar types of the tile IR: TVM's names, their kinds and widths, and NumPy's types for them."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
@@ -24,6 +24,13 @@ class DType:
     def is_float(self) -> bool:
         """Whether values are floating-point numbers."""
         return self.kind == "float"
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """The least and the greatest value of an integer type."""
+        if self.kind == "int":
+            return -(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1
+        return 0, (1 << self.bits) - 1
 
     @property
     def is_integer(self) -> bool:
@@ -70,6 +77,17 @@ def is_float(name: str) -> bool:
 def is_integer(name: str) -> bool:
     """Whether ``name`` is a signed or unsigned integer type."""
     return name in DTYPES and DTYPES[name].is_integer
+
+
+def poison(name: str) -> Any:  # noqa: ANN401 (a NumPy scalar)
+    """What memory of this type holds before it is written: NaN, or an integer out of every range."""
+    dtype = find_dtype(name)
+    if dtype.is_float:
+        return np.asarray(np.nan).astype(dtype.numpy)[()]
+    if dtype.kind == "bool":
+        return np.True_
+    least, greatest = dtype.range
+    return dtype.numpy.type(least if dtype.kind == "int" else greatest)
 
 
 def name_of(numpy: "np.dtype[np.generic]") -> str:

@@ -1,0 +1,170 @@
+"""Runs a Program in plain NumPy: slow, and obviously right. Targets are tested against it.
+
+Scalar operations are defined in ``meanings.py``, conversions in ``convert.py``, tile operations in
+``tiles.py``. Blocks run one after the other, loops in order.
+"""
+
+from collections.abc import Sequence
+from typing import assert_never
+
+import numpy as np
+
+from tileyard.errors import BindError, KernelFault
+from tileyard.ir.dtypes import find_dtype, poison
+from tileyard.ir.evaluate import Evaluator
+from tileyard.ir.nodes import (
+    Axis,
+    Break,
+    Copy,
+    Fill,
+    For,
+    Gemm,
+    If,
+    Let,
+    Program,
+    Reduce,
+    Stmt,
+    Store,
+    While,
+)
+from tileyard.ir.printer import print_statement
+from tileyard.ir.specs import (
+    bind_dims,
+    convert_scalar,
+    evaluate_size,
+    scalar_params,
+    tensor_specs,
+    tensors,
+)
+from tileyard.ir.tiles import Array, Memory, copy, fill, gemm, reduce
+from tileyard.model import Value
+
+
+def interpret(
+    program: Program, arrays: Sequence[Array], scalars: Sequence[Value] = ()
+) -> list[Array]:
+    """Run ``program``; returns the written arrays (``out`` and ``inout``) in calling order.
+
+    ``arrays`` holds one array for each ``in`` and ``inout`` tensor in calling order, ``scalars``
+    one number for each scalar parameter; neither is changed. What an output holds where nothing is
+    written is its dtype's poison. Raises BindError, or KernelFault where the kernel itself fails.
+    """
+    numbers = bind_dims(program, [array.shape for array in arrays], scalars)
+    values = {var.name: convert_scalar(numbers[var.name], var.dtype) for var in program.dims}
+    params = scalar_params(program)
+    if len(scalars) != len(params):
+        raise BindError(f"{program.name} takes {len(params)} scalars, not {len(scalars)}")
+    for var, value in zip(params, scalars, strict=True):
+        values[var.name] = convert_scalar(value, var.dtype)
+    parameters = _parameters(program, arrays, numbers)
+    run = _Run(program, values, parameters)
+    with np.errstate(all="ignore"):
+        run.blocks(tuple(reversed(program.grid)))
+    written = [tensor.buffer.name for tensor in tensors(program) if tensor.role != "in"]
+    return [parameters[name] for name in written]
+
+
+def _parameters(
+    program: Program, arrays: Sequence[Array], numbers: dict[str, int]
+) -> dict[str, Array]:
+    given = iter(arrays)
+    parameters = {}
+    for spec in tensor_specs(program, numbers):
+        dtype = find_dtype(spec.dtype).numpy
+        if spec.role == "out":
+            parameters[spec.name] = np.full(spec.shape, poison(spec.dtype), dtype)
+            continue
+        array = next(given)
+        if array.dtype != dtype:
+            raise BindError(f"{spec.name} is {spec.dtype}, the array {array.dtype}")
+        parameters[spec.name] = array.copy()
+    return parameters
+
+
+class _Run:
+    """The state of one run: the values of all variables, the content of all buffers."""
+
+    def __init__(
+        self, program: Program, values: dict[str, np.generic], parameters: dict[str, Array]
+    ) -> None:
+        self._program = program
+        self._values = values
+        self._memory = Memory(parameters)
+        self._evaluator = Evaluator(values, self._memory.load)
+        self._value = self._evaluator.value
+
+    def blocks(self, axes: tuple[Axis, ...]) -> None:
+        """Run the blocks of the grid that ``axes`` span, the last of them the fastest."""
+        if not axes:
+            self._block()
+            return
+        var = axes[0].var
+        for index in range(self._evaluator.number(axes[0].extent)):
+            self._values[var.name] = convert_scalar(index, var.dtype)
+            self.blocks(axes[1:])
+
+    def _block(self) -> None:
+        for buffer in self._program.buffers:
+            shape = tuple(evaluate_size(extent, {}) for extent in buffer.shape)
+            dtype = find_dtype(buffer.dtype).numpy
+            self._memory.tiles[buffer.name] = np.full(shape, poison(buffer.dtype), dtype)
+        self._body(self._program.body)
+
+    def _body(self, body: tuple[Stmt, ...]) -> bool:
+        """Run ``body``; returns whether it was left by a break."""
+        for stmt in body:
+            try:
+                left = self._stmt(stmt)
+            except KernelFault as fault:
+                if " in `" not in fault.message:
+                    fault.message += f" in `{print_statement(self._program, stmt)}`"
+                raise
+            if left:
+                return True
+        return False
+
+    def _stmt(self, stmt: Stmt) -> bool:
+        match stmt:
+            case Let():
+                self._values[stmt.var.name] = self._value(stmt.value)
+            case Store():
+                indices = self._evaluator.indices(stmt.indices)
+                self._memory.store(stmt.buffer, indices, self._value(stmt.value))
+            case For():
+                self._loop(stmt)
+            case If():
+                return self._body(stmt.then if self._value(stmt.cond) else stmt.orelse)
+            case While():
+                while self._value(stmt.cond):
+                    if self._body(stmt.body):
+                        break
+            case Break():
+                return True
+            case Copy() | Fill() | Gemm() | Reduce():
+                self._tile(stmt)
+            case _:
+                assert_never(stmt)
+        return False
+
+    def _loop(self, stmt: For) -> None:
+        start = self._evaluator.number(stmt.start)
+        for index in range(start, start + self._evaluator.number(stmt.extent)):
+            self._values[stmt.var.name] = convert_scalar(index, stmt.var.dtype)
+            if self._body(stmt.body):
+                break
+
+    def _tile(self, stmt: Copy | Fill | Gemm | Reduce) -> None:
+        memory, box = self._memory, self._memory.box
+        evaluator = self._evaluator
+        match stmt:
+            case Copy():
+                copy(memory, box(stmt.src, evaluator), box(stmt.dst, evaluator))
+            case Fill():
+                fill(memory, box(stmt.dst, evaluator), self._value(stmt.value))
+            case Gemm():
+                a, b, c = (box(region, evaluator) for region in (stmt.a, stmt.b, stmt.c))
+                gemm(memory, stmt, (a, b, c))
+            case Reduce():
+                reduce(memory, stmt, (box(stmt.src, evaluator), box(stmt.dst, evaluator)))
+            case _:
+                assert_never(stmt)

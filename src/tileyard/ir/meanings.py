@@ -1,0 +1,142 @@
+"""What each scalar operation gives: the living definition that targets are tested against.
+
+Arithmetic is rounded once, to the operation's dtype. Functions such as ``exp`` are those of float64,
+rounded to the dtype: targets may differ in the last places. Integers wrap. An integer division by
+zero and a shift by a count outside the word are faults of the kernel.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tileyard.errors import KernelFault
+from tileyard.ir.convert import convert_one
+from tileyard.ir.dtypes import find_dtype
+
+Meaning = Callable[..., Any]
+"""From the arguments, all NumPy scalars of one dtype, to a NumPy scalar of the same."""
+
+
+def _rounded(function: Callable[..., Any]) -> Meaning:
+    """``function`` of float64 numbers, its result rounded to the arguments' dtype."""
+
+    def meaning(*args: np.generic) -> Any:  # noqa: ANN401 (a NumPy scalar of the same dtype)
+        wide = [np.float64(arg) for arg in args]
+        return args[0].dtype.type(function(*wide))
+
+    return meaning
+
+
+def _wrapped(function: Callable[[int, int], int]) -> Meaning:
+    """``function`` of whole numbers, whose second one is not 0, its result wrapped."""
+
+    def meaning(left: np.generic, right: np.generic) -> Any:  # noqa: ANN401
+        a, b = int(left), int(right)
+        if b == 0:
+            raise KernelFault("an integer is divided by zero")
+        return _wrap(function(a, b), left.dtype)
+
+    return meaning
+
+
+def _wrap(value: int, dtype: "np.dtype[np.generic]") -> Any:  # noqa: ANN401
+    bits = dtype.itemsize * 8
+    value &= (1 << bits) - 1
+    if np.issubdtype(dtype, np.signedinteger) and value >> (bits - 1):
+        value -= 1 << bits
+    return dtype.type(value)
+
+
+def _shifted(function: Callable[[int, int], int]) -> Meaning:
+    def meaning(left: np.generic, right: np.generic) -> Any:  # noqa: ANN401
+        bits, count = left.dtype.itemsize * 8, int(right)
+        if not 0 <= count < bits:
+            raise KernelFault(f"an integer of {bits} bits is shifted by {count}")
+        return _wrap(function(int(left), count), left.dtype)
+
+    return meaning
+
+
+def _truncdiv(a: int, b: int) -> int:
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+def _smaller(a: Any, b: Any) -> Any:  # noqa: ANN401
+    """The smaller of two numbers; where one is NaN, the other."""
+    return b if b < a or a != a else a
+
+
+def _larger(a: Any, b: Any) -> Any:  # noqa: ANN401
+    """The larger of two numbers; where one is NaN, the other."""
+    return b if b > a or a != a else a
+
+
+MEANINGS: dict[str, Meaning] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+    "floordiv": _wrapped(lambda a, b: a // b),
+    "floormod": _wrapped(lambda a, b: a % b),
+    "truncdiv": _wrapped(_truncdiv),
+    "truncmod": _wrapped(lambda a, b: a - b * _truncdiv(a, b)),
+    "min": _smaller,
+    "max": _larger,
+    "neg": lambda a: -a,
+    "abs": np.abs,
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+    "not": np.logical_not,
+    "bitand": lambda a, b: a & b,
+    "bitor": lambda a, b: a | b,
+    "bitxor": lambda a, b: a ^ b,
+    "bitnot": lambda a: ~a,
+    "shl": _shifted(lambda a, count: a << count),
+    "shr": _shifted(lambda a, count: a >> count),
+    "exp": _rounded(np.exp),
+    "exp2": _rounded(np.exp2),
+    "exp10": _rounded(lambda x: np.power(10.0, x)),
+    "log": _rounded(np.log),
+    "log2": _rounded(np.log2),
+    "log10": _rounded(np.log10),
+    "log1p": _rounded(np.log1p),
+    "sqrt": _rounded(np.sqrt),
+    "rsqrt": _rounded(lambda x: 1.0 / np.sqrt(x)),
+    "tanh": _rounded(np.tanh),
+    "sin": _rounded(np.sin),
+    "cos": _rounded(np.cos),
+    "tan": _rounded(np.tan),
+    "sigmoid": _rounded(lambda x: 1.0 / (1.0 + np.exp(-x))),
+    "erf": _rounded(math.erf),
+    "pow": _rounded(np.power),
+    "fmod": _rounded(np.fmod),
+    "atan2": _rounded(np.arctan2),
+    "floor": _rounded(np.floor),
+    "ceil": _rounded(np.ceil),
+    "round": _rounded(np.rint),
+    "trunc": _rounded(np.trunc),
+    "isnan": np.isnan,
+    "isinf": np.isinf,
+    "isfinite": np.isfinite,
+}
+"""The meaning of every operation but those that do not evaluate all arguments, or state their type.
+
+``round`` rounds half to even. ``min`` and ``max`` ignore one NaN. ``fmod`` has the sign of its first
+argument, ``floormod`` that of its second.
+"""
+
+
+def make_nan(dtype: str) -> Any:  # noqa: ANN401
+    """``nan``: a quiet NaN of ``dtype``."""
+    return convert_one(np.float32(np.nan), dtype)
+
+
+def reinterpret(value: np.generic, dtype: str) -> Any:  # noqa: ANN401
+    """``reinterpret``: the same bits read as ``dtype``."""
+    return np.asarray(value).reshape(1).view(find_dtype(dtype).numpy)[0]

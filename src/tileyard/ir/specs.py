@@ -1,0 +1,128 @@
+"""Shapes made concrete: binds a Program's dimensions to numbers, and describes its arrays."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tileyard.errors import BindError, UsageError
+from tileyard.ir.convert import convert_one
+from tileyard.ir.dtypes import find_dtype
+from tileyard.ir.evaluate import Evaluator, no_loads
+from tileyard.ir.nodes import Expr, Program, Scalar, Tensor, Var
+from tileyard.ir.walk import walk_expr
+from tileyard.model import TensorSpec, Value
+
+
+def tensors(program: Program) -> tuple[Tensor, ...]:
+    """The tensor parameters in calling order."""
+    return tuple(param for param in program.params if isinstance(param, Tensor))
+
+
+def scalar_params(program: Program) -> tuple[Var, ...]:
+    """The scalar parameters in calling order."""
+    return tuple(param.var for param in program.params if isinstance(param, Scalar))
+
+
+def tensor_specs(program: Program, dims: Mapping[str, int]) -> tuple[TensorSpec, ...]:
+    """The tensor parameters with concrete shapes, in calling order.
+
+    ``dims`` gives the dimensions, and scalar parameters that occur in shapes, by name. Raises
+    UsageError naming one that is missing.
+    """
+    return tuple(
+        TensorSpec(
+            name=tensor.buffer.name,
+            dtype=tensor.buffer.dtype,
+            shape=_shape(program, tensor, dims),
+            role=tensor.role,
+        )
+        for tensor in tensors(program)
+    )
+
+
+def _shape(program: Program, tensor: Tensor, dims: Mapping[str, int]) -> tuple[int, ...]:
+    for extent in tensor.buffer.shape:
+        for part in walk_expr(extent):
+            if isinstance(part, Var) and part.name not in dims:
+                raise UsageError(
+                    f"{program.name}: dimension {part.name} of {tensor.buffer.name} has no value",
+                    hint=f"give {part.name}=...",
+                )
+    return tuple(evaluate_size(extent, dims) for extent in tensor.buffer.shape)
+
+
+def evaluate_size(expr: Expr, numbers: Mapping[str, Value]) -> int:
+    """The value of an integer expression over variables that are all among ``numbers``."""
+    dtypes = {part.name: part.dtype for part in walk_expr(expr) if isinstance(part, Var)}
+    values = {name: convert_scalar(numbers[name], dtype) for name, dtype in dtypes.items()}
+    return Evaluator(values, no_loads).number(expr)
+
+
+def convert_scalar(value: Value, dtype: str) -> Any:  # noqa: ANN401 (a NumPy scalar)
+    """A scalar argument in its parameter's dtype. Raises BindError where it is out of range."""
+    kind = find_dtype(dtype)
+    if isinstance(value, str) or (isinstance(value, float) and not kind.is_float):
+        raise BindError(f"{value!r} is not {dtype}")
+    if kind.is_float:
+        return convert_one(np.float64(value), dtype)
+    try:
+        return kind.numpy.type(value)
+    except OverflowError:
+        raise BindError(f"{value} is out of the range of {dtype}") from None
+
+
+def bind_dims(
+    program: Program, shapes: Sequence[tuple[int, ...]], scalars: Sequence[Value] = ()
+) -> dict[str, int]:
+    """The dimensions, by name, that arrays of these shapes imply; integer ``scalars`` are included.
+
+    ``shapes`` are those of all tensors in calling order, or of those that are ``in`` or ``inout``.
+    Raises BindError where they do not fit the parameters, UsageError for a dimension that none
+    of them fixes.
+    """
+    chosen = tensors(program)
+    if len(shapes) != len(chosen):
+        chosen = tuple(tensor for tensor in chosen if tensor.role != "out")
+    if len(shapes) != len(chosen):
+        raise BindError(f"{program.name} takes {len(chosen)} arrays, not {len(shapes)}")
+    bound = _bind_scalars(program, scalars)
+    for tensor, shape in zip(chosen, shapes, strict=True):
+        _bind_shape(tensor, shape, bound, {var.name for var in program.dims})
+    for var in program.dims:
+        if var.name not in bound:
+            raise UsageError(
+                f"{program.name}: no array that is read fixes dimension {var.name}",
+                hint=f"give {var.name}=...",
+            )
+    for tensor, shape in zip(chosen, shapes, strict=True):
+        _check_shape(tensor, shape, bound)
+    return bound
+
+
+def _bind_scalars(program: Program, scalars: Sequence[Value]) -> dict[str, int]:
+    params = scalar_params(program)
+    if len(scalars) not in (0, len(params)):
+        raise BindError(f"{program.name} takes {len(params)} scalars, not {len(scalars)}")
+    return {
+        var.name: int(value)
+        for var, value in zip(params, scalars, strict=False)
+        if not isinstance(value, float | str)
+    }
+
+
+def _bind_shape(
+    tensor: Tensor, shape: tuple[int, ...], bound: dict[str, int], dims: set[str]
+) -> None:
+    buffer = tensor.buffer
+    if len(shape) != len(buffer.shape):
+        raise BindError(f"{buffer.name} has {len(buffer.shape)} dimensions, the array {len(shape)}")
+    for extent, size in zip(buffer.shape, shape, strict=True):
+        if isinstance(extent, Var) and extent.name in dims:
+            bound.setdefault(extent.name, size)
+
+
+def _check_shape(tensor: Tensor, shape: tuple[int, ...], bound: Mapping[str, int]) -> None:
+    want = tuple(evaluate_size(extent, bound) for extent in tensor.buffer.shape)
+    if want != shape:
+        raise BindError(f"{tensor.buffer.name} has shape {want}, the array {shape}")

@@ -1,0 +1,189 @@
+"""What the tile operations do, in NumPy, and how memory answers reads and writes out of range."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tileyard.errors import KernelFault
+from tileyard.ir.convert import convert, convert_one
+from tileyard.ir.dtypes import find_dtype, is_float, name_of
+from tileyard.ir.evaluate import Evaluator
+from tileyard.ir.nodes import Gemm, Reduce, ReduceKind, Region
+
+Array = NDArray[np.generic]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Box:
+    """A region whose bounds are numbers."""
+
+    buffer: str
+    starts: tuple[int, ...]
+    extents: tuple[int, ...]
+
+
+class Memory:
+    """The arrays of a run. A global one reads 0 out of range and ignores writes there.
+
+    Out of the range of a tile-local one every access is a KernelFault.
+    """
+
+    def __init__(self, parameters: dict[str, Array]) -> None:
+        self._parameters = parameters
+        self.tiles: dict[str, Array] = {}
+
+    def array(self, buffer: str) -> Array:
+        """The content of a buffer."""
+        return self._parameters[buffer] if buffer in self._parameters else self.tiles[buffer]
+
+    def load(self, buffer: str, indices: tuple[int, ...]) -> np.generic:
+        """One element."""
+        array = self.array(buffer)
+        if not self._is_inside(buffer, indices):
+            return array.dtype.type(0)
+        element: np.generic = array[indices]
+        return element
+
+    def store(self, buffer: str, indices: tuple[int, ...], value: np.generic) -> None:
+        """Write one element."""
+        if self._is_inside(buffer, indices):
+            self.array(buffer)[indices] = value
+
+    def _is_inside(self, buffer: str, indices: tuple[int, ...]) -> bool:
+        shape = self.array(buffer).shape
+        inside = all(0 <= i < size for i, size in zip(indices, shape, strict=True))
+        if not inside and buffer in self.tiles:
+            raise KernelFault(f"{buffer}{list(indices)} is outside its shape {shape}")
+        return inside
+
+    @staticmethod
+    def box(region: Region, evaluator: Evaluator) -> Box:
+        """``region`` with its bounds evaluated."""
+        starts, extents = evaluator.indices(region.starts), evaluator.indices(region.extents)
+        if any(extent < 0 for extent in extents):
+            raise KernelFault(f"a region of {region.buffer} has extents {extents}")
+        return Box(buffer=region.buffer, starts=starts, extents=extents)
+
+    def _overlap(self, box: Box) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+        """Where ``box`` lies inside its array: slices of the array, and of the box."""
+        outer, inner = [], []
+        shape = self.array(box.buffer).shape
+        for start, extent, size in zip(box.starts, box.extents, shape, strict=True):
+            low, high = max(start, 0), min(start + extent, size)
+            high = max(high, low)
+            outer.append(slice(low, high))
+            inner.append(slice(low - start, high - start))
+            if box.buffer in self.tiles and (high - low) != extent:
+                bounds = ", ".join(
+                    f"{s} : +{e}" for s, e in zip(box.starts, box.extents, strict=True)
+                )
+                raise KernelFault(f"{box.buffer}[{bounds}] is outside its shape {shape}")
+        return tuple(outer), tuple(inner)
+
+    def read(self, box: Box) -> Array:
+        """The content of a box, 0 where it lies outside a global array."""
+        array = self.array(box.buffer)
+        outer, inner = self._overlap(box)
+        content = np.zeros(box.extents, array.dtype)
+        content[inner] = array[outer]
+        return content
+
+    def write(self, box: Box, content: Array) -> None:
+        """Give a box its content; what lies outside a global array is dropped."""
+        outer, inner = self._overlap(box)
+        self.array(box.buffer)[outer] = content[inner]
+
+
+def copy(memory: Memory, src: Box, dst: Box) -> None:
+    """``dst = cast(src)``, extents of 1 aside."""
+    content = memory.read(src)
+    if _without_ones(src.extents) != _without_ones(dst.extents):
+        raise KernelFault(f"a box of {src.extents} is copied to one of {dst.extents}")
+    target = name_of(memory.array(dst.buffer).dtype)
+    memory.write(dst, convert(content, target).reshape(dst.extents))
+
+
+def _without_ones(extents: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(extent for extent in extents if extent != 1)
+
+
+def fill(memory: Memory, dst: Box, value: np.generic) -> None:
+    """Every element becomes ``value``, converted."""
+    dtype = memory.array(dst.buffer).dtype
+    converted = convert_one(value, name_of(dtype))
+    memory.write(dst, np.full(dst.extents, converted, dtype))
+
+
+def gemm(memory: Memory, stmt: Gemm, boxes: tuple[Box, Box, Box]) -> None:
+    """``c += a @ b``: one rounding to ``c``'s dtype for each step along k, in order."""
+    a, b, c = (memory.read(box).reshape(box.extents[-2:]) for box in boxes)
+    if stmt.transpose_a:
+        a = a.T
+    if stmt.transpose_b:
+        b = b.T
+    dtype = name_of(c.dtype)
+    wide = _wider(dtype)
+    total = np.zeros_like(c) if stmt.clear else c
+    left, right = convert(a, wide), convert(b, wide)
+    for k in range(left.shape[1]):
+        product = np.multiply.outer(left[:, k], right[k, :])
+        total = convert(convert(total, wide) + product, dtype)
+    memory.write(boxes[2], total.reshape(boxes[2].extents))
+
+
+def _wider(dtype: str) -> str:
+    """A type in which a product of two numbers of ``dtype``, or of narrower ones, is not rounded."""
+    return "float64" if is_float(dtype) else dtype
+
+
+def reduce(memory: Memory, stmt: Reduce, boxes: tuple[Box, Box]) -> None:
+    """Folds along the axis in order, in the destination's dtype."""
+    src, dst = boxes
+    dtype = name_of(memory.array(dst.buffer).dtype)
+    content = np.moveaxis(convert(memory.read(src), dtype), stmt.axis, 0)
+    if stmt.clear:
+        total = np.full(content.shape[1:], identity(stmt.kind, dtype), content.dtype)
+    else:
+        total = memory.read(dst).reshape(content.shape[1:])
+    for part in content:
+        total = _combine(stmt.kind, total, part).astype(content.dtype)
+    memory.write(dst, total.reshape(dst.extents))
+
+
+def identity(kind: ReduceKind, dtype: str) -> Any:  # noqa: ANN401 (a NumPy scalar)
+    """What a reduction of ``kind`` starts from."""
+    numpy = find_dtype(dtype).numpy
+    match kind:
+        case "sum" | "abssum" | "absmax" | "bitor" | "bitxor":
+            return numpy.type(0)
+        case "bitand":
+            return np.bitwise_not(numpy.type(0))
+        case "max" | "min":
+            sign = -1 if kind == "max" else 1
+            if is_float(dtype):
+                return numpy.type(sign * np.inf)
+            least, greatest = find_dtype(dtype).range
+            return numpy.type(least if kind == "max" else greatest)
+
+
+def _combine(kind: ReduceKind, total: Any, part: Any) -> Any:  # noqa: ANN401 (arrays of numbers)
+    """One step of a reduction; of a number and NaN, ``max`` and ``min`` give the number."""
+    match kind:
+        case "sum":
+            return total + part
+        case "abssum":
+            return total + np.abs(part)
+        case "max":
+            return np.where((part > total) | (total != total), part, total)
+        case "min":
+            return np.where((part < total) | (total != total), part, total)
+        case "absmax":
+            return _combine("max", total, np.abs(part))
+        case "bitand":
+            return total & part
+        case "bitor":
+            return total | part
+        case "bitxor":
+            return total ^ part
