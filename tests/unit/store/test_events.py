@@ -1,0 +1,197 @@
+"""Event streams: one line for each event, readable after a kill, enough to rebuild the table."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tileyard.errors import HomeError
+from tileyard.model import (
+    EVENT_VERSION,
+    BuildEnded,
+    BuildStarted,
+    Case,
+    CaseEnded,
+    CasePlanned,
+    CaseStarted,
+    Device,
+    Event,
+    Mismatch,
+    Note,
+    Outcome,
+    RunEnded,
+    RunStarted,
+    Trial,
+)
+from tileyard.store.events import EventLog, list_run_files, read_events, read_run, run_file
+from tileyard.store.trials import Rebuilt, TrialQuery, TrialStore, rebuild
+
+MakeTrial = Callable[..., Trial]
+
+
+def run_started(version: int = EVENT_VERSION) -> RunStarted:
+    """The first event of a run."""
+    return RunStarted(run="r1", at=0.0, title="", target="cpu", devices=(), version=version)
+
+
+def write(home: Path, run: str, *events: Event) -> Path:
+    """A stream with these events."""
+    with EventLog(home, run) as log:
+        for event in events:
+            log.append(event)
+        return log.path
+
+
+def test_every_kind_of_event_comes_back(tmp_path: Path, make_trial: MakeTrial) -> None:
+    """Events are told apart by their tags, and none loses a field."""
+    device = Device(name="cpu:0", kind="cpu", identity="zen3", cores=(0, 1))
+    mismatch = Mismatch(output="C", index=(0,), got="nan", want="inf", wrong=1, total=2)
+    expected: list[Event] = [
+        RunStarted(run="r1", at=0.5, title="gemm", target="cpu", devices=(device,)),
+        CasePlanned(case=Case(id="c1", kernel="gemm", config={"a": 1, "b": True, "c": 1.5})),
+        BuildStarted(case="c1", at=1.0),
+        BuildEnded(case="c1", at=2.0, ok=True, reused=False),
+        CaseStarted(case="c1", device="cpu:0", at=3.0),
+        CaseEnded(trial=make_trial("t1", outcome=Outcome.MISMATCH, mismatch=mismatch)),
+        Note(text="two\nlines", level="warning"),
+        RunEnded(run="r1", at=4.0, reason="done"),
+    ]
+
+    path = write(tmp_path, "r1", *expected)
+
+    assert list(read_events(path)) == expected
+    assert {type(event) for event in expected} == set(Event.__args__)
+    assert len(path.read_bytes().splitlines()) == len(expected)
+
+
+def test_stream_is_json_lines_with_a_version(tmp_path: Path) -> None:
+    """A program that knows nothing of ours can read it."""
+    path = write(tmp_path, "r1", run_started())
+    expected = {"type": "run_started", "version": EVENT_VERSION}
+
+    found = msgspec.json.decode(path.read_bytes())
+
+    assert path == tmp_path / "runs" / "r1.jsonl"
+    assert found | expected == found
+
+
+def test_event_is_in_the_file_as_soon_as_it_is_appended(tmp_path: Path) -> None:
+    """Another process sees it, and a kill cannot take it back."""
+    expected: list[Event] = [Note(text="one")]
+    with EventLog(tmp_path, "r1") as log:
+        log.append(expected[0])
+
+        assert list(read_events(log.path)) == expected
+
+
+def test_resumed_run_goes_on_after_a_torn_line(tmp_path: Path) -> None:
+    """Half a line of a killed writer costs that one event and none after it."""
+    path = write(tmp_path, "r1", Note(text="one"), Note(text="two"))
+    path.write_bytes(path.read_bytes()[:-5])
+
+    write(tmp_path, "r1", Note(text="three"))
+
+    assert list(read_events(path)) == [Note(text="one"), None, Note(text="three")]
+
+
+def test_unreadable_lines_are_counted(tmp_path: Path, make_trial: MakeTrial) -> None:
+    """Damage in a stream is told, and the trials around it are kept."""
+    trial = make_trial("t1")
+    path = write(tmp_path, "r1", CaseEnded(trial=trial))
+    with path.open("ab") as file:
+        file.write(b'not json\n\xff\xfe\n{"type": "unknown"}\n\n')
+
+    found = read_run(path)
+
+    assert found.trials == (trial,)
+    assert found.skipped == 3
+
+
+def test_newer_stream_is_refused(tmp_path: Path) -> None:
+    """Events of a newer version are not guessed at."""
+    path = write(tmp_path, "r1", run_started(EVENT_VERSION + 1))
+
+    with pytest.raises(HomeError, match=r"r1\.jsonl was written by a newer version"):
+        list(read_events(path))
+
+
+@pytest.mark.parametrize("name", ["", "../r1", "a/b", ".hidden"])
+def test_run_name_that_cannot_be_a_file_is_refused(tmp_path: Path, name: str) -> None:
+    """A run's name cannot lead out of the directory of runs."""
+    with pytest.raises(HomeError, match="cannot be the name of a run"):
+        run_file(tmp_path, name)
+
+
+def test_stream_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    """A file in the way of the directory is reported with its path."""
+    (tmp_path / "runs").write_bytes(b"")
+
+    with pytest.raises(HomeError, match=r"cannot write to .*r1\.jsonl"):
+        EventLog(tmp_path, "r1")
+
+
+def test_stream_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """Reading a run that left no stream says which file is missing."""
+    with pytest.raises(HomeError, match=r"cannot read .*r9\.jsonl"):
+        list(read_events(run_file(tmp_path, "r9")))
+
+
+def record_both_ways(home: Path, trials: list[Trial]) -> list[Trial]:
+    """Record trials in the table and in their runs' streams; the table's list of them."""
+    with TrialStore.open(home) as store:
+        for trial in trials:
+            with EventLog(home, trial.run) as log:
+                log.append(run_started())
+                log.append(CaseEnded(trial=trial))
+            store.record(trial)
+        return store.list_trials(TrialQuery(limit=0))
+
+
+def test_rebuilt_table_equals_the_one_that_was_recorded(
+    tmp_path: Path, make_trial: MakeTrial
+) -> None:
+    """Every trial is back, whole, findable and in the same order, with two runs side by side."""
+    expected = record_both_ways(
+        tmp_path,
+        [
+            make_trial("t1", run="r2", started_at=1.0, measurement_key="m"),
+            make_trial("t2", run="r1", started_at=2.0, measurement_key="m"),
+            make_trial("t3", run="r2", started_at=3.0, outcome=Outcome.COMPILE_ERROR),
+            make_trial("t4", run="r2", started_at=3.0),
+        ],
+    )
+    for path in tmp_path.glob("store.*"):
+        path.unlink()
+
+    report = rebuild(tmp_path)
+
+    with TrialStore.open(tmp_path) as store:
+        assert store.list_trials(TrialQuery(limit=0)) == expected
+    assert report == Rebuilt(trials=4, skipped=0)
+    assert [path.name for path in list_run_files(tmp_path)] == ["r1.jsonl", "r2.jsonl"]
+
+
+def test_rebuilding_drops_what_no_stream_tells(tmp_path: Path, make_trial: MakeTrial) -> None:
+    """Afterwards the table holds what the streams say, once each, and nothing else."""
+    expected = record_both_ways(tmp_path, [make_trial("t1")])
+    write(tmp_path, "r1", CaseEnded(trial=make_trial("t1")))
+    with TrialStore.open(tmp_path) as store:
+        store.record(make_trial("stray"))
+
+    rebuild(tmp_path)
+
+    with TrialStore.open(tmp_path) as store:
+        assert store.list_trials(TrialQuery(limit=0)) == expected
+
+
+def test_rebuilding_that_fails_changes_nothing(tmp_path: Path, make_trial: MakeTrial) -> None:
+    """A stream of a newer version leaves the table as it was."""
+    expected = record_both_ways(tmp_path, [make_trial("t1")])
+    write(tmp_path, "r2", run_started(EVENT_VERSION + 1))
+
+    with pytest.raises(HomeError, match="newer version"):
+        rebuild(tmp_path)
+
+    with TrialStore.open(tmp_path) as store:
+        assert store.list_trials(TrialQuery(limit=0)) == expected
