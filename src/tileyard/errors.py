@@ -34,7 +34,12 @@ class UsageError(TileyardError):
 
 @dataclass(eq=False)
 class KernelFileError(TileyardError):
-    """The user's file could not be imported, or holds no kernel that the request names."""
+    """The user's file could not be imported, or holds no kernel that the request names.
+
+    ``trace`` is the traceback of what it raised, cut to the user's frames, or empty.
+    """
+
+    trace: str = ""
 
     code: ClassVar[str] = "kernel_file"
 

@@ -98,12 +98,20 @@ class Elaborated(Record):
     scalars: tuple[Value, ...] = ()
 
 
+class Tolerance(Record):
+    """``|got - want| <= atol * rms(want) + rtol * |want|``, NaN equal to NaN."""
+
+    rtol: float
+    atol: float
+
+
 class KernelInfo(Record):
     """What an author says of one kernel of a file before anything is elaborated.
 
     ``parameters`` are all of them; ``required`` those without a default; ``tunable`` those that
     its own space or configs vary. ``defaults`` holds the plain ones. ``shapes`` are named sets of
-    arguments. ``style`` names how the kernel was declared.
+    arguments. ``style`` names how the kernel was declared. ``tolerance`` is what its author asks
+    for, None for the dtype's default.
     """
 
     name: str
@@ -115,16 +123,10 @@ class KernelInfo(Record):
     tunable: tuple[str, ...] = ()
     shapes: dict[str, dict[str, Value]] = {}
     has_reference: bool = False
+    tolerance: Tolerance | None = None
 
 
 # ---- cases ----------------------------------------------------------------------------------
-
-
-class Tolerance(Record):
-    """``|got - want| <= atol * rms(want) + rtol * |want|``, NaN equal to NaN."""
-
-    rtol: float
-    atol: float
 
 
 class CheckPolicy(Record):
@@ -289,6 +291,9 @@ class Trial(Record):
 
 EVENT_VERSION = 1
 
+StopReason = Literal["done", "budget", "interrupted"]
+"""Why a run stopped: all was tried, its time was spent, or somebody stopped it."""
+
 
 class RunStarted(Record, tag="run_started"):
     """The first event of a run. ``cases`` is how many are expected, ``flops`` the work of each."""
@@ -347,11 +352,11 @@ class Note(Record, tag="note"):
 
 
 class RunEnded(Record, tag="run_ended"):
-    """The last event of a run. ``reason`` says why it stopped: done, budget, interrupted."""
+    """The last event of a run."""
 
     run: str
     at: float
-    reason: Literal["done", "budget", "interrupted"]
+    reason: StopReason
 
 
 Event = (

@@ -1,0 +1,113 @@
+"""Finding the kernels of a file: importing it, and telling its own kernels from imported ones."""
+
+import importlib.util
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+
+from tileyard.errors import KernelFileError, UserCodeError
+from tileyard.frontend.blame import blame_user
+from tileyard.frontend.declare import user_function
+from tileyard.frontend.found import Found
+from tileyard.frontend.no_device import assume_target
+from tileyard.frontend.recipes import read_recipe
+
+
+def import_file(path: Path) -> ModuleType:
+    """Run a file as a module, not as ``__main__``, with its folder first on ``sys.path``.
+
+    The module stays in ``sys.modules`` and its folder on the path, because its functions may
+    import more when they run. ``sys.argv`` names the file alone while it runs. Raises
+    KernelFileError where the file is missing, is no Python, or raises.
+    """
+    path = path.absolute()
+    if not path.is_file():
+        missing = "is a directory" if path.is_dir() else "does not exist"
+        raise KernelFileError(f"kernel file {path} {missing}")
+    if path.suffix != ".py":
+        raise KernelFileError(f"kernel file {path} is no Python file")
+    name = _name_module(path)
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise KernelFileError(f"kernel file {path} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.parent))
+    sys.modules[name] = module
+    argv, sys.argv = sys.argv, [str(path)]
+    try:
+        with assume_target(), blame_user():
+            spec.loader.exec_module(module)
+    except UserCodeError as error:
+        del sys.modules[name]
+        sys.path.remove(str(path.parent))
+        place = "" if error.file else f"{path}: "
+        raise KernelFileError(f"{place}{error.message}", trace=error.trace) from error
+    finally:
+        sys.argv = argv
+    return module
+
+
+def find_kernels(module: ModuleType) -> dict[str, Found]:
+    """The kernels of a module by their first name, in the order in which it names them.
+
+    A kernel that the module imported from another counts only where ``__all__`` lists it, or where
+    the module has none of its own.
+    """
+    kernels = {name: value for name, value in vars(module).items() if not name.startswith("__")}
+    exported = set(getattr(module, "__all__", ()))
+    everything = read_kernels(kernels)
+    own = {
+        name: found
+        for name, found in everything.items()
+        if name in exported or not _is_imported(kernels[name], module)
+    }
+    return own or everything
+
+
+def find_kernel(kernels: Mapping[str, Found], name: str) -> Found:
+    """The kernel called ``name``. Raises KernelFileError that lists those there are."""
+    if name in kernels:
+        return kernels[name]
+    listed = ", ".join(kernels)
+    raise KernelFileError(
+        f"there is no kernel {name!r}",
+        hint=f"there are: {listed}" if listed else "declare one with @tileyard.kernel",
+    )
+
+
+def read_kernels(values: Mapping[str, object]) -> dict[str, Found]:
+    """The kernels among named objects; an object with several names has its first."""
+    seen: set[int] = set()
+    kernels = {}
+    for name, value in values.items():
+        recipe = read_recipe(value) if id(value) not in seen else None
+        if recipe is not None:
+            seen.add(id(value))
+            kernels[name] = Found(name, recipe)
+    return kernels
+
+
+def _is_imported(kernel: object, module: ModuleType) -> bool:
+    """Whether another module has this kernel by a name, so that this one only imported it.
+
+    A kernel that a function of another module made for this one is this one's.
+    """
+    home = getattr(user_function(kernel), "__module__", None)
+    if home == module.__name__ or home not in sys.modules:
+        return False
+    return any(value is kernel for value in list(vars(sys.modules[home]).values()))
+
+
+def _name_module(path: Path) -> str:
+    """The file's own name where that is free, so that files beside it import the same module."""
+    name = re.sub(r"\W", "_", path.stem)
+    taken = name in sys.modules or name in sys.stdlib_module_names
+    other = None if taken else importlib.util.find_spec(name)
+    if taken or (other is not None and other.origin != str(path)):
+        count = 0
+        while f"{name}_kernels_{count}" in sys.modules:
+            count += 1
+        return f"{name}_kernels_{count}"
+    return name

@@ -1,0 +1,206 @@
+"""A kernel of the user's, in one view for all styles: its parameters, space, and elaboration."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tileyard.artifacts.keys import canonical_json
+from tileyard.errors import UsageError, UserCodeError
+from tileyard.frontend.blame import blame_user
+from tileyard.frontend.calls import call_by_name, parameters_of
+from tileyard.frontend.no_device import assume_target
+from tileyard.frontend.parameters import PASS_CONFIGS, Arguments, Expansion, Parameters
+from tileyard.frontend.plain_values import option_name, to_plain
+from tileyard.frontend.recipes import Recipe
+from tileyard.ir.dtypes import DTYPES
+from tileyard.model import KernelInfo, TensorSpec, Value
+
+INPUT_SEED = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elaboration:
+    """A PrimFunc with the positions of its outputs, None where it is to be seen from its body."""
+
+    func: Any
+    out_idx: tuple[int, ...] | None
+    pass_options: dict[str, Value]
+
+
+class Found:
+    """One kernel. Arguments and configs are plain values, checked before the user's code sees them.
+
+    Every method raises UsageError for values that make no sense, and UserCodeError for what the
+    user's code raises.
+    """
+
+    def __init__(self, name: str, recipe: Recipe) -> None:
+        self.name = name
+        self.recipe = recipe
+        self.parameters = Parameters(name, recipe)
+        self._expansions: dict[str, Expansion] = {}
+
+    def describe(self) -> KernelInfo:
+        """What is known before anything is elaborated."""
+        return KernelInfo(
+            name=self.name,
+            file=self.recipe.file,
+            style=self.recipe.style,
+            parameters=self.parameters.names,
+            required=self.parameters.required,
+            defaults=self.parameters.defaults,
+            tunable=self._tunable(),
+            shapes={name: self._plain_shape(name) for name in self.recipe.shapes},
+            has_reference=self.recipe.reference is not None,
+            tolerance=self.recipe.tolerance,
+        )
+
+    def expand(self, arguments: Arguments) -> Expansion:
+        """The space, given the kernel's arguments."""
+        source = self.recipe.space
+        key = canonical_json(arguments) if callable(source) else ""
+        if key not in self._expansions:
+            given = self._call_space(source, arguments) if callable(source) else source
+            self._expansions[key] = self.parameters.read_space(given)
+        return self._expansions[key]
+
+    def accepts(self, arguments: Arguments, config: Arguments) -> bool:
+        """Whether ``where`` accepts a config."""
+        values = {**self.complete(arguments), **self._restore_config(arguments, config)}
+        if self.recipe.where is None:
+            return True
+        what = f"where of {self.name}"
+        answer = call_by_name(self.recipe.where, values, what)
+        with blame_user(what):
+            return bool(answer)
+
+    def complete(self, arguments: Arguments) -> dict[str, object]:
+        """The arguments as the user's code has them, with the defaults of those not given."""
+        return {**self.parameters.default_values, **self.parameters.restore(arguments)}
+
+    def elaborate(self, arguments: Arguments, config: Arguments) -> Elaboration:
+        """Run the kernel's function: one PrimFunc for one config."""
+        given = {**self.parameters.restore(arguments), **self._restore_config(arguments, config)}
+        missing = [key for key in self.parameters.required if key not in given]
+        if missing:
+            raise UsageError(f"{self.name} needs a value for {', '.join(missing)}")
+        options = dict(self.recipe.pass_configs)
+        chosen = given.get(PASS_CONFIGS)
+        if PASS_CONFIGS not in self.parameters.own and isinstance(chosen, Mapping):
+            options |= chosen
+        passed = {key: value for key, value in given.items() if key in self.parameters.own}
+        try:
+            with assume_target(), blame_user():
+                func: Any = self.recipe.build(**passed)
+        except UserCodeError as error:
+            self._suspect({**arguments, **config}, error)
+            raise
+        if type(func).__name__ != "PrimFunc":
+            message = f"{self.name} returned {type(func).__name__}, not a TileLang PrimFunc"
+            raise UserCodeError(message=message, summary=message)
+        marked = dict(func.attrs.items()).get("tilelang_pass_configs") if func.attrs else None
+        return Elaboration(
+            func=func,
+            out_idx=self.recipe.out_idx,
+            pass_options=self._plain_options({**dict(marked or {}), **options}),
+        )
+
+    def count_flops(self, arguments: Arguments) -> float:
+        """The work of one launch as its author states it; 0 where it is not stated."""
+        if self.recipe.flops is None:
+            return 0.0
+        what = f"flops of {self.name}"
+        answer: Any = call_by_name(self.recipe.flops, self.complete(arguments), what)
+        with blame_user(what):
+            return float(answer)
+
+    def supply_inputs(self, arguments: Arguments, specs: Sequence[TensorSpec]) -> object:
+        """What the user's own ``inputs`` (or ``supply_prog``) gives; None where there is none.
+
+        A mapping from tensor name to array, or a sequence of arrays for the ``in`` and ``inout``
+        tensors of ``specs``.
+        """
+        if self.recipe.inputs is not None:
+            values = self.complete(arguments)
+            values["specs"] = tuple(spec for spec in specs if spec.role != "out")
+            values["rng"] = np.random.default_rng(INPUT_SEED)
+            return call_by_name(self.recipe.inputs, values, f"inputs of {self.name}")
+        if self.recipe.supply is not None:
+            return self._call_supply(self.recipe.supply, specs)
+        return None
+
+    # ---- inside -----------------------------------------------------------------------------
+
+    def _plain_shape(self, shape: str) -> dict[str, Value]:
+        arguments = self.recipe.shapes[shape]
+        unknown = [key for key in arguments if key not in self.parameters.names]
+        if unknown:
+            raise UsageError(
+                f"shape {shape!r} of {self.name} names {unknown[0]!r}, which is not a parameter",
+                hint=self.parameters.describe(),
+            )
+        return {key: to_plain(value) for key, value in arguments.items()}
+
+    def _tunable(self) -> tuple[str, ...]:
+        """What the space varies; nothing where it needs arguments which nobody has given yet."""
+        first = next(iter(self.recipe.shapes), None)
+        try:
+            return self.expand({} if first is None else self._plain_shape(first)).names
+        except (UsageError, UserCodeError):
+            if callable(self.recipe.space):
+                return ()
+            raise
+
+    def _call_space(self, source: Callable[..., object], arguments: Arguments) -> object:
+        what = f"the space of {self.name}"
+        given = self.parameters.restore(arguments)
+        values = {**self.parameters.default_values, **given}
+        asked = {p.name for p in parameters_of(source) or () if p.default is p.empty}
+        if self.recipe.style == "autotune" and not asked <= values.keys():
+            # TileLang calls it with the arguments of the call, whatever its parameters are named.
+            with blame_user(what):
+                return source(*(given[key] for key in self.parameters.own if key in given))
+        return call_by_name(source, values, what)
+
+    def _restore_config(self, arguments: Arguments, config: Arguments) -> dict[str, object]:
+        if config:
+            self.expand(arguments)
+        return self.parameters.restore_config(config)
+
+    def _suspect(self, given: Arguments, error: UserCodeError) -> None:
+        """Blame a text where nothing says that the parameter takes one; else return."""
+        for key, value in given.items():
+            if self.parameters.is_untyped_text(key, value) and value not in DTYPES:
+                raise UsageError(f"{self.name} cannot take {key}={value!r}: {error.summary}")
+
+    def _plain_options(self, options: Mapping[Any, object]) -> dict[str, Value]:
+        try:
+            return {option_name(key): to_plain(value) for key, value in options.items()}
+        except UsageError as error:
+            raise UsageError(f"pass_configs of {self.name}: {error.message}") from None
+
+    def _call_supply(self, supply: Callable[..., object], specs: Sequence[TensorSpec]) -> object:
+        """Call TileLang's ``supply_prog``, which gives every tensor that the kernel is called with.
+
+        Outputs that the kernel allocates itself are not among them; the others are dropped here.
+        """
+        tilelang = sys.modules["tilelang.engine.param"]
+        dtype = sys.modules["tilelang.language"].dtype
+        tensors = self.recipe.tensors
+        allocates = self.recipe.out_idx is not None
+        passed = [
+            spec
+            for spec in specs
+            if spec.role != "out" or (not allocates and (not tensors or spec.name in tensors))
+        ]
+        what = f"supply_prog of {self.name}"
+        with blame_user(what):
+            params = [tilelang.KernelParam(dtype(s.dtype), list(s.shape)) for s in passed]
+            given: Any = supply(params)
+            arrays = list(given)
+        if len(arrays) != len(passed):
+            raise UsageError(f"{what} gives {len(arrays)} tensors, the kernel takes {len(passed)}")
+        return [array for array, spec in zip(arrays, passed, strict=True) if spec.role != "out"]
