@@ -168,12 +168,25 @@ def _call(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
         case "tl.fast_rcp" | "tl.ieee_frcp":
             dtype = scope.dtype(expr.dtype, name)
             return Op("div", (Const(1.0, dtype), lower_expr(scope, expr.args[0])), dtype)
+        case "tl.clamp":
+            return _clamp(scope, expr)
         case "tirx.likely":
             return lower_expr(scope, expr.args[0])
         case "tirx.call_extern" | "tirx.call_pure_extern":
             return scope.refuse(f"call_extern {expr.args[0]}")
         case _:
             return scope.refuse(name)
+
+
+def _clamp(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
+    """``min(max(x, low), high)``, but NaN where any of the three is NaN."""
+    dtype = scope.dtype(expr.dtype, "clamp")
+    value, low, high = (lower_expr(scope, arg) for arg in expr.args)
+    clamped = Op("min", (Op("max", (value, low), dtype), high), dtype)
+    for part in (high, low, value):
+        if is_float(dtype) and not isinstance(part, Const):
+            clamped = Op("select", (Op("isnan", (part,), "bool"), part, clamped), dtype)
+    return clamped
 
 
 _RULES: dict[str, Callable[[Scope, Any], Expr]] = {

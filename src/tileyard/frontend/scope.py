@@ -1,10 +1,13 @@
 """What TIR's variables and buffers are called in the Program, and where the user wrote them."""
 
 import keyword
+import linecache
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NoReturn
 
+import tilelang
 from tilelang import ir as tl_ir
 
 from tileyard.errors import UnsupportedError
@@ -20,6 +23,10 @@ _SCOPES: Mapping[str, str] = {
     "local": "local",
     "local.var": "local",
 }
+
+_TILELANG = str(Path(tilelang.__file__).parent)
+_REACH = 60
+"""How many lines a call of one of TileLang's macros may lie below the statement before it."""
 
 
 class Names:
@@ -55,6 +62,7 @@ class Scope:
     def __init__(self) -> None:
         self.names = Names()
         self.where: SourceLine | None = None
+        self._latest: SourceLine | None = None
         self._vars: dict[object, Var] = {}
         self._buffers: dict[object, Buffer] = {}
         self._storage: dict[object, str] = {}
@@ -71,8 +79,31 @@ class Scope:
         before = self.where
         location = tl_ir.span_to_location(tl_ir.get_stmt_span(stmt))
         if location is not None:
-            self.where = SourceLine(file=location[0], line=location[1])
+            self.where = self._users_line(SourceLine(file=location[0], line=location[1]), stmt)
+            self._latest = self.where
         return before
+
+    def start(self, func: object) -> None:
+        """Note the first line of ``func``."""
+        location = tl_ir.span_to_location(tl_ir.get_prim_func_span(func))
+        if location is not None:
+            self._latest = SourceLine(file=location[0], line=location[1])
+
+    def _users_line(self, where: SourceLine, stmt: object) -> SourceLine | None:
+        """``where``, or for a line of TileLang itself the user's line that called it.
+
+        TileLang gives what its own macros expand to (``T.reduce_max``) the line of the macro. The
+        call is then the next line of the user's file that has the operation's name in it.
+        """
+        if not where.file.startswith(_TILELANG) or self._latest is None:
+            return where
+        value = getattr(stmt, "value", None)
+        word = str(getattr(getattr(value, "op", None), "name", "")).rsplit(".", 1)[-1]
+        lines = linecache.getlines(self._latest.file)[self._latest.line :]
+        for number, text in enumerate(lines[:_REACH], self._latest.line + 1):
+            if word and f".{word}" in text:
+                return SourceLine(file=self._latest.file, line=number)
+        return self._latest
 
     def dtype(self, dtype: object, what: str) -> str:
         """The scalar type that TVM calls ``dtype``; refused where the tile IR has none."""

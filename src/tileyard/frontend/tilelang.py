@@ -5,12 +5,14 @@ from typing import Any, Literal
 
 from tvm import arith
 
+from tileyard.errors import InvalidProgramError
 from tileyard.frontend.expressions import lower_expr
 from tileyard.frontend.scope import Scope
 from tileyard.frontend.statements import BodyLowering
 from tileyard.ir.effects import buffer_effects
 from tileyard.ir.nodes import Buffer, Expr, Param, Program, Scalar, Tensor, Var
 from tileyard.ir.verify import verify
+from tileyard.ir.walk import number_statements
 from tileyard.model import Record, SourceLine
 
 _FUNCTION_HINTS = frozenset(
@@ -36,6 +38,7 @@ def lower_prim_func(
     function's own mark decides, then which parameters are written and never read.
     """
     scope = Scope()
+    scope.start(func)
     attrs = dict(func.attrs.items()) if func.attrs is not None else {}
     for key in attrs:
         if str(key) not in _FUNCTION_HINTS:
@@ -54,8 +57,20 @@ def lower_prim_func(
         buffers=tuple(body.buffers),
         body=stmts,
     )
-    verify(program)
+    _check(scope, program, body.lines)
     return Lowered(program=program, lines=body.lines)
+
+
+def _check(scope: Scope, program: Program, lines: dict[int, SourceLine]) -> None:
+    """Refuse what TileLang takes and the tile IR does not, at the statement's line."""
+    try:
+        verify(program)
+    except InvalidProgramError as error:
+        scope.where = lines.get(error.statement)
+        numbered = dict(number_statements(program))
+        culprit = numbered.get(error.statement)
+        operation = "kernel" if culprit is None else str(culprit.__struct_config__.tag)
+        scope.refuse(operation, f"is not covered: {error.message}")
 
 
 def _declare_params(scope: Scope, func: Any) -> tuple[list[Buffer | Var], list[Var]]:  # noqa: ANN401

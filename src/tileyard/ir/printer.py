@@ -212,7 +212,8 @@ class _Printer:
             elif field.kind == "expr":
                 args.append(self.expr(value, hint))
             elif value != field.default:
-                keywords.append(f"{field.name}={value!r}")
+                plain = f'"{value}"' if isinstance(value, str) else repr(value)
+                keywords.append(f"{field.name}={plain}")
         return f"{name}({', '.join(args + keywords)})"
 
     # ---- expressions ------------------------------------------------------------------------

@@ -1,0 +1,189 @@
+"""The verifier's rules for expressions, regions and tile operations."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn, assert_never
+
+from tileyard.ir.dtypes import DTYPES, DType, is_float, is_integer
+from tileyard.ir.nodes import (
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    Gemm,
+    Load,
+    Op,
+    Reduce,
+    Region,
+    Var,
+)
+from tileyard.ir.ops import explain_misuse
+
+_MATRIX = 2
+
+
+class Broken(Exception):
+    """A rule is broken; the verifier knows by which statement."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def _refuse(reason: str) -> NoReturn:
+    raise Broken(reason)
+
+
+@dataclass
+class Scope:
+    """What is declared where the verifier is: dtypes of variables, and buffers."""
+
+    variables: dict[str, str] = field(default_factory=dict)
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+
+
+def known_dtype(name: str) -> DType:
+    """The scalar type called ``name``."""
+    return DTYPES[name] if name in DTYPES else _refuse(f"{name} is not a scalar type")
+
+
+def expr(scope: Scope, node: Expr) -> None:
+    """Check ``node`` and all its parts."""
+    match node:
+        case Var():
+            known = scope.variables.get(node.name)
+            if known is None:
+                _refuse(f"{node.name} is used before it is bound")
+            if known != node.dtype:
+                _refuse(f"{node.name} is {known}, and is read as {node.dtype}")
+        case Const():
+            _const(node)
+        case Load():
+            buffer = element(scope, node.buffer, node.indices)
+            if node.dtype != buffer.dtype:
+                _refuse(f"{buffer.name} holds {buffer.dtype}, and is read as {node.dtype}")
+        case Cast():
+            known_dtype(node.dtype)
+            expr(scope, node.value)
+        case Op():
+            for arg in node.args:
+                expr(scope, arg)
+            known_dtype(node.dtype)
+            reason = explain_misuse(node)
+            if reason:
+                _refuse(reason)
+        case _:
+            assert_never(node)
+
+
+def _const(node: Const) -> None:
+    dtype = known_dtype(node.dtype)
+    value = node.value
+    if dtype.is_float:
+        legal = not math.isnan(value)
+    elif dtype.is_integer:
+        least, greatest = dtype.range
+        legal = not isinstance(value, float) and least <= value <= greatest
+    else:
+        legal = isinstance(value, bool)
+    if not legal:
+        _refuse(f"{value!r} is no {node.dtype}")
+
+
+def element(scope: Scope, name: str, indices: Sequence[Expr]) -> Buffer:
+    """Check one element's indices; returns its buffer."""
+    buffer = _known(scope, name)
+    if len(indices) != len(buffer.shape):
+        _refuse(f"{name} has {len(buffer.shape)} dimensions, not {len(indices)}")
+    for index in indices:
+        _integer(scope, index, f"an index of {name}")
+    return buffer
+
+
+def _known(scope: Scope, name: str) -> Buffer:
+    return scope.buffers[name] if name in scope.buffers else _refuse(f"{name} is no buffer")
+
+
+def _integer(scope: Scope, node: Expr, what: str) -> None:
+    expr(scope, node)
+    if not is_integer(node.dtype):
+        _refuse(f"{what} is {node.dtype}, not an integer")
+
+
+def region(scope: Scope, node: Region) -> None:
+    """Check a region's rank and types, and that it lies in a tile as far as that is constant."""
+    buffer = _known(scope, node.buffer)
+    if not len(node.starts) == len(node.extents) == len(buffer.shape):
+        _refuse(f"{node.buffer} has {len(buffer.shape)} dimensions, not {len(node.extents)}")
+    for start, extent, size in zip(node.starts, node.extents, buffer.shape, strict=True):
+        _integer(scope, start, f"a start in {node.buffer}")
+        _integer(scope, extent, f"an extent in {node.buffer}")
+        if not isinstance(extent, Const):
+            continue
+        if extent.value < 0:
+            _refuse(f"an extent in {node.buffer} is {extent.value}")
+        begin = start.value if isinstance(start, Const) else 0
+        if buffer.scope == "global" or not isinstance(size, Const):
+            continue
+        if begin < 0 or begin + extent.value > size.value:
+            _refuse(f"{begin} : +{extent.value} is outside {node.buffer}'s {size.value}")
+
+
+def without_ones(extents: Sequence[Expr]) -> list[Expr]:
+    """The extents that count when boxes are matched."""
+    return [e for e in extents if not (isinstance(e, Const) and e.value == 1)]
+
+
+def _same(left: Sequence[Expr], right: Sequence[Expr]) -> bool:
+    if len(left) != len(right):
+        return False
+    return all(_same_extent(a, b) for a, b in zip(left, right, strict=True))
+
+
+def _same_extent(left: Expr, right: Expr) -> bool:
+    if isinstance(left, Const) and isinstance(right, Const):
+        return left.value == right.value
+    return left == right
+
+
+def same_box(src: Region, dst: Region) -> None:
+    """Check that two boxes can be matched element by element."""
+    if not _same(without_ones(src.extents), without_ones(dst.extents)):
+        _refuse(f"the extents of {src.buffer} and {dst.buffer} are not seen to match")
+
+
+def gemm(scope: Scope, stmt: Gemm) -> None:
+    """Check the shapes and types of a matrix product."""
+    sizes = []
+    for operand in (stmt.a, stmt.b, stmt.c):
+        if len(operand.extents) < _MATRIX:
+            _refuse(f"{operand.buffer} is no matrix")
+        if without_ones(operand.extents[:-_MATRIX]):
+            _refuse(f"{operand.buffer} has more than two dimensions that are not 1")
+        sizes.append(operand.extents[-_MATRIX:])
+    a, b, c = sizes
+    m, k = reversed(a) if stmt.transpose_a else a
+    k_b, n = reversed(b) if stmt.transpose_b else b
+    for name, left, right in (("m", m, c[0]), ("n", n, c[1]), ("k", k, k_b)):
+        if not _same_extent(left, right):
+            _refuse(f"gemm's operands differ in {name}")
+    dtypes = [scope.buffers[operand.buffer].dtype for operand in (stmt.a, stmt.b, stmt.c)]
+    if not (all(map(is_float, dtypes)) or all(map(is_integer, dtypes))):
+        _refuse(f"gemm does not take {', '.join(dtypes)}")
+
+
+def reduce(scope: Scope, stmt: Reduce) -> None:
+    """Check the axis, shapes and types of a reduction."""
+    rank = len(stmt.src.extents)
+    if not 0 <= stmt.axis < rank:
+        _refuse(f"axis {stmt.axis} is not one of the {rank} of {stmt.src.buffer}")
+    rest = [*stmt.src.extents[: stmt.axis], *stmt.src.extents[stmt.axis + 1 :]]
+    if not _same(without_ones(rest), without_ones(stmt.dst.extents)):
+        _refuse(
+            f"the extents of {stmt.dst.buffer} are not those of {stmt.src.buffer} without one axis"
+        )
+    dtype = DTYPES[scope.buffers[stmt.dst.buffer].dtype]
+    is_bitwise = stmt.kind in ("bitand", "bitor", "bitxor")
+    if dtype.is_float if is_bitwise else dtype.kind == "bool":
+        _refuse(f"reduce {stmt.kind} does not give {dtype.name}")
