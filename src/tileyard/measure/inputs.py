@@ -23,7 +23,7 @@ def make_inputs(specs: Sequence[TensorSpec]) -> list[Array]:
 
 
 def make_input(index: int, spec: TensorSpec) -> Array:
-    """The array for tensor number ``index`` of a kernel; its values follow from the arguments alone.
+    """The array for tensor number ``index`` of a kernel: index, dtype and shape decide its values.
 
     Floats are standard normal, which every dtype can hold; signed integers lie in [-8, 8) and
     unsigned ones in [0, 16), small enough that sums of products do not overflow; booleans are as
@@ -35,14 +35,17 @@ def make_input(index: int, spec: TensorSpec) -> Array:
 
 
 def input_key(specs: Sequence[TensorSpec]) -> Digest:
-    """The identity of what ``make_inputs`` returns: equal keys, equal arrays (with one NumPy)."""
-    return digest_parts("inputs", RECIPE, *(_signature(i, spec) for i, spec in enumerate(specs)))
+    """The identity of what ``make_inputs`` makes (with one NumPy) and of what outputs look like.
+
+    Roles, dtypes and shapes of all tensors take part; names do not.
+    """
+    return digest_parts(
+        "inputs", RECIPE, *(f"{spec.role}:{_signature(i, spec)}" for i, spec in enumerate(specs))
+    )
 
 
 def _signature(index: int, spec: TensorSpec) -> str:
-    """Names take no part: renaming a parameter changes no input."""
-    shape = ",".join(map(str, spec.shape))
-    return f"{index}:{'' if spec.role == 'out' else spec.dtype}:{shape}:{spec.role != 'out'}"
+    return f"{index}:{spec.dtype}:{','.join(map(str, spec.shape))}"
 
 
 def _seed(index: int, spec: TensorSpec) -> int:

@@ -149,8 +149,8 @@ def rank(
 
     The order of the members is the canonical one, by which ties are broken. ``control`` is a
     member's index and that of its second entry, which wins nothing. A member is tied with the
-    fastest unless its whole interval lies above ``min_effect`` and above the half width of the
-    control's interval: what the same binary does to itself is no difference.
+    fastest unless its whole interval lies above ``min_effect`` and above both the half width and
+    the median of the control's interval: what a binary does to itself is no difference.
     """
     alarm = None if control is None else _control_of(samples, control, confidence)
     entries = [i for i in range(len(samples)) if control is None or i != control[1]]
@@ -160,7 +160,9 @@ def rank(
     by_median = sorted(entries, key=lambda i: (float(typical[i]), i))
     fastest = by_median[0]
     ratios = tuple(compare_pair(samples[fastest], own, confidence) for own in samples)
-    threshold = max(math.log1p(min_effect), alarm.ratio.half_width if alarm else 0.0)
+    threshold = math.log1p(min_effect)
+    if alarm is not None:
+        threshold = max(threshold, alarm.ratio.half_width, abs(alarm.ratio.median))
     tied = tuple(i for i in entries if i == fastest or ratios[i].low <= threshold)
     return Ranking(
         winner=tied[0],

@@ -5,6 +5,7 @@ launch with scripted times is measured the same way every time.
 """
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -89,7 +90,8 @@ class _Estimate:
                 return
             # At most tenfold at once: the first launches, still cold, say little.
             needed = math.ceil(1.05 * policy.min_sample_ns / max(time_ns, 1e-3))
-            self.launches = min(max(needed, self.launches + 1), 10 * self.launches, _MOST_LAUNCHES)
+            at_least = self.launches + self.launches // 4 + 1
+            self.launches = min(max(needed, at_least), 10 * self.launches, _MOST_LAUNCHES)
 
 
 def _warm_up(launch: Launch, policy: TimingPolicy) -> int:
@@ -103,7 +105,7 @@ def _warm_up(launch: Launch, policy: TimingPolicy) -> int:
         time_ns = launch.sample_ns(1, launches)[0]
         samples.append(time_ns)
         spent_ns += max(time_ns, 1e-3) * launches
-    warm_ns = max(samples[-1], 1e-3)
+    warm_ns = max(statistics.median(samples[-3:]), 1e-3)
     return min(max(launches, math.ceil(policy.min_sample_ns / warm_ns)), _MOST_LAUNCHES)
 
 

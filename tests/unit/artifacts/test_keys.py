@@ -18,6 +18,7 @@ from tileyard.artifacts.keys import (
 from tileyard.model import BuildKey, CheckPolicy, GoldenKey, Kernel, RunKey, TimingPolicy, Tolerance
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.lists(st.binary(max_size=20), max_size=5))
 def test_digest_does_not_see_how_a_blob_is_cut(chunks: list[bytes]) -> None:
     """The digest of chunks is that of the whole."""
@@ -29,8 +30,8 @@ def test_digest_does_not_see_how_a_blob_is_cut(chunks: list[bytes]) -> None:
 TEXTS = st.lists(st.text("ab1:", max_size=3), max_size=3)
 
 
-@given(TEXTS, TEXTS)
 @settings(deadline=None, max_examples=60)
+@given(TEXTS, TEXTS)
 def test_digest_of_parts_keeps_their_borders(one: list[str], other: list[str]) -> None:
     """Two sequences of texts have the same digest only where they are the same sequence."""
     expected = one == other

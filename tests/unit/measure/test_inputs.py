@@ -1,0 +1,108 @@
+"""Inputs follow from the signature alone, and suit their dtype."""
+
+from typing import Literal
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tileyard.errors import InvalidProgramError
+from tileyard.ir.dtypes import DTYPES
+from tileyard.measure.inputs import input_key, make_input, make_inputs
+from tileyard.model import TensorSpec
+
+Role = Literal["in", "out", "inout"]
+
+
+def tensor(
+    dtype: str = "float32", shape: tuple[int, ...] = (64, 64), role: Role = "in", name: str = "A"
+) -> TensorSpec:
+    """A tensor parameter."""
+    return TensorSpec(name=name, dtype=dtype, shape=shape, role=role)
+
+
+def test_one_array_for_each_tensor_that_is_read() -> None:
+    """Outputs get none; the others come in calling order with their shapes and dtypes."""
+    specs = [
+        tensor("float16", (2, 3)),
+        tensor("int32", (4,), "out"),
+        tensor("bool", (), "inout"),
+    ]
+    expected = [((2, 3), np.dtype("float16")), ((), np.dtype("bool"))]
+
+    assert [(array.shape, array.dtype) for array in make_inputs(specs)] == expected
+
+
+@pytest.mark.parametrize("dtype", sorted(DTYPES))
+def test_inputs_are_the_same_every_time(dtype: str) -> None:
+    """Every dtype has finite, varied values that do not change from call to call."""
+    expected = make_input(0, tensor(dtype))
+
+    found = make_input(0, tensor(dtype, name="B", role="inout"))
+
+    assert found.tobytes() == expected.tobytes()
+    assert np.isfinite(found.astype(np.float64)).all()
+    assert len(np.unique(found.astype(np.float64))) >= 2
+
+
+def test_two_tensors_of_a_kernel_differ() -> None:
+    """Position, dtype and shape each decide the numbers: A @ B is not A @ A."""
+    first = make_input(0, tensor())
+
+    assert (make_input(1, tensor()) != first).any()
+    assert (make_input(0, tensor("float64")) != first).any()
+    assert (make_input(0, tensor(shape=(32, 128))).reshape(64, 64) != first).any()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bfloat16", "float8_e4m3fn"])
+def test_floats_are_standard_normal(dtype: str) -> None:
+    """Mean 0 and deviation 1, whatever the precision."""
+    values = make_input(0, tensor(dtype)).astype(np.float64)
+
+    assert abs(values.mean()) < 0.1
+    assert abs(values.std() - 1.0) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [("int8", (-8, 7)), ("int64", (-8, 7)), ("uint8", (0, 15)), ("uint64", (0, 15))],
+)
+def test_integers_are_small(dtype: str, expected: tuple[int, int]) -> None:
+    """Sums of products stay far from overflow, and the whole range occurs."""
+    values = make_input(0, tensor(dtype))
+
+    assert (int(values.min()), int(values.max())) == expected
+
+
+def test_unknown_dtype_is_refused() -> None:
+    """A dtype that the tile IR does not have is named."""
+    with pytest.raises(InvalidProgramError, match="float3"):
+        make_input(0, tensor("float3"))
+
+
+SPECS = st.lists(
+    st.builds(
+        tensor,
+        st.sampled_from(["int8", "float32"]),
+        st.sampled_from([(), (1,), (1, 1), (11,)]),
+        st.sampled_from(["in", "out", "inout"]),
+    ),
+    max_size=3,
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(SPECS, SPECS)
+def test_key_is_the_signature(one: list[TensorSpec], other: list[TensorSpec]) -> None:
+    """Two lists of tensors have one key exactly where roles, dtypes and shapes agree."""
+    expected = one == other
+
+    assert (input_key(one) == input_key(other)) is expected
+
+
+def test_key_ignores_names() -> None:
+    """Renaming a parameter does not make golden results anew."""
+    expected = input_key([tensor(name="A")])
+
+    assert input_key([tensor(name="B")]) == expected
