@@ -125,8 +125,8 @@ def kernel(  # noqa: PLR0913 - the fields of a declaration, by keyword only
             or writes them in place and returns None. A tensor that is both input and output may be
             returned with the others or changed in place. The arrays are torch CPU tensors where the
             reference's code uses torch, else NumPy arrays (bfloat16 and float8 through ml_dtypes).
-            Outputs must have the shapes of the kernel's; they are converted to its dtypes, so
-            computing in a wider one is fine and wise: float16 is slow and coarse on CPUs.
+            Outputs must have the shapes of the kernel's; their dtypes may be wider, so computing
+            in float32 is fine and wise: float16 is slow and coarse on CPUs.
         inputs: Called by name; ``specs`` gives it the input tensors (each with ``name``, ``dtype``
             and ``shape``), ``rng`` a ``numpy.random.Generator`` that is always seeded alike. Returns
             the input tensors in parameter order, or a mapping from tensor name to array; what a

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
-from tileyard.errors import KernelFileError, UserCodeError
+from tileyard.errors import KernelFileError, UsageError, UserCodeError
 from tileyard.frontend.blame import blame_user
 from tileyard.frontend.declare import user_function
 from tileyard.frontend.found import Found
@@ -75,6 +75,18 @@ def find_kernel(kernels: Mapping[str, Found], name: str) -> Found:
         f"there is no kernel {name!r}",
         hint=f"there are: {listed}" if listed else "declare one with @tileyard.kernel",
     )
+
+
+def find_declared(kernel: object) -> Found:
+    """The kernel that a caller holds. Raises UsageError where it is none."""
+    recipe = read_recipe(kernel)
+    if recipe is None:
+        raise UsageError(
+            f"{getattr(kernel, '__name__', kernel)!r} is not a kernel",
+            hint="declare it with @tileyard.kernel, or make it with @tilelang.jit",
+        )
+    name = getattr(user_function(kernel), "__name__", "kernel")
+    return Found(name if name.isidentifier() else "kernel", recipe)
 
 
 def read_kernels(values: Mapping[str, object]) -> dict[str, Found]:

@@ -1,0 +1,249 @@
+"""The author: the process in which a user's code lives, and which answers questions about it.
+
+For the command line that is a worker that imports one file; for the Python API it is the calling
+process itself, which answers the same questions about the kernels that it holds.
+"""
+
+import contextlib
+import io
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self, assert_never
+
+from tileyard.artifacts.keys import canonical_json
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.errors import (
+    InvalidProgramError,
+    KernelFileError,
+    TileyardError,
+    UnsupportedError,
+    UsageError,
+    UserCodeError,
+)
+from tileyard.frontend.blame import shorten
+from tileyard.frontend.discover import find_declared, find_kernel, find_kernels, import_file
+from tileyard.frontend.found import Found
+from tileyard.frontend.lowering import lower_config, probe
+from tileyard.frontend.parameters import Arguments
+from tileyard.ir.flops import count_gemm_flops
+from tileyard.ir.specs import scalar_params, tensor_specs
+from tileyard.ir.text import print_program
+from tileyard.model import Diagnostic, Elaborated, Kernel, Outcome, SourceLine
+from tileyard.processes.wire import Channel
+from tileyard.workers.golden import GoldenMaker
+from tileyard.workers.protocol import (
+    Accepted,
+    AuthorReply,
+    AuthorRequest,
+    CheckConfigs,
+    DescribeKernels,
+    ElaborateConfig,
+    ElaboratedConfig,
+    ExpandSpace,
+    Failed,
+    Kernels,
+    MakeGolden,
+    Space,
+)
+
+
+class Author:
+    """Answers questions about ``kernels``. ``namespace`` is where a reference is found by name."""
+
+    def __init__(
+        self,
+        kernels: Mapping[str, Found],
+        objects: ObjectStore,
+        namespace: Mapping[str, object] | None = None,
+    ) -> None:
+        self.kernels = kernels
+        self._objects = objects
+        self._namespace = namespace or {}
+        self._goldens: dict[str, AuthorReply] = {}
+
+    @classmethod
+    def of_file(cls, file: Path, objects: ObjectStore) -> Self:
+        """The author of a kernel file, which is imported. Raises KernelFileError."""
+        module = import_file(file)
+        return cls(find_kernels(module), objects, vars(module))
+
+    @classmethod
+    def of_kernel(cls, kernel: Callable[..., object], objects: ObjectStore) -> Self:
+        """The author of one kernel that lives in this process. Raises UsageError for no kernel."""
+        found = find_declared(kernel)
+        namespace = getattr(found.recipe.function, "__globals__", {})
+        return cls({found.name: found}, objects, namespace)
+
+    def answer(self, request: AuthorRequest) -> AuthorReply:
+        """Answer one question. Whatever the user's code or the question gets wrong is a Failed.
+
+        What the user's code prints is in the answer's log, where it has one.
+        """
+        printed = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+                reply = self._answer(request)
+        except (TileyardError, MemoryError) as error:
+            failed = describe_failure(error, request)
+            return _with_log(failed, printed.getvalue() + failed.log)
+        return _with_log(reply, printed.getvalue())
+
+    def _answer(self, request: AuthorRequest) -> AuthorReply:
+        match request:
+            case DescribeKernels():
+                return Kernels(kernels=tuple(found.describe() for found in self.kernels.values()))
+            case ExpandSpace(kernel=name, arguments=arguments, reference=reference):
+                if reference:
+                    self._find_reference(reference)
+                return self._expand(find_kernel(self.kernels, name), arguments)
+            case CheckConfigs(kernel=name, arguments=arguments, configs=configs):
+                found = find_kernel(self.kernels, name)
+                return Accepted(accepted=tuple(found.accepts(arguments, c) for c in configs))
+            case ElaborateConfig(kernel=name):
+                return self._elaborate(find_kernel(self.kernels, name), request)
+            case MakeGolden(kernel=name):
+                return self._make_golden(find_kernel(self.kernels, name), request)
+            case _:
+                assert_never(request)
+
+    def _expand(self, found: Found, arguments: Arguments) -> Space:
+        expansion = found.expand(arguments)
+        flops = found.count_flops(arguments)
+        program = probe(found, arguments, expansion)
+        if program is not None and flops == 0:
+            flops = count_gemm_flops(program.program, program.integers)
+        return Space(
+            axes=expansion.axes,
+            configs=expansion.configs,
+            has_where=found.recipe.where is not None,
+            flops=flops,
+        )
+
+    def _elaborate(self, found: Found, request: ElaborateConfig) -> ElaboratedConfig:
+        lowered = lower_config(found, request.arguments, request.config, with_tir=request.with_tir)
+        program, numbers = lowered.program, lowered.numbers
+        return ElaboratedConfig(
+            elaborated=Elaborated(
+                kernel=Kernel(
+                    name=found.name,
+                    program=print_program(program),
+                    tir=lowered.tir,
+                    pass_options=lowered.pass_options,
+                ),
+                lines=lowered.lines,
+                specs=tensor_specs(program, lowered.integers),
+                scalars=tuple(numbers[var.name] for var in scalar_params(program)),
+            )
+        )
+
+    def _make_golden(self, found: Found, request: MakeGolden) -> AuthorReply:
+        """Make it once in the life of this author, also where its identity is not known before."""
+        key = canonical_json(request)
+        if key not in self._goldens:
+            function = found.recipe.reference
+            if request.reference:
+                function = self._find_reference(request.reference)
+            maker = GoldenMaker(
+                found=found, function=function, request=request, objects=self._objects
+            )
+            self._goldens[key] = maker.make()
+        return self._goldens[key]
+
+    def _find_reference(self, name: str) -> Callable[..., object]:
+        function = self._namespace.get(name)
+        if not callable(function):
+            what = "is not callable" if name in self._namespace else "is not in the kernel's file"
+            raise UsageError(f"reference {name!r} {what}")
+        return function
+
+
+# ---- failures ---------------------------------------------------------------------------------
+
+
+def describe_failure(error: TileyardError | MemoryError, request: AuthorRequest) -> Failed:
+    """What an error means to who asked."""
+    elaborating = isinstance(request, ElaborateConfig)
+    match error:
+        case MemoryError():
+            message = f"out of memory: {error}" if str(error) else "out of memory"
+            return Failed(message=message, outcome=Outcome.OUT_OF_MEMORY)
+        case UserCodeError(summary=summary, file=file, line=line, trace=trace):
+            where = SourceLine(file=file, line=line) if file else None
+            return Failed(
+                message=str(error),
+                outcome=Outcome.COMPILE_ERROR if elaborating else Outcome.RUNTIME_ERROR,
+                diagnostic=Diagnostic(message=summary or error.message, where=where),
+                usage=not isinstance(request, (ElaborateConfig, MakeGolden)),
+                log=trace,
+            )
+        case UnsupportedError(operation=operation, file=file, line=line):
+            where = SourceLine(file=file, line=line) if file else None
+            place = f"{shorten(file)}:{line}: " if file else ""
+            return Failed(
+                message=f"{place}{error}",
+                outcome=Outcome.COMPILE_ERROR,
+                diagnostic=Diagnostic(message=str(error), operation=operation, where=where),
+            )
+        case InvalidProgramError():
+            return Failed(
+                message=str(error),
+                outcome=Outcome.COMPILE_ERROR,
+                diagnostic=Diagnostic(message=str(error)),
+            )
+        case UsageError() | KernelFileError():
+            trace = error.trace if isinstance(error, KernelFileError) else ""
+            return Failed(message=str(error), usage=True, log=trace)
+        case _:
+            return Failed(message=str(error), outcome=Outcome.INFRA_ERROR)
+
+
+def _with_log(reply: AuthorReply, log: str) -> AuthorReply:
+    match reply:
+        case ElaboratedConfig(elaborated=elaborated):
+            return ElaboratedConfig(elaborated=elaborated, log=log)
+        case Failed():
+            return Failed(
+                message=reply.message,
+                outcome=reply.outcome,
+                diagnostic=reply.diagnostic,
+                usage=reply.usage,
+                log=log,
+            )
+        case _:
+            return reply
+
+
+# ---- the worker ---------------------------------------------------------------------------------
+
+
+def main(home: str, file: str) -> None:
+    """Import a file, then answer questions about it until the engine closes the channel."""
+    channel = Channel.inherited()
+    objects = ObjectStore(Path(home) / "objects")
+    author: Author | None = None
+    refusal: TileyardError | MemoryError | None = None
+    try:
+        author = Author.of_file(Path(file), objects)
+    except (TileyardError, MemoryError) as error:
+        refusal = error
+    while (request := channel.receive(AuthorRequest)) is not None:
+        channel.send(_serve(author, refusal, request))
+
+
+def _serve(author: Author | None, refusal: Any, request: AuthorRequest) -> AuthorReply:  # noqa: ANN401
+    if author is None:
+        return describe_failure(refusal, request)
+    try:
+        return author.answer(request)
+    except Exception as error:  # noqa: BLE001 - a worker's entry: a bug of ours ends one case only
+        return Failed(
+            message=f"tileyard failed: {type(error).__name__}: {error}",
+            outcome=Outcome.INFRA_ERROR,
+            log=traceback.format_exc(),
+        )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])

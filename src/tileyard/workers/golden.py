@@ -1,0 +1,182 @@
+"""Inputs and reference outputs: made once for each identity, then found in the object store."""
+
+import functools
+import importlib.metadata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from tileyard.artifacts.arrays import put_array
+from tileyard.artifacts.keys import canonical_json, digest_parts
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.errors import DamagedError, UserCodeError
+from tileyard.frontend.blame import blame_user
+from tileyard.frontend.closure import closure_digest, examine
+from tileyard.frontend.found import Found
+from tileyard.ir.dtypes import find_dtype
+from tileyard.measure.inputs import input_key, make_input
+from tileyard.model import Digest, GoldenKey, Record, TensorSpec
+from tileyard.targets.base import Array
+from tileyard.workers.protocol import Golden, MakeGolden
+from tileyard.workers.reference import Reference, bind_reference
+from tileyard.workers.tensors import to_numpy
+from tileyard.workers.threads import cap_threads
+
+RECORD_KIND = "golden"
+RECIPE = "1"
+"""The version of how golden results are made; a change to this module that changes them raises it."""
+
+
+class GoldenRecord(Record):
+    """What the object store remembers of a golden result."""
+
+    inputs: tuple[Digest, ...]
+    outputs: tuple[Digest, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoldenMaker:
+    """Makes the golden result of one request, or finds it.
+
+    ``function`` is the reference, None for none. Raises UsageError and UserCodeError.
+    """
+
+    found: Found
+    function: Callable[..., object] | None
+    request: MakeGolden
+    objects: ObjectStore
+
+    def make(self) -> Golden:
+        """Look the result up by its key; where it is new or has no key beforehand, compute it."""
+        reference = self._bind()
+        key = self._derive_key(reference)
+        record = None if key is None else _find(self.objects, key)
+        if record is not None and key is not None:
+            return Golden(key=key, inputs=record.inputs, outputs=record.outputs, reused=True)
+        with cap_threads(self.request.threads):
+            inputs = self._make_inputs()
+            outputs = self._run(reference, inputs)
+        record = GoldenRecord(
+            inputs=tuple(put_array(self.objects, array) for array in inputs),
+            outputs=tuple(put_array(self.objects, array) for array in outputs),
+        )
+        if key is None:
+            return Golden(key=_content_key(record), inputs=record.inputs, outputs=record.outputs)
+        self.objects.put_record(RECORD_KIND, key, msgspec.json.encode(record))
+        return Golden(key=key, inputs=record.inputs, outputs=record.outputs)
+
+    # ---- identity ---------------------------------------------------------------------------
+
+    def _derive_key(self, reference: Reference | None) -> GoldenKey | None:
+        """The identity of the result; None where the user's code has none."""
+        inputs = self._identify_inputs()
+        behaviour = "none"
+        if reference is not None:
+            behaviour = closure_digest((reference.function, dict(reference.by_name))) or ""
+        if not inputs or not behaviour:
+            return None
+        request = self.request
+        return GoldenKey(
+            digest_parts(
+                RECORD_KIND,
+                RECIPE,
+                inputs,
+                behaviour,
+                canonical_json(request.specs),
+                np.__version__,
+                _torch_version(),
+                str(request.threads),
+            )
+        )
+
+    def _identify_inputs(self) -> str | None:
+        recipe = self.found.recipe
+        given = recipe.inputs or recipe.supply
+        if given is None:
+            return input_key(self.request.specs)
+        return closure_digest((given, self.found.complete(self.request.arguments)))
+
+    # ---- content ----------------------------------------------------------------------------
+
+    def _make_inputs(self) -> list[Array]:
+        specs = self.request.specs
+        wanted = [(index, spec) for index, spec in enumerate(specs) if spec.role != "out"]
+        given = self.found.supply_inputs(self.request.arguments, specs)
+        if given is None:
+            return [make_input(index, spec) for index, spec in wanted]
+        what = f"inputs of {self.found.name}"
+        if isinstance(given, Mapping):
+            names = [spec.name for _, spec in wanted]
+            unknown = [str(name) for name in given if name not in names]
+            if unknown:
+                raise UserCodeError(f"{what}: {unknown[0]} is not one of {', '.join(names)}")
+            return [
+                _fit(spec, given[spec.name], what)
+                if spec.name in given
+                else make_input(index, spec)
+                for index, spec in wanted
+            ]
+        with blame_user(what):
+            arrays = [given] if len(wanted) == 1 and hasattr(given, "dtype") else list(given)  # type: ignore[call-overload]
+        if len(arrays) != len(wanted):
+            raise UserCodeError(f"{what}: {len(arrays)} arrays for {len(wanted)} input tensors")
+        return [_fit(spec, array, what) for (_, spec), array in zip(wanted, arrays, strict=True)]
+
+    def _bind(self) -> Reference | None:
+        if self.function is None:
+            return None
+        what = f"reference of {self.found.name}"
+        arguments = self.found.complete(self.request.arguments)
+        return bind_reference(self.function, what, self.request.specs, arguments)
+
+    def _run(self, reference: Reference | None, inputs: Sequence[Array]) -> list[Array]:
+        if reference is None:
+            return []
+        names_torch = "torch" in examine(reference.function).modules
+        return reference.run(inputs, prefers_torch=names_torch)
+
+
+def _fit(spec: TensorSpec, given: object, what: str) -> Array:
+    """An input of the user's in the parameter's dtype. Raises UserCodeError where it does not fit."""
+    with blame_user(what):
+        array = to_numpy(given)
+    if array.shape != spec.shape:
+        raise UserCodeError(
+            f"{what}: {spec.name} has the shape {array.shape}, the kernel takes {spec.shape}"
+        )
+    dtype = find_dtype(spec.dtype)
+    if array.dtype == dtype.numpy:
+        return array
+    is_whole = array.dtype.kind in "biu"
+    if not dtype.is_float and not is_whole:
+        raise UserCodeError(f"{what}: {spec.name} is {array.dtype}, the kernel takes {spec.dtype}")
+    with blame_user(what):
+        return array.astype(dtype.numpy)
+
+
+def _find(objects: ObjectStore, key: GoldenKey) -> GoldenRecord | None:
+    """The remembered result whose arrays are all there and sound."""
+    data = objects.get_record(RECORD_KIND, key)
+    if data is None:
+        return None
+    try:
+        record = msgspec.json.decode(data, type=GoldenRecord)
+        for digest in (*record.inputs, *record.outputs):
+            objects.path(digest)
+    except (msgspec.DecodeError, DamagedError):
+        return None
+    return record
+
+
+def _content_key(record: GoldenRecord) -> GoldenKey:
+    return GoldenKey(digest_parts("golden content", *record.inputs, "to", *record.outputs))
+
+
+@functools.cache
+def _torch_version() -> str:
+    try:
+        return importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
