@@ -25,6 +25,7 @@ class Lock:
         fd = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+            os.close(fd)
             raise RefusedError("planted", 0)
         return fd
 

@@ -237,10 +237,10 @@ class Keeper:
         deadline = time.monotonic() + self.options.confirm_s
         while self.reap():
             family = descendants_of(os.getpid())
-            if time.monotonic() > deadline:
-                return [pid for pid, _ in family]
             for pid, parent in family:
                 signal_child(pid, parent, SIGKILL)
+            if time.monotonic() > deadline:
+                return [pid for pid, _ in family]
             self.wait(RESCAN_S)
         return []
 
