@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tvm import tirx
+from tilelang import tvm
 
 from tileyard.frontend.scope import Scope
 from tileyard.ir.dtypes import is_float
@@ -91,7 +91,7 @@ def lower_region(scope: Scope, call: Any) -> Region:  # noqa: ANN401
     if type(call).__name__ == "Call" and call.op.name == "tl.region":
         load, extents = call.args[0], list(call.args)[2:]
     elif type(call).__name__ == "BufferLoad":
-        load, extents = call, [tirx.IntImm("int32", 1)] * len(call.indices)
+        load, extents = call, [tvm.tirx.IntImm("int32", 1)] * len(call.indices)
     elif type(call).__name__ == "BufferRegion":
         buffer = scope.buffer(call.buffer)
         starts = tuple(lower_expr(scope, item.min) for item in call.region)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from tvm import arith
+from tilelang import tvm
 
 from tileyard.errors import InvalidProgramError
 from tileyard.frontend.expressions import lower_expr
@@ -107,7 +107,7 @@ def _declare_tensor(scope: Scope, tir: Any) -> Buffer:  # noqa: ANN401
 
 def _is_row_major(tir: Any) -> bool:  # noqa: ANN401
     """Whether the strides of ``tir`` follow from its shape."""
-    analyzer = arith.Analyzer()
+    analyzer = tvm.arith.Analyzer()
     expected: Any = 1
     for extent, stride in zip(reversed(tir.shape), reversed(tir.strides), strict=False):
         if not analyzer.can_prove_equal(stride, expected):
