@@ -21,6 +21,15 @@ class Settings(Record):
     cc: str = ""
     plugins: dict[str, str] = {}
 
+    def environment(self) -> dict[str, str]:
+        """The variables from which ``read_settings`` makes this value again in another process."""
+        return {
+            "TILEYARD_HOME": str(self.home),
+            "TILEYARD_LOCK_DIR": str(self.lock_dir),
+            "TILEYARD_PLUGINS": ",".join(f"{name}={where}" for name, where in self.plugins.items()),
+            "CC": self.cc,
+        }
+
 
 def read_settings(environ: Mapping[str, str], cwd: Path) -> Settings:
     """Settings from ``TILEYARD_HOME``, ``TILEYARD_LOCK_DIR``, ``TILEYARD_PLUGINS`` and ``CC``."""
@@ -28,7 +37,7 @@ def read_settings(environ: Mapping[str, str], cwd: Path) -> Settings:
     pairs = (item.partition("=") for item in environ.get("TILEYARD_PLUGINS", "").split(",") if item)
     return Settings(
         home=Path(home).absolute() if home else default_home(cwd),
-        lock_dir=Path(environ.get("TILEYARD_LOCK_DIR", "/run/lock/tileyard")),
+        lock_dir=cwd / environ.get("TILEYARD_LOCK_DIR", "/run/lock/tileyard"),
         cores=tuple(sorted(os.sched_getaffinity(0))),
         cc=environ.get("CC", ""),
         plugins={name: where for name, _, where in pairs},

@@ -1,0 +1,107 @@
+"""What a CPU is and how it is driven, as the kernel tells it: the identity behind measurements."""
+
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+X86_LEVELS: Final = (
+    ("x86-64-v4", {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}),
+    ("x86-64-v3", {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"}),
+    ("x86-64-v2", {"cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"}),
+)
+"""The psABI's levels, highest first, each with what it adds under the kernel's names."""
+FURTHER_FEATURES: Final = (
+    "avx512_fp16",
+    "avx512_bf16",
+    "avx512_vnni",
+    "avx_vnni",
+    "amx_tile",
+    "asimd",
+    "asimdhp",
+    "bf16",
+    "sve",
+    "sve2",
+)
+
+
+def identify_cpu(cores: Sequence[int], root: Path = Path("/")) -> str:
+    """One line that names the silicon and how it is driven; equal where timings are comparable.
+
+    Model, features, how many cores are used (and physical ones, where hardware threads share them),
+    frequency governor and limit where the kernel shows them, and whether it is a virtual machine.
+    ``root`` holds ``proc`` and ``sys``.
+    """
+    facts = _read_cpuinfo(root)
+    flags = set((facts.get("flags") or facts.get("Features") or "").split())
+    physical = len({physical_core(core, root) for core in cores})
+    parts = [_name_model(facts), _name_features(flags), f"{len(cores)} logical cores"]
+    if physical != len(cores):
+        parts.append(f"on {physical} physical")
+    parts += _describe_frequency(cores, root)
+    if "hypervisor" in flags or (root / "sys/hypervisor/type").exists():
+        parts.append("virtualised")
+    return ", ".join(parts)
+
+
+def physical_core(core: int, root: Path = Path("/")) -> int:
+    """The lowest of the logical CPUs that share this one's core: the same for all who share it."""
+    topology = root / f"sys/devices/system/cpu/cpu{core}/topology"
+    siblings = _read(topology / "core_cpus_list") or _read(topology / "thread_siblings_list")
+    return int(siblings.replace("-", ",").split(",")[0]) if siblings else core
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _read_cpuinfo(root: Path) -> dict[str, str]:
+    """The first processor's entry in ``/proc/cpuinfo``."""
+    first = _read(root / "proc/cpuinfo").partition("\n\n")[0]
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _name_model(facts: dict[str, str]) -> str:
+    """The marketing name, with the numbers behind it: hypervisors often shorten the name."""
+    name = facts.get("model name", "")
+    if "cpu family" in facts:
+        numbers = "/".join(facts.get(key, "0") for key in ("cpu family", "model", "stepping"))
+        return f"{name or 'x86'} ({numbers})"
+    numbers = "/".join(
+        facts.get(key, "0")
+        for key in ("CPU implementer", "CPU part", "CPU variant", "CPU revision")
+    )
+    return f"{name or platform.machine()} ({numbers})"
+
+
+def _name_features(flags: set[str]) -> str:
+    further = [feature for feature in FURTHER_FEATURES if feature in flags]
+    return "+".join([_name_level(flags), *further])
+
+
+def _name_level(flags: set[str]) -> str:
+    if "lm" not in flags:
+        return platform.machine()
+    have = "x86-64"
+    for level, added in reversed(X86_LEVELS):
+        if not added <= flags:
+            break
+        have = level
+    return have
+
+
+def _describe_frequency(cores: Sequence[int], root: Path) -> list[str]:
+    """Governor and limit, if the kernel shows them; several where the cores differ."""
+    folders = [root / f"sys/devices/system/cpu/cpu{core}/cpufreq" for core in cores]
+    governors = sorted({_read(folder / "scaling_governor") for folder in folders} - {""})
+    limits = sorted(
+        {int(text) for folder in folders if (text := _read(folder / "scaling_max_freq"))}
+    )
+    parts = [f"governor {'/'.join(governors)}"] if governors else []
+    if limits:
+        parts.append(f"up to {'/'.join(str(khz // 1000) for khz in limits)} MHz")
+    return parts
