@@ -107,6 +107,14 @@ class DamagedError(TileyardError):
 
 
 @dataclass(eq=False)
+class NoWinnerError(TileyardError):
+    """A study ended without a config that passed."""
+
+    code: ClassVar[str] = "no_winner"
+    exit_status: ClassVar[int] = 1
+
+
+@dataclass(eq=False)
 class BindError(TileyardError):
     """Arrays given to a kernel do not fit its parameters."""
 

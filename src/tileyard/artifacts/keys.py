@@ -61,6 +61,6 @@ def measurement_key(run: RunKey, device: str, timing: TimingPolicy | None) -> Me
     return MeasurementKey(digest_parts("measurement", run, device, policy))
 
 
-def paired_key(member: RunKey, field: Iterable[RunKey], device: str, rounds: int) -> MeasurementKey:
-    """Over one member of an interleaved batch: who else was in it matters."""
-    return MeasurementKey(digest_parts("paired", member, *field, device, str(rounds)))
+def paired_key(member: RunKey, others: Iterable[RunKey], device: str, role: str) -> MeasurementKey:
+    """Over one member of an interleaved batch: who else took part matters, and in what role."""
+    return MeasurementKey(digest_parts("paired", member, *others, device, role))

@@ -1,6 +1,6 @@
 """What a target is: something that turns Kernels into Artifacts and loads Artifacts on a device."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -59,7 +59,9 @@ class Launch(Protocol):
 class Loaded(Protocol):
     """An artifact ready on a device."""
 
-    def specs(self, shapes: Sequence[tuple[int, ...]], scalars: Sequence[Value]) -> Sequence[TensorSpec]:
+    def specs(
+        self, shapes: Sequence[tuple[int, ...]], scalars: Sequence[Value]
+    ) -> Sequence[TensorSpec]:
         """The tensor parameters with concrete shapes, given the tensors' shapes. May raise BindError."""
         ...
 
@@ -68,6 +70,15 @@ class Loaded(Protocol):
 
         ``out`` tensors are allocated, and poisoned so that elements never written are seen.
         Raises BindError where shapes or dtypes do not fit, MemoryError where memory is short.
+        """
+        ...
+
+    def as_callable(self) -> Callable[..., object]:
+        """The kernel as a function of its tensors and scalars, in calling order.
+
+        Tensors are arrays of the caller's framework, used in place where they are contiguous.
+        Without the ``out`` tensors these are allocated and returned, one or a tuple, as the same
+        kind of array. Raises BindError where an array does not fit.
         """
         ...
 

@@ -22,7 +22,6 @@ from tileyard.errors import (
     UsageError,
     UserCodeError,
 )
-from tileyard.frontend.blame import shorten
 from tileyard.frontend.discover import find_declared, find_kernel, find_kernels, import_file
 from tileyard.frontend.found import Found
 from tileyard.frontend.lowering import lower_config, probe
@@ -180,9 +179,8 @@ def describe_failure(error: TileyardError | MemoryError, request: AuthorRequest)
             )
         case UnsupportedError(operation=operation, file=file, line=line):
             where = SourceLine(file=file, line=line) if file else None
-            place = f"{shorten(file)}:{line}: " if file else ""
             return Failed(
-                message=f"{place}{error}",
+                message=str(error),
                 outcome=Outcome.COMPILE_ERROR,
                 diagnostic=Diagnostic(message=str(error), operation=operation, where=where),
             )

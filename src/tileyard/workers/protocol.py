@@ -25,10 +25,14 @@ class DescribeKernels(Record, tag="describe_kernels"):
 
 
 class ExpandSpace(Record, tag="expand_space"):
-    """The space of configs of one kernel, given its arguments. Answer: Space."""
+    """The space of configs of one kernel, given its arguments. Answer: Space.
+
+    ``reference``, where given, must be a function of the user's file.
+    """
 
     kernel: str
     arguments: dict[str, Value]
+    reference: str = ""
 
 
 class CheckConfigs(Record, tag="check_configs"):
@@ -51,7 +55,8 @@ class ElaborateConfig(Record, tag="elaborate_config"):
 class MakeGolden(Record, tag="make_golden"):
     """Make inputs and reference outputs, or find them in the object store. Answer: Golden.
 
-    ``threads`` caps the numeric libraries.
+    ``threads`` caps the numeric libraries. ``reference`` names another function of the user's
+    file that takes the place of the kernel's own reference.
     """
 
     kernel: str
@@ -59,6 +64,7 @@ class MakeGolden(Record, tag="make_golden"):
     specs: tuple[TensorSpec, ...]
     scalars: tuple[Value, ...] = ()
     threads: int = 1
+    reference: str = ""
 
 
 class Kernels(Record, tag="kernels"):
@@ -153,6 +159,7 @@ class BuildRefused(Record, tag="build_refused"):
     """The target itself cannot be used here."""
 
     message: str
+    hint: str = ""
 
 
 class Built(Record, tag="built"):

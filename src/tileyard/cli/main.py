@@ -1,0 +1,53 @@
+"""The command line: hands each command its arguments, and turns failures into one line."""
+
+import sys
+import traceback
+
+import click
+import typer
+
+from tileyard.cli import show, trials, tune
+from tileyard.errors import TileyardError
+
+app = typer.Typer(
+    name="tileyard",
+    help="Builds, checks and tunes tile kernels; needs an accelerator only while a kernel runs.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("tune")(tune.tune)
+app.command("trials")(trials.trials)
+app.command("show")(show.show)
+
+INTERNAL_ERROR = 70
+INTERRUPTED = 130
+
+
+def run() -> None:
+    """The program ``tileyard``."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(arguments: list[str]) -> int:
+    """Run one command and return its exit status."""
+    try:
+        status = app(arguments, prog_name="tileyard", standalone_mode=False)
+    except click.ClickException as error:
+        return fail(error.format_message(), error.exit_code)
+    except TileyardError as error:
+        return fail(str(error), error.exit_status)
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        return 0
+    except Exception:  # noqa: BLE001 - the last resort: say that it is a bug of ours
+        traceback.print_exc()
+        return fail("this is a bug of tileyard's own; please report it", INTERNAL_ERROR)
+    return status if isinstance(status, int) else 0
+
+
+def fail(message: str, status: int) -> int:
+    """Say in one line what went wrong."""
+    print(f"tileyard: {' '.join(message.split())}", file=sys.stderr)
+    return status

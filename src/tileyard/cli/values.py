@@ -1,0 +1,52 @@
+"""How values are written on the command line."""
+
+import re
+from collections.abc import Iterable
+
+import typer
+
+from tileyard.model import Value
+
+UNITS_S = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+def parse_value(text: str) -> Value:
+    """An int, a float, ``true`` or ``false``; anything else is text."""
+    words = {"true": True, "false": False}
+    if text.lower() in words:
+        return words[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def parse_pairs(items: Iterable[str], option: str) -> dict[str, str]:
+    """``KEY=TEXT`` items; a key that is given twice is an error."""
+    pairs: dict[str, str] = {}
+    for item in items:
+        key, equals, text = item.partition("=")
+        if not (key and equals and text):
+            raise typer.BadParameter(f"{option} {item!r} is not of the form KEY=VALUE")
+        if key in pairs:
+            raise typer.BadParameter(f"{option} {key} is given twice")
+        pairs[key] = text
+    return pairs
+
+
+def parse_bytes(text: str) -> int:
+    """``512MiB``, ``8GiB`` or a plain number of bytes."""
+    match = re.fullmatch(r"(\d+)\s*(KiB|MiB|GiB)?", text.strip())
+    if match is None:
+        raise typer.BadParameter(f"{text!r} is not a size such as 512MiB or 8GiB")
+    return int(match[1]) << {None: 0, "KiB": 10, "MiB": 20, "GiB": 30}[match[2]]
+
+
+def parse_duration_s(text: str) -> float:
+    """``90``, ``500ms``, ``60s``, ``5m`` or ``1h``, in seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?", text.strip())
+    if match is None:
+        raise typer.BadParameter(f"{text!r} is not a duration such as 60s or 5m")
+    return float(match[1]) * UNITS_S[match[2] or ""]

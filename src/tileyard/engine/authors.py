@@ -1,0 +1,76 @@
+"""The engine's side of the author: the process in which the user's code lives."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Protocol
+
+from tileyard.errors import WorkerLostError
+from tileyard.processes.outcomes import judge_end
+from tileyard.processes.supervise import Worker, WorkerCommand
+from tileyard.workers.environment import worker_environment
+from tileyard.workers.protocol import AuthorReply, AuthorRequest, Failed
+
+START_LIMIT_S = 120.0
+
+
+class Author(Protocol):
+    """Answers questions about the user's kernels. ``cores`` are those it may run on."""
+
+    cores: tuple[int, ...]
+
+    async def ask(self, request: AuthorRequest, limit_s: float) -> AuthorReply:
+        """Ask one question; a crash, a hang or an exception of the user's code is a Failed."""
+        ...
+
+    async def close(self) -> None:
+        """End whatever process was started for it."""
+        ...
+
+
+class WorkerAuthor:
+    """An author in a process of its own that imports one file; replaced after an abnormal end."""
+
+    def __init__(self, file: Path, home: Path, cores: tuple[int, ...]) -> None:
+        self.cores = cores
+        self._file = file
+        self._home = home
+        self._worker: Worker | None = None
+
+    async def ask(self, request: AuthorRequest, limit_s: float) -> AuthorReply:
+        """Ask one question; the first one also waits for the user's imports."""
+        limit = limit_s
+        if self._worker is None:
+            self._worker = await Worker.start(self._command())
+            limit += START_LIMIT_S
+        worker = self._worker
+        try:
+            async with asyncio.timeout(limit):
+                await worker.send(request)
+                reply: AuthorReply = await worker.receive(AuthorReply)
+                return reply
+        except TimeoutError:
+            self._worker = None
+            end = judge_end(await worker.kill("time limit"), limit=f"limit of {limit:g} s")
+        except WorkerLostError:
+            self._worker = None
+            end = judge_end(await worker.ended())
+        return Failed(message=f"the kernel file's process {end.message}", outcome=end.outcome)
+
+    async def close(self) -> None:
+        """End the process."""
+        if self._worker is not None:
+            await self._worker.kill("run ended")
+            self._worker = None
+
+    def _command(self) -> WorkerCommand:
+        log = self._home / "logs" / "author.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        argv = (sys.executable, "-m", "tileyard.workers.author", str(self._home), str(self._file))
+        return WorkerCommand(
+            argv=argv,
+            env=worker_environment(threads=len(self.cores)),
+            cwd=str(Path.cwd()),
+            log=str(log),
+            cores=self.cores,
+        )

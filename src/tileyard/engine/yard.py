@@ -1,0 +1,53 @@
+"""The open handle on everything a run uses: store, objects, devices, target, author, listeners."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.clock import Clock, SystemClock
+from tileyard.engine.authors import Author
+from tileyard.model import Device, Event, Value
+from tileyard.settings import Settings
+from tileyard.store.trials import TrialStore
+
+Listener = Callable[[Event], None]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Yard:
+    """What the engine works with. ``reuse`` allows recorded trials to answer for new cases.
+
+    ``queue_limit_s`` bounds the wait for a device.
+    """
+
+    settings: Settings
+    store: TrialStore
+    objects: ObjectStore
+    author: Author
+    target: str
+    devices: tuple[Device, ...]
+    options: dict[str, Value] = field(default_factory=dict)
+    listeners: list[Listener] = field(default_factory=list)
+    reuse: bool = True
+    overlap: bool = True
+    reference: str = ""
+    queue_limit_s: float = 1800.0
+    clock: Clock = field(default_factory=SystemClock)
+
+    @property
+    def home(self) -> Path:
+        """The directory with store, objects, logs and runs."""
+        return self.settings.home
+
+    def emit(self, event: Event) -> None:
+        """Tell every listener. A listener that fails is dropped, and the run goes on."""
+        for listener in tuple(self.listeners):
+            try:
+                listener(event)
+            except Exception:
+                log.exception("a listener failed on %s and was dropped", type(event).__name__)
+                self.listeners.remove(listener)

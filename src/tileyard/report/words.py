@@ -1,0 +1,48 @@
+"""How figures and configs are put into words, the same way in every view."""
+
+from collections.abc import Mapping
+
+from tileyard.model import Outcome, Value
+
+
+def format_time(nanoseconds: float) -> str:
+    """Three or four significant digits with the unit that suits: ns, us, ms or s."""
+    for limit, unit in ((1e3, "ns"), (1e6, "us"), (1e9, "ms")):
+        if nanoseconds < limit:
+            return f"{nanoseconds / (limit / 1e3):.4g} {unit}"
+    return f"{nanoseconds / 1e9:.4g} s"
+
+
+def format_rate(flops: float, nanoseconds: float) -> str:
+    """Floating-point operations per second in GFLOP/s; empty where the work is not known."""
+    return f"{flops / nanoseconds:.1f}" if flops and nanoseconds else ""
+
+
+def format_config(config: Mapping[str, Value]) -> str:
+    """``key=value`` pairs in the config's own order."""
+    return " ".join(f"{key}={value}" for key, value in config.items())
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration for people: 0.4 s, 12 s, 3 min 20 s."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+
+
+OUTCOME_STYLES: dict[Outcome, str] = {
+    Outcome.PASSED: "green",
+    Outcome.UNCHECKED: "yellow",
+    Outcome.SKIPPED: "dim",
+    Outcome.NOT_RUN: "dim",
+    Outcome.QUEUE_TIMEOUT: "magenta",
+    Outcome.INFRA_ERROR: "magenta",
+}
+"""Outcomes that are not listed are failures, and red."""
+
+
+def outcome_style(outcome: Outcome) -> str:
+    """The colour in which an outcome is shown."""
+    return OUTCOME_STYLES.get(outcome, "red")

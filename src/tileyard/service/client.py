@@ -1,0 +1,101 @@
+"""The client's side: starts the engine process, hands on its events, answers its questions.
+
+Nothing here touches the caller's event loop, signal handlers or process state.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import assert_never
+
+from tileyard.errors import EngineLostError, TileyardError
+from tileyard.model import Event
+from tileyard.processes.launch import EngineProcess, start_engine_process
+from tileyard.service.messages import (
+    Answer,
+    EngineMessage,
+    Happened,
+    Question,
+    Refused,
+    StartTune,
+    Stop,
+    StudyEnded,
+)
+from tileyard.settings import Settings
+from tileyard.tuning.request import StudyResult
+from tileyard.workers.protocol import AuthorReply, AuthorRequest
+
+AnswerQuestion = Callable[[AuthorRequest], AuthorReply]
+Listener = Callable[[Event], None]
+
+
+class StudyClient:
+    """One tuning run in an engine process of its own.
+
+    ``answer`` is the author, where the user's code lives in this process and not in a file.
+    """
+
+    def __init__(
+        self, start: StartTune, settings: Settings, answer: AnswerQuestion | None = None
+    ) -> None:
+        self._start = start
+        self._settings = settings
+        self._answer = answer
+        self._engine: EngineProcess | None = None
+        self._stops: list[Stop] = []
+
+    def run(self, listen: Listener) -> StudyResult:
+        """Run to the end and return the result.
+
+        Raises what the engine refused, as a TileyardError, or EngineLostError if it died. Leaving
+        early, by an exception of ``listen`` or Ctrl-C, ends the engine and all its workers.
+        """
+        argv = (sys.executable, "-m", "tileyard.service.process")
+        env = {**os.environ, **self._settings.environment()}
+        with start_engine_process(argv, env) as engine:
+            self._engine = engine
+            engine.channel.send(self._start)
+            for stop in self._stops:
+                engine.channel.send(stop)
+            while True:
+                message: EngineMessage | None = engine.channel.receive(EngineMessage)
+                match message:
+                    case Happened(event=event):
+                        listen(event)
+                    case Question(number=number, request=request):
+                        engine.channel.send(Answer(number=number, reply=self._reply(request)))
+                    case Refused():
+                        raise _refusal(message)
+                    case StudyEnded(result=result):
+                        return result
+                    case None:
+                        raise _lost(engine.close())
+                    case _:
+                        assert_never(message)
+
+    def stop(self, *, now: bool) -> None:
+        """Finish what runs and start nothing new; or, with ``now``, end everything at once."""
+        if self._engine is None:
+            self._stops.append(Stop(now=now))
+        else:
+            self._engine.channel.send(Stop(now=now))
+
+    def _reply(self, request: AuthorRequest) -> AuthorReply:
+        if self._answer is None:
+            raise AssertionError(f"the engine asked a client without an author for {request}")
+        return self._answer(request)
+
+
+def _refusal(refused: Refused) -> TileyardError:
+    """The engine's error, as the class that its code names."""
+    known = {kind.code: kind for kind in TileyardError.__subclasses__()}
+    return known.get(refused.code, TileyardError)(refused.message, refused.hint)
+
+
+def _lost(code: int) -> EngineLostError:
+    how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
+    return EngineLostError(
+        f"the engine process ended {how} before the run was over",
+        "what was measured is recorded; the same command goes on from there",
+    )

@@ -1,0 +1,93 @@
+"""The engine process's side of its talk with the client: events out, answers and stops in."""
+
+import asyncio
+from collections.abc import Callable
+
+from tileyard.errors import EngineLostError
+from tileyard.model import Event
+from tileyard.processes.wire import AsyncChannel
+from tileyard.service.messages import (
+    Answer,
+    ClientMessage,
+    EngineMessage,
+    Happened,
+    Question,
+    StartTune,
+    Stop,
+)
+from tileyard.workers.protocol import AuthorReply, AuthorRequest
+
+
+class Conversation:
+    """Talks with one client. ``tell`` never blocks; what is told is written in order."""
+
+    def __init__(self, channel: AsyncChannel) -> None:
+        self._channel = channel
+        self._outbox: asyncio.Queue[EngineMessage | None] = asyncio.Queue()
+        self._questions: dict[int, asyncio.Future[AuthorReply]] = {}
+        self._asked = 0
+
+    async def wait_start(self) -> StartTune | None:
+        """The client's request; None if the client left without one."""
+        message = await self._channel.receive(ClientMessage)
+        if message is None or isinstance(message, StartTune):
+            return message
+        raise AssertionError(f"a client began with {message}")
+
+    def tell(self, message: EngineMessage) -> None:
+        """Send a message as soon as there is room for it."""
+        self._outbox.put_nowait(message)
+
+    def tell_event(self, event: Event) -> None:
+        """Send an event; a listener of the yard."""
+        self.tell(Happened(event=event))
+
+    async def ask(self, request: AuthorRequest) -> AuthorReply:
+        """Put a question to the client's own author."""
+        self._asked += 1
+        answer: asyncio.Future[AuthorReply] = asyncio.get_running_loop().create_future()
+        self._questions[self._asked] = answer
+        self.tell(Question(number=self._asked, request=request))
+        return await answer
+
+    async def write(self) -> None:
+        """Write what is told until ``finish``, or until the client is gone."""
+        while (message := await self._outbox.get()) is not None:
+            try:
+                await self._channel.send(message)
+            except BrokenPipeError:
+                return
+
+    def finish(self) -> None:
+        """Nothing more will be told."""
+        self._outbox.put_nowait(None)
+
+    async def read(self, stop: Callable[[Stop], None]) -> None:
+        """Take in answers and stops; the client's end is a stop of everything."""
+        while True:
+            message: ClientMessage | None = await self._channel.receive(ClientMessage)
+            match message:
+                case None:
+                    break
+                case Answer(number=number, reply=reply):
+                    self._questions.pop(number).set_result(reply)
+                case Stop():
+                    stop(message)
+                case StartTune():
+                    raise EngineLostError("the client asked for a second run in one conversation")
+        stop(Stop(now=True))
+
+
+class ClientAuthor:
+    """The author that lives in the client's own process: its cores are all of them."""
+
+    def __init__(self, conversation: Conversation, cores: tuple[int, ...]) -> None:
+        self.cores = cores
+        self._conversation = conversation
+
+    async def ask(self, request: AuthorRequest, limit_s: float) -> AuthorReply:
+        """Ask, and wait as long as it takes: the caller's own process is never killed."""
+        return await self._conversation.ask(request)
+
+    async def close(self) -> None:
+        """Nothing was started."""

@@ -1,0 +1,189 @@
+"""From a kernel's space to the list of configs that a study tries."""
+
+import itertools
+import math
+import random
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from tileyard.engine.authors import Author
+from tileyard.errors import KernelFileError, UsageError
+from tileyard.model import KernelInfo, Record, Tolerance, Value
+from tileyard.tuning.request import TuneRequest
+from tileyard.workers.protocol import (
+    Accepted,
+    AuthorReply,
+    AuthorRequest,
+    CheckConfigs,
+    DescribeKernels,
+    ExpandSpace,
+    Failed,
+    Kernels,
+    Space,
+)
+
+CHUNK = 256
+ASK_LIMIT_S = 60.0
+
+Configs = Sequence[dict[str, Value]]
+
+
+class OpenSpace(Record):
+    """The kernel to tune, its complete arguments, and the configs to try, in order.
+
+    ``size`` is the number of points before ``where``; ``flops`` is 0 where it is not stated;
+    ``tolerance`` is the one that the kernel declares, if any.
+    """
+
+    kernel: str
+    arguments: dict[str, Value]
+    configs: tuple[dict[str, Value], ...]
+    size: int
+    flops: float
+    tolerance: Tolerance | None = None
+
+
+async def open_space(author: Author, request: TuneRequest) -> OpenSpace:
+    """Find the kernel, complete its arguments and choose configs.
+
+    Raises KernelFileError or UsageError naming what the request got wrong.
+    """
+    described = await _ask(author, DescribeKernels())
+    if not isinstance(described, Kernels):
+        raise AssertionError(f"an author described its kernels with {described}")
+    info = _choose_kernel(described.kernels, request.kernel)
+    completed = _complete_arguments(info, request)
+    arguments = {key: value for key, value in completed.items() if key not in info.tunable}
+    pinned = {key: (value,) for key, value in completed.items() if key in info.tunable}
+    expand = ExpandSpace(kernel=info.name, arguments=arguments, reference=request.reference)
+    space = await _ask(author, expand)
+    if not isinstance(space, Space):
+        raise AssertionError(f"an author expanded a space with {space}")
+    points = _Points(space, {**request.overrides, **pinned})
+    configs = await _accepted(author, info.name, arguments, points.draw(request), request.trials)
+    if not configs:
+        raise UsageError(
+            f"no config of {info.name} is left to try: all {points.size} are rejected",
+            "widen the space or loosen where=",
+        )
+    return OpenSpace(
+        kernel=info.name,
+        arguments=arguments,
+        configs=tuple(configs),
+        size=points.size,
+        flops=space.flops,
+        tolerance=info.tolerance,
+    )
+
+
+async def _ask(author: Author, request: AuthorRequest) -> AuthorReply:
+    reply = await author.ask(request, ASK_LIMIT_S)
+    if isinstance(reply, Failed):
+        raise KernelFileError(reply.message)
+    return reply
+
+
+def _choose_kernel(kernels: Sequence[KernelInfo], name: str) -> KernelInfo:
+    names = ", ".join(kernel.name for kernel in kernels)
+    if name:
+        for kernel in kernels:
+            if kernel.name == name:
+                return kernel
+        raise KernelFileError(
+            f"there is no kernel {name!r}", f"there are: {names}" if names else ""
+        )
+    if len(kernels) != 1:
+        found = f"{len(kernels)} kernels: {names}" if kernels else "no kernel"
+        hint = "name one: FILE::NAME" if kernels else "use @tileyard.kernel or @tilelang.jit"
+        raise KernelFileError(f"the file holds {found}", hint)
+    return kernels[0]
+
+
+def _complete_arguments(info: KernelInfo, request: TuneRequest) -> dict[str, Value]:
+    """The named shape (the first one if none is named), then the arguments given by hand."""
+    shape: dict[str, Value] = {}
+    if request.shape:
+        if request.shape not in info.shapes:
+            known = ", ".join(info.shapes) or "none"
+            raise UsageError(f"{info.name} has no shape {request.shape!r}", f"it has: {known}")
+        shape = info.shapes[request.shape]
+    elif info.shapes:
+        shape = next(iter(info.shapes.values()))
+    for key, what in [(k, "argument") for k in request.arguments] + [
+        (k, "config key") for k in request.overrides
+    ]:
+        if info.parameters and key not in info.parameters:
+            known = ", ".join(info.parameters)
+            raise UsageError(f"{info.name} has no {what} {key!r}", f"its parameters: {known}")
+    arguments = {**shape, **request.arguments}
+    varied = {*info.tunable, *request.overrides} - arguments.keys()
+    missing = [key for key in info.required if key not in arguments and key not in varied]
+    if missing:
+        raise UsageError(
+            f"{info.name} needs a value for {', '.join(missing)}",
+            f"give it with --arg {missing[0]}=VALUE or --config {missing[0]}=A,B,C",
+        )
+    return arguments
+
+
+class _Points:
+    """The points of a space, by number: a product of axes, or a list."""
+
+    def __init__(self, space: Space, overrides: dict[str, tuple[Value, ...]]) -> None:
+        self._configs = space.configs
+        self._axes = {**space.axes, **overrides}
+        if space.configs:
+            base = [
+                {k: v for k, v in config.items() if k not in overrides} for config in space.configs
+            ]
+            unique = {msgspec.json.encode(config): config for config in base}
+            self._configs = tuple(unique.values())
+            self._axes = dict(overrides)
+        self._product = math.prod(len(values) for values in self._axes.values())
+        self.size = self._product * (len(self._configs) if space.configs else 1)
+
+    def draw(self, request: TuneRequest) -> Iterator[dict[str, Value]]:
+        """Points in order if all of them can be tried, else a seeded random order."""
+        if self.size <= request.trials:
+            return map(self._point, range(self.size))
+        generator = random.Random(request.seed)
+        if self.size <= 1 << 20:
+            return map(self._point, generator.sample(range(self.size), self.size))
+        return map(self._point, self._endless(generator))
+
+    def _endless(self, generator: random.Random) -> Iterator[int]:
+        seen: set[int] = set()
+        for _ in range(1 << 20):
+            number = generator.randrange(self.size)
+            if number not in seen:
+                seen.add(number)
+                yield number
+
+    def _point(self, number: int) -> dict[str, Value]:
+        number, inner = divmod(number, self._product)
+        config = dict(self._configs[number]) if self._configs else {}
+        for name, values in reversed(self._axes.items()):
+            inner, index = divmod(inner, len(values))
+            config[name] = values[index]
+        return config
+
+
+async def _accepted(
+    author: Author,
+    kernel: str,
+    arguments: dict[str, Value],
+    points: Iterator[dict[str, Value]],
+    wanted: int,
+) -> list[dict[str, Value]]:
+    """The first ``wanted`` points that the kernel's ``where`` accepts, asked in chunks."""
+    accepted: list[dict[str, Value]] = []
+    while len(accepted) < wanted:
+        chunk = tuple(itertools.islice(points, CHUNK))
+        if not chunk:
+            break
+        reply = await _ask(author, CheckConfigs(kernel=kernel, arguments=arguments, configs=chunk))
+        if not isinstance(reply, Accepted):
+            raise AssertionError(f"an author checked configs with {reply}")
+        accepted += itertools.compress(chunk, reply.accepted)
+    return accepted[:wanted]

@@ -1,0 +1,140 @@
+"""A tuning run as a source of cases: screen every config once, then let the best ones meet."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from tileyard.artifacts.keys import canonical_json
+from tileyard.clock import Clock
+from tileyard.model import Batch, Case, Outcome, StopReason, Trial, Value
+from tileyard.tuning.finals import judge_finals
+from tileyard.tuning.request import StudyResult, TuneRequest
+from tileyard.tuning.space import OpenSpace
+
+FINALS = "finals"
+CONTENDER_MARGIN = 1.05
+"""A config whose interval begins within this factor of the best one's end may be the winner."""
+
+
+class Study:
+    """A CaseSource. Screening cases are batches of one; the finals are one interleaved batch."""
+
+    def __init__(self, request: TuneRequest, space: OpenSpace, run: str, clock: Clock) -> None:
+        tolerance = request.check.tolerance or space.tolerance
+        self._check = msgspec.structs.replace(request.check, tolerance=tolerance)
+        self._request = request
+        self._space = space
+        self._run = run
+        self._clock = clock
+        self._started_s = clock.monotonic_s()
+        self._next = 0
+        self._pending: set[str] = set()
+        self._screened: list[Trial] = []
+        self._final_trials: list[Trial] = []
+        self._finals_asked = False
+
+    def ask(self, limit: int) -> Sequence[Batch]:
+        """Screening cases until there are no more, or the budget is spent; then the finals."""
+        if self._finals_asked:
+            return ()
+        if not self._is_screened():
+            count = min(limit, len(self._space.configs) - self._next)
+            batches = [self._screening(self._next + i) for i in range(count)]
+            self._next += count
+            self._pending.update(batch.cases[0].id for batch in batches)
+            return batches
+        if self._pending:
+            return ()
+        self._finals_asked = True
+        finals = self._finals()
+        self._pending.update(case.id for batch in finals for case in batch.cases)
+        return finals
+
+    def tell(self, trial: Trial) -> None:
+        """Take in a trial of the screening or of the finals."""
+        self._pending.discard(trial.case)
+        (self._final_trials if trial.batch == FINALS else self._screened).append(trial)
+
+    def done(self) -> bool:
+        """All is asked and told."""
+        return self._finals_asked and not self._pending
+
+    def result(self, reason: StopReason, device: str) -> StudyResult:
+        """What the study comes to with the trials told so far."""
+        verdict = judge_finals(self._passed(), self._final_trials, self._request.timing.confidence)
+        return StudyResult(
+            run=self._run,
+            kernel=self._space.kernel,
+            arguments=self._space.arguments,
+            target=self._screened[0].target if self._screened else "",
+            device=device,
+            flops=self._space.flops,
+            space=self._space.size,
+            trials=tuple(self._screened),
+            best=verdict.best,
+            finals=verdict.finals,
+            control=verdict.control,
+            reason=reason,
+            seconds=self._clock.monotonic_s() - self._started_s,
+        )
+
+    @property
+    def is_out_of_budget(self) -> bool:
+        """The time for screening is spent."""
+        budget = self._request.budget_s
+        return budget is not None and self._clock.monotonic_s() - self._started_s >= budget
+
+    def _is_screened(self) -> bool:
+        return self._next >= len(self._space.configs) or self.is_out_of_budget
+
+    def _screening(self, number: int) -> Batch:
+        case = self._case(f"c{number + 1:04d}", dict(self._space.configs[number]))
+        bounds = [t.measurement.high_ns for t in self._passed() if t.measurement is not None]
+        case = msgspec.structs.replace(case, abandon_above_ns=min(bounds, default=0.0))
+        return Batch(id=case.id, cases=(case,))
+
+    def _case(self, name: str, config: dict[str, Value]) -> Case:
+        return Case(
+            id=name,
+            kernel=self._space.kernel,
+            arguments=self._space.arguments,
+            config=config,
+            check=self._check,
+            timing=msgspec.structs.replace(self._request.timing, group=self._run),
+            limits=self._request.limits,
+        )
+
+    def _passed(self) -> list[Trial]:
+        """Trials that may win, fastest first; equal medians in the order of their configs."""
+        passed = [
+            trial
+            for trial in self._screened
+            if trial.outcome in (Outcome.PASSED, Outcome.UNCHECKED) and trial.measurement
+        ]
+        return sorted(passed, key=lambda t: (_median_ns(t), canonical_json(t.config)))
+
+    def _finals(self) -> Sequence[Batch]:
+        """The leader twice (the second time as control) and whoever may still beat it."""
+        passed = self._passed()
+        if len(passed) < 2 or self._request.finalists < 2:
+            return ()
+        leader = passed[0].measurement
+        bound = leader.high_ns * CONTENDER_MARGIN if leader is not None else 0.0
+        contenders = [t for t in passed[1:] if t.measurement and t.measurement.low_ns <= bound]
+        chosen = [passed[0], *contenders[: self._request.finalists - 1]]
+        if len(chosen) < 2:
+            return ()
+        cases = [self._case(f"f{i + 1:02d}", dict(t.config)) for i, t in enumerate(chosen)]
+        control = msgspec.structs.replace(cases[0], id="f00", control=True)
+        return (
+            Batch(
+                id=FINALS,
+                cases=(*cases, control),
+                order="interleaved",
+                rounds=self._request.rounds,
+            ),
+        )
+
+
+def _median_ns(trial: Trial) -> float:
+    return trial.measurement.median_ns if trial.measurement is not None else float("inf")

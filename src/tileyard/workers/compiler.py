@@ -1,0 +1,101 @@
+"""The compile worker: builds kernels into the object store. Never touches a device."""
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import assert_never
+
+from tileyard.artifacts.manifest import Manifest, publish
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.errors import TileyardError
+from tileyard.model import Outcome
+from tileyard.processes.wire import Channel
+from tileyard.targets.base import Build, Source, Target
+from tileyard.targets.registry import make_target
+from tileyard.workers.protocol import (
+    BuildKernel,
+    BuildRefused,
+    Built,
+    CompilerReply,
+    CompilerRequest,
+    DescribeTarget,
+    TargetInfo,
+)
+
+
+class Compiler:
+    """Answers requests about one target. ``home`` is the directory with the object store."""
+
+    def __init__(self, home: Path) -> None:
+        self._objects = ObjectStore(home / "objects")
+        self._scratch = home / "tmp"
+        self._target: Target | None = None
+        self._fingerprint = ""
+
+    def answer(self, request: CompilerRequest) -> CompilerReply:
+        """Carry out one request; whatever the user's kernel does wrong becomes an outcome."""
+        match request:
+            case DescribeTarget(target=name, plugins=plugins):
+                try:
+                    self._target = make_target(name, plugins)
+                    self._fingerprint = self._target.fingerprint()
+                except TileyardError as error:
+                    return BuildRefused(message=error.message, hint=error.hint)
+                return TargetInfo(fingerprint=self._fingerprint, needs_tir=self._target.needs_tir)
+            case BuildKernel():
+                return self._build(request)
+            case _:
+                assert_never(request)
+
+    def _build(self, request: BuildKernel) -> Built:
+        if self._target is None:
+            raise AssertionError("a build was asked for before its target was named")
+        started = time.monotonic()
+        self._scratch.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self._scratch) as scratch:
+            out = Path(scratch)
+            source = Source(elaborated=request.elaborated, options=request.options)
+            (build,) = self._target.build([source], out)
+            if build.outcome is Outcome.PASSED:
+                self._publish(request, build, out / "0", self._target.name)
+        return Built(
+            case=request.case,
+            outcome=build.outcome,
+            seconds=time.monotonic() - started,
+            message=_describe(build),
+            log=build.log,
+        )
+
+    def _publish(self, request: BuildKernel, build: Build, folder: Path, target: str) -> None:
+        manifest = Manifest(
+            kernel=request.elaborated.kernel.name,
+            target=target,
+            fingerprint=self._fingerprint,
+            build=request.build,
+            binary=build.binary,
+            files={name: self._objects.put_file(folder / name) for name in build.files},
+            details=build.manifest,
+        )
+        publish(manifest, self._objects)
+
+
+def _describe(build: Build) -> str:
+    """One line that says why a build failed, with the user's source line where it is known."""
+    if build.diagnostic is None:
+        return ""
+    where = build.diagnostic.where
+    place = f"{where.file}:{where.line}: " if where else ""
+    return f"{place}{build.diagnostic.message}"
+
+
+def main(home: str) -> None:
+    """Serve requests until the engine closes the channel."""
+    channel = Channel.inherited()
+    compiler = Compiler(Path(home))
+    while (request := channel.receive(CompilerRequest)) is not None:
+        channel.send(compiler.answer(request))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

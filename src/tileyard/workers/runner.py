@@ -1,0 +1,194 @@
+"""The runner: loads artifacts on the device its lease is for, checks them and times them.
+
+It never builds. Whatever is slow to make (inputs, golden results, artifacts) is in the object
+store before the lease is asked for, and stays loaded from case to case.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tileyard.artifacts.arrays import get_array
+from tileyard.artifacts.manifest import find_artifact
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.errors import DamagedError, TileyardError
+from tileyard.measure.compare import compare
+from tileyard.measure.paired import interleave
+from tileyard.measure.sampling import BestSoFar, launches_per_sample, measure
+from tileyard.measure.statistics import median_interval
+from tileyard.model import Case, Digest, Measurement, Mismatch, Outcome, TimingPolicy
+from tileyard.processes.wire import Channel
+from tileyard.targets.base import Array, Launch, Loaded
+from tileyard.targets.registry import make_target
+from tileyard.workers.protocol import (
+    BatchRan,
+    CaseBegan,
+    CaseRan,
+    RunBatch,
+    RunEntry,
+    RunnerRequest,
+)
+
+INPUT_CACHE_BYTES = 1 << 30
+
+
+class Runner:
+    """Runs batches, one after another. ``home`` is the directory with the object store."""
+
+    def __init__(self, home: Path, channel: Channel) -> None:
+        self._home = home
+        self._objects = ObjectStore(home / "objects")
+        self._channel = channel
+        self._arrays: dict[Digest, Array] = {}
+        self._best: dict[str, BestSoFar] = {}
+
+    def run(self, request: RunBatch) -> None:
+        """Run every entry of a batch; each is answered by its own CaseRan."""
+        if request.batch.order == "interleaved":
+            self._run_interleaved(request)
+        else:
+            for entry in request.entries:
+                self._run_alone(request, entry)
+        self._channel.send(BatchRan(batch=request.batch.id))
+
+    def _run_alone(self, request: RunBatch, entry: RunEntry) -> None:
+        case = _case(request, entry)
+        started = time.monotonic()
+        ended = self._check(request, entry)
+        if isinstance(ended, CaseRan):
+            self._channel.send(ended)
+            return
+        outcome, launch = ended
+        measurement = None
+        if case.timing is not None:
+            best = self._best.setdefault(case.timing.group, BestSoFar())
+            best.lower(case.abandon_above_ns)
+            measurement = measure(launch, case.timing, best)
+        self._channel.send(
+            CaseRan(
+                case=case.id,
+                outcome=outcome,
+                seconds=time.monotonic() - started,
+                measurement=measurement,
+            )
+        )
+
+    def _run_interleaved(self, request: RunBatch) -> None:
+        """Check every member, then time those that passed in turn."""
+        started = time.monotonic()
+        members: list[tuple[Case, Outcome, Launch]] = []
+        for entry in request.entries:
+            ended = self._check(request, entry)
+            if isinstance(ended, CaseRan):
+                self._channel.send(ended)
+            else:
+                members.append((_case(request, entry), *ended))
+        if not members:
+            return
+        policy = members[0][0].timing or TimingPolicy()
+        launches = [launch for _, _, launch in members]
+        each = [launches_per_sample(launch, policy) for launch in launches]
+        samples = interleave(launches, request.batch.rounds, each)
+        for (case, outcome, _), times in zip(members, samples, strict=True):
+            self._channel.send(
+                CaseRan(
+                    case=case.id,
+                    outcome=outcome,
+                    seconds=time.monotonic() - started,
+                    measurement=_summarize(times, policy.confidence),
+                )
+            )
+
+    def _check(self, request: RunBatch, entry: RunEntry) -> CaseRan | tuple[Outcome, Launch]:
+        """Load, run once and compare: the launch ready to be timed, or how the case ended."""
+        started = time.monotonic()
+        case = _case(request, entry)
+        self._open_log(entry.log)
+        self._channel.send(CaseBegan(case=case.id))
+        mismatch: Mismatch | None = None
+        message = ""
+        try:
+            launch = self._bind(request, entry)
+            launch.run()
+            mismatch = self._compare(launch, entry, case)
+        except MemoryError as error:
+            outcome, message = Outcome.OUT_OF_MEMORY, str(error) or "memory limit reached"
+        except DamagedError as error:
+            outcome, message = Outcome.INFRA_ERROR, str(error)
+        except TileyardError as error:
+            outcome, message = Outcome.RUNTIME_ERROR, str(error)
+        else:
+            if mismatch is None:
+                checked = bool(entry.golden.outputs) and case.check.enabled
+                return (Outcome.PASSED if checked else Outcome.UNCHECKED), launch
+            outcome, message = Outcome.MISMATCH, mismatch.describe()
+        return CaseRan(
+            case=case.id,
+            outcome=outcome,
+            seconds=time.monotonic() - started,
+            message=message,
+            mismatch=mismatch,
+        )
+
+    def _bind(self, request: RunBatch, entry: RunEntry) -> Launch:
+        artifact = find_artifact(entry.build, self._objects)
+        if artifact is None:
+            raise DamagedError(f"artifact {entry.build} is missing or damaged")
+        target = make_target(request.target, request.plugins)
+        loaded: Loaded = target.load(artifact, request.device)
+        return loaded.bind([self._array(digest) for digest in entry.golden.inputs], entry.scalars)
+
+    def _compare(self, launch: Launch, entry: RunEntry, case: Case) -> Mismatch | None:
+        if not case.check.enabled or not entry.golden.outputs:
+            return None
+        names = [spec.name for spec in entry.specs if spec.role != "in"]
+        for name, got, digest in zip(names, launch.read(), entry.golden.outputs, strict=True):
+            mismatch = compare(name, got, self._array(digest), case.check.tolerance)
+            if mismatch is not None:
+                return mismatch
+        return None
+
+    def _array(self, digest: Digest) -> Array:
+        if digest not in self._arrays:
+            if sum(array.nbytes for array in self._arrays.values()) > INPUT_CACHE_BYTES:
+                self._arrays.clear()
+            self._arrays[digest] = get_array(self._objects, digest)
+        return self._arrays[digest]
+
+    def _open_log(self, log: str) -> None:
+        """Send everything that this process prints from now on to the case's log."""
+        path = self._home / log
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        os.dup2(fd, 1)
+        os.dup2(fd, 2)
+        os.close(fd)
+
+
+def _case(request: RunBatch, entry: RunEntry) -> Case:
+    return next(case for case in request.batch.cases if case.id == entry.case)
+
+
+def _summarize(samples: Sequence[float], confidence: float) -> Measurement:
+    interval = median_interval(samples, confidence)
+    return Measurement(
+        median_ns=interval.median,
+        low_ns=interval.low,
+        high_ns=interval.high,
+        confidence=confidence,
+        samples_ns=tuple(samples),
+    )
+
+
+def main(home: str) -> None:
+    """Serve batches until the engine closes the channel."""
+    channel = Channel.inherited()
+    runner = Runner(Path(home), channel)
+    while (request := channel.receive(RunnerRequest)) is not None:
+        runner.run(request)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

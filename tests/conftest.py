@@ -1,0 +1,72 @@
+"""What all tests share: a home of their own, and the command line as a user runs it."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+KERNELS = ROOT / "tests" / "kernels"
+
+
+@dataclass
+class CommandLine:
+    """Runs ``tileyard`` in a process of its own, in a home and with locks of its own."""
+
+    cwd: Path
+    env: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def home(self) -> Path:
+        """The store's directory."""
+        return self.cwd / "home"
+
+    def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The whole environment of a command."""
+        own = {
+            "TILEYARD_HOME": str(self.home),
+            "TILEYARD_LOCK_DIR": str(self.cwd / "locks"),
+            "COLUMNS": "200",
+        }
+        return {**os.environ, **own, **self.env, **(extra or {})}
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Begin a command."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "tileyard", *arguments],
+            cwd=self.cwd,
+            env=self.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        return subprocess.run(
+            [sys.executable, "-m", "tileyard", *arguments],
+            cwd=self.cwd,
+            env=self.environment(extra),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def run_json(self, *arguments: str) -> dict[str, Any]:
+        """Run a command with --json and decode what it prints."""
+        done = self.run(*arguments, "--json")
+        assert done.stdout, done.stderr
+        decoded: dict[str, Any] = json.loads(done.stdout)
+        return decoded
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> CommandLine:
+    """A command line with a fresh home."""
+    return CommandLine(tmp_path)

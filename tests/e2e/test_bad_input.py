@@ -1,0 +1,139 @@
+"""Bad input gets one clear line and exit status 2, never a traceback, and records nothing."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from tests.conftest import KERNELS, CommandLine
+
+FAULTS = str(KERNELS / "faults.py")
+
+pytestmark = pytest.mark.slow
+
+
+def refused(cli: CommandLine, *arguments: str, **env: str) -> str:
+    """The one line with which a command is refused."""
+    done = cli.run(*arguments, **env)
+    lines = done.stderr.strip().splitlines()
+    assert done.returncode == 2, done.stderr
+    assert len(lines) == 1, done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert lines[0].startswith("tileyard: ")
+    assert recorded(cli.home) == 0
+    return lines[0]
+
+
+def recorded(home: Path) -> int:
+    """How many trials a home holds."""
+    if not (home / "store.db").exists():
+        return 0
+    with sqlite3.connect(home / "store.db") as database:
+        found = database.execute("select count(*) from sqlite_master where name = 'trials'")
+        if not found.fetchone()[0]:
+            return 0
+        return int(database.execute("select count(*) from trials").fetchone()[0])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("tune", "missing.py"), "there is no file missing.py"),
+        (("tune", f"{FAULTS}::nothing"), "there is no kernel 'nothing'"),
+        (("tune", FAULTS, "--arg", "Q=3"), "add_one has no argument 'Q'"),
+        (("tune", FAULTS, "--config", "tile=3"), "add_one has no config key 'tile'"),
+        (("tune", FAULTS, "--shape", "huge"), "add_one has no shape 'huge' (it has: default)"),
+        (("tune", FAULTS, "--config", "block=wide"), "block"),
+        (("tune", FAULTS, "--reference", "nothing"), "nothing"),
+        (("tune", FAULTS, "--arg", "N"), "--arg 'N' is not of the form KEY=VALUE"),
+        (("tune", FAULTS, "--budget", "soon"), "'soon' is not a duration"),
+        (("tune", FAULTS, "--target", "tpu"), "tpu"),
+        (("tune", FAULTS, "--device", "gpu:7"), "gpu:7"),
+        (("tune", FAULTS, "--trials", "0"), "--trials"),
+        (("tune",), "FILE[::NAME]"),
+        (("tun", FAULTS), "tun"),
+        (("trials", "--outcome", "fine"), "fine"),
+        (("show", "nothing"), "nothing"),
+    ],
+)
+def test_wrong_arguments(cli: CommandLine, arguments: tuple[str, ...], expected: str) -> None:
+    """What is wrong with the arguments is named."""
+    assert expected in refused(cli, *arguments)
+
+
+def test_a_file_without_a_kernel(cli: CommandLine) -> None:
+    """A file that holds no kernel says how one is declared."""
+    (cli.cwd / "empty.py").write_text("x = 1\n", encoding="utf-8")
+    expected = "no kernel"
+    assert expected in refused(cli, "tune", "empty.py")
+
+
+def test_a_file_that_cannot_be_imported(cli: CommandLine) -> None:
+    """An error in the user's file is named with its line."""
+    (cli.cwd / "broken.py").write_text("x = 1\nimport nowhere_to_be_found\n", encoding="utf-8")
+    line = refused(cli, "tune", "broken.py")
+    expected = "broken.py:2"
+    assert expected in line
+    assert "nowhere_to_be_found" in line
+
+
+def test_several_kernels_in_a_file(cli: CommandLine) -> None:
+    """A file with several kernels asks which one is meant."""
+    (cli.cwd / "two.py").write_text(
+        "import tileyard\n"
+        "@tileyard.kernel(space={'a': [1]})\n"
+        "def first(a): ...\n"
+        "@tileyard.kernel(space={'a': [1]})\n"
+        "def second(a): ...\n",
+        encoding="utf-8",
+    )
+    line = refused(cli, "tune", "two.py")
+    expected = "first, second"
+    assert expected in line
+
+
+def test_a_where_that_rejects_everything(cli: CommandLine) -> None:
+    """An empty space is an error."""
+    (cli.cwd / "none.py").write_text(
+        "import tileyard\n"
+        "@tileyard.kernel(space={'a': [1, 2]}, where=lambda a: a > 5)\n"
+        "def k(a): ...\n",
+        encoding="utf-8",
+    )
+    expected = "no config of k is left to try: all 2 are rejected"
+    assert expected in refused(cli, "tune", "none.py")
+
+
+def test_no_c_compiler(cli: CommandLine, tmp_path: Path) -> None:
+    """Without a C compiler the message says what to install."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    line = refused(cli, "tune", FAULTS, PATH=str(tools), CC="")
+    expected = "C compiler"
+    assert expected in line
+
+
+def test_a_home_that_cannot_be_written(cli: CommandLine) -> None:
+    """A home below a plain file cannot be made."""
+    (cli.cwd / "file").write_text("", encoding="utf-8")
+    line = refused(cli, "tune", FAULTS, TILEYARD_HOME=str(cli.cwd / "file" / "home"))
+    expected = "file/home"
+    assert expected in line
+
+
+def test_a_store_of_a_newer_version(cli: CommandLine) -> None:
+    """A store that a later version wrote is left alone."""
+    cli.home.mkdir()
+    with sqlite3.connect(cli.home / "store.db") as database:
+        database.execute("pragma user_version = 9999")
+    before = (cli.home / "store.db").read_bytes()
+    line = refused(cli, "tune", FAULTS)
+    expected = "newer"
+    assert expected in line
+    assert (cli.home / "store.db").read_bytes() == before
+
+
+def test_a_fresh_directory_stays_fresh(cli: CommandLine) -> None:
+    """A command that is refused leaves no home behind."""
+    refused(cli, "tune", FAULTS, "--arg", "Q=3")
+    expected: list[str] = []
+    assert [path.name for path in cli.cwd.iterdir()] == expected

@@ -1,0 +1,92 @@
+"""A fault of one config is that config's outcome, and nobody else's."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from tests.conftest import KERNELS, CommandLine
+
+pytestmark = pytest.mark.slow
+
+FAULTS = str(KERNELS / "faults.py")
+LIMITS = ("--run-limit", "4s", "--memory-limit", "2GiB")
+SCRIPTED = {"TILEYARD_PLUGINS": "scripted=tileyard.testing.scripted:ScriptedTarget"}
+OUTCOME_OF = {
+    "none": "passed",
+    "wrong_result": "mismatch",
+    "endless_loop": "timeout",
+    "segmentation_fault": "crashed",
+    "compile_error": "compile_error",
+    "memory": "out_of_memory",
+}
+
+
+def by_config(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The trials of a result by their config."""
+    return {json.dumps(t["config"], sort_keys=True): t for t in result["trials"]}
+
+
+def test_each_fault_has_its_own_outcome_and_spreads_no_further(cli: CommandLine) -> None:
+    """Faults end as what they are; healthy configs keep keys, outcomes and the winner."""
+    cli.env.update(SCRIPTED)
+    target = ("--target", "scripted")
+    faults = ",".join(OUTCOME_OF)
+    blocks = ("--config", "block=32,64")
+    stormy = cli.run_json("tune", FAULTS, "--config", f"fault={faults}", *blocks, *LIMITS, *target)
+    clean = CommandLine(cli.cwd / "clean", cli.env)
+    clean.cwd.mkdir()
+    calm = clean.run_json("tune", FAULTS, "--config", "fault=none", *blocks, *LIMITS, *target)
+    for trial in stormy["trials"]:
+        expected = OUTCOME_OF[trial["config"]["fault"]]
+        assert trial["outcome"] == expected, trial
+        assert expected == "passed" or trial["message"]
+    for config, trial in by_config(calm).items():
+        other = by_config(stormy)[config]
+        assert (other["keys"], other["outcome"]) == (trial["keys"], trial["outcome"])
+    assert stormy["best"]["config"] == calm["best"]["config"]
+    assert leftovers(cli) == []
+
+
+def leftovers(cli: CommandLine) -> list[psutil.Process]:
+    """Processes that still work for this home."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if str(cli.home) in " ".join(process.cmdline()):
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            continue
+    return found
+
+
+def test_messages_say_what_happened(cli: CommandLine) -> None:
+    """Signals, limits, elements and operations are named."""
+    result = cli.run_json(
+        "tune", FAULTS, "--config", f"fault={','.join(OUTCOME_OF)}", "--config", "block=32", *LIMITS
+    )
+    messages = {t["config"]["fault"]: t["message"] for t in result["trials"]}
+    assert "SIGSEGV" in messages["segmentation_fault"]
+    assert "run limit of 4 s" in messages["endless_loop"]
+    assert "256 of 256 elements are wrong" in messages["wrong_result"]
+    assert "call_extern" in messages["compile_error"]
+    assert "faults.py:" in messages["compile_error"]
+
+
+def test_a_compiler_that_hangs_is_a_timeout(cli: CommandLine, tmp_path: Path) -> None:
+    """A build that does not end is ended, with everything that it started."""
+    compiler = tmp_path / "slow-cc"
+    compiler.write_text(
+        '#!/bin/sh\ncase "$*" in *--version*|*-Q*|*-dM*) exec cc "$@";; esac\n'
+        'case "$*" in *kernel*) exec sleep 1000;; esac\nexec cc "$@"\n',
+        encoding="utf-8",
+    )
+    compiler.chmod(0o755)
+    cli.env["CC"] = str(compiler)
+    result = cli.run_json(
+        "tune", FAULTS, "--config", "fault=none", "--config", "block=32", "--build-limit", "2s"
+    )
+    expected = ["timeout"]
+    assert [t["outcome"] for t in result["trials"]] == expected
+    assert "build limit of 2 s" in result["trials"][0]["message"]

@@ -1,0 +1,157 @@
+"""The whole way of the data, from a kernel file to a loaded winner, as a user goes it."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from tests.conftest import KERNELS, ROOT, CommandLine
+
+pytestmark = pytest.mark.slow
+
+FAULTS = str(KERNELS / "faults.py")
+HEALTHY = ("tune", FAULTS, "--config", "fault=none")
+SCRIPTED = {"TILEYARD_PLUGINS": "scripted=tileyard.testing.scripted:ScriptedTarget"}
+
+
+def outcomes(result: dict[str, Any]) -> dict[str, str]:
+    """Outcome by config."""
+    return {json.dumps(t["config"], sort_keys=True): t["outcome"] for t in result["trials"]}
+
+
+def test_a_kernel_file_is_tuned(cli: CommandLine) -> None:
+    """Every config is built, checked and timed; a winner is named with the line that loads it."""
+    done = cli.run(*HEALTHY)
+    assert done.returncode == 0, done.stderr
+    expected = "4 configs"
+    assert expected in done.stdout
+    assert "4 passed" in done.stdout
+    assert 'tileyard.load("' in done.stdout
+
+
+def test_a_second_run_builds_and_measures_nothing(cli: CommandLine) -> None:
+    """What is known is used again, and the summary says so."""
+    first = cli.run_json(*HEALTHY)
+    second = cli.run_json(*HEALTHY)
+    expected = first["best"]["config"]
+    assert second["best"]["config"] == expected
+    assert [t["reused"] for t in second["trials"]] == [True] * 4
+    assert not any(t["reused"] for t in first["trials"])
+    assert "4 known from earlier runs" in cli.run(*HEALTHY).stdout
+
+
+def test_fresh_measures_again_without_building(cli: CommandLine) -> None:
+    """--fresh measures every config again, from the artifacts that exist."""
+    cli.run_json(*HEALTHY)
+    again = cli.run_json(*HEALTHY, "--fresh")
+    expected = [False] * 4
+    assert [t["reused"] for t in again["trials"]] == expected
+    assert [t["build_s"] for t in again["trials"]] == [0.0] * 4
+
+
+def test_a_comment_rebuilds_nothing_and_moves_the_line_of_an_error(cli: CommandLine) -> None:
+    """Source lines are in no key; a message names the line as it is now."""
+    source = Path(FAULTS).read_text(encoding="utf-8")
+    file = cli.cwd / "mine.py"
+    file.write_text(source, encoding="utf-8")
+    arguments = ("tune", "mine.py", "--config", "fault=none,compile_error", "--config", "block=32")
+    first = cli.run_json(*arguments)
+    file.write_text("# a comment\n\n" + source, encoding="utf-8")
+    second = cli.run_json(*arguments)
+    by_fault = [{t["config"]["fault"]: t for t in run["trials"]} for run in (first, second)]
+    expected = True
+    assert by_fault[1]["none"]["reused"] is expected
+    lines = [
+        int(run["compile_error"]["message"].split("mine.py:")[1].split()[0].strip(":"))
+        for run in by_fault
+    ]
+    assert lines[1] == lines[0] + 2
+    assert "call_extern" in by_fault[0]["compile_error"]["message"]
+
+
+def test_trials_and_show(cli: CommandLine) -> None:
+    """Recorded trials are listed, and one is shown with its log, Program and generated C."""
+    result = cli.run_json(*HEALTHY)
+    listed = cli.run("trials")
+    shown = cli.run("show", result["best"]["id"])
+    expected = "add_one"
+    assert expected in listed.stdout
+    assert "copy(A[" in shown.stdout or "void" in shown.stdout
+    assert "measurement key" in shown.stdout
+
+
+def test_only_some_cores(cli: CommandLine) -> None:
+    """A device of declared cores is used while building goes on beside it."""
+    result = cli.run_json(*HEALTHY, "--device", "cpu:cores=0")
+    expected = "cpu:cores=0"
+    assert result["device"] == expected
+    assert result["best"] is not None
+
+
+def test_killing_the_engine_loses_only_what_was_in_flight(cli: CommandLine) -> None:
+    """After kill -9 of the engine, no process is left, and the next run goes on where it ended."""
+    cli.env.update(SCRIPTED)
+    arguments = (*HEALTHY, "--config", "block=1,2,4,8,16,32,64,128", "--target", "scripted")
+    clean = CommandLine(cli.cwd / "clean", cli.env)
+    clean.cwd.mkdir()
+    undisturbed = clean.run_json(*arguments)
+    process = cli.start(*arguments)
+    engine = wait_for_trials(process, cli.home, 2)
+    family = [engine, *engine.children(recursive=True)]
+    engine.send_signal(signal.SIGKILL)
+    _, errors = process.communicate()
+    assert "engine process ended by SIGKILL" in errors
+    assert process.returncode == 3
+    _, alive = psutil.wait_procs(family, timeout=20)
+    assert alive == []
+    resumed = cli.run_json(*arguments)
+    expected = outcomes(undisturbed)
+    assert outcomes(resumed) == expected
+    assert resumed["best"]["config"] == undisturbed["best"]["config"]
+    assert sum(t["reused"] for t in resumed["trials"]) >= 2
+
+
+def wait_for_trials(process: subprocess.Popen[str], home: Path, count: int) -> psutil.Process:
+    """The engine process, once so many trials are recorded."""
+    while process.poll() is None:
+        children = psutil.Process(process.pid).children()
+        if children and recorded(home) >= count:
+            return children[0]
+        os.sched_yield()
+    raise AssertionError(process.communicate())
+
+
+def recorded(home: Path) -> int:
+    """How many trials there are."""
+    try:
+        with sqlite3.connect(f"file:{home / 'store.db'}?mode=ro", uri=True) as database:
+            return int(database.execute("select count(*) from trials").fetchone()[0])
+    except sqlite3.OperationalError:
+        return 0
+
+
+def test_interrupting_once_finishes_what_runs(cli: CommandLine) -> None:
+    """Ctrl-C ends the run in order: the rest is recorded as not run, and the status is 130."""
+    process = cli.start(*HEALTHY, "--config", "block=1,2,4,8,16,32,64,128")
+    wait_for_trials(process, cli.home, 1)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate()
+    expected = 130
+    assert process.returncode == expected
+    assert "stopped early: interrupted" in output
+    assert "not_run" in output
+
+
+@pytest.mark.parametrize("example", ["gemm", "softmax", "flash_attention"])
+def test_the_examples_tune_and_check_out(cli: CommandLine, example: str) -> None:
+    """Each example finds a winner among configs that all gave right results."""
+    file = str(ROOT / "examples" / f"{example}.py")
+    result = cli.run_json("tune", file, "--shape", "small", "--trials", "4")
+    expected = {"passed"}
+    assert {t["outcome"] for t in result["trials"]} == expected
+    assert result["best"] is not None

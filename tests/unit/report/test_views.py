@@ -1,0 +1,155 @@
+"""What people see of a run, from events and results made by hand."""
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from tileyard.model import (
+    BuildEnded,
+    BuildStarted,
+    Case,
+    CaseEnded,
+    CasePlanned,
+    CaseStarted,
+    Device,
+    Event,
+    Measurement,
+    Note,
+    Outcome,
+    RunEnded,
+    RunStarted,
+    Trial,
+)
+from tileyard.report.progress import Progress
+from tileyard.report.study import print_study, render_study
+from tileyard.report.words import format_rate, format_seconds, format_time
+from tileyard.tuning.request import Control, Final, StudyResult
+
+DEVICE = Device(name="cpu:0", kind="cpu", identity="x", cores=(0, 1))
+
+
+def trial(number: int, outcome: Outcome, median_ns: float = 0.0) -> Trial:
+    """A trial of config ``tile=number``."""
+    measurement = None
+    if median_ns:
+        measurement = Measurement(
+            median_ns=median_ns,
+            low_ns=median_ns * 0.99,
+            high_ns=median_ns * 1.01,
+            confidence=0.95,
+            samples_ns=(median_ns,),
+        )
+    return Trial(
+        id=f"r.{number}",
+        run="r",
+        case=f"c{number}",
+        batch=f"c{number}",
+        kernel="gemm",
+        arguments={"M": 8},
+        config={"tile": number},
+        target="cpu",
+        outcome=outcome,
+        measurement=measurement,
+        message="" if median_ns else "why it failed",
+    )
+
+
+def events() -> list[Event]:
+    """A run of two cases: one passes, one does not."""
+    cases = [Case(id=f"c{i}", kernel="gemm", config={"tile": i}) for i in (1, 2)]
+    started = RunStarted(
+        run="r", at=0.0, title="tune gemm", target="cpu", devices=(DEVICE,), cases=2, flops=1e9
+    )
+    return [
+        started,
+        *(CasePlanned(case=case) for case in cases),
+        BuildStarted(case="c1", at=1.0),
+        BuildEnded(case="c1", at=2.0, ok=True, reused=False),
+        CaseStarted(case="c1", device="cpu:0", at=2.0),
+        CaseEnded(trial=trial(1, Outcome.PASSED, 2e6)),
+        BuildStarted(case="c2", at=2.0),
+        BuildEnded(case="c2", at=3.0, ok=False, reused=False),
+        CaseEnded(trial=trial(2, Outcome.COMPILE_ERROR)),
+        Note(text="a note"),
+        RunEnded(run="r", at=4.0, reason="done"),
+    ]
+
+
+def result() -> StudyResult:
+    """Three configs: the best, a tie, and a wrong one."""
+    trials = (
+        trial(1, Outcome.PASSED, 2e6),
+        trial(2, Outcome.PASSED, 2.01e6),
+        trial(3, Outcome.MISMATCH),
+    )
+    finals = tuple(
+        Final(trial=t.id, config=dict(t.config), ratio=r, low=r - 0.01, high=r + 0.01, tied=True)
+        for t, r in zip(trials[:2], (1.0, 1.002), strict=True)
+    )
+    return StudyResult(
+        run="r",
+        kernel="gemm",
+        arguments={"M": 8},
+        target="cpu",
+        device="cpu:0",
+        flops=1e9,
+        space=3,
+        trials=trials,
+        best=trials[0],
+        finals=finals,
+        control=Control(ratio=1.001, low=0.99, high=1.01, false_alarm=False),
+    )
+
+
+def test_without_a_terminal_there_are_plain_lines() -> None:
+    """Each ended case is one line, without control characters."""
+    file = io.StringIO()
+    with Progress(Console(file=file, width=200)) as progress:
+        for event in events():
+            progress(event)
+    lines = file.getvalue().splitlines()
+    expected = "passed        tile=1  2 ms  500.0 GFLOP/s"
+    assert expected in lines
+    assert any(line.startswith("compile_error") and "why it failed" in line for line in lines)
+    assert "\x1b" not in file.getvalue()
+
+
+def test_on_a_terminal_there_are_two_lanes() -> None:
+    """The live view has a lane for building and one for running."""
+    file = io.StringIO()
+    console = Console(file=file, width=120, force_terminal=True, color_system=None)
+    with Progress(console) as progress:
+        for event in events():
+            progress(event)
+        progress._drawn_s = 0.0
+        progress(Note(text="drawn"))
+    expected = ("building", "running", "best 2 ms")
+    assert all(word in file.getvalue() for word in expected)
+
+
+def test_the_table_names_winner_ties_and_failures() -> None:
+    """The best config comes first, a tie is named, the control reports itself."""
+    file = io.StringIO()
+
+    print_study(Console(file=file, width=200), result(), Path("/home/x"))
+    text = file.getvalue()
+    expected = ("best: tile=1", "tied with the best", "no false alarm", "2 passed, 1 mismatch")
+    assert all(words in text for words in expected)
+    assert 'tileyard.load("r.1")' in text
+
+
+def test_notebooks_get_html() -> None:
+    """The same table as HTML."""
+
+    expected = "<pre"
+    assert render_study(result(), Path("/home/x")).startswith(expected)
+
+
+def test_figures_have_units() -> None:
+    """Times, rates and durations are put into words with the unit that suits."""
+    expected = ("950 ns", "12.5 us", "3.142 ms", "2 s")
+    assert tuple(map(format_time, (950.0, 12500.0, 3.1416e6, 2e9))) == expected
+    assert format_rate(2e9, 1e7) == "200.0"
+    assert format_rate(0.0, 1e7) == ""
+    assert format_seconds(200.0) == "3 min 20 s"

@@ -1,0 +1,36 @@
+"""What is imported where: the engine and the command line stay light."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "tilelang", "tvm", "scipy", "sqlalchemy", "numpy")
+
+
+def loaded_by(code: str) -> set[str]:
+    """The heavy packages that a statement loads in a fresh process."""
+    probe = f"{code}\nimport sys\nprint(*[m for m in {HEAVY!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+@pytest.mark.slow
+def test_the_command_line_loads_nothing_heavy() -> None:
+    """``tileyard --help`` needs neither NumPy nor SQL nor any kernel language."""
+    expected: set[str] = set()
+    assert loaded_by("import tileyard.cli.main") == expected
+
+
+@pytest.mark.slow
+def test_the_engine_process_loads_no_kernel_language() -> None:
+    """The engine never imports TileLang or torch."""
+    expected: set[str] = set()
+    assert loaded_by("import tileyard.service.process") & {"torch", "tilelang", "tvm"} == expected
+
+
+@pytest.mark.slow
+def test_a_declaring_file_loads_nothing_heavy() -> None:
+    """``import tileyard`` and its decorator are cheap for a kernel file."""
+    expected: set[str] = set()
+    assert loaded_by("import tileyard; tileyard.kernel") == expected
