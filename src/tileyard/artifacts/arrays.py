@@ -41,7 +41,8 @@ def put_array(objects: ObjectStore, array: Array) -> Digest:
     dtype = array.dtype
     if dtype.hasobject:
         raise TypeError("an array of Python objects cannot be stored")
-    plain = np.asarray(array, order="C").astype(dtype.newbyteorder("<"), copy=False)
+    plain = np.asarray(array).astype(dtype.newbyteorder("<"), copy=False)
+    # In row-major order, and with one dimension where the array has none.
     bits = plain.reshape(-1).view(np.uint8)
     head = io.BytesIO()
     np.lib.format.write_array_header_1_0(

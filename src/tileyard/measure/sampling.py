@@ -57,8 +57,7 @@ def measure(launch: Launch, policy: TimingPolicy, best: BestSoFar | None = None)
             abandoned = True
             break
     interval = median_interval(samples, policy.confidence)
-    if not abandoned:
-        rival.lower(interval.high)
+    rival.lower(interval.high)
     return Measurement(
         median_ns=interval.median,
         low_ns=interval.low,
@@ -120,14 +119,12 @@ def _next_group(samples: Sequence[float], launches: int, policy: TimingPolicy) -
         if count < min(goal, policy.min_samples):
             return min(goal, policy.min_samples) - count
     spent_ns = math.fsum(samples) * launches
-    if count >= policy.max_samples or spent_ns >= policy.max_ns:
-        return 0
     interval = _interval(samples, policy)
     if interval.coverage >= policy.confidence and interval.relative_width <= policy.relative_width:
         return 0
     affordable = math.ceil((policy.max_ns - spent_ns) / max(spent_ns / count, 1e-3))
     grown = math.ceil(count * _GROWTH) - count
-    return min(grown, affordable, policy.max_samples - count)
+    return max(0, min(grown, affordable, policy.max_samples - count))
 
 
 def _is_beaten(samples: Sequence[float], best_high_ns: float, policy: TimingPolicy) -> bool:

@@ -1,7 +1,6 @@
 """Trials in SQLite: append-only, shared by processes, found by key, rebuilt from event streams."""
 
 from collections.abc import Iterable, Sequence
-from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -263,10 +262,10 @@ def rebuild(home: Path, mounts: Path = MOUNTS) -> Rebuilt:
 
 
 def _read_all(home: Path) -> tuple[list[Trial], int]:
-    """The trials of all runs in the order in which they began, each once, and unreadable lines."""
+    """The trials of all runs, each once, and how many lines were unreadable."""
     runs = [read_run(path) for path in list_run_files(home)]
     by_id = {trial.id: trial for run in runs for trial in run.trials}
-    return sorted(by_id.values(), key=attrgetter("started_at")), sum(run.skipped for run in runs)
+    return list(by_id.values()), sum(run.skipped for run in runs)
 
 
 def _insert_all(connection: Connection, content: Iterable[Trial]) -> None:

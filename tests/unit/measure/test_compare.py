@@ -100,6 +100,20 @@ def test_verdict_does_not_depend_on_the_scale(scale: float) -> None:
     assert compare("C", badly * scale, want * scale, tolerance) is not None
 
 
+@pytest.mark.parametrize("first", [0, 50_000])
+def test_element_that_was_never_written_is_worse_than_any_number(first: int) -> None:
+    """NaN in place of a number is named before a large error, in any chunk."""
+    want = np.ones(100_000)
+    got = want.copy()
+    got[[first, 50_000 - first]] = math.nan, 1e6
+    expected = (first,)
+
+    found = compare("C", got, want, None)
+
+    assert found is not None
+    assert found.index == expected
+
+
 def test_values_whose_squares_overflow_are_compared() -> None:
     """The rms of very large or infinite values is still theirs."""
     want = np.array([1e300, -1e300, math.inf, 1e300])

@@ -244,6 +244,13 @@ def test_tie_goes_to_the_first_in_canonical_order() -> None:
     assert (found.winner, found.fastest, found.tied, found.order) == expected
 
 
+def test_fastest_is_found_across_rounds_of_different_speed() -> None:
+    """Each member is held against its own round: no member gains by where the machine was fast."""
+    steady, disturbed = [1.02, 10.2, 102.0], [1.0, 11.0, 100.0]
+
+    assert rank([steady, disturbed], 0.95).fastest == 1
+
+
 def test_effect_below_the_smallest_that_counts_is_a_tie() -> None:
     """Without any noise, half a per cent is still no reason to call one config better."""
     flat, slower = [100.0] * 10, [100.4] * 10

@@ -1,7 +1,9 @@
 """Opening the store: what cannot be used is refused in one line, and nothing is changed."""
 
 import sqlite3
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,27 @@ def test_store_is_made_with_its_home(tmp_path: Path) -> None:
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert database.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
     database.close()
+
+
+def test_store_is_made_once_by_all_who_open_it_at_once(
+    tmp_path: Path, make_trial: MakeTrial
+) -> None:
+    """Nobody sees a store half made or fills it a second time."""
+    with EventLog(tmp_path, "r1") as log:
+        for i in range(100):
+            log.append(CaseEnded(trial=make_trial(f"t{i}")))
+    barrier = threading.Barrier(4)
+    expected = [100] * 4
+
+    def open_with_the_others(_: int) -> int:
+        barrier.wait()
+        with TrialStore.open(tmp_path) as store:
+            return len(store.list_trials(TrialQuery(limit=0)))
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(open_with_the_others, range(4)))
+
+    assert found == expected
 
 
 def test_newer_store_is_refused_and_left_alone(tmp_path: Path) -> None:
