@@ -29,34 +29,15 @@ _BINARY = {
 }
 """TIR's expression nodes with two operands, by class."""
 
+_SAME_NAME = (
+    "exp exp2 exp10 log log2 log10 log1p sqrt rsqrt tanh sin cos tan sigmoid erf pow "
+    "floor ceil round trunc fmod atan2 isnan isinf isfinite reinterpret"
+)
+_FAST = "exp exp10 log log2 log10 sin cos tan"
+
 _INTRINSICS = {
-    **{
-        f"tirx.{name}": name
-        for name in (
-            *[
-                "exp",
-                "exp2",
-                "exp10",
-                "log",
-                "log2",
-                "log10",
-                "log1p",
-                "sqrt",
-                "rsqrt",
-                "tanh",
-                "sin",
-                "cos",
-                "tan",
-                "sigmoid",
-                "erf",
-            ],
-            *["pow", "floor", "ceil", "trunc", "fmod", "atan2", "isnan", "isinf", "isfinite"],
-        )
-    },
-    **{
-        f"tl.__{name}": name
-        for name in ("exp", "exp10", "log", "log2", "log10", "sin", "cos", "tan")
-    },
+    **{f"tirx.{name}": name for name in _SAME_NAME.split()},
+    **{f"tl.__{name}": name for name in _FAST.split()},
     "tirx.fabs": "abs",
     "tirx.abs": "abs",
     "tirx.nearbyint": "round",
@@ -67,7 +48,6 @@ _INTRINSICS = {
     "tirx.bitwise_not": "bitnot",
     "tirx.shift_left": "shl",
     "tirx.shift_right": "shr",
-    "tirx.reinterpret": "reinterpret",
 }
 """Intrinsics that are scalar operations of ours, argument by argument.
 

@@ -79,7 +79,9 @@ class Scope:
         before = self.where
         location = tl_ir.span_to_location(tl_ir.get_stmt_span(stmt))
         if location is not None:
-            self.where = self._users_line(SourceLine(file=location[0], line=location[1]), stmt)
+            self.where = self._users_line(
+                SourceLine(file=str(location[0]), line=int(location[1])), stmt
+            )
             self._latest = self.where
         return before
 
@@ -87,7 +89,7 @@ class Scope:
         """Note the first line of ``func``."""
         location = tl_ir.span_to_location(tl_ir.get_prim_func_span(func))
         if location is not None:
-            self._latest = SourceLine(file=location[0], line=location[1])
+            self._latest = SourceLine(file=str(location[0]), line=int(location[1]))
 
     def _users_line(self, where: SourceLine, stmt: object) -> SourceLine | None:
         """``where``, or for a line of TileLang itself the user's line that called it.

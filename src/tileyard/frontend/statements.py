@@ -93,6 +93,8 @@ class BodyLowering:
         block = stmt.block
         if len(block.iter_vars) or block.init is not None or len(block.match_buffers):
             self._scope.refuse(f"block {block.name_hint} with iterators")
+        if not _is_one(stmt.predicate):
+            self._scope.refuse(f"block {block.name_hint} with a predicate")
         for key, value in block.annotations.items():
             if str(key) not in _BLOCK_HINTS:
                 self._scope.refuse(f"annotation {key}")
