@@ -259,8 +259,9 @@ class Keys(Record):
 class Trial(Record):
     """One recorded attempt at a case.
 
-    Times are seconds since the epoch and seconds. ``log`` and ``artifact`` are paths below the
-    home directory. ``lease`` is the number of the lease under which it ran, 0 for none.
+    Times are seconds since the epoch and seconds. ``log`` is a path below the home directory.
+    ``lease`` is the number of the lease under which it ran, 0 for none. ``limits`` are those that
+    it was given.
     """
 
     id: str
@@ -283,7 +284,7 @@ class Trial(Record):
     run_s: float = 0.0
     lease: int = 0
     log: str = ""
-    artifact: str = ""
+    limits: Limits = Limits()
     reused: bool = False
 
 

@@ -12,6 +12,7 @@ from tileyard.model import (
     CaseEnded,
     Elaborated,
     Keys,
+    Limits,
     Outcome,
     Record,
     Trial,
@@ -97,6 +98,7 @@ class Ledger:
             control=case.control,
             message=message,
             keys=progress.keys,
+            limits=case.limits,
             started_at=progress.started_at,
             build_s=progress.build_s,
             log=progress.log if (self._yard.home / progress.log).exists() else "",
@@ -120,7 +122,7 @@ class Ledger:
 
     def recall(self, progress: Progress, known: Trial | None) -> bool:
         """End a case with a trial that was recorded before; False where there is none to use."""
-        if known is None or not self._yard.reuse:
+        if known is None or not self._yard.reuse or not _says_enough(known, progress.case.limits):
             return False
         trial = msgspec.structs.replace(
             known,
@@ -164,3 +166,13 @@ class Ledger:
         del self._open[progress.case.id]
         self._fresh.append(trial)
         self._yard.emit(CaseEnded(trial=trial))
+
+
+def _says_enough(known: Trial, limits: Limits) -> bool:
+    """A case that ran into a limit is tried again where the limit is now wider."""
+    had = known.limits
+    if known.outcome is Outcome.TIMEOUT:
+        return limits.run_s <= had.run_s and limits.build_s <= had.build_s
+    if known.outcome is Outcome.OUT_OF_MEMORY:
+        return limits.memory_bytes <= had.memory_bytes
+    return True
