@@ -44,7 +44,7 @@ class Lock:
 
     def read(self) -> tuple[int, str]:
         """The number of the last lease, and the token of its tree if that may not be gone."""
-        text = os.pread(self.fd, 64, 0).decode("ascii", "replace").strip()
+        text = os.pread(self.fd, 64, 0).decode(errors="replace").strip()
         if not text:
             return 0, ""
         number, _, tree = text.partition(" ")

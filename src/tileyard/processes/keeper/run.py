@@ -33,7 +33,7 @@ LOCK_POLL_S = 0.01
 RESCAN_S = 0.02
 """How often the tree is looked at while it dies; the end of a child wakes the keeper earlier."""
 LINGER_S = 1.0  # the same, once the tree was reported as not confirmed gone
-OOM_PREFERENCE = "500"
+OOM_PREFERENCE = b"500"
 """A kernel short of memory ends a worker rather than the engine."""
 
 
@@ -202,7 +202,7 @@ class Keeper:
     def prefer_for_oom() -> None:
         """Let the kernel choose this process first; where it may not be told so, never mind."""
         try:
-            with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:  # noqa: PTH123 - pathlib costs 5 ms
+            with open("/proc/self/oom_score_adj", "wb") as file:  # noqa: PTH123 - pathlib costs 5 ms
                 file.write(OOM_PREFERENCE)
         except OSError:
             pass
@@ -296,5 +296,6 @@ class Keeper:
 
 
 def main(arguments: list[str]) -> None:
-    """Keep one worker."""
+    """Keep one worker, and exit: tidying up an interpreter costs 4 ms."""
     Keeper(Options(arguments)).run()
+    os._exit(0)
