@@ -5,6 +5,8 @@ that it names, and so on through whatever those are; data counts by value; insta
 by name and version; modules of the user's own by what their source says. Comments, formatting,
 paths and line numbers count for nothing. What happens outside the process (files, clocks, random
 numbers) is not seen; a function that opens files or evaluates text has no identity.
+
+One module because the rules for every kind of object make one table, which is read as a whole.
 """
 
 import builtins
@@ -31,6 +33,7 @@ from tileyard.frontend.provenance import (
 from tileyard.model import Digest
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, types.EllipsisType)
+_CONTAINERS = (tuple, list, dict, set, frozenset, types.MappingProxyType)
 _OPAQUE_BUILTINS = frozenset({"open", "eval", "exec", "input", "globals", "locals", "__import__"})
 _CLASS_NOISE = frozenset({"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__"})
 # What an abstract class or a dataclass keeps about itself is in its methods, too.
@@ -90,9 +93,7 @@ class _Walk:
         """Add the identity of any object."""
         if type(value) in _PLAIN:
             self._add(type(value).__name__, repr(value))
-        elif isinstance(value, (tuple, list, dict, set, frozenset, types.MappingProxyType)) and (
-            type(value).__module__ == "builtins"
-        ):
+        elif type(value) in _CONTAINERS:
             self._visit_container(value)
         elif isinstance(value, np.ndarray):
             self._visit_array(value)
@@ -146,10 +147,10 @@ class _Walk:
     # ---- what is entered once ---------------------------------------------------------------
 
     def _visit_once(self, value: object) -> None:
+        if self._visit_by_name(value):
+            return
         if isinstance(value, types.ModuleType):
             self._visit_module(value)
-        elif self._visit_by_name(value):
-            return
         elif isinstance(value, types.FunctionType):
             self._visit_function(value)
         elif isinstance(value, types.MethodType):

@@ -17,7 +17,7 @@ Axes = Mapping[str, Sequence[object]]
 Configs = Sequence[Mapping[str, object]]
 SpaceSource = Axes | Configs | Callable[..., Axes | Configs]
 
-_NAMES = ("__module__", "__name__", "__qualname__", "__doc__")
+_NAMES = ("__module__", "__qualname__", "__doc__")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -43,12 +43,16 @@ class KernelDeclaration(Generic[P, R]):
             object.__setattr__(self, name, getattr(inner, name, None))
         object.__setattr__(self, "__wrapped__", self.function)
 
+    @property
+    def __name__(self) -> str:
+        return str(getattr(user_function(self.function), "__name__", "kernel"))
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the decorated function."""
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
-        return f"<tileyard.kernel {getattr(self, '__qualname__', None)}>"
+        return f"<tileyard.kernel {self.__name__}>"
 
 
 @overload

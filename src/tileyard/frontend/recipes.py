@@ -85,7 +85,7 @@ def _read_declaration(value: KernelDeclaration[..., object]) -> Recipe:
 def _read_jit(value: Any) -> Recipe:  # noqa: ANN401 - TileLang is not typed
     function = value.func.orig_func
     tensors = value.func.tensor_args
-    numbers = tuple(n for n, kind in tensors.items() if type(kind).__name__ != "Buffer")
+    numbers = tuple(name for name, declared in tensors.items() if _is_number(declared))
     runtime = find_runtime_names(function)
     out_idx = value.out_idx
     if out_idx is not None:
@@ -122,6 +122,11 @@ def _is_instance(value: object, module: str, name: str) -> bool:
     """``isinstance`` for a class of a module that need not have been imported."""
     cls = getattr(sys.modules.get(module), name, None)
     return isinstance(cls, type) and isinstance(value, cls)
+
+
+def _is_number(declared: Any) -> bool:  # noqa: ANN401 - as above
+    """Whether a parameter of an eager kernel is a number: a variable that is no pointer."""
+    return type(declared).__name__ == "Var" and str(declared.dtype) != "handle"
 
 
 def _file_of(function: object) -> str:

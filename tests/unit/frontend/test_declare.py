@@ -1,0 +1,88 @@
+"""The declaration of a kernel."""
+
+import inspect
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import tileyard
+from tileyard.errors import UsageError
+from tileyard.frontend.declare import KernelDeclaration
+from tileyard.model import Tolerance
+
+
+def test_a_declared_kernel_is_called_like_its_function() -> None:
+    """A declaration passes calls on, and bears its function's name, text and signature."""
+
+    @tileyard.kernel(space={"block": [1, 2]})
+    def double(n: int, block: int = 1) -> int:
+        """Twice n."""
+        return 2 * n * block
+
+    assert double(3, block=2) == 12
+    assert double.__name__ == "double"
+    assert double.__doc__ == "Twice n."
+    assert list(inspect.signature(double).parameters) == ["n", "block"]
+
+
+def test_a_kernel_can_be_declared_without_saying_anything() -> None:
+    """The decorator works without parentheses."""
+
+    @tileyard.kernel
+    def one() -> int:
+        return 1
+
+    assert isinstance(one, KernelDeclaration)
+    assert one() == 1
+
+
+@pytest.mark.parametrize(
+    "given", [(1e-3, 1e-2), [1e-3, 1e-2], Tolerance(rtol=1e-3, atol=1e-2)], ids=repr
+)
+def test_a_tolerance_may_be_a_pair_or_a_record(given: Tolerance | tuple[float, float]) -> None:
+    """Both forms of a tolerance mean the same."""
+    expected = Tolerance(rtol=1e-3, atol=1e-2)
+    declared = tileyard.kernel(tolerance=given)(lambda: None)
+    assert declared.tolerance == expected
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"where": {"block": 1}}, "where"),
+        ({"reference": "gemm"}, "reference"),
+        ({"inputs": [1]}, "inputs"),
+        ({"flops": 2.0}, "flops"),
+        ({"shapes": {"small": 256}}, "shapes"),
+        ({"shapes": [256]}, "shapes"),
+        ({"tolerance": 1e-3}, "tolerance"),
+        ({"tolerance": "tight"}, "tolerance"),
+    ],
+)
+def test_arguments_of_the_wrong_form_are_refused(wrong: dict[str, Any], named: str) -> None:
+    """A declaration that cannot work fails where it stands, naming the argument."""
+    with pytest.raises(UsageError, match=named):
+        tileyard.kernel(**wrong)(lambda: None)
+
+
+def test_only_what_is_callable_can_be_decorated() -> None:
+    """Declaring something that is no function is refused."""
+    with pytest.raises(UsageError, match="callable"):
+        tileyard.kernel(3)  # type: ignore[call-overload]
+
+
+@pytest.mark.slow
+def test_declaring_imports_nothing_heavy() -> None:
+    """A file that only declares kernels pays for neither TileLang, torch nor NumPy."""
+    script = (
+        "import sys, tileyard\n"
+        "tileyard.kernel(space={'block': [1]})(lambda block: None)\n"
+        "print(*{'tilelang', 'torch', 'numpy', 'sqlalchemy', 'tvm'} & sys.modules.keys())"
+    )
+    expected = "\n"
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout == expected

@@ -1,0 +1,435 @@
+"""Inputs and references: by which conventions they are called, and when they are called again."""
+
+# ruff: noqa: ANN401, N803, N806 - references take any kind of array, and tensors are called A and B
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tileyard
+from tileyard.artifacts.arrays import get_array
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.frontend.discover import find_declared
+from tileyard.model import Outcome, TensorSpec
+from tileyard.workers.author import Author
+from tileyard.workers.protocol import Failed, Golden, MakeGolden
+
+
+@pytest.fixture
+def objects(tmp_path: Path) -> ObjectStore:
+    """An empty object store."""
+    return ObjectStore(tmp_path / "objects")
+
+
+def _spec(name: str, *shape: int, dtype: str = "float32", role: Any = "in") -> TensorSpec:
+    return TensorSpec(name=name, dtype=dtype, shape=shape, role=role)
+
+
+A, B, C = _spec("A", 4, 3), _spec("B", 3, 5), _spec("C", 4, 5, role="out")
+
+
+class Bench:
+    """Asks an author of one declared kernel for its golden result."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self.objects = objects
+
+    def author(self, **fields: Any) -> Author:
+        """An author of a kernel declared with ``fields``."""
+
+        def kernel(M: int = 4, N: int = 5, causal: bool = False) -> None:
+            pass
+
+        found = find_declared(tileyard.kernel(**fields)(kernel))
+        return Author({"kernel": found}, self.objects, globals())
+
+    def ask(self, *specs: TensorSpec, given: Any = None, **fields: Any) -> Golden | Failed:
+        """A fresh author's answer for a kernel with these tensors."""
+        request = MakeGolden(kernel="kernel", arguments=given or {}, specs=specs)
+        reply = self.author(**fields).answer(request)
+        assert isinstance(reply, (Golden, Failed))
+        return reply
+
+    def make(self, *specs: TensorSpec, **fields: Any) -> tuple[list[Any], list[Any]]:
+        """The inputs and the golden outputs."""
+        golden = self.ask(*specs, **fields)
+        assert isinstance(golden, Golden), golden
+        return (
+            [get_array(self.objects, digest) for digest in golden.inputs],
+            [get_array(self.objects, digest) for digest in golden.outputs],
+        )
+
+
+@pytest.fixture
+def bench(objects: ObjectStore) -> Bench:
+    """A bench over an empty object store."""
+    return Bench(objects)
+
+
+# ---- references -------------------------------------------------------------------------------
+
+
+def _write_third(A: Any, B: Any, C: Any) -> None:
+    C[:] = A @ B
+
+
+def _write_by_name(A: Any, B: Any, *, C: Any) -> None:
+    np.matmul(A, B, out=C)
+
+
+def _write_anywhere(*tensors: Any) -> Any:
+    if len(tensors) == 3:
+        tensors[2][:] = tensors[0] @ tensors[1]
+
+
+def _spoil_inputs(A: Any, B: Any) -> Any:
+    product = A @ B
+    A[:] = 0
+    return product
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        lambda A, B: A @ B,
+        lambda A, B: (A @ B,),
+        lambda A, B: [A @ B],
+        lambda *tensors: tensors[0] @ tensors[1],
+        lambda A, B, scale=1: A @ B * scale,
+        np.matmul,
+        _write_third,
+        _write_by_name,
+        _write_anywhere,
+        _spoil_inputs,
+    ],
+)
+def test_references_return_or_write_their_outputs(bench: Bench, reference: Any) -> None:
+    """Every convention gives the same golden output, and none of them touches the inputs."""
+    (a, b), (got,) = bench.make(A, B, C, reference=reference)
+    np.testing.assert_array_equal(got, a @ b)
+    assert a.any()
+
+
+def test_a_reference_gets_arguments_by_name(bench: Bench) -> None:
+    """What the kernel is called with reaches the reference, with the kernel's defaults."""
+
+    def reference(A: Any, causal: bool, N: int = 0) -> Any:
+        return A * (100 if causal else 1) + N
+
+    specs = (A, _spec("out", 4, 3, role="out"))
+    (a,), (got,) = bench.make(*specs, reference=reference, given={"causal": True})
+    np.testing.assert_array_equal(got, a * 100 + 5)
+
+
+def test_several_outputs_come_in_order(bench: Bench) -> None:
+    """A tuple is taken in the order of the kernel's parameters."""
+    specs = (A, _spec("low", 3, role="out"), _spec("high", 3, role="out"))
+    (a,), (low, high) = bench.make(*specs, reference=lambda A: (A.min(axis=0), A.max(axis=0)))
+    np.testing.assert_array_equal(low, a.min(axis=0))
+    np.testing.assert_array_equal(high, a.max(axis=0))
+
+
+@pytest.mark.parametrize("returns", [True, False])
+def test_what_is_changed_in_place_is_an_output(bench: Bench, returns: bool) -> None:
+    """A tensor that is read and written may be returned, or changed where it is."""
+
+    def reference(A: Any) -> Any:
+        if returns:
+            return A + 1
+        A += 1
+        return None
+
+    (before,), (after,) = bench.make(_spec("A", 4, 3, role="inout"), reference=reference)
+    np.testing.assert_array_equal(after, before + 1)
+
+
+def test_a_reference_may_return_the_pure_outputs_only(bench: Bench) -> None:
+    """Beside a tensor changed in place, only the other outputs need be returned."""
+
+    def reference(A: Any) -> Any:
+        total = A.sum(axis=0)
+        A *= 2
+        return total
+
+    specs = (_spec("A", 4, 3, role="inout"), _spec("total", 3, role="out"))
+    (a,), (doubled, total) = bench.make(*specs, reference=reference)
+    np.testing.assert_array_equal(doubled, a * 2)
+    np.testing.assert_array_equal(total, a.sum(axis=0))
+
+
+def test_without_a_reference_there_are_only_inputs(bench: Bench) -> None:
+    """A kernel without a reference has inputs and no golden outputs."""
+    inputs, outputs = bench.make(A, B, C)
+    assert [array.shape for array in inputs] == [(4, 3), (3, 5)]
+    assert outputs == []
+
+
+def test_a_reference_may_be_named_by_the_request(bench: Bench) -> None:
+    """Another function of the user's file takes the place of the kernel's reference."""
+    author = bench.author(reference=lambda A, B: None)
+
+    def ask(name: str) -> Any:
+        request = MakeGolden(kernel="kernel", arguments={}, specs=(A, B, C), reference=name)
+        return author.answer(request)
+
+    assert isinstance(ask("_write_third"), Golden)
+    refused = ask("nowhere")
+    assert refused.usage
+    assert refused.message == "reference 'nowhere' is not in the kernel's file"
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        (lambda A, B: (A @ B).T, r"gives C the shape \(5, 4\), the kernel \(4, 5\)"),
+        (lambda A, B: (A, B), r"returned 2 outputs, the kernel has 1 \(C\)"),
+        (lambda A, B: None, "returned nothing and takes no array for C"),
+        (lambda A, B: 1 / 0, r"test_golden.py:\d+: reference of kernel: ZeroDivisionError"),
+        (lambda A, B: np.full((4, 5), "x"), "gives C the dtype <U1"),
+    ],
+)
+def test_a_reference_that_fails_ends_its_case(bench: Bench, reference: Any, message: str) -> None:
+    """What is wrong with a reference is one line, and no matter of usage."""
+    failed = bench.ask(A, B, C, reference=reference)
+    assert isinstance(failed, Failed)
+    assert failed.outcome is Outcome.RUNTIME_ERROR
+    assert not failed.usage
+    assert "\n" not in failed.message
+    assert re.search(message, failed.message)
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        (lambda A: A, "takes 1 tensors, the kernel reads 2 (A, B)"),
+        (lambda A, B, C, wide: None, "asks for wide, which the kernel does not have"),
+    ],
+)
+def test_a_reference_with_other_parameters_is_refused(
+    bench: Bench, reference: Any, message: str
+) -> None:
+    """A reference that cannot be called is a wrong request."""
+    failed = bench.ask(A, B, C, reference=reference)
+    assert isinstance(failed, Failed)
+    assert failed.usage
+    assert message in failed.message
+
+
+def test_the_traceback_holds_the_users_frames_and_what_was_printed(bench: Bench) -> None:
+    """The log of a failure is what its author needs to see, and nothing of ours."""
+
+    def helper() -> None:
+        raise ValueError("first line\nsecond line")
+
+    def reference(A: Any, B: Any) -> None:
+        sys.stdout.write("on the way\n")
+        sys.stderr.write("to ruin\n")
+        helper()
+
+    failed = bench.ask(A, B, C, reference=reference)
+    assert isinstance(failed, Failed)
+    assert failed.message.endswith("ValueError: first line")
+    assert failed.diagnostic is not None
+    assert failed.diagnostic.where is not None
+    assert failed.diagnostic.where.file == __file__
+    assert failed.log.startswith("on the way\nto ruin\n")
+    assert "in helper" in failed.log
+    assert "second line" in failed.log
+    assert "tileyard/" not in failed.log.replace("tileyard/tests", "")
+
+
+# ---- inputs -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        lambda: [np.ones((4, 3), np.float32), np.ones((3, 5), np.float64)],
+        lambda: {"B": np.ones((3, 5), int), "A": np.ones((4, 3), bool)},
+        lambda M: (np.ones((M, 3)), np.ones((3, 5), ml_dtypes.bfloat16)),
+        lambda specs: [np.ones(spec.shape) for spec in specs],
+    ],
+)
+def test_inputs_may_be_given_by_name_or_in_order(bench: Bench, inputs: Any) -> None:
+    """Sequences and mappings both work, and are converted to the parameters' dtypes."""
+    (a, b), (c,) = bench.make(A, B, C, inputs=inputs, reference=lambda A, B: A @ B)
+    assert (a.dtype, b.dtype) == (np.float32, np.float32)
+    np.testing.assert_array_equal(c, np.full((4, 5), 3, np.float32))
+
+
+def test_inputs_that_are_left_out_are_the_usual_ones(bench: Bench) -> None:
+    """A mapping may name some of the tensors only; random numbers are always seeded alike."""
+    usual, _ = bench.make(A, B, C)
+    some, _ = bench.make(A, B, C, inputs=lambda rng: {"B": rng.random((3, 5))})
+    again, _ = bench.make(A, B, C, inputs=lambda rng: {"B": rng.random((3, 5)) * 1})
+    np.testing.assert_array_equal(some[0], usual[0])
+    np.testing.assert_array_equal(some[1], again[1])
+    assert not np.array_equal(some[1], usual[1])
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (lambda: [np.ones((4, 3))], "1 arrays for 2 input tensors"),
+        (lambda: {"Z": np.ones(3)}, "Z is not one of A, B"),
+        (lambda: {"A": np.ones((3, 4))}, "A has the shape (3, 4), the kernel takes (4, 3)"),
+        (lambda: 3, "TypeError"),
+        (lambda nothing: 3, "asks for nothing"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused(bench: Bench, inputs: Any, message: str) -> None:
+    """What is wrong with the inputs is one line."""
+    failed = bench.ask(A, B, C, inputs=inputs)
+    assert isinstance(failed, Failed)
+    assert message in failed.message
+
+
+def test_fractions_are_no_integers(bench: Bench) -> None:
+    """Floats are not cut to fit an integer parameter."""
+    failed = bench.ask(_spec("I", 4, dtype="int32"), inputs=lambda: [np.ones(4) / 2])
+    assert isinstance(failed, Failed)
+    assert "I is float64, the kernel takes int32" in failed.message
+
+
+# ---- identity ---------------------------------------------------------------------------------
+
+
+def _multiply(factor: float) -> Callable[..., Any]:
+    return lambda A, B: A @ B * factor
+
+
+def test_a_golden_result_is_made_once(bench: Bench) -> None:
+    """Another author finds it by what the reference does, and does not run that again."""
+    first = bench.ask(A, B, C, reference=_multiply(2))
+    again = bench.ask(A, B, C, reference=_multiply(2))
+    other = bench.ask(A, B, C, reference=_multiply(3))
+    assert isinstance(first, Golden)
+    assert isinstance(again, Golden)
+    assert isinstance(other, Golden)
+    assert (first.reused, again.reused, other.reused) == (False, True, False)
+    assert (again.key, again.inputs, again.outputs) == (first.key, first.inputs, first.outputs)
+    assert other.key != first.key
+    assert other.inputs == first.inputs
+
+
+def test_everything_that_decides_a_result_is_in_its_key(bench: Bench) -> None:
+    """Shapes, dtypes, inputs, named arguments and threads each change the key."""
+
+    def reference(A: Any, causal: bool) -> Any:
+        return A if causal else -A
+
+    def key(given: Any = None, threads: int = 1, dtype: str = "float32", **fields: Any) -> str:
+        specs = (_spec("A", 4, 3, dtype=dtype), _spec("out", 4, 3, role="out"))
+        author = bench.author(reference=reference, **fields)
+        reply = author.answer(
+            MakeGolden(kernel="kernel", arguments=given or {}, specs=specs, threads=threads)
+        )
+        assert isinstance(reply, Golden), reply
+        return reply.key
+
+    keys = [
+        key(),
+        key(given={"causal": True}),
+        key(threads=2),
+        key(dtype="float64"),
+        key(inputs=lambda: [np.ones((4, 3))]),
+        key(inputs=lambda: [np.zeros((4, 3))]),
+    ]
+    assert len(set(keys)) == len(keys)
+    assert key(given={"M": 9}) == keys[0]
+
+
+def test_a_reference_without_identity_is_keyed_by_content(bench: Bench) -> None:
+    """Where nothing says what a reference does, its outputs do; one author still asks once."""
+    calls: list[int] = []
+    with Path(os.devnull).open() as stream:
+
+        def reference(A: Any, B: Any) -> Any:
+            calls.append(stream.fileno())
+            return A @ B
+
+        author = bench.author(reference=reference)
+        request = MakeGolden(kernel="kernel", arguments={}, specs=(A, B, C))
+        first, again = author.answer(request), author.answer(request)
+        fresh = bench.author(reference=reference).answer(request)
+    assert isinstance(first, Golden)
+    assert isinstance(fresh, Golden)
+    assert again == first
+    assert len(calls) == 2
+    assert not fresh.reused
+    assert fresh.key == first.key
+
+
+def test_a_damaged_result_is_made_anew(bench: Bench) -> None:
+    """An array that was lost or altered is noticed, and the reference runs again."""
+    first = bench.ask(A, B, C, reference=_multiply(2))
+    assert isinstance(first, Golden)
+    bench.objects.path(first.outputs[0]).unlink()
+    again = bench.ask(A, B, C, reference=_multiply(2))
+    assert isinstance(again, Golden)
+    assert not again.reused
+    assert get_array(bench.objects, again.outputs[0]).shape == (4, 5)
+
+
+# ---- torch ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def torch() -> Any:
+    """torch, which takes a second or two to import."""
+    return pytest.importorskip("torch")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "dtype", ["float16", "bfloat16", "float8_e4m3fn", "int8", "uint32", "bool"]
+)
+def test_a_torch_reference_gets_tensors(bench: Bench, torch: Any, dtype: str) -> None:
+    """A reference whose code names torch gets tensors of the parameter's dtype."""
+
+    def reference(X: Any) -> Any:
+        assert X.dtype is getattr(torch, dtype)
+        return torch.clone(X)
+
+    specs = (_spec("X", 4, 3, dtype=dtype), _spec("Y", 4, 3, dtype=dtype, role="out"))
+    (x,), (y,) = bench.make(*specs, reference=reference)
+    assert y.dtype == x.dtype
+    assert y.tobytes() == x.tobytes()
+
+
+@pytest.mark.slow
+def test_tensors_are_tried_where_arrays_do_not_do(bench: Bench, torch: Any) -> None:
+    """Methods that only tensors have show that a reference means torch."""
+    specs = (_spec("X", 4, 3), _spec("Y", 4, 3, role="out"))
+    (x,), (y,) = bench.make(*specs, reference=lambda X: X.float().relu())
+    np.testing.assert_array_equal(y, np.maximum(x, 0))
+    failed = bench.ask(*specs, reference=lambda X: X.nonsense())
+    assert isinstance(failed, Failed)
+    assert "'numpy.ndarray' object has no attribute 'nonsense'" in failed.message
+    assert "with torch tensors: " in failed.message
+
+
+@pytest.mark.slow
+def test_references_run_with_capped_threads(bench: Bench, torch: Any) -> None:
+    """Inside a reference torch uses the threads that were granted, and afterwards its own."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        specs = (_spec("X", 1), _spec("Y", 1, role="out"))
+
+        def reference(X: Any) -> Any:
+            return torch.full((1,), float(torch.get_num_threads()))
+
+        _, (y,) = bench.make(*specs, reference=reference)
+        after = torch.get_num_threads()
+    finally:
+        torch.set_num_threads(before)
+    assert y[0] == 1.0
+    assert after == 2
