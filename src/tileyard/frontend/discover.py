@@ -14,6 +14,8 @@ from tileyard.frontend.found import Found
 from tileyard.frontend.no_device import assume_target
 from tileyard.frontend.recipes import read_recipe
 
+_GUARD_HINT = "what runs the kernel belongs below if __name__ == '__main__'"
+
 
 def import_file(path: Path) -> ModuleType:
     """Run a file as a module, not as ``__main__``, with its folder first on ``sys.path``.
@@ -43,7 +45,8 @@ def import_file(path: Path) -> ModuleType:
         del sys.modules[name]
         sys.path.remove(str(path.parent))
         place = "" if error.file else f"{path}: "
-        raise KernelFileError(f"{place}{error.message}", trace=error.trace) from error
+        hint = _GUARD_HINT if "cuda" in error.summary.lower() else ""
+        raise KernelFileError(f"{place}{error.message}", hint, error.trace) from error
     finally:
         sys.argv = argv
     return module

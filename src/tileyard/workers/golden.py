@@ -21,7 +21,7 @@ from tileyard.model import Digest, GoldenKey, Record, TensorSpec
 from tileyard.targets.base import Array
 from tileyard.workers.protocol import Golden, MakeGolden
 from tileyard.workers.reference import Reference, bind_reference
-from tileyard.workers.tensors import to_numpy
+from tileyard.workers.tensors import keep_on_cpu, to_numpy
 from tileyard.workers.threads import cap_threads
 
 RECORD_KIND = "golden"
@@ -55,7 +55,7 @@ class GoldenMaker:
         record = None if key is None else _find(self.objects, key)
         if record is not None and key is not None:
             return Golden(key=key, inputs=record.inputs, outputs=record.outputs, reused=True)
-        with cap_threads(self.request.threads):
+        with cap_threads(self.request.threads), keep_on_cpu():
             inputs = self._make_inputs()
             outputs = self._run(reference, inputs)
         record = GoldenRecord(

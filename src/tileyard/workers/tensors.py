@@ -1,7 +1,14 @@
-"""Arrays between NumPy and torch, without a copy; torch is imported where a reference needs it."""
+"""Arrays between NumPy and torch, without a copy, and torch code that names a GPU on the CPU.
 
+torch is imported only where a reference needs it.
+"""
+
+import contextlib
+import functools
 import importlib
 import importlib.util
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import ml_dtypes
@@ -42,6 +49,39 @@ def to_numpy(value: Any) -> Array:  # noqa: ANN401 - whatever a reference return
     bits = tensor.view(getattr(torch, _BITS[tensor.element_size()])).numpy()
     foreign: Array = bits.view(np.dtype(getattr(ml_dtypes, name)))
     return foreign
+
+
+@contextlib.contextmanager
+def keep_on_cpu() -> Iterator[None]:
+    """Inside, tensors that this thread asks torch to make on or move to a GPU stay on the CPU.
+
+    Kernel files written for a GPU name it in their references and inputs.
+    """
+    if "torch" not in sys.modules:
+        yield
+        return
+    with _cpu_mode()():
+        yield
+
+
+@functools.cache
+def _cpu_mode() -> Any:  # noqa: ANN401 - a class that exists only where torch does
+    torch: Any = importlib.import_module("torch")
+    overrides: Any = importlib.import_module("torch.overrides")
+
+    def place(value: Any) -> Any:  # noqa: ANN401 - any argument of any function of torch's
+        is_gpu = isinstance(value, str) and value.partition(":")[0] == "cuda"
+        if is_gpu or (isinstance(value, torch.device) and value.type == "cuda"):
+            return torch.device("cpu")
+        return value
+
+    def call(_mode: Any, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+        if func is torch.Tensor.cuda:
+            return args[0]
+        placed = {name: place(value) for name, value in (kwargs or {}).items()}
+        return func(*map(place, args), **placed)
+
+    return type("KeepOnCpu", (overrides.TorchFunctionMode,), {"__torch_function__": call})
 
 
 def _is_foreign(name: str) -> bool:

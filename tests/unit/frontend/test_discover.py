@@ -88,6 +88,7 @@ def test_a_file_named_like_another_module_takes_another_name(write: Write) -> No
         ("x = (1,\n", "my_kernels.py:1: SyntaxError"),
         ("import sys\nsys.exit(3)\n", "my_kernels.py:2: it ended the process with status 3"),
         ("import json\njson.loads('{')\n", "my_kernels.py:2: JSONDecodeError"),
+        ("raise RuntimeError('no CUDA here')", "my_kernels.py:1: RuntimeError: no CUDA here"),
     ],
 )
 def test_a_file_that_raises_is_one_line_with_its_place(

@@ -417,6 +417,23 @@ def test_tensors_are_tried_where_arrays_do_not_do(bench: Bench, torch: Any) -> N
 
 
 @pytest.mark.slow
+def test_what_names_a_gpu_stays_on_the_cpu(bench: Bench, torch: Any) -> None:
+    """References and inputs written for a GPU work without one."""
+
+    def inputs() -> Any:
+        return [torch.ones(4, 3, device="cuda:0")]
+
+    def reference(X: Any) -> Any:
+        ramp = torch.arange(3, device=torch.device("cuda"))
+        return X.to("cuda") + X.cuda() + ramp.to(dtype=X.dtype, device="cuda")
+
+    specs = (_spec("X", 4, 3), _spec("Y", 4, 3, role="out"))
+    _, (y,) = bench.make(*specs, inputs=inputs, reference=reference)
+    expected = np.array([[2, 3, 4]] * 4, np.float32)
+    np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.slow
 def test_references_run_with_capped_threads(bench: Bench, torch: Any) -> None:
     """Inside a reference torch uses the threads that were granted, and afterwards its own."""
     before = torch.get_num_threads()
