@@ -153,7 +153,7 @@ def _call(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
         case "tirx.likely":
             return lower_expr(scope, expr.args[0])
         case "tirx.call_extern" | "tirx.call_pure_extern":
-            return scope.refuse(f"call_extern {expr.args[0]}")
+            return scope.refuse(f"call_extern {expr.args[0].value}")
         case _:
             return scope.refuse(name)
 

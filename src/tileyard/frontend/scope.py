@@ -63,6 +63,7 @@ class Scope:
         self.names = Names()
         self.where: SourceLine | None = None
         self._latest: SourceLine | None = None
+        self._inside: SourceLine | None = None
         self._vars: dict[object, Var] = {}
         self._buffers: dict[object, Buffer] = {}
         self._storage: dict[object, str] = {}
@@ -94,17 +95,23 @@ class Scope:
     def _users_line(self, where: SourceLine, stmt: object) -> SourceLine | None:
         """``where``, or for a line of TileLang itself the user's line that called it.
 
-        TileLang gives what its own macros expand to (``T.reduce_max``) the line of the macro. The
-        call is then the next line of the user's file that has the operation's name in it.
+        TileLang gives what its own macros expand to (``T.reduce_max``) the lines of the macro. The
+        call is then the next line of the user's file that has the operation's name in it; going
+        down in one macro stays in one call.
         """
+        inside, self._inside = self._inside, None
         if not where.file.startswith(_TILELANG) or self._latest is None:
             return where
+        self._inside = where
+        if inside is not None and inside.file == where.file and inside.line < where.line:
+            return self._latest
         value = getattr(stmt, "value", None)
-        word = str(getattr(getattr(value, "op", None), "name", "")).rsplit(".", 1)[-1]
-        lines = linecache.getlines(self._latest.file)[self._latest.line :]
-        for number, text in enumerate(lines[:_REACH], self._latest.line + 1):
-            if word and f".{word}" in text:
-                return SourceLine(file=self._latest.file, line=number)
+        operation = str(getattr(getattr(value, "op", None), "name", "")).rsplit(".", 1)[-1]
+        lines = linecache.getlines(self._latest.file)[self._latest.line :][:_REACH]
+        for word in (Path(where.file).stem.removesuffix("_op"), operation):
+            for number, text in enumerate(lines, self._latest.line + 1):
+                if word and f".{word}" in text:
+                    return SourceLine(file=self._latest.file, line=number)
         return self._latest
 
     def dtype(self, dtype: object, what: str) -> str:

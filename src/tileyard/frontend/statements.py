@@ -213,7 +213,7 @@ class BodyLowering:
             self._number()
             return (lower_tile_op(self._scope, value),)
         if name in ("tirx.call_extern", "tirx.call_pure_extern"):
-            name = f"call_extern {value.args[0]}"
+            name = f"call_extern {value.args[0].value}"
         return self._scope.refuse(name)
 
 

@@ -1,0 +1,233 @@
+"""Hypothesis strategies for small legal Programs that run without a fault.
+
+Indices are kept in range by ``%``, divisors and shift counts are constants, loops are short, and
+every tile is filled before it is read, so that each Program can be interpreted, built and compared.
+"""
+
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+
+from tileyard.ir.nodes import (
+    Axis,
+    Break,
+    Buffer,
+    Const,
+    Copy,
+    Fill,
+    For,
+    Gemm,
+    If,
+    Let,
+    Load,
+    Op,
+    Param,
+    Program,
+    Reduce,
+    Region,
+    Scalar,
+    Scope,
+    Stmt,
+    Store,
+    Tensor,
+    Var,
+    While,
+)
+from tileyard.testing.expressions import DTYPE_NAMES, ExprMaker
+from tileyard.testing.expressions import int_literal as _int
+
+_SIZES = st.integers(1, 4)
+
+
+class _Maker(ExprMaker):
+    """Draws statements; ``read_only`` are buffers that no statement may write."""
+
+    def __init__(self, draw: st.DrawFn, *, is_exact: bool) -> None:
+        super().__init__(draw, is_exact=is_exact)
+        self.read_only: set[str] = set()
+
+    def body(self, depth: int, loops: int) -> tuple[Stmt, ...]:
+        """Some statements; what they bind ends with them."""
+        seen = len(self.vars)
+        count = self.draw(st.integers(1, 3))
+        found = [stmt for _ in range(count) for stmt in self.stmts(depth, loops)]
+        del self.vars[seen:]
+        return tuple(found)
+
+    def stmts(self, depth: int, loops: int) -> list[Stmt]:
+        """One statement, or the few that belong together."""
+        plain = (self._store, self._store, self._fill, self._let, self._reduce, self._gemm)
+        nested = (self._loop, self._branch, self._while)
+        choice = self.draw(st.integers(0, len(plain) + (len(nested) if depth else 0) - 1))
+        if choice < len(plain):
+            return plain[choice]()
+        return nested[choice - len(plain)](depth, loops)
+
+    def _writable(self) -> Buffer:
+        choices = [b for b in self.buffers if b.name not in self.read_only]
+        return self.draw(st.sampled_from(choices))
+
+    def _store(self) -> list[Stmt]:
+        buffer = self._writable()
+        return [Store(buffer.name, self.indices(buffer), self.expr(buffer.dtype))]
+
+    def _fill(self) -> list[Stmt]:
+        buffer = self._writable()
+        value = self.expr(self.draw(st.sampled_from(DTYPE_NAMES)), 1)
+        return [Fill(self._box(buffer), value)]
+
+    def _let(self) -> list[Stmt]:
+        dtype = self.draw(st.sampled_from((*DTYPE_NAMES, "bool")))
+        value = self.expr(dtype)
+        var = Var(self.name("v"), dtype)
+        self.vars.append(var)
+        return [Let(var, value)]
+
+    def _box(self, buffer: Buffer) -> Region:
+        """All of a buffer, or a part that lies inside it."""
+        starts, extents = [], []
+        for extent in buffer.shape:
+            size = int(extent.value) if isinstance(extent, Const) else 1
+            length = self.draw(st.integers(1, size))
+            starts.append(_int(self.draw(st.integers(0, size - length))))
+            extents.append(_int(length))
+        return Region(buffer.name, tuple(starts), tuple(extents))
+
+    def tile(self, dtype: str, shape: Sequence[int]) -> Buffer:
+        """A new tile-local buffer."""
+        scopes: list[Scope] = ["shared", "fragment", "local"]
+        scope = self.draw(st.sampled_from(scopes))
+        buffer = Buffer(self.name("t"), dtype, tuple(map(_int, shape)), scope)
+        self.buffers.append(buffer)
+        return buffer
+
+    def whole(self, buffer: Buffer) -> Region:
+        """All of a buffer."""
+        return Region(buffer.name, (_int(0),) * len(buffer.shape), buffer.shape)
+
+    def _made(self, dtype: str, shape: Sequence[int]) -> tuple[Buffer, list[Stmt]]:
+        """A new tile with content: copied from a parameter, out of its range too, or filled."""
+        buffer = self.tile(dtype, shape)
+        sources = [
+            b
+            for b in self.buffers
+            if b.scope == "global" and b.name not in self.unread and len(b.shape) == len(shape)
+        ]
+        if self.draw(st.booleans()) and sources:
+            source = self.draw(st.sampled_from(sources))
+            starts = tuple(_int(self.draw(st.integers(-2, 3))) for _ in shape)
+            region = Region(source.name, starts, buffer.shape)
+            return buffer, [Copy(region, self.whole(buffer))]
+        return buffer, [Fill(self.whole(buffer), self.expr(dtype, 1))]
+
+    def _gemm(self) -> list[Stmt]:
+        m, n, k = (self.draw(_SIZES) for _ in range(3))
+        is_float = self.draw(st.booleans())
+        dtype = self.draw(
+            st.sampled_from(("float32", "float16") if is_float else ("int8", "int32"))
+        )
+        flip_a, flip_b = self.draw(st.booleans()), self.draw(st.booleans())
+        a, made_a = self._made(dtype, (k, m) if flip_a else (m, k))
+        b, made_b = self._made(dtype, (n, k) if flip_b else (k, n))
+        c, made_c = self._made("float32" if is_float else "int32", (m, n))
+        regions = (self.whole(a), self.whole(b), self.whole(c))
+        clear = self.draw(st.booleans())
+        return [*made_a, *made_b, *made_c, Gemm(*regions, flip_a, flip_b, clear)]
+
+    def _reduce(self) -> list[Stmt]:
+        shape = (self.draw(_SIZES), self.draw(_SIZES))
+        axis = self.draw(st.integers(0, 1))
+        dtype = self.draw(st.sampled_from(("float32", "int32")))
+        src, made = self._made(dtype, shape)
+        dst, also = self._made(dtype, (shape[1 - axis],))
+        kind = self.draw(st.sampled_from(("sum", "max", "min", "abssum", "absmax")))
+        stmt = Reduce(
+            self.whole(src),
+            self.whole(dst),
+            kind=kind,  # type: ignore[arg-type]
+            axis=axis,
+            clear=self.draw(st.booleans()),
+        )
+        return [*made, *also, stmt]
+
+    def _loop(self, depth: int, loops: int) -> list[Stmt]:
+        kind = self.draw(st.sampled_from(("serial", "unroll", "pipelined")))
+        var = Var(self.name("i"), "int32")
+        extent = _int(self.draw(st.integers(0, 3)))
+        start = _int(self.draw(st.integers(0, 2)))
+        self.vars.append(var)
+        body = self.body(depth - 1, loops + 1)
+        self.vars.remove(var)
+        stages = 2 if kind == "pipelined" else 0
+        return [For(var, start, extent, kind, body, stages)]  # type: ignore[arg-type]
+
+    def _branch(self, depth: int, loops: int) -> list[Stmt]:
+        cond = self.expr("bool", 2)
+        then = self.body(depth - 1, loops)
+        if loops and self.draw(st.booleans()):
+            then = (*then, Break())
+        orelse = self.body(depth - 1, loops) if self.draw(st.booleans()) else ()
+        return [If(cond, then, orelse)]
+
+    def _while(self, depth: int, loops: int) -> list[Stmt]:
+        """A loop that a counter ends; its body cannot reach the counter."""
+        counter = Buffer(self.name("n"), "int32", (_int(1),), "local")
+        body = self.body(depth - 1, loops + 1)
+        self.buffers.append(counter)
+        self.read_only.add(counter.name)
+        element = Load(counter.name, (_int(0),), "int32")
+        cond = Op("gt", (element, _int(0)), "bool")
+        step = Store(counter.name, (_int(0),), Op("sub", (element, _int(1)), "int32"))
+        first = Store(counter.name, (_int(0),), _int(self.draw(st.integers(0, 2))))
+        return [first, While(cond, (step, *body))]
+
+
+def _params(maker: _Maker) -> list[Param]:
+    draw = maker.draw
+    params: list[Param] = []
+    roles = ("in", "out", "inout")
+    for role in draw(st.lists(st.sampled_from(roles), min_size=1, max_size=3)):
+        dtype = draw(st.sampled_from((*DTYPE_NAMES, "bool")))
+        shape = tuple(_int(draw(_SIZES)) for _ in range(draw(st.integers(1, 2))))
+        buffer = Buffer(maker.name("P"), dtype, shape, "global")
+        params.append(Tensor(buffer, role))  # type: ignore[arg-type]
+        maker.buffers.append(buffer)
+        if role == "in":
+            maker.read_only.add(buffer.name)
+        if role == "out":
+            maker.unread.add(buffer.name)
+    if draw(st.booleans()):
+        var = Var(maker.name("s"), draw(st.sampled_from(DTYPE_NAMES)))
+        params.append(Scalar(var))
+        maker.vars.append(var)
+    return params
+
+
+@st.composite
+def programs(draw: st.DrawFn, *, max_blocks: int = 4, is_exact: bool = False) -> Program:
+    """A legal Program of a few statements over small arrays.
+
+    Blocks may write the same elements: with ``max_blocks=1`` the result does not depend on their
+    order. With ``is_exact`` it depends on no rounding of functions such as ``exp`` either.
+    """
+    maker = _Maker(draw, is_exact=is_exact)
+    params = _params(maker)
+    grid: list[Axis] = []
+    while max_blocks > 1 and len(grid) < 2 and draw(st.booleans()):
+        extent = draw(st.integers(1, min(2, max_blocks)))
+        grid.append(Axis(Var(maker.name("b"), "int32"), _int(extent)))
+        max_blocks //= extent
+    maker.vars += [axis.var for axis in grid]
+    maker.tile(draw(st.sampled_from(DTYPE_NAMES)), (draw(_SIZES), draw(_SIZES)))
+    body = maker.body(2, 0)
+    tiles = tuple(buffer for buffer in maker.buffers if buffer.scope != "global")
+    fills = tuple(Fill(maker.whole(tile), _int(1)) for tile in tiles)
+    return Program(
+        name="generated",
+        params=tuple(params),
+        dims=(),
+        grid=tuple(grid),
+        threads=draw(st.sampled_from(((), (128,), (32, 4, 1)))),
+        buffers=tiles,
+        body=fills + body,
+    )

@@ -1,0 +1,146 @@
+"""What the frontend does not cover is refused by name and line, and lines follow the source."""
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tileyard.errors import UnsupportedError
+from tileyard.ir.text import print_program
+
+if TYPE_CHECKING:
+    from tileyard.frontend.tilelang import Lowered
+
+Lower = Callable[..., "Lowered"]
+
+HEAD = """\
+import tilelang
+import tilelang.language as T
+
+
+@tilelang.jit(out_idx=[1])
+def kernel():
+    @T.prim_func
+    def main(X: T.Tensor((64,), "float32"), Y: T.Tensor((64,), "float32")):
+        with T.Kernel(2, threads=32) as bx:
+            t = T.alloc_shared((32,), "float32")
+            T.copy(X[bx * 32], t)
+"""
+TAIL = """\
+            T.copy(t, Y[bx * 32])
+
+    return main
+"""
+INDENT = " " * 12
+FIRST = HEAD.count("\n") + 1
+
+
+@pytest.fixture
+def elaborate(tmp_path: Path, lower_prim_func: Lower) -> Callable[[str], Any]:
+    """Writes a kernel with these lines in its middle to a file, and lowers it."""
+
+    def run(middle: str) -> Any:  # noqa: ANN401 (a Lowered, imported late)
+        text = HEAD + "".join(f"{INDENT}{line}\n" for line in middle.splitlines()) + TAIL
+        path = tmp_path / "user_kernel.py"
+        path.write_text(text, encoding="utf-8")
+        spec = importlib.util.spec_from_file_location(f"user_{abs(hash(text))}", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        try:
+            spec.loader.exec_module(module)
+            return lower_prim_func(module.kernel.get_tir(), [1])
+        finally:
+            del sys.modules[spec.name]
+
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("middle", "line", "operation"),
+    [
+        ("tx = T.get_thread_binding()\nt[tx] = 1.0", 1, "thread index tx"),
+        ('T.call_extern("handle", "cuda_text", t.data)', 0, "call_extern cuda_text"),
+        ("T.annotate_safe_value({X: 1.0})", None, "annotation safe_value_map"),
+        ("T.sync_threads()", 0, "tirx.tvm_storage_sync"),
+        ("\n\nT.atomic_add(Y[0], 1.0)", 2, "tl.atomic_add_elem_op"),
+        ("v = T.view(t, (8, 4))\nv[0, 0] = 1.0", 1, "view v of t"),
+        ("for i in T.serial(4):\n    if i == 2:\n        continue\n    t[i] = 1.0", 2, "tirx.continue_loop"),
+        ("T.cumsum(t, dim=0)", 0, "cumsum"),
+        ('u = T.alloc_fragment((32,), "float8_e8m0fnu")\nT.clear(u)', None, "float8_e8m0fnu (u)"),
+        ('T.reduce_max(t, t[0:1], dim=0, annotations={"nan_propagate": True})', 0, "reduce with nan_propagate"),
+        ("T.copy(t, Y[bx * 32], annotations={\"dst_block\": 1})", 0, "copy with dst_block"),
+    ],
+)  # fmt: skip
+def test_refusal_names_the_operation_and_its_line(
+    elaborate: Callable[[str], Any], middle: str, line: int | None, operation: str
+) -> None:
+    """An operation that is not covered raises UnsupportedError with its name and source line."""
+    expected = operation
+    with pytest.raises(UnsupportedError) as caught:
+        elaborate(middle)
+    assert caught.value.operation == expected
+    assert Path(caught.value.file).name == "user_kernel.py"
+    if line is not None:
+        assert caught.value.line == FIRST + line
+        assert f"user_kernel.py:{FIRST + line}" in caught.value.message
+
+
+@pytest.mark.slow
+def test_comment_changes_lines_and_nothing_else(elaborate: Callable[[str], Any]) -> None:
+    """A comment in the source moves the source lines; the Program and its text stay the same."""
+    plain = elaborate("for i in T.Parallel(32):\n    t[i] += 1.0")
+    moved = elaborate("# one more line\nfor i in T.Parallel(32):\n    t[i] += 1.0")
+    expected = [line.line for line in plain.lines.values()]
+    assert moved.program == plain.program
+    assert print_program(moved.program) == print_program(plain.program)
+    shifted = [line.line for line in moved.lines.values()]
+    assert shifted == [expected[0], *(number + 1 for number in expected[1:])]
+
+
+@pytest.mark.slow
+def test_hints_are_dropped(elaborate: Callable[[str], Any]) -> None:
+    """Layouts, widths, rasterization and assumptions change no Program."""
+    plain = elaborate("for i in T.Parallel(32):\n    t[i] += 1.0")
+    hinted = elaborate(
+        "T.use_swizzle(4)\n"
+        "T.annotate_layout({t: tilelang.layout.make_linear_layout(t)})\n"
+        "T.assume(bx < 2)\n"
+        "for i in T.Parallel(32, coalesced_width=2):\n"
+        "    t[i] += 1.0"
+    )
+    expected = plain.program
+    assert hinted.program == expected
+
+
+@pytest.mark.slow
+def test_macro_of_tilelang_is_placed_where_it_is_called(elaborate: Callable[[str], Any]) -> None:
+    """A reduction, which TileLang expands from its own source, has the line of the user's call."""
+    lowered = elaborate(
+        'u = T.alloc_fragment((32,), "float32")\n'
+        'm = T.alloc_fragment((1,), "float32")\n'
+        "T.copy(t, u)\n"
+        "# the next one\n"
+        "T.reduce_max(u, m, dim=0)\n"
+        "T.reduce_min(u, m, dim=0)\n"
+        "T.reduce_max(t, m, dim=0)"
+    )
+    expected = [FIRST + 2, FIRST + 4, FIRST + 5, FIRST + 6, FIRST + 6]
+    assert [lowered.lines[number].line for number in range(1, 6)] == expected
+    assert {Path(line.file).name for line in lowered.lines.values()} == {"user_kernel.py"}
+
+
+@pytest.mark.slow
+def test_clashing_names_are_numbered(elaborate: Callable[[str], Any]) -> None:
+    """Loops that share a name get names of their own; the first keeps the user's."""
+    lowered = elaborate(
+        "for i in T.serial(4):\n    t[i] = 1.0\nfor i in T.serial(4):\n    t[i] = 2.0"
+    )
+    expected = ["i", "i_1"]
+    text = print_program(lowered.program)
+    assert [f"for {name} in serial(4):" in text for name in expected] == [True, True]
