@@ -86,6 +86,14 @@ class Scope:
             self._latest = self.where
         return before
 
+    def enter_buffer(self, tir: object) -> SourceLine | None:
+        """Note the line where a buffer is declared or allocated; return the line before that."""
+        before = self.where
+        location = tl_ir.span_to_location(tl_ir.get_buffer_span(tir))
+        if location is not None and not location[0].startswith(_TILELANG):
+            self.where = SourceLine(file=location[0], line=location[1])
+        return before
+
     def start(self, func: object) -> None:
         """Note the first line of ``func``."""
         location = tl_ir.span_to_location(tl_ir.get_prim_func_span(func))

@@ -110,6 +110,7 @@ class BodyLowering:
 
     def _allocate(self, tir: Any) -> None:  # noqa: ANN401
         scope = self._scope
+        before = scope.enter_buffer(tir)
         storage = scope.storage_scope(tir)
         if storage == "global":
             scope.refuse(f"workspace {tir.name} in global memory")
@@ -126,6 +127,7 @@ class BodyLowering:
         )
         scope.bind_buffer(tir, buffer)
         self.buffers.append(buffer)
+        scope.where = before
 
     def _lower_AttrStmt(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
         if str(stmt.attr_key) not in _ATTRIBUTE_HINTS:

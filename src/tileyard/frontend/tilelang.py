@@ -92,6 +92,7 @@ def _declare_params(scope: Scope, func: Any) -> tuple[list[Buffer | Var], list[V
 
 
 def _declare_tensor(scope: Scope, tir: Any) -> Buffer:  # noqa: ANN401
+    before = scope.enter_buffer(tir)
     if not (type(tir.elem_offset).__name__ == "IntImm" and int(tir.elem_offset.value) == 0):
         scope.refuse(f"{tir.name} with an offset")
     buffer = Buffer(
@@ -102,6 +103,7 @@ def _declare_tensor(scope: Scope, tir: Any) -> Buffer:  # noqa: ANN401
         () if _is_row_major(tir) else _lower_strides(scope, tir),
     )
     scope.bind_buffer(tir, buffer)
+    scope.where = before
     return buffer
 
 

@@ -1,71 +1,115 @@
 """Counts the work of a Program."""
 
+import itertools
+import math
 from collections.abc import Mapping
 
 from tileyard.errors import KernelFault
+from tileyard.ir.dtypes import is_float
 from tileyard.ir.evaluate import Evaluator, no_loads
-from tileyard.ir.nodes import Expr, For, Gemm, If, Program, Stmt, Var, While
+from tileyard.ir.nodes import Axis, Expr, For, Gemm, If, Let, Program, Stmt, Var, While
 from tileyard.ir.specs import convert_scalar
 from tileyard.ir.walk import walk, walk_expr
+
+_MOST_BLOCKS = 4096
+"""How many different blocks are looked at, at most, where they differ in their work."""
+
+
+class _Unknown(Exception):
+    """The work depends on data, or on too much else."""
 
 
 def count_gemm_flops(program: Program, dims: Mapping[str, int]) -> float:
     """``2 m n k`` of every gemm, times how often it runs; 0.0 where that cannot be told.
 
-    ``dims`` gives dimensions and scalar parameters by name. A loop or branch that depends on the
-    block or on data makes the count unknown, and so does a ``while`` around a gemm.
+    ``dims`` gives dimensions and scalar parameters by name. Blocks may differ in their work, as in
+    causal attention; a gemm that depends on data makes the count unknown.
     """
-    numbers = {name: int(value) for name, value in dims.items()}
-    blocks = 1
-    for axis in program.grid:
-        extent = _known(axis.extent, numbers)
-        if extent is None:
-            return 0.0
-        blocks *= extent
-    count = _count(program.body, numbers)
-    return 0.0 if count is None else float(blocks * count)
+    try:
+        return float(_count_blocks(program, dict(dims)))
+    except _Unknown:
+        return 0.0
 
 
-def _known(expr: Expr, numbers: Mapping[str, int]) -> int | None:
-    """The value of ``expr`` where it depends on ``numbers`` only."""
+def _count_blocks(program: Program, numbers: dict[str, int]) -> int:
+    extents = {axis.var.name: _known(axis.extent, numbers) for axis in program.grid}
+    matter = _axes_that_matter(program)
+    alike = math.prod(extent for name, extent in extents.items() if name not in matter)
+    different = [range(extents[axis.var.name]) for axis in matter.values()]
+    if math.prod(map(len, different)) > _MOST_BLOCKS:
+        raise _Unknown
+    total = 0
+    for block in itertools.product(*different):
+        total += _count(program.body, {**numbers, **dict(zip(matter, block, strict=True))})
+    return alike * total
+
+
+def _axes_that_matter(program: Program) -> dict[str, Axis]:
+    """The dimensions of the grid on which the trips of a loop around a gemm depend."""
+    used: set[str] = set()
+    bound: dict[str, Expr] = {}
+    for stmt in walk(program.body):
+        match stmt:
+            case Let():
+                bound[stmt.var.name] = stmt.value
+            case For() if _has_gemm(stmt):
+                used |= _names(stmt.extent)
+            case If() if _has_gemm(stmt):
+                used |= _names(stmt.cond)
+            case _:
+                pass
+    for name in reversed(list(bound)):
+        if name in used:
+            used |= _names(bound[name])
+    return {axis.var.name: axis for axis in program.grid if axis.var.name in used}
+
+
+def _names(expr: Expr) -> set[str]:
+    return {part.name for part in walk_expr(expr) if isinstance(part, Var)}
+
+
+def _has_gemm(stmt: Stmt) -> bool:
+    return any(isinstance(inner, Gemm) for inner in walk((stmt,)))
+
+
+def _known(expr: Expr, numbers: Mapping[str, int]) -> int:
+    """The value of ``expr``; _Unknown unless it depends on ``numbers`` only."""
     values = {}
     for part in walk_expr(expr):
         if isinstance(part, Var):
             if part.name not in numbers:
-                return None
+                raise _Unknown
             values[part.name] = convert_scalar(numbers[part.name], part.dtype)
     try:
         return Evaluator(values, no_loads).number(expr)
     except KernelFault:
-        return None
+        raise _Unknown from None
 
 
-def _count(body: tuple[Stmt, ...], numbers: Mapping[str, int]) -> int | None:
-    """The work of ``body``, None where it cannot be told."""
+def _count(body: tuple[Stmt, ...], numbers: dict[str, int]) -> int:
     total = 0
     for stmt in body:
-        part = _count_one(stmt, numbers)
-        if part is None:
-            return None
-        total += part
+        if isinstance(stmt, Let) and not is_float(stmt.var.dtype):
+            try:
+                numbers = {**numbers, stmt.var.name: _known(stmt.value, numbers)}
+            except _Unknown:
+                continue
+        elif isinstance(stmt, Gemm) or _has_gemm(stmt):
+            total += _count_one(stmt, numbers)
     return total
 
 
-def _count_one(stmt: Stmt, numbers: Mapping[str, int]) -> int | None:
+def _count_one(stmt: Stmt, numbers: dict[str, int]) -> int:
     match stmt:
         case Gemm():
             inner = stmt.a.extents[-2 if stmt.transpose_a else -1]
-            sizes = [_known(e, numbers) for e in (*stmt.c.extents[-2:], inner)]
-            m, n, k = sizes
-            return None if m is None or n is None or k is None else 2 * m * n * k
+            m, n, k = (_known(extent, numbers) for extent in (*stmt.c.extents[-2:], inner))
+            return 2 * m * n * k
         case For():
-            each = _count(stmt.body, numbers)
-            if not each:
-                return each
-            trips = _known(stmt.extent, numbers)
-            return None if trips is None else max(trips, 0) * each
-        case If() | While():
-            inside = walk((stmt,))
-            return None if any(isinstance(s, Gemm) for s in inside) else 0
+            return max(_known(stmt.extent, numbers), 0) * _count(stmt.body, numbers)
+        case If():
+            return _count(stmt.then if _known(stmt.cond, numbers) else stmt.orelse, numbers)
+        case While():
+            raise _Unknown
         case _:
             return 0

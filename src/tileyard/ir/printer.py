@@ -59,18 +59,20 @@ def print_program(program: Program) -> str:
 
 def print_statement(program: Program, stmt: Stmt) -> str:
     """The first line of ``stmt`` as it stands in ``program``, for messages."""
-    printer = _Printer(program)
-    for other in walk(program.body):
-        printer.declare(other)
-    return printer.statement(stmt, 0)[0]
+    return _informed(program).statement(stmt, 0)[0]
 
 
 def print_expr(program: Program, expr: Expr) -> str:
     """``expr`` as it stands in ``program``, for messages."""
+    return _informed(program).expr(expr)
+
+
+def _informed(program: Program) -> "_Printer":
+    """A printer that knows all names of ``program``."""
     printer = _Printer(program)
-    for other in walk(program.body):
-        printer.declare(other)
-    return printer.expr(expr)
+    for stmt in walk(program.body):
+        printer.declare(stmt)
+    return printer
 
 
 class _Printer:
@@ -104,16 +106,14 @@ class _Printer:
 
     def buffer(self, buffer: Buffer, prefix: str) -> str:
         shape = self.indices(buffer.shape)
-        strides = f" @ ({self._tuple(buffer.strides)})" if buffer.strides else ""
+        comma = "," if len(buffer.strides) == 1 else ""
+        strides = f" @ ({self.indices(buffer.strides)}{comma})" if buffer.strides else ""
         return f"{self.name(buffer.name)}: {prefix}{buffer.dtype}[{shape}]{strides}"
 
     def param(self, param: Param) -> str:
         if isinstance(param, Scalar):
             return f"{self.name(param.var.name)}: {param.var.dtype}"
         return self.buffer(param.buffer, "" if param.role == "in" else f"{param.role}.")
-
-    def _tuple(self, exprs: Sequence[Expr]) -> str:
-        return ", ".join(map(self.expr, exprs)) + ("," if len(exprs) == 1 else "")
 
     def indices(self, exprs: Sequence[Expr]) -> str:
         return ", ".join(map(self.expr, exprs)) or "()"

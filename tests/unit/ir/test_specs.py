@@ -66,16 +66,35 @@ def test_work_of_gemms_is_counted() -> None:
 
 
 @pytest.mark.parametrize(
+    ("body", "trips"),
+    [
+        ("    for i in serial(bx):\n        gemm(a, a, a)\n", 2 * (0 + 1 + 2)),
+        ("    n = min(bx * 2, 3)\n    for i in serial(n):\n        gemm(a, a, a)\n", 2 * (0 + 2 + 3)),
+        ("    if by > 0:\n        gemm(a, a, a)\n", 3),
+        ("    if by > 0:\n        gemm(a, a, a)\n    else:\n        gemm(a, a, a)\n", 6),
+    ],
+)  # fmt: skip
+def test_blocks_may_differ_in_their_work(body: str, trips: int) -> None:
+    """Loops and branches that depend on the block are summed over the blocks."""
+    expected = 2.0 * 8**3 * trips
+    head = (
+        "def f(A: float32[8]):\n    bx: grid[3]\n    by: grid[2]\n    a: shared.float32[8, 8]\n\n"
+    )
+    assert count_gemm_flops(read_program(head + body), {}) == expected
+
+
+@pytest.mark.parametrize(
     "body",
     [
-        "    for i in serial(bx):\n        gemm(a, a, a)\n",
-        "    if bx > 1:\n        gemm(a, a, a)\n",
+        "    for i in serial(int32(A[0])):\n        gemm(a, a, a)\n",
+        "    n = int32(A[0])\n    if n > 1:\n        gemm(a, a, a)\n",
+        "    for i in serial(4):\n        for j in serial(i):\n            gemm(a, a, a)\n",
         "    while bx > 1:\n        gemm(a, a, a)\n",
         "    a[0, 0] = 1.0\n",
     ],
 )
 def test_work_that_cannot_be_told_is_zero(body: str) -> None:
-    """A count that depends on the block or on data, and no gemm at all, give 0."""
+    """A count that depends on data or on another loop, and no gemm at all, give 0."""
     expected = 0.0
     head = "def f(A: float32[8]):\n    bx: grid[3]\n    a: shared.float32[8, 8]\n\n"
     assert count_gemm_flops(read_program(head + body), {}) == expected
