@@ -170,9 +170,13 @@ class _Printer:
 
     def _loop(self, stmt: For, depth: int) -> list[str]:
         nest = [stmt]
-        while _is_plain(nest[-1]) and len(nest[-1].body) == 1:
+        while syntax.is_plain_loop(nest[-1]) and len(nest[-1].body) == 1:
             inner = nest[-1].body[0]
-            if not isinstance(inner, For) or not _is_plain(inner) or inner.kind != stmt.kind:
+            if (
+                not isinstance(inner, For)
+                or not syntax.is_plain_loop(inner)
+                or inner.kind != stmt.kind
+            ):
                 break
             nest.append(inner)
         args = [self.expr(loop.extent, loop.var.dtype) for loop in nest]
@@ -290,14 +294,3 @@ class _Printer:
             return f"{row.symbol}{space}{arg(0, own)}", own
         left, right = syntax.side_precedences(op.name)
         return f"{arg(0, left)} {row.symbol} {arg(1, right)}", own
-
-
-def _is_plain(loop: For) -> bool:
-    """Whether ``loop`` can stand in one line with others of its kind."""
-    return (
-        loop.kind != "pipelined"
-        and loop.var.dtype == "int32"
-        and loop.start == Const(0, "int32")
-        and loop.stages == 0
-        and isinstance(loop.extent, Const)
-    )

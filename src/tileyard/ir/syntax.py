@@ -110,3 +110,14 @@ def side_precedences(name: str) -> tuple[int, int]:
     if own == _COMPARISON:
         return own + 1, own + 1
     return own, own + 1
+
+
+def is_plain_loop(loop: For) -> bool:
+    """Whether ``loop`` can stand in one line with others of its kind."""
+    return (
+        loop.kind != "pipelined"
+        and loop.var.dtype == "int32"
+        and loop.start == Const(0, "int32")
+        and loop.stages == 0
+        and isinstance(loop.extent, Const)
+    )
