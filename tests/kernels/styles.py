@@ -6,9 +6,9 @@ import torch
 
 
 @tilelang.jit(out_idx=-1)
-def scale(N, block=64, dtype="float32"):
-    """Lazy style: a size and two numbers are known only when it runs."""
-    m = T.dynamic("m")
+def scale(N, rows=None, block=64, dtype="float32"):
+    """Lazy style: two numbers, and a size if nobody gives it, are known only when it runs."""
+    m = T.dynamic("m") if rows is None else rows
 
     @T.prim_func
     def main(A: T.Tensor((m, N), dtype), s: T.float32, n: T.int32, B: T.Tensor((m, N), dtype)):

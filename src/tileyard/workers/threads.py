@@ -11,16 +11,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-_LIBRARY = re.compile(
-    r"(/\S*(?:openblas|libmkl_rt|libgomp|libomp|libiomp)[^/\s]*\.so[.\d]*)\s*$", re.MULTILINE
-)
+_LIBRARY = re.compile(r"(/\S*(?:openblas|libmkl_rt)[^/\s]*\.so[.\d]*)\s*$", re.MULTILINE)
 _PAIRS = (
     ("scipy_openblas_get_num_threads64_", "scipy_openblas_set_num_threads64_"),
     ("scipy_openblas_get_num_threads", "scipy_openblas_set_num_threads"),
     ("openblas_get_num_threads64_", "openblas_set_num_threads64_"),
     ("openblas_get_num_threads", "openblas_set_num_threads"),
     ("MKL_Get_Max_Threads", "MKL_Set_Num_Threads"),
-    ("omp_get_max_threads", "omp_set_num_threads"),
 )
 
 
@@ -28,14 +25,14 @@ _PAIRS = (
 def cap_threads(threads: int) -> Iterator[None]:
     """Inside, NumPy's and torch's operations use at most ``threads`` threads; restored afterwards.
 
-    Libraries that are loaded later are not held. OpenMP's own setting counts for the calling thread.
+    Libraries that are loaded later are not held.
     """
     with contextlib.ExitStack() as stack:
         if importlib.util.find_spec("threadpoolctl") is not None:
             limits = importlib.import_module("threadpoolctl").threadpool_limits
             stack.enter_context(limits(threads))
         else:
-            for get, put in _find_controls():
+            for get, put in find_controls():
                 before = get()
                 stack.callback(put, before)
                 put(min(threads, before))
@@ -47,7 +44,7 @@ def cap_threads(threads: int) -> Iterator[None]:
         yield
 
 
-def _find_controls() -> Iterator[tuple["ctypes._NamedFuncPointer", "ctypes._NamedFuncPointer"]]:
+def find_controls() -> Iterator[tuple["ctypes._NamedFuncPointer", "ctypes._NamedFuncPointer"]]:
     """How to read and to set the threads of every such library in this process."""
     try:
         mapped = Path("/proc/self/maps").read_text()

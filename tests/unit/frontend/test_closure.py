@@ -178,6 +178,19 @@ def test_a_wrapper_is_not_mistaken_for_what_it_wraps(load: Load) -> None:
     assert closure_digest(one.f) != closure_digest(other.f)
 
 
+def test_a_users_function_in_a_librarys_wrapper_counts(load: Load) -> None:
+    """What a library's decorator makes of a function is not mistaken for the library's own."""
+    template = """
+        import contextlib
+        @contextlib.contextmanager
+        def f(a):
+            yield a + {shift}
+    """
+    one, other = load(template.format(shift=1)), load(template.format(shift=2))
+    assert closure_digest(one.f) is not None
+    assert closure_digest(one.f) != closure_digest(other.f)
+
+
 def test_partials_and_methods_count_by_their_parts(load: Load) -> None:
     """Bound values of partial functions and instances take part."""
     module = load("""

@@ -380,6 +380,18 @@ def test_wrong_names_and_types_are_refused(
         _declare(space={"block": [64]}).accepts(arguments, config)
 
 
+def test_none_in_a_space_does_not_let_in_texts() -> None:
+    """None travels as a text, and is the only text that its parameter takes."""
+
+    def f(stages: Any = None) -> None:
+        pass
+
+    found = _declare(f, space={"stages": [None, 2]})
+    assert found.accepts({}, {"stages": "None"})
+    with pytest.raises(UsageError, match="stages takes int"):
+        found.accepts({}, {"stages": "abc"})
+
+
 def test_an_int_will_do_for_a_float() -> None:
     """A float parameter takes whole numbers too."""
 

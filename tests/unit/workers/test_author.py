@@ -184,7 +184,7 @@ def test_tilelangs_own_kernels_are_found_and_described(styles: Author) -> None:
     assert isinstance(described, Kernels)
     infos = {info.name: info for info in described.kernels}
     expected = {
-        "scale": ("jit", ("N", "block", "dtype", "m", "s", "n"), ("N",)),
+        "scale": ("jit", ("N", "rows", "block", "dtype", "m", "s", "n"), ("N",)),
         "add_number": ("jit", ("block", "M", "n"), ("M",)),
         "tuned_gemm": (
             "autotune",
@@ -229,6 +229,7 @@ def test_dynamic_sizes_and_numbers_come_from_the_arguments(styles: Author) -> No
         ({"N": 256, "n": 7, "s": 0.5}, {}, "scale needs a value for m"),
         ({"N": 256, "m": 4, "n": 0.5, "s": 0.5}, {}, "scale takes n as int32, not 0.5"),
         ({"N": 256, "m": 4, "n": 7, "s": 0.5, "z": 1}, {}, "scale has no argument 'z'"),
+        ({"N": 256, "rows": 4, "m": 4, "n": 7, "s": 0.5}, {}, "scale has no argument 'm'"),
         ({"N": "abc", "m": 4, "n": 7, "s": 0.5}, {}, "scale cannot take N='abc'"),
         ({"N": 256, "m": 4, "n": 7, "s": 0.5}, {"block": "abc"}, "block takes int"),
     ],

@@ -20,6 +20,7 @@ from tileyard.frontend.discover import find_declared
 from tileyard.model import Outcome, TensorSpec
 from tileyard.workers.author import Author
 from tileyard.workers.protocol import Failed, Golden, MakeGolden
+from tileyard.workers.threads import cap_threads, find_controls
 
 
 @pytest.fixture
@@ -341,6 +342,7 @@ def test_everything_that_decides_a_result_is_in_its_key(bench: Bench) -> None:
         key(dtype="float64"),
         key(inputs=lambda: [np.ones((4, 3))]),
         key(inputs=lambda: [np.zeros((4, 3))]),
+        key(inputs=lambda: [np.zeros((4, 3))], dtype="float64"),
     ]
     assert len(set(keys)) == len(keys)
     assert key(given={"M": 9}) == keys[0]
@@ -431,6 +433,17 @@ def test_what_names_a_gpu_stays_on_the_cpu(bench: Bench, torch: Any) -> None:
     _, (y,) = bench.make(*specs, inputs=inputs, reference=reference)
     expected = np.array([[2, 3, 4]] * 4, np.float32)
     np.testing.assert_array_equal(y, expected)
+
+
+def test_numpys_own_threads_are_capped() -> None:
+    """Where NumPy's library can be told, it has what was granted inside, and its own afterwards."""
+    controls = [get for get, _ in find_controls()]
+    before = [get() for get in controls]
+    with cap_threads(1):
+        inside = [get() for get in controls]
+    expected = [1] * len(controls)
+    assert inside == expected
+    assert [get() for get in controls] == before
 
 
 @pytest.mark.slow
