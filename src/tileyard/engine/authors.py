@@ -19,6 +19,10 @@ class Author(Protocol):
 
     cores: tuple[int, ...]
 
+    async def begin(self) -> None:
+        """Start whatever has to be started, without waiting for what it imports."""
+        ...
+
     async def ask(self, request: AuthorRequest, limit_s: float) -> AuthorReply:
         """Ask one question; a crash, a hang or an exception of the user's code is a Failed."""
         ...
@@ -36,14 +40,22 @@ class WorkerAuthor:
         self._file = file
         self._home = home
         self._worker: Worker | None = None
+        self._is_fresh = True
+
+    async def begin(self) -> None:
+        """Start the process, which imports the file while the caller does something else."""
+        if self._worker is None:
+            self._worker = await Worker.start(self._command())
+            self._is_fresh = True
 
     async def ask(self, request: AuthorRequest, limit_s: float) -> AuthorReply:
         """Ask one question; the first one also waits for the user's imports."""
-        limit = limit_s
-        if self._worker is None:
-            self._worker = await Worker.start(self._command())
-            limit += START_LIMIT_S
+        await self.begin()
         worker = self._worker
+        if worker is None:
+            raise AssertionError("the author's process did not start")
+        limit = limit_s + (START_LIMIT_S if self._is_fresh else 0.0)
+        self._is_fresh = False
         try:
             async with asyncio.timeout(limit):
                 await worker.send(request)

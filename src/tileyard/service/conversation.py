@@ -85,6 +85,9 @@ class ClientAuthor:
         self.cores = cores
         self._conversation = conversation
 
+    async def begin(self) -> None:
+        """The client is there already."""
+
     async def ask(self, request: AuthorRequest, limit_s: float) -> AuthorReply:
         """Ask, and wait as long as it takes: the caller's own process is never killed."""
         return await self._conversation.ask(request)

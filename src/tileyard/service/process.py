@@ -11,12 +11,14 @@ import os
 import signal
 from pathlib import Path
 
+from tileyard.devices.registry import parse_device
+from tileyard.engine.authors import Author, WorkerAuthor
 from tileyard.errors import TileyardError
 from tileyard.processes.wire import AsyncChannel
-from tileyard.service.conversation import Conversation
-from tileyard.service.messages import Refused, Stop, StudyEnded
-from tileyard.service.tuning import Tuning
-from tileyard.settings import read_settings
+from tileyard.service.conversation import ClientAuthor, Conversation
+from tileyard.service.messages import Refused, StartTune, Stop, StudyEnded
+from tileyard.settings import Settings, read_settings
+from tileyard.tuning.request import StudyResult
 
 
 async def serve(channel: AsyncChannel) -> None:
@@ -25,14 +27,13 @@ async def serve(channel: AsyncChannel) -> None:
     start = await conversation.wait_start()
     if start is None:
         return
-    tuning = Tuning(start, read_settings(os.environ, Path.cwd()), conversation)
-    work = asyncio.create_task(tuning.run())
+    stopping = asyncio.Event()
+    work = asyncio.create_task(_tune(start, conversation, stopping))
 
     def stop(request: Stop) -> None:
+        stopping.set()
         if request.now:
             work.cancel()
-        else:
-            tuning.stop()
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -55,6 +56,30 @@ async def serve(channel: AsyncChannel) -> None:
     await writing
     reading.cancel()
     await asyncio.gather(reading, return_exceptions=True)
+
+
+async def _tune(
+    start: StartTune, conversation: Conversation, stopping: asyncio.Event
+) -> StudyResult:
+    settings = read_settings(os.environ, Path.cwd())
+    author = _make_author(start, settings, conversation)
+    try:
+        await author.begin()
+        # Half a second of imports, made while the author's process is making its own.
+        from tileyard.service.tuning import Tuning
+
+        return await Tuning(start, settings, author, conversation).run(stopping)
+    finally:
+        await author.close()
+
+
+def _make_author(start: StartTune, settings: Settings, conversation: Conversation) -> Author:
+    """The author, kept off the device's cores where there are others."""
+    device = parse_device(start.device, settings)
+    if not start.file:
+        return ClientAuthor(conversation, settings.cores)
+    free = tuple(core for core in settings.cores if core not in device.cores)
+    return WorkerAuthor(Path(start.file), settings.home, free or settings.cores)
 
 
 def main() -> None:

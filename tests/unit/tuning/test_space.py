@@ -43,6 +43,9 @@ class PlainAuthor:
         self.limit = limit
         self.checks = 0
 
+    async def begin(self) -> None:
+        """Nothing to start."""
+
     async def ask(self, request: AuthorRequest, limit_s: float) -> AuthorReply:
         """Answer from plain values."""
         match request:
