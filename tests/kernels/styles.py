@@ -66,7 +66,7 @@ def supply(params):
         {"block": 64, "pass_configs": {tilelang.PassConfigKey.TL_DISABLE_WARP_SPECIALIZED: True}},
         {"block": 128, "pass_configs": None},
     ],
-    ref_prog=lambda A: A * 2,
+    ref_prog=lambda A: A.mul(2),
     supply_prog=supply,
 )
 @tilelang.jit

@@ -60,7 +60,7 @@ class Author:
         self.kernels = kernels
         self._objects = objects
         self._namespace = namespace or {}
-        self._goldens: dict[str, AuthorReply] = {}
+        self._goldens: dict[str, AuthorReply | UserCodeError] = {}
 
     @classmethod
     def of_file(cls, file: Path, objects: ObjectStore) -> Self:
@@ -138,17 +138,24 @@ class Author:
         )
 
     def _make_golden(self, found: Found, request: MakeGolden) -> AuthorReply:
-        """Make it once in the life of this author, also where its identity is not known before."""
+        """Make it once in the life of this author, also where it has no identity or fails."""
         key = canonical_json(request)
-        if key not in self._goldens:
+        known = self._goldens.get(key)
+        if isinstance(known, UserCodeError):
+            raise known
+        if known is None:
             function = found.recipe.reference
             if request.reference:
                 function = self._find_reference(request.reference)
             maker = GoldenMaker(
                 found=found, function=function, request=request, objects=self._objects
             )
-            self._goldens[key] = maker.make()
-        return self._goldens[key]
+            try:
+                known = self._goldens[key] = maker.make()
+            except UserCodeError as error:
+                self._goldens[key] = error
+                raise
+        return known
 
     def _find_reference(self, name: str) -> Callable[..., object]:
         function = self._namespace.get(name)

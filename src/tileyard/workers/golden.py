@@ -134,8 +134,11 @@ class GoldenMaker:
     def _run(self, reference: Reference | None, inputs: Sequence[Array]) -> list[Array]:
         if reference is None:
             return []
+        # TileLang calls a ref_prog with tensors, whatever its code names.
+        recipe = self.found.recipe
+        is_ref_prog = recipe.style == "autotune" and self.function is recipe.reference
         names_torch = "torch" in examine(reference.function).modules
-        return reference.run(inputs, prefers_torch=names_torch)
+        return reference.run(inputs, prefers_torch=is_ref_prog or names_torch)
 
 
 def _fit(spec: TensorSpec, given: object, what: str) -> Array:

@@ -369,6 +369,23 @@ def test_a_reference_without_identity_is_keyed_by_content(bench: Bench) -> None:
     assert fresh.key == first.key
 
 
+def test_a_reference_that_failed_is_not_asked_again(bench: Bench) -> None:
+    """All configs that share a broken reference hear of it without running it each time."""
+    calls: list[int] = []
+
+    def reference(A: Any, B: Any) -> Any:
+        calls.append(1)
+        raise ValueError("no")
+
+    author = bench.author(reference=reference)
+    request = MakeGolden(kernel="kernel", arguments={}, specs=(A, B, C))
+    first, again = author.answer(request), author.answer(request)
+    assert isinstance(first, Failed)
+    assert isinstance(again, Failed)
+    assert again.message == first.message
+    assert calls == [1]
+
+
 def test_a_damaged_result_is_made_anew(bench: Bench) -> None:
     """An array that was lost or altered is noticed, and the reference runs again."""
     first = bench.ask(A, B, C, reference=_multiply(2))
