@@ -20,6 +20,7 @@ import pytest
 
 from tileyard.errors import WorkerLostError, WorkerStartError
 from tileyard.model import Note, Outcome
+from tileyard.processes.keeping import KeeperLink
 from tileyard.processes.outcomes import judge_end
 from tileyard.processes.supervise import Ended, Worker, WorkerCommand
 
@@ -305,6 +306,20 @@ def test_killing_twice_is_killing_once(tmp_path: Path) -> None:
     run(main)
 
 
+def test_a_kill_that_comes_too_late_has_no_reason(tmp_path: Path) -> None:
+    """A worker that ended by itself keeps its code, even if it is killed before that is known."""
+
+    async def main() -> None:
+        async with await Worker.start(command(tmp_path, grace_s=DEADLINE_S)) as worker:
+            await ask(worker, "daemon")  # it keeps the keeper busy for the whole grace
+            await worker.send(Note(text="exit 3"))
+            assert gone(worker.pid)
+            ended = await worker.kill("time limit", 0.0)
+        assert (ended.code, ended.reason, ended.confirmed) == (3, "", True)
+
+    run(main)
+
+
 def test_signals_to_the_keeper_end_the_tree(tmp_path: Path) -> None:
     """Whoever sends TERM to a keeper gets an orderly end of everything below it."""
 
@@ -428,8 +443,8 @@ def test_the_next_holder_ends_what_a_killed_keeper_left(tmp_path: Path) -> None:
     with an_engine(tmp_path, lock) as (engine, there):
         os.kill(engine, signal.SIGSTOP)  # so that only the lock file knows of the daemon
         os.kill(there["keeper"], signal.SIGKILL)
-        os.kill(engine, signal.SIGKILL)
         assert gone(there["worker"])
+        os.kill(engine, signal.SIGKILL)
         assert not has_ended(there["daemon"])
         asyncio.run(main(there["daemon"]))
 
@@ -446,9 +461,9 @@ def test_lease_numbers_grow_over_all_locks(tmp_path: Path) -> None:
             return worker.lease
 
     async def main() -> None:
-        expected = [1, 2, 1, 3, 4]
-        got = [await lease(one), await lease(one), await lease(two)]
-        got += [await lease(one, two), await lease(two)]
+        expected = [1, 1, 2, 3, 4]
+        got = [await lease(one), await lease(two), await lease(two)]
+        got += [await lease(one, two), await lease(one)]
         assert got == expected
 
     run(main)
@@ -472,8 +487,11 @@ def test_overlapping_sets_exclude_each_other(tmp_path: Path) -> None:
     run(main)
 
 
-def test_a_cancelled_wait_for_a_lock_leaves_nothing(tmp_path: Path) -> None:
-    """Giving up on a lock neither keeps a place nor takes the lock later."""
+def test_a_cancelled_wait_for_a_lock_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A keeper that waits for a lock obeys at once, and takes the lock no more."""
+    monkeypatch.setattr(KeeperLink, "give_up", lambda _: pytest.fail("the keeper did not obey"))
     lock = lock_file(tmp_path)
     wanted = command(tmp_path, locks=(lock,))
 
