@@ -238,6 +238,21 @@ def test_sending_to_nobody_is_an_error() -> None:
     asyncio.run(main())
 
 
+def test_a_starter_that_is_gone_already_is_noticed() -> None:
+    """A channel inherited from a process that has died meanwhile gives what it sent, then None."""
+
+    async def main() -> None:
+        read_fd, write_fd = os.pipe()  # both kept open, as by a fork of that process
+        os.write(write_fd, encode_frame(Ask(number=1)))
+        stranger = os.getpid()  # in any case not this process's parent
+        channel = AsyncChannel.inherited({"TILEYARD_CHANNEL": f"{read_fd},{write_fd},{stranger}"})
+        expected = [Ask(number=1), None]
+        assert [await channel.receive(Ask) for _ in expected] == expected
+        channel.close()
+
+    asyncio.run(main())
+
+
 def test_two_receivers_are_refused() -> None:
     """A message must not go to whoever happens to be first."""
 
