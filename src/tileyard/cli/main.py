@@ -3,7 +3,6 @@
 import sys
 import traceback
 
-import click
 import typer
 
 from tileyard.cli import show, trials, tune
@@ -20,6 +19,7 @@ app.command("tune")(tune.tune)
 app.command("trials")(trials.trials)
 app.command("show")(show.show)
 
+USAGE = 2
 INTERNAL_ERROR = 70
 INTERRUPTED = 130
 
@@ -33,11 +33,11 @@ def main(arguments: list[str]) -> int:
     """Run one command and return its exit status."""
     try:
         status = app(arguments, prog_name="tileyard", standalone_mode=False)
-    except click.ClickException as error:
-        return fail(error.format_message(), error.exit_code)
+    except typer.TyperException as error:
+        return fail(error.format_message(), USAGE)
     except TileyardError as error:
         return fail(str(error), error.exit_status)
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except BrokenPipeError:
         return 0

@@ -27,12 +27,11 @@ def trials(
     """List recorded trials, newest first."""
     from tileyard.store.trials import TrialQuery, TrialStore
 
+    wanted = parse_outcome(outcome) if outcome else None
     home = read_settings(os.environ, Path.cwd()).home
     if not (home / "store.db").is_file():
         raise UsageError(f"nothing is recorded in {home} yet")
-    query = TrialQuery(
-        kernel=kernel, run=run, outcome=parse_outcome(outcome) if outcome else None, limit=limit
-    )
+    query = TrialQuery(kernel=kernel, run=run, outcome=wanted, limit=limit)
     with TrialStore.open(home) as store:
         found = store.list_trials(query)
     if json:

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import tempfile
 from pathlib import Path
 from typing import Protocol
 
@@ -36,7 +37,10 @@ class WorkerAuthor:
     """An author in a process of its own that imports one file; replaced after an abnormal end."""
 
     def __init__(self, file: Path, home: Path, cores: tuple[int, ...]) -> None:
+        """``home`` has the object store; nothing is written there until inputs are made."""
         self.cores = cores
+        # Not below the home: a request that is refused leaves no trace.
+        self._scratch = tempfile.TemporaryDirectory(prefix="tileyard-author-")
         self._file = file
         self._home = home
         self._worker: Worker | None = None
@@ -63,26 +67,28 @@ class WorkerAuthor:
                 return reply
         except TimeoutError:
             self._worker = None
-            end = judge_end(await worker.kill("time limit"), limit=f"limit of {limit:g} s")
+            ended = await worker.kill("time limit")
+            end = judge_end(ended, limit=f"limit of {limit:g} s")
         except WorkerLostError:
             self._worker = None
-            end = judge_end(await worker.ended())
-        return Failed(message=f"the kernel file's process {end.message}", outcome=end.outcome)
+            ended = await worker.ended()
+            end = judge_end(ended)
+        message = f"the kernel file's process {end.message}"
+        return Failed(message=message, outcome=end.outcome, log=ended.log_tail)
 
     async def close(self) -> None:
         """End the process."""
         if self._worker is not None:
             await self._worker.kill("run ended")
             self._worker = None
+        self._scratch.cleanup()
 
     def _command(self) -> WorkerCommand:
-        log = self._home / "logs" / "author.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
         argv = (sys.executable, "-m", "tileyard.workers.author", str(self._home), str(self._file))
         return WorkerCommand(
             argv=argv,
             env=worker_environment(threads=len(self.cores)),
             cwd=str(Path.cwd()),
-            log=str(log),
+            log=str(Path(self._scratch.name) / "author.log"),
             cores=self.cores,
         )
