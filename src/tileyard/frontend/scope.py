@@ -33,13 +33,14 @@ class Names:
     """Gives each variable and buffer a name of its own that is legal in text: the user's, numbered."""
 
     def __init__(self) -> None:
-        self._taken: set[str] = {"inf"}
+        self._taken: set[str] = set()
 
     @staticmethod
     def legal(wanted: str) -> str:
         """``wanted`` made into an identifier."""
         base = re.sub(r"\W", "_", wanted) or "v"
-        return f"v_{base}" if base[0].isdigit() or keyword.iskeyword(base) else base
+        is_taken = base[0].isdigit() or keyword.iskeyword(base) or base == "inf"
+        return f"v_{base}" if is_taken else base
 
     def take(self, wanted: str) -> str:
         """``wanted``, or the first of ``wanted_1``, ``wanted_2``, ... that is free."""

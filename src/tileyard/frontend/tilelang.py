@@ -29,12 +29,12 @@ class Lowered(Record):
 
 def lower_prim_func(
     func: Any,  # noqa: ANN401 (TVM's nodes are untyped)
-    out_idx: Sequence[int] | None = None,
+    out_idx: Sequence[int] | int | None = None,
     name: str | None = None,
 ) -> Lowered:
     """Lower ``func``; raises UnsupportedError naming the first operation that is not covered.
 
-    ``out_idx`` are the positions of the outputs, as in ``tilelang.jit``; without them the
+    ``out_idx`` are the positions of the outputs, as in ``tilelang.jit``; without it the
     function's own mark decides, then which parameters are written and never read.
     """
     scope = Scope()
@@ -47,6 +47,7 @@ def lower_prim_func(
     body = BodyLowering(scope)
     stmts = body.lower(func.body)
     marked = out_idx if out_idx is not None else attrs.get("tilelang_out_idx")
+    marked = [marked] if isinstance(marked, int) else marked
     outputs = None if marked is None else {int(i) % len(func.params) for i in marked}
     program = Program(
         name=scope.names.legal(name or str(attrs.get("global_symbol") or "kernel")),
@@ -66,7 +67,7 @@ def _check(scope: Scope, program: Program, lines: dict[int, SourceLine]) -> None
     try:
         verify(program)
     except InvalidProgramError as error:
-        scope.where = lines.get(error.statement)
+        scope.where = lines.get(error.statement, scope.where)
         numbered = dict(number_statements(program))
         culprit = numbered.get(error.statement)
         operation = "kernel" if culprit is None else str(culprit.__struct_config__.tag)
