@@ -1,0 +1,74 @@
+"""What a CPU artifact says of itself: everything that it takes to call it, and what it needs."""
+
+import platform
+
+import msgspec
+
+from tileyard.errors import BindError, DamagedError
+from tileyard.ir.nodes import Program
+from tileyard.model import Record
+from tileyard.targets.cpu.emit.program import Generated
+from tileyard.targets.cpu.machine import Machine, missing_features
+
+ABI_VERSION = 1
+
+KERNEL_FILE = "kernel.so"
+SOURCE_FILE = "kernel.c"
+HEADER_FILE = "tile.h"
+RUNTIME_FILE = "runtime.so"
+
+
+class Details(Record):
+    """The target's own part of the manifest.
+
+    ``signature`` is the Program without its buffers and its body: parameters, dimensions and grid.
+    ``faults`` describes the kernel's own failures, number 1 first. ``features`` are what the binary
+    may use of a CPU, by the kernel's names.
+    """
+
+    signature: Program
+    scratch_bytes: int
+    faults: tuple[str, ...]
+    arch: str
+    features: tuple[str, ...]
+    abi: int = ABI_VERSION
+
+
+def describe(program: Program, generated: Generated, machine: Machine) -> str:
+    """The details of a kernel that was built for ``machine``, as JSON text."""
+    signature = Program(
+        program.name, program.params, program.dims, program.grid, program.threads, (), ()
+    )
+    details = Details(
+        signature=signature,
+        scratch_bytes=generated.scratch_bytes,
+        faults=generated.faults,
+        arch=machine.arch,
+        features=machine.features,
+    )
+    return msgspec.json.encode(details).decode()
+
+
+def read_details(text: str) -> Details:
+    """Details from a manifest, checked against this host.
+
+    Raises DamagedError where they make no sense, BindError where this host cannot run the kernel.
+    """
+    try:
+        details = msgspec.json.decode(text, type=Details)
+    except msgspec.DecodeError as error:
+        raise DamagedError(f"the manifest of a CPU artifact cannot be read: {error}") from error
+    if details.abi != ABI_VERSION:
+        raise BindError(
+            f"the artifact has version {details.abi} of the CPU ABI, not {ABI_VERSION}",
+            hint="build it again",
+        )
+    if details.arch != platform.machine():
+        raise BindError(f"the artifact is for {details.arch}, this host is {platform.machine()}")
+    missing = missing_features(details.features)
+    if missing:
+        raise BindError(
+            f"the artifact needs a CPU with {', '.join(missing)}, which this host's lacks",
+            hint="build it here, or for the target cpu:x86-64-v3",
+        )
+    return details

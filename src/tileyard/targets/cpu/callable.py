@@ -1,0 +1,122 @@
+"""A kernel as a Python function on the caller's own arrays."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tileyard.errors import BindError
+from tileyard.ir.nodes import Scalar, Tensor
+from tileyard.ir.specs import tensor_specs
+from tileyard.model import TensorSpec, Value
+from tileyard.targets.cpu.operands import (
+    Operand,
+    allocator,
+    check_writable,
+    overlaps,
+    plain_number,
+    read_operand,
+)
+from tileyard.targets.cpu.pool import Binding, Pool
+
+if TYPE_CHECKING:
+    from tileyard.targets.cpu.loaded import CpuLoaded
+
+
+class CpuCallable:
+    """Call it with the kernel's parameters in calling order, with or without its ``out`` tensors.
+
+    Takes NumPy arrays or torch CPU tensors, uses them in place where they are contiguous, and
+    writes ``out`` and ``inout`` tensors in place. Without the ``out`` tensors it allocates and
+    returns them: one, or a tuple, of the same kind as the arguments; else it returns None.
+
+    Raises BindError where an argument does not fit, KernelFault where the kernel itself fails.
+    """
+
+    def __init__(self, loaded: "CpuLoaded", pool: Pool) -> None:
+        self._loaded = loaded
+        self._pool = pool
+        self._params = loaded.signature.params
+        self._known: dict[object, tuple[Sequence[TensorSpec], list[int], int]] = {}
+        pool.reserve(loaded.details.scratch_bytes)
+
+    def __call__(self, *arguments: object) -> object:
+        """Run the kernel once and wait."""
+        taken = self._match(arguments)
+        operands = {
+            param.buffer.name: read_operand(argument, param)
+            for param, argument in taken
+            if isinstance(param, Tensor)
+        }
+        scalars = tuple(
+            plain_number(argument, param.var.name)
+            for param, argument in taken
+            if isinstance(param, Scalar)
+        )
+        specs, numbers, blocks = self._sizes(operands, scalars)
+        outputs = []
+        make = allocator(arguments)
+        for param in self._params:
+            if not isinstance(param, Tensor):
+                continue
+            name = param.buffer.name
+            if name not in operands:
+                spec = next(spec for spec in specs if spec.name == name)
+                outputs.append(make(spec.shape, spec.dtype))
+                operands[name] = read_operand(outputs[-1], param)
+        self._check_written(taken, operands)
+        addresses = [
+            operands[param.buffer.name].address
+            for param in self._params
+            if isinstance(param, Tensor)
+        ]
+        fault = self._pool.launch(Binding(self._loaded.kernel, addresses, numbers), blocks)
+        if fault:
+            raise self._loaded.explain(fault)
+        if not outputs:
+            return None
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def _match(self, arguments: tuple[object, ...]) -> list[tuple[Tensor | Scalar, object]]:
+        """The parameters that were given, each with its argument."""
+        given = [p for p in self._params if isinstance(p, Scalar) or p.role != "out"]
+        for params in (list(self._params), given):
+            if len(arguments) == len(params):
+                return list(zip(params, arguments, strict=True))
+        name = self._loaded.signature.name
+        counts = sorted({len(given), len(self._params)})
+        raise BindError(
+            f"{name} takes {' or '.join(map(str, counts))} arguments, not {len(arguments)}",
+            hint=f"in this order: {', '.join(map(_name, self._params))}",
+        )
+
+    def _sizes(
+        self, operands: dict[str, Operand], scalars: tuple[Value, ...]
+    ) -> tuple[Sequence[TensorSpec], list[int], int]:
+        """Shapes, the runtime's numbers and the number of blocks; the same shapes are seen often."""
+        shapes = tuple(operand.shape for operand in operands.values())
+        key = (shapes, scalars, tuple(map(type, scalars)))
+        if key not in self._known:
+            dims = self._loaded.dims(shapes, scalars)
+            numbers = self._loaded.numbers(dims, scalars)
+            specs = tensor_specs(self._loaded.signature, dims)
+            self._known[key] = (specs, numbers, self._loaded.blocks(numbers))
+        return self._known[key]
+
+    def _check_written(
+        self, taken: list[tuple[Tensor | Scalar, object]], operands: dict[str, Operand]
+    ) -> None:
+        """Arrays that are written must be writable and share no memory with any other."""
+        for param, argument in taken:
+            if not isinstance(param, Tensor) or param.role == "in":
+                continue
+            name = param.buffer.name
+            check_writable(argument, name)
+            for other, operand in operands.items():
+                if other != name and overlaps(operands[name], operand):
+                    raise BindError(
+                        f"{name} is written, and shares memory with {other}",
+                        hint="pass a copy of one of them",
+                    )
+
+
+def _name(param: Tensor | Scalar) -> str:
+    return param.buffer.name if isinstance(param, Tensor) else param.var.name

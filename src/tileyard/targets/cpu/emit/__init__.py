@@ -1,0 +1,1 @@
+"""Turns a Program into readable C for one kind of CPU."""

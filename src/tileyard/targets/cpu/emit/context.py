@@ -1,0 +1,129 @@
+"""What all parts of the code generator share while one kernel is written."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from tileyard.ir.nodes import Const, Expr, Op, Program, Region, Tensor, Var
+from tileyard.ir.specs import tensors
+from tileyard.targets.cpu.emit.plan import Plan
+from tileyard.targets.cpu.emit.ranges import Interval, Ranges
+from tileyard.targets.cpu.emit.scalars import SCALARS, CScalar
+from tileyard.targets.cpu.emit.tiles import Rows, Tile
+from tileyard.targets.cpu.emit.writer import Names, Writer
+from tileyard.targets.cpu.machine import Machine
+
+Bound = tuple[Expr, Expr]
+"""An index and the extent that it must be below; it must not be negative either."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Context:
+    """The state of the generator.
+
+    ``assumed`` holds the bounds that an enclosing condition has established. ``functions`` are
+    the C functions that the kernel calls, by their text. ``faults`` describes the kernel's own
+    failures; fault number ``i`` is ``faults[i - 1]``. ``lazy`` has the tiles whose clearing is left
+    to the next gemm, each with the C variable that says that it counts as clear.
+    """
+
+    program: Program
+    machine: Machine
+    plan: Plan
+    names: Names
+    ranges: Ranges
+    out: Writer = field(default_factory=Writer)
+    arrays: dict[str, Tensor] = field(default_factory=dict)
+    assumed: set[Bound] = field(default_factory=set)
+    functions: dict[str, str] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+    lazy: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.arrays = {tensor.buffer.name: tensor for tensor in tensors(self.program)}
+        for name in self.plan.tiles:
+            if name.startswith("@"):
+                self.names.alias(name, self.names.fresh(name[1:]))
+
+    def dtype(self, buffer: str) -> str:
+        """The scalar type of a buffer."""
+        if buffer in self.arrays:
+            return self.arrays[buffer].buffer.dtype
+        return self.plan.tiles[buffer].dtype
+
+    def scalar(self, buffer: str) -> CScalar:
+        """How the elements of a buffer live in C."""
+        return SCALARS[self.dtype(buffer)]
+
+    def element_type(self, buffer: str) -> str:
+        """The C type of an element in memory."""
+        scalar = self.scalar(buffer)
+        return scalar.memory if buffer in self.arrays else scalar.tile
+
+    def shape(self, buffer: str) -> tuple[Expr, ...]:
+        """The extents of a buffer."""
+        if buffer in self.arrays:
+            return self.arrays[buffer].buffer.shape
+        return tuple(Const(extent, "int32") for extent in self.plan.tiles[buffer].shape)
+
+    def rows_of(self, buffer: str) -> Tile | None:
+        """The tile that is kept in rows under this name; None for an array or another layout."""
+        tile = self.plan.tiles.get(buffer)
+        return tile if tile is not None and isinstance(tile.layout, Rows) else None
+
+    # ---- bounds -----------------------------------------------------------------------------
+
+    def open_bounds(self, buffer: str, indices: tuple[Expr, ...]) -> list[tuple[Bound, bool, bool]]:
+        """The indices that are not certainly inside, each with which end is open: low, high."""
+        found = []
+        for index, extent in zip(indices, self.shape(buffer), strict=True):
+            if (index, extent) in self.assumed:
+                continue
+            low = self.ranges.of(index).low < 0
+            high = not self.ranges.is_below(index, extent)
+            if low or high:
+                found.append(((index, extent), low, high))
+        return found
+
+    @contextmanager
+    def assuming(self, bounds: set[Bound]) -> Iterator[None]:
+        """Inside, these bounds are taken for granted."""
+        before = self.assumed
+        self.assumed = before | bounds
+        yield
+        self.assumed = before
+
+    def fault(self, text: str) -> int:
+        """The number of the fault that ``text`` describes."""
+        if text not in self.faults:
+            self.faults.append(text)
+        return self.faults.index(text) + 1
+
+    # ---- loops of the generator's own ----------------------------------------------------------
+
+    def counter(self, stem: str, extent: int | Expr) -> Var:
+        """A variable that runs from 0 below ``extent``, not yet declared in C."""
+        var = Var(self.names.fresh(stem), "int32" if isinstance(extent, int) else "int64")
+        self.names.bind(var.name)
+        high = extent if isinstance(extent, int) else self.ranges.of(extent).high
+        self.ranges.bind(var, Interval(0, max(high - 1, 0)))
+        return var
+
+
+def add(left: Expr, right: Expr) -> Expr:
+    """The sum of two indices, without what adds nothing."""
+    for zero, other in ((left, right), (right, left)):
+        if isinstance(zero, Const) and zero.value == 0:
+            return other
+    if isinstance(left, Const) and isinstance(right, Const):
+        return Const(int(left.value) + int(right.value), left.dtype)
+    return Op("add", (left, right), "int64" if "int64" in (left.dtype, right.dtype) else "int32")
+
+
+def ends(region: Region) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+    """The first and the last index of a region in each dimension."""
+    lasts = (
+        add(start, add(extent, Const(-1, extent.dtype)))
+        for start, extent in zip(region.starts, region.extents, strict=True)
+    )
+    return region.starts, tuple(lasts)

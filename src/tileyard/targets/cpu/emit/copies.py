@@ -1,0 +1,192 @@
+"""Copies in C: row by row where a box lies inside its arrays, else element by element.
+
+Iteration follows the destination's layout. What a global source does not have is 0.
+"""
+
+from dataclasses import dataclass
+
+from tileyard.errors import UnsupportedError
+from tileyard.ir.nodes import Const, Expr, Region
+from tileyard.targets.cpu.emit.context import Bound, Context, add, ends
+from tileyard.targets.cpu.emit.exprs import condition, index, index_term, place
+from tileyard.targets.cpu.emit.moves import Move
+from tileyard.targets.cpu.emit.scalars import C_BYTES
+from tileyard.targets.cpu.emit.segments import (
+    Segment,
+    constant,
+    counter,
+    element_indices,
+    loop,
+    matrix_start,
+    pieces,
+    segments,
+    times,
+)
+from tileyard.targets.cpu.emit.tiles import ColumnPanels, Tile, panel_elements
+
+_BLOCK = 64
+"""Columns that are transposed at a time."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Boxes:
+    """The two regions of a copy.
+
+    ``pairs`` gives, for each dimension of ``dst`` that is longer than 1, that of ``src`` which goes
+    with it.
+    """
+
+    src: Region
+    dst: Region
+    pairs: dict[int, int]
+
+    def source_indices(self, coordinates: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """The indices in the source's buffer for coordinates in the destination's box."""
+        at = list(self.src.starts)
+        for mine, other in self.pairs.items():
+            at[other] = add(self.src.starts[other], coordinates[mine])
+        return tuple(at)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether elements along the last dimension of ``dst`` are contiguous in ``src``."""
+        last = len(self.dst.extents) - 1
+        return last not in self.pairs or self.pairs[last] == len(self.src.extents) - 1
+
+    @property
+    def move(self) -> Move:
+        """How single elements go."""
+        return Move(source=self.src.buffer, target=self.dst.buffer)
+
+
+def emit_copy(ctx: Context, src: Region, dst: Region) -> None:
+    """Write ``dst = cast(src)``. Raises UnsupportedError."""
+    boxes = match_boxes(src, dst)
+    if src.buffer == dst.buffer:
+        raise UnsupportedError(f"copy within {src.buffer}", operation="copy")
+    tests = {**inside_tests(ctx, src), **inside_tests(ctx, dst)}
+    if not tests:
+        _emit_inside(ctx, boxes)
+        return
+    with ctx.out.block(f"if ({' && '.join(tests.values())})"):
+        _emit_inside(ctx, boxes)
+    with ctx.out.block("else"):
+        for segment in segments(ctx, dst):
+            _each_element(ctx, boxes, segment, is_inside=False)
+
+
+def match_boxes(src: Region, dst: Region) -> Boxes:
+    """The two boxes of a copy, matched. Raises UnsupportedError where their shapes differ."""
+    left, right = long_dimensions(src), long_dimensions(dst)
+    if len(left) != len(right) or not all(
+        same_extent(src.extents[i], dst.extents[j]) for i, j in zip(left, right, strict=True)
+    ):
+        raise UnsupportedError(
+            f"boxes of {src.buffer} and {dst.buffer} have different shapes", operation="copy"
+        )
+    return Boxes(src=src, dst=dst, pairs=dict(zip(right, left, strict=True)))
+
+
+def long_dimensions(region: Region) -> list[int]:
+    """The dimensions of a region that are not of extent 1."""
+    extents = enumerate(region.extents)
+    return [i for i, extent in extents if not isinstance(extent, Const) or extent.value != 1]
+
+
+def same_extent(a: Expr, b: Expr) -> bool:
+    """Whether two extents are the same, whatever integers they are kept in."""
+    if isinstance(a, Const) and isinstance(b, Const):
+        return a.value == b.value
+    return a == b
+
+
+def inside_tests(ctx: Context, region: Region) -> dict[tuple[Bound, str], str]:
+    """Tests in C that hold where all of ``region`` lies inside its array; none for what is certain.
+
+    A region of a tile that may lie outside is a fault, which is reported at once.
+    """
+    tests: dict[tuple[Bound, str], str] = {}
+    first, last = ends(region)
+    for bound, is_low, _ in ctx.open_bounds(region.buffer, first):
+        if is_low:
+            tests[bound, "low"] = f"{index_term(ctx, bound[0])} >= 0"
+    for bound, _, is_high in ctx.open_bounds(region.buffer, last):
+        if is_high:
+            tests[bound, "high"] = f"{index_term(ctx, bound[0])} < {index_term(ctx, bound[1])}"
+    if region.buffer in ctx.arrays or not tests:
+        return tests
+    shape = list(ctx.plan.tiles[region.buffer].shape)
+    site = ctx.fault(f"a region of {region.buffer} is outside its shape {shape}")
+    ctx.out.line(f"if (!ty_require({' && '.join(tests.values())}, &fault, {site})) return fault;")
+    return {}
+
+
+def _emit_inside(ctx: Context, boxes: Boxes) -> None:
+    tile = ctx.plan.tiles.get(boxes.dst.buffer)
+    if tile is not None and isinstance(tile.layout, ColumnPanels) and tile.layout.transposed:
+        _transpose(ctx, boxes, tile, tile.layout.columns)
+        return
+    for segment in segments(ctx, boxes.dst):
+        if not boxes.has_rows or segment.step != 1:
+            _each_element(ctx, boxes, segment, is_inside=True)
+            continue
+        source = place(ctx, boxes.src.buffer, boxes.source_indices(segment.coordinates))
+        boxes.move.row(ctx, segment.address, f"&{source}", index_term(ctx, segment.count))
+
+
+def _each_element(ctx: Context, boxes: Boxes, segment: Segment, *, is_inside: bool) -> None:
+    """Move a segment one element at a time, unless ``is_inside`` with a test for each."""
+    src, dst = boxes.src.buffer, boxes.dst.buffer
+    var = counter(ctx, "e", segment.count)
+    coordinates = segment.coordinates
+    if coordinates:
+        coordinates = (*coordinates[:-1], add(coordinates[-1], var))
+    source = boxes.source_indices(coordinates)
+    text = boxes.move.element(ctx, place(ctx, src, source))
+    inside = "" if is_inside else condition(ctx, src, source)
+    if inside:
+        text = f"{inside} ? {text} : 0"
+    guard = ""
+    if dst in ctx.arrays and not is_inside:
+        test = condition(ctx, dst, element_indices(boxes.dst, segment, var))
+        guard = f"if ({test}) " if test else ""
+    step = f"{var.name} * {segment.step}" if segment.step != 1 else var.name
+    ctx.out.line("TY_INDEPENDENT")
+    with ctx.out.block(loop(ctx, var, segment.count)):
+        ctx.out.line(f"{guard}({segment.address})[{step}] = {text};")
+
+
+# ---- transposition ------------------------------------------------------------------------------
+
+
+def _transpose(ctx: Context, boxes: Boxes, tile: Tile, width: int) -> None:
+    """Fill panels whose columns are the source's rows: a block of each row, then all turned."""
+    lanes, depth = tile.matrix
+    distance = panel_elements(depth, width, C_BYTES[tile.scalar])
+    start = matrix_start(ctx, tile, boxes.dst)
+    part = ctx.names.fresh("part")
+    ctx.out.line(f"{tile.scalar} {part}[{width}][{_BLOCK}] __attribute__((aligned(64)));")
+    for first, panels, used in pieces(lanes, width):
+        panel, lane = ctx.counter("panel", panels), ctx.counter("lane", used)
+        row = add(add(times(panel, width), constant(first)), lane)
+        if used < width:
+            ctx.out.line(f"memset({part}, 0, sizeof {part});")
+        with ctx.out.block(loop(ctx, panel, constant(panels))):
+            for left, blocks, count in pieces(depth, _BLOCK):
+                block = ctx.counter("piece", blocks)
+                column = add(times(block, _BLOCK), constant(left))
+                with ctx.out.block(loop(ctx, block, constant(blocks))):
+                    with ctx.out.block(loop(ctx, lane, constant(used))):
+                        _gather(ctx, boxes, (row, column), (f"{part}[{lane.name}]", count))
+                    offset = add(start, constant(first // width * distance))
+                    offset = add(offset, add(times(panel, distance), times(column, width)))
+                    to = f"&{ctx.names[tile.name]}[{index(ctx, offset)}]"
+                    turn = f"ty_turn_{tile.scalar}"
+                    ctx.out.line(f"{turn}({to}, {part}[0], {width}, {_BLOCK}, {count});")
+
+
+def _gather(ctx: Context, boxes: Boxes, at: tuple[Expr, Expr], to: tuple[str, int]) -> None:
+    """Move some elements of one row, which is one column of a panel."""
+    leading = (constant(0),) * (len(boxes.dst.extents) - 2)
+    source = place(ctx, boxes.src.buffer, boxes.source_indices((*leading, *at)))
+    boxes.move.row(ctx, to[0], f"&{source}", str(to[1]))

@@ -1,0 +1,324 @@
+"""Scalar expressions in C: the value of an expression, elements of buffers, and conversions."""
+
+from collections.abc import Callable
+from typing import NamedTuple, assert_never
+
+from tileyard.errors import UnsupportedError
+from tileyard.ir.dtypes import find_dtype
+from tileyard.ir.nodes import Cast, Const, Expr, Load, Op, Var
+from tileyard.targets.cpu.emit.context import Context
+from tileyard.targets.cpu.emit.ranges import Interval
+from tileyard.targets.cpu.emit.scalars import SCALARS, literal
+from tileyard.targets.cpu.emit.tiles import Rows
+
+
+class C(NamedTuple):
+    """A C expression and how tightly its outermost operator binds."""
+
+    text: str
+    binds: int = 20
+
+    def inside(self, binds: int) -> str:
+        """The text, in parentheses where an operator that binds so tightly stands beside it."""
+        return self.text if self.binds >= binds else f"({self.text})"
+
+
+_PREFIX = 15
+_CAST = 14
+_TERNARY = 2
+_BINARY = {
+    "add": ("+", 12),
+    "sub": ("-", 12),
+    "mul": ("*", 13),
+    "div": ("/", 13),
+    "lt": ("<", 10),
+    "le": ("<=", 10),
+    "gt": (">", 10),
+    "ge": (">=", 10),
+    "eq": ("==", 9),
+    "ne": ("!=", 9),
+    "bitand": ("&", 8),
+    "bitxor": ("^", 7),
+    "bitor": ("|", 6),
+    "and": ("&&", 5),
+    "or": ("||", 4),
+}
+_DIVISIONS = {"floordiv": "/", "floormod": "%", "truncdiv": "/", "truncmod": "%"}
+_EXACT_UNARY = frozenset({"abs", "floor", "ceil", "round", "trunc"})
+"""Functions of floats whose result a narrow type that holds the argument holds too."""
+
+
+def value(ctx: Context, expr: Expr) -> str:
+    """``expr`` in C, with the C type that its dtype has in variables."""
+    return _value(ctx, expr).text
+
+
+def index(ctx: Context, expr: Expr) -> str:
+    """An integer expression in C that is right wherever its true value fits 64 bits."""
+    return _index(ctx, expr).text
+
+
+def index_term(ctx: Context, expr: Expr) -> str:
+    """``index``, safe beside a comparison or a factor."""
+    return _index(ctx, expr).inside(14)
+
+
+def condition(ctx: Context, buffer: str, indices: tuple[Expr, ...]) -> str:
+    """Whether an element lies inside its buffer, in C; empty where that is certain."""
+    tests = []
+    for (at, extent), low, high in ctx.open_bounds(buffer, indices):
+        i, n = _index(ctx, at), _index(ctx, extent)
+        if low and high:
+            tests.append(f"ty_inside({i.text}, {n.text})")
+        elif low:
+            tests.append(f"{i.inside(10)} >= 0")
+        else:
+            tests.append(f"{i.inside(10)} < {n.inside(10)}")
+    return " && ".join(tests)
+
+
+def place(ctx: Context, buffer: str, indices: tuple[Expr, ...]) -> str:
+    """An element as a C lvalue, its indices taken as they are."""
+    texts = [index(ctx, at) for at in indices]
+    return ctx.names[buffer] + "".join(f"[{text}]" for text in texts or ["0"])
+
+
+def element(ctx: Context, buffer: str, indices: tuple[Expr, ...]) -> str:
+    """An element as a C lvalue. In a tile, an index that may lie outside is checked."""
+    if buffer in ctx.arrays:
+        return place(ctx, buffer, indices)
+    tile = ctx.plan.tiles[buffer]
+    if not isinstance(tile.layout, Rows):
+        raise AssertionError(f"{buffer} is kept for gemms and not in rows")
+    open_ = {bound for bound, _, _ in ctx.open_bounds(buffer, indices)}
+    texts = []
+    for at, extent in zip(indices, ctx.shape(buffer), strict=True):
+        text = index(ctx, at)
+        if (at, extent) in open_:
+            site = ctx.fault(f"an index of {buffer} is outside its shape {list(tile.shape)}")
+            text = f"ty_index({text}, {index(ctx, extent)}, &fault, {site})"
+        texts.append(text)
+    return ctx.names[buffer] + "".join(f"[{text}]" for text in texts or ["0"])
+
+
+def load(ctx: Context, buffer: str, indices: tuple[Expr, ...]) -> C:
+    """The value of an element; 0 outside an array."""
+    inside = condition(ctx, buffer, indices) if buffer in ctx.arrays else ""
+    read = from_memory(ctx, buffer, element(ctx, buffer, indices))
+    return C(f"{inside} ? {read} : 0", _TERNARY) if inside else C(read)
+
+
+def from_memory(ctx: Context, buffer: str, text: str) -> str:
+    """The value that an lvalue of a buffer holds."""
+    narrow = ctx.scalar(buffer).narrow
+    return f"ty_from_{narrow}({text})" if narrow and buffer in ctx.arrays else text
+
+
+def to_memory(ctx: Context, buffer: str, text: str) -> str:
+    """What an lvalue of a buffer must be set to, so that it holds a value of the buffer's dtype."""
+    narrow = ctx.scalar(buffer).narrow
+    return f"ty_to_{narrow}({text})" if narrow and buffer in ctx.arrays else text
+
+
+def cast(text: str, source: str, target: str) -> str:
+    """A value converted from one dtype to another; ``text`` binds as tightly as a call."""
+    if source == target:
+        return text
+    a, b = SCALARS[source], SCALARS[target]
+    kind_a, kind_b = find_dtype(source), find_dtype(target)
+    if kind_b.kind == "bool":
+        return f"({text} != 0)"
+    if kind_b.is_float:
+        if b.narrow:
+            return f"ty_round_{b.narrow}({text if a.value == 'float' else _to_float(text, source)})"
+        return text if a.value == b.value else f"({b.value}){text}"
+    if kind_a.is_float:
+        return f"ty_truncate_{a.suffix}_{b.suffix}({text})"
+    return f"({b.value}){text}"
+
+
+def _to_float(text: str, source: str) -> str:
+    """A number as a float, which narrower types then round as they round the number itself."""
+    return f"ty_odd_f32({text})" if find_dtype(source).is_float else f"(float){text}"
+
+
+# ---- indices ------------------------------------------------------------------------------------
+
+
+def _index(ctx: Context, expr: Expr) -> C:
+    if _never_wraps(ctx, expr):
+        return _value(ctx, expr)
+    return _wide(ctx, expr)
+
+
+def _never_wraps(ctx: Context, expr: Expr) -> bool:
+    """Whether no sum, difference or product in ``expr`` leaves its dtype."""
+    if isinstance(expr, Op) and expr.name in ("add", "sub", "mul"):
+        return ctx.ranges.is_exact(expr) and all(_never_wraps(ctx, arg) for arg in expr.args)
+    if isinstance(expr, Op) and expr.name in ("floordiv", "floormod", "min", "max"):
+        return all(_never_wraps(ctx, arg) for arg in expr.args)
+    return True
+
+
+def _wide(ctx: Context, expr: Expr) -> C:
+    """``expr`` computed in 64 bits."""
+    if isinstance(expr, Op) and expr.name in ("add", "sub", "mul"):
+        symbol, binds = _BINARY[expr.name]
+        left, right = (_wide(ctx, arg) for arg in expr.args)
+        return C(f"{left.inside(binds)} {symbol} {right.inside(binds + 1)}", binds)
+    if isinstance(expr, Op) and expr.name in ("min", "max"):
+        left, right = (_wide(ctx, arg) for arg in expr.args)
+        return C(f"ty_{expr.name}_i64({left.text}, {right.text})")
+    if isinstance(expr, Op) and expr.name in ("floordiv", "floormod"):
+        left, right = (_wide(ctx, arg) for arg in expr.args)
+        divisor = _divisor(ctx, expr, right.text, "i64")
+        return C(f"ty_{expr.name}_i64({left.text}, {divisor})")
+    inner = _value(ctx, expr)
+    if isinstance(expr, Const) or expr.dtype == "int64":
+        return inner
+    return C(f"(int64_t){inner.inside(_PREFIX)}", _CAST)
+
+
+# ---- values -------------------------------------------------------------------------------------
+
+
+def _value(ctx: Context, expr: Expr) -> C:
+    match expr:
+        case Const():
+            text = literal(expr)
+            return C(text, _PREFIX) if text.startswith("-") else C(text)
+        case Var():
+            return C(ctx.names[expr.name])
+        case Load():
+            return load(ctx, expr.buffer, expr.indices)
+        case Cast():
+            return _cast(ctx, expr)
+        case Op():
+            return _op(ctx, expr)
+        case _:
+            assert_never(expr)
+
+
+def _cast(ctx: Context, expr: Cast) -> C:
+    inner = _value(ctx, expr.value)
+    text = cast(inner.inside(_PREFIX), expr.value.dtype, expr.dtype)
+    return inner if expr.value.dtype == expr.dtype else C(text, _CAST)
+
+
+def _op(ctx: Context, op: Op) -> C:
+    special = _SPECIAL.get(op.name)
+    if special is not None:
+        return special(ctx, op)
+    scalar = SCALARS[op.args[0].dtype]
+    args = [_value(ctx, arg) for arg in op.args]
+    if op.name in _BINARY:
+        return _binary(ctx, op, args)
+    if op.name in _DIVISIONS:
+        return _division(ctx, op, args)
+    call = f"ty_{op.name}_{scalar.suffix}({', '.join(arg.text for arg in args)})"
+    if op.name in ("min", "max") or op.name in _EXACT_UNARY or op.dtype == "bool":
+        return C(call)
+    return C(_rounded(call, op.dtype))
+
+
+def _rounded(text: str, dtype: str) -> str:
+    narrow = SCALARS[dtype].narrow
+    return f"ty_round_{narrow}({text})" if narrow else text
+
+
+def _binary(ctx: Context, op: Op, args: list[C]) -> C:
+    symbol, binds = _BINARY[op.name]
+    text = f"{args[0].inside(binds)} {symbol} {args[1].inside(binds + 1)}"
+    dtype = find_dtype(op.dtype)
+    if dtype.kind == "bool":
+        return C(text, binds)
+    if dtype.is_float:
+        return C(_rounded(text, op.dtype)) if SCALARS[op.dtype].narrow else C(text, binds)
+    scalar = SCALARS[op.dtype]
+    if op.name.startswith("bit"):
+        return C(text, binds) if dtype.bits >= 32 else C(f"({scalar.value})({text})", _CAST)
+    if ctx.ranges.is_exact(op) or op.dtype in ("uint32", "uint64"):
+        return C(text, binds)
+    return C(f"ty_{op.name}_{scalar.suffix}({args[0].text}, {args[1].text})")
+
+
+def _division(ctx: Context, op: Op, args: list[C]) -> C:
+    left, right = (ctx.ranges.of(arg) for arg in op.args)
+    suffix = SCALARS[op.dtype].suffix
+    if right.low > 0 and (left.low >= 0 or op.name.startswith("trunc")):
+        symbol = _DIVISIONS[op.name]
+        return C(f"{args[0].inside(13)} {symbol} {args[1].inside(14)}", 13)
+    divisor = _divisor(ctx, op, args[1].text, suffix)
+    return C(f"ty_{op.name}_{suffix}({args[0].text}, {divisor})")
+
+
+def _divisor(ctx: Context, op: Op, text: str, suffix: str) -> str:
+    interval = ctx.ranges.of(op.args[1])
+    if interval.low > 0 or interval.high < 0:
+        return text
+    return f"ty_divisor_{suffix}({text}, &fault, {ctx.fault('an integer is divided by zero')})"
+
+
+def _select(ctx: Context, op: Op) -> C:
+    test, yes, no = (_value(ctx, arg) for arg in op.args)
+    text = f"{test.inside(_TERNARY + 1)} ? {yes.inside(_TERNARY + 1)} : {no.inside(_TERNARY)}"
+    return C(text, _TERNARY)
+
+
+def _negate(ctx: Context, op: Op) -> C:
+    inner = _value(ctx, op.args[0])
+    if find_dtype(op.dtype).is_float:
+        return C(f"-{inner.inside(_PREFIX + 1)}", _PREFIX)
+    return C(f"ty_neg_{SCALARS[op.dtype].suffix}({inner.text})")
+
+
+def _shift(ctx: Context, op: Op) -> C:
+    left, count = (_value(ctx, arg) for arg in op.args)
+    scalar, bits = SCALARS[op.dtype], find_dtype(op.dtype).bits
+    places = count.text
+    if not ctx.ranges.of(op.args[1]).within(Interval(0, bits - 1)):
+        site = ctx.fault(f"an integer of {bits} bits is shifted by a count outside of it")
+        places = f"ty_count_{scalar.suffix}({places}, &fault, {site})"
+    if op.name == "shl":
+        return C(f"ty_shl_{scalar.suffix}({left.text}, {places})")
+    return C(f"({scalar.value})({left.inside(12)} >> ({places}))", _CAST)
+
+
+def _bitnot(ctx: Context, op: Op) -> C:
+    inner = _value(ctx, op.args[0])
+    if op.dtype == "bool":
+        return C(f"!{inner.inside(_PREFIX + 1)}", _PREFIX)
+    return C(f"({SCALARS[op.dtype].value})~{inner.inside(_PREFIX + 1)}", _CAST)
+
+
+def _reinterpret(ctx: Context, op: Op) -> C:
+    source, target = op.args[0].dtype, op.dtype
+    if "bool" in (source, target):
+        raise UnsupportedError("reinterpret of bool", operation="reinterpret")
+    inner = _value(ctx, op.args[0])
+    a, b = SCALARS[source], SCALARS[target]
+    bits = f"uint{find_dtype(source).bits}_t"
+    if a.narrow:
+        word = f"ty_to_{a.narrow}({inner.text})"
+    elif find_dtype(source).is_float:
+        word = f"ty_to_bits_{a.suffix}({inner.text})"
+    else:
+        word = f"({bits}){inner.inside(_PREFIX)}"
+    if b.narrow:
+        return C(f"ty_from_{b.narrow}({word})")
+    if find_dtype(target).is_float:
+        return C(f"ty_from_bits_{b.suffix}({word})")
+    return C(f"({b.value}){word}", _CAST)
+
+
+_SPECIAL: dict[str, Callable[[Context, Op], C]] = {
+    "select": _select,
+    "neg": _negate,
+    "not": lambda ctx, op: C(f"!{_value(ctx, op.args[0]).inside(_PREFIX + 1)}", _PREFIX),
+    "shl": _shift,
+    "shr": _shift,
+    "bitnot": _bitnot,
+    "reinterpret": _reinterpret,
+    "nan": lambda ctx, op: C("TY_NAN"),
+}
+"""Operations that are more than an operator or a call on their arguments."""

@@ -1,0 +1,291 @@
+"""Gemms in C: blocked for the caches around a micro-kernel, or plain loops for other types."""
+
+from dataclasses import dataclass
+
+from tileyard.ir.dtypes import is_float
+from tileyard.ir.nodes import Expr, Gemm, Region
+from tileyard.targets.cpu.emit.context import Context, add
+from tileyard.targets.cpu.emit.copies import emit_copy, inside_tests
+from tileyard.targets.cpu.emit.exprs import cast, condition, element, index, load, place, to_memory
+from tileyard.targets.cpu.emit.micro import Micro, vector_type
+from tileyard.targets.cpu.emit.plan import GemmPlan
+from tileyard.targets.cpu.emit.scalars import C_BYTES, SCALARS
+from tileyard.targets.cpu.emit.segments import constant, loop, matrix_start
+from tileyard.targets.cpu.emit.tiles import (
+    LINE,
+    RowPanels,
+    Rows,
+    Shape,
+    Split,
+    Tile,
+    panel_elements,
+    split_rows,
+)
+
+_MOST_LINES = 8
+"""Lines of the next panel of ``b`` that one call of a micro-kernel fetches."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Left:
+    """How the micro-kernel finds ``a``: element (i, k) of a panel is at ``i * row + k * depth``.
+
+    Panels that begin one row apart are ``down`` elements apart.
+    """
+
+    address: str
+    row: int
+    depth: int
+    down: int
+    in_panels: bool
+
+    def stride(self, height: int) -> int:
+        """The distance that one step of ``k`` makes between chunks of a panel of this height."""
+        return height if self.in_panels else self.depth
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Blocks:
+    """The loops around the micro-kernel: ``depth`` steps of k by ``panels`` panels of rows.
+
+    ``distance`` is that between panels of ``b``, ``c_row`` that between rows of ``c``.
+    """
+
+    plan: GemmPlan
+    shape: Shape
+    left: Left
+    split: Split
+    depth: int
+    panels: int
+    distance: int
+    c_row: int
+
+    @property
+    def lines(self) -> int:
+        """Lines of the next panel of ``b`` that each call fetches, so that all are in time."""
+        content = self.depth * self.shape.columns * C_BYTES[self.shape.scalar]
+        return min(-(-content // LINE // self.panels), _MOST_LINES)
+
+    def micro(self, height: int, vectors: int) -> Micro:
+        """The micro-kernel for panels of this height and width."""
+        chunk = self.shape.chunk
+        return Micro(
+            shape=self.shape,
+            rows=height,
+            vectors=vectors,
+            a_row=self.left.row,
+            a_depth=self.left.depth,
+            a_step=chunk * self.left.stride(height),
+            c_row=self.c_row,
+            lines=self.lines,
+            has_tail=self.plan.k % chunk != 0,
+        )
+
+
+def emit_gemm(ctx: Context, stmt: Gemm) -> None:
+    """Write ``c += op(a) @ op(b)``."""
+    plan = ctx.plan.gemms[id(stmt)]
+    if plan.shape is None:
+        _emit_loops(ctx, stmt, plan)
+        return
+    a, b = _staged(ctx, stmt.a, plan.staged_a), _staged(ctx, stmt.b, plan.staged_b)
+    inside_tests(ctx, stmt.c)
+    blocks = _blocks(ctx, stmt, plan, plan.shape, _left(ctx, a, stmt.transpose_a))
+    right = ctx.plan.tiles[b.buffer]
+    start = index(ctx, matrix_start(ctx, right, b))
+    scalar = plan.shape.scalar
+    ctx.out.line(f"const {scalar} *left_ = {blocks.left.address};")
+    ctx.out.line(f"const {scalar} *right_ = &{ctx.names[b.buffer]}[{start}];")
+    ctx.out.line(f"{scalar} *result_ = &{place(ctx, stmt.c.buffer, stmt.c.starts)};")
+    _emit_blocks(ctx, blocks, _clear_test(ctx, stmt))
+    if stmt.c.buffer in ctx.lazy:
+        ctx.out.line(f"{ctx.lazy[stmt.c.buffer]} = 0;")
+    _round_result(ctx, stmt, blocks)
+
+
+def _whole(tile: Tile) -> Region:
+    starts = tuple(constant(0) for _ in tile.shape)
+    return Region(tile.name, starts, tuple(constant(extent) for extent in tile.shape))
+
+
+def _staged(ctx: Context, region: Region, tile: Tile | None) -> Region:
+    """The operand where the micro-kernel reads it, copied there if it lies elsewhere."""
+    if tile is None:
+        inside_tests(ctx, region)
+        return region
+    with ctx.out.block(""):
+        emit_copy(ctx, region, _whole(tile))
+    return _whole(tile)
+
+
+def _left(ctx: Context, a: Region, transposed: bool) -> Left:
+    tile = ctx.plan.tiles[a.buffer]
+    match tile.layout:
+        case RowPanels(chunk=chunk):
+            start = index(ctx, matrix_start(ctx, tile, a))
+            padded = -(-tile.matrix[1] // chunk) * chunk
+            address = f"&{ctx.names[a.buffer]}[{start}]"
+            return Left(address=address, row=chunk, depth=1, down=padded, in_panels=True)
+        case Rows(stride=stride):
+            row, depth = (1, stride) if transposed else (stride, 1)
+            address = f"&{place(ctx, a.buffer, a.starts)}"
+            return Left(address=address, row=row, depth=depth, down=row, in_panels=False)
+        case _:
+            raise AssertionError(f"{a.buffer} is not kept as a left operand")
+
+
+def _blocks(ctx: Context, stmt: Gemm, plan: GemmPlan, shape: Shape, left: Left) -> Blocks:
+    """Sizes such that a panel of ``b`` fills half the first cache, a block of ``a`` half the second."""
+    size, machine = C_BYTES[shape.scalar], ctx.machine
+    most = machine.l1_bytes // 2 // (shape.columns * size) // shape.chunk * shape.chunk
+    parts = -(-plan.k // max(most, shape.chunk))
+    depth = -(-plan.k // parts // shape.chunk) * shape.chunk
+    split = split_rows(plan.m, shape.rows)
+    height = split[0][0]
+    total = sum(count for _, count in split)
+    rows = machine.l2_bytes // 2 // (depth * size)
+    groups = -(-total // max(rows // height, 1))
+    layout = ctx.plan.tiles[stmt.c.buffer].layout
+    if not isinstance(layout, Rows):
+        raise AssertionError(f"{stmt.c.buffer} is a result and not in rows")
+    return Blocks(
+        plan=plan,
+        shape=shape,
+        left=left,
+        split=split,
+        depth=depth,
+        panels=-(-total // groups),
+        distance=panel_elements(plan.k, shape.columns, size),
+        c_row=layout.stride,
+    )
+
+
+def _clear_test(ctx: Context, stmt: Gemm) -> str:
+    """Whether the old content of ``c`` counts as zero, in C."""
+    if stmt.clear:
+        return "1"
+    return ctx.lazy.get(stmt.c.buffer, "0")
+
+
+def _emit_blocks(ctx: Context, blocks: Blocks, clear: str) -> None:
+    out, plan, shape = ctx.out, blocks.plan, blocks.shape
+    total = sum(count for _, count in blocks.split)
+    with out.block(f"for (int64_t k_ = 0; k_ < {plan.k}; k_ += {blocks.depth})"):
+        rest = f"{plan.k} - k_"
+        out.line(f"const int64_t depth_ = {rest} < {blocks.depth} ? {rest} : {blocks.depth};")
+        out.line(f"const int is_clear_ = k_ == 0 && {clear};")
+        with out.block(f"for (int64_t top_ = 0; top_ < {total}; top_ += {blocks.panels})"):
+            below = f"top_ + {blocks.panels}"
+            out.line(f"const int64_t end_ = {below} < {total} ? {below} : {total};")
+            full, rest_columns = divmod(plan.n, shape.columns)
+            if full:
+                with out.block(f"for (int64_t j_ = 0; j_ < {full}; ++j_)"):
+                    _emit_panels(ctx, blocks, shape.vectors)
+            if rest_columns:
+                with out.block(""):
+                    out.line(f"const int64_t j_ = {full};")
+                    _emit_panels(ctx, blocks, -(-rest_columns // shape.lanes))
+
+
+def _emit_panels(ctx: Context, blocks: Blocks, vectors: int) -> None:
+    """All panels of rows from ``top_`` to ``end_`` by the panel of columns ``j_``."""
+    out, shape, left = ctx.out, blocks.shape, blocks.left
+    width = shape.columns
+    out.line(
+        f"const {shape.scalar} *b_ = right_ + j_ * {blocks.distance} + k_ * {width},"
+        f" *next_ = b_ + {blocks.distance};"
+    )
+    out.line("int64_t p_ = top_;")
+    skip = blocks.lines * (LINE // C_BYTES[shape.scalar])
+    first_panel = first_row = 0
+    for height, count in blocks.split:
+        name = _function(ctx, blocks.micro(height, vectors))
+        end = "p_ < end_"
+        if first_panel + count < sum(count for _, count in blocks.split):
+            end += f" && p_ < {first_panel + count}"
+        with out.block(f"for (; {end}; ++p_, next_ += {skip})"):
+            row = f"p_ * {height}"
+            if first_panel:
+                row = f"{first_row} + (p_ - {first_panel}) * {height}"
+            out.line(f"const int64_t i_ = {row};")
+            out.line(
+                f"const {shape.scalar} *a_ = left_ + i_ * {left.down} + k_ * {left.stride(height)};"
+            )
+            out.line(
+                f"{name}(depth_, a_, b_, result_ + i_ * {blocks.c_row} + j_ * {width}, is_clear_,"
+                f" a_ + {height * left.down}, next_);"
+            )
+        first_panel, first_row = first_panel + count, first_row + height * count
+
+
+def _function(ctx: Context, micro: Micro) -> str:
+    """The name of the micro-kernel in C; it is written once."""
+    declaration = vector_type(micro.shape)
+    ctx.functions.setdefault(declaration, "")
+    known = ctx.functions.get(micro.write("@"))
+    if known is None:
+        stem = f"micro_{micro.rows}x{micro.vectors * micro.shape.lanes}"
+        known = ctx.functions[micro.write("@")] = ctx.names.fresh(stem)
+    return known
+
+
+def _round_result(ctx: Context, stmt: Gemm, blocks: Blocks) -> None:
+    """A result of a narrow type is rounded once, after the last step."""
+    narrow = ctx.scalar(stmt.c.buffer).narrow
+    if not narrow:
+        return
+    plan = blocks.plan
+    with ctx.out.block(f"for (int64_t i_ = 0; i_ < {plan.m}; ++i_)"):
+        ctx.out.line(f"float *row_ = result_ + i_ * {blocks.c_row};")
+        ctx.out.line("TY_INDEPENDENT")
+        with ctx.out.block(f"for (int64_t j_ = 0; j_ < {plan.n}; ++j_)"):
+            ctx.out.line(f"row_[j_] = ty_round_{narrow}(row_[j_]);")
+
+
+# ---- plain loops --------------------------------------------------------------------------------
+
+
+def _emit_loops(ctx: Context, stmt: Gemm, plan: GemmPlan) -> None:
+    """One step of ``k`` after the other, each rounded to ``c``'s dtype."""
+    dtype = ctx.dtype(stmt.c.buffer)
+    wide = "float64" if is_float(dtype) else dtype
+    i, j, k = ctx.counter("i", plan.m), ctx.counter("j", plan.n), ctx.counter("k", plan.k)
+    at = _at(stmt.c, i, j)
+    for region in (stmt.a, stmt.b, stmt.c):
+        if region.buffer not in ctx.arrays:
+            inside_tests(ctx, region)
+    test = condition(ctx, stmt.c.buffer, at) if stmt.c.buffer in ctx.arrays else ""
+    guard = f"if ({test}) " if test else ""
+    target = element(ctx, stmt.c.buffer, at)
+    a = _operand(ctx, stmt.a, (k, i) if stmt.transpose_a else (i, k), wide)
+    b = _operand(ctx, stmt.b, (j, k) if stmt.transpose_b else (k, j), wide)
+    old = cast(f"({load(ctx, stmt.c.buffer, at).text})", dtype, wide)
+    if is_float(dtype):
+        total = f"{old} + {a} * {b}"
+    else:
+        suffix = SCALARS[dtype].suffix
+        total = f"ty_add_{suffix}({old}, ty_mul_{suffix}({a}, {b}))"
+    order = (
+        ((i, plan.m), (j, plan.n), (k, plan.k))
+        if stmt.transpose_b
+        else ((i, plan.m), (k, plan.k), (j, plan.n))
+    )
+    if stmt.clear:
+        with (
+            ctx.out.block(loop(ctx, i, constant(plan.m))),
+            ctx.out.block(loop(ctx, j, constant(plan.n))),
+        ):
+            ctx.out.line(f"{guard}{target} = 0;")
+    first, second, third = (loop(ctx, var, constant(extent)) for var, extent in order)
+    with ctx.out.block(first), ctx.out.block(second), ctx.out.block(third):
+        text = to_memory(ctx, stmt.c.buffer, cast(f"({total})", wide, dtype))
+        ctx.out.line(f"{guard}{target} = {text};")
+
+
+def _at(region: Region, row: Expr, column: Expr) -> tuple[Expr, ...]:
+    return (*region.starts[:-2], add(region.starts[-2], row), add(region.starts[-1], column))
+
+
+def _operand(ctx: Context, region: Region, at: tuple[Expr, Expr], wide: str) -> str:
+    read = load(ctx, region.buffer, _at(region, *at)).text
+    return cast(f"({read})", ctx.dtype(region.buffer), wide)

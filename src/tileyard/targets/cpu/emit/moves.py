@@ -1,0 +1,69 @@
+"""Contiguous elements moved and converted: the C for one row of a copy."""
+
+from dataclasses import dataclass
+
+from tileyard.targets.cpu.emit.context import Context
+from tileyard.targets.cpu.emit.exprs import cast, from_memory, to_memory
+from tileyard.targets.cpu.emit.scalars import SCALARS
+
+_ROW_FUNCTIONS = {
+    ("f16", "float"): "ty_row_from_f16",
+    ("float", "f16"): "ty_row_to_f16",
+    ("float", "round_f16"): "ty_row_round_f16",
+}
+"""Conversions of whole rows that tile.h has, by what memory holds on both sides."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Move:
+    """How elements go from one buffer to another."""
+
+    source: str
+    target: str
+
+    def is_plain(self, ctx: Context) -> bool:
+        """Whether memory is the same on both sides, bit by bit."""
+        if ctx.element_type(self.source) != ctx.element_type(self.target):
+            return False
+        a, b = ctx.dtype(self.source), ctx.dtype(self.target)
+        if a == b:
+            return True
+        # In tiles, narrow floats are floats already.
+        return SCALARS[a].value == SCALARS[b].value == "float" and b == "float32"
+
+    def row(self, ctx: Context, to: str, source: str, count: str) -> None:
+        """Write the move of ``count`` contiguous elements between two addresses."""
+        if self.is_plain(ctx):
+            size = f"sizeof({ctx.element_type(self.target)})"
+            ctx.out.line(f"memcpy({to}, {source}, {count} * {size});")
+            return
+        function = _ROW_FUNCTIONS.get((self._held(ctx, self.source), self._wanted(ctx)))
+        if function:
+            ctx.out.line(f"{function}({to}, {source}, {count});")
+            return
+        with ctx.out.block(""):
+            ctx.out.line(f"const {ctx.element_type(self.source)} *from_ = {source};")
+            ctx.out.line(f"{ctx.element_type(self.target)} *to_ = {to};")
+            ctx.out.line("TY_INDEPENDENT")
+            with ctx.out.block(f"for (int64_t e_ = 0; e_ < {count}; ++e_)"):
+                ctx.out.line(f"to_[e_] = {self.element(ctx, 'from_[e_]')};")
+
+    def element(self, ctx: Context, source: str) -> str:
+        """What an lvalue of the target is set to, given one of the source."""
+        read = from_memory(ctx, self.source, source)
+        converted = cast(read, ctx.dtype(self.source), ctx.dtype(self.target))
+        return to_memory(ctx, self.target, converted)
+
+    @staticmethod
+    def _held(ctx: Context, buffer: str) -> str:
+        """What memory holds: ``float``, or the mark of a narrow type."""
+        if buffer in ctx.arrays and ctx.scalar(buffer).narrow:
+            return ctx.scalar(buffer).narrow
+        return ctx.element_type(buffer)
+
+    def _wanted(self, ctx: Context) -> str:
+        held = self._held(ctx, self.target)
+        narrow = ctx.scalar(self.target).narrow
+        if held == "float" and narrow and ctx.dtype(self.source) != ctx.dtype(self.target):
+            return f"round_{narrow}"
+        return held

@@ -1,0 +1,274 @@
+"""Decides before any C is written how each gemm is done and how each tile-local buffer is kept."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from tileyard.errors import UnsupportedError
+from tileyard.ir.dtypes import find_dtype
+from tileyard.ir.effects import expressions, read_regions, written_region
+from tileyard.ir.nodes import (
+    Buffer,
+    Const,
+    Copy,
+    Fill,
+    Gemm,
+    Load,
+    Program,
+    Region,
+    Stmt,
+    Store,
+    Tensor,
+)
+from tileyard.ir.walk import walk, walk_expr
+from tileyard.targets.cpu.emit.scalars import C_BYTES, SCALARS
+from tileyard.targets.cpu.emit.tiles import (
+    LINE,
+    ColumnPanels,
+    Layout,
+    RowPanels,
+    Rows,
+    Shape,
+    Tile,
+    constant_shape,
+    register_shape,
+    row_stride,
+    split_rows,
+)
+from tileyard.targets.cpu.machine import Machine
+
+_SMALL = 32
+"""Elements up to which a buffer of scope ``local`` is a C variable."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GemmPlan:
+    """One gemm of (m, k) by (k, n). ``shape`` is None where plain loops do it.
+
+    ``staged_a`` and ``staged_b`` are tiles that the operand is copied into first, None where the
+    micro-kernel reads the operand where it is.
+    """
+
+    m: int
+    n: int
+    k: int
+    shape: Shape | None = None
+    staged_a: Tile | None = None
+    staged_b: Tile | None = None
+
+
+@dataclass(kw_only=True, slots=True)
+class Plan:
+    """All tiles by name, staging tiles (``@...``) included; all gemms by their statement's identity."""
+
+    tiles: dict[str, Tile] = field(default_factory=dict)
+    gemms: dict[int, GemmPlan] = field(default_factory=dict)
+    scratch_bytes: int = 0
+
+
+def is_whole(region: Region, shape: tuple[int, ...]) -> bool:
+    """Whether ``region`` is all of the last two dimensions of a tile, at one place of the others."""
+    inner = max(len(shape) - 2, 0)
+    if any(extent != Const(1, extent.dtype) for extent in region.extents[:inner]):
+        return False
+    pairs = zip(region.starts[inner:], region.extents[inner:], shape[inner:], strict=True)
+    return all(
+        start == Const(0, start.dtype) and extent == Const(size, extent.dtype)
+        for start, extent, size in pairs
+    )
+
+
+def extent_of(region: Region, dimension: int) -> int:
+    """A constant extent of a region. Raises UnsupportedError for another."""
+    extent = region.extents[dimension]
+    if not isinstance(extent, Const):
+        raise UnsupportedError(
+            f"a region of {region.buffer} has an extent that is not constant", operation="region"
+        )
+    return int(extent.value)
+
+
+def make_plan(program: Program, machine: Machine) -> Plan:
+    """The plan for ``program``. Raises UnsupportedError."""
+    return _Planner(program, machine).make()
+
+
+class _Planner:
+    def __init__(self, program: Program, machine: Machine) -> None:
+        self._program = program
+        self._machine = machine
+        self._buffers = {buffer.name: buffer for buffer in program.buffers}
+        self._shapes = {buffer.name: constant_shape(buffer) for buffer in program.buffers}
+        self._dtypes = {buffer.name: buffer.dtype for buffer in program.buffers}
+        for param in program.params:
+            if isinstance(param, Tensor):
+                self._dtypes[param.buffer.name] = param.buffer.dtype
+        self._plan = Plan()
+
+    def make(self) -> Plan:
+        gemms = [stmt for stmt in walk(self._program.body) if isinstance(stmt, Gemm)]
+        shapes = {id(stmt): self._shape(stmt) for stmt in gemms}
+        layouts = self._layouts(gemms, shapes)
+        results = {stmt.c.buffer for stmt in gemms}
+        used_by_tiles = {name for stmt in walk(self._program.body) for name in _regions(stmt)}
+        for buffer in self._program.buffers:
+            is_variable = buffer.scope == "local" and buffer.name not in used_by_tiles
+            self._add(self._tile(buffer, layouts, buffer.name in results, is_variable))
+        for stmt in gemms:
+            self._plan.gemms[id(stmt)] = self._gemm(stmt, shapes[id(stmt)])
+        return self._plan
+
+    def _add(self, tile: Tile) -> Tile:
+        if tile.name in self._plan.tiles:
+            return self._plan.tiles[tile.name]
+        if not tile.is_variable:
+            tile = replace(tile, offset=self._plan.scratch_bytes)
+            self._plan.scratch_bytes += -(-tile.bytes // LINE) * LINE
+        self._plan.tiles[tile.name] = tile
+        return tile
+
+    def _tile(
+        self, buffer: Buffer, layouts: dict[str, Layout], is_result: bool, is_variable: bool
+    ) -> Tile:
+        shape = self._shapes[buffer.name]
+        scalar = SCALARS[buffer.dtype].tile
+        lanes = self._machine.vector_bytes // C_BYTES[scalar] if is_result else 1
+        columns = shape[-1] if shape else 1
+        rows = Rows(stride=row_stride(columns, len(shape), scalar, lanes))
+        tile = Tile(
+            name=buffer.name,
+            dtype=buffer.dtype,
+            shape=shape,
+            layout=layouts.get(buffer.name, rows),
+        )
+        small = tile.matrices * tile.matrix_elements <= _SMALL
+        return replace(tile, is_variable=is_variable and small)
+
+    # ---- gemms ------------------------------------------------------------------------------
+
+    def _sizes(self, stmt: Gemm) -> tuple[int, int, int]:
+        m, n = extent_of(stmt.c, -2), extent_of(stmt.c, -1)
+        k = extent_of(stmt.a, -2 if stmt.transpose_a else -1)
+        for region in (stmt.a, stmt.b, stmt.c):
+            if any(extent != Const(1, extent.dtype) for extent in region.extents[:-2]):
+                raise UnsupportedError("gemm of more than one matrix", operation="gemm")
+        return m, n, k
+
+    def _shape(self, stmt: Gemm) -> Shape | None:
+        """The register block, None where the types or the place of ``c`` need plain loops."""
+        _, n, _ = self._sizes(stmt)
+        c = stmt.c.buffer
+        if c not in self._shapes:
+            return None
+        kinds = [self._dtypes[region.buffer] for region in (stmt.a, stmt.b, stmt.c)]
+        scalar = SCALARS[kinds[2]].tile
+        if scalar not in ("float", "double") or not all(
+            find_dtype(kind).is_float for kind in kinds
+        ):
+            return None
+        if scalar == "float" and "float64" in kinds:
+            return None
+        shape = register_shape(self._machine, scalar, n)
+        fits = n % shape.lanes == 0 or is_whole(stmt.c, self._shapes[c])
+        return shape if fits else None
+
+    def _gemm(self, stmt: Gemm, shape: Shape | None) -> GemmPlan:
+        m, n, k = self._sizes(stmt)
+        plan = GemmPlan(m=m, n=n, k=k, shape=shape)
+        if shape is None:
+            return plan
+        staged_a = staged_b = None
+        dtype = "float64" if shape.scalar == "double" else "float32"
+        a = self._plan.tiles.get(stmt.a.buffer)
+        if a is None or a.scalar != shape.scalar or isinstance(a.layout, ColumnPanels):
+            extents = (k, m) if stmt.transpose_a else (m, k)
+            rows = Rows(stride=row_stride(extents[1], 2, shape.scalar, 1))
+            name = f"@staged_{extents[0]}x{extents[1]}_{shape.scalar}"
+            staged_a = self._add(Tile(name=name, dtype=dtype, shape=extents, layout=rows))
+        b = self._plan.tiles.get(stmt.b.buffer)
+        if b is None or b.layout != _column_panels(shape, stmt) or b.scalar != shape.scalar:
+            extents = (n, k) if stmt.transpose_b else (k, n)
+            name = f"@packed_{extents[0]}x{extents[1]}_{shape.scalar}"
+            name += "_transposed" if stmt.transpose_b else ""
+            layout = _column_panels(shape, stmt)
+            staged_b = self._add(Tile(name=name, dtype=dtype, shape=extents, layout=layout))
+        return replace(plan, staged_a=staged_a, staged_b=staged_b)
+
+    # ---- layouts ----------------------------------------------------------------------------
+
+    def _layouts(self, gemms: list[Gemm], shapes: dict[int, Shape | None]) -> dict[str, Layout]:
+        """The buffers that are kept as gemms read them."""
+        wanted: dict[str, list[Layout | None]] = defaultdict(list)
+        for name in self._other_uses():
+            wanted[name].append(None)
+        for stmt in gemms:
+            shape = shapes[id(stmt)]
+            a, b = self._wanted_a(stmt, shape), self._wanted_b(stmt, shape)
+            wanted[stmt.a.buffer].append(a)
+            wanted[stmt.b.buffer].append(b)
+            wanted[stmt.c.buffer].append(None)
+        layouts = {}
+        for name, wishes in wanted.items():
+            if wishes[0] is not None and all(wish == wishes[0] for wish in wishes):
+                layouts[name] = wishes[0]
+        return layouts
+
+    def _wanted_a(self, stmt: Gemm, shape: Shape | None) -> Layout | None:
+        if shape is None or stmt.transpose_a or not self._is_operand(stmt.a, shape):
+            return None
+        m, _, _ = self._sizes(stmt)
+        return RowPanels(split=split_rows(m, shape.rows), chunk=shape.chunk)
+
+    def _wanted_b(self, stmt: Gemm, shape: Shape | None) -> Layout | None:
+        if shape is None or not self._is_operand(stmt.b, shape):
+            return None
+        return _column_panels(shape, stmt)
+
+    def _is_operand(self, region: Region, shape: Shape) -> bool:
+        name = region.buffer
+        return (
+            name in self._shapes
+            and len(self._shapes[name]) >= 2
+            and SCALARS[self._dtypes[name]].tile == shape.scalar
+            and is_whole(region, self._shapes[name])
+        )
+
+    def _other_uses(self) -> Iterator[str]:
+        """Buffers used by something else than a gemm's operands, a whole copy in, or a whole fill."""
+        for stmt in walk(self._program.body):
+            for expr in expressions(stmt):
+                yield from (part.buffer for part in walk_expr(expr) if isinstance(part, Load))
+            match stmt:
+                case Store():
+                    yield stmt.buffer
+                case Gemm():
+                    pass
+                case Fill():
+                    if not self._is_whole_tile(stmt.dst):
+                        yield stmt.dst.buffer
+                case Copy():
+                    yield stmt.src.buffer
+                    if not self._is_whole_tile(stmt.dst) or not has_rows(stmt):
+                        yield stmt.dst.buffer
+                case _:
+                    yield from _regions(stmt)
+
+    def _is_whole_tile(self, region: Region) -> bool:
+        return region.buffer in self._shapes and is_whole(region, self._shapes[region.buffer])
+
+
+def _column_panels(shape: Shape, stmt: Gemm) -> ColumnPanels:
+    return ColumnPanels(columns=shape.columns, transposed=stmt.transpose_b)
+
+
+def has_rows(stmt: Copy) -> bool:
+    """Whether a row of the destination is contiguous in the source too."""
+    src, dst = stmt.src.extents[-1], stmt.dst.extents[-1]
+    return src == dst or (
+        isinstance(src, Const) and isinstance(dst, Const) and src.value == dst.value
+    )
+
+
+def _regions(stmt: Stmt) -> set[str]:
+    regions = [*read_regions(stmt), written_region(stmt)]
+    return {region.buffer for region in regions if region is not None}

@@ -1,0 +1,175 @@
+"""Reductions in C: a row at a time where the axis is the last one, else row after row into a row."""
+
+from collections.abc import Callable
+from typing import assert_never
+
+from tileyard.errors import UnsupportedError
+from tileyard.ir.dtypes import is_float
+from tileyard.ir.nodes import Const, Reduce, ReduceKind, Var
+from tileyard.ir.tiles import identity
+from tileyard.targets.cpu.emit.context import Context, add
+from tileyard.targets.cpu.emit.copies import inside_tests, long_dimensions, same_extent
+from tileyard.targets.cpu.emit.exprs import (
+    cast,
+    condition,
+    element,
+    index_term,
+    load,
+    place,
+    to_memory,
+)
+from tileyard.targets.cpu.emit.scalars import SCALARS, literal
+from tileyard.targets.cpu.emit.segments import counter, loop
+
+_ROW_KINDS = frozenset({"sum", "max", "min", "abssum", "absmax"})
+
+
+def emit_reduce(ctx: Context, stmt: Reduce) -> None:
+    """Write a reduction. Sums in narrow floats are rounded once, at the end."""
+    axis = stmt.axis % len(stmt.src.extents)
+    kept = [i for i in long_dimensions(stmt.src) if i != axis]
+    targets = long_dimensions(stmt.dst)
+    if len(kept) != len(targets) or not all(
+        same_extent(stmt.src.extents[i], stmt.dst.extents[j])
+        for i, j in zip(kept, targets, strict=True)
+    ):
+        raise UnsupportedError(
+            f"{stmt.dst.buffer} does not have the shape of {stmt.src.buffer} without its axis",
+            operation="reduce",
+        )
+    if stmt.kind.startswith("bit") and is_float(ctx.dtype(stmt.dst.buffer)):
+        raise UnsupportedError(f"reduce {stmt.kind} of floats", operation="reduce")
+    for region in (stmt.src, stmt.dst):
+        if region.buffer not in ctx.arrays:
+            inside_tests(ctx, region)
+    _Reduction(ctx, stmt, kept, targets).write()
+
+
+class _Reduction:
+    """One reduction while it is written; each dimension that is kept has a counter."""
+
+    def __init__(self, ctx: Context, stmt: Reduce, kept: list[int], targets: list[int]) -> None:
+        self._ctx = ctx
+        self._stmt = stmt
+        self._kept = kept
+        self._axis = stmt.axis % len(stmt.src.extents)
+        self._counters = {i: counter(ctx, "i", stmt.src.extents[i]) for i in kept}
+        self._along = counter(ctx, "r", stmt.src.extents[self._axis])
+        self._dtype = ctx.dtype(stmt.dst.buffer)
+        source, target = list(stmt.src.starts), list(stmt.dst.starts)
+        for i, j in zip(kept, targets, strict=True):
+            source[i] = add(source[i], self._counters[i])
+            target[j] = add(target[j], self._counters[i])
+        self._row = tuple(source)
+        source[self._axis] = add(source[self._axis], self._along)
+        self._source, self._target = tuple(source), tuple(target)
+
+    def write(self) -> None:
+        """Write the loops."""
+        last = self._axis > max(self._kept, default=-1)
+        if last and self._is_row_of_floats():
+            self._nest(self._kept, self._whole_row)
+        elif last:
+            self._nest(self._kept, self._one_by_one)
+        else:
+            if self._stmt.clear:
+                self._nest(self._kept, lambda: self._store(self._identity()))
+            before = [i for i in self._kept if i < self._axis]
+            after = [i for i in self._kept if i > self._axis]
+            self._nest(
+                before, lambda: self._nest([self._axis], lambda: self._nest(after, self._step_into))
+            )
+            if self._rounds():
+                self._nest(self._kept, lambda: self._store(self._round(self._old())))
+
+    def _nest(self, dimensions: list[int], body: Callable[[], None]) -> None:
+        """Loops over ``dimensions`` around ``body``."""
+        if not dimensions:
+            body()
+            return
+        first, *rest = dimensions
+        var: Var = self._along if first == self._axis else self._counters[first]
+        if not rest and first != self._axis:
+            self._ctx.out.line("TY_INDEPENDENT")
+        with self._ctx.out.block(loop(self._ctx, var, self._stmt.src.extents[first])):
+            self._nest(rest, body)
+
+    # ---- bodies of the loops --------------------------------------------------------------------
+
+    def _is_row_of_floats(self) -> bool:
+        """Whether tile.h has a function that folds the row where it lies."""
+        ctx, src = self._ctx, self._stmt.src
+        if self._axis != len(src.extents) - 1 or self._stmt.kind not in _ROW_KINDS:
+            return False
+        if ctx.element_type(src.buffer) != "float" or SCALARS[self._dtype].value != "float":
+            return False
+        if src.buffer in ctx.arrays and inside_tests(ctx, src):
+            return False
+        return self._dtype in ("float32", ctx.dtype(src.buffer))
+
+    def _whole_row(self) -> None:
+        row = place(self._ctx, self._stmt.src.buffer, self._row)
+        count = index_term(self._ctx, self._stmt.src.extents[self._axis])
+        folded = f"ty_row_{self._stmt.kind}({self._start()}, &{row}, {count})"
+        self._store(self._round(folded))
+
+    def _one_by_one(self) -> None:
+        out = self._ctx.out
+        out.line(f"{SCALARS[self._dtype].value} total_ = {self._start()};")
+        with out.block(loop(self._ctx, self._along, self._stmt.src.extents[self._axis])):
+            out.line(f"total_ = {self._step(self._stmt.kind, 'total_', self._part())};")
+        self._store(self._round("total_"))
+
+    def _step_into(self) -> None:
+        self._store(self._step(self._stmt.kind, f"({self._old()})", self._part()))
+
+    def _store(self, text: str) -> None:
+        ctx, buffer = self._ctx, self._stmt.dst.buffer
+        test = condition(ctx, buffer, self._target) if buffer in ctx.arrays else ""
+        guard = f"if ({test}) " if test else ""
+        target = element(ctx, buffer, self._target)
+        ctx.out.line(f"{guard}{target} = {to_memory(ctx, buffer, text)};")
+
+    # ---- values ---------------------------------------------------------------------------------
+
+    def _identity(self) -> str:
+        start = identity(self._stmt.kind, self._dtype)
+        return literal(Const(start.item() if hasattr(start, "item") else float(start), self._dtype))
+
+    def _old(self) -> str:
+        return load(self._ctx, self._stmt.dst.buffer, self._target).text
+
+    def _start(self) -> str:
+        return self._identity() if self._stmt.clear else f"({self._old()})"
+
+    def _part(self) -> str:
+        read = load(self._ctx, self._stmt.src.buffer, self._source).text
+        return cast(f"({read})", self._ctx.dtype(self._stmt.src.buffer), self._dtype)
+
+    def _rounds(self) -> bool:
+        return self._stmt.kind in ("sum", "abssum") and bool(SCALARS[self._dtype].narrow)
+
+    def _round(self, text: str) -> str:
+        return f"ty_round_{SCALARS[self._dtype].narrow}({text})" if self._rounds() else text
+
+    def _step(self, kind: ReduceKind, total: str, part: str) -> str:
+        scalar = SCALARS[self._dtype]
+        match kind:
+            case "sum":
+                if is_float(self._dtype):
+                    return f"{total} + {part}"
+                return f"ty_add_{scalar.suffix}({total}, {part})"
+            case "max" | "min":
+                return f"ty_{kind}_{scalar.suffix}({total}, {part})"
+            case "abssum":
+                return self._step("sum", total, f"ty_abs_{scalar.suffix}({part})")
+            case "absmax":
+                return self._step("max", total, f"ty_abs_{scalar.suffix}({part})")
+            case "bitand":
+                return f"({scalar.value})({total} & {part})"
+            case "bitor":
+                return f"({scalar.value})({total} | {part})"
+            case "bitxor":
+                return f"({scalar.value})({total} ^ {part})"
+            case _:
+                assert_never(kind)

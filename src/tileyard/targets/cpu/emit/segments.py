@@ -1,0 +1,197 @@
+"""Walks over a region in the order in which its buffer lies in memory, as loops in C."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from tileyard.ir.nodes import Const, Expr, Op, Region, Var
+from tileyard.targets.cpu.emit.context import Context, add
+from tileyard.targets.cpu.emit.exprs import index, index_term, place
+from tileyard.targets.cpu.emit.scalars import C_BYTES
+from tileyard.targets.cpu.emit.tiles import ColumnPanels, RowPanels, Rows, Tile, panel_elements
+
+ZERO = Const(0, "int32")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Segment:
+    """Elements along the last dimension of a region.
+
+    ``coordinates`` are the first one's, relative to the region; ``address`` is where it lies, and
+    ``step`` the distance in elements from one to the next.
+    """
+
+    coordinates: tuple[Expr, ...]
+    count: Expr
+    address: str
+    step: int = 1
+
+
+def segments(ctx: Context, region: Region) -> Iterator[Segment]:
+    """Opens loops in C and gives the segment that their body is about; may do so several times.
+
+    A region of a buffer that is kept for gemms must be whole.
+    """
+    tile = ctx.plan.tiles.get(region.buffer)
+    layout = tile.layout if tile is not None else Rows(stride=0)
+    match layout:
+        case Rows():
+            yield from _in_rows(ctx, region)
+        case RowPanels():
+            yield from _in_row_panels(ctx, region, ctx.plan.tiles[region.buffer], layout)
+        case ColumnPanels(transposed=False):
+            yield from _in_column_panels(ctx, region, ctx.plan.tiles[region.buffer], layout)
+        case ColumnPanels():
+            yield from _in_lanes(ctx, region, ctx.plan.tiles[region.buffer], layout)
+
+
+def loop(ctx: Context, var: Var, extent: Expr) -> str:
+    """The head of a loop of ``var`` from 0 below ``extent``."""
+    kind = "int64_t" if var.dtype == "int64" else "int32_t"
+    return f"for ({kind} {var.name} = 0; {var.name} < {index_term(ctx, extent)}; ++{var.name})"
+
+
+def constant(number: int) -> Const:
+    """A whole number as an expression."""
+    return Const(number, "int32")
+
+
+def times(var: Expr, factor: int) -> Expr:
+    """A multiple of a counter."""
+    return var if factor == 1 else Op("mul", (var, constant(factor)), var.dtype)
+
+
+def counter(ctx: Context, stem: str, extent: Expr) -> Var:
+    """A counter below ``extent``."""
+    return ctx.counter(stem, int(extent.value) if isinstance(extent, Const) else extent)
+
+
+def matrix_start(ctx: Context, tile: Tile, region: Region) -> Expr:
+    """Elements of ``tile`` before the matrix that ``region`` is."""
+    start: Expr = ZERO
+    for at, extent in zip(region.starts[:-2], tile.shape[:-2], strict=True):
+        start = add(times(start, extent), at)
+    return ZERO if start == ZERO else times(start, tile.matrix_elements)
+
+
+def element_indices(region: Region, segment: Segment, var: Var) -> tuple[Expr, ...]:
+    """The indices in the buffer of element number ``var`` of a segment of ``region``."""
+    pairs = zip(region.starts, segment.coordinates, strict=True)
+    at = [add(start, coordinate) for start, coordinate in pairs]
+    return (*at[:-1], add(at[-1], var)) if at else ()
+
+
+def _in_rows(ctx: Context, region: Region) -> Iterator[Segment]:
+    coordinates: list[Expr] = []
+    with ExitStack() as stack:
+        for extent in region.extents[:-1]:
+            if isinstance(extent, Const) and extent.value == 1:
+                coordinates.append(ZERO)
+                continue
+            var = counter(ctx, "i", extent)
+            stack.enter_context(ctx.out.block(loop(ctx, var, extent)))
+            coordinates.append(var)
+        coordinates += [ZERO] * min(len(region.extents), 1)
+        at = tuple(add(start, i) for start, i in zip(region.starts, coordinates, strict=True))
+        count = region.extents[-1] if region.extents else constant(1)
+        address = f"&{place(ctx, region.buffer, at)}"
+        yield Segment(coordinates=tuple(coordinates), count=count, address=address)
+
+
+def _leading(region: Region) -> tuple[Expr, ...]:
+    return (ZERO,) * (len(region.extents) - 2)
+
+
+def _in_row_panels(
+    ctx: Context, region: Region, tile: Tile, layout: RowPanels
+) -> Iterator[Segment]:
+    columns, chunk = tile.matrix[1], layout.chunk
+    padded = -(-columns // chunk) * chunk
+    base = matrix_start(ctx, tile, region)
+    first = 0
+    for height, count in layout.split:
+        panel, row = ctx.counter("panel", count), ctx.counter("row", height)
+        i = add(add(times(panel, height), constant(first)), row)
+        with ctx.out.block(loop(ctx, panel, constant(count))):
+            for start, number, width in pieces(columns, chunk):
+                piece = ctx.counter("chunk", number)
+                with (
+                    ctx.out.block(loop(ctx, piece, constant(number))),
+                    ctx.out.block(loop(ctx, row, constant(height))),
+                ):
+                    offset = add(base, constant(first * padded + start * height))
+                    offset = add(offset, times(panel, height * padded))
+                    offset = add(add(offset, times(piece, chunk * height)), times(row, chunk))
+                    yield Segment(
+                        coordinates=(
+                            *_leading(region),
+                            i,
+                            add(times(piece, chunk), constant(start)),
+                        ),
+                        count=constant(width),
+                        address=f"&{ctx.names[tile.name]}[{index(ctx, offset)}]",
+                    )
+        first += height * count
+
+
+def pieces(columns: int, width: int) -> list[tuple[int, int, int]]:
+    """Whole pieces and the rest: first column, number and width of the pieces."""
+    whole, rest = divmod(columns, width)
+    found = [(0, whole, width)] if whole else []
+    return [*found, (whole * width, 1, rest)] if rest else found
+
+
+def _in_column_panels(
+    ctx: Context, region: Region, tile: Tile, layout: ColumnPanels
+) -> Iterator[Segment]:
+    depth, columns = tile.matrix
+    width = layout.columns
+    distance = panel_elements(depth, width, C_BYTES[tile.scalar])
+    base = matrix_start(ctx, tile, region)
+    _clear_rest(ctx, tile, base, columns, layout)
+    row = ctx.counter("row", depth)
+    with ctx.out.block(loop(ctx, row, constant(depth))):
+        for start, panels, count in pieces(columns, width):
+            panel = ctx.counter("panel", panels)
+            offset = add(add(base, constant(start // width * distance)), times(row, width))
+            offset = add(offset, times(panel, distance))
+            with ctx.out.block(loop(ctx, panel, constant(panels))):
+                column = add(times(panel, width), constant(start))
+                yield Segment(
+                    coordinates=(*_leading(region), row, column),
+                    count=constant(count),
+                    address=f"&{ctx.names[tile.name]}[{index(ctx, offset)}]",
+                )
+
+
+def _in_lanes(ctx: Context, region: Region, tile: Tile, layout: ColumnPanels) -> Iterator[Segment]:
+    lanes, depth = tile.matrix
+    width = layout.columns
+    distance = panel_elements(depth, width, C_BYTES[tile.scalar])
+    base = matrix_start(ctx, tile, region)
+    _clear_rest(ctx, tile, base, lanes, layout)
+    for start, panels, count in pieces(lanes, width):
+        panel, lane = ctx.counter("panel", panels), ctx.counter("lane", count)
+        offset = add(add(base, constant(start // width * distance)), times(panel, distance))
+        offset = add(offset, lane)
+        with (
+            ctx.out.block(loop(ctx, panel, constant(panels))),
+            ctx.out.block(loop(ctx, lane, constant(count))),
+        ):
+            i = add(add(times(panel, width), constant(start)), lane)
+            yield Segment(
+                coordinates=(*_leading(region), i, ZERO),
+                count=constant(depth),
+                address=f"&{ctx.names[tile.name]}[{index(ctx, offset)}]",
+                step=width,
+            )
+
+
+def _clear_rest(ctx: Context, tile: Tile, base: Expr, columns: int, layout: ColumnPanels) -> None:
+    """Zero the last panel where it is not full: its rest takes part in the multiplication."""
+    if columns % layout.columns:
+        depth = tile.matrix[1] if layout.transposed else tile.matrix[0]
+        distance = panel_elements(depth, layout.columns, C_BYTES[tile.scalar])
+        start = add(base, constant(columns // layout.columns * distance))
+        size = distance * C_BYTES[tile.scalar]
+        ctx.out.line(f"memset(&{ctx.names[tile.name]}[{index(ctx, start)}], 0, {size});")

@@ -1,0 +1,174 @@
+"""Where tile-local buffers lie: their layouts in the scratch memory of a thread.
+
+A buffer is kept in rows, unless it is only written by whole copies and fills and only read by
+gemms: then it is kept as the micro-kernel wants to read it.
+"""
+
+from dataclasses import dataclass
+
+from tileyard.errors import UnsupportedError
+from tileyard.ir.nodes import Buffer, Const
+from tileyard.targets.cpu.emit.scalars import C_BYTES, SCALARS
+from tileyard.targets.cpu.machine import Machine
+
+LINE = 64
+"""Bytes of a cache line."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shape:
+    """The register block of a micro-kernel: ``rows`` x ``vectors`` accumulators of ``lanes``.
+
+    ``chunk`` elements of a row of ``a`` lie together: those of one cache line.
+    """
+
+    scalar: str
+    lanes: int
+    vectors: int
+    rows: int
+
+    @property
+    def columns(self) -> int:
+        """Elements of ``c`` in one row of the block."""
+        return self.lanes * self.vectors
+
+    @property
+    def chunk(self) -> int:
+        """Elements of a cache line."""
+        return LINE // C_BYTES[self.scalar]
+
+
+def register_shape(machine: Machine, scalar: str, columns: int) -> Shape:
+    """The block that keeps the multipliers busy, for tiles with this many columns.
+
+    Every accumulator is its own chain of dependent additions, so at least ten are needed; two
+    registers are left for a row of ``b`` and one element of ``a``.
+    """
+    lanes = machine.vector_bytes // C_BYTES[scalar]
+    vectors = 1 if columns <= lanes else 2
+    rows = min((machine.registers - vectors - 2) // vectors, 12)
+    return Shape(scalar=scalar, lanes=lanes, vectors=vectors, rows=rows)
+
+
+Split = tuple[tuple[int, int], ...]
+"""Panels of rows: ``(height, count)`` pairs, the taller ones first."""
+
+
+def split_rows(rows: int, most: int) -> Split:
+    """``rows`` in as few panels as possible, their heights at most ``most`` and 1 apart."""
+    panels = -(-rows // most)
+    height, taller = divmod(rows, panels)
+    if not taller:
+        return ((height, panels),)
+    return ((height + 1, taller), (height, panels - taller))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rows:
+    """Row-major; ``stride`` elements from one row of the last two dimensions to the next."""
+
+    stride: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowPanels:
+    """The left operand of a gemm: panels of rows, in each the chunks of its rows in turn."""
+
+    split: Split
+    chunk: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ColumnPanels:
+    """The right operand of a gemm: panels of ``columns``, in each one row after the other.
+
+    With ``transposed`` the buffer is (n, k): its rows are the panels' columns.
+    """
+
+    columns: int
+    transposed: bool
+
+
+Layout = Rows | RowPanels | ColumnPanels
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tile:
+    """A tile-local buffer. ``scalar`` is the C type of its elements; ``offset`` is in bytes.
+
+    ``is_variable`` says that it is a small C array instead of scratch memory.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    layout: Layout
+    offset: int = 0
+    is_variable: bool = False
+
+    @property
+    def scalar(self) -> str:
+        """The C type of an element."""
+        return SCALARS[self.dtype].tile
+
+    @property
+    def matrix(self) -> tuple[int, int]:
+        """The last two dimensions; a vector is one row."""
+        return (self.shape[-2] if len(self.shape) > 1 else 1), (self.shape or (1,))[-1]
+
+    @property
+    def matrices(self) -> int:
+        """How many matrices the leading dimensions hold."""
+        count = 1
+        for extent in self.shape[:-2]:
+            count *= extent
+        return count
+
+    @property
+    def matrix_elements(self) -> int:
+        """Elements from one matrix to the next, padding included."""
+        rows, columns = self.matrix
+        match self.layout:
+            case Rows(stride=stride):
+                return rows * stride
+            case RowPanels(chunk=chunk):
+                return rows * (-(-columns // chunk) * chunk)
+            case ColumnPanels(columns=width, transposed=transposed):
+                n, k = (rows, columns) if transposed else (columns, rows)
+                return -(-n // width) * panel_elements(k, width, C_BYTES[self.scalar])
+
+    @property
+    def bytes(self) -> int:
+        """Scratch memory that it takes."""
+        return self.matrices * self.matrix_elements * C_BYTES[self.scalar]
+
+
+def panel_elements(depth: int, columns: int, size: int) -> int:
+    """Elements from one panel of columns to the next.
+
+    One line more than its content where that is a multiple of 1 KiB: else panels would compete
+    for the same places in the caches.
+    """
+    content = depth * columns
+    return content + (LINE // size if content * size % 1024 == 0 else 0)
+
+
+def row_stride(columns: int, rank: int, scalar: str, lanes: int) -> int:
+    """Elements from one row to the next, a multiple of ``lanes``, never a multiple of 1 KiB."""
+    if rank < 2:
+        return columns
+    stride = -(-columns // lanes) * lanes
+    size = C_BYTES[scalar]
+    return stride + (LINE // size if stride * size % 1024 == 0 else 0)
+
+
+def constant_shape(buffer: Buffer) -> tuple[int, ...]:
+    """The shape of a tile-local buffer. Raises UnsupportedError where it is not constant."""
+    shape = []
+    for extent in buffer.shape:
+        if not isinstance(extent, Const):
+            raise UnsupportedError(
+                f"{buffer.name} has a size that is not constant", operation="allocation"
+            )
+        shape.append(int(extent.value))
+    return tuple(shape)

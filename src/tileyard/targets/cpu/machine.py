@@ -1,0 +1,106 @@
+"""What a code generator must know of a CPU: its vectors, registers and caches, and what it can do."""
+
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+
+from tileyard.model import Record
+
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_CPUINFO = Path("/proc/cpuinfo")
+
+_FEATURES = {
+    "__SSE3__": "pni",
+    "__SSSE3__": "ssse3",
+    "__SSE4_1__": "sse4_1",
+    "__SSE4_2__": "sse4_2",
+    "__POPCNT__": "popcnt",
+    "__AVX__": "avx",
+    "__AVX2__": "avx2",
+    "__FMA__": "fma",
+    "__F16C__": "f16c",
+    "__BMI__": "bmi1",
+    "__BMI2__": "bmi2",
+    "__LZCNT__": "abm",
+    "__MOVBE__": "movbe",
+    "__AVX512F__": "avx512f",
+    "__AVX512BW__": "avx512bw",
+    "__AVX512CD__": "avx512cd",
+    "__AVX512DQ__": "avx512dq",
+    "__AVX512VL__": "avx512vl",
+    "__AVX512VNNI__": "avx512_vnni",
+    "__AVX512BF16__": "avx512_bf16",
+    "__AVX512FP16__": "avx512_fp16",
+    "__AVX512IFMA__": "avx512ifma",
+    "__AVX512VBMI__": "avx512vbmi",
+    "__AVX512VBMI2__": "avx512_vbmi2",
+    "__AVX512BITALG__": "avx512_bitalg",
+    "__AVX512VPOPCNTDQ__": "avx512_vpopcntdq",
+    "__AVXVNNI__": "avx_vnni",
+    "__ARM_FEATURE_DOTPROD": "asimddp",
+    "__ARM_FEATURE_FP16_VECTOR_ARITHMETIC": "asimdhp",
+    "__ARM_FEATURE_SVE": "sve",
+}
+"""Compilers' macros for what they may emit, and the kernel's names for what a CPU can do."""
+
+
+class Machine(Record):
+    """One kind of CPU. Sizes are in bytes; ``features`` are those that a binary may use."""
+
+    arch: str
+    vector_bytes: int
+    registers: int
+    l1_bytes: int = 32 << 10
+    l2_bytes: int = 512 << 10
+    features: tuple[str, ...] = ()
+
+
+def describe_machine(macros: Mapping[str, str], is_native: bool) -> Machine:
+    """The machine that a compiler with these predefined macros generates code for.
+
+    The sizes of the caches are this host's where the code is for this host, else modest ones.
+    """
+    if "__AVX512F__" in macros:
+        vector_bytes, registers = 64, 32
+    elif "__AVX__" in macros:
+        vector_bytes, registers = 32, 16
+    else:
+        vector_bytes, registers = 16, 32 if "__ARM_NEON" in macros else 16
+    caches = _read_caches() if is_native else {}
+    return Machine(
+        arch=platform.machine(),
+        vector_bytes=vector_bytes,
+        registers=registers,
+        l1_bytes=caches.get("1", 32 << 10),
+        l2_bytes=caches.get("2", 512 << 10),
+        features=tuple(sorted(name for macro, name in _FEATURES.items() if macro in macros)),
+    )
+
+
+def _read_caches() -> dict[str, int]:
+    """The data caches of the first core, by level; nothing where the kernel does not say."""
+    sizes = {}
+    for folder in sorted(_CACHES.glob("index*")):
+        try:
+            kind, level, size = (
+                (folder / name).read_text().strip() for name in ("type", "level", "size")
+            )
+        except OSError:
+            continue
+        if kind != "Instruction" and size.endswith("K") and size[:-1].isdigit():
+            sizes[level] = int(size[:-1]) << 10
+    return sizes
+
+
+def missing_features(features: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of ``features`` that this host's CPU lacks; none where the host does not say."""
+    try:
+        lines = _CPUINFO.read_text().splitlines()
+    except OSError:
+        return ()
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            present = set(value.split())
+            return tuple(feature for feature in features if feature not in present)
+    return ()

@@ -1,0 +1,105 @@
+"""The C runtime as Python sees it: pools of threads, one for each set of cores, and launches."""
+
+import ctypes
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from tileyard.errors import BindError
+
+_Pointers = ctypes.Array[ctypes.c_void_p]
+_Numbers = ctypes.Array[ctypes.c_int64]
+
+
+class Runtime:
+    """``runtime.so`` loaded."""
+
+    def __init__(self, path: Path) -> None:
+        library = ctypes.CDLL(str(path))
+        self.open = library.ty_pool_open
+        self.open.restype = ctypes.c_void_p
+        self.open.argtypes = (ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.c_int32)
+        self.reserve = library.ty_pool_reserve
+        self.reserve.argtypes = (ctypes.c_void_p, ctypes.c_int64)
+        self.launch = library.ty_launch
+        self.launch.argtypes = (
+            *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p),
+            ctypes.c_int64,
+        )
+        self.sample = library.ty_sample
+        self.sample.argtypes = (
+            *self.launch.argtypes,
+            *(ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p),
+        )
+
+
+class Binding:
+    """A kernel's addresses with its arguments' addresses and numbers, ready for the runtime."""
+
+    def __init__(self, kernel: int, buffers: Sequence[int], scalars: Sequence[int]) -> None:
+        self.kernel = kernel
+        self.buffers: _Pointers = (ctypes.c_void_p * max(len(buffers), 1))(*buffers)
+        self.scalars: _Numbers = (ctypes.c_int64 * max(len(scalars), 1))(*scalars)
+
+
+class Pool:
+    """The threads that run kernels on some cores. They live as long as the process."""
+
+    def __init__(self, runtime: Runtime, cores: tuple[int, ...], *, is_pinned: bool) -> None:
+        self._runtime = runtime
+        self._cores = cores
+        self._is_pinned = is_pinned
+        self._process = 0
+        self._handle: int | None = None
+
+    def _opened(self) -> int:
+        """The pool in C; a forked child has lost its parent's threads and opens its own."""
+        if self._handle is None or self._process != os.getpid():
+            numbers = (ctypes.c_int32 * len(self._cores))(*self._cores)
+            handle = self._runtime.open(len(self._cores), numbers, int(self._is_pinned))
+            if not handle:
+                raise MemoryError(f"no memory for {len(self._cores)} threads")
+            self._handle, self._process = handle, os.getpid()
+        return self._handle
+
+    def reserve(self, scratch_bytes: int) -> None:
+        """Have this much scratch memory for each thread. Raises MemoryError."""
+        if self._runtime.reserve(self._opened(), scratch_bytes):
+            raise MemoryError(f"no memory for {scratch_bytes} bytes of scratch on each thread")
+
+    def launch(self, binding: Binding, blocks: int) -> int:
+        """Run all blocks once; the number of the kernel's own fault, or 0."""
+        fault: int = self._runtime.launch(
+            self._opened(), binding.kernel, binding.buffers, binding.scalars, blocks
+        )
+        return fault
+
+    def sample(
+        self, binding: Binding, blocks: int, samples: int, launches: int
+    ) -> tuple[int, list[float]]:
+        """A fault or 0, and ``samples`` times of ``launches`` launches, in ns per launch."""
+        times = (ctypes.c_double * samples)()
+        fault: int = self._runtime.sample(
+            *(self._opened(), binding.kernel, binding.buffers, binding.scalars, blocks),
+            *(samples, launches, times),
+        )
+        return fault, list(times)
+
+
+_POOLS: dict[tuple[str, tuple[int, ...], bool], Pool] = {}
+"""Pools that were opened, by runtime, cores and pinning: all kernels of a process share them."""
+
+
+def find_pool(runtime: Path, cores: tuple[int, ...], *, is_pinned: bool) -> Pool:
+    """The process's pool on these cores; all that it may use where ``cores`` is empty.
+
+    Raises BindError for cores that the process may not use.
+    """
+    allowed = cores or tuple(sorted(os.sched_getaffinity(0)))
+    key = (str(runtime), allowed, is_pinned)
+    if key not in _POOLS:
+        foreign = sorted(set(allowed) - set(range(os.cpu_count() or 1)))
+        if foreign:
+            raise BindError(f"this host has no core {foreign[0]}")
+        _POOLS[key] = Pool(Runtime(runtime), allowed, is_pinned=is_pinned)
+    return _POOLS[key]

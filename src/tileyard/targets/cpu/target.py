@@ -1,0 +1,118 @@
+"""The target ``cpu``: Programs become C, and C becomes shared objects for this host or a CPU level."""
+
+import os
+import tempfile
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+from tileyard.artifacts.keys import digest_bytes, digest_parts
+from tileyard.artifacts.manifest import Artifact
+from tileyard.errors import InvalidProgramError, ToolMissingError, UnsupportedError, UsageError
+from tileyard.ir.text import read_program
+from tileyard.ir.verify import verify
+from tileyard.model import Device, Diagnostic, Elaborated, Outcome, SourceLine
+from tileyard.targets.base import Build, Loaded, Source
+from tileyard.targets.cpu.abi import HEADER_FILE, KERNEL_FILE, RUNTIME_FILE, SOURCE_FILE, describe
+from tileyard.targets.cpu.emit.program import generate
+from tileyard.targets.cpu.loaded import CpuLoaded
+from tileyard.targets.cpu.toolchain import Toolchain, open_toolchain
+
+_HERE = Path(__file__).parent
+
+
+class CpuTarget:
+    """Builds for this host's CPU, or for a level such as ``x86-64-v3``.
+
+    ``cc`` is the command of a C compiler; empty for that of ``CC``, or one that is found.
+    """
+
+    needs_tir = False
+
+    def __init__(self, level: str = "native", cc: str = "") -> None:
+        self.name = "cpu" if level == "native" else f"cpu:{level}"
+        self._level = level
+        self._cc = cc or os.environ.get("CC", "")
+
+    @cached_property
+    def toolchain(self) -> Toolchain:
+        """The compiler. Raises ToolMissingError."""
+        return open_toolchain(self._cc, self._level)
+
+    @cached_property
+    def _runtime(self) -> bytes:
+        """``runtime.so``, compiled once: it is the same in every artifact."""
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            (folder / "runtime.c").write_bytes((_HERE / "runtime.c").read_bytes())
+            compiled = self.toolchain.compile_runtime(folder, "runtime.c", RUNTIME_FILE)
+            if not compiled.ok:
+                first = next(iter(compiled.log.strip().splitlines()), "no message")
+                raise ToolMissingError(f"the C compiler cannot build the runtime: {first}")
+            return (folder / RUNTIME_FILE).read_bytes()
+
+    def fingerprint(self) -> str:
+        """Over the compiler, its flags, the CPU level, and our C and code generator."""
+        own = [_HERE / "tile.h", _HERE / "runtime.c", *sorted((_HERE / "emit").glob("*.py"))]
+        parts = [self.toolchain.fingerprint(), *(digest_bytes(path.read_bytes()) for path in own)]
+        return digest_parts("cpu", *parts)
+
+    def build(self, sources: Sequence[Source], out: Path) -> Sequence[Build]:
+        """Build each source below ``out/<i>``; what a kernel does wrong is its own verdict.
+
+        Raises ToolMissingError, or UsageError for an option that this target does not have.
+        """
+        return [self._build(source, out / str(i)) for i, source in enumerate(sources)]
+
+    def load(self, artifact: Artifact, device: Device) -> Loaded:
+        """Load on the cores of ``device``, one pinned thread each. Raises DamagedError, BindError."""
+        return CpuLoaded(artifact, device.cores, is_pinned=True)
+
+    def _build(self, source: Source, folder: Path) -> Build:
+        if source.options:
+            raise UsageError(f"target {self.name} has no option {next(iter(source.options))}")
+        kernel, lines = source.elaborated.kernel, source.elaborated.lines
+        if not kernel.program:
+            refusal = kernel.refusal or Diagnostic(message=f"{kernel.name} has no Program")
+            return Build(outcome=Outcome.COMPILE_ERROR, diagnostic=refusal)
+        try:
+            program = read_program(kernel.program)
+            verify(program)
+            generated = generate(program, self.toolchain.machine, lines)
+        except (UnsupportedError, InvalidProgramError) as error:
+            return Build(
+                outcome=Outcome.COMPILE_ERROR, diagnostic=_diagnose(error, source.elaborated)
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / SOURCE_FILE).write_text(generated.text)
+        (folder / HEADER_FILE).write_bytes((_HERE / "tile.h").read_bytes())
+        (folder / RUNTIME_FILE).write_bytes(self._runtime)
+        compiled = self.toolchain.compile_kernel(folder, SOURCE_FILE, KERNEL_FILE)
+        if not compiled.ok:
+            return Build(
+                outcome=Outcome.COMPILE_ERROR,
+                log=compiled.log,
+                diagnostic=Diagnostic(
+                    message=f"the C compiler failed: {_first_error(compiled.log)}"
+                ),
+            )
+        return Build(
+            outcome=Outcome.PASSED,
+            files=(KERNEL_FILE, SOURCE_FILE, HEADER_FILE, RUNTIME_FILE),
+            manifest=describe(program, generated, self.toolchain.machine),
+            log=compiled.log,
+            binary=digest_parts("binary", generated.text, self.fingerprint()),
+        )
+
+
+def _diagnose(error: UnsupportedError | InvalidProgramError, elaborated: Elaborated) -> Diagnostic:
+    if isinstance(error, InvalidProgramError):
+        where = elaborated.lines.get(error.statement)
+        return Diagnostic(message=str(error), operation="verify", where=where)
+    where = SourceLine(file=error.file, line=error.line) if error.file else None
+    return Diagnostic(message=str(error), operation=error.operation, where=where)
+
+
+def _first_error(log: str) -> str:
+    lines = log.strip().splitlines()
+    return next((line for line in lines if "error" in line), lines[0] if lines else "no message")

@@ -1,0 +1,503 @@
+/* What generated kernels are written in: scalar types, operations and rows of a tile.
+
+   Every function gives what the tile IR's interpreter gives; functions such as exp2 may differ in
+   the last two places. Everything is inline, branch-free where it stands in inner loops, and free of
+   intrinsics that a compiler could lack, so that loops over it are vectorized. */
+#ifndef TY_TILE_H
+#define TY_TILE_H
+
+#include <stdint.h>
+#include <string.h>
+
+#define TY_INLINE static inline __attribute__((always_inline, unused))
+
+#ifdef __clang__
+#define TY_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#define TY_MICRO static __attribute__((noinline))
+#define TY_FUSED _Pragma("clang fp contract(fast)")
+#else
+#define TY_INDEPENDENT _Pragma("GCC ivdep")
+/* Products and sums are fused inside micro-kernels only: elsewhere each operation rounds once. */
+#define TY_MICRO static __attribute__((noinline, optimize("fp-contract=fast")))
+#define TY_FUSED
+#endif
+
+#ifdef __has_builtin
+#define TY_HAS(name) __has_builtin(name)
+#else
+#define TY_HAS(name) 0
+#endif
+
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#define TY_FMA(a, b, c) __builtin_fmaf(a, b, c)
+#else
+#define TY_FMA(a, b, c) ((a) * (b) + (c))
+#endif
+
+#define TY_INF __builtin_inff()
+#define TY_NAN __builtin_nanf("")
+
+/* ---- bits ---------------------------------------------------------------------------------- */
+
+#define TY_BITS(name, to, from)                                                                    \
+  TY_INLINE to name(from x) {                                                                      \
+    to y;                                                                                          \
+    memcpy(&y, &x, sizeof y);                                                                      \
+    return y;                                                                                      \
+  }
+TY_BITS(ty_to_bits_f32, uint32_t, float)
+TY_BITS(ty_from_bits_f32, float, uint32_t)
+TY_BITS(ty_to_bits_f64, uint64_t, double)
+TY_BITS(ty_from_bits_f64, double, uint64_t)
+#undef TY_BITS
+
+/* ---- integers: wrap, divide towards minus infinity, refuse what has no meaning ---------------- */
+
+/* Reports fault number `site` unless it holds, and gives whether it holds. */
+TY_INLINE int ty_require(int holds, int32_t *fault, int32_t site) {
+  if (!holds)
+    *fault = site;
+  return holds;
+}
+
+#define TY_INTEGER(suffix, type, word)                                                             \
+  TY_INLINE type ty_add_##suffix(type a, type b) { return (type)((word)a + (word)b); }             \
+  TY_INLINE type ty_sub_##suffix(type a, type b) { return (type)((word)a - (word)b); }             \
+  TY_INLINE type ty_mul_##suffix(type a, type b) { return (type)((word)a * (word)b); }             \
+  TY_INLINE type ty_neg_##suffix(type a) { return (type)((word)0 - (word)a); }                     \
+  TY_INLINE type ty_abs_##suffix(type a) { return a < 0 ? ty_neg_##suffix(a) : a; }                \
+  TY_INLINE type ty_min_##suffix(type a, type b) { return b < a ? b : a; }                         \
+  TY_INLINE type ty_max_##suffix(type a, type b) { return b > a ? b : a; }                         \
+  TY_INLINE type ty_shl_##suffix(type a, type n) { return (type)((word)a << n); }                  \
+  TY_INLINE type ty_truncdiv_##suffix(type a, type b) {                                            \
+    return b == (type)-1 && (type)-1 < 0 ? ty_neg_##suffix(a) : (type)(a / b);                     \
+  }                                                                                                \
+  TY_INLINE type ty_truncmod_##suffix(type a, type b) {                                            \
+    return b == (type)-1 && (type)-1 < 0 ? 0 : (type)(a % b);                                      \
+  }                                                                                                \
+  TY_INLINE type ty_floormod_##suffix(type a, type b) {                                            \
+    type rest = ty_truncmod_##suffix(a, b);                                                        \
+    return rest != 0 && (rest < 0) != (b < 0) ? (type)(rest + b) : rest;                           \
+  }                                                                                                \
+  TY_INLINE type ty_floordiv_##suffix(type a, type b) {                                            \
+    type rest = ty_truncmod_##suffix(a, b), whole = ty_truncdiv_##suffix(a, b);                    \
+    return rest != 0 && (rest < 0) != (b < 0) ? (type)(whole - 1) : whole;                         \
+  }                                                                                                \
+  TY_INLINE type ty_divisor_##suffix(type b, int32_t *fault, int32_t site) {                       \
+    return ty_require(b != 0, fault, site) ? b : 1;                                                \
+  }                                                                                                \
+  TY_INLINE type ty_count_##suffix(type n, int32_t *fault, int32_t site) {                         \
+    return ty_require(n >= 0 && n < (type)(sizeof(type) * 8), fault, site) ? n : 0;                \
+  }
+TY_INTEGER(i8, int8_t, uint32_t)
+TY_INTEGER(i16, int16_t, uint32_t)
+TY_INTEGER(i32, int32_t, uint32_t)
+TY_INTEGER(i64, int64_t, uint64_t)
+TY_INTEGER(u8, uint8_t, uint32_t)
+TY_INTEGER(u16, uint16_t, uint32_t)
+TY_INTEGER(u32, uint32_t, uint32_t)
+TY_INTEGER(u64, uint64_t, uint64_t)
+#undef TY_INTEGER
+
+TY_INLINE int ty_inside(int64_t index, int64_t extent) {
+  return (uint64_t)index < (uint64_t)extent;
+}
+/* An index into a tile: outside is a fault, and the first element is taken instead. */
+TY_INLINE int64_t ty_index(int64_t index, int64_t extent, int32_t *fault, int32_t site) {
+  return ty_require(ty_inside(index, extent), fault, site) ? index : 0;
+}
+
+/* ---- floats -------------------------------------------------------------------------------- */
+
+#define TY_FLOAT(suffix, type, mark)                                                               \
+  TY_INLINE type ty_abs_##suffix(type x) { return __builtin_fabs##mark(x); }                       \
+  TY_INLINE type ty_min_##suffix(type a, type b) { return b < a || a != a ? b : a; }               \
+  TY_INLINE type ty_max_##suffix(type a, type b) { return b > a || a != a ? b : a; }               \
+  TY_INLINE int ty_isnan_##suffix(type x) { return x != x; }                                       \
+  TY_INLINE int ty_isinf_##suffix(type x) { return __builtin_fabs##mark(x) == (type)TY_INF; }      \
+  TY_INLINE int ty_isfinite_##suffix(type x) { return __builtin_fabs##mark(x) < (type)TY_INF; }    \
+  TY_INLINE type ty_sqrt_##suffix(type x) { return __builtin_sqrt##mark(x); }                      \
+  TY_INLINE type ty_rsqrt_##suffix(type x) { return 1 / __builtin_sqrt##mark(x); }                 \
+  TY_INLINE type ty_floor_##suffix(type x) { return __builtin_floor##mark(x); }                    \
+  TY_INLINE type ty_ceil_##suffix(type x) { return __builtin_ceil##mark(x); }                      \
+  TY_INLINE type ty_round_##suffix(type x) { return __builtin_rint##mark(x); }                     \
+  TY_INLINE type ty_trunc_##suffix(type x) { return __builtin_trunc##mark(x); }                    \
+  TY_INLINE type ty_exp10_##suffix(type x) { return __builtin_pow##mark((type)10, x); }            \
+  TY_INLINE type ty_log10_##suffix(type x) { return __builtin_log10##mark(x); }                    \
+  TY_INLINE type ty_log1p_##suffix(type x) { return __builtin_log1p##mark(x); }                    \
+  TY_INLINE type ty_sin_##suffix(type x) { return __builtin_sin##mark(x); }                        \
+  TY_INLINE type ty_cos_##suffix(type x) { return __builtin_cos##mark(x); }                        \
+  TY_INLINE type ty_tan_##suffix(type x) { return __builtin_tan##mark(x); }                        \
+  TY_INLINE type ty_erf_##suffix(type x) { return __builtin_erf##mark(x); }                        \
+  TY_INLINE type ty_pow_##suffix(type a, type b) { return __builtin_pow##mark(a, b); }             \
+  TY_INLINE type ty_fmod_##suffix(type a, type b) { return __builtin_fmod##mark(a, b); }           \
+  TY_INLINE type ty_atan2_##suffix(type a, type b) { return __builtin_atan2##mark(a, b); }
+TY_FLOAT(f32, float, f)
+TY_FLOAT(f64, double, )
+#undef TY_FLOAT
+
+TY_INLINE double ty_exp_f64(double x) { return __builtin_exp(x); }
+TY_INLINE double ty_exp2_f64(double x) { return __builtin_exp2(x); }
+TY_INLINE double ty_log_f64(double x) { return __builtin_log(x); }
+TY_INLINE double ty_log2_f64(double x) { return __builtin_log2(x); }
+TY_INLINE double ty_tanh_f64(double x) { return __builtin_tanh(x); }
+TY_INLINE double ty_sigmoid_f64(double x) { return 1 / (1 + __builtin_exp(-x)); }
+
+/* x * 2^n for n in [-252, 254], rounded once. */
+TY_INLINE float ty_scale_f32(float x, int32_t n) {
+  int32_t half = n >> 1, rest = n - half;
+  float first = ty_from_bits_f32((uint32_t)(half + 127) << 23);
+  float second = ty_from_bits_f32((uint32_t)(rest + 127) << 23);
+  return x * first * second;
+}
+
+#define TY_ROUNDER 12582912.0f /* 1.5 * 2^23: adding it rounds to a whole number */
+
+TY_INLINE float ty_exp2_f32(float x) {
+  float t = x < -150.0f ? -150.0f : x;
+  t = t > 128.0f ? 128.0f : t;
+  float shifted = t + TY_ROUNDER;
+  float f = t - (shifted - TY_ROUNDER);
+  int32_t n = (int32_t)(ty_to_bits_f32(shifted) - ty_to_bits_f32(TY_ROUNDER));
+  float p = 0x1.41fb94p-13f;
+  p = TY_FMA(p, f, 0x1.5f3e82p-10f);
+  p = TY_FMA(p, f, 0x1.3b2d4ep-7f);
+  p = TY_FMA(p, f, 0x1.c6aee8p-5f);
+  p = TY_FMA(p, f, 0x1.ebfbdcp-3f);
+  p = TY_FMA(p, f, 0x1.62e430p-1f);
+  p = TY_FMA(p, f, 1.0f);
+  return ty_scale_f32(p, x == x ? n : 0);
+}
+
+TY_INLINE float ty_exp_f32(float x) {
+  float t = x < -104.0f ? -104.0f : x;
+  t = t > 89.0f ? 89.0f : t;
+  float shifted = TY_FMA(t, 0x1.715476p+0f, TY_ROUNDER);
+  float whole = shifted - TY_ROUNDER;
+  float r = TY_FMA(whole, -0x1.62e400p-1f, t);
+  r = TY_FMA(whole, -0x1.7f7d1cp-20f, r);
+  int32_t n = (int32_t)(ty_to_bits_f32(shifted) - ty_to_bits_f32(TY_ROUNDER));
+  float p = 0x1.6a23c4p-10f;
+  p = TY_FMA(p, r, 0x1.123a22p-7f);
+  p = TY_FMA(p, r, 0x1.5558f4p-5f);
+  p = TY_FMA(p, r, 0x1.555492p-3f);
+  p = TY_FMA(p, r, 0x1.fffffcp-2f);
+  p = TY_FMA(p * r, r, r) + 1.0f;
+  return ty_scale_f32(p, x == x ? n : 0);
+}
+
+/* The mantissa of x in [sqrt(1/2), sqrt(2)) less 1, and the exponent that belongs to it. */
+TY_INLINE float ty_split_f32(float x, float *exponent) {
+  int tiny = x < 0x1p-126f;
+  uint32_t bits = ty_to_bits_f32(tiny ? x * 0x1p24f : x);
+  uint32_t moved = bits - 0x3f3504f3u;
+  *exponent = (float)((int32_t)moved >> 23) - (tiny ? 24.0f : 0.0f);
+  return ty_from_bits_f32((moved & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
+}
+
+/* log(1 + f) - f for a small f. */
+TY_INLINE float ty_log_rest_f32(float f) {
+  float p = 0x1.146168p-4f;
+  p = TY_FMA(p, f, -0x1.de4f38p-4f);
+  p = TY_FMA(p, f, 0x1.e6f692p-4f);
+  p = TY_FMA(p, f, -0x1.fc1f84p-4f);
+  p = TY_FMA(p, f, 0x1.2336dap-3f);
+  p = TY_FMA(p, f, -0x1.555c58p-3f);
+  p = TY_FMA(p, f, 0x1.99a4bcp-3f);
+  p = TY_FMA(p, f, -0x1.000006p-2f);
+  p = TY_FMA(p, f, 0x1.555548p-2f);
+  return TY_FMA(p * f, f * f, -0.5f * (f * f));
+}
+
+TY_INLINE float ty_log_ends_f32(float x, float inside) {
+  float y = x < 0.0f || x != x ? TY_NAN : inside;
+  y = x == 0.0f ? -TY_INF : y;
+  return x == TY_INF ? TY_INF : y;
+}
+
+TY_INLINE float ty_log_f32(float x) {
+  float n, f = ty_split_f32(x, &n), rest = ty_log_rest_f32(f);
+  rest = TY_FMA(n, -0x1.bd0106p-13f, rest);
+  return ty_log_ends_f32(x, TY_FMA(n, 0x1.63p-1f, f + rest));
+}
+
+TY_INLINE float ty_log2_f32(float x) {
+  float n, f = ty_split_f32(x, &n), rest = ty_log_rest_f32(f);
+  /* f + rest as a sum of two floats, times log2(e) as a sum of two. */
+  float high = f + rest, low = rest - (high - f);
+  float y = TY_FMA(high, 0x1.4ae0c0p-26f, low * 0x1.715476p+0f);
+  return ty_log_ends_f32(x, n + TY_FMA(high, 0x1.715476p+0f, y));
+}
+
+TY_INLINE float ty_sigmoid_f32(float x) {
+  float e = ty_exp_f32(-__builtin_fabsf(x));
+  return (x < 0.0f ? e : 1.0f) / (1.0f + e);
+}
+
+TY_INLINE float ty_tanh_f32(float x) {
+  float a = __builtin_fabsf(x), z = x * x;
+  float p = -0x1.7520c8p-8f;
+  p = TY_FMA(p, z, 0x1.520210p-6f);
+  p = TY_FMA(p, z, -0x1.b837eap-5f);
+  p = TY_FMA(p, z, 0x1.110710p-3f);
+  p = TY_FMA(p, z, -0x1.555532p-2f);
+  float small = TY_FMA(p * z, x, x);
+  float large = __builtin_copysignf(1.0f - 2.0f / (ty_exp_f32(2.0f * a) + 1.0f), x);
+  return a < 0.625f ? small : large;
+}
+
+/* ---- narrow floats: values are kept in float, each operation rounds its result ------------------ */
+
+TY_INLINE float ty_with_sign(uint32_t magnitude, uint32_t sign) {
+  return ty_from_bits_f32(magnitude | (sign & 0x80000000u));
+}
+
+/* Rounds |x| to `23 - shift` bits after the first, not below exponent `least`; half to even. */
+TY_INLINE float ty_round_magnitude(float a, float least, float most, float shift) {
+  float unit = ty_from_bits_f32(ty_to_bits_f32(a) & 0x7f800000u);
+  unit = unit < least ? least : unit;
+  unit = unit > most ? most : unit;
+  float big = unit * shift;
+  return (a + big) - big;
+}
+
+TY_INLINE float ty_round_f16(float x) {
+  uint32_t bits = ty_to_bits_f32(x);
+  float r = ty_round_magnitude(ty_from_bits_f32(bits & 0x7fffffffu), 0x1p-14f, 0x1p16f, 0x1p13f);
+  r = r > 65504.0f ? TY_INF : r;
+  return ty_with_sign(ty_to_bits_f32(r) & 0x7fffffffu, bits);
+}
+TY_INLINE float ty_round_bf16(float x) {
+  uint32_t bits = ty_to_bits_f32(x);
+  uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u;
+  return ty_from_bits_f32(x == x ? rounded : 0x7fc00000u);
+}
+TY_INLINE float ty_round_f8e4m3(float x) {
+  uint32_t bits = ty_to_bits_f32(x);
+  float r = ty_round_magnitude(ty_from_bits_f32(bits & 0x7fffffffu), 0x1p-6f, 0x1p9f, 0x1p20f);
+  r = r > 448.0f ? 448.0f : r;
+  return ty_with_sign(ty_to_bits_f32(r) & 0x7fffffffu, bits);
+}
+TY_INLINE float ty_round_f8e5m2(float x) {
+  uint32_t bits = ty_to_bits_f32(x);
+  float r = ty_round_magnitude(ty_from_bits_f32(bits & 0x7fffffffu), 0x1p-14f, 0x1p16f, 0x1p21f);
+  r = r > 57344.0f ? 57344.0f : r;
+  return ty_with_sign(ty_to_bits_f32(r) & 0x7fffffffu, bits);
+}
+/* A float that rounds to narrower types as the double does: its last bit says that it is inexact. */
+TY_INLINE float ty_odd_f32(double x) {
+  float r = (float)x;
+  uint32_t bits = ty_to_bits_f32(r);
+  int away = __builtin_fabs((double)r) > __builtin_fabs(x);
+  return (double)r == x || x != x ? r : ty_from_bits_f32((bits - (uint32_t)away) | 1u);
+}
+
+/* Values of a narrow type in memory, and back. */
+TY_INLINE uint16_t ty_to_f16(float x) {
+  float r = ty_round_f16(x);
+  uint32_t bits = ty_to_bits_f32(r), low = ty_to_bits_f32(__builtin_fabsf(r) * 0x1p-112f) >> 13;
+  low = low > 0x7c00u ? 0x7c00u : low;
+  low = r == r ? low : 0x7e00u;
+  return (uint16_t)(low | ((bits >> 16) & 0x8000u));
+}
+TY_INLINE float ty_from_f16(uint16_t h) {
+  uint32_t low = ((uint32_t)h & 0x7fffu) << 13;
+  uint32_t bits = ty_to_bits_f32(ty_from_bits_f32(low) * 0x1p112f);
+  bits = low >= 0x0f800000u ? bits | 0x7f800000u : bits;
+  return ty_with_sign(bits, (uint32_t)h << 16);
+}
+TY_INLINE uint16_t ty_to_bf16(float x) {
+  return (uint16_t)(ty_to_bits_f32(ty_round_bf16(x)) >> 16);
+}
+TY_INLINE float ty_from_bf16(uint16_t h) { return ty_from_bits_f32((uint32_t)h << 16); }
+TY_INLINE uint8_t ty_to_f8e4m3(float x) {
+  float r = ty_round_f8e4m3(x);
+  uint32_t low = ty_to_bits_f32(__builtin_fabsf(r) * 0x1p-120f) >> 20;
+  low = r == r ? low : 0x7fu;
+  return (uint8_t)(low | ((ty_to_bits_f32(r) >> 24) & 0x80u));
+}
+TY_INLINE float ty_from_f8e4m3(uint8_t h) {
+  float x = ty_from_bits_f32(((uint32_t)h & 0x7fu) << 20) * 0x1p120f;
+  x = (h & 0x7fu) == 0x7fu ? TY_NAN : x;
+  return ty_with_sign(ty_to_bits_f32(x), (uint32_t)h << 24);
+}
+TY_INLINE uint8_t ty_to_f8e5m2(float x) { return (uint8_t)(ty_to_f16(ty_round_f8e5m2(x)) >> 8); }
+TY_INLINE float ty_from_f8e5m2(uint8_t h) { return ty_from_f16((uint16_t)((uint32_t)h << 8)); }
+
+/* Floats to integers: towards zero, to the nearest end where out of range, NaN to 0. */
+#define TY_TRUNCATE(suffix, type, low, high)                                                       \
+  TY_INLINE type ty_truncate_f32_##suffix(float x) {                                               \
+    float inside = x > (float)(low) && x < (float)(high) ? x : 0.0f;                               \
+    type ends = x >= (float)(high) ? (high) : (low);                                               \
+    int in = (x > (float)(low) && x < (float)(high)) || x != x;                                    \
+    return in ? (type)inside : ends;                                                               \
+  }                                                                                                \
+  TY_INLINE type ty_truncate_f64_##suffix(double x) {                                              \
+    double inside = x > (double)(low) && x < (double)(high) ? x : 0.0;                             \
+    type ends = x >= (double)(high) ? (high) : (low);                                              \
+    int in = (x > (double)(low) && x < (double)(high)) || x != x;                                  \
+    return in ? (type)inside : ends;                                                               \
+  }
+TY_TRUNCATE(i8, int8_t, INT8_MIN, INT8_MAX)
+TY_TRUNCATE(i16, int16_t, INT16_MIN, INT16_MAX)
+TY_TRUNCATE(i32, int32_t, INT32_MIN, INT32_MAX)
+TY_TRUNCATE(i64, int64_t, INT64_MIN, INT64_MAX)
+TY_TRUNCATE(u8, uint8_t, 0, UINT8_MAX)
+TY_TRUNCATE(u16, uint16_t, 0, UINT16_MAX)
+TY_TRUNCATE(u32, uint32_t, 0, UINT32_MAX)
+TY_TRUNCATE(u64, uint64_t, 0, UINT64_MAX)
+#undef TY_TRUNCATE
+
+/* ---- blocks that are turned: part[i][q] becomes to[q][i] ------------------------------------------ */
+
+TY_INLINE void ty_turn_double(double *restrict to, const double *restrict part, int columns,
+                              int stride, int count) {
+  for (int q = 0; q < count; ++q)
+    for (int i = 0; i < columns; ++i)
+      to[q * columns + i] = part[i * stride + q];
+}
+
+#if defined(__AVX__) && TY_HAS(__builtin_shufflevector)
+typedef float ty_eight __attribute__((vector_size(32), aligned(4), may_alias));
+TY_INLINE void ty_turn_8x8(float *restrict to, int columns, const float *restrict part, int stride) {
+  ty_eight r[8], s[8];
+  for (int i = 0; i < 8; ++i)
+    r[i] = *(const ty_eight *)(part + i * stride);
+  for (int i = 0; i < 8; i += 2) {
+    s[i] = __builtin_shufflevector(r[i], r[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+    s[i + 1] = __builtin_shufflevector(r[i], r[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+  }
+  for (int i = 0; i < 8; i += 4)
+    for (int h = 0; h < 2; ++h) {
+      r[i + 2 * h] = __builtin_shufflevector(s[i + h], s[i + h + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+      r[i + 2 * h + 1] = __builtin_shufflevector(s[i + h], s[i + h + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+    }
+  for (int i = 0; i < 4; ++i) {
+    *(ty_eight *)(to + i * columns) =
+        __builtin_shufflevector(r[i], r[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+    *(ty_eight *)(to + (i + 4) * columns) =
+        __builtin_shufflevector(r[i], r[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+  }
+}
+#define TY_TURNS 8
+#else
+TY_INLINE void ty_turn_8x8(float *restrict to, int columns, const float *restrict part, int stride) {}
+#define TY_TURNS 0
+#endif
+
+TY_INLINE void ty_turn_float(float *restrict to, const float *restrict part, int columns,
+                             int stride, int count) {
+  int q = 0;
+  if (TY_TURNS && columns % 8 == 0)
+    for (; q + 8 <= count; q += 8)
+      for (int i = 0; i < columns; i += 8)
+        ty_turn_8x8(to + q * columns + i, columns, part + i * stride + q, stride);
+  for (; q < count; ++q)
+    for (int i = 0; i < columns; ++i)
+      to[q * columns + i] = part[i * stride + q];
+}
+
+/* ---- rows: contiguous elements of a tile or an array -------------------------------------------- */
+
+#if defined(__AVX__)
+#define TY_LANES 8
+#else
+#define TY_LANES 4
+#endif
+typedef float ty_row __attribute__((vector_size(TY_LANES * 4), aligned(4), may_alias));
+
+TY_INLINE ty_row ty_larger(ty_row a, ty_row b) {
+#if defined(__AVX__) && (!defined(__clang__) || TY_HAS(__builtin_ia32_maxps256))
+  return __builtin_ia32_maxps256(a, b);
+#elif defined(__SSE__) && !defined(__AVX__) && (!defined(__clang__) || TY_HAS(__builtin_ia32_maxps))
+  return __builtin_ia32_maxps(a, b);
+#else
+  for (int i = 0; i < TY_LANES; ++i)
+    a[i] = a[i] > b[i] ? a[i] : b[i];
+  return a;
+#endif
+}
+TY_INLINE ty_row ty_magnitudes(ty_row a) {
+  for (int i = 0; i < TY_LANES; ++i)
+    a[i] = __builtin_fabsf(a[i]);
+  return a;
+}
+
+/* Folds a row onto `total`, four vectors at a time; `step` is one lane's step, `idle` its identity. */
+#define TY_REDUCE(name, idle, change, step_row, step)                                              \
+  static __attribute__((unused)) float name(float total, const float *x, int64_t n) {              \
+    int64_t i = 0;                                                                                 \
+    if (n >= TY_LANES) {                                                                           \
+      ty_row t0 = (ty_row){0} + (idle), t1 = t0, t2 = t0, t3 = t0;                                 \
+      for (; i + 4 * TY_LANES <= n; i += 4 * TY_LANES) {                                           \
+        t0 = step_row(t0, change(*(const ty_row *)(x + i)));                                       \
+        t1 = step_row(t1, change(*(const ty_row *)(x + i + TY_LANES)));                            \
+        t2 = step_row(t2, change(*(const ty_row *)(x + i + 2 * TY_LANES)));                        \
+        t3 = step_row(t3, change(*(const ty_row *)(x + i + 3 * TY_LANES)));                        \
+      }                                                                                            \
+      t0 = step_row(step_row(t0, t1), step_row(t2, t3));                                           \
+      for (; i + TY_LANES <= n; i += TY_LANES)                                                     \
+        t0 = step_row(t0, change(*(const ty_row *)(x + i)));                                       \
+      for (int lane = 0; lane < TY_LANES; ++lane)                                                  \
+        total = step(total, t0[lane]);                                                             \
+    }                                                                                              \
+    for (; i < n; ++i) {                                                                           \
+      ty_row part = (ty_row){0} + x[i];                                                            \
+      total = step(total, change(part)[0]);                                                        \
+    }                                                                                              \
+    return total;                                                                                  \
+  }
+#define TY_SAME(v) (v)
+#define TY_SUM(t, p) ((t) + (p))
+#define TY_LARGER(t, p) ty_larger(p, t)
+#define TY_SMALLER(t, p) (-ty_larger(-(p), -(t)))
+TY_REDUCE(ty_row_sum, -0.0f, TY_SAME, TY_SUM, TY_SUM)
+TY_REDUCE(ty_row_abssum, 0.0f, ty_magnitudes, TY_SUM, TY_SUM)
+TY_REDUCE(ty_row_max, -TY_INF, TY_SAME, TY_LARGER, ty_max_f32)
+TY_REDUCE(ty_row_min, TY_INF, TY_SAME, TY_SMALLER, ty_min_f32)
+TY_REDUCE(ty_row_absmax, -TY_INF, ty_magnitudes, TY_LARGER, ty_max_f32)
+#undef TY_REDUCE
+
+#if defined(__F16C__) && (!defined(__clang__) || TY_HAS(__builtin_ia32_vcvtps2ph256))
+#define TY_HALVES 1
+typedef short ty_halves __attribute__((vector_size(16), aligned(2), may_alias));
+typedef short ty_halves_aligned __attribute__((vector_size(16)));
+#else
+#define TY_HALVES 0
+#endif
+
+static __attribute__((unused)) void ty_row_from_f16(float *restrict to, const uint16_t *restrict from,
+                                                    int64_t n) {
+  int64_t i = 0;
+#if TY_HALVES
+  for (; i + 8 <= n; i += 8)
+    *(ty_row *)(to + i) =
+        __builtin_ia32_vcvtph2ps256((ty_halves_aligned) * (const ty_halves *)(from + i));
+#endif
+  for (; i < n; ++i)
+    to[i] = ty_from_f16(from[i]);
+}
+static __attribute__((unused)) void ty_row_to_f16(uint16_t *restrict to, const float *restrict from,
+                                                  int64_t n) {
+  int64_t i = 0;
+#if TY_HALVES
+  for (; i + 8 <= n; i += 8)
+    *(ty_halves *)(to + i) =
+        (ty_halves)__builtin_ia32_vcvtps2ph256(*(const ty_row *)(from + i), 0);
+#endif
+  for (; i < n; ++i)
+    to[i] = ty_to_f16(from[i]);
+}
+static __attribute__((unused)) void ty_row_round_f16(float *restrict to, const float *restrict from,
+                                                     int64_t n) {
+  int64_t i = 0;
+#if TY_HALVES
+  for (; i + 8 <= n; i += 8)
+    *(ty_row *)(to + i) =
+        __builtin_ia32_vcvtph2ps256(__builtin_ia32_vcvtps2ph256(*(const ty_row *)(from + i), 0));
+#endif
+  for (; i < n; ++i)
+    to[i] = ty_round_f16(from[i]);
+}
+
+#endif

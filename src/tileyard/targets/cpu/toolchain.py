@@ -1,0 +1,128 @@
+"""The C compiler: found, asked what it generates code for, and run."""
+
+import importlib.util
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tileyard.artifacts.keys import digest_parts
+from tileyard.errors import ToolMissingError
+from tileyard.targets.cpu.machine import Machine, describe_machine
+
+FLAGS = (
+    "-std=gnu11",
+    "-O3",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-ffp-contract=off",
+    "-fPIC",
+    "-w",
+)
+"""Results do not depend on them: no reassociation, no contraction, NaN and infinities as they are."""
+
+RUNTIME_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-w")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compiled:
+    """How a run of the compiler ended; ``log`` is all it said."""
+
+    ok: bool
+    log: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Toolchain:
+    """A C compiler that works here, its flags, and the machine it generates code for."""
+
+    command: tuple[str, ...]
+    flags: tuple[str, ...]
+    version: str
+    machine: Machine
+    macros_digest: str
+
+    def fingerprint(self) -> str:
+        """Over everything that decides what a C text becomes."""
+        parts = (self.version, *self.flags, *RUNTIME_FLAGS, self.macros_digest, repr(self.machine))
+        return digest_parts("cc", *parts)
+
+    def compile_kernel(self, folder: Path, source: str, output: str) -> Compiled:
+        """Compile ``folder/source`` to the shared object ``folder/output``."""
+        return self._run(folder, (*self.flags, "-shared", "-o", output, source, "-lm"))
+
+    def compile_runtime(self, folder: Path, source: str, output: str) -> Compiled:
+        """Compile the threads' runtime, which is the same for every CPU of an architecture."""
+        arguments = (*RUNTIME_FLAGS, "-shared", "-o", output, source, "-lpthread")
+        return self._run(folder, arguments)
+
+    def _run(self, folder: Path, arguments: tuple[str, ...]) -> Compiled:
+        done = subprocess.run(
+            [*self.command, *arguments], cwd=folder, capture_output=True, text=True, check=False
+        )
+        return Compiled(ok=done.returncode == 0, log=done.stdout + done.stderr)
+
+
+def find_compiler(asked: str) -> tuple[str, ...]:
+    """The command of a C compiler: ``asked`` if given, else cc, gcc, clang, or zig from PyPI.
+
+    Raises ToolMissingError.
+    """
+    if asked:
+        command = tuple(shlex.split(asked))
+        if command and shutil.which(command[0]):
+            return command
+        raise ToolMissingError(
+            f"the C compiler {asked!r} is not on this machine", hint="set CC to one that is"
+        )
+    for name in ("cc", "gcc", "clang"):
+        if shutil.which(name):
+            return (name,)
+    if importlib.util.find_spec("ziglang") is not None:
+        return (sys.executable, "-m", "ziglang", "cc")
+    raise ToolMissingError(
+        "no C compiler is on this machine: cc, gcc and clang are not in PATH",
+        hint="install gcc or clang, run `pip install ziglang`, or set CC",
+    )
+
+
+def open_toolchain(asked: str, level: str) -> Toolchain:
+    """The compiler that ``find_compiler`` gives, for this host (``native``) or a CPU level.
+
+    Raises ToolMissingError where it does not run or does not know the level.
+    """
+    command = find_compiler(asked)
+    flags: tuple[str, ...] = (*FLAGS, f"-march={level}")
+    macros, version = _ask(command, flags, level)
+    machine = describe_machine(macros, is_native=level == "native")
+    if machine.vector_bytes == 64:
+        flags = (*flags, "-mprefer-vector-width=512")
+    return Toolchain(
+        command=command,
+        flags=flags,
+        version=version,
+        machine=machine,
+        macros_digest=digest_parts(*(f"{name}={value}" for name, value in sorted(macros.items()))),
+    )
+
+
+def _ask(
+    command: tuple[str, ...], flags: tuple[str, ...], level: str
+) -> tuple[dict[str, str], str]:
+    """The macros that the compiler predefines, and its version in one line."""
+    arguments = [*command, *flags, "-dM", "-E", "-x", "c", "/dev/null"]
+    try:
+        done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise ToolMissingError(f"the C compiler {command[0]} does not run: {error}") from error
+    if done.returncode != 0:
+        first = next(iter(done.stderr.strip().splitlines()), f"exit status {done.returncode}")
+        raise ToolMissingError(f"{shlex.join(command)} cannot build for {level}: {first}")
+    macros = {}
+    for line in done.stdout.splitlines():
+        _, _, rest = line.partition("#define ")
+        name, _, value = rest.partition(" ")
+        macros[name] = value
+    return macros, macros.get("__VERSION__", "unknown").strip('"')
