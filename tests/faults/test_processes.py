@@ -306,6 +306,20 @@ def test_killing_twice_is_killing_once(tmp_path: Path) -> None:
     run(main)
 
 
+def test_a_worker_that_ends_at_once_leaves_nothing_open(tmp_path: Path) -> None:
+    """However start and end fall together, no descriptor is open once the end is answered."""
+
+    async def main() -> None:
+        files = open_files()
+        for _ in range(20):
+            worker = await Worker.start(command(tmp_path, argv=("true",)))
+            ended = await worker.ended()
+            assert open_files() == files
+            assert (ended.code, ended.confirmed) == (0, True)
+
+    run(main)
+
+
 def test_a_kill_that_comes_too_late_has_no_reason(tmp_path: Path) -> None:
     """A worker that ended by itself keeps its code, even if it is killed before that is known."""
 
@@ -467,6 +481,9 @@ def test_lease_numbers_grow_over_all_locks(tmp_path: Path) -> None:
         assert got == expected
 
     run(main)
+    # a lease that was given back properly leaves no token: nobody has to look for its tree
+    records = [Path(path).read_text(encoding="ascii").split() for path in (one, two)]
+    assert records == [["00000000000000000004"], ["00000000000000000003"]]
 
 
 def test_overlapping_sets_exclude_each_other(tmp_path: Path) -> None:

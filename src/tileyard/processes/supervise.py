@@ -97,7 +97,9 @@ class Worker:
 
     async def ended(self) -> Ended:
         """Wait for the end of the whole tree, by itself or by ``kill``."""
-        return await asyncio.shield(self._keeper.ended)
+        ended = await asyncio.shield(self._keeper.ended)
+        self._channel.finish()  # the callback may be due only after this task
+        return ended
 
     async def kill(self, reason: str, grace_s: float = GRACE_S) -> Ended:
         """End the whole tree and wait until that is confirmed, or known to fail.
