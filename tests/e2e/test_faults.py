@@ -12,11 +12,12 @@ pytestmark = pytest.mark.slow
 
 FAULTS = str(KERNELS / "faults.py")
 LIMITS = ("--run-limit", "4s", "--memory-limit", "2GiB")
-SCRIPTED = {"TILEYARD_PLUGINS": "scripted=tileyard.testing.scripted:ScriptedTarget"}
+CRASHING = {"TILEYARD_PLUGINS": "crashing=crashing:CrashingTarget", "PYTHONPATH": str(KERNELS)}
 OUTCOME_OF = {
     "none": "passed",
     "wrong_result": "mismatch",
     "endless_loop": "timeout",
+    "stray_index": "runtime_error",
     "segmentation_fault": "crashed",
     "compile_error": "compile_error",
     "memory": "out_of_memory",
@@ -30,8 +31,8 @@ def by_config(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def test_each_fault_has_its_own_outcome_and_spreads_no_further(cli: CommandLine) -> None:
     """Faults end as what they are; healthy configs keep keys, outcomes and the winner."""
-    cli.env.update(SCRIPTED)
-    target = ("--target", "scripted")
+    cli.env.update(CRASHING)
+    target = ("--target", "crashing")
     faults = ",".join(OUTCOME_OF)
     blocks = ("--config", "block=32,64")
     stormy = cli.run_json("tune", FAULTS, "--config", f"fault={faults}", *blocks, *LIMITS, *target)
@@ -63,11 +64,12 @@ def leftovers(cli: CommandLine) -> list[psutil.Process]:
 
 def test_messages_say_what_happened(cli: CommandLine) -> None:
     """Signals, limits, elements and operations are named."""
-    result = cli.run_json(
-        "tune", FAULTS, "--config", f"fault={','.join(OUTCOME_OF)}", "--config", "block=32", *LIMITS
-    )
+    cli.env.update(CRASHING)
+    faults = ("--config", f"fault={','.join(OUTCOME_OF)}", "--config", "block=32")
+    result = cli.run_json("tune", FAULTS, *faults, *LIMITS, "--target", "crashing")
     messages = {t["config"]["fault"]: t["message"] for t in result["trials"]}
     assert "SIGSEGV" in messages["segmentation_fault"]
+    assert "faults.py:" in messages["stray_index"] or "index" in messages["stray_index"]
     assert "run limit of 4 s" in messages["endless_loop"]
     assert "256 of 256 elements are wrong" in messages["wrong_result"]
     assert "call_extern" in messages["compile_error"]
@@ -90,3 +92,12 @@ def test_a_compiler_that_hangs_is_a_timeout(cli: CommandLine, tmp_path: Path) ->
     expected = ["timeout"]
     assert [t["outcome"] for t in result["trials"]] == expected
     assert "build limit of 2 s" in result["trials"][0]["message"]
+
+
+def test_a_wider_limit_tries_again(cli: CommandLine) -> None:
+    """A recorded timeout answers for the same limit, and not for a longer one."""
+    command = ("tune", FAULTS, "--config", "fault=endless_loop", "--config", "block=32")
+    runs = [cli.run_json(*command, "--run-limit", limit) for limit in ("1s", "1s", "2s")]
+    expected = [False, True, False]
+    assert [run["trials"][0]["reused"] for run in runs] == expected
+    assert {run["trials"][0]["outcome"] for run in runs} == {"timeout"}

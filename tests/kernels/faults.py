@@ -9,6 +9,7 @@ FAULTS = (
     "none",
     "wrong_result",
     "endless_loop",
+    "stray_index",
     "segmentation_fault",
     "compile_error",
     "memory",
@@ -64,7 +65,7 @@ def endless_loop(N, block):
     return main
 
 
-def segmentation_fault(N, block):
+def stray_index(N, block):
     @T.prim_func
     def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
         with T.Kernel(T.ceildiv(N, block), threads=128) as bx:
@@ -76,6 +77,18 @@ def segmentation_fault(N, block):
             for i in T.serial(block):
                 tile[far[i]] = 1.0
             T.copy(tile, B[bx * block])
+
+    return main
+
+
+def segmentation_fault(N, block):
+    """Right by itself; ``crashing.py`` has a target that crashes on its constant."""
+
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, block), threads=128) as bx:
+            for i in T.Parallel(block):
+                B[bx * block + i] = A[bx * block + i] + 12345.0 - 12344.0
 
     return main
 
@@ -110,6 +123,7 @@ BODIES = {
     "none": healthy,
     "wrong_result": wrong_result,
     "endless_loop": endless_loop,
+    "stray_index": stray_index,
     "segmentation_fault": segmentation_fault,
     "compile_error": compile_error,
     "memory": memory,

@@ -62,8 +62,8 @@ class Ranking(Record):
 
     ``fastest`` has the smallest median. ``ratios`` has one entry for each member: its time against
     that of ``fastest``. ``tied`` are the members that cannot be told from ``fastest``, itself among
-    them, in canonical order; ``winner`` is the first of these. Effects smaller than ``threshold``
-    (a log-ratio) count as none. ``order`` has all members but the control, the winner first, then
+    them, in canonical order; ``winner`` is the first of these whose median is within the smallest
+    effect that counts. Effects smaller than ``threshold`` (a log-ratio) count as none. ``order`` has all members but the control, the winner first, then
     by their medians.
     """
 
@@ -147,7 +147,8 @@ def rank(
 ) -> Ranking:
     """Name the winner among members that were timed by ``interleave``; ``samples`` is what it gave.
 
-    The order of the members is the canonical one, by which ties are broken. ``control`` is a
+    The order of the members is the canonical one, by which ties are broken: the first of those
+    whose medians are within ``min_effect`` of the fastest one's wins. ``control`` is a
     member's index and that of its second entry, which wins nothing. A member is tied with the
     fastest unless its whole interval lies above ``min_effect`` and above both the half width and
     the median of the control's interval: what a binary does to itself is no difference.
@@ -164,11 +165,12 @@ def rank(
     if alarm is not None:
         threshold = max(threshold, alarm.ratio.half_width, abs(alarm.ratio.median))
     tied = tuple(i for i in entries if i == fastest or ratios[i].low <= threshold)
+    winner = next(i for i in tied if ratios[i].median <= math.log1p(min_effect))
     return Ranking(
-        winner=tied[0],
+        winner=winner,
         fastest=fastest,
         tied=tied,
-        order=(tied[0], *(i for i in by_median if i != tied[0])),
+        order=(winner, *(i for i in by_median if i != winner)),
         ratios=ratios,
         threshold=threshold,
         control=alarm,

@@ -131,7 +131,9 @@ class Progress:
 
     def _line(self, trial: Trial) -> Text:
         line = Text.assemble(
-            (f"{trial.outcome:<14}", outcome_style(trial.outcome)), format_config(trial.config)
+            (f"{trial.outcome:<14}", outcome_style(trial.outcome)),
+            f"{trial.batch}: " if trial.batch != trial.case else "",
+            format_config(trial.config),
         )
         if trial.measurement is not None:
             median_ns = trial.measurement.median_ns

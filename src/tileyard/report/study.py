@@ -99,11 +99,13 @@ def _lines(result: StudyResult, home: Path) -> list[Text]:
 
 def _finals(result: StudyResult) -> list[Text]:
     lines = []
-    for final in result.finals[1:]:
-        verdict = "tied with the best" if final.tied else "slower"
+    for number, final in enumerate(result.finals):
+        verdict = "tied" if final.tied else "slower"
+        if number == 0:
+            verdict = "the best"
         lines.append(
             Text(
-                f"finals: {format_config(final.config)} takes {final.ratio:.3f} x the best "
+                f"finals: {format_config(final.config)} takes {final.ratio:.3f} x the fastest "
                 f"[{final.low:.3f}, {final.high:.3f}]: {verdict}",
                 style="dim",
             )

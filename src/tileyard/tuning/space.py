@@ -162,11 +162,12 @@ class _Points:
 
     def _point(self, number: int) -> dict[str, Value]:
         number, inner = divmod(number, self._product)
-        config = dict(self._configs[number]) if self._configs else {}
+        chosen: list[tuple[str, Value]] = []
         for name, values in reversed(self._axes.items()):
             inner, index = divmod(inner, len(values))
-            config[name] = values[index]
-        return config
+            chosen.append((name, values[index]))
+        base = self._configs[number] if self._configs else {}
+        return {**base, **dict(reversed(chosen))}
 
 
 async def _accepted(
