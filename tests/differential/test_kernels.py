@@ -37,6 +37,7 @@ class Example:
     options: Mapping[str, Value] = field(default_factory=dict)
     rtol: float = 1e-5
     atol: float = 1e-5
+    has_nan: bool = False
 
 
 def _gemm(
@@ -123,6 +124,7 @@ EXAMPLES = {
         reference="functions_reference",
         arguments={"N": 24},
         shapes=[(24,)],
+        has_nan=True,
     ),
     "integers": Example(
         file="elementwise",
@@ -221,6 +223,8 @@ def inputs(example: Example) -> list[Array]:
     if example.dtype == "int32":
         return [rng.integers(-50, 50, shape, dtype=np.int32) for shape in example.shapes]
     values = [rng.standard_normal(shape).astype(np.float32) for shape in example.shapes]
+    if example.has_nan:
+        values[0].flat[0] = np.nan
     dtype = "float32" if example.dtype == "bfloat16" else example.dtype
     arrays = [value.astype(dtype) for value in values]
     if example.dtype == "bfloat16":

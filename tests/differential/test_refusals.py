@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tileyard.errors import UnsupportedError
+from tileyard.ir.nodes import Const
 from tileyard.ir.text import print_program
 
 if TYPE_CHECKING:
@@ -34,16 +35,18 @@ TAIL = """\
 
     return main
 """
+PARAM = 'T.Tensor((64,), "float32")'
 INDENT = " " * 12
 FIRST = HEAD.count("\n") + 1
 
 
 @pytest.fixture
-def elaborate(tmp_path: Path, lower_prim_func: Lower) -> Callable[[str], Any]:
+def elaborate(tmp_path: Path, lower_prim_func: Lower) -> Callable[..., Any]:
     """Writes a kernel with these lines in its middle to a file, and lowers it."""
 
-    def run(middle: str) -> Any:  # noqa: ANN401 (a Lowered, imported late)
+    def run(middle: str, param: str = PARAM) -> Any:  # noqa: ANN401 (a Lowered, imported late)
         text = HEAD + "".join(f"{INDENT}{line}\n" for line in middle.splitlines()) + TAIL
+        text = text.replace(PARAM, param, 1)
         path = tmp_path / "user_kernel.py"
         path.write_text(text, encoding="utf-8")
         spec = importlib.util.spec_from_file_location(f"user_{abs(hash(text))}", path)
@@ -66,6 +69,7 @@ def elaborate(tmp_path: Path, lower_prim_func: Lower) -> Callable[[str], Any]:
     [
         ("tx = T.get_thread_binding()\nt[tx] = 1.0", 1, "thread index tx"),
         ('T.call_extern("handle", "cuda_text", t.data)', 0, "call_extern cuda_text"),
+        ('T.attr(None, "unheard_of", 1)', None, "attribute unheard_of"),
         ("T.annotate_safe_value({X: 1.0})", None, "annotation safe_value_map"),
         ("T.sync_threads()", 0, "tirx.tvm_storage_sync"),
         ("\n\nT.atomic_add(Y[0], 1.0)", 2, "tl.atomic_add_elem_op"),
@@ -78,7 +82,7 @@ def elaborate(tmp_path: Path, lower_prim_func: Lower) -> Callable[[str], Any]:
     ],
 )  # fmt: skip
 def test_refusal_names_the_operation_and_its_line(
-    elaborate: Callable[[str], Any], middle: str, line: int | None, operation: str
+    elaborate: Callable[..., Any], middle: str, line: int | None, operation: str
 ) -> None:
     """An operation that is not covered raises UnsupportedError with its name and source line."""
     expected = operation
@@ -92,7 +96,7 @@ def test_refusal_names_the_operation_and_its_line(
 
 
 @pytest.mark.slow
-def test_comment_changes_lines_and_nothing_else(elaborate: Callable[[str], Any]) -> None:
+def test_comment_changes_lines_and_nothing_else(elaborate: Callable[..., Any]) -> None:
     """A comment in the source moves the source lines; the Program and its text stay the same."""
     plain = elaborate("for i in T.Parallel(32):\n    t[i] += 1.0")
     moved = elaborate("# one more line\nfor i in T.Parallel(32):\n    t[i] += 1.0")
@@ -104,7 +108,7 @@ def test_comment_changes_lines_and_nothing_else(elaborate: Callable[[str], Any])
 
 
 @pytest.mark.slow
-def test_hints_are_dropped(elaborate: Callable[[str], Any]) -> None:
+def test_hints_are_dropped(elaborate: Callable[..., Any]) -> None:
     """Layouts, widths, rasterization and assumptions change no Program."""
     plain = elaborate("for i in T.Parallel(32):\n    t[i] += 1.0")
     hinted = elaborate(
@@ -119,7 +123,7 @@ def test_hints_are_dropped(elaborate: Callable[[str], Any]) -> None:
 
 
 @pytest.mark.slow
-def test_macro_of_tilelang_is_placed_where_it_is_called(elaborate: Callable[[str], Any]) -> None:
+def test_macro_of_tilelang_is_placed_where_it_is_called(elaborate: Callable[..., Any]) -> None:
     """A reduction, which TileLang expands from its own source, has the line of the user's call."""
     lowered = elaborate(
         'u = T.alloc_fragment((32,), "float32")\n'
@@ -128,15 +132,26 @@ def test_macro_of_tilelang_is_placed_where_it_is_called(elaborate: Callable[[str
         "# the next one\n"
         "T.reduce_max(u, m, dim=0)\n"
         "T.reduce_min(u, m, dim=0)\n"
-        "T.reduce_max(t, m, dim=0)"
+        "T.reduce_max(t, m, dim=0)\n"
+        "T.reduce_sum(u, m, dim=0)"
     )
-    expected = [FIRST + 2, FIRST + 4, FIRST + 5, FIRST + 6, FIRST + 6]
-    assert [lowered.lines[number].line for number in range(1, 6)] == expected
+    expected = [FIRST + 2, FIRST + 4, FIRST + 5, FIRST + 6, FIRST + 6, FIRST + 7]
+    assert [lowered.lines[number].line for number in range(1, 7)] == expected
     assert {Path(line.file).name for line in lowered.lines.values()} == {"user_kernel.py"}
 
 
 @pytest.mark.slow
-def test_clashing_names_are_numbered(elaborate: Callable[[str], Any]) -> None:
+def test_strides_are_kept_unless_they_follow_from_the_shape(elaborate: Callable[..., Any]) -> None:
+    """A row-major parameter has no strides in the Program; any other keeps its own."""
+    plain = elaborate("")
+    assert [param.buffer.strides for param in plain.program.params] == [(), ()]
+    strided = elaborate("", 'T.StridedTensor((64,), (2,), "float32")')
+    expected = (Const(2, "int32"),)
+    assert strided.program.params[0].buffer.strides == expected
+
+
+@pytest.mark.slow
+def test_clashing_names_are_numbered(elaborate: Callable[..., Any]) -> None:
     """Loops that share a name get names of their own; the first keeps the user's."""
     lowered = elaborate(
         "for i in T.serial(4):\n    t[i] = 1.0\nfor i in T.serial(4):\n    t[i] = 2.0"

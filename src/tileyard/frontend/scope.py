@@ -4,6 +4,7 @@ import keyword
 import linecache
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -53,6 +54,19 @@ class Names:
         return name
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Inside:
+    """A line of one of TileLang's macros, and whether it is the operation of the macro's name."""
+
+    where: SourceLine
+    has_namesake: bool
+
+    def goes_on(self, after: "_Inside") -> bool:
+        """Whether ``after`` can belong to the same call of the macro."""
+        is_below = self.where.file == after.where.file and self.where.line < after.where.line
+        return is_below and not (self.has_namesake and after.has_namesake)
+
+
 class Scope:
     """Everything that a TIR node may refer to, by the identity of TVM's object.
 
@@ -64,7 +78,7 @@ class Scope:
         self.names = Names()
         self.where: SourceLine | None = None
         self._latest: SourceLine | None = None
-        self._inside: SourceLine | None = None
+        self._inside: _Inside | None = None
         self._vars: dict[object, Var] = {}
         self._buffers: dict[object, Buffer] = {}
         self._storage: dict[object, str] = {}
@@ -99,25 +113,26 @@ class Scope:
         """Note the first line of ``func``."""
         location = tl_ir.span_to_location(tl_ir.get_prim_func_span(func))
         if location is not None:
-            self._latest = SourceLine(file=str(location[0]), line=int(location[1]))
+            self.where = self._latest = SourceLine(file=str(location[0]), line=int(location[1]))
 
     def _users_line(self, where: SourceLine, stmt: object) -> SourceLine | None:
         """``where``, or for a line of TileLang itself the user's line that called it.
 
         TileLang gives what its own macros expand to (``T.reduce_max``) the lines of the macro. The
-        call is then the next line of the user's file that has the operation's name in it; going
-        down in one macro stays in one call.
+        call is then the next line of the user's file that has the operation's name in it. Going
+        down in one macro stays in one call, which holds the operation of its name once.
         """
         inside, self._inside = self._inside, None
         if not where.file.startswith(_TILELANG) or self._latest is None:
             return where
-        self._inside = where
-        if inside is not None and inside.file == where.file and inside.line < where.line:
-            return self._latest
         value = getattr(stmt, "value", None)
         operation = str(getattr(getattr(value, "op", None), "name", "")).rsplit(".", 1)[-1]
+        macro = Path(where.file).stem.removesuffix("_op")
+        self._inside = _Inside(where=where, has_namesake=operation == macro)
+        if inside is not None and inside.goes_on(self._inside):
+            return self._latest
         lines = linecache.getlines(self._latest.file)[self._latest.line :][:_REACH]
-        for word in (Path(where.file).stem.removesuffix("_op"), operation):
+        for word in (macro, operation):
             for number, text in enumerate(lines, self._latest.line + 1):
                 if word and f".{word}" in text:
                     return SourceLine(file=self._latest.file, line=number)

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 from tileyard.errors import InvalidProgramError
 from tileyard.ir.nodes import (
     Axis,
+    Break,
     Buffer,
     Cast,
     Const,
     Expr,
+    For,
     If,
     Let,
     Load,
@@ -107,12 +109,15 @@ def test_every_operation_reads_back(name: str) -> None:
     row = OPS[name]
     leaf: dict[str, list[Expr]] = {
         "bool": [Op("lt", (Var("i", "int32"), Const(3, "int32")), "bool"), Const(True, "bool")],
-        "int32": [Var("i", "int32"), Const(-2, "int32")],
-        "float32": [Load("A", (Var("i", "int32"),), "float32"), Const(-2.5, "float32")],
+        "int32": [Var("i", "int32"), Const(-2, "int32"), Const(3, "int32")],
+        "float32": [
+            Load("A", (Var("i", "int32"),), "float32"),
+            *(Const(-2.5, "float32"), Const(math.inf, "float32")),
+        ],
     }
     result = {"bool": "bool", "same": dtype, "given": "float32"}[row.result]
-    for first in (0, 1):
-        args = [leaf[dtype][(number + first) % 2] for number in range(row.arity)]
+    for first in range(len(leaf[dtype])):
+        args = [leaf[dtype][(number + first) % len(leaf[dtype])] for number in range(row.arity)]
         if row.condition:
             args[0] = leaf["bool"][0]
         op = Op(name, tuple(args), result)
@@ -174,6 +179,21 @@ def test_nested_loops_of_one_kind_share_a_line() -> None:
     assert nest == expected
     assert "for i, j in parallel(4, 8):" in print_program(nest)
     assert "for j in serial(8):" in print_program(mixed)
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        For(Var("k", "int32"), Const(0, "int32"), Const(4, "int32"), "pipelined", (), 3),
+        For(Var("k", "int32"), Var("i", "int32"), Const(4, "int32"), "pipelined", (), 3),
+        For(Var("k", "int64"), Const(2, "int64"), Const(4, "int64"), "vectorized", ()),
+        For(Var("k", "int32"), Const(1, "int32"), Var("i", "int32"), "unroll", (Break(),)),
+    ],
+)
+def test_loops_keep_their_bounds(loop: For) -> None:
+    """Start, extent, type, kind and stages of a loop come back from text."""
+    expected = make(loop)
+    assert read_program(print_program(expected)) == expected
 
 
 def test_statement_and_expression_print_alone() -> None:

@@ -99,6 +99,8 @@ def test_legal_program_passes() -> None:
         (['reduce(c, t, kind="sum", axis=0)'], 'the extents of t are not those of c without one axis in `reduce(c, t, kind="sum", axis=0)`'),
         (['reduce(c, row, kind="bitor", axis=0)'], 'reduce bitor does not give float32 in `reduce(c, row, kind="bitor", axis=0)`'),
         (['reduce(c, flag, kind="sum", axis=0)'], 'reduce sum does not give bool in `reduce(c, flag, kind="sum", axis=0)`'),
+        (["if n > 3:", "    v = 1", "t[0] = v"], "v is used before it is bound in `t[0] = v`"),
+        (["for i in serial(3):", "    v = 1", "t[0] = i"], "i is used before it is bound in `t[0] = i`"),
         (["for i in serial(3):", "    v = 1", "t[0] = v"], "v is used before it is bound in `t[0] = v`"),
     ],
 )  # fmt: skip
