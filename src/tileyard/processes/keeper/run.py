@@ -142,8 +142,7 @@ class Keeper:
 
     def start(self) -> None:
         """Start the worker; return once it runs its own program."""
-        read_end, write_end = os.pipe()
-        keeper = os.getpid()
+        read_end, write_end, keeper = *os.pipe(), os.getpid()
         self.worker = os.fork()
         if self.worker == 0:
             try:
