@@ -275,15 +275,22 @@ TY_INLINE float ty_round_bf16(float x) {
 TY_INLINE float ty_round_f8e4m3(float x) {
   uint32_t bits = ty_to_bits_f32(x);
   float r = ty_round_magnitude(ty_from_bits_f32(bits & 0x7fffffffu), 0x1p-6f, 0x1p9f, 0x1p20f);
-  r = r > 448.0f ? 448.0f : r;
+  r = r > 448.0f ? TY_NAN : r;
   return ty_with_sign(ty_to_bits_f32(r) & 0x7fffffffu, bits);
 }
 TY_INLINE float ty_round_f8e5m2(float x) {
   uint32_t bits = ty_to_bits_f32(x);
   float r = ty_round_magnitude(ty_from_bits_f32(bits & 0x7fffffffu), 0x1p-14f, 0x1p16f, 0x1p21f);
-  r = r > 57344.0f ? 57344.0f : r;
+  r = r > 57344.0f ? TY_INF : r;
   return ty_with_sign(ty_to_bits_f32(r) & 0x7fffffffu, bits);
 }
+/* Conversions to eight bits hold the largest value instead of what is larger. */
+TY_INLINE float ty_clip_f32(float x, float most) {
+  float y = x > most ? most : x;
+  return y < -most ? -most : y;
+}
+TY_INLINE float ty_saturate_f8e4m3(float x) { return ty_round_f8e4m3(ty_clip_f32(x, 448.0f)); }
+TY_INLINE float ty_saturate_f8e5m2(float x) { return ty_round_f8e5m2(ty_clip_f32(x, 57344.0f)); }
 /* A float that rounds to narrower types as the double does: its last bit says that it is inexact. */
 TY_INLINE float ty_odd_f32(double x) {
   float r = (float)x;

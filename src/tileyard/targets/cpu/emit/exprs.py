@@ -1,51 +1,25 @@
-"""Scalar expressions in C: the value of an expression, elements of buffers, and conversions."""
+"""Scalar expressions in C: the value of an expression, and elements of buffers."""
 
 from collections.abc import Callable
-from typing import NamedTuple, assert_never
+from typing import assert_never
 
 from tileyard.errors import UnsupportedError
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.nodes import Cast, Const, Expr, Load, Op, Var
 from tileyard.targets.cpu.emit.context import Context
+from tileyard.targets.cpu.emit.operators import (
+    BINARY,
+    CAST,
+    DIVISIONS,
+    EXACT,
+    PREFIX,
+    TERNARY,
+    C,
+    cast,
+)
 from tileyard.targets.cpu.emit.ranges import Interval
 from tileyard.targets.cpu.emit.scalars import SCALARS, literal
 from tileyard.targets.cpu.emit.tiles import Rows
-
-
-class C(NamedTuple):
-    """A C expression and how tightly its outermost operator binds."""
-
-    text: str
-    binds: int = 20
-
-    def inside(self, binds: int) -> str:
-        """The text, in parentheses where an operator that binds so tightly stands beside it."""
-        return self.text if self.binds >= binds else f"({self.text})"
-
-
-_PREFIX = 15
-_CAST = 14
-_TERNARY = 2
-_BINARY = {
-    "add": ("+", 12),
-    "sub": ("-", 12),
-    "mul": ("*", 13),
-    "div": ("/", 13),
-    "lt": ("<", 10),
-    "le": ("<=", 10),
-    "gt": (">", 10),
-    "ge": (">=", 10),
-    "eq": ("==", 9),
-    "ne": ("!=", 9),
-    "bitand": ("&", 8),
-    "bitxor": ("^", 7),
-    "bitor": ("|", 6),
-    "and": ("&&", 5),
-    "or": ("||", 4),
-}
-_DIVISIONS = {"floordiv": "/", "floormod": "%", "truncdiv": "/", "truncmod": "%"}
-_EXACT_UNARY = frozenset({"abs", "floor", "ceil", "round", "trunc"})
-"""Functions of floats whose result a narrow type that holds the argument holds too."""
 
 
 def value(ctx: Context, expr: Expr) -> str:
@@ -105,7 +79,7 @@ def load(ctx: Context, buffer: str, indices: tuple[Expr, ...]) -> C:
     """The value of an element; 0 outside an array."""
     inside = condition(ctx, buffer, indices) if buffer in ctx.arrays else ""
     read = from_memory(ctx, buffer, element(ctx, buffer, indices))
-    return C(f"{inside} ? {read} : 0", _TERNARY) if inside else C(read)
+    return C(f"{inside} ? {read} : 0", TERNARY) if inside else C(read)
 
 
 def from_memory(ctx: Context, buffer: str, text: str) -> str:
@@ -118,28 +92,6 @@ def to_memory(ctx: Context, buffer: str, text: str) -> str:
     """What an lvalue of a buffer must be set to, so that it holds a value of the buffer's dtype."""
     narrow = ctx.scalar(buffer).narrow
     return f"ty_to_{narrow}({text})" if narrow and buffer in ctx.arrays else text
-
-
-def cast(text: str, source: str, target: str) -> str:
-    """A value converted from one dtype to another; ``text`` binds as tightly as a call."""
-    if source == target:
-        return text
-    a, b = SCALARS[source], SCALARS[target]
-    kind_a, kind_b = find_dtype(source), find_dtype(target)
-    if kind_b.kind == "bool":
-        return f"({text} != 0)"
-    if kind_b.is_float:
-        if b.narrow:
-            return f"ty_round_{b.narrow}({text if a.value == 'float' else _to_float(text, source)})"
-        return text if a.value == b.value else f"({b.value}){text}"
-    if kind_a.is_float:
-        return f"ty_truncate_{a.suffix}_{b.suffix}({text})"
-    return f"({b.value}){text}"
-
-
-def _to_float(text: str, source: str) -> str:
-    """A number as a float, which narrower types then round as they round the number itself."""
-    return f"ty_odd_f32({text})" if find_dtype(source).is_float else f"(float){text}"
 
 
 # ---- indices ------------------------------------------------------------------------------------
@@ -163,7 +115,7 @@ def _never_wraps(ctx: Context, expr: Expr) -> bool:
 def _wide(ctx: Context, expr: Expr) -> C:
     """``expr`` computed in 64 bits."""
     if isinstance(expr, Op) and expr.name in ("add", "sub", "mul"):
-        symbol, binds = _BINARY[expr.name]
+        symbol, binds = BINARY[expr.name]
         left, right = (_wide(ctx, arg) for arg in expr.args)
         return C(f"{left.inside(binds)} {symbol} {right.inside(binds + 1)}", binds)
     if isinstance(expr, Op) and expr.name in ("min", "max"):
@@ -176,7 +128,7 @@ def _wide(ctx: Context, expr: Expr) -> C:
     inner = _value(ctx, expr)
     if isinstance(expr, Const) or expr.dtype == "int64":
         return inner
-    return C(f"(int64_t){inner.inside(_PREFIX)}", _CAST)
+    return C(f"(int64_t){inner.inside(PREFIX)}", CAST)
 
 
 # ---- values -------------------------------------------------------------------------------------
@@ -186,7 +138,7 @@ def _value(ctx: Context, expr: Expr) -> C:
     match expr:
         case Const():
             text = literal(expr)
-            return C(text, _PREFIX) if text.startswith("-") else C(text)
+            return C(text, PREFIX) if text.startswith("-") else C(text)
         case Var():
             return C(ctx.names[expr.name])
         case Load():
@@ -201,8 +153,8 @@ def _value(ctx: Context, expr: Expr) -> C:
 
 def _cast(ctx: Context, expr: Cast) -> C:
     inner = _value(ctx, expr.value)
-    text = cast(inner.inside(_PREFIX), expr.value.dtype, expr.dtype)
-    return inner if expr.value.dtype == expr.dtype else C(text, _CAST)
+    text = cast(inner.inside(PREFIX), expr.value.dtype, expr.dtype)
+    return inner if expr.value.dtype == expr.dtype else C(text, CAST)
 
 
 def _op(ctx: Context, op: Op) -> C:
@@ -211,12 +163,12 @@ def _op(ctx: Context, op: Op) -> C:
         return special(ctx, op)
     scalar = SCALARS[op.args[0].dtype]
     args = [_value(ctx, arg) for arg in op.args]
-    if op.name in _BINARY:
+    if op.name in BINARY:
         return _binary(ctx, op, args)
-    if op.name in _DIVISIONS:
+    if op.name in DIVISIONS:
         return _division(ctx, op, args)
     call = f"ty_{op.name}_{scalar.suffix}({', '.join(arg.text for arg in args)})"
-    if op.name in ("min", "max") or op.name in _EXACT_UNARY or op.dtype == "bool":
+    if op.name in ("min", "max") or op.name in EXACT or op.dtype == "bool":
         return C(call)
     return C(_rounded(call, op.dtype))
 
@@ -227,7 +179,7 @@ def _rounded(text: str, dtype: str) -> str:
 
 
 def _binary(ctx: Context, op: Op, args: list[C]) -> C:
-    symbol, binds = _BINARY[op.name]
+    symbol, binds = BINARY[op.name]
     text = f"{args[0].inside(binds)} {symbol} {args[1].inside(binds + 1)}"
     dtype = find_dtype(op.dtype)
     if dtype.kind == "bool":
@@ -236,7 +188,7 @@ def _binary(ctx: Context, op: Op, args: list[C]) -> C:
         return C(_rounded(text, op.dtype)) if SCALARS[op.dtype].narrow else C(text, binds)
     scalar = SCALARS[op.dtype]
     if op.name.startswith("bit"):
-        return C(text, binds) if dtype.bits >= 32 else C(f"({scalar.value})({text})", _CAST)
+        return C(text, binds) if dtype.bits >= 32 else C(f"({scalar.value})({text})", CAST)
     if ctx.ranges.is_exact(op) or op.dtype in ("uint32", "uint64"):
         return C(text, binds)
     return C(f"ty_{op.name}_{scalar.suffix}({args[0].text}, {args[1].text})")
@@ -246,7 +198,7 @@ def _division(ctx: Context, op: Op, args: list[C]) -> C:
     left, right = (ctx.ranges.of(arg) for arg in op.args)
     suffix = SCALARS[op.dtype].suffix
     if right.low > 0 and (left.low >= 0 or op.name.startswith("trunc")):
-        symbol = _DIVISIONS[op.name]
+        symbol = DIVISIONS[op.name]
         return C(f"{args[0].inside(13)} {symbol} {args[1].inside(14)}", 13)
     divisor = _divisor(ctx, op, args[1].text, suffix)
     return C(f"ty_{op.name}_{suffix}({args[0].text}, {divisor})")
@@ -261,14 +213,14 @@ def _divisor(ctx: Context, op: Op, text: str, suffix: str) -> str:
 
 def _select(ctx: Context, op: Op) -> C:
     test, yes, no = (_value(ctx, arg) for arg in op.args)
-    text = f"{test.inside(_TERNARY + 1)} ? {yes.inside(_TERNARY + 1)} : {no.inside(_TERNARY)}"
-    return C(text, _TERNARY)
+    text = f"{test.inside(TERNARY + 1)} ? {yes.inside(TERNARY + 1)} : {no.inside(TERNARY)}"
+    return C(text, TERNARY)
 
 
 def _negate(ctx: Context, op: Op) -> C:
     inner = _value(ctx, op.args[0])
     if find_dtype(op.dtype).is_float:
-        return C(f"-{inner.inside(_PREFIX + 1)}", _PREFIX)
+        return C(f"-{inner.inside(PREFIX + 1)}", PREFIX)
     return C(f"ty_neg_{SCALARS[op.dtype].suffix}({inner.text})")
 
 
@@ -281,14 +233,14 @@ def _shift(ctx: Context, op: Op) -> C:
         places = f"ty_count_{scalar.suffix}({places}, &fault, {site})"
     if op.name == "shl":
         return C(f"ty_shl_{scalar.suffix}({left.text}, {places})")
-    return C(f"({scalar.value})({left.inside(12)} >> ({places}))", _CAST)
+    return C(f"({scalar.value})({left.inside(12)} >> ({places}))", CAST)
 
 
 def _bitnot(ctx: Context, op: Op) -> C:
     inner = _value(ctx, op.args[0])
     if op.dtype == "bool":
-        return C(f"!{inner.inside(_PREFIX + 1)}", _PREFIX)
-    return C(f"({SCALARS[op.dtype].value})~{inner.inside(_PREFIX + 1)}", _CAST)
+        return C(f"!{inner.inside(PREFIX + 1)}", PREFIX)
+    return C(f"({SCALARS[op.dtype].value})~{inner.inside(PREFIX + 1)}", CAST)
 
 
 def _reinterpret(ctx: Context, op: Op) -> C:
@@ -303,18 +255,18 @@ def _reinterpret(ctx: Context, op: Op) -> C:
     elif find_dtype(source).is_float:
         word = f"ty_to_bits_{a.suffix}({inner.text})"
     else:
-        word = f"({bits}){inner.inside(_PREFIX)}"
+        word = f"({bits}){inner.inside(PREFIX)}"
     if b.narrow:
         return C(f"ty_from_{b.narrow}({word})")
     if find_dtype(target).is_float:
         return C(f"ty_from_bits_{b.suffix}({word})")
-    return C(f"({b.value}){word}", _CAST)
+    return C(f"({b.value}){word}", CAST)
 
 
 _SPECIAL: dict[str, Callable[[Context, Op], C]] = {
     "select": _select,
     "neg": _negate,
-    "not": lambda ctx, op: C(f"!{_value(ctx, op.args[0]).inside(_PREFIX + 1)}", _PREFIX),
+    "not": lambda ctx, op: C(f"!{_value(ctx, op.args[0]).inside(PREFIX + 1)}", PREFIX),
     "shl": _shift,
     "shr": _shift,
     "bitnot": _bitnot,

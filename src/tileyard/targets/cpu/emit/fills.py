@@ -4,7 +4,8 @@ from tileyard.ir.nodes import Const, Fill
 from tileyard.targets.cpu.emit import clearing
 from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.copies import inside_tests
-from tileyard.targets.cpu.emit.exprs import cast, condition, index, index_term, to_memory, value
+from tileyard.targets.cpu.emit.exprs import condition, index, index_term, to_memory, value
+from tileyard.targets.cpu.emit.operators import cast
 from tileyard.targets.cpu.emit.segments import (
     counter,
     element_indices,

@@ -6,8 +6,9 @@ from tileyard.ir.dtypes import is_float
 from tileyard.ir.nodes import Expr, Gemm, Region
 from tileyard.targets.cpu.emit.context import Context, add
 from tileyard.targets.cpu.emit.copies import emit_copy, inside_tests
-from tileyard.targets.cpu.emit.exprs import cast, condition, element, index, load, place, to_memory
+from tileyard.targets.cpu.emit.exprs import condition, element, index, load, place, to_memory
 from tileyard.targets.cpu.emit.micro import Micro, vector_type
+from tileyard.targets.cpu.emit.operators import cast
 from tileyard.targets.cpu.emit.plan import GemmPlan
 from tileyard.targets.cpu.emit.scalars import C_BYTES, SCALARS
 from tileyard.targets.cpu.emit.segments import constant, loop, matrix_start

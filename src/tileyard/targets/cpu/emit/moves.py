@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from tileyard.targets.cpu.emit.context import Context
-from tileyard.targets.cpu.emit.exprs import cast, from_memory, to_memory
+from tileyard.targets.cpu.emit.exprs import from_memory, to_memory
+from tileyard.targets.cpu.emit.operators import cast
 from tileyard.targets.cpu.emit.scalars import SCALARS
 
 _ROW_FUNCTIONS = {

@@ -9,15 +9,8 @@ from tileyard.ir.nodes import Const, Reduce, ReduceKind, Var
 from tileyard.ir.tiles import identity
 from tileyard.targets.cpu.emit.context import Context, add
 from tileyard.targets.cpu.emit.copies import inside_tests, long_dimensions, same_extent
-from tileyard.targets.cpu.emit.exprs import (
-    cast,
-    condition,
-    element,
-    index_term,
-    load,
-    place,
-    to_memory,
-)
+from tileyard.targets.cpu.emit.exprs import condition, element, index_term, load, place, to_memory
+from tileyard.targets.cpu.emit.operators import cast
 from tileyard.targets.cpu.emit.scalars import SCALARS, literal
 from tileyard.targets.cpu.emit.segments import counter, loop
 

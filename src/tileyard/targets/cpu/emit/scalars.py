@@ -76,7 +76,8 @@ def literal(const: Const) -> str:
     if dtype.kind == "bool":
         return "1" if const.value else "0"
     if dtype.is_float:
-        value = float(convert_one(np.float64(const.value), const.dtype))
+        with np.errstate(all="ignore"):  # what is too large becomes an infinity
+            value = float(convert_one(np.float64(const.value), const.dtype))
         return _float_literal(value, "" if const.dtype == "float64" else "f")
     number = int(const.value)
     if dtype.name == "int64":

@@ -29,17 +29,10 @@ from tileyard.model import SourceLine
 from tileyard.targets.cpu.emit import clearing
 from tileyard.targets.cpu.emit.context import Bound, Context, add
 from tileyard.targets.cpu.emit.copies import emit_copy
-from tileyard.targets.cpu.emit.exprs import (
-    cast,
-    condition,
-    element,
-    index,
-    index_term,
-    to_memory,
-    value,
-)
+from tileyard.targets.cpu.emit.exprs import condition, element, index, index_term, to_memory, value
 from tileyard.targets.cpu.emit.fills import emit_fill
 from tileyard.targets.cpu.emit.gemms import emit_gemm
+from tileyard.targets.cpu.emit.operators import cast
 from tileyard.targets.cpu.emit.reductions import emit_reduce
 from tileyard.targets.cpu.emit.scalars import SCALARS
 

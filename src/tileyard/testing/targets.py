@@ -1,0 +1,295 @@
+"""The contract of targets: whatever runs Programs must give what the interpreter gives.
+
+A target's test class inherits ``TargetContract`` and gives the fixtures ``target`` and ``device``.
+"""
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tileyard.artifacts.manifest import Artifact, Manifest
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.errors import BindError, KernelFault
+from tileyard.ir.dtypes import find_dtype, poison
+from tileyard.ir.interpret import interpret
+from tileyard.ir.nodes import Program
+from tileyard.ir.specs import scalar_params, tensor_specs
+from tileyard.ir.text import print_program, read_program
+from tileyard.model import BuildKey, Device, Elaborated, Kernel, Outcome, Value
+from tileyard.targets.base import Array, Build, Loaded, Source, Target
+from tileyard.testing.operation_cases import OPERATIONS
+from tileyard.testing.programs import programs
+from tileyard.testing.target_cases import (
+    GEMMS,
+    REDUCTIONS,
+    SCALARS,
+    TargetCase,
+    random_array,
+)
+from tileyard.testing.tile_cases import TILES
+
+CASES: Mapping[str, TargetCase] = {**GEMMS, **REDUCTIONS, **TILES, **SCALARS, **OPERATIONS}
+"""All cases of the contract, by what they show."""
+
+COPY = """
+def copy_(X: float32[m, 8], Y: out.float32[m, 8], Z: inout.int32[4]):
+    m: dim
+    for i, j in parallel(m, 8):
+        Y[i, j] = X[i, j]
+    for k in parallel(2):
+        Z[k] = Z[k] + 1
+"""
+
+HALF_WRITTEN = """
+def half(Y: out.float32[4], Z: out.int16[4]):
+    for i in parallel(2):
+        Y[i] = 1.0
+        Z[i] = 2
+"""
+
+FAULTS = {
+    "divided by zero": """
+def fault(X: int32[4], Y: out.int32[4]):
+    for i in serial(4):
+        Y[i] = 7 // X[i]
+""",
+    "outside its shape": """
+def fault(X: int32[4], Y: out.int32[4]):
+    t: local.int32[2]
+    for i in serial(4):
+        t[i] = X[i]
+        Y[i] = t[i]
+""",
+    "shifted": """
+def fault(X: int32[4], Y: out.int32[4]):
+    for i in serial(4):
+        Y[i] = 1 << (X[i] + 33)
+""",
+}
+
+
+def make_source(program: Program, name: str = "kernel") -> Source:
+    """What a target is given for a Program that has no source lines."""
+    kernel = Kernel(name=name, program=print_program(program))
+    return Source(elaborated=Elaborated(kernel=kernel))
+
+
+def store_artifact(target: Target, build: Build, folder: Path) -> Artifact:
+    """The artifact that ``build`` wrote into ``folder/0``, in a store of its own."""
+    objects = ObjectStore(folder / "objects")
+    files = {name: objects.put_file(folder / "0" / name) for name in build.files}
+    manifest = Manifest(
+        kernel="kernel",
+        target=target.name,
+        fingerprint=target.fingerprint(),
+        build=BuildKey("key"),
+        binary=build.binary,
+        files=files,
+        details=build.manifest,
+    )
+    return Artifact(manifest, objects)
+
+
+def load_program(target: Target, device: Device, program: Program, folder: Path) -> Loaded:
+    """``program`` built and loaded."""
+    (build,) = target.build([make_source(program)], folder)
+    assert build.outcome is Outcome.PASSED, build
+    return target.load(store_artifact(target, build, folder), device)
+
+
+def explain_difference(got: Array, want: Array, case: TargetCase) -> str:
+    """How ``got`` differs from ``want`` by more than ``case`` allows; empty where it does not."""
+    if got.dtype != want.dtype or got.shape != want.shape:
+        return f"{got.dtype}{got.shape} is not {want.dtype}{want.shape}"
+    if want.dtype.kind in "iub":
+        wrong = got != want
+    else:
+        eps, tiny = _limits(want.dtype)
+        a, b = got.astype(np.float64), want.astype(np.float64)
+        with np.errstate(all="ignore"):
+            finite = np.abs(b[np.isfinite(b)])
+            allowed = case.rtol * finite.max(initial=0.0)
+            allowed = allowed + case.ulps * eps * np.maximum(np.abs(b), tiny)
+            same = (a == b) | (np.isnan(a) & np.isnan(b))
+            wrong = ~(same | (np.isfinite(a) & np.isfinite(b) & (np.abs(a - b) <= allowed)))
+    if not wrong.any():
+        return ""
+    at = tuple(int(i) for i in np.argwhere(wrong)[0])
+    return f"{int(wrong.sum())} differ, at {at}: {got[at]} is not {want[at]}"
+
+
+def _limits(dtype: "np.dtype[np.generic]") -> tuple[float, float]:
+    """The distance from 1 to the next number, and the smallest normal number."""
+    limits = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    return float(limits.eps), float(limits.smallest_normal)
+
+
+class TargetContract:
+    """What every target that runs Programs promises."""
+
+    @pytest.fixture
+    def target(self) -> Target:
+        """The target under test."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def device(self) -> Device:
+        """A device that it runs on."""
+        raise NotImplementedError
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("name", CASES)
+    def test_gives_what_the_interpreter_gives(
+        self, name: str, target: Target, device: Device, tmp_path: Path
+    ) -> None:
+        """Outputs equal the interpreter's, up to what the case allows for the order of sums."""
+        case = CASES[name]
+        program = case.program
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # NumPy says so when it converts NaN or overflows
+            expected = interpret(program, case.arrays(), case.scalars)
+        launch = load_program(target, device, program, tmp_path).bind(case.arrays(), case.scalars)
+        launch.run()
+        names = [spec.name for spec in tensor_specs(program, case.dims) if spec.role != "in"]
+        wrong = [
+            f"{name}: {difference}"
+            for name, got, want in zip(names, launch.read(), expected, strict=True)
+            if (difference := explain_difference(got, want, case))
+        ]
+        assert not wrong, "\n".join(wrong)
+
+    @pytest.mark.slow
+    def test_runs_generated_programs_as_the_interpreter_does(
+        self, target: Target, device: Device, tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
+        """Small random Programs over all statements and expressions give the interpreter's arrays."""
+
+        @settings(
+            max_examples=40,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            database=None,
+        )
+        @given(programs(max_blocks=1, is_exact=True), st.integers(0, 2**32 - 1))
+        def check(program: Program, seed: int) -> None:
+            arrays, scalars = random_arguments(program, seed)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                expected = interpret(program, arrays, scalars)
+            folder = tmp_path_factory.mktemp("generated")
+            launch = load_program(target, device, program, folder).bind(arrays, scalars)
+            launch.run()
+            case = TargetCase(text="", dims={}, ulps=1)
+            for got, want in zip(launch.read(), expected, strict=True):
+                assert explain_difference(got, want, case) == "", print_program(program)
+
+        check()
+
+    @pytest.mark.slow
+    def test_poisons_what_is_never_written(
+        self, target: Target, device: Device, tmp_path: Path
+    ) -> None:
+        """Elements of outputs that the kernel leaves alone hold their type's poison."""
+        launch = load_program(target, device, read_program(HALF_WRITTEN), tmp_path).bind([], [])
+        launch.run()
+        floats, integers = launch.read()
+        expected = (1.0, 2, poison("int16"))
+        assert (floats[1], integers[1], integers[3]) == expected
+        assert np.isnan(floats[2:]).all()
+
+    @pytest.mark.slow
+    def test_reset_gives_arguments_their_first_content(
+        self, target: Target, device: Device, tmp_path: Path
+    ) -> None:
+        """After two launches and a reset a launch gives the first one's result; inputs are kept."""
+        x, z = np.ones((3, 8), np.float32), np.arange(4, dtype=np.int32)
+        launch = load_program(target, device, read_program(COPY), tmp_path).bind([x, z], [])
+        launch.run()
+        launch.run()
+        twice = launch.read()[1].copy()
+        launch.reset()
+        assert np.isnan(launch.read()[0]).all()
+        launch.run()
+        expected = ([2, 3, 2, 3], [1, 2, 2, 3], [0, 1, 2, 3])
+        assert (twice.tolist(), launch.read()[1].tolist(), z.tolist()) == expected
+
+    @pytest.mark.slow
+    def test_times_launches(self, target: Target, device: Device, tmp_path: Path) -> None:
+        """Samples are one positive time each, in nanoseconds per launch."""
+        x, z = np.ones((3, 8), np.float32), np.zeros(4, np.int32)
+        launch = load_program(target, device, read_program(COPY), tmp_path).bind([x, z], [])
+        expected = 5
+        samples = launch.sample_ns(expected, 3)
+        assert len(samples) == expected
+        assert all(time > 0 for time in samples)
+        assert launch.read()[1][0] == 15
+
+    @pytest.mark.slow
+    def test_says_which_argument_does_not_fit(
+        self, target: Target, device: Device, tmp_path: Path
+    ) -> None:
+        """A wrong type, shape, rank or number of arrays is a BindError that names the parameter."""
+        loaded = load_program(target, device, read_program(COPY), tmp_path)
+        z = np.zeros(4, np.int32)
+        wrong: list[tuple[list[Array], str]] = [
+            ([np.ones((3, 8)), z], "X is float32"),
+            ([np.ones((3, 9), np.float32), z], "X has shape"),
+            ([np.ones(8, np.float32), z], "X has 2 dimensions"),
+            ([np.ones((3, 8), np.float32)], "2 arrays, not 1"),
+        ]
+        for arrays, expected in wrong:
+            with pytest.raises(BindError, match=expected):
+                loaded.bind(arrays, [])
+
+    @pytest.mark.slow
+    def test_shapes_follow_from_the_arrays(
+        self, target: Target, device: Device, tmp_path: Path
+    ) -> None:
+        """Dimensions that the Program leaves open are those of the arrays."""
+        loaded = load_program(target, device, read_program(COPY), tmp_path)
+        expected = [("X", (5, 8), "in"), ("Y", (5, 8), "out"), ("Z", (4,), "inout")]
+        specs = loaded.specs([(5, 8), (4,)], [])
+        assert [(spec.name, spec.shape, spec.role) for spec in specs] == expected
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("expected", FAULTS)
+    def test_reports_the_kernels_own_faults(
+        self, expected: str, target: Target, device: Device, tmp_path: Path
+    ) -> None:
+        """A kernel that does what has no meaning ends with a KernelFault that says so."""
+        launch = load_program(target, device, read_program(FAULTS[expected]), tmp_path).bind(
+            [np.zeros(4, np.int32)], []
+        )
+        with pytest.raises(KernelFault, match=expected):
+            launch.run()
+
+    @pytest.mark.slow
+    def test_identical_programs_have_the_same_binary(self, target: Target, tmp_path: Path) -> None:
+        """Building the same Program again, elsewhere and under another name, changes nothing."""
+        program = read_program(COPY)
+        sources = [make_source(program, "one"), make_source(program, "two")]
+        first, second = target.build(sources, tmp_path)
+        assert first.binary == second.binary
+        expected = [(tmp_path / "0" / name).read_bytes() for name in first.files]
+        assert [(tmp_path / "1" / name).read_bytes() for name in second.files] == expected
+
+
+def random_arguments(program: Program, seed: int) -> tuple[list[Array], list[Value]]:
+    """Arrays and scalars for a Program without dimensions."""
+    rng = np.random.default_rng(seed)
+    arrays = [
+        random_array(rng, spec.dtype, spec.shape)
+        for spec in tensor_specs(program, {})
+        if spec.role != "out"
+    ]
+    scalars: list[Value] = []
+    for var in scalar_params(program):
+        number = random_array(rng, var.dtype, (1,))[0]
+        scalars.append(float(number) if find_dtype(var.dtype).is_float else int(number))
+    return arrays, scalars
