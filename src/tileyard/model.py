@@ -1,4 +1,7 @@
-"""Records and events that all rooms share. Plain data: compared by value, sent as msgpack."""
+"""Records and events that all rooms share. Plain data: compared by value, sent as msgpack.
+
+One module because these are the words of the project: a vocabulary is looked up in one place.
+"""
 
 import enum
 from collections.abc import Mapping

@@ -1,5 +1,7 @@
 """Decides what happens next: facts in, commands out. No tasks, no processes, no clock.
 
+One module because every rule of scheduling stands here, where each can be read beside the others.
+
 A case goes waiting -> preparing -> prepared -> building -> built -> running -> ended. A batch is
 ready once each of its cases is built or has ended. Cores are the one thing that building and
 timing compete for: a device that owns cores gets them to itself while a batch is timed on it.

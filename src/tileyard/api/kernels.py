@@ -1,0 +1,111 @@
+"""Compiled kernels as functions on arrays: ``compile`` and ``load``."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from tileyard.artifacts.keys import build_key
+from tileyard.artifacts.manifest import Artifact, find_artifact
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.devices.registry import parse_device
+from tileyard.errors import DamagedError, UnsupportedError, UsageError
+from tileyard.frontend.tilelang import lower_prim_func
+from tileyard.ir.text import print_program
+from tileyard.model import Elaborated, Kernel, Outcome, Trial
+from tileyard.settings import Settings, read_settings
+from tileyard.store.trials import TrialStore
+from tileyard.targets.registry import make_target
+from tileyard.workers.compiler import Compiler
+from tileyard.workers.protocol import BuildKernel, BuildRefused, Built, DescribeTarget, TargetInfo
+
+
+def compile(  # noqa: A001 - the field's own word, always used as tileyard.compile
+    prim_func: object,
+    *,
+    target: str = "cpu",
+    out_idx: Sequence[int] | None = None,
+    device: str = "cpu",
+    home: str | os.PathLike[str] | None = None,
+) -> Callable[..., object]:
+    """Compile one TileLang ``PrimFunc`` and return it as a function on arrays.
+
+    Args:
+        prim_func: What a ``@T.prim_func`` gives, or ``jit_function.get_tir(...)``.
+        target: What to compile for.
+        out_idx: Positions of the parameters that are outputs; by default those that are only
+            written.
+        device: What to run on, as in ``tune``.
+        home: Where artifacts are kept, as in ``tune``.
+
+    Returns:
+        A function of the tensors in parameter order, NumPy arrays or torch CPU tensors; see
+        ``Winner.load``.
+
+    Raises:
+        UnsupportedError: The kernel uses an operation that is not covered; it names the line.
+        ToolMissingError: There is no C compiler.
+    """
+    settings = settings_for(home)
+    lowered = lower_prim_func(prim_func, out_idx)
+    kernel = Kernel(name=lowered.program.name, program=print_program(lowered.program))
+    compiler = Compiler(settings.home)
+    info = compiler.answer(DescribeTarget(target=target, plugins=settings.plugins))
+    if isinstance(info, BuildRefused):
+        raise UsageError(info.message, info.hint)
+    if not isinstance(info, TargetInfo):
+        raise AssertionError(f"a compiler described its target with {info}")
+    key = build_key(kernel, target, info.fingerprint, {})
+    objects = ObjectStore(settings.home / "objects")
+    artifact = find_artifact(key, objects)
+    if artifact is None:
+        elaborated = Elaborated(kernel=kernel, lines=lowered.lines)
+        built = compiler.answer(
+            BuildKernel(case=kernel.name, build=key, elaborated=elaborated, options={})
+        )
+        if not isinstance(built, Built) or built.outcome is not Outcome.PASSED:
+            message = built.message if isinstance(built, Built) else str(built)
+            raise UnsupportedError(message or f"{kernel.name} could not be built for {target}")
+        artifact = find_artifact(key, objects)
+    if artifact is None:
+        raise DamagedError(f"the artifact of {kernel.name} is gone right after it was built")
+    return _callable(artifact, target, settings, device)
+
+
+def load(
+    trial: str, *, device: str = "cpu", home: str | os.PathLike[str] | None = None
+) -> Callable[..., object]:
+    """The kernel of a recorded trial as a function on arrays; ``trial`` is its id.
+
+    Raises UsageError if there is no such trial, DamagedError if its artifact is gone.
+    """
+    settings = settings_for(home)
+    with TrialStore.open(settings.home) as store:
+        found = store.get_trial(trial)
+    return load_trial(found, settings, device)
+
+
+def settings_for(home: str | os.PathLike[str] | None) -> Settings:
+    """Settings from the environment, with ``home`` in place of its own where it is given."""
+    settings = read_settings(os.environ, Path.cwd())
+    if home is None:
+        return settings
+    return msgspec.structs.replace(settings, home=Path(home).absolute())
+
+
+def load_trial(trial: Trial, settings: Settings, device: str) -> Callable[..., object]:
+    """The kernel of a trial as a function. Raises DamagedError if its artifact is gone."""
+    artifact = find_artifact(trial.keys.build, ObjectStore(settings.home / "objects"))
+    if artifact is None:
+        raise DamagedError(
+            f"the artifact of trial {trial.id} is gone or damaged", "tune again to build it"
+        )
+    return _callable(artifact, trial.target, settings, device)
+
+
+def _callable(
+    artifact: Artifact, target: str, settings: Settings, device: str
+) -> Callable[..., object]:
+    loaded = make_target(target, settings.plugins).load(artifact, parse_device(device, settings))
+    return loaded.as_callable()

@@ -1,0 +1,84 @@
+"""What a tuning run gives back: ``Study`` and its ``Winner``."""
+
+from collections.abc import Callable
+
+from tileyard.api.kernels import load_trial
+from tileyard.errors import NoWinnerError
+from tileyard.model import Outcome, Trial, Value
+from tileyard.report.study import render_study
+from tileyard.settings import Settings
+from tileyard.tuning.request import Final, StudyResult
+
+
+class Winner:
+    """The best config of a study.
+
+    ``config`` is the config, ``trial`` its record in the store, ``latency_ns`` its median time per
+    launch in nanoseconds when it was screened.
+    """
+
+    def __init__(self, trial: Trial, settings: Settings, device: str) -> None:
+        self.config: dict[str, Value] = dict(trial.config)
+        self.trial = trial
+        self.latency_ns = trial.measurement.median_ns if trial.measurement is not None else 0.0
+        self._settings = settings
+        self._device = device
+
+    def load(self) -> Callable[..., object]:
+        """The compiled kernel as a function.
+
+        It takes the kernel's tensors in parameter order as NumPy arrays or torch CPU tensors of
+        the shapes and dtypes it was tuned for, and its scalars. Given the inputs alone it returns
+        the outputs, one or a tuple, as the kind of array it was given; given all tensors it writes
+        the outputs in place. Raises BindError where an array does not fit.
+        """
+        return load_trial(self.trial, self._settings, self._device)
+
+    def __repr__(self) -> str:
+        return f"<best config {self.config} of {self.trial.kernel}: {self.latency_ns / 1e6:.4g} ms>"
+
+
+class Study:
+    """What a tuning run came to.
+
+    ``result`` is the whole record; ``trials`` are the screened configs in the order in which they
+    ended; ``finals`` say how the best ones did when they were timed in turn, the winner first.
+    """
+
+    def __init__(self, result: StudyResult, settings: Settings) -> None:
+        self.result = result
+        self._settings = settings
+
+    @property
+    def best(self) -> Winner:
+        """The winner. Raises NoWinnerError, counting the outcomes, where no config passed."""
+        if self.result.best is None:
+            ended = ", ".join(
+                f"{self.result.count(outcome)} {outcome}"
+                for outcome in Outcome
+                if self.result.count(outcome)
+            )
+            raise NoWinnerError(f"no config of {self.result.kernel} passed: {ended}")
+        return Winner(self.result.best, self._settings, self.result.device)
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """One trial per config."""
+        return self.result.trials
+
+    @property
+    def finals(self) -> tuple[Final, ...]:
+        """The finalists, the winner first; empty where no other config came near it."""
+        return self.result.finals
+
+    @property
+    def ties(self) -> list[dict[str, Value]]:
+        """Configs that can't be told from the winner."""
+        return [final.config for final in self.result.finals[1:] if final.tied]
+
+    def __repr__(self) -> str:
+        return f"<study {self.result.run} of {self.result.kernel}: {len(self.trials)} configs>"
+
+    def _repr_html_(self) -> str:
+        """The table of results, for notebooks."""
+        return render_study(self.result, self._settings.home)
