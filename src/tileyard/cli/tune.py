@@ -1,25 +1,12 @@
 """``tileyard tune``: find the fastest config of a kernel."""
 
-import contextlib
-import os
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
-from rich.console import Console
 
 from tileyard.cli.values import parse_bytes, parse_duration_s, parse_pairs, parse_value
 from tileyard.errors import UsageError
-from tileyard.model import INFRASTRUCTURE, CheckPolicy, Limits
-from tileyard.report.progress import Progress
-from tileyard.report.study import print_study
-from tileyard.service.client import StudyClient
-from tileyard.service.messages import StartTune
-from tileyard.settings import read_settings
-from tileyard.tuning.request import DEFAULT_TRIALS, TuneRequest
 
 
 def tune(  # noqa: PLR0913 - options, by keyword only
@@ -39,7 +26,9 @@ def tune(  # noqa: PLR0913 - options, by keyword only
     check: Annotated[bool, typer.Option(help="Compare results with the reference.")] = True,
     target: Annotated[str, typer.Option(help="What to compile for.")] = "cpu",
     device: Annotated[str, typer.Option(help="cpu, or cpu:cores=0-3 for some cores.")] = "cpu",
-    trials: Annotated[int, typer.Option(min=1, help="How many configs to try.")] = DEFAULT_TRIALS,
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="How many configs to try at most; 200 by default.")
+    ] = None,
     budget: Annotated[
         str, typer.Option(metavar="TIME", help="Start no new config after 60s, 5m, ...")
     ] = "",
@@ -67,6 +56,11 @@ def tune(  # noqa: PLR0913 - options, by keyword only
     Exit status: 0 a best config was found, 1 none passed, 2 bad usage, 3 infrastructure only,
     130 interrupted.
     """
+    from tileyard.cli.session import run
+    from tileyard.model import CheckPolicy, Limits
+    from tileyard.service.messages import StartTune
+    from tileyard.tuning.request import DEFAULT_TRIALS, TuneRequest
+
     file, _, name = kernel.partition("::")
     if not Path(file).is_file():
         raise UsageError(f"there is no file {file}")
@@ -79,7 +73,7 @@ def tune(  # noqa: PLR0913 - options, by keyword only
             for key, text in parse_pairs(config or (), "--config").items()
         },
         reference=reference,
-        trials=trials,
+        trials=trials or DEFAULT_TRIALS,
         budget_s=parse_duration_s(budget) if budget else None,
         check=CheckPolicy(enabled=check),
         limits=Limits(
@@ -97,39 +91,3 @@ def tune(  # noqa: PLR0913 - options, by keyword only
         overlap=overlap,
     )
     return run(start, as_json=json)
-
-
-def run(start: StartTune, *, as_json: bool) -> int:
-    """Carry out the run, show it, and return the exit status."""
-    settings = read_settings(os.environ, Path.cwd())
-    client = StudyClient(start, settings)
-    console = Console(stderr=as_json)
-    with stop_on_interrupt(client), Progress(console) as progress:
-        result = client.run(progress)
-    if as_json:
-        print(msgspec.json.format(msgspec.json.encode(result)).decode())
-    else:
-        print_study(console, result, settings.home)
-    if result.reason == "interrupted":
-        return 130
-    if result.best is not None:
-        return 0
-    ended = {trial.outcome for trial in result.trials}
-    return 3 if ended and ended <= INFRASTRUCTURE else 1
-
-
-@contextlib.contextmanager
-def stop_on_interrupt(client: StudyClient) -> Iterator[None]:
-    """Ctrl-C once: what runs is finished; twice: everything is ended at once."""
-    pressed = 0
-
-    def press(_number: int, _frame: object) -> None:
-        nonlocal pressed
-        pressed += 1
-        client.stop(now=pressed > 1)
-
-    before = signal.signal(signal.SIGINT, press)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -2,15 +2,18 @@
 
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import typer
 
-from tileyard.model import Value
+if TYPE_CHECKING:
+    from tileyard.model import Value
+
 
 UNITS_S = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
-def parse_value(text: str) -> Value:
+def parse_value(text: str) -> "Value":
     """An int, a float, ``true`` or ``false``; anything else is text."""
     words = {"true": True, "false": False}
     if text.lower() in words:

@@ -1,0 +1,37 @@
+"""What the commands that look at records share."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from tileyard.errors import UsageError
+from tileyard.model import Outcome
+from tileyard.settings import read_settings
+from tileyard.store.trials import TrialStore
+
+
+@contextlib.contextmanager
+def open_store() -> Iterator[tuple[TrialStore, Path]]:
+    """The store that is there, and its home. Raises UsageError where nothing was recorded yet."""
+    home = read_settings(os.environ, Path.cwd()).home
+    if not (home / "store.db").is_file():
+        raise UsageError(f"nothing is recorded in {home} yet")
+    with TrialStore.open(home) as store:
+        yield store, home
+
+
+def parse_outcome(text: str) -> Outcome:
+    """An outcome by its name."""
+    try:
+        return Outcome(text)
+    except ValueError:
+        known = ", ".join(Outcome)
+        raise UsageError(f"there is no outcome {text!r}", f"there are: {known}") from None
+
+
+def print_json(value: object) -> None:
+    """Any record as indented JSON."""
+    print(msgspec.json.format(msgspec.json.encode(value)).decode())

@@ -1,0 +1,53 @@
+"""One tuning run as the command line shows it: progress, result, Ctrl-C, exit status."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+
+from tileyard.cli.opening import print_json
+from tileyard.model import INFRASTRUCTURE
+from tileyard.report.progress import Progress
+from tileyard.report.study import print_study
+from tileyard.service.client import StudyClient
+from tileyard.service.messages import StartTune
+from tileyard.settings import read_settings
+
+
+def run(start: StartTune, *, as_json: bool) -> int:
+    """Carry out the run, show it, and return the exit status."""
+    settings = read_settings(os.environ, Path.cwd())
+    client = StudyClient(start, settings)
+    console = Console(stderr=as_json)
+    with stop_on_interrupt(client), Progress(console) as progress:
+        result = client.run(progress)
+    if as_json:
+        print_json(result)
+    else:
+        print_study(console, result, settings.home)
+    if result.reason == "interrupted":
+        return 130
+    if result.best is not None:
+        return 0
+    ended = {trial.outcome for trial in result.trials}
+    return 3 if ended and ended <= INFRASTRUCTURE else 1
+
+
+@contextlib.contextmanager
+def stop_on_interrupt(client: StudyClient) -> Iterator[None]:
+    """Ctrl-C once: what runs is finished; twice: everything is ended at once."""
+    pressed = 0
+
+    def press(_number: int, _frame: object) -> None:
+        nonlocal pressed
+        pressed += 1
+        client.stop(now=pressed > 1)
+
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

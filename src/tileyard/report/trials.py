@@ -1,0 +1,91 @@
+"""Recorded trials: a table of many, and everything there is of one."""
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tileyard.artifacts.manifest import find_artifact
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.model import Trial
+from tileyard.report.words import format_config, format_seconds, format_time, outcome_style
+
+
+def print_trials(console: Console, found: list[Trial]) -> None:
+    """One row a trial."""
+    console.print(_table_of(found))
+
+
+def print_trial(console: Console, trial: Trial, home: Path, *, source: bool) -> None:
+    """One trial: its record, its log and, with ``source``, its Program and generated code."""
+    _show_record(console, trial)
+    _show_text(console, "log", home / trial.log if trial.log else None)
+    if source:
+        _show_sources(console, trial, home)
+
+
+def _table_of(found: list[Trial]) -> Table:
+    table = Table(header_style="bold", box=None)
+    for column in ("trial", "kernel", "config", "target", "latency", "outcome", "message"):
+        table.add_column(column, no_wrap=column in ("trial", "kernel", "latency", "outcome"))
+    for trial in found:
+        latency = format_time(trial.measurement.median_ns) if trial.measurement else ""
+        table.add_row(
+            trial.id,
+            trial.kernel,
+            format_config(trial.config) + (" (A/A control)" if trial.control else ""),
+            trial.target,
+            latency,
+            Text(str(trial.outcome), style=outcome_style(trial.outcome)),
+            trial.message,
+        )
+    return table
+
+
+def _show_record(console: Console, trial: Trial) -> None:
+    rows = {
+        "trial": trial.id,
+        "kernel": trial.kernel,
+        "arguments": format_config(trial.arguments),
+        "config": format_config(trial.config),
+        "target": trial.target,
+        "device": trial.device,
+        "message": trial.message,
+        "build": format_seconds(trial.build_s) if trial.build_s else "",
+        "build key": trial.keys.build,
+        "run key": trial.keys.run,
+        "measurement key": trial.keys.measurement,
+    }
+    console.print(Text(str(trial.outcome), style=outcome_style(trial.outcome)))
+    if trial.measurement is not None:
+        measured = trial.measurement
+        rows["latency"] = (
+            f"{format_time(measured.median_ns)}, {measured.confidence:.0%} interval "
+            f"[{format_time(measured.low_ns)}, {format_time(measured.high_ns)}], "
+            f"{len(measured.samples_ns)} samples"
+        )
+    for name, value in rows.items():
+        if value:
+            console.print(Text(f"{name:>16}  {value}"), soft_wrap=True)
+
+
+def _show_sources(console: Console, trial: Trial, home: Path) -> None:
+    artifact = find_artifact(trial.keys.build, ObjectStore(home / "objects"))
+    if artifact is None:
+        return
+    for name in artifact.manifest.files:
+        if not name.endswith(".so"):
+            _show_text(console, name, artifact.file(name))
+
+
+def _show_text(console: Console, title: str, path: Path | None) -> None:
+    if path is None or not path.is_file():
+        return
+    console.rule(f"{title}: {path}", align="left")
+    console.print(
+        path.read_text(encoding="utf-8", errors="replace"),
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
