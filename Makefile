@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test check format gpu-check bench clean
+.PHONY: demo test check format bench clean
 
 demo: $(VENV)/.run
 	$(BIN)/tileyard tune examples/gemm.py

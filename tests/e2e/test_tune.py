@@ -81,7 +81,9 @@ def test_trials_and_show(cli: CommandLine) -> None:
     shown = cli.run("show", result["best"]["id"])
     expected = "add_one"
     assert expected in listed.stdout
-    assert "copy(A[" in shown.stdout or "void" in shown.stdout
+    assert "def add_one(" in shown.stdout or "def main(" in shown.stdout
+    assert "copy(A[bx * " in shown.stdout
+    assert "ty_kernel" in shown.stdout or "int32_t" in shown.stdout
     assert "measurement key" in shown.stdout
 
 

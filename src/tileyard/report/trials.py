@@ -74,13 +74,13 @@ def _show_sources(console: Console, trial: Trial, home: Path) -> None:
     artifact = find_artifact(trial.keys.build, ObjectStore(home / "objects"))
     if artifact is None:
         return
-    for name in artifact.manifest.files:
+    for name in sorted(artifact.manifest.files, key=lambda name: (name != "program.tile", name)):
         if not name.endswith(".so"):
             _show_text(console, name, artifact.file(name))
 
 
 def _show_text(console: Console, title: str, path: Path | None) -> None:
-    if path is None or not path.is_file():
+    if path is None or not path.is_file() or not path.stat().st_size:
         return
     console.rule(f"{title}: {path}", align="left")
     console.print(

@@ -23,6 +23,9 @@ from tileyard.workers.protocol import (
     TargetInfo,
 )
 
+PROGRAM_FILE = "program.tile"
+"""The Program's text, which every artifact has beside what its target made."""
+
 
 class Compiler:
     """Answers requests about one target. ``home`` is the directory with the object store."""
@@ -68,13 +71,17 @@ class Compiler:
         )
 
     def _publish(self, request: BuildKernel, build: Build, folder: Path, target: str) -> None:
+        kernel = request.elaborated.kernel
+        files = {name: self._objects.put_file(folder / name) for name in build.files}
+        if kernel.program:
+            files[PROGRAM_FILE] = self._objects.put_bytes(kernel.program.encode())
         manifest = Manifest(
-            kernel=request.elaborated.kernel.name,
+            kernel=kernel.name,
             target=target,
             fingerprint=self._fingerprint,
             build=request.build,
             binary=build.binary,
-            files={name: self._objects.put_file(folder / name) for name in build.files},
+            files=files,
             details=build.manifest,
         )
         publish(manifest, self._objects)
