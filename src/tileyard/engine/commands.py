@@ -55,6 +55,10 @@ class StopAsked(Record, tag="stop_asked"):
     """Nothing new is to be started; what runs is finished."""
 
 
+class TrimAsked(Record, tag="trim_asked"):
+    """What is planned and not begun is to be dropped; what the source asks later goes on."""
+
+
 Fact = (
     BatchesPlanned
     | CasePrepared
@@ -64,6 +68,7 @@ Fact = (
     | AuthorFreed
     | BatchRun
     | StopAsked
+    | TrimAsked
 )
 
 # ---- commands: what is to be done ----------------------------------------------------------------

@@ -20,6 +20,7 @@ from tileyard.engine.commands import (
     Prepare,
     Run,
     StopAsked,
+    TrimAsked,
 )
 from tileyard.engine.compilers import CompilePool
 from tileyard.engine.ledger import Ledger, Progress, RanOn
@@ -55,6 +56,7 @@ class Driver:
         self._facts: asyncio.Queue[Fact] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
+        self._drop_reason = ""
 
     async def open(self) -> None:
         """Make sure that the target can be used. Raises ToolMissingError; leaves nothing behind."""
@@ -74,7 +76,13 @@ class Driver:
 
     def stop(self) -> None:
         """Start nothing new; what runs is finished, and the rest is recorded as not run."""
+        self._drop_reason = "the run was stopped before this case was reached"
         self._facts.put_nowait(StopAsked())
+
+    def trim(self, reason: str) -> None:
+        """Drop what is planned and not begun, and go on with what the source asks from now on."""
+        self._drop_reason = reason
+        self._facts.put_nowait(TrimAsked())
 
     async def trials(self) -> AsyncIterator[Trial]:
         """Drive the source to its end. Every planned case yields exactly one trial."""
@@ -107,8 +115,8 @@ class Driver:
             case Run():
                 self._start(self._run(command))
             case Drop(case=case):
-                message = "the run was stopped before this case was reached"
-                self._ledger.finish(self._ledger.progress(case), Outcome.NOT_RUN, message)
+                progress = self._ledger.progress(case)
+                self._ledger.finish(progress, Outcome.NOT_RUN, self._drop_reason)
                 self._facts.put_nowait(CaseFinished(case=case))
             case _:
                 assert_never(command)

@@ -28,6 +28,7 @@ from tileyard.engine.commands import (
     Prepare,
     Run,
     StopAsked,
+    TrimAsked,
 )
 from tileyard.model import Batch, BuildKey, Record
 
@@ -141,6 +142,10 @@ class EngineState:
                 self._forget(batch)
             case StopAsked():
                 self._stopping = True
+            case TrimAsked():
+                trimmed: list[Command] = []
+                self._drop_unstarted(trimmed)
+                return trimmed + self._decide()
             case _:
                 assert_never(fact)
         return self._decide()

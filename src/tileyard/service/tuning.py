@@ -80,15 +80,21 @@ class Tuning:
                 yard.emit(Note(text=text))
             watching = asyncio.create_task(_stop_when(stopping, driver))
             stack.callback(watching.cancel)
+            budget_s = self._start.request.budget_s
+            if budget_s is not None:
+                left_s = max(budget_s - study.elapsed_s, 0.0)
+                reason = f"the budget of {budget_s:g} s was spent before this case was reached"
+                timer = asyncio.get_running_loop().call_later(left_s, driver.trim, reason)
+                stack.callback(timer.cancel)
             async for _ in driver.trials():
                 pass
-            reason: StopReason = "done"
+            ended: StopReason = "done"
             if stopping.is_set():
-                reason = "interrupted"
-            elif study.is_out_of_budget:
-                reason = "budget"
-            yard.emit(RunEnded(run=run, at=self._clock.wall_s(), reason=reason))
-            return study.result(reason, device.name)
+                ended = "interrupted"
+            elif study.is_cut_short:
+                ended = "budget"
+            yard.emit(RunEnded(run=run, at=self._clock.wall_s(), reason=ended))
+            return study.result(ended, device.name)
 
 
 async def _stop_when(stopping: asyncio.Event, driver: Driver) -> None:

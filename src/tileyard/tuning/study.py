@@ -75,14 +75,25 @@ class Study:
             finals=verdict.finals,
             control=verdict.control,
             reason=reason,
-            seconds=self._clock.monotonic_s() - self._started_s,
+            seconds=self.elapsed_s,
         )
 
     @property
     def is_out_of_budget(self) -> bool:
         """The time for screening is spent."""
-        budget = self._request.budget_s
-        return budget is not None and self._clock.monotonic_s() - self._started_s >= budget
+        budget_s = self._request.budget_s
+        return budget_s is not None and self.elapsed_s >= budget_s
+
+    @property
+    def is_cut_short(self) -> bool:
+        """There were configs that the time did not suffice for."""
+        left = self._next < len(self._space.configs)
+        return left or any(trial.outcome is Outcome.NOT_RUN for trial in self._screened)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the study was opened."""
+        return self._clock.monotonic_s() - self._started_s
 
     def _is_screened(self) -> bool:
         return self._next >= len(self._space.configs) or self.is_out_of_budget

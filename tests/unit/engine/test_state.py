@@ -21,6 +21,7 @@ from tileyard.engine.commands import (
     Prepare,
     Run,
     StopAsked,
+    TrimAsked,
 )
 from tileyard.engine.state import LEGAL_MOVES, EngineState, Site, Stage
 from tileyard.model import Batch, BuildKey, Case
@@ -190,6 +191,22 @@ def test_a_stop_ends_what_was_planned(stop_after: int) -> None:
     assert set(Counter(world.ended).values()) <= {expected}
     assert world.state.is_idle
     assert world.left
+
+
+def test_a_trim_drops_what_is_not_begun_and_goes_on() -> None:
+    """After a trim the dropped cases end, and what the source asks later is run."""
+    state = EngineState(all_cores())
+    state.start()
+    state.step(BatchesPlanned(batches=(batch("a"), batch("b")), exhausted=True))
+    dropped = state.step(TrimAsked())
+    expected = [Drop(case="b")]
+    assert dropped == expected
+    state.step(CaseFinished(case="b"))
+    state.step(CaseFinished(case="a"))
+    asked = state.step(AuthorFreed())
+    assert any(isinstance(command, Ask) for command in asked) or not state.is_idle
+    state.step(BatchesPlanned(batches=(batch("later"),), exhausted=True))
+    assert state.stages["later"] is Stage.PREPARING
 
 
 def test_without_overlap_running_waits_for_all_building() -> None:
