@@ -17,6 +17,9 @@ from tileyard.measure.statistics import median_interval
 from tileyard.model import Record
 from tileyard.targets.base import Launch
 
+FEWEST_ROUNDS = 8
+"""Enough for an interval at 0.95, which takes six."""
+
 
 class Verdict(enum.StrEnum):
     """How head did against base."""
@@ -77,9 +80,16 @@ class Ranking(Record):
 
 
 def interleave(
-    launches: Sequence[Launch], rounds: int, launches_each: Sequence[int], seed: int = 0
+    launches: Sequence[Launch],
+    rounds: int,
+    launches_each: Sequence[int],
+    *,
+    max_ns: float = math.inf,
+    seed: int = 0,
 ) -> list[list[float]]:
     """Time ``launches`` in turn: for each of them one value a round, nanoseconds per launch.
+
+    There are ``rounds`` of them, or as many as fit into ``max_ns``, but at least FEWEST_ROUNDS.
 
     A sample of member i is ``launches_each[i]`` launches. A value is the mean of the two samples of
     its round; each member is sampled once before the first round, to warm up. ``seed`` decides the
@@ -90,14 +100,18 @@ def interleave(
     for launch, count in members:
         launch.sample_ns(1, count)
     values: list[list[float]] = [[] for _ in members]
-    for _ in range(rounds):
+    spent_ns = 0.0
+    for number in range(rounds):
+        if number >= FEWEST_ROUNDS and spent_ns >= max_ns:
+            break
         order = [int(i) for i in random.permutation(len(members))]
         sums = [0.0] * len(members)
         for index in (*order, *reversed(order)):
             launch, count = members[index]
             sums[index] += float(launch.sample_ns(1, count)[0])
-        for own, total in zip(values, sums, strict=True):
+        for own, total, count in zip(values, sums, launches_each, strict=True):
             own.append(total / 2.0)
+            spent_ns += total * count
     return values
 
 

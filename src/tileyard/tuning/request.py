@@ -19,7 +19,7 @@ class TuneRequest(Record):
 
     ``overrides`` gives values for tunable parameters, in place of the kernel's own. At most
     ``trials`` configs are tried; screening stops after ``budget_s`` seconds. ``finalists`` configs
-    meet in ``rounds`` interleaved rounds before a winner is named.
+    meet in up to ``rounds`` interleaved rounds before a winner is named.
     """
 
     kernel: str = ""
@@ -32,8 +32,8 @@ class TuneRequest(Record):
     check: CheckPolicy = CheckPolicy()
     timing: TimingPolicy = TimingPolicy()
     limits: Limits = Limits()
-    finalists: int = 4
-    rounds: int = 12
+    finalists: int = 5
+    rounds: int = 60
     seed: int = 0
 
 

@@ -32,6 +32,8 @@ from tileyard.workers.protocol import (
 )
 
 INPUT_CACHE_BYTES = 1 << 30
+INTERLEAVED_NS = 6e9
+"""How long an interleaved batch is timed, unless its fewest rounds take longer."""
 
 
 class Runner:
@@ -90,7 +92,7 @@ class Runner:
         policy = members[0][0].timing or TimingPolicy()
         launches = [launch for _, _, launch in members]
         each = [launches_per_sample(launch, policy) for launch in launches]
-        samples = interleave(launches, request.batch.rounds, each)
+        samples = interleave(launches, request.batch.rounds, each, max_ns=INTERLEAVED_NS)
         for (case, outcome, _), times in zip(members, samples, strict=True):
             self._channel.send(
                 CaseRan(

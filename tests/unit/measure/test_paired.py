@@ -1,7 +1,8 @@
 """Timing in turn: what drifts with the machine cancels, what is left is judged against a control."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tileyard.measure.paired import (
+    FEWEST_ROUNDS,
     LogRatio,
     Ranking,
     Verdict,
@@ -19,6 +21,7 @@ from tileyard.measure.paired import (
     judge_control,
     rank,
 )
+from tileyard.targets.base import Launch
 
 
 class Machine:
@@ -313,3 +316,12 @@ def test_fewer_rounds_than_an_interval_needs_make_a_tie_likelier() -> None:
     expected = (0.0, math.log(3.0), 0.75)
 
     assert (found.low, found.high, found.coverage) == pytest.approx(expected)
+
+
+def test_interleaving_ends_when_its_time_is_spent(
+    script: Callable[[Iterator[float]], Launch],
+) -> None:
+    """Rounds stop at the time given, but not before there are enough for an interval."""
+    expected = 10
+    assert len(interleave([script(repeat(1e6))], 50, [1], max_ns=20e6)[0]) == expected
+    assert len(interleave([script(repeat(1e6))], 50, [1], max_ns=1.0)[0]) == FEWEST_ROUNDS
