@@ -53,7 +53,8 @@ def main() -> None:
                 KERNEL,
                 config={"fault": faults},
                 limits=Limits(run_s=3.0),
-                home=Path(folder) / name,
+                home=folder,
+                fresh=True,
             )
             studies[name] = study
             ended = Counter(str(trial.outcome) for trial in study.trials)
