@@ -220,6 +220,21 @@ class TargetContract:
         assert (twice.tolist(), launch.read()[1].tolist(), z.tolist()) == expected
 
     @pytest.mark.slow
+    def test_every_launch_reads_its_inputs_anew(
+        self, target: Target, device: Device, tmp_path: Path
+    ) -> None:
+        """What a launch has kept of its inputs, the next one does not take for its own."""
+        case = TILES["ragged gemm over a grid, constant sizes"]
+        first, second = case.arrays(), [2 * array for array in case.arrays()]
+        launch = load_program(target, device, case.program, tmp_path).bind(first, [])
+        launch.run()
+        for array, other in zip(first, second, strict=True):
+            array[...] = other
+        launch.run()
+        expected = interpret(case.program, second, [])
+        assert explain_difference(launch.read()[0], expected[0], case) == ""
+
+    @pytest.mark.slow
     def test_times_launches(self, target: Target, device: Device, tmp_path: Path) -> None:
         """Samples are one positive time each, in nanoseconds per launch."""
         x, z = np.ones((3, 8), np.float32), np.zeros(4, np.int32)

@@ -76,8 +76,11 @@ static int ty_pin(int32_t core) {
   return pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
-/* Takes blocks until none is left: many at first, single ones towards the end. */
+/* Takes blocks until none is left: many at first, single ones towards the end. The first line of
+   scratch memory is zero in the first call of each launch, and then the kernel's own. */
 static void ty_work(ty_pool *pool, char *scratch) {
+  if (scratch)
+    memset(scratch, 0, 64);
   for (;;) {
     int64_t first = atomic_load_explicit(&pool->next, memory_order_relaxed), count;
     do {

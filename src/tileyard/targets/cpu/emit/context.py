@@ -24,7 +24,8 @@ class Context:
     ``assumed`` holds the bounds that an enclosing condition has established. ``functions`` are
     the C functions that the kernel calls, by their text. ``faults`` describes the kernel's own
     failures; fault number ``i`` is ``faults[i - 1]``. ``lazy`` has the tiles whose clearing is left
-    to the next gemm, each with the C variable that says that it counts as clear.
+    to the next gemm, each with the C variable that says that it counts as clear. ``kept_tags`` has the tiles that
+    are kept between blocks, each with the C array of its slots' tags.
     """
 
     program: Program
@@ -38,12 +39,15 @@ class Context:
     functions: dict[str, str] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     lazy: dict[str, str] = field(default_factory=dict)
+    kept_tags: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.arrays = {tensor.buffer.name: tensor for tensor in tensors(self.program)}
         for name in self.plan.tiles:
             if name.startswith("@"):
                 self.names.alias(name, self.names.fresh(name[1:]))
+        for name in self.plan.kept:
+            self.kept_tags[name] = self.names.fresh(f"{self.names[name]}_tags")
 
     def dtype(self, buffer: str) -> str:
         """The scalar type of a buffer."""

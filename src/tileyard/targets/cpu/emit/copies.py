@@ -22,10 +22,13 @@ from tileyard.targets.cpu.emit.segments import (
     segments,
     times,
 )
-from tileyard.targets.cpu.emit.tiles import ColumnPanels, Tile, panel_elements
+from tileyard.targets.cpu.emit.tiles import ColumnPanels, RowPanels, Tile, panel_elements
 
 _BLOCK = 64
 """Columns that are transposed at a time."""
+
+_ROWS_AHEAD = 4
+"""How many rows of panels ahead of a copy its source is fetched."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,7 +134,23 @@ def _emit_inside(ctx: Context, boxes: Boxes) -> None:
             _each_element(ctx, boxes, segment, is_inside=True)
             continue
         source = place(ctx, boxes.src.buffer, boxes.source_indices(segment.coordinates))
+        if tile is not None and boxes.src.buffer in ctx.arrays:
+            _fetch_ahead(ctx, boxes, segment, tile)
         boxes.move.row(ctx, segment.address, f"&{source}", index_term(ctx, segment.count))
+
+
+def _fetch_ahead(ctx: Context, boxes: Boxes, segment: Segment, tile: Tile) -> None:
+    """Ask for what will be copied some rows later: processors do not look beyond a page."""
+    match tile.layout:
+        case RowPanels(split=split):
+            ahead = _ROWS_AHEAD * split[0][0]
+        case ColumnPanels():
+            ahead = _ROWS_AHEAD
+        case _:
+            return
+    *leading, row, column = segment.coordinates
+    later = boxes.source_indices((*leading, add(row, constant(ahead)), column))
+    ctx.out.line(f"__builtin_prefetch(&{place(ctx, boxes.src.buffer, later)});")
 
 
 def _each_element(ctx: Context, boxes: Boxes, segment: Segment, *, is_inside: bool) -> None:

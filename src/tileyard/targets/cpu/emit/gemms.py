@@ -136,7 +136,7 @@ def _left(ctx: Context, a: Region, transposed: bool) -> Left:
 
 
 def _blocks(ctx: Context, stmt: Gemm, plan: GemmPlan, shape: Shape, left: Left) -> Blocks:
-    """Sizes such that a panel of ``b`` fills half the first cache, a block of ``a`` half the second."""
+    """Sizes such that a panel of ``b`` fills half the first cache, a block of ``a`` most of the second."""
     size, machine = C_BYTES[shape.scalar], ctx.machine
     most = machine.l1_bytes // 2 // (shape.columns * size) // shape.chunk * shape.chunk
     parts = -(-plan.k // max(most, shape.chunk))
@@ -144,7 +144,7 @@ def _blocks(ctx: Context, stmt: Gemm, plan: GemmPlan, shape: Shape, left: Left) 
     split = split_rows(plan.m, shape.rows)
     height = split[0][0]
     total = sum(count for _, count in split)
-    rows = machine.l2_bytes // 2 // (depth * size)
+    rows = machine.l2_bytes * 3 // 4 // (depth * size)
     groups = -(-total // max(rows // height, 1))
     layout = ctx.plan.tiles[stmt.c.buffer].layout
     if not isinstance(layout, Rows):

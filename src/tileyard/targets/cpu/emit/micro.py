@@ -63,14 +63,17 @@ class Micro:
         return "\n".join([*text, "}", ""])
 
     def _fetches(self) -> dict[int, list[str]]:
-        """Which rows of the next panel of ``a`` are fetched at which step of a chunk."""
+        """Which lines of the next panel of ``a`` are fetched at which step of a chunk."""
+        chunk, per_line = self.shape.chunk, LINE // C_BYTES[self.shape.scalar]
         if self.a_depth != 1:
             return {}
-        chunk = self.shape.chunk
+        places = [i * self.a_row for i in range(self.rows)]
+        if self.a_row == chunk:
+            places = list(range(0, self.rows * chunk, per_line))
         found: dict[int, list[str]] = {}
-        for i in range(self.rows):
-            line = f"__builtin_prefetch(next_a + {i * self.a_row});"
-            found.setdefault(i * chunk // self.rows, []).append(line)
+        for i, place in enumerate(places):
+            step = i * chunk // len(places)
+            found.setdefault(step, []).append(f"__builtin_prefetch(next_a + {place});")
         return found
 
     def _step(self, vector: str, step: int) -> list[str]:

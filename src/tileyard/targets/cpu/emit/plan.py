@@ -21,6 +21,7 @@ from tileyard.ir.nodes import (
     Tensor,
 )
 from tileyard.ir.walk import walk, walk_expr
+from tileyard.targets.cpu.emit.keeping import Kept, find_kept
 from tileyard.targets.cpu.emit.scalars import C_BYTES, SCALARS
 from tileyard.targets.cpu.emit.tiles import (
     LINE,
@@ -59,11 +60,15 @@ class GemmPlan:
 
 @dataclass(kw_only=True, slots=True)
 class Plan:
-    """All tiles by name, staging tiles (``@...``) included; all gemms by their statement's identity."""
+    """All tiles by name, staging tiles (``@...``) included; all gemms by their statement's identity.
+
+    The first line of scratch memory belongs to the kernel's calls within one launch.
+    """
 
     tiles: dict[str, Tile] = field(default_factory=dict)
     gemms: dict[int, GemmPlan] = field(default_factory=dict)
-    scratch_bytes: int = 0
+    kept: dict[str, Kept] = field(default_factory=dict)
+    scratch_bytes: int = LINE
 
 
 def is_whole(region: Region, shape: tuple[int, ...]) -> bool:
@@ -111,9 +116,14 @@ class _Planner:
         layouts = self._layouts(gemms, shapes)
         results = {stmt.c.buffer for stmt in gemms}
         used_by_tiles = {name for stmt in walk(self._program.body) for name in _regions(stmt)}
+        tiles = []
         for buffer in self._program.buffers:
             is_variable = buffer.scope == "local" and buffer.name not in used_by_tiles
-            self._add(self._tile(buffer, layouts, buffer.name in results, is_variable))
+            tiles.append(self._tile(buffer, layouts, buffer.name in results, is_variable))
+        self._plan.kept = find_kept(self._program, tiles)
+        for tile in tiles:
+            kept = self._plan.kept.get(tile.name)
+            self._add(tile if kept is None else replace(tile, slots=kept.slots))
         for stmt in gemms:
             self._plan.gemms[id(stmt)] = self._gemm(stmt, shapes[id(stmt)])
         return self._plan

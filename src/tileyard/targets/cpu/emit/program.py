@@ -99,6 +99,22 @@ def _declare(ctx: Context) -> None:
     for tile in ctx.plan.tiles.values():
         if not tile.is_variable:
             ctx.out.line(_tile_declaration(ctx, tile))
+    _declare_tags(ctx)
+
+
+def _declare_tags(ctx: Context) -> None:
+    """The tags of kept tiles; they count for one launch, whose first call finds a cleared line."""
+    if not ctx.plan.kept:
+        return
+    start = ctx.plan.scratch_bytes
+    for buffer, kept in ctx.plan.kept.items():
+        place = f"(void *)(scratch + {ctx.plan.scratch_bytes})"
+        ctx.out.line(f"int64_t *{ctx.kept_tags[buffer]} = {place};")
+        ctx.plan.scratch_bytes += 8 * kept.slots
+    size = ctx.plan.scratch_bytes - start
+    with ctx.out.block("if (scratch[0] == 0)"):
+        ctx.out.line(f"memset(scratch + {start}, 0, {size});")
+        ctx.out.line("scratch[0] = 1;")
 
 
 def _numbers(program: Program) -> tuple[Var, ...]:
@@ -122,7 +138,9 @@ def _tile_declaration(ctx: Context, tile: Tile) -> str:
             note = f"{shape} in panels of rows: {heights}"
         case ColumnPanels(columns=columns, transposed=transposed):
             note = f"{shape}{' transposed' if transposed else ''} in panels of {columns} columns"
-    return f"{scalar} *restrict {name} = {place}; /* {note} */"
+    if tile.slots > 1:
+        note += f", {tile.slots} of them kept"
+    return f"{scalar} *{name} = {place}; /* {note} */"
 
 
 def _declare_block(ctx: Context) -> None:

@@ -90,7 +90,7 @@ class Statements:
         with ctx.out.block(""):
             match stmt:
                 case Copy():
-                    emit_copy(ctx, stmt.src, stmt.dst)
+                    self._copy(stmt)
                 case Fill():
                     emit_fill(ctx, stmt)
                 case Gemm():
@@ -99,6 +99,24 @@ class Statements:
                     emit_reduce(ctx, stmt)
                 case _:
                     assert_never(stmt)
+
+    def _copy(self, stmt: Copy) -> None:
+        """A copy, unless an earlier block has left what it would make."""
+        ctx, buffer = self._ctx, stmt.dst.buffer
+        kept = ctx.plan.kept.get(buffer)
+        if kept is None:
+            emit_copy(ctx, stmt.src, stmt.dst)
+            return
+        tile, name = ctx.plan.tiles[buffer], ctx.names[buffer]
+        ctx.out.line(
+            f"const int64_t slot_ = {index(ctx, kept.slot)}, tag_ = {index(ctx, kept.tag)};"
+        )
+        ctx.out.line(
+            f"{name} = (void *)(scratch + {tile.offset} + slot_ * {tile.bytes // tile.slots});"
+        )
+        with ctx.out.block(f"if ({ctx.kept_tags[buffer]}[slot_] != tag_)"):
+            emit_copy(ctx, stmt.src, stmt.dst)
+            ctx.out.line(f"{ctx.kept_tags[buffer]}[slot_] = tag_;")
 
     def _let(self, stmt: Let) -> None:
         ctx = self._ctx

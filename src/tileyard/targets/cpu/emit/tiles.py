@@ -17,10 +17,7 @@ LINE = 64
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shape:
-    """The register block of a micro-kernel: ``rows`` x ``vectors`` accumulators of ``lanes``.
-
-    ``chunk`` elements of a row of ``a`` lie together: those of one cache line.
-    """
+    """The register block of a micro-kernel: ``rows`` x ``vectors`` accumulators of ``lanes``."""
 
     scalar: str
     lanes: int
@@ -34,8 +31,11 @@ class Shape:
 
     @property
     def chunk(self) -> int:
-        """Elements of a cache line."""
-        return LINE // C_BYTES[self.scalar]
+        """Elements of a row of ``a`` that lie together: half a cache line.
+
+        With whole lines the rows of one step would all lie in the same bank of the first cache.
+        """
+        return LINE // 2 // C_BYTES[self.scalar]
 
 
 def register_shape(machine: Machine, scalar: str, columns: int) -> Shape:
@@ -96,7 +96,8 @@ Layout = Rows | RowPanels | ColumnPanels
 class Tile:
     """A tile-local buffer. ``scalar`` is the C type of its elements; ``offset`` is in bytes.
 
-    ``is_variable`` says that it is a small C array instead of scratch memory.
+    ``slots`` is how many contents have a place. ``is_variable`` says that it is a small C array
+    instead of scratch memory.
     """
 
     name: str
@@ -104,6 +105,7 @@ class Tile:
     shape: tuple[int, ...]
     layout: Layout
     offset: int = 0
+    slots: int = 1
     is_variable: bool = False
 
     @property
@@ -140,7 +142,7 @@ class Tile:
     @property
     def bytes(self) -> int:
         """Scratch memory that it takes."""
-        return self.matrices * self.matrix_elements * C_BYTES[self.scalar]
+        return self.slots * self.matrices * self.matrix_elements * C_BYTES[self.scalar]
 
 
 def panel_elements(depth: int, columns: int, size: int) -> int:
