@@ -82,12 +82,15 @@ def settle(ctx: Context, stmt: Stmt) -> None:
     if isinstance(stmt, If | While) or (isinstance(stmt, For) and stmt.kind != "parallel"):
         return
     if isinstance(stmt, Fill) and is_clear(stmt, ctx.plan):
+        ctx.maybe_clear |= {stmt.dst.buffer} & ctx.lazy.keys()
         return
     effects = buffer_effects((stmt,))
     touched = effects.read | effects.written
     if isinstance(stmt, Gemm) and is_result(stmt, ctx.plan):
         touched = frozenset({stmt.a.buffer, stmt.b.buffer})
-    for buffer in sorted(touched & ctx.lazy.keys()):
+        ctx.maybe_clear.discard(stmt.c.buffer)
+    for buffer in sorted(touched & ctx.maybe_clear):
+        ctx.maybe_clear.discard(buffer)
         with ctx.out.block(f"if ({ctx.lazy[buffer]})"):
             ctx.out.line(f"memset({ctx.names[buffer]}, 0, {ctx.plan.tiles[buffer].bytes});")
             ctx.out.line(f"{ctx.lazy[buffer]} = 0;")

@@ -24,7 +24,8 @@ class Context:
     ``assumed`` holds the bounds that an enclosing condition has established. ``functions`` are
     the C functions that the kernel calls, by their text. ``faults`` describes the kernel's own
     failures; fault number ``i`` is ``faults[i - 1]``. ``lazy`` has the tiles whose clearing is left
-    to the next gemm, each with the C variable that says that it counts as clear. ``kept_tags`` has the tiles that
+    to the next gemm, each with the C variable that says that it counts as clear;
+    ``maybe_clear`` are those of them that may, where the generator stands. ``kept_tags`` has the tiles that
     are kept between blocks, each with the C array of its slots' tags.
     """
 
@@ -39,6 +40,7 @@ class Context:
     functions: dict[str, str] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     lazy: dict[str, str] = field(default_factory=dict)
+    maybe_clear: set[str] = field(default_factory=set)
     kept_tags: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -169,8 +169,9 @@ def _each_element(ctx: Context, boxes: Boxes, segment: Segment, *, is_inside: bo
     if dst in ctx.arrays and not is_inside:
         test = condition(ctx, dst, element_indices(boxes.dst, segment, var))
         guard = f"if ({test}) " if test else ""
-    step = f"{var.name} * {segment.step}" if segment.step != 1 else var.name
-    ctx.out.line("TY_INDEPENDENT")
+    step = index(ctx, times(var, segment.step))
+    if loop(ctx, var, segment.count):
+        ctx.out.line("TY_INDEPENDENT")
     with ctx.out.block(loop(ctx, var, segment.count)):
         ctx.out.line(f"{guard}({segment.address})[{step}] = {text};")
 
@@ -186,17 +187,17 @@ def _transpose(ctx: Context, boxes: Boxes, tile: Tile, width: int) -> None:
     part = ctx.names.fresh("part")
     ctx.out.line(f"{tile.scalar} {part}[{width}][{_BLOCK}] __attribute__((aligned(64)));")
     for first, panels, used in pieces(lanes, width):
-        panel, lane = ctx.counter("panel", panels), ctx.counter("lane", used)
+        panel, lane = counter(ctx, "panel", panels), counter(ctx, "lane", used)
         row = add(add(times(panel, width), constant(first)), lane)
         if used < width:
             ctx.out.line(f"memset({part}, 0, sizeof {part});")
         with ctx.out.block(loop(ctx, panel, constant(panels))):
             for left, blocks, count in pieces(depth, _BLOCK):
-                block = ctx.counter("piece", blocks)
+                block = counter(ctx, "piece", blocks)
                 column = add(times(block, _BLOCK), constant(left))
                 with ctx.out.block(loop(ctx, block, constant(blocks))):
                     with ctx.out.block(loop(ctx, lane, constant(used))):
-                        _gather(ctx, boxes, (row, column), (f"{part}[{lane.name}]", count))
+                        _gather(ctx, boxes, (row, column), (f"{part}[{index(ctx, lane)}]", count))
                     offset = add(start, constant(first // width * distance))
                     offset = add(offset, add(times(panel, distance), times(column, width)))
                     to = f"&{ctx.names[tile.name]}[{index(ctx, offset)}]"

@@ -1,17 +1,18 @@
-"""Gemms in C: blocked for the caches around a micro-kernel, or plain loops for other types."""
+"""Gemms in C: blocked for the caches, around a micro-kernel."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tileyard.ir.dtypes import is_float
-from tileyard.ir.nodes import Expr, Gemm, Region
-from tileyard.targets.cpu.emit.context import Context, add
+from tileyard.ir.nodes import Gemm, Region
+from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.copies import emit_copy, inside_tests
-from tileyard.targets.cpu.emit.exprs import condition, element, index, load, place, to_memory
+from tileyard.targets.cpu.emit.exprs import index, place
 from tileyard.targets.cpu.emit.micro import Micro, vector_type
-from tileyard.targets.cpu.emit.operators import cast
+from tileyard.targets.cpu.emit.plain_gemms import emit_plain_gemm
 from tileyard.targets.cpu.emit.plan import GemmPlan
-from tileyard.targets.cpu.emit.scalars import C_BYTES, SCALARS
-from tileyard.targets.cpu.emit.segments import constant, loop, matrix_start
+from tileyard.targets.cpu.emit.scalars import C_BYTES
+from tileyard.targets.cpu.emit.segments import constant, matrix_start
 from tileyard.targets.cpu.emit.tiles import (
     LINE,
     RowPanels,
@@ -87,7 +88,7 @@ def emit_gemm(ctx: Context, stmt: Gemm) -> None:
     """Write ``c += op(a) @ op(b)``."""
     plan = ctx.plan.gemms[id(stmt)]
     if plan.shape is None:
-        _emit_loops(ctx, stmt, plan)
+        emit_plain_gemm(ctx, stmt, plan)
         return
     a, b = _staged(ctx, stmt.a, plan.staged_a), _staged(ctx, stmt.b, plan.staged_b)
     inside_tests(ctx, stmt.c)
@@ -171,21 +172,35 @@ def _clear_test(ctx: Context, stmt: Gemm) -> str:
 def _emit_blocks(ctx: Context, blocks: Blocks, clear: str) -> None:
     out, plan, shape = ctx.out, blocks.plan, blocks.shape
     total = sum(count for _, count in blocks.split)
-    with out.block(f"for (int64_t k_ = 0; k_ < {plan.k}; k_ += {blocks.depth})"):
-        rest = f"{plan.k} - k_"
-        out.line(f"const int64_t depth_ = {rest} < {blocks.depth} ? {rest} : {blocks.depth};")
-        out.line(f"const int is_clear_ = k_ == 0 && {clear};")
-        with out.block(f"for (int64_t top_ = 0; top_ < {total}; top_ += {blocks.panels})"):
-            below = f"top_ + {blocks.panels}"
-            out.line(f"const int64_t end_ = {below} < {total} ? {below} : {total};")
-            full, rest_columns = divmod(plan.n, shape.columns)
+    with _range(ctx, ("k_", "depth_"), plan.k, blocks.depth):
+        first = "k_ == 0 && " if blocks.depth < plan.k and clear != "0" else ""
+        out.line(f"const int is_clear_ = {first}{clear};")
+        with _range(ctx, ("top_", "panels_"), total, blocks.panels):
+            out.line("const int64_t end_ = top_ + panels_;")
+            full, rest = divmod(plan.n, shape.columns)
             if full:
                 with out.block(f"for (int64_t j_ = 0; j_ < {full}; ++j_)"):
                     _emit_panels(ctx, blocks, shape.vectors)
-            if rest_columns:
+            if rest:
                 with out.block(""):
                     out.line(f"const int64_t j_ = {full};")
-                    _emit_panels(ctx, blocks, -(-rest_columns // shape.lanes))
+                    _emit_panels(ctx, blocks, -(-rest // shape.lanes))
+
+
+@contextmanager
+def _range(ctx: Context, names: tuple[str, str], whole: int, part: int) -> Iterator[None]:
+    """A loop over ``whole`` in parts: where the part begins, and how long it is."""
+    at, length = names
+    if part >= whole:
+        with ctx.out.block(""):
+            ctx.out.line(f"const int64_t {at} = 0, {length} = {whole};")
+            yield
+        return
+    with ctx.out.block(f"for (int64_t {at} = 0; {at} < {whole}; {at} += {part})"):
+        rest = f"{whole} - {at}"
+        size = f"{rest} < {part} ? {rest} : {part}" if whole % part else str(part)
+        ctx.out.line(f"const int64_t {length} = {size};")
+        yield
 
 
 def _emit_panels(ctx: Context, blocks: Blocks, vectors: int) -> None:
@@ -241,52 +256,3 @@ def _round_result(ctx: Context, stmt: Gemm, blocks: Blocks) -> None:
         ctx.out.line("TY_INDEPENDENT")
         with ctx.out.block(f"for (int64_t j_ = 0; j_ < {plan.n}; ++j_)"):
             ctx.out.line(f"row_[j_] = ty_round_{narrow}(row_[j_]);")
-
-
-# ---- plain loops --------------------------------------------------------------------------------
-
-
-def _emit_loops(ctx: Context, stmt: Gemm, plan: GemmPlan) -> None:
-    """One step of ``k`` after the other, each rounded to ``c``'s dtype."""
-    dtype = ctx.dtype(stmt.c.buffer)
-    wide = "float64" if is_float(dtype) else dtype
-    i, j, k = ctx.counter("i", plan.m), ctx.counter("j", plan.n), ctx.counter("k", plan.k)
-    at = _at(stmt.c, i, j)
-    for region in (stmt.a, stmt.b, stmt.c):
-        if region.buffer not in ctx.arrays:
-            inside_tests(ctx, region)
-    test = condition(ctx, stmt.c.buffer, at) if stmt.c.buffer in ctx.arrays else ""
-    guard = f"if ({test}) " if test else ""
-    target = element(ctx, stmt.c.buffer, at)
-    a = _operand(ctx, stmt.a, (k, i) if stmt.transpose_a else (i, k), wide)
-    b = _operand(ctx, stmt.b, (j, k) if stmt.transpose_b else (k, j), wide)
-    old = cast(f"({load(ctx, stmt.c.buffer, at).text})", dtype, wide)
-    if is_float(dtype):
-        total = f"{old} + {a} * {b}"
-    else:
-        suffix = SCALARS[dtype].suffix
-        total = f"ty_add_{suffix}({old}, ty_mul_{suffix}({a}, {b}))"
-    order = (
-        ((i, plan.m), (j, plan.n), (k, plan.k))
-        if stmt.transpose_b
-        else ((i, plan.m), (k, plan.k), (j, plan.n))
-    )
-    if stmt.clear:
-        with (
-            ctx.out.block(loop(ctx, i, constant(plan.m))),
-            ctx.out.block(loop(ctx, j, constant(plan.n))),
-        ):
-            ctx.out.line(f"{guard}{target} = 0;")
-    first, second, third = (loop(ctx, var, constant(extent)) for var, extent in order)
-    with ctx.out.block(first), ctx.out.block(second), ctx.out.block(third):
-        text = to_memory(ctx, stmt.c.buffer, cast(f"({total})", wide, dtype))
-        ctx.out.line(f"{guard}{target} = {text};")
-
-
-def _at(region: Region, row: Expr, column: Expr) -> tuple[Expr, ...]:
-    return (*region.starts[:-2], add(region.starts[-2], row), add(region.starts[-1], column))
-
-
-def _operand(ctx: Context, region: Region, at: tuple[Expr, Expr], wide: str) -> str:
-    read = load(ctx, region.buffer, _at(region, *at)).text
-    return cast(f"({read})", ctx.dtype(region.buffer), wide)

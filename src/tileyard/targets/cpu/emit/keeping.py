@@ -15,6 +15,8 @@ from tileyard.targets.cpu.emit.tiles import Rows, Tile
 BUDGET = 12 << 20
 """Bytes of scratch memory that kept tiles may take on each thread."""
 
+_ZERO = Const(0, "int64")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kept:
@@ -81,7 +83,7 @@ def _keep(program: Program, copy: Copy) -> Kept | None:
         return None
     digits: list[_Digit] = []
     slots = 1
-    slot: Expr = Const(0, "int64")
+    slot: Expr = _ZERO
     loops = {stmt.var: stmt for stmt in walk(program.body) if isinstance(stmt, For)}
     for var in sorted(used, key=lambda var: var.name):
         digit = _digit(program, loops, var)
@@ -92,7 +94,7 @@ def _keep(program: Program, copy: Copy) -> Kept | None:
         if not axes or var != axes[-1].var:
             slot = _append(slot, digit)
             slots *= digit.count
-    tag: Expr = Const(0, "int64")
+    tag: Expr = _ZERO
     for digit in digits:
         tag = _append(tag, digit)
     return Kept(copy=copy, slots=slots, slot=slot, tag=Op("add", (tag, Const(1, "int64")), "int64"))
@@ -110,5 +112,10 @@ def _digit(program: Program, loops: dict[Var, For], var: Var) -> _Digit | None:
 
 
 def _append(number: Expr, digit: _Digit) -> Expr:
+    """``number`` with one more digit."""
+    if digit.count == 1:
+        return number
+    if number == _ZERO:
+        return digit.value
     count = Const(digit.count, "int64")
     return Op("add", (Op("mul", (number, count), "int64"), digit.value), "int64")

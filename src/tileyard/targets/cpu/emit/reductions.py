@@ -5,7 +5,7 @@ from typing import assert_never
 
 from tileyard.errors import UnsupportedError
 from tileyard.ir.dtypes import is_float
-from tileyard.ir.nodes import Const, Reduce, ReduceKind, Var
+from tileyard.ir.nodes import Const, Reduce, ReduceKind
 from tileyard.ir.tiles import identity
 from tileyard.targets.cpu.emit.context import Context, add
 from tileyard.targets.cpu.emit.copies import inside_tests, long_dimensions, same_extent
@@ -81,8 +81,8 @@ class _Reduction:
             body()
             return
         first, *rest = dimensions
-        var: Var = self._along if first == self._axis else self._counters[first]
-        if not rest and first != self._axis:
+        var = self._along if first == self._axis else self._counters[first]
+        if not rest and first != self._axis and body != self._whole_row:
             self._ctx.out.line("TY_INDEPENDENT")
         with self._ctx.out.block(loop(self._ctx, var, self._stmt.src.extents[first])):
             self._nest(rest, body)

@@ -94,7 +94,5 @@ def _float_literal(value: float, mark: str) -> str:
         return "TY_NAN"
     if math.isinf(value):
         return "TY_INF" if value > 0 else "-TY_INF"
-    short = f"{value:.9g}"
-    if float(short) == value and "e" not in short:
-        return f"{short if '.' in short else short + '.0'}{mark}"
-    return f"{value.hex()}{mark}"
+    digits = str(np.float32(value) if mark else value)
+    return digits + mark if "." in digits or "e" in digits else f"{digits}.0{mark}"

@@ -45,8 +45,10 @@ def segments(ctx: Context, region: Region) -> Iterator[Segment]:
             yield from _in_lanes(ctx, region, ctx.plan.tiles[region.buffer], layout)
 
 
-def loop(ctx: Context, var: Var, extent: Expr) -> str:
-    """The head of a loop of ``var`` from 0 below ``extent``."""
+def loop(ctx: Context, var: Expr, extent: Expr) -> str:
+    """The head of a loop of ``var`` from 0 below ``extent``; empty where ``var`` is 0 only."""
+    if not isinstance(var, Var):
+        return ""
     kind = "int64_t" if var.dtype == "int64" else "int32_t"
     return f"for ({kind} {var.name} = 0; {var.name} < {index_term(ctx, extent)}; ++{var.name})"
 
@@ -58,12 +60,16 @@ def constant(number: int) -> Const:
 
 def times(var: Expr, factor: int) -> Expr:
     """A multiple of a counter."""
-    return var if factor == 1 else Op("mul", (var, constant(factor)), var.dtype)
+    if factor == 1 or var == ZERO:
+        return var
+    return Op("mul", (var, constant(factor)), var.dtype)
 
 
-def counter(ctx: Context, stem: str, extent: Expr) -> Var:
-    """A counter below ``extent``."""
-    return ctx.counter(stem, int(extent.value) if isinstance(extent, Const) else extent)
+def counter(ctx: Context, stem: str, extent: Expr | int) -> Expr:
+    """A variable for a loop below ``extent``; just 0 where that is 1."""
+    if isinstance(extent, Const):
+        extent = int(extent.value)
+    return ZERO if extent == 1 else ctx.counter(stem, extent)
 
 
 def matrix_start(ctx: Context, tile: Tile, region: Region) -> Expr:
@@ -74,7 +80,7 @@ def matrix_start(ctx: Context, tile: Tile, region: Region) -> Expr:
     return ZERO if start == ZERO else times(start, tile.matrix_elements)
 
 
-def element_indices(region: Region, segment: Segment, var: Var) -> tuple[Expr, ...]:
+def element_indices(region: Region, segment: Segment, var: Expr) -> tuple[Expr, ...]:
     """The indices in the buffer of element number ``var`` of a segment of ``region``."""
     pairs = zip(region.starts, segment.coordinates, strict=True)
     at = [add(start, coordinate) for start, coordinate in pairs]
@@ -110,11 +116,11 @@ def _in_row_panels(
     base = matrix_start(ctx, tile, region)
     first = 0
     for height, count in layout.split:
-        panel, row = ctx.counter("panel", count), ctx.counter("row", height)
+        panel, row = counter(ctx, "panel", count), counter(ctx, "row", height)
         i = add(add(times(panel, height), constant(first)), row)
         with ctx.out.block(loop(ctx, panel, constant(count))):
             for start, number, width in pieces(columns, chunk):
-                piece = ctx.counter("chunk", number)
+                piece = counter(ctx, "chunk", number)
                 with (
                     ctx.out.block(loop(ctx, piece, constant(number))),
                     ctx.out.block(loop(ctx, row, constant(height))),
@@ -149,10 +155,10 @@ def _in_column_panels(
     distance = panel_elements(depth, width, C_BYTES[tile.scalar])
     base = matrix_start(ctx, tile, region)
     _clear_rest(ctx, tile, base, columns, layout)
-    row = ctx.counter("row", depth)
+    row = counter(ctx, "row", depth)
     with ctx.out.block(loop(ctx, row, constant(depth))):
         for start, panels, count in pieces(columns, width):
-            panel = ctx.counter("panel", panels)
+            panel = counter(ctx, "panel", panels)
             offset = add(add(base, constant(start // width * distance)), times(row, width))
             offset = add(offset, times(panel, distance))
             with ctx.out.block(loop(ctx, panel, constant(panels))):
@@ -171,7 +177,7 @@ def _in_lanes(ctx: Context, region: Region, tile: Tile, layout: ColumnPanels) ->
     base = matrix_start(ctx, tile, region)
     _clear_rest(ctx, tile, base, lanes, layout)
     for start, panels, count in pieces(lanes, width):
-        panel, lane = ctx.counter("panel", panels), ctx.counter("lane", count)
+        panel, lane = counter(ctx, "panel", panels), counter(ctx, "lane", count)
         offset = add(add(base, constant(start // width * distance)), times(panel, distance))
         offset = add(offset, lane)
         with (

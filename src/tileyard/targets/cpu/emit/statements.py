@@ -1,38 +1,34 @@
 """Statements in C: loops, branches, bindings and single elements; tile operations are passed on."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import assert_never
 
 from tileyard.errors import UnsupportedError
-from tileyard.ir.effects import buffer_effects, expressions
 from tileyard.ir.nodes import (
     Break,
-    Const,
     Copy,
-    Expr,
     Fill,
     For,
     Gemm,
     If,
     Let,
-    Load,
-    Op,
     Reduce,
     Stmt,
     Store,
-    Var,
     While,
 )
 from tileyard.ir.text import print_statement
-from tileyard.ir.walk import walk, walk_expr
+from tileyard.ir.walk import walk
 from tileyard.model import SourceLine
 from tileyard.targets.cpu.emit import clearing
-from tileyard.targets.cpu.emit.context import Bound, Context, add
+from tileyard.targets.cpu.emit.context import Context, add
 from tileyard.targets.cpu.emit.copies import emit_copy
 from tileyard.targets.cpu.emit.exprs import condition, element, index, index_term, to_memory, value
 from tileyard.targets.cpu.emit.fills import emit_fill
 from tileyard.targets.cpu.emit.gemms import emit_gemm
 from tileyard.targets.cpu.emit.operators import cast
+from tileyard.targets.cpu.emit.parallel import interior_tests, is_independent, open_bounds
 from tileyard.targets.cpu.emit.reductions import emit_reduce
 from tileyard.targets.cpu.emit.scalars import SCALARS
 
@@ -69,13 +65,9 @@ class Statements:
             case For():
                 self._for(stmt, number)
             case If():
-                with out.block(f"if ({value(self._ctx, stmt.cond)})"):
-                    self.body(stmt.then, number + 1)
-                if stmt.orelse:
-                    with out.block("else"):
-                        self.body(stmt.orelse, number + 1 + sum(1 for _ in walk(stmt.then)))
+                self._if(stmt, number)
             case While():
-                with out.block(f"while ({value(self._ctx, stmt.cond)})"):
+                with self._repeated(), out.block(f"while ({value(self._ctx, stmt.cond)})"):
                     self.body(stmt.body, number + 1)
             case Break():
                 out.line("break;")
@@ -139,6 +131,24 @@ class Statements:
         guard = f"if ({inside}) " if inside else ""
         ctx.out.line(f"{guard}{target} = {to_memory(ctx, stmt.buffer, text)};")
 
+    def _if(self, stmt: If, number: int) -> None:
+        ctx = self._ctx
+        before = set(ctx.maybe_clear)
+        with ctx.out.block(f"if ({value(ctx, stmt.cond)})"):
+            self.body(stmt.then, number + 1)
+        after, ctx.maybe_clear = ctx.maybe_clear, before
+        if stmt.orelse:
+            with ctx.out.block("else"):
+                self.body(stmt.orelse, number + 1 + sum(1 for _ in walk(stmt.then)))
+        ctx.maybe_clear |= after
+
+    @contextmanager
+    def _repeated(self) -> Iterator[None]:
+        """Around a loop: which tiles count as clear depends on the iteration."""
+        self._ctx.maybe_clear = set(self._ctx.lazy)
+        yield
+        self._ctx.maybe_clear = set(self._ctx.lazy)
+
     # ---- loops ------------------------------------------------------------------------------
 
     def _for(self, stmt: For, number: int) -> None:
@@ -147,8 +157,8 @@ class Statements:
             self._loop(stmt, number)
             return
         self._parallel = True
-        bounds = _open_bounds(ctx, stmt)
-        tests = _interior(ctx, stmt, bounds)
+        bounds = open_bounds(ctx, stmt)
+        tests = interior_tests(ctx, stmt, bounds)
         if tests:
             ctx.out.line("/* all of it inside the arrays, or else element by element */")
             with ctx.out.block(f"if ({' && '.join(tests.values())})"), ctx.assuming(set(tests)):
@@ -165,131 +175,8 @@ class Statements:
         start = index(ctx, stmt.start)
         end = index_term(ctx, add(stmt.start, stmt.extent))
         ctx.ranges.bind_loop(stmt)
-        if self._is_independent(stmt):
+        if self._parallel and is_independent(stmt):
             ctx.out.line("TY_INDEPENDENT")
-        with ctx.out.block(f"for ({kind} {name} = {start}; {name} < {end}; ++{name})"):
+        head = f"for ({kind} {name} = {start}; {name} < {end}; ++{name})"
+        with nullcontext() if self._parallel else self._repeated(), ctx.out.block(head):
             self.body(stmt.body, number + 1)
-
-    def _is_independent(self, stmt: For) -> bool:
-        """Whether no iteration of an innermost parallel loop touches what another one writes.
-
-        The compiler is told so only where the indices show it: each buffer that is written is
-        touched in one place only, which this loop's variable alone moves.
-        """
-        if not self._parallel or stmt.kind not in ("parallel", "vectorized"):
-            return False
-        inner = tuple(walk(stmt.body))
-        if not all(isinstance(part, Store | Let | If) for part in inner):
-            return False
-        stores = [part for part in inner if isinstance(part, Store)]
-        places = {store.buffer: store.indices for store in stores}
-        loads = [load for part in inner for load in _loads(expressions(part))]
-        touched = [
-            *((s.buffer, s.indices) for s in stores),
-            *((x.buffer, x.indices) for x in loads),
-        ]
-        return all(
-            places[buffer] == indices and _moves(indices, stmt.var)
-            for buffer, indices in touched
-            if buffer in places
-        )
-
-
-def _moves(indices: tuple[Expr, ...], var: Var) -> bool:
-    """Whether different values of ``var`` certainly give different indices."""
-    return any(_steps(expr, var) for expr in indices)
-
-
-def _steps(expr: Expr, var: Var) -> bool:
-    if expr == var:
-        return True
-    match expr:
-        case Op(name="add" | "sub", args=(left, right)):
-            sides = [side for side in (left, right) if var in walk_expr(side)]
-            return len(sides) == 1 and _steps(sides[0], var)
-        case _:
-            return False
-
-
-def _loads(exprs: Iterable[Expr]) -> Iterator[Load]:
-    for expr in exprs:
-        yield from (part for part in walk_expr(expr) if isinstance(part, Load))
-
-
-def _open_bounds(ctx: Context, nest: For) -> list[tuple[Bound, bool, bool]]:
-    """The bounds of arrays' elements in a nest that are not certain.
-
-    The loops' variables are given their ranges on the way.
-    """
-    found: list[tuple[Bound, bool, bool]] = []
-    for stmt in walk((nest,)):
-        if isinstance(stmt, For):
-            ctx.ranges.bind_loop(stmt)
-        if isinstance(stmt, Let):
-            continue
-        for part in _loads(expressions(stmt)):
-            if part.buffer in ctx.arrays:
-                found += ctx.open_bounds(part.buffer, part.indices)
-        if isinstance(stmt, Store) and stmt.buffer in ctx.arrays:
-            found += ctx.open_bounds(stmt.buffer, stmt.indices)
-    return found
-
-
-def _interior(ctx: Context, nest: For, bounds: list[tuple[Bound, bool, bool]]) -> dict[Bound, str]:
-    """For each bound that a test before the nest can establish, the test."""
-    loops = {stmt.var: stmt for stmt in walk((nest,)) if isinstance(stmt, For)}
-    changing = {stmt.var for stmt in walk((nest,)) if isinstance(stmt, Let)}
-    written = buffer_effects((nest,)).written
-    tests: dict[Bound, str] = {}
-    for (at, extent), low, high in bounds:
-        corners = _corners(at, loops)
-        if corners is None or _depends(corners, loops, changing, written):
-            continue
-        parts = []
-        if low:
-            parts.append(f"{index_term(ctx, corners[0])} >= 0")
-        if high:
-            parts.append(f"{index_term(ctx, corners[1])} < {index_term(ctx, extent)}")
-        tests[at, extent] = " && ".join(parts)
-    return tests
-
-
-def _depends(
-    corners: tuple[Expr, Expr], loops: dict[Var, For], changing: set[Var], written: frozenset[str]
-) -> bool:
-    """Whether the corners cannot be computed before the nest."""
-    for corner in corners:
-        for part in walk_expr(corner):
-            if isinstance(part, Var) and (part in loops or part in changing):
-                return True
-            if isinstance(part, Load) and part.buffer in written:
-                return True
-    return False
-
-
-def _corners(expr: Expr, loops: dict[Var, For]) -> tuple[Expr, Expr] | None:
-    """The least and the greatest value of ``expr`` over the loops; None where it is not monotone."""
-    if isinstance(expr, Var) and expr in loops:
-        loop = loops[expr]
-        last = add(add(loop.start, loop.extent), Const(-1, expr.dtype))
-        return loop.start, last
-    if not any(part in loops for part in walk_expr(expr) if isinstance(part, Var)):
-        return expr, expr
-    if not isinstance(expr, Op) or len(expr.args) != 2:
-        return None
-    left, right = (_corners(arg, loops) for arg in expr.args)
-    if left is None or right is None:
-        return None
-    match expr.name:
-        case "add":
-            return add(left[0], right[0]), add(left[1], right[1])
-        case "sub":
-            low, high = (left[0], right[1]), (left[1], right[0])
-            return Op("sub", low, expr.dtype), Op("sub", high, expr.dtype)
-        case "mul" | "floordiv" if isinstance(expr.args[1], Const) and expr.args[1].value > 0:
-            return (
-                Op(expr.name, (left[0], expr.args[1]), expr.dtype),
-                Op(expr.name, (left[1], expr.args[1]), expr.dtype),
-            )
-        case _:
-            return None
