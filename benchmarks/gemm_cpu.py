@@ -1,0 +1,175 @@
+"""The best f32 GEMM of examples/gemm.py beside NumPy's and torch's matmul, on one core and on all.
+
+Each contender is a process of its own that is idle unless it is its turn, because numeric libraries
+keep their threads spinning after a call. In each round all take their turn, forwards and backwards;
+ratios are within rounds. Prints medians, their share of the machine's measured FMA peak, and ratios.
+"""
+
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import tileyard
+from tileyard.measure.paired import compare_pair
+from tileyard.workers.environment import THREAD_VARIABLES
+
+N = 1024
+FLOPS = 2 * N**3
+ROUNDS = 15
+LAUNCHES = 6
+SETTLE_S = 0.05
+KERNEL = f"{Path(__file__).parent.parent / 'examples' / 'gemm.py'}::gemm"
+
+PEAK_C = """
+#include <stdio.h>
+#include <time.h>
+typedef float v __attribute__((vector_size(VECTOR)));
+#define CHAINS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
+int main(void) {
+  v b = (v){0} + 0.999f, c = (v){0} + 0.5f;
+  double best = 0;
+#define DECLARE(i) v a##i = (v){0} + (float)i;
+  CHAINS(DECLARE)
+  for (int round = 0; round < 20; round++) {
+    struct timespec s, e;
+    clock_gettime(CLOCK_MONOTONIC, &s);
+    for (long n = 0; n < 4000000; n++) {
+#define STEP(i) a##i = a##i * b + c; __asm__ volatile("" : "+x"(a##i));
+      CHAINS(STEP)
+    }
+    clock_gettime(CLOCK_MONOTONIC, &e);
+    double seconds = (e.tv_sec - s.tv_sec) + 1e-9 * (e.tv_nsec - s.tv_nsec);
+    double rate = 12.0 * 2 * (VECTOR / 4) * 4e6 / seconds / 1e9;
+    if (rate > best) best = rate;
+  }
+#define SUM(i) + a##i[0]
+  fprintf(stderr, "%f", 0 CHAINS(SUM));
+  printf("%f", best);
+}
+"""
+
+
+def measure_peak(cores: Sequence[int]) -> float:
+    """GFLOP/s of independent chains of multiply-add on these cores at once."""
+    wide = "avx512f" in Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        source, program = Path(folder) / "peak.c", Path(folder) / "peak"
+        source.write_text(PEAK_C, encoding="utf-8")
+        flags = ["-O3", "-march=native", "-ffast-math", f"-DVECTOR={64 if wide else 32}"]
+        subprocess.run(["cc", *flags, "-o", program, source], check=True)
+        running = [
+            subprocess.Popen(
+                ["taskset", "-c", str(core), program],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+            for core in cores
+        ]
+        return sum(float(process.communicate()[0]) for process in running)
+
+
+def contender(name: str, device: str, home: str) -> Callable[[], object]:
+    """One matmul of the contender's own, called in the contender's process."""
+    import numpy as np
+
+    generator = np.random.default_rng(0)
+    a, b = (generator.standard_normal((N, N), dtype=np.float32) for _ in range(2))
+    out = np.empty_like(a)
+    if name == "numpy":
+        return lambda: np.matmul(a, b, out=out)
+    if name == "torch":
+        import torch
+
+        torch.set_num_threads(len(os.sched_getaffinity(0)))
+        given = [torch.from_numpy(array) for array in (a, b, out)]
+        return lambda: torch.matmul(given[0], given[1], out=given[2])
+    kernel = tileyard.load(name, device=device, home=home)
+    return lambda: kernel(a, b, out)
+
+
+def serve(name: str, device: str, home: str) -> None:
+    """Be a contender: for every line read, time some launches and write them as JSON."""
+    call = contender(name, device, home)
+    for _ in sys.stdin:
+        call()
+        call()
+        times = []
+        for _ in range(LAUNCHES):
+            started_s = time.perf_counter()
+            call()
+            times.append(time.perf_counter() - started_s)
+        print(json.dumps(statistics.median(times)), flush=True)
+
+
+def take_turns(
+    names: Sequence[str], device: str, cores: Sequence[int], home: str
+) -> list[list[float]]:
+    """Seconds per launch of each contender, one value a round."""
+    env = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(len(cores)))}
+    bind = ["taskset", "-c", ",".join(map(str, cores)), sys.executable, __file__]
+    workers = [
+        subprocess.Popen(
+            [*bind, name, device, home],
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in names
+    ]
+    found: list[list[float]] = [[] for _ in names]
+    for _ in range(ROUNDS):
+        sums = [0.0] * len(names)
+        for index in (*range(len(names)), *reversed(range(len(names)))):
+            worker = workers[index]
+            if worker.stdin is None or worker.stdout is None:
+                raise AssertionError("contenders are started with pipes")
+            time.sleep(SETTLE_S)
+            worker.stdin.write("go\n")
+            worker.stdin.flush()
+            sums[index] += float(json.loads(worker.stdout.readline())) / 2
+        for own, total in zip(found, sums, strict=True):
+            own.append(total)
+    for worker in workers:
+        worker.communicate()
+    return found
+
+
+def compare(cores: Sequence[int], device: str, home: str) -> None:
+    """Tune on these cores, then let the winner meet NumPy and torch."""
+    best = tileyard.tune(KERNEL, device=device, home=home, progress=False).best
+    peak = measure_peak(cores)
+    names = [best.trial.id, "numpy", "torch"]
+    times = take_turns(names, device, cores, home)
+    print(f"{len(cores)} core(s), FMA peak {peak:.0f} GFLOP/s, ours is {best.config}")
+    for name, own in zip(["ours", *names[1:]], times, strict=True):
+        rate = FLOPS / statistics.median(own) / 1e9
+        line = f"  {name:6} {rate:7.1f} GFLOP/s  {rate / peak:6.1%} of peak"
+        if name != "ours":
+            ratio = compare_pair(times[0], own, 0.95)
+            low, high = math.exp(ratio.low), math.exp(ratio.high)
+            line += f"   ours is {ratio.ratio:.3f} x as fast [{low:.3f}, {high:.3f}]"
+        print(line)
+
+
+def main() -> None:
+    """Compare on one core, then on all."""
+    cores = sorted(os.sched_getaffinity(0))
+    with tempfile.TemporaryDirectory() as home:
+        compare(cores[:1], f"cpu:cores={cores[0]}", home)
+        if len(cores) > 1:
+            compare(cores, "cpu", home)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 4:
+        serve(*sys.argv[1:])
+    else:
+        main()
