@@ -36,6 +36,22 @@ class Build(Record):
     binary: str = ""
 
 
+class Binaries(Protocol):
+    """Binaries that were compiled before, by what decides them: source, compiler and flags."""
+
+    def fetch(self, binary: str, folder: Path) -> bool:
+        """Put the binary's files into ``folder``; False if it was not compiled before."""
+        ...
+
+
+class NoBinaries:
+    """Nothing was compiled before."""
+
+    def fetch(self, binary: str, folder: Path) -> bool:
+        """Never there."""
+        return False
+
+
 class Launch(Protocol):
     """A loaded kernel bound to its arguments, ready to be launched any number of times."""
 
@@ -54,6 +70,9 @@ class Launch(Protocol):
     def reset(self) -> None:
         """Give every ``inout`` parameter its first content again and poison every ``out``."""
         ...
+
+
+NO_BINARIES = NoBinaries()
 
 
 class Loaded(Protocol):
@@ -93,10 +112,13 @@ class Target(Protocol):
         """Compiler, flags, headers: part of every build key. Raises ToolMissingError."""
         ...
 
-    def build(self, sources: Sequence[Source], out: Path) -> Sequence[Build]:
+    def build(
+        self, sources: Sequence[Source], out: Path, known: Binaries = NO_BINARIES
+    ) -> Sequence[Build]:
         """Build in a compile worker with no device; one verdict per source, in order.
 
-        Source number ``i`` writes its files below ``out/<i>``.
+        Source number ``i`` writes its files below ``out/<i>``. A binary that ``known`` has is not
+        compiled again.
         """
         ...
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tileyard.artifacts.manifest import Artifact
 from tileyard.model import Device, TensorSpec, Value
-from tileyard.targets.base import Array, Build, Launch, Loaded, Source
+from tileyard.targets.base import NO_BINARIES, Array, Binaries, Build, Launch, Loaded, Source
 from tileyard.targets.registry import make_target
 
 FASTEST_NS = 100_000.0
@@ -38,9 +38,11 @@ class ScriptedTarget:
         """The CPU target's own."""
         return f"scripted {self._cpu.fingerprint()}"
 
-    def build(self, sources: Sequence[Source], out: Path) -> Sequence[Build]:
+    def build(
+        self, sources: Sequence[Source], out: Path, known: Binaries = NO_BINARIES
+    ) -> Sequence[Build]:
         """Build for the CPU, and keep the Program's text beside it."""
-        builds = list(self._cpu.build(sources, out))
+        builds = list(self._cpu.build(sources, out, known))
         for number, source in enumerate(sources):
             folder = out / str(number)
             if folder.is_dir():

@@ -6,10 +6,12 @@ import time
 from pathlib import Path
 from typing import assert_never
 
+import msgspec
+
 from tileyard.artifacts.manifest import Manifest, publish
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.errors import TileyardError
-from tileyard.model import Outcome
+from tileyard.errors import DamagedError, TileyardError
+from tileyard.model import Digest, Outcome
 from tileyard.processes.wire import Channel
 from tileyard.targets.base import Build, Source, Target
 from tileyard.targets.registry import make_target
@@ -25,6 +27,30 @@ from tileyard.workers.protocol import (
 
 PROGRAM_FILE = "program.tile"
 """The Program's text, which every artifact has beside what its target made."""
+
+
+BINARY = "binary"
+"""The kind of record that says which files a binary has."""
+
+
+class StoredBinaries:
+    """The binaries in an object store: configs that give the same source are compiled once."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+
+    def fetch(self, binary: str, folder: Path) -> bool:
+        """Put the binary's files into ``folder``; False if any is not there."""
+        record = self._objects.get_record(BINARY, binary)
+        if record is None:
+            return False
+        files = msgspec.json.decode(record, type=dict[str, Digest])
+        try:
+            for name, digest in files.items():
+                (folder / name).write_bytes(self._objects.get_bytes(digest))
+        except DamagedError:
+            return False
+        return True
 
 
 class Compiler:
@@ -59,7 +85,7 @@ class Compiler:
         with tempfile.TemporaryDirectory(dir=self._scratch) as scratch:
             out = Path(scratch)
             source = Source(elaborated=request.elaborated, options=request.options)
-            (build,) = self._target.build([source], out)
+            (build,) = self._target.build([source], out, StoredBinaries(self._objects))
             if build.outcome is Outcome.PASSED:
                 self._publish(request, build, out / "0", self._target.name)
         return Built(
@@ -85,6 +111,8 @@ class Compiler:
             details=build.manifest,
         )
         publish(manifest, self._objects)
+        files = {name: manifest.files[name] for name in build.files}
+        self._objects.put_record(BINARY, build.binary, msgspec.json.encode(files))
 
 
 def _describe(build: Build) -> str:

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
+import msgspec
+
 from tileyard.artifacts.keys import digest_bytes, digest_parts
 from tileyard.artifacts.manifest import Artifact
 from tileyard.errors import InvalidProgramError, ToolMissingError, UnsupportedError, UsageError
 from tileyard.ir.text import read_program
 from tileyard.ir.verify import verify
 from tileyard.model import Device, Diagnostic, Elaborated, Outcome, SourceLine
-from tileyard.targets.base import Build, Loaded, Source
+from tileyard.targets.base import NO_BINARIES, Binaries, Build, Loaded, Source
 from tileyard.targets.cpu.abi import HEADER_FILE, KERNEL_FILE, RUNTIME_FILE, SOURCE_FILE, describe
 from tileyard.targets.cpu.emit.program import generate
 from tileyard.targets.cpu.loaded import CpuLoaded
@@ -57,18 +59,20 @@ class CpuTarget:
         parts = [self.toolchain.fingerprint(), *(digest_bytes(path.read_bytes()) for path in own)]
         return digest_parts("cpu", *parts)
 
-    def build(self, sources: Sequence[Source], out: Path) -> Sequence[Build]:
+    def build(
+        self, sources: Sequence[Source], out: Path, known: Binaries = NO_BINARIES
+    ) -> Sequence[Build]:
         """Build each source below ``out/<i>``; what a kernel does wrong is its own verdict.
 
         Raises ToolMissingError, or UsageError for an option that this target does not have.
         """
-        return [self._build(source, out / str(i)) for i, source in enumerate(sources)]
+        return [self._build(source, out / str(i), known) for i, source in enumerate(sources)]
 
     def load(self, artifact: Artifact, device: Device) -> Loaded:
         """Load on the cores of ``device``, one pinned thread each. Raises DamagedError, BindError."""
         return CpuLoaded(artifact, device.cores, is_pinned=True)
 
-    def _build(self, source: Source, folder: Path) -> Build:
+    def _build(self, source: Source, folder: Path, known: Binaries) -> Build:
         if source.options:
             raise UsageError(f"target {self.name} has no option {next(iter(source.options))}")
         kernel, lines = source.elaborated.kernel, source.elaborated.lines
@@ -84,6 +88,14 @@ class CpuTarget:
                 outcome=Outcome.COMPILE_ERROR, diagnostic=_diagnose(error, source.elaborated)
             )
         folder.mkdir(parents=True, exist_ok=True)
+        built = Build(
+            outcome=Outcome.PASSED,
+            files=(KERNEL_FILE, SOURCE_FILE, HEADER_FILE, RUNTIME_FILE),
+            manifest=describe(program, generated, self.toolchain.machine),
+            binary=digest_parts("binary", generated.text, self.fingerprint()),
+        )
+        if known.fetch(built.binary, folder):
+            return built
         (folder / SOURCE_FILE).write_text(generated.text)
         (folder / HEADER_FILE).write_bytes((_HERE / "tile.h").read_bytes())
         (folder / RUNTIME_FILE).write_bytes(self._runtime)
@@ -96,13 +108,7 @@ class CpuTarget:
                     message=f"the C compiler failed: {_first_error(compiled.log)}"
                 ),
             )
-        return Build(
-            outcome=Outcome.PASSED,
-            files=(KERNEL_FILE, SOURCE_FILE, HEADER_FILE, RUNTIME_FILE),
-            manifest=describe(program, generated, self.toolchain.machine),
-            log=compiled.log,
-            binary=digest_parts("binary", generated.text, self.fingerprint()),
-        )
+        return msgspec.structs.replace(built, log=compiled.log)
 
 
 def _diagnose(error: UnsupportedError | InvalidProgramError, elaborated: Elaborated) -> Diagnostic:

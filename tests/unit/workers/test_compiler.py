@@ -1,0 +1,75 @@
+"""The compile worker: what it builds is in the store, and nothing is compiled twice."""
+
+from pathlib import Path
+
+import pytest
+
+from tileyard.artifacts.manifest import find_artifact
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.model import BuildKey, Elaborated, Kernel, Outcome
+from tileyard.workers.compiler import PROGRAM_FILE, Compiler
+from tileyard.workers.protocol import BuildKernel, Built, DescribeTarget
+
+pytestmark = pytest.mark.slow
+
+PROGRAM = """def twice(A: float32[64], B: out.float32[64]):
+    bx: grid[2]
+    threads({threads})
+
+    for i in parallel(32):
+        B[bx * 32 + i] = A[bx * 32 + i] * 2.0
+"""
+
+
+def build(compiler: Compiler, key: str, text: str) -> Built:
+    """Build a Program under a key."""
+    compiler.answer(DescribeTarget(target="cpu", plugins={}))
+    kernel = Kernel(name="twice", program=text)
+    request = BuildKernel(
+        case="c", build=BuildKey(key), elaborated=Elaborated(kernel=kernel), options={}
+    )
+    built = compiler.answer(request)
+    assert isinstance(built, Built)
+    return built
+
+
+def test_an_artifact_has_binary_source_and_program(tmp_path: Path) -> None:
+    """What was built is found by its key, with the Program's text beside it."""
+    text = PROGRAM.format(threads=128)
+    assert build(Compiler(tmp_path), "a" * 40, text).outcome is Outcome.PASSED
+    artifact = find_artifact(BuildKey("a" * 40), ObjectStore(tmp_path / "objects"))
+    assert artifact is not None
+    expected = text
+    assert artifact.file(PROGRAM_FILE).read_text() == expected
+    assert "kernel.so" in artifact.manifest.files
+
+
+def test_programs_that_give_the_same_source_are_compiled_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of threads changes no C, so the second build needs no compiler."""
+    build(Compiler(tmp_path), "a" * 40, PROGRAM.format(threads=128))
+    compiler = Compiler(tmp_path)
+    compiler.answer(DescribeTarget(target="cpu", plugins={}))
+    monkeypatch.setattr(
+        "tileyard.targets.cpu.toolchain.Toolchain.compile_kernel",
+        lambda *_: pytest.fail("the compiler was called"),
+    )
+    expected = Outcome.PASSED
+    assert build(compiler, "b" * 40, PROGRAM.format(threads=256)).outcome is expected
+    first, second = (
+        find_artifact(BuildKey(key * 40), ObjectStore(tmp_path / "objects")) for key in "ab"
+    )
+    assert first is not None
+    assert second is not None
+    assert first.manifest.binary == second.manifest.binary
+
+
+def test_a_refused_program_names_its_reason(tmp_path: Path) -> None:
+    """A Program that breaks a rule is a compile error with one line."""
+    built = build(
+        Compiler(tmp_path), "c" * 40, PROGRAM.format(threads=1).replace("* 2.0", "* C[0]")
+    )
+    expected = Outcome.COMPILE_ERROR
+    assert built.outcome is expected
+    assert built.message
