@@ -63,7 +63,8 @@ class Control(Record):
 class Ranking(Record):
     """The members of an interleaved batch, judged; members are named by their index.
 
-    ``fastest`` has the smallest median. ``ratios`` has one entry for each member: its time against
+    ``fastest`` has the smallest median, and no other member is faster in its pairing with it (unless
+    pairings go round in a circle). ``ratios`` has one entry for each member: its time against
     that of ``fastest``. ``tied`` are the members that cannot be told from ``fastest``, itself among
     them, in canonical order; ``winner`` is the first of these whose median is within the smallest
     effect that counts. Effects smaller than ``threshold`` (a log-ratio) count as none. ``order`` has all members but the control, the winner first, then
@@ -173,7 +174,7 @@ def rank(
     logs = np.log(np.asarray(samples, dtype=np.float64))
     typical = np.median(logs - logs.mean(axis=0), axis=1)
     by_median = sorted(entries, key=lambda i: (float(typical[i]), i))
-    fastest = by_median[0]
+    fastest = _unbeaten(by_median, samples, confidence)
     ratios = tuple(compare_pair(samples[fastest], own, confidence) for own in samples)
     threshold = math.log1p(min_effect)
     if alarm is not None:
@@ -189,6 +190,22 @@ def rank(
         threshold=threshold,
         control=alarm,
     )
+
+
+def _unbeaten(
+    candidates: Sequence[int], samples: Sequence[Sequence[float]], confidence: float
+) -> int:
+    """The first candidate, or who beats it in their own pairing, as long as somebody does."""
+    fastest = candidates[0]
+    for _ in candidates:
+        medians = {
+            i: compare_pair(samples[fastest], samples[i], confidence).median for i in candidates
+        }
+        best = min(candidates, key=lambda i: medians[i])
+        if medians[best] >= 0.0:
+            break
+        fastest = best
+    return fastest
 
 
 def _control_of(

@@ -43,20 +43,23 @@ def _table(result: StudyResult) -> Table:
     for key in keys:
         table.add_column(key, justify="right")
     table.add_column("latency", justify="right")
-    table.add_column("95% interval", justify="right")
+    table.add_column("± 95 %", justify="right")
     if result.flops:
         table.add_column("GFLOP/s", justify="right")
     table.add_column("outcome")
     for rank, trial in enumerate(_ranked(result)[:ROWS], start=1):
         row = [str(rank), *(str(trial.config.get(key, "")) for key in keys)]
         median_ns = trial.measurement.median_ns if trial.measurement else 0.0
-        row.append(format_time(median_ns) if median_ns else "")
+        mark = "*" if trial.measurement and trial.measurement.abandoned else ""
+        row.append(format_time(median_ns) + mark if median_ns else "")
         row.append(_interval(trial))
         if result.flops:
             row.append(format_rate(result.flops, median_ns))
         outcome = Text(str(trial.outcome), style=outcome_style(trial.outcome))
         style = "bold" if result.best is not None and trial.id == result.best.id else ""
         table.add_row(*row, outcome, style=style)
+    if any(trial.measurement and trial.measurement.abandoned for trial in result.trials):
+        table.caption, table.caption_justify = "* clearly slower, abandoned early", "left"
     return table
 
 
@@ -64,8 +67,7 @@ def _interval(trial: Trial) -> str:
     if trial.measurement is None:
         return ""
     half = (trial.measurement.high_ns - trial.measurement.low_ns) / 2
-    mark = " abandoned" if trial.measurement.abandoned else ""
-    return f"±{100 * half / trial.measurement.median_ns:.1f} %{mark}"
+    return f"{100 * half / trial.measurement.median_ns:.1f} %"
 
 
 def _ranked(result: StudyResult) -> list[Trial]:
