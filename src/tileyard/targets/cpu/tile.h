@@ -15,11 +15,14 @@
 #define TY_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #define TY_MICRO static __attribute__((noinline))
 #define TY_FUSED _Pragma("clang fp contract(fast)")
+/* Between the steps of a micro-kernel: else loads are moved ahead, and accumulators to memory. */
+#define TY_STEP __asm__ volatile("" ::: "memory")
 #else
 #define TY_INDEPENDENT _Pragma("GCC ivdep")
 /* Products and sums are fused inside micro-kernels only: elsewhere each operation rounds once. */
 #define TY_MICRO static __attribute__((noinline, optimize("fp-contract=fast")))
 #define TY_FUSED
+#define TY_STEP ((void)0)
 #endif
 
 #ifdef __has_builtin
@@ -469,6 +472,18 @@ TY_REDUCE(ty_row_absmax, -TY_INF, ty_magnitudes, TY_LARGER, ty_max_f32)
 #define TY_HALVES 1
 typedef short ty_halves __attribute__((vector_size(16), aligned(2), may_alias));
 typedef short ty_halves_aligned __attribute__((vector_size(16)));
+TY_INLINE ty_halves_aligned ty_narrow_halves(ty_row x) {
+  return (ty_halves_aligned)__builtin_ia32_vcvtps2ph256(x, 0);
+}
+TY_INLINE ty_row ty_widen_halves(ty_halves_aligned x) {
+#if !defined(__clang__) || TY_HAS(__builtin_ia32_vcvtph2ps256)
+  return __builtin_ia32_vcvtph2ps256(x);
+#else
+  typedef _Float16 halves __attribute__((vector_size(16)));
+  typedef float floats __attribute__((vector_size(32)));
+  return (ty_row)__builtin_convertvector((halves)x, floats);
+#endif
+}
 #else
 #define TY_HALVES 0
 #endif
@@ -478,8 +493,7 @@ static __attribute__((unused)) void ty_row_from_f16(float *restrict to, const ui
   int64_t i = 0;
 #if TY_HALVES
   for (; i + 8 <= n; i += 8)
-    *(ty_row *)(to + i) =
-        __builtin_ia32_vcvtph2ps256((ty_halves_aligned) * (const ty_halves *)(from + i));
+    *(ty_row *)(to + i) = ty_widen_halves((ty_halves_aligned) * (const ty_halves *)(from + i));
 #endif
   for (; i < n; ++i)
     to[i] = ty_from_f16(from[i]);
@@ -489,8 +503,7 @@ static __attribute__((unused)) void ty_row_to_f16(uint16_t *restrict to, const f
   int64_t i = 0;
 #if TY_HALVES
   for (; i + 8 <= n; i += 8)
-    *(ty_halves *)(to + i) =
-        (ty_halves)__builtin_ia32_vcvtps2ph256(*(const ty_row *)(from + i), 0);
+    *(ty_halves *)(to + i) = (ty_halves)ty_narrow_halves(*(const ty_row *)(from + i));
 #endif
   for (; i < n; ++i)
     to[i] = ty_to_f16(from[i]);
@@ -500,8 +513,7 @@ static __attribute__((unused)) void ty_row_round_f16(float *restrict to, const f
   int64_t i = 0;
 #if TY_HALVES
   for (; i + 8 <= n; i += 8)
-    *(ty_row *)(to + i) =
-        __builtin_ia32_vcvtph2ps256(__builtin_ia32_vcvtps2ph256(*(const ty_row *)(from + i), 0));
+    *(ty_row *)(to + i) = ty_widen_halves(ty_narrow_halves(*(const ty_row *)(from + i)));
 #endif
   for (; i < n; ++i)
     to[i] = ty_round_f16(from[i]);

@@ -19,11 +19,13 @@ FLAGS = (
     "-fno-trapping-math",
     "-ffp-contract=off",
     "-fPIC",
+    "-g0",
+    "-fno-sanitize=all",
     "-w",
 )
 """Results do not depend on them: no reassociation, no contraction, NaN and infinities as they are."""
 
-RUNTIME_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-w")
+RUNTIME_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-g0", "-fno-sanitize=all", "-w")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

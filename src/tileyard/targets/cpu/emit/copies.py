@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tileyard.errors import UnsupportedError
 from tileyard.ir.nodes import Const, Expr, Region
 from tileyard.targets.cpu.emit.context import Bound, Context, add, ends
-from tileyard.targets.cpu.emit.exprs import condition, index, index_term, place
+from tileyard.targets.cpu.emit.exprs import condition, index, index_side, index_term, place
 from tileyard.targets.cpu.emit.moves import Move
 from tileyard.targets.cpu.emit.scalars import C_BYTES
 from tileyard.targets.cpu.emit.segments import (
@@ -112,10 +112,10 @@ def inside_tests(ctx: Context, region: Region) -> dict[tuple[Bound, str], str]:
     first, last = ends(region)
     for bound, is_low, _ in ctx.open_bounds(region.buffer, first):
         if is_low:
-            tests[bound, "low"] = f"{index_term(ctx, bound[0])} >= 0"
+            tests[bound, "low"] = f"{index_side(ctx, bound[0])} >= 0"
     for bound, _, is_high in ctx.open_bounds(region.buffer, last):
         if is_high:
-            tests[bound, "high"] = f"{index_term(ctx, bound[0])} < {index_term(ctx, bound[1])}"
+            tests[bound, "high"] = f"{index_side(ctx, bound[0])} < {index_side(ctx, bound[1])}"
     if region.buffer in ctx.arrays or not tests:
         return tests
     shape = list(ctx.plan.tiles[region.buffer].shape)

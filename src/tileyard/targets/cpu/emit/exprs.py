@@ -33,8 +33,13 @@ def index(ctx: Context, expr: Expr) -> str:
 
 
 def index_term(ctx: Context, expr: Expr) -> str:
-    """``index``, safe beside a comparison or a factor."""
+    """``index``, safe beside a factor."""
     return _index(ctx, expr).inside(14)
+
+
+def index_side(ctx: Context, expr: Expr) -> str:
+    """``index``, safe as a side of a comparison."""
+    return _index(ctx, expr).inside(11)
 
 
 def condition(ctx: Context, buffer: str, indices: tuple[Expr, ...]) -> str:

@@ -87,7 +87,7 @@ class Micro:
             read = f"const {self.shape.scalar} a{i} = a[{i * self.a_row + step * self.a_depth}];"
             sums = " ".join(f"c{i}_{v} += a{i} * b{v};" for v in range(self.vectors))
             lines.append(f"  {read} {sums}")
-        lines[-1] += " }"
+        lines[-1] += " TY_STEP; }"
         return lines
 
     def _result(self, vector: str, form: str) -> list[str]:

@@ -6,7 +6,7 @@ from tileyard.ir.effects import buffer_effects, expressions
 from tileyard.ir.nodes import Const, Expr, For, If, Let, Load, Op, Store, Var
 from tileyard.ir.walk import walk, walk_expr
 from tileyard.targets.cpu.emit.context import Bound, Context, add
-from tileyard.targets.cpu.emit.exprs import index_term
+from tileyard.targets.cpu.emit.exprs import index_side
 
 
 def is_independent(stmt: For) -> bool:
@@ -88,9 +88,9 @@ def interior_tests(
             continue
         parts = []
         if low:
-            parts.append(f"{index_term(ctx, corners[0])} >= 0")
+            parts.append(f"{index_side(ctx, corners[0])} >= 0")
         if high:
-            parts.append(f"{index_term(ctx, corners[1])} < {index_term(ctx, extent)}")
+            parts.append(f"{index_side(ctx, corners[1])} < {index_side(ctx, extent)}")
         tests[at, extent] = " && ".join(parts)
     return tests
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tileyard.ir.nodes import Const, Expr, Op, Region, Var
 from tileyard.targets.cpu.emit.context import Context, add
-from tileyard.targets.cpu.emit.exprs import index, index_term, place
+from tileyard.targets.cpu.emit.exprs import index, index_side, place
 from tileyard.targets.cpu.emit.scalars import C_BYTES
 from tileyard.targets.cpu.emit.tiles import ColumnPanels, RowPanels, Rows, Tile, panel_elements
 
@@ -50,7 +50,7 @@ def loop(ctx: Context, var: Expr, extent: Expr) -> str:
     if not isinstance(var, Var):
         return ""
     kind = "int64_t" if var.dtype == "int64" else "int32_t"
-    return f"for ({kind} {var.name} = 0; {var.name} < {index_term(ctx, extent)}; ++{var.name})"
+    return f"for ({kind} {var.name} = 0; {var.name} < {index_side(ctx, extent)}; ++{var.name})"
 
 
 def constant(number: int) -> Const:

@@ -24,7 +24,7 @@ from tileyard.model import SourceLine
 from tileyard.targets.cpu.emit import clearing
 from tileyard.targets.cpu.emit.context import Context, add
 from tileyard.targets.cpu.emit.copies import emit_copy
-from tileyard.targets.cpu.emit.exprs import condition, element, index, index_term, to_memory, value
+from tileyard.targets.cpu.emit.exprs import condition, element, index, index_side, to_memory, value
 from tileyard.targets.cpu.emit.fills import emit_fill
 from tileyard.targets.cpu.emit.gemms import emit_gemm
 from tileyard.targets.cpu.emit.operators import cast
@@ -173,7 +173,7 @@ class Statements:
         ctx = self._ctx
         name, kind = ctx.names[stmt.var.name], SCALARS[stmt.var.dtype].value
         start = index(ctx, stmt.start)
-        end = index_term(ctx, add(stmt.start, stmt.extent))
+        end = index_side(ctx, add(stmt.start, stmt.extent))
         ctx.ranges.bind_loop(stmt)
         if self._parallel and is_independent(stmt):
             ctx.out.line("TY_INDEPENDENT")

@@ -1,0 +1,205 @@
+"""The C that is generated: what it leaves out, what it calls things, what it keeps."""
+
+import pytest
+
+from tileyard.errors import UnsupportedError
+from tileyard.ir.text import read_program
+from tileyard.targets.cpu.emit.program import Generated, generate
+from tileyard.targets.cpu.machine import Machine
+
+AVX2 = Machine(arch="x86_64", vector_bytes=32, registers=16)
+AVX512 = Machine(arch="x86_64", vector_bytes=64, registers=32)
+
+
+def emit(text: str, machine: Machine = AVX2) -> Generated:
+    """The C of a Program's text."""
+    return generate(read_program(text), machine, {})
+
+
+def gemm(m: int | str, roles: str = "", grid: tuple[int, int] = (2, 4)) -> str:
+    """A gemm over a grid of tiles of 32, with ``m`` rows."""
+    dim = "    m: dim\n" if isinstance(m, str) else ""
+    return f"""
+def matmul(A: {roles}float32[{m}, 64], B: float32[64, 64], C: out.float32[{m}, 64]):
+{dim}    bx: grid[{grid[0]}]
+    by: grid[{grid[1]}]
+    threads(128)
+    A_shared: shared.float32[32, 16]
+    B_shared: shared.float32[16, 32]
+    C_local: fragment.float32[32, 32]
+    fill(C_local, 0.0)
+    for k in pipelined(4, stages=2):
+        copy(A[by * 32 : +32, k * 16 : +16], A_shared)
+        copy(B[k * 16 : +16, bx * 32 : +32], B_shared)
+        gemm(A_shared, B_shared, C_local)
+    copy(C_local, C[by * 32 : +32, bx * 32 : +32])
+"""
+
+
+def test_bounds_that_are_certain_are_not_tested() -> None:
+    """With constant sizes that the tiles divide, no access is guarded."""
+    text = emit(gemm(128)).text
+    body = text[text.index("ty_kernel") :]
+    expected = 0
+    assert body.count("ty_inside") + body.count(" ? ") == expected
+
+
+def test_open_bounds_are_tested_once_for_a_tile() -> None:
+    """With open sizes a whole tile's test chooses between moving rows and single elements."""
+    text = emit(gemm("m")).text
+    expected = 2
+    assert text.count("if (by * 32 + 31 < m)") == expected
+    assert " < m ? A[" in text
+
+
+def test_names_are_the_users() -> None:
+    """Buffers, loops and the grid keep their names; each tile operation stands in a comment."""
+    text = emit(gemm(128)).text
+    expected = (
+        "C_local)[",
+        "for (int32_t k = 0; k < 4; ++k)",
+        "const int32_t by",
+        "/* copy(A[by * 32 : +32, k * 16 : +16], A_shared) */",
+        "/* gemm(A_shared, B_shared, C_local) */",
+    )
+    assert [part for part in expected if part not in text] == []
+
+
+def test_names_that_c_has_already_are_changed() -> None:
+    """A buffer may be called what C, the runtime or the generator call something of theirs."""
+    text = emit("""
+def double(int_: float32[4], scratch: out.float32[4], ty_exp_f32: out.float32[4]):
+    register: local.float32[4]
+    for main in parallel(4):
+        register[main] = int_[main]
+        scratch[main] = register[main]
+        ty_exp_f32[main] = exp(int_[main])
+""").text
+    expected = ("float register_1[4]", "scratch_1[main_1]", "user_ty_exp_f32[main_1]")
+    assert [part for part in expected if part not in text] == []
+
+
+def test_micro_kernels_fit_the_registers() -> None:
+    """Register blocks are shaped by the machine: 6 x 16 with 16 registers, up to 12 x 32 with 32."""
+    expected = ("micro_6x16", "micro_11x32")
+    wide = gemm(128).replace("[32, 32]", "[32, 64]").replace("bx * 32 : +32", "bx * 0 : +64")
+    wide = wide.replace("[16, 32]", "[16, 64]")
+    assert expected[0] in emit(gemm(128)).text
+    assert expected[1] in emit(wide, AVX512).text
+
+
+def test_clearing_is_left_to_the_gemm() -> None:
+    """An accumulator that is cleared before its gemm is not set to zero in memory."""
+    text = emit(gemm(128)).text
+    expected = "C_local_is_clear = 1;"
+    assert expected in text
+    assert text.index(expected) < text.index("memset(C_local")
+
+
+def test_a_tile_read_in_a_condition_is_cleared_at_once() -> None:
+    """Where the generator could not see every read, clearing is not put off."""
+    text = emit("""
+def early(A: float32[8, 8], C: out.float32[8, 8]):
+    a: shared.float32[8, 8]
+    c: fragment.float32[8, 8]
+    copy(A, a)
+    fill(c, 0.0)
+    gemm(a, a, c)
+    if c[0, 0] > 1.0:
+        gemm(a, a, c)
+    copy(c, C)
+""").text
+    expected = "c_is_clear"
+    assert expected not in text
+
+
+def test_tiles_are_kept_for_other_blocks() -> None:
+    """A tile of an array that is only read is copied once for all blocks that need it."""
+    text = emit(gemm(128)).text
+    expected = ("A_shared_tags[slot_] != tag_", "B_shared_tags[slot_] != tag_")
+    assert [part for part in expected if part not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (gemm(128, roles="inout."), "the array is written"),
+        (gemm(128, grid=(1, 4)).replace("grid[1]", "grid[1]"), "no two blocks need the same"),
+    ],
+)
+def test_tiles_are_not_kept_in_vain(text: str, reason: str) -> None:
+    """Tiles of arrays that change, or that one block alone needs, are copied each time."""
+    expected = "A_shared_tags"
+    assert expected not in emit(text).text, reason
+
+
+def test_a_tile_with_two_writers_is_not_kept() -> None:
+    """What else is written into the tile would be lost with the next block's copy."""
+    text = gemm(128).replace(
+        "        gemm(", "        if k == 2:\n            fill(A_shared, 0.0)\n        gemm("
+    )
+    expected = "A_shared_tags"
+    assert expected not in emit(text).text
+
+
+def test_integers_wrap_where_they_may() -> None:
+    """Sums that can leave their type are not left to C, others are."""
+    text = emit("""
+def sums(X: int32[64], Y: out.int32[64]):
+    for i in parallel(64):
+        Y[i] = X[i] + 1 if i + 1 < 64 else 0
+""").text
+    expected = ("ty_add_i32(X[i], 1)", "i + 1 < 64")
+    assert [part for part in expected if part not in text] == []
+
+
+def test_independent_iterations_are_announced() -> None:
+    """The compiler is told of independence only where the indices show it."""
+    apart = emit("""
+def apart(X: float32[8, 64], Y: inout.float32[8, 64]):
+    for i, j in parallel(8, 64):
+        Y[i, j] = Y[i, j] + X[i, 63 - j]
+""").text
+    together = emit("""
+def together(X: float32[8, 64], Y: inout.float32[8, 64]):
+    for i, j in parallel(8, 64):
+        Y[i, 0] = Y[i, 0] + X[i, j]
+""").text
+    expected = (True, False)
+    assert ("TY_INDEPENDENT" in apart, "TY_INDEPENDENT" in together) == expected
+
+
+def test_faults_are_numbered_from_one() -> None:
+    """Each kind of failure that a kernel can have has a number and a description."""
+    found = emit("""
+def faults(X: int32[4], Y: out.int32[4]):
+    t: local.int32[4]
+    for i in serial(4):
+        t[X[i]] = 7 // X[i]
+        Y[i] = t[X[i]]
+""")
+    expected = ("an integer is divided by zero", "an index of t is outside its shape [4]")
+    assert set(found.faults) == set(expected)
+    assert "&fault, 1)" in found.text
+    assert "&fault, 2)" in found.text
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("copy(A[0 : +4, :], t)", "have different shapes"),
+        ("reduce(t, u, kind='bitor', axis=1)", "bitor of floats"),
+        ("u[0] = float32(reinterpret(A[0, 0] > 0.0, uint8))", "reinterpret of bool"),
+    ],
+)
+def test_what_is_not_covered_is_refused(body: str, expected: str) -> None:
+    """Whatever the generator has no right answer for is refused by name."""
+    text = f"""
+def refused(A: float32[8, 8], C: out.float32[8, 8]):
+    t: shared.float32[8, 8]
+    u: fragment.float32[8]
+    {body}
+    copy(t, C)
+"""
+    with pytest.raises(UnsupportedError, match=expected):
+        emit(text)

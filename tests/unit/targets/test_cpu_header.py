@@ -1,0 +1,172 @@
+"""tile.h, number by number: conversions of narrow floats, and functions of floats."""
+
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tileyard.ir.convert import convert
+from tileyard.targets.cpu import target
+from tileyard.targets.cpu.target import CpuTarget
+
+pytestmark = pytest.mark.slow
+
+HEADER = Path(target.__file__).parent / "tile.h"
+
+NARROW = {
+    "f16": (np.uint16, np.float16, "float16"),
+    "bf16": (np.uint16, ml_dtypes.bfloat16, "bfloat16"),
+    "f8e4m3": (np.uint8, ml_dtypes.float8_e4m3fn, "float8_e4m3fn"),
+    "f8e5m2": (np.uint8, ml_dtypes.float8_e5m2, "float8_e5m2"),
+}
+
+FUNCTIONS = {
+    "exp": (np.exp, -110.0, 95.0),
+    "exp2": (np.exp2, -155.0, 130.0),
+    "log": (np.log, 0.0, 4.0),
+    "log2": (np.log2, 0.0, 4.0),
+    "tanh": (np.tanh, -10.0, 10.0),
+    "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), -100.0, 100.0),
+    "rsqrt": (lambda x: 1 / np.sqrt(x), 0.0, 1e4),
+}
+
+Call = Callable[[str, "np.ndarray", object], "np.ndarray"]
+
+
+@pytest.fixture(scope="module")
+def call(cpu: CpuTarget, tmp_path_factory: pytest.TempPathFactory) -> Call:
+    """Applies one of tile.h's functions to every element of an array."""
+    loops = [(f"ty_{name}_f32", "float", "float") for name in FUNCTIONS]
+    for mark, (word, _, _) in NARROW.items():
+        memory = f"uint{np.dtype(word).itemsize * 8}_t"
+        loops += [(f"ty_to_{mark}", "float", memory), (f"ty_from_{mark}", memory, "float")]
+        loops.append((f"ty_round_{mark}", "float", "float"))
+    for mark in ("f8e4m3", "f8e5m2"):
+        loops.append((f"ty_saturate_{mark}", "float", "float"))
+    loops += [("ty_odd_f32", "double", "float"), ("ty_truncate_f32_i32", "float", "int32_t")]
+    text = '#include "tile.h"\n' + "".join(
+        f"void call_{name}(const {a} *x, {b} *y, int64_t n) "
+        f"{{ for (int64_t i = 0; i < n; ++i) y[i] = {name}(x[i]); }}\n"
+        for name, a, b in loops
+    )
+    rows = ("ty_row_from_f16", "uint16_t", "float"), ("ty_row_to_f16", "float", "uint16_t")
+    for name, a, b in (*rows, ("ty_row_round_f16", "float", "float")):
+        text += f"void call_{name}(const {a} *x, {b} *y, int64_t n) {{ {name}(y, x, n); }}\n"
+    folder = tmp_path_factory.mktemp("header")
+    (folder / "loops.c").write_text(text)
+    (folder / "tile.h").write_bytes(HEADER.read_bytes())
+    compiled = cpu.toolchain.compile_kernel(folder, "loops.c", "loops.so")
+    assert compiled.ok, compiled.log
+    library = ctypes.CDLL(str(folder / "loops.so"))
+
+    def apply(name: str, x: np.ndarray, result: object) -> np.ndarray:
+        x = np.ascontiguousarray(x)
+        y = np.empty(x.shape, result)  # type: ignore[call-overload]
+        pointers = [ctypes.c_void_p(array.ctypes.data) for array in (x, y)]
+        getattr(library, f"call_{name}")(*pointers, ctypes.c_int64(x.size))
+        return y
+
+    return apply
+
+
+def many_floats() -> np.ndarray:
+    """A million bit patterns, every half-precision number, and what lies between two of them."""
+    rng = np.random.default_rng(0)
+    bits = rng.integers(0, 1 << 32, 1_000_000, dtype=np.uint64).astype(np.uint32)
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+    with np.errstate(all="ignore"):
+        between = (halves[:-1] + halves[1:]) / 2
+    ends = [0.0, -0.0, 65519.99, 65520.0, 448.0, 464.0, 464.1, 57344.0, 61440.0, 1e-45, 2.0**-25]
+    return np.concatenate([bits.view(np.float32), halves, between, np.float32(ends)])
+
+
+def is_same(a: np.ndarray, b: np.ndarray) -> bool:
+    """Equal with their signs, NaN to NaN."""
+    a, b = a.astype(np.float32), b.astype(np.float32)
+    equal = (a == b) & (np.signbit(a) == np.signbit(b))
+    return bool(np.all(equal | (np.isnan(a) & np.isnan(b))))
+
+
+@pytest.mark.parametrize("mark", NARROW)
+def test_every_narrow_number_is_read(mark: str, call: Call) -> None:
+    """All bit patterns of a narrow type have the value that NumPy gives them."""
+    word, scalar, _ = NARROW[mark]
+    patterns = np.arange(1 << (8 * np.dtype(word).itemsize), dtype=np.uint32).astype(word)
+    expected = patterns.view(scalar)
+    assert is_same(call(f"ty_from_{mark}", patterns, np.float32), expected)
+
+
+@pytest.mark.parametrize("mark", NARROW)
+def test_floats_round_to_narrow_ones(mark: str, call: Call) -> None:
+    """Rounding is to nearest even, overflow and underflow included, as a value and as bits."""
+    word, scalar, _ = NARROW[mark]
+    x = many_floats()
+    with np.errstate(all="ignore"):
+        expected = x.astype(scalar)
+    assert is_same(call(f"ty_round_{mark}", x, np.float32), expected)
+    assert is_same(call(f"ty_to_{mark}", x, word).view(scalar), expected)
+
+
+@pytest.mark.parametrize("mark", ["f8e4m3", "f8e5m2"])
+def test_conversions_to_eight_bits_saturate(mark: str, call: Call) -> None:
+    """A conversion to eight bits gives what the tile IR's conversion gives."""
+    x = many_floats()
+    with np.errstate(all="ignore"):
+        expected = convert(x, NARROW[mark][2])
+    assert is_same(call(f"ty_saturate_{mark}", x, np.float32), expected)
+
+
+def test_rows_of_halves_are_converted_as_single_ones(call: Call) -> None:
+    """Whole rows, with instructions for them or without, give what one element gives."""
+    x = many_floats()[:-3]
+    patterns = np.arange((1 << 16) - 3, dtype=np.uint16)
+    with np.errstate(all="ignore"):
+        expected = x.astype(np.float16)
+    assert is_same(call("ty_row_to_f16", x, np.uint16).view(np.float16), expected)
+    assert is_same(call("ty_row_round_f16", x, np.float32), expected)
+    assert is_same(call("ty_row_from_f16", patterns, np.float32), patterns.view(np.float16))
+
+
+def test_doubles_round_once(call: Call) -> None:
+    """A double that lies just beside the middle of two halves goes to the nearer one."""
+    halves = np.arange(0x0400, 0x7C00, dtype=np.uint16).view(np.float16).astype(np.float64)
+    middles = (halves[:-1] + halves[1:]) / 2
+    x = np.concatenate([middles * (1 + sign * 2.0**-40) for sign in (-1, 0, 1)])
+    expected = x.astype(np.float16)
+    odd = call("ty_odd_f32", x, np.float32)
+    assert is_same(call("ty_round_f16", odd, np.float32), expected)
+
+
+def test_floats_become_integers_at_the_nearest_end(call: Call) -> None:
+    """Truncation towards zero, the ends where out of range, 0 for NaN."""
+    x = many_floats()
+    with np.errstate(all="ignore"):
+        expected = convert(x, "int32")
+    assert np.array_equal(call("ty_truncate_f32_i32", x, np.int32), expected)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_are_right_to_the_last_places(name: str, call: Call) -> None:
+    """Within 2.5 units in the last place of the true value, and exact at infinities and NaN."""
+    function, low, high = FUNCTIONS[name]
+    rng = np.random.default_rng(1)
+    x = np.concatenate(
+        [
+            rng.uniform(low, high, 500_000).astype(np.float32),
+            (1 + rng.uniform(-1e-3, 1e-3, 100_000)).astype(np.float32),
+            many_floats(),
+            np.float32([np.inf, -np.inf, np.nan, 0, -0.0, 1e-40, 88.72, 88.73, -103.97, 128, -149]),
+        ]
+    )
+    with np.errstate(all="ignore"):
+        true = function(x.astype(np.float64))
+        expected = true.astype(np.float32)
+        got = call(f"ty_{name}_f32", x, np.float32)
+        unit = np.spacing(np.maximum(np.abs(expected), np.float32(2.0**-126)))
+        error = np.abs(got.astype(np.float64) - true) / unit
+    same = (got == expected) | (np.isnan(got) & np.isnan(expected))
+    wrong = ~same & ~(error <= 2.5)
+    assert not wrong.any(), (x[wrong][:4], got[wrong][:4], expected[wrong][:4])

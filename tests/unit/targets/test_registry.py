@@ -1,0 +1,75 @@
+"""Targets by name."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tileyard.artifacts.manifest import Artifact
+from tileyard.errors import UsageError
+from tileyard.model import Device
+from tileyard.targets.base import Build, Loaded, Source
+from tileyard.targets.registry import make_target
+
+
+class Echo:
+    """A target that only remembers its option."""
+
+    needs_tir = False
+
+    def __init__(self, option: str = "none") -> None:
+        self.name = f"echo:{option}"
+
+    def fingerprint(self) -> str:
+        """Nothing."""
+        return ""
+
+    def build(self, sources: Sequence[Source], out: Path) -> Sequence[Build]:
+        """Nothing."""
+        return []
+
+    def load(self, artifact: Artifact, device: Device) -> Loaded:
+        """Nothing."""
+        raise NotImplementedError
+
+
+@pytest.fixture
+def echo(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Plugins with a target that lies in an importable module."""
+    import sys
+    import types
+
+    module = types.ModuleType("echo_plugin")
+    module.Echo = Echo  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "echo_plugin", module)
+    return {"echo": "echo_plugin:Echo"}
+
+
+@pytest.mark.parametrize(("name", "expected"), [("cpu", "cpu"), ("cpu:x86-64-v3", "cpu:x86-64-v3")])
+def test_the_cpu_is_built_in(name: str, expected: str) -> None:
+    """``cpu`` needs no plugin, and takes a level after a colon."""
+    target = make_target(name, {})
+    assert (target.name, target.needs_tir) == (expected, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("echo", "echo:none"), ("echo:a:b", "echo:a:b"), ("echo:", "echo:none")]
+)
+def test_plugins_add_targets(name: str, expected: str, echo: dict[str, str]) -> None:
+    """A plugin's class gets what stands after the first colon, if anything does."""
+    assert make_target(name, echo).name == expected
+
+
+def test_an_unknown_name_lists_the_known_ones(echo: dict[str, str]) -> None:
+    """A name that nothing provides is refused with those that something does."""
+    expected = "there is no target gpu (known targets: cpu, echo)"
+    with pytest.raises(UsageError) as caught:
+        make_target("gpu", echo)
+    assert str(caught.value) == expected
+
+
+@pytest.mark.parametrize("where", ["no_such_module:Target", "tileyard.targets.base:NoSuch", "os"])
+def test_a_plugin_that_cannot_be_loaded_is_named(where: str) -> None:
+    """A plugin whose module or class does not exist is a usage error that says where it was sought."""
+    with pytest.raises(UsageError, match=f"target broken cannot be loaded from {where}"):
+        make_target("broken", {"broken": where})
