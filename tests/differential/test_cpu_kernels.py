@@ -1,0 +1,60 @@
+"""Our kernels, from TileLang through the CPU target, against NumPy."""
+
+import importlib.util
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tileyard.ir.text import print_program
+from tileyard.model import Device
+from tileyard.targets.cpu.target import CpuTarget
+from tileyard.testing.targets import load_program
+
+
+def _load_examples() -> ModuleType:
+    """The examples that the interpreter is tried on."""
+    path = Path(__file__).with_name("test_kernels.py")
+    spec = importlib.util.spec_from_file_location("interpreted_kernels", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+_EXAMPLES = _load_examples()
+_TARGET = CpuTarget()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _EXAMPLES.EXAMPLES)
+def test_compiled_kernel_agrees_with_its_reference(
+    name: str,
+    kernels: Callable[[str], ModuleType],
+    lower_prim_func: Callable[..., Any],
+    tmp_path: Path,
+) -> None:
+    """Every kernel computes on the CPU what its NumPy reference does."""
+    example = _EXAMPLES.EXAMPLES[name]
+    module = kernels(example.file)
+    function = getattr(module, example.kernel)
+    lowered = lower_prim_func(function.get_tir(**example.arguments), function.out_idx)
+    arrays = _EXAMPLES.inputs(example)
+    expected = getattr(module, example.reference)(*arrays, *example.scalars, **example.options)
+    cores = tuple(sorted(os.sched_getaffinity(0)))[:1]
+    device = Device(name="cpu:0", kind="cpu", identity="test", cores=cores)
+    launch = load_program(_TARGET, device, lowered.program, tmp_path).bind(arrays, example.scalars)
+    launch.run()
+    (got,) = launch.read()
+    np.testing.assert_allclose(
+        got.astype(np.float64),
+        expected.astype(np.float64),
+        rtol=example.rtol,
+        atol=example.atol,
+        err_msg=print_program(lowered.program),
+    )
