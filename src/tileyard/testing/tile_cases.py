@@ -199,6 +199,18 @@ def shift(X: int32[20], Y: inout.int32[20]):
 """,
         dims={},
     ),
+    "reductions straight into arrays": TargetCase(
+        text="""
+def straight(X: float16[6, 40], Rows: out.float16[6], Columns: out.float16[40], M: inout.int8[3, 1]):
+    x: shared.float16[6, 40]
+    copy(X, x)
+    reduce(x, Rows, kind="sum", axis=1)
+    reduce(x, Columns, kind="abssum", axis=0)
+    reduce(X[0 : +3, 0 : +50], M, kind="max", axis=1, clear=False)
+""",
+        dims={},
+        rtol=2e-3,
+    ),
     "indices of every kind": TargetCase(
         text="""
 def indices(I: int32[16], X: float32[16, 8], Y: out.float32[16, 8]):

@@ -302,36 +302,36 @@ TY_INLINE float ty_odd_f32(double x) {
   return (double)r == x || x != x ? r : ty_from_bits_f32((bits - (uint32_t)away) | 1u);
 }
 
-/* Values of a narrow type in memory, and back. */
-TY_INLINE uint16_t ty_to_f16(float x) {
-  float r = ty_round_f16(x);
+/* Values that a narrow type holds, in memory and back. */
+TY_INLINE uint16_t ty_pack_f16(float r) {
   uint32_t bits = ty_to_bits_f32(r), low = ty_to_bits_f32(__builtin_fabsf(r) * 0x1p-112f) >> 13;
   low = low > 0x7c00u ? 0x7c00u : low;
   low = r == r ? low : 0x7e00u;
   return (uint16_t)(low | ((bits >> 16) & 0x8000u));
 }
+TY_INLINE uint16_t ty_to_f16(float x) { return ty_pack_f16(ty_round_f16(x)); }
 TY_INLINE float ty_from_f16(uint16_t h) {
   uint32_t low = ((uint32_t)h & 0x7fffu) << 13;
   uint32_t bits = ty_to_bits_f32(ty_from_bits_f32(low) * 0x1p112f);
   bits = low >= 0x0f800000u ? bits | 0x7f800000u : bits;
   return ty_with_sign(bits, (uint32_t)h << 16);
 }
-TY_INLINE uint16_t ty_to_bf16(float x) {
-  return (uint16_t)(ty_to_bits_f32(ty_round_bf16(x)) >> 16);
-}
+TY_INLINE uint16_t ty_pack_bf16(float r) { return (uint16_t)(ty_to_bits_f32(r) >> 16); }
+TY_INLINE uint16_t ty_to_bf16(float x) { return ty_pack_bf16(ty_round_bf16(x)); }
 TY_INLINE float ty_from_bf16(uint16_t h) { return ty_from_bits_f32((uint32_t)h << 16); }
-TY_INLINE uint8_t ty_to_f8e4m3(float x) {
-  float r = ty_round_f8e4m3(x);
+TY_INLINE uint8_t ty_pack_f8e4m3(float r) {
   uint32_t low = ty_to_bits_f32(__builtin_fabsf(r) * 0x1p-120f) >> 20;
   low = r == r ? low : 0x7fu;
   return (uint8_t)(low | ((ty_to_bits_f32(r) >> 24) & 0x80u));
 }
+TY_INLINE uint8_t ty_to_f8e4m3(float x) { return ty_pack_f8e4m3(ty_round_f8e4m3(x)); }
 TY_INLINE float ty_from_f8e4m3(uint8_t h) {
   float x = ty_from_bits_f32(((uint32_t)h & 0x7fu) << 20) * 0x1p120f;
   x = (h & 0x7fu) == 0x7fu ? TY_NAN : x;
   return ty_with_sign(ty_to_bits_f32(x), (uint32_t)h << 24);
 }
-TY_INLINE uint8_t ty_to_f8e5m2(float x) { return (uint8_t)(ty_to_f16(ty_round_f8e5m2(x)) >> 8); }
+TY_INLINE uint8_t ty_pack_f8e5m2(float r) { return (uint8_t)(ty_pack_f16(r) >> 8); }
+TY_INLINE uint8_t ty_to_f8e5m2(float x) { return ty_pack_f8e5m2(ty_round_f8e5m2(x)); }
 TY_INLINE float ty_from_f8e5m2(uint8_t h) { return ty_from_f16((uint16_t)((uint32_t)h << 8)); }
 
 /* Floats to integers: towards zero, to the nearest end where out of range, NaN to 0. */

@@ -94,9 +94,9 @@ def from_memory(ctx: Context, buffer: str, text: str) -> str:
 
 
 def to_memory(ctx: Context, buffer: str, text: str) -> str:
-    """What an lvalue of a buffer must be set to, so that it holds a value of the buffer's dtype."""
+    """What an lvalue of a buffer must be set to, so that it holds ``text``, a value of its dtype."""
     narrow = ctx.scalar(buffer).narrow
-    return f"ty_to_{narrow}({text})" if narrow and buffer in ctx.arrays else text
+    return f"ty_pack_{narrow}({text})" if narrow and buffer in ctx.arrays else text
 
 
 # ---- indices ------------------------------------------------------------------------------------

@@ -114,7 +114,9 @@ class _Reduction:
         self._store(self._round("total_"))
 
     def _step_into(self) -> None:
-        self._store(self._step(self._stmt.kind, f"({self._old()})", self._part()))
+        total = self._step(self._stmt.kind, f"({self._old()})", self._part())
+        is_array = self._stmt.dst.buffer in self._ctx.arrays
+        self._store(self._round(total) if is_array else total)
 
     def _store(self, text: str) -> None:
         ctx, buffer = self._ctx, self._stmt.dst.buffer
