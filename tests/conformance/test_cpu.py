@@ -1,13 +1,19 @@
 """The CPU target against the interpreter."""
 
+import dataclasses
 import os
+from pathlib import Path
 
+import msgspec
 import pytest
 
+from tileyard.ir.interpret import interpret
 from tileyard.model import Device
 from tileyard.targets.base import Target
 from tileyard.targets.cpu.target import CpuTarget
-from tileyard.testing.targets import TargetContract
+from tileyard.testing.target_cases import GEMMS
+from tileyard.testing.targets import TargetContract, explain_difference, load_program
+from tileyard.testing.tile_cases import TILES
 
 _TARGET = CpuTarget()
 
@@ -25,3 +31,40 @@ class TestCpuTarget(TargetContract):
         """Up to two cores of this host."""
         cores = tuple(sorted(os.sched_getaffinity(0)))[:2]
         return Device(name="cpu:0", kind="cpu", identity="test", cores=cores)
+
+
+class _Reshaped(CpuTarget):
+    """Generates for a machine with other vectors; the compiler makes this host's of them."""
+
+    def __init__(self, vector_bytes: int, registers: int) -> None:
+        super().__init__()
+        real = _TARGET.toolchain
+        machine = msgspec.structs.replace(
+            real.machine, vector_bytes=vector_bytes, registers=registers
+        )
+        self.__dict__["toolchain"] = dataclasses.replace(real, machine=machine)
+
+
+_OTHERS = {"128 bits": _Reshaped(16, 16), "512 bits": _Reshaped(64, 32)}
+_SIZES = ("float32 13x37x29", "float32 70x20x600", "float16 33x24x40", "float64 14x19x23")
+_GEMMS = {
+    name: case
+    for name, case in {**GEMMS, **TILES}.items()
+    if name.startswith(_SIZES) or (name in TILES and "gemm(" in case.text)
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _GEMMS)
+@pytest.mark.parametrize("vectors", _OTHERS)
+def test_every_width_of_vectors_gives_the_same(name: str, vectors: str, tmp_path: Path) -> None:
+    """Gemms that are shaped for other machines compute what the interpreter computes."""
+    case = _GEMMS[name]
+    cores = tuple(sorted(os.sched_getaffinity(0)))[:1]
+    device = Device(name="cpu:0", kind="cpu", identity="test", cores=cores)
+    loaded = load_program(_OTHERS[vectors], device, case.program, tmp_path)
+    launch = loaded.bind(case.arrays(), case.scalars)
+    launch.run()
+    expected = interpret(case.program, case.arrays(), case.scalars)
+    for got, want in zip(launch.read(), expected, strict=True):
+        assert explain_difference(got, want, case) == ""

@@ -127,7 +127,7 @@ class CpuLaunch:
             if spec.role == "out":
                 self._arrays.append(allocate(spec.shape, find_dtype(spec.dtype).numpy))
                 continue
-            array = np.ascontiguousarray(np.require(next(given), requirements=["A"]))
+            array = np.require(next(given), requirements=["C", "A"])
             if spec.role == "inout":
                 self._first[i] = array
                 array = allocate(array.shape, array.dtype)
