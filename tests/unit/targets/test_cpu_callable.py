@@ -46,7 +46,9 @@ def half(X: float16[4, 6], Y: out.float16[4, 6]):
 BLOCKS = """
 def blocks(Seen: inout.int32[1000]):
     b: grid[1000]
-    Seen[b] = Seen[b] + b
+    t: shared.int32[64]
+    fill(t, b)
+    Seen[b] = Seen[b] + t[b % 64]
 """
 
 

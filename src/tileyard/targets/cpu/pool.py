@@ -51,6 +51,7 @@ class Pool:
         self._is_pinned = is_pinned
         self._process = 0
         self._handle: int | None = None
+        self._scratch_bytes = 0
 
     def _opened(self) -> int:
         """The pool in C; a forked child has lost its parent's threads and opens its own."""
@@ -60,12 +61,14 @@ class Pool:
             if not handle:
                 raise MemoryError(f"no memory for {len(self._cores)} threads")
             self._handle, self._process = handle, os.getpid()
+            self.reserve(self._scratch_bytes)
         return self._handle
 
     def reserve(self, scratch_bytes: int) -> None:
         """Have this much scratch memory for each thread. Raises MemoryError."""
         if self._runtime.reserve(self._opened(), scratch_bytes):
             raise MemoryError(f"no memory for {scratch_bytes} bytes of scratch on each thread")
+        self._scratch_bytes = max(self._scratch_bytes, scratch_bytes)
 
     def launch(self, binding: Binding, blocks: int) -> int:
         """Run all blocks once; the number of the kernel's own fault, or 0."""
