@@ -10,6 +10,7 @@ import pytest
 from tileyard.ir.interpret import interpret
 from tileyard.model import Device
 from tileyard.targets.base import Target
+from tileyard.targets.cpu.emit import keeping
 from tileyard.targets.cpu.target import CpuTarget
 from tileyard.testing.target_cases import GEMMS
 from tileyard.testing.targets import TargetContract, explain_difference, load_program
@@ -68,3 +69,19 @@ def test_every_width_of_vectors_gives_the_same(name: str, vectors: str, tmp_path
     expected = interpret(case.program, case.arrays(), case.scalars)
     for got, want in zip(launch.read(), expected, strict=True):
         assert explain_difference(got, want, case) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("budget", [0, 16 << 10, 32 << 10, 1 << 20])
+def test_whatever_is_kept_the_result_is_the_same(
+    budget: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keeping tiles of nothing, of rows, of groups of columns or of all gives the same result."""
+    monkeypatch.setattr(keeping, "BUDGET", budget)
+    case = TILES["ragged gemm over a grid, constant sizes"]
+    cores = tuple(sorted(os.sched_getaffinity(0)))[:2]
+    device = Device(name="cpu:0", kind="cpu", identity="test", cores=cores)
+    launch = load_program(_TARGET, device, case.program, tmp_path).bind(case.arrays(), [])
+    launch.run()
+    (expected,) = interpret(case.program, case.arrays(), [])
+    assert explain_difference(launch.read()[0], expected, case) == ""

@@ -4,6 +4,7 @@ import pytest
 
 from tileyard.errors import UnsupportedError
 from tileyard.ir.text import read_program
+from tileyard.targets.cpu.emit import keeping
 from tileyard.targets.cpu.emit.program import Generated, generate
 from tileyard.targets.cpu.machine import Machine
 
@@ -203,3 +204,22 @@ def refused(A: float32[8, 8], C: out.float32[8, 8]):
 """
     with pytest.raises(UnsupportedError, match=expected):
         emit(text)
+
+
+@pytest.mark.parametrize(
+    ("budget", "expected"),
+    [
+        (0, (False, False, False)),
+        (12 << 10, (True, False, False)),
+        (36 << 10, (True, True, True)),
+        (1 << 20, (True, True, False)),
+    ],
+)
+def test_groups_of_columns_fit_the_budget(
+    budget: int, expected: tuple[bool, bool, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What fits is kept: nothing, a row's tiles, those of a group of columns, or those of all."""
+    monkeypatch.setattr(keeping, "BUDGET", budget)
+    text = emit(gemm(128, grid=(4, 4))).text
+    found = tuple(part in text for part in ("A_shared_tags", "B_shared_tags", "width_"))
+    assert found == expected

@@ -48,7 +48,7 @@ class Context:
         for name in self.plan.tiles:
             if name.startswith("@"):
                 self.names.alias(name, self.names.fresh(name[1:]))
-        for name in self.plan.kept:
+        for name in self.plan.keeping.tiles:
             self.kept_tags[name] = self.names.fresh(f"{self.names[name]}_tags")
 
     def dtype(self, buffer: str) -> str:

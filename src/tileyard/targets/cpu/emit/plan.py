@@ -21,7 +21,7 @@ from tileyard.ir.nodes import (
     Tensor,
 )
 from tileyard.ir.walk import walk, walk_expr
-from tileyard.targets.cpu.emit.keeping import Kept, find_kept
+from tileyard.targets.cpu.emit.keeping import Keeping, find_kept
 from tileyard.targets.cpu.emit.scalars import C_BYTES, SCALARS
 from tileyard.targets.cpu.emit.tiles import (
     LINE,
@@ -67,7 +67,7 @@ class Plan:
 
     tiles: dict[str, Tile] = field(default_factory=dict)
     gemms: dict[int, GemmPlan] = field(default_factory=dict)
-    kept: dict[str, Kept] = field(default_factory=dict)
+    keeping: Keeping = field(default_factory=Keeping)
     scratch_bytes: int = LINE
 
 
@@ -120,9 +120,9 @@ class _Planner:
         for buffer in self._program.buffers:
             is_variable = buffer.scope == "local" and buffer.name not in used_by_tiles
             tiles.append(self._tile(buffer, layouts, buffer.name in results, is_variable))
-        self._plan.kept = find_kept(self._program, tiles)
+        self._plan.keeping = find_kept(self._program, tiles)
         for tile in tiles:
-            kept = self._plan.kept.get(tile.name)
+            kept = self._plan.keeping.tiles.get(tile.name)
             self._add(tile if kept is None else replace(tile, slots=kept.slots))
         for stmt in gemms:
             self._plan.gemms[id(stmt)] = self._gemm(stmt, shapes[id(stmt)])

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tileyard.errors import UnsupportedError
-from tileyard.ir.nodes import Program, Tensor, Var
+from tileyard.ir.nodes import Axis, Program, Tensor, Var
 from tileyard.ir.specs import scalar_params
 from tileyard.model import SourceLine
 from tileyard.targets.cpu.emit.clearing import lazy_tiles
@@ -104,10 +104,10 @@ def _declare(ctx: Context) -> None:
 
 def _declare_tags(ctx: Context) -> None:
     """The tags of kept tiles; they count for one launch, whose first call finds a cleared line."""
-    if not ctx.plan.kept:
+    if not ctx.plan.keeping.tiles:
         return
     start = ctx.plan.scratch_bytes
-    for buffer, kept in ctx.plan.kept.items():
+    for buffer, kept in ctx.plan.keeping.tiles.items():
         place = f"(void *)(scratch + {ctx.plan.scratch_bytes})"
         ctx.out.line(f"int64_t *{ctx.kept_tags[buffer]} = {place};")
         ctx.plan.scratch_bytes += 8 * kept.slots
@@ -145,20 +145,43 @@ def _tile_declaration(ctx: Context, tile: Tile) -> str:
 
 def _declare_block(ctx: Context) -> None:
     """Which block this is, and the variables that live as long as it."""
-    rest = "block"
-    for i, axis in enumerate(ctx.program.grid):
-        extent = index_term(ctx, axis.extent)
-        kind = SCALARS[axis.var.dtype].value
-        is_last = i == len(ctx.program.grid) - 1
-        text = rest if is_last else f"{rest} % {extent}"
-        ctx.out.line(f"const {kind} {ctx.names[axis.var.name]} = ({kind})({text});")
-        rest = f"{rest} / {extent}"
+    if ctx.plan.keeping.group:
+        _declare_grouped(ctx, ctx.plan.keeping.group)
+    else:
+        _declare_axes(ctx, ctx.program.grid, "block")
     for tile in ctx.plan.tiles.values():
         if tile.is_variable:
             shape = "".join(f"[{extent}]" for extent in tile.shape or (1,))
             ctx.out.line(f"{tile.scalar} {ctx.names[tile.name]}{shape};")
     for flag in ctx.lazy.values():
         ctx.out.line(f"int {flag} = 0;")
+
+
+def _declare_axes(ctx: Context, axes: tuple[Axis, ...], rest: str) -> None:
+    """The variables of ``axes``, the first the fastest, for the block number ``rest`` of them."""
+    for i, axis in enumerate(axes):
+        extent = index_term(ctx, axis.extent)
+        kind = SCALARS[axis.var.dtype].value
+        text = rest if i == len(axes) - 1 else f"{rest} % {extent}"
+        ctx.out.line(f"const {kind} {ctx.names[axis.var.name]} = ({kind})({text});")
+        rest = f"{rest} / {extent}"
+
+
+def _declare_grouped(ctx: Context, width: int) -> None:
+    """As ``_declare_axes``, but ``width`` columns of the first axis at a time, for all the others."""
+    first, *others = ctx.program.grid
+    kind = SCALARS[first.var.dtype].value
+    columns = index_term(ctx, first.extent)
+    rows = " * ".join(f"(int64_t){index_term(ctx, axis.extent)}" for axis in others)
+    out = ctx.out
+    out.line(f"const int64_t rows_ = {rows};")
+    out.line(f"const int64_t left_ = block / ({width} * rows_) * {width};")
+    out.line(f"const int64_t width_ = {columns} - left_ < {width} ? {columns} - left_ : {width};")
+    out.line("const int64_t inside_ = block - left_ * rows_;")
+    name = ctx.names[first.var.name]
+    out.line(f"const {kind} {name} = ({kind})(left_ + inside_ % width_);")
+    out.line("const int64_t rest_ = inside_ / width_;")
+    _declare_axes(ctx, tuple(others), "rest_")
 
 
 def _blocks_function(program: Program, machine: Machine) -> str:

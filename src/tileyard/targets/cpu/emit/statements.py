@@ -95,7 +95,7 @@ class Statements:
     def _copy(self, stmt: Copy) -> None:
         """A copy, unless an earlier block has left what it would make."""
         ctx, buffer = self._ctx, stmt.dst.buffer
-        kept = ctx.plan.kept.get(buffer)
+        kept = ctx.plan.keeping.tiles.get(buffer)
         if kept is None:
             emit_copy(ctx, stmt.src, stmt.dst)
             return

@@ -14,7 +14,7 @@ _KEYWORDS = (
 )
 _OWN = (
     "slot_ tag_ buffers scalars first last scratch block blocks fault a_ b_ depth_ e_ end_ fill_ from_ i_ "
-    "is_clear_ j_ k_ left_ next_ p_ panels_ result_ right_ row_ to_ top_ total_"
+    "is_clear_ j_ k_ left_ next_ p_ panels_ rows_ rest_ width_ inside_ result_ right_ row_ to_ top_ total_"
 )
 _TAKEN = frozenset(f"{_KEYWORDS} {_OWN}".split())
 
