@@ -12,8 +12,9 @@ from tileyard.model import Device
 from tileyard.targets.base import Target
 from tileyard.targets.cpu.emit import keeping
 from tileyard.targets.cpu.target import CpuTarget
+from tileyard.testing.builds import explain_difference, load_program
 from tileyard.testing.target_cases import GEMMS
-from tileyard.testing.targets import TargetContract, explain_difference, load_program
+from tileyard.testing.targets import TargetContract
 from tileyard.testing.tile_cases import TILES
 
 _TARGET = CpuTarget()

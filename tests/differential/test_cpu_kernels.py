@@ -13,7 +13,7 @@ import pytest
 from tileyard.ir.text import print_program
 from tileyard.model import Device
 from tileyard.targets.cpu.target import CpuTarget
-from tileyard.testing.targets import load_program
+from tileyard.testing.builds import load_program
 
 
 def _load_examples() -> ModuleType:

@@ -10,7 +10,7 @@ from tileyard.model import Diagnostic, Elaborated, Kernel, Outcome, SourceLine
 from tileyard.targets.base import Source
 from tileyard.targets.cpu import target as target_module
 from tileyard.targets.cpu.target import CpuTarget
-from tileyard.testing.targets import make_source
+from tileyard.testing.builds import make_source
 
 SCALE = """
 def scale(X: float32[64], Y: out.float32[64]):
