@@ -16,16 +16,16 @@ _SATURATING = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
 def convert(values: Array, to: str) -> Array:
     """``values`` converted to dtype ``to``, element by element; always a new array.
 
-    Floats round to nearest even; to eight bits they saturate. A float becomes an integer by
+    Floats round to nearest even; in eight bits, numbers of every kind saturate. A float becomes an integer by
     truncation; outside the integer's range the nearest end is taken, and 0 for NaN. Integers wrap.
     """
     target, source = find_dtype(to), find_dtype(name_of(values.dtype))
     if target.kind == "bool":
         return np.asarray(values != values.dtype.type(0))
+    if target.is_float and (source.is_float or target.name in _SATURATING):
+        return _round(values, target)
     if not source.is_float:
         return values.astype(target.numpy)
-    if target.is_float:
-        return _round(values, target)
     return _truncate(values.astype(np.float64), target)
 
 
