@@ -10,6 +10,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from tileyard.artifacts.arrays import get_array
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
@@ -156,7 +158,9 @@ class Runner:
         if digest not in self._arrays:
             if sum(array.nbytes for array in self._arrays.values()) > INPUT_CACHE_BYTES:
                 self._arrays.clear()
-            self._arrays[digest] = get_array(self._objects, digest)
+            # A copy of its own: NumPy puts it on huge pages, as it does a caller's arrays, while the
+            # stored file's small pages would favour small tiles.
+            self._arrays[digest] = np.array(get_array(self._objects, digest))
         return self._arrays[digest]
 
     def _open_log(self, log: str) -> None:
