@@ -199,7 +199,9 @@ class Device(Record):
     """Something that runs artifacts. ``cores`` are the CPUs it owns while a case is timed on it.
 
     ``identity`` names the silicon and how it is driven; it is part of the measurement key.
-    ``locks`` are the lock files that a holder has, all of them, taken in this order.
+    ``locks`` are the lock files that a holder has, all of them, taken in this order. ``env`` is what
+    a holder's processes get to find it by, as in ``CUDA_VISIBLE_DEVICES``. ``probe`` is the command
+    that tells a healthy device from a sick one by its exit code, empty where there is none.
     """
 
     name: str
@@ -207,6 +209,8 @@ class Device(Record):
     identity: str
     cores: tuple[int, ...] = ()
     locks: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    probe: tuple[str, ...] = ()
 
 
 # ---- results --------------------------------------------------------------------------------
