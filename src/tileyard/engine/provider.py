@@ -1,0 +1,96 @@
+"""Where devices come from: this host's own locks, or a queue that is already there.
+
+The engine knows a device as a *slot*. A slot of this host borrows its device and keeps a runner
+warm; a slot of a foreign queue submits our runner as a task of that queue. What follows from a
+batch's fate (retry, blame, order) is decided by the engine and is the same for both.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from tileyard.model import Batch, Device, Outcome, Record
+from tileyard.workers.protocol import CaseRan, RunEntry
+
+
+class Waiting(Record):
+    """A device is not to be had at once. ``holder`` says who has it, where that is known."""
+
+    holder: str = ""
+
+
+class LeaseLostError(Exception):
+    """A device could not be had, or its runner ended before it turned to any case.
+
+    ``outcome`` is ``queue_timeout`` where it did not come in time, else ``infra_error``.
+    """
+
+    def __init__(self, message: str, outcome: Outcome = Outcome.INFRA_ERROR) -> None:
+        super().__init__(message)
+        self.message = message
+        self.outcome = outcome
+
+
+class Watch(Protocol):
+    """What a slot tells of a batch while it runs."""
+
+    def began(self, case: str) -> None:
+        """The runner turned to this case: whatever happens next is its doing."""
+        ...
+
+    def ran(self, reply: CaseRan, device: str, lease: int) -> None:
+        """A case ended, on this device and under this lease.
+
+        ``infra_error`` says that the device or the host was at fault: the engine may run the case
+        again. Every other outcome is final.
+        """
+        ...
+
+
+class Slot(Protocol):
+    """A place in which batches run, one after another.
+
+    ``device`` is what the engine plans with: name, identity, cores. ``appetite`` is how many cases
+    it takes at once if so many are ready; 0 leaves that to the engine.
+    """
+
+    device: Device
+    appetite: int
+
+    async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
+        """Return the number of the lease once it is held; 0 where none is held between batches.
+
+        Calls ``waiting`` if that takes longer than asking. Cancelled, it holds nothing. Raises
+        LeaseLostError where the device is sick, its runner does not start, or the queue limit
+        passes; then nothing is held either.
+        """
+        ...
+
+    async def run(self, batch: Batch, entries: Sequence[RunEntry], watch: Watch) -> bool:
+        """Run ``entries``, members of ``batch``; return whether the lease is still held.
+
+        ``watch.ran`` is called at most once for each entry. Entries for which it was not called are
+        still to be run: after a fault the slot blames the one case that was running, and leaves
+        the rest. At least one entry is answered, or LeaseLostError is raised.
+        """
+        ...
+
+    async def release(self) -> None:
+        """End the runner and give the lease up. Harmless where nothing is held."""
+        ...
+
+
+class LeaseProvider(Protocol):
+    """Gives the engine its slots, one for each batch that may run at the same time."""
+
+    slots: Sequence[Slot]
+
+    async def open(self) -> None:
+        """Make sure that the devices can be asked for, before anything is built.
+
+        Raises a TileyardError where they cannot.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give everything up; ends whatever still runs."""
+        ...
