@@ -145,6 +145,20 @@ class WorkerStartError(WorkerLostError):
 
 
 @dataclass(eq=False)
+class SickDeviceError(WorkerStartError):
+    """No device that was asked for can be had, because too many are in quarantine."""
+
+    code: ClassVar[str] = "sick_device"
+
+
+@dataclass(eq=False)
+class NestedLeaseError(WorkerStartError):
+    """A process that holds a device asked for it once more, and would have waited for itself."""
+
+    code: ClassVar[str] = "nested_lease"
+
+
+@dataclass(eq=False)
 class WireError(TileyardError):
     """A message between processes is too large, or is not what its receiver expects."""
 

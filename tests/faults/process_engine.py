@@ -10,8 +10,8 @@ import signal
 import sys
 from pathlib import Path
 
-from tileyard.model import Note
-from tileyard.processes.supervise import Worker, WorkerCommand
+from tileyard.model import Device, Note
+from tileyard.processes.supervise import LeaseRequest, Worker, WorkerCommand
 
 
 async def main(lock: str, log: str, mode: str) -> None:
@@ -21,7 +21,7 @@ async def main(lock: str, log: str, mode: str) -> None:
         env=dict(os.environ),
         cwd="/",
         log=log,
-        locks=(lock,),
+        lease=LeaseRequest(choices=(Device(name="cpu:0", kind="cpu", identity="", locks=(lock,)),)),
     )
     async with await Worker.start(command) as worker:
         await worker.send(Note(text="daemon"))

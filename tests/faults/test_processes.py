@@ -19,10 +19,10 @@ import psutil
 import pytest
 
 from tileyard.errors import WorkerLostError, WorkerStartError
-from tileyard.model import Note, Outcome
+from tileyard.model import Device, Note, Outcome
 from tileyard.processes.keeping import KeeperLink
 from tileyard.processes.outcomes import judge_end
-from tileyard.processes.supervise import Ended, Worker, WorkerCommand
+from tileyard.processes.supervise import Ended, LeaseRequest, Worker, WorkerCommand
 
 HERE = Path(__file__).parent
 DEADLINE_S = 30.0
@@ -93,6 +93,11 @@ def lock_file(tmp_path: Path, name: str = "cpu-0.lock") -> str:
     return str(path)
 
 
+def wish(*locks: str) -> LeaseRequest:
+    """A request for one device with these locks."""
+    return LeaseRequest(choices=(Device(name="cpu:0", kind="cpu", identity="", locks=locks),))
+
+
 @contextmanager
 def an_engine(tmp_path: Path, lock: str, mode: str = "") -> Iterator[tuple[int, dict[str, int]]]:
     """A real engine process with a worker that has started a daemon: its pid, and who is there."""
@@ -136,7 +141,7 @@ def test_worker_gets_what_its_command_says(tmp_path: Path) -> None:
         tmp_path,
         cores=(core,),
         env={"PATH": os.environ["PATH"], "COLOUR": "blue"},
-        locks=(lock_file(tmp_path),),
+        lease=wish(lock_file(tmp_path)),
     )
 
     async def main() -> None:
@@ -193,7 +198,7 @@ def test_a_program_that_does_not_exist_is_refused(tmp_path: Path) -> None:
         with pytest.raises(WorkerStartError, match=r"cores are not available: 1023"):
             await Worker.start(command(tmp_path, cores=(1023,)))
         with pytest.raises(WorkerStartError, match=r"lock files cannot be used: /no/such"):
-            await Worker.start(command(tmp_path, locks=("/no/such",)))
+            await Worker.start(command(tmp_path, lease=wish("/no/such")))
         with pytest.raises(WorkerStartError, match=r"/no/such/log"):
             await Worker.start(command(tmp_path, log="/no/such/log"))
 
@@ -368,7 +373,7 @@ def test_survivors_are_reported_and_their_keeper_stays(
 ) -> None:
     """A tree that is not gone in time is no confirmed end; its locks come back once it is gone."""
     monkeypatch.setattr("tileyard.processes.keeping.CONFIRM_S", -1.0)
-    wanted = command(tmp_path, locks=(lock_file(tmp_path),))
+    wanted = command(tmp_path, lease=wish(lock_file(tmp_path)))
 
     async def main() -> None:
         async with await Worker.start(wanted) as worker:
@@ -428,7 +433,7 @@ def test_the_end_of_the_control_pipe_is_enough(tmp_path: Path) -> None:
 def test_the_lock_of_a_killed_engine_is_granted_with_the_next_number(tmp_path: Path) -> None:
     """While the engine lives its lock is refused; killed, it is granted once the tree is gone."""
     lock = lock_file(tmp_path)
-    wanted = command(tmp_path, locks=(lock,))
+    wanted = command(tmp_path, lease=wish(lock))
 
     async def main(engine: int, there: dict[str, int]) -> None:
         with pytest.raises(TimeoutError):
@@ -450,7 +455,7 @@ def test_the_next_holder_ends_what_a_killed_keeper_left(tmp_path: Path) -> None:
     lock = lock_file(tmp_path)
 
     async def main(daemon: int) -> None:
-        async with await Worker.start(command(tmp_path, locks=(lock,))) as worker:
+        async with await Worker.start(command(tmp_path, lease=wish(lock))) as worker:
             assert has_ended(daemon)
             assert worker.lease == 2
 
@@ -471,7 +476,9 @@ def test_lease_numbers_grow_over_all_locks(tmp_path: Path) -> None:
     one, two = lock_file(tmp_path, "cpu-0.lock"), lock_file(tmp_path, "cpu-1.lock")
 
     async def lease(*locks: str) -> int:
-        async with await Worker.start(command(tmp_path, argv=("cat",), locks=locks)) as worker:
+        async with await Worker.start(
+            command(tmp_path, argv=("cat",), lease=wish(*locks))
+        ) as worker:
             return worker.lease
 
     async def main() -> None:
@@ -493,7 +500,7 @@ def test_overlapping_sets_exclude_each_other(tmp_path: Path) -> None:
     program = "mkdir busy && rmdir busy"
 
     async def lease(number: int) -> Ended:
-        wanted = command(tmp_path, argv=("sh", "-c", program), locks=sets[number % 2])
+        wanted = command(tmp_path, argv=("sh", "-c", program), lease=wish(*sets[number % 2]))
         async with await Worker.start(wanted) as worker:
             return await worker.ended()
 
@@ -510,7 +517,7 @@ def test_a_cancelled_wait_for_a_lock_leaves_nothing(
     """A keeper that waits for a lock obeys at once, and takes the lock no more."""
     monkeypatch.setattr(KeeperLink, "give_up", lambda _: pytest.fail("the keeper did not obey"))
     lock = lock_file(tmp_path)
-    wanted = command(tmp_path, locks=(lock,))
+    wanted = command(tmp_path, lease=wish(lock))
 
     async def main() -> None:
         async with await Worker.start(wanted):

@@ -15,7 +15,7 @@ from tileyard.engine.yard import Yard
 from tileyard.errors import WorkerLostError
 from tileyard.model import Batch, Case, Device, Outcome
 from tileyard.processes.outcomes import judge_end
-from tileyard.processes.supervise import Worker, WorkerCommand
+from tileyard.processes.supervise import LeaseRequest, Worker, WorkerCommand
 from tileyard.workers.environment import worker_environment
 from tileyard.workers.protocol import BatchRan, CaseBegan, CaseRan, RunBatch, RunEntry, RunnerReply
 
@@ -133,7 +133,7 @@ class RunnerSlot:
             log=str(log),
             memory_bytes=memory_bytes,
             cores=self.device.cores,
-            locks=self.device.locks,
+            lease=LeaseRequest(choices=(self.device,)),
         )
 
 

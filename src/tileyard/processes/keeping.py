@@ -9,7 +9,7 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +19,7 @@ from tileyard.errors import WorkerStartError
 from tileyard.model import Record
 from tileyard.processes import keeper
 from tileyard.processes.keeper.tree import kill_marked
-from tileyard.processes.records import Ended, WorkerCommand
+from tileyard.processes.records import Ended, Grant, WorkerCommand
 
 CONFIRM_S: Final = 5.0
 """How long a killed tree may take to vanish before its processes are reported as survivors."""
@@ -71,7 +71,8 @@ class KeeperLink:
     ) -> None:
         """Start it on the running loop; the worker inherits ``worker_fds``. Raises WorkerStartError; then nothing was started."""
         self.pid = 0
-        self.lease = 0
+        self.grants: tuple[Grant, ...] = ()
+        self.waiting: Callable[[int], None] | None = None
         self.reason = ""
         self._loop = asyncio.get_running_loop()
         self.started: asyncio.Future[WorkerStartError | None] = self._loop.create_future()
@@ -88,12 +89,13 @@ class KeeperLink:
         self._loop.add_reader(self._reports, self._read_reports)
         _lingering[:] = [process for process in _lingering if process.poll() is None]
 
-    def tell_to_end(self, reason: str, grace_s: float) -> None:
+    def tell_to_end(self, reason: str, grace_s: float, *, is_suspect: bool = False) -> None:
         """Have the tree ended, TERM first unless ``grace_s`` is 0. A further call can only hasten."""
         if not self.ended.done():
             self.reason = self.reason or reason
+            order = f"kill {grace_s:f}\n"
             with contextlib.suppress(BrokenPipeError):  # then its report is on the way
-                os.write(self._control, f"kill {grace_s:f}\n".encode())
+                os.write(self._control, (f"probe\n{order}" if is_suspect else order).encode())
 
     def give_up(self) -> None:
         """Kill the keeper itself, because it does not answer. Its worker dies with it."""
@@ -101,6 +103,12 @@ class KeeperLink:
             self._process.kill()
 
     # ---- start ------------------------------------------------------------------------------
+
+    def _locks(self) -> tuple[str, ...]:
+        lease = self._command.lease
+        if lease is None:
+            return ()
+        return tuple(lock for device in lease.choices[: lease.count] for lock in device.locks)
 
     def _spawn(self, env: Mapping[str, str], worker_fds: Sequence[int]) -> subprocess.Popen[bytes]:
         command = self._command
@@ -113,7 +121,7 @@ class KeeperLink:
             f"pass={','.join(map(str, worker_fds))}",
             f"grace={command.grace_s:f}",
             f"confirm={CONFIRM_S:f}",
-            *(f"lock={path}" for path in command.locks),
+            *(f"lock={path}" for path in self._locks()),
         ]
         log = -1
         try:
@@ -154,9 +162,12 @@ class KeeperLink:
     def _take(self, report: Report) -> None:
         match report.event:
             case "waiting":
-                pass
+                if self.waiting is not None:
+                    self.waiting(report.lock + 1)
             case "locked":
-                self.lease = report.lease
+                if command := self._command.lease:
+                    held = command.choices[: command.count]
+                    self.grants = tuple(Grant(device=d, number=report.lease) for d in held)
             case "started":
                 self.pid = report.pid
                 self.started.set_result(None)
@@ -207,9 +218,9 @@ class KeeperLink:
             return WorkerStartError(f"{what}: it was told to end before it began")
         step = last.event.removeprefix("refused_")
         details = {
-            "lock": " ".join(self._command.locks),
-            "planted": " ".join(self._command.locks),
-            "number": " ".join(self._command.locks),
+            "lock": " ".join(self._locks()),
+            "planted": " ".join(self._locks()),
+            "number": " ".join(self._locks()),
             "orphans": " ".join(map(str, last.pids)),
             "cores": ",".join(map(str, self._command.cores)),
             "cwd": self._command.cwd,

@@ -1,6 +1,24 @@
 """What the engine says about a worker it wants, and what it learns about how that one ended."""
 
-from tileyard.model import Record
+from tileyard.model import Device, Record
+
+
+class LeaseRequest(Record):
+    """Devices that a worker needs before it starts: ``count`` of ``choices``, all of them or none.
+
+    Who asks with a higher ``priority`` comes first; within one, who asked first.
+    """
+
+    choices: tuple[Device, ...]
+    count: int = 1
+    priority: int = 0
+
+
+class Grant(Record):
+    """A device that a worker holds, and the number of its lease, which only grows per device."""
+
+    device: Device
+    number: int
 
 
 class WorkerCommand(Record):
@@ -8,8 +26,8 @@ class WorkerCommand(Record):
 
     ``env`` is the whole environment. ``log`` gets stdout and stderr appended; empty for none.
     ``memory_bytes`` limits the address space of each of its processes, 0 for no limit. ``cores``
-    are those it may run on, none for all. ``locks`` are lock files that are held for as long as
-    its tree lives, in the order in which everyone takes them. ``grace_s`` is the time between
+    are those it may run on, none for all. ``lease`` says which devices it holds for as long as
+    its tree lives, None for none. ``grace_s`` is the time between
     TERM and KILL for what it leaves behind, and for the whole tree when the engine dies.
     """
 
@@ -19,7 +37,7 @@ class WorkerCommand(Record):
     log: str = ""
     memory_bytes: int = 0
     cores: tuple[int, ...] = ()
-    locks: tuple[str, ...] = ()
+    lease: LeaseRequest | None = None
     grace_s: float = 0.2
 
 

@@ -5,16 +5,17 @@ Once ``ended`` has answered, the worker has left no process, descriptor or task 
 
 import asyncio
 import os
+from collections.abc import Callable
 from types import TracebackType, UnionType
 from typing import Any, Final, NoReturn, Self, TypeVar, overload
 
 from tileyard.errors import WireError, WorkerLostError, WorkerStartError
 from tileyard.model import Record
 from tileyard.processes.keeping import CONFIRM_S, KeeperLink
-from tileyard.processes.records import Ended, WorkerCommand
+from tileyard.processes.records import Ended, Grant, LeaseRequest, WorkerCommand
 from tileyard.processes.wire import CHANNEL_VARIABLE, AsyncChannel, format_channel
 
-__all__ = ["Ended", "Worker", "WorkerCommand"]
+__all__ = ["Ended", "Grant", "LeaseRequest", "Worker", "WorkerCommand"]
 
 GRACE_S: Final = 0.2
 KEEPER_MARGIN_S: Final = 5.0
@@ -36,13 +37,21 @@ class Worker:
         keeper.ended.add_done_callback(lambda _: channel.finish())
 
     @classmethod
-    async def start(cls, command: WorkerCommand, *, lock_limit_s: float | None = None) -> Self:
-        """Start a worker; return once it has its locks and runs its program.
+    async def start(
+        cls,
+        command: WorkerCommand,
+        *,
+        lock_limit_s: float | None = None,
+        waiting: Callable[[int], None] | None = None,
+    ) -> Self:
+        """Start a worker; return once it has its devices and runs its program.
 
-        Raises TimeoutError if that took longer than ``lock_limit_s``, and WorkerStartError if it
+        ``waiting`` is told its place in the queue, 1 for the next in turn, whenever that changes.
+        Raises TimeoutError if it took longer than ``lock_limit_s``, and WorkerStartError if it
         cannot be. In both cases, and if cancelled, nothing is left of it.
         """
         keeper, channel = _spawn(command)
+        keeper.waiting = waiting
         worker = cls(command, keeper, channel)
         running = False
         try:
@@ -63,8 +72,13 @@ class Worker:
 
     @property
     def lease(self) -> int:
-        """The number under which it holds its locks, 0 where it has none."""
-        return self._keeper.lease
+        """The number of its first lease, 0 where it has none."""
+        return self.grants[0].number if self.grants else 0
+
+    @property
+    def grants(self) -> tuple[Grant, ...]:
+        """The devices that it holds, in the order of its choices."""
+        return self._keeper.grants
 
     async def send(self, record: Record) -> None:
         """Send one message, waiting for room. Raises WorkerLostError once the worker has ended."""
@@ -101,13 +115,16 @@ class Worker:
         self._channel.finish()  # the callback may be due only after this task
         return ended
 
-    async def kill(self, reason: str, grace_s: float = GRACE_S) -> Ended:
+    async def kill(
+        self, reason: str, grace_s: float = GRACE_S, *, is_suspect: bool = False
+    ) -> Ended:
         """End the whole tree and wait until that is confirmed, or known to fail.
 
         TERM to every process, KILL after ``grace_s``. The first ``reason`` counts; a further call
-        can only hasten the end. Harmless once ended.
+        can only hasten the end. Harmless once ended. ``is_suspect`` has its devices probed before
+        they are given on, as they are after a crash.
         """
-        self._keeper.tell_to_end(reason, grace_s)
+        self._keeper.tell_to_end(reason, grace_s, is_suspect=is_suspect)
         try:
             async with asyncio.timeout(grace_s + CONFIRM_S + KEEPER_MARGIN_S):
                 return await self.ended()

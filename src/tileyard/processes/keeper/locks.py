@@ -36,7 +36,7 @@ class Lock:
                 fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return False
-            there = os.stat(self.path, follow_symlinks=False)  # noqa: PTH116 - pathlib costs 5 ms
+            there = os.stat(self.path, follow_symlinks=False)
             if os.path.samestat(os.fstat(self.fd), there):
                 return True
             os.close(self.fd)

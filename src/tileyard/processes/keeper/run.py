@@ -103,7 +103,8 @@ class Keeper:
             elif fd == 0 and (order := os.read(0, 4096)):
                 *lines, self.orders = (self.orders + order).split(b"\n")
                 for line in lines:
-                    self.ask_to_end(float(line.removeprefix(b"kill ")))
+                    if line.startswith(b"kill "):
+                        self.ask_to_end(float(line[5:]))
             else:
                 self.poll.unregister(fd)
                 self.ask_to_end(self.options.grace_s)
@@ -201,7 +202,7 @@ class Keeper:
     def prefer_for_oom() -> None:
         """Let the kernel choose this process first; where it may not be told so, never mind."""
         try:
-            with open("/proc/self/oom_score_adj", "wb") as file:  # noqa: PTH123 - pathlib costs 5 ms
+            with open("/proc/self/oom_score_adj", "wb") as file:
                 file.write(OOM_PREFERENCE)
         except OSError:
             pass
@@ -275,7 +276,7 @@ class Keeper:
     def release(self) -> None:
         """Give the locks back, noting that nothing is left of the tree."""
         for lock in self.locks:
-            try:  # noqa: SIM105 - contextlib costs 2 ms
+            try:
                 lock.write(self.lease, "")
             except OSError:
                 pass  # the next holder then looks for what is not there

@@ -3,6 +3,6 @@
 import os
 import sys
 
-folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - pathlib costs 5 ms
+folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.append(folder)
 __import__("keeper.run", fromlist=["main"]).main(sys.argv[1:])
