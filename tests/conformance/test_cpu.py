@@ -73,12 +73,16 @@ def test_every_width_of_vectors_gives_the_same(name: str, vectors: str, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("budget", [0, 16 << 10, 32 << 10, 1 << 20])
+@pytest.mark.parametrize(
+    ("memory", "cache"),
+    [(0, 1 << 20), (32 << 10, 1 << 20), (1 << 20, 32 << 10), (1 << 20, 1 << 20)],
+)
 def test_whatever_is_kept_the_result_is_the_same(
-    budget: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    memory: int, cache: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Keeping tiles of nothing, of rows, of groups of columns or of all gives the same result."""
-    monkeypatch.setattr(keeping, "BUDGET", budget)
+    """Keeping no tiles, some, all, or all in groups of columns gives the same result."""
+    monkeypatch.setattr(keeping, "MOST_BYTES", memory)
+    monkeypatch.setattr(keeping, "CACHE_BYTES", cache)
     case = TILES["ragged gemm over a grid, constant sizes"]
     cores = tuple(sorted(os.sched_getaffinity(0)))[:2]
     device = Device(name="cpu:0", kind="cpu", identity="test", cores=cores)
@@ -86,3 +90,17 @@ def test_whatever_is_kept_the_result_is_the_same(
     launch.run()
     (expected,) = interpret(case.program, case.arrays(), [])
     assert explain_difference(launch.read()[0], expected, case) == ""
+
+
+@pytest.mark.slow
+def test_more_threads_than_cores_fill_each_shared_tile_once(tmp_path: Path) -> None:
+    """Threads that wait for a tile let the one that fills it go on, and find it whole."""
+    case = TILES["ragged gemm over a grid, constant sizes"]
+    cores = tuple(sorted(os.sched_getaffinity(0)))[:2] * 4
+    device = Device(name="cpu:0", kind="cpu", identity="test", cores=cores)
+    launch = load_program(_TARGET, device, case.program, tmp_path).bind(case.arrays(), [])
+    (expected,) = interpret(case.program, case.arrays(), [])
+    for _ in range(200):
+        launch.reset()
+        launch.run()
+        assert explain_difference(launch.read()[0], expected, case) == ""

@@ -117,7 +117,7 @@ def early(A: float32[8, 8], C: out.float32[8, 8]):
 def test_tiles_are_kept_for_other_blocks() -> None:
     """A tile of an array that is only read is copied once for all blocks that need it."""
     text = emit(gemm(128)).text
-    expected = ("A_shared_tags[slot_] != tag_", "B_shared_tags[slot_] != tag_")
+    expected = ("ty_claim(&A_shared_claims[slot_])", "ty_claim(&B_shared_claims[slot_])")
     assert [part for part in expected if part not in text] == []
 
 
@@ -130,7 +130,7 @@ def test_tiles_are_kept_for_other_blocks() -> None:
 )
 def test_tiles_are_not_kept_in_vain(text: str, reason: str) -> None:
     """Tiles of arrays that change, or that one block alone needs, are copied each time."""
-    expected = "A_shared_tags"
+    expected = "A_shared_claims"
     assert expected not in emit(text).text, reason
 
 
@@ -139,7 +139,7 @@ def test_a_tile_with_two_writers_is_not_kept() -> None:
     text = gemm(128).replace(
         "        gemm(", "        if k == 2:\n            fill(A_shared, 0.0)\n        gemm("
     )
-    expected = "A_shared_tags"
+    expected = "A_shared_claims"
     assert expected not in emit(text).text
 
 
@@ -207,19 +207,21 @@ def refused(A: float32[8, 8], C: out.float32[8, 8]):
 
 
 @pytest.mark.parametrize(
-    ("budget", "expected"),
+    ("memory", "cache", "expected"),
     [
-        (0, (False, False, False)),
-        (12 << 10, (True, False, False)),
-        (36 << 10, (True, True, True)),
-        (1 << 20, (True, True, False)),
+        (0, 1 << 20, (False, False, False)),
+        (36 << 10, 1 << 20, (True, False, False)),
+        (1 << 20, 0, (True, True, False)),
+        (1 << 20, 36 << 10, (True, True, True)),
+        (1 << 20, 1 << 20, (True, True, False)),
     ],
 )
-def test_groups_of_columns_fit_the_budget(
-    budget: int, expected: tuple[bool, bool, bool], monkeypatch: pytest.MonkeyPatch
+def test_what_is_kept_fits_the_memory_and_a_group_of_columns_a_cache(
+    memory: int, cache: int, expected: tuple[bool, bool, bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What fits is kept: nothing, a row's tiles, those of a group of columns, or those of all."""
-    monkeypatch.setattr(keeping, "BUDGET", budget)
+    """Nothing is kept, one tile's contents, or both, in groups where they do not fit at once."""
+    monkeypatch.setattr(keeping, "MOST_BYTES", memory)
+    monkeypatch.setattr(keeping, "CACHE_BYTES", cache)
     text = emit(gemm(128, grid=(4, 4))).text
-    found = tuple(part in text for part in ("A_shared_tags", "B_shared_tags", "width_"))
+    found = tuple(part in text for part in ("A_shared_claims", "B_shared_claims", "width_"))
     assert found == expected

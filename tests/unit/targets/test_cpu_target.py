@@ -1,14 +1,18 @@
 """Verdicts of builds: refusals with their source line, compiler errors, what an artifact holds."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tileyard.errors import UsageError
+from tileyard.ir.nodes import Program
 from tileyard.ir.text import read_program
 from tileyard.model import Diagnostic, Elaborated, Kernel, Outcome, SourceLine
 from tileyard.targets.base import Source
 from tileyard.targets.cpu import target as target_module
+from tileyard.targets.cpu.emit.program import Generated
+from tileyard.targets.cpu.machine import Machine
 from tileyard.targets.cpu.target import CpuTarget
 from tileyard.testing.builds import make_source
 
@@ -118,11 +122,9 @@ def test_c_that_does_not_compile_is_a_compile_error(
     """What the C compiler says is the log, and its first error the message."""
     real = target_module.generate
 
-    def generate(*args: object) -> object:
-        generated = real(*args)  # type: ignore[arg-type]
-        return type(generated)(
-            text=generated.text + "\n#error planted\n", scratch_bytes=0, faults=()
-        )
+    def generate(program: Program, machine: Machine, lines: dict[int, SourceLine]) -> Generated:
+        generated = real(program, machine, lines)
+        return replace(generated, text=generated.text + "\n#error planted\n")
 
     monkeypatch.setattr(target_module, "generate", generate)
     (build,) = cpu.build([make_source(read_program(SCALE))], tmp_path)

@@ -10,7 +10,7 @@ from tileyard.model import Record
 from tileyard.targets.cpu.emit.program import Generated
 from tileyard.targets.cpu.machine import Machine, missing_features
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 
 KERNEL_FILE = "kernel.so"
 SOURCE_FILE = "kernel.c"
@@ -22,12 +22,15 @@ class Details(Record):
     """The target's own part of the manifest.
 
     ``signature`` is the Program without its buffers and its body: parameters, dimensions and grid.
-    ``faults`` describes the kernel's own failures, number 1 first. ``features`` are what the binary
+    ``scratch_bytes`` are for each thread, ``shared_bytes`` for all of them, of which the first are
+    ``claims`` numbers of 4 bytes that are 0 when a launch begins. ``faults`` describes the kernel's own failures, number 1 first. ``features`` are what the binary
     may use of a CPU, by the kernel's names.
     """
 
     signature: Program
     scratch_bytes: int
+    shared_bytes: int
+    claims: int
     faults: tuple[str, ...]
     arch: str
     features: tuple[str, ...]
@@ -42,6 +45,8 @@ def describe(program: Program, generated: Generated, machine: Machine) -> str:
     details = Details(
         signature=signature,
         scratch_bytes=generated.scratch_bytes,
+        shared_bytes=generated.shared_bytes,
+        claims=generated.claims,
         faults=generated.faults,
         arch=machine.arch,
         features=machine.features,

@@ -36,7 +36,7 @@ class CpuCallable:
         self._pool = pool
         self._params = loaded.signature.params
         self._known: dict[object, tuple[Sequence[TensorSpec], list[int], int]] = {}
-        pool.reserve(loaded.details.scratch_bytes)
+        pool.reserve(loaded.details.scratch_bytes, loaded.details.shared_bytes)
 
     def __call__(self, *arguments: object) -> object:
         """Run the kernel once and wait."""
@@ -68,7 +68,9 @@ class CpuCallable:
             for param in self._params
             if isinstance(param, Tensor)
         ]
-        fault = self._pool.launch(Binding(self._loaded.kernel, addresses, numbers), blocks)
+        fault = self._pool.launch(
+            Binding(self._loaded.kernel, addresses, numbers, self._loaded.details.claims), blocks
+        )
         if fault:
             raise self._loaded.explain(fault)
         if not outputs:

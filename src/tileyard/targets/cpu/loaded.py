@@ -133,9 +133,9 @@ class CpuLaunch:
                 array = allocate(array.shape, array.dtype)
             self._arrays.append(array)
         addresses = [array.ctypes.data for array in self._arrays]
-        self._binding = Binding(loaded.kernel, addresses, numbers)
+        self._binding = Binding(loaded.kernel, addresses, numbers, loaded.details.claims)
         self._blocks = loaded.blocks(numbers)
-        loaded.pool.reserve(loaded.details.scratch_bytes)
+        loaded.pool.reserve(loaded.details.scratch_bytes, loaded.details.shared_bytes)
         self.reset()
 
     def run(self) -> None:

@@ -20,11 +20,11 @@ class Runtime:
         self.open.restype = ctypes.c_void_p
         self.open.argtypes = (ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.c_int32)
         self.reserve = library.ty_pool_reserve
-        self.reserve.argtypes = (ctypes.c_void_p, ctypes.c_int64)
+        self.reserve.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
         self.launch = library.ty_launch
         self.launch.argtypes = (
             *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p),
-            ctypes.c_int64,
+            *(ctypes.c_int64, ctypes.c_int64),
         )
         self.sample = library.ty_sample
         self.sample.argtypes = (
@@ -34,10 +34,16 @@ class Runtime:
 
 
 class Binding:
-    """A kernel's addresses with its arguments' addresses and numbers, ready for the runtime."""
+    """A kernel's addresses with its arguments' addresses and numbers, ready for the runtime.
 
-    def __init__(self, kernel: int, buffers: Sequence[int], scalars: Sequence[int]) -> None:
+    ``claims`` is how many numbers of shared memory must be 0 when a launch begins.
+    """
+
+    def __init__(
+        self, kernel: int, buffers: Sequence[int], scalars: Sequence[int], claims: int
+    ) -> None:
         self.kernel = kernel
+        self.claims = claims
         self.buffers: _Pointers = (ctypes.c_void_p * max(len(buffers), 1))(*buffers)
         self.scalars: _Numbers = (ctypes.c_int64 * max(len(scalars), 1))(*scalars)
 
@@ -52,6 +58,7 @@ class Pool:
         self._process = 0
         self._handle: int | None = None
         self._scratch_bytes = 0
+        self._shared_bytes = 0
 
     def _opened(self) -> int:
         """The pool in C; a forked child has lost its parent's threads and opens its own."""
@@ -61,19 +68,24 @@ class Pool:
             if not handle:
                 raise MemoryError(f"no memory for {len(self._cores)} threads")
             self._handle, self._process = handle, os.getpid()
-            self.reserve(self._scratch_bytes)
+            self.reserve(self._scratch_bytes, self._shared_bytes)
         return self._handle
 
-    def reserve(self, scratch_bytes: int) -> None:
-        """Have this much scratch memory for each thread. Raises MemoryError."""
-        if self._runtime.reserve(self._opened(), scratch_bytes):
-            raise MemoryError(f"no memory for {scratch_bytes} bytes of scratch on each thread")
+    def reserve(self, scratch_bytes: int, shared_bytes: int) -> None:
+        """Have this much memory for each thread, and for all of them together. Raises MemoryError."""
+        if self._runtime.reserve(self._opened(), scratch_bytes, shared_bytes):
+            raise MemoryError(
+                f"no memory for {scratch_bytes} bytes of scratch on each thread"
+                f" and {shared_bytes} for all"
+            )
         self._scratch_bytes = max(self._scratch_bytes, scratch_bytes)
+        self._shared_bytes = max(self._shared_bytes, shared_bytes)
 
     def launch(self, binding: Binding, blocks: int) -> int:
         """Run all blocks once; the number of the kernel's own fault, or 0."""
         fault: int = self._runtime.launch(
-            self._opened(), binding.kernel, binding.buffers, binding.scalars, blocks
+            *(self._opened(), binding.kernel, binding.buffers, binding.scalars),
+            *(blocks, binding.claims),
         )
         return fault
 
@@ -83,8 +95,8 @@ class Pool:
         """A fault or 0, and ``samples`` times of ``launches`` launches, in ns per launch."""
         times = (ctypes.c_double * samples)()
         fault: int = self._runtime.sample(
-            *(self._opened(), binding.kernel, binding.buffers, binding.scalars, blocks),
-            *(samples, launches, times),
+            *(self._opened(), binding.kernel, binding.buffers, binding.scalars),
+            *(blocks, binding.claims, samples, launches, times),
         )
         return fault, list(times)
 

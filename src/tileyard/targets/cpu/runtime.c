@@ -13,7 +13,7 @@
 #include <time.h>
 
 typedef int32_t (*ty_kernel_fn)(void *const *buffers, const int64_t *scalars, int64_t first,
-                                int64_t last, char *scratch);
+                                int64_t last, char *scratch, char *shared);
 
 #define TY_SPIN_NS 100000
 #define TY_HUGE_PAGE (2u << 20)
@@ -41,6 +41,9 @@ typedef struct ty_pool {
   void *const *buffers;
   const int64_t *scalars;
   int64_t blocks;
+  size_t claims;
+  char *shared;
+  size_t shared_bytes;
   _Atomic int64_t next;
   _Atomic int32_t fault;
 
@@ -76,11 +79,8 @@ static int ty_pin(int32_t core) {
   return pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
-/* Takes blocks until none is left: many at first, single ones towards the end. The first line of
-   scratch memory is zero in the first call of each launch, and then the kernel's own. */
+/* Takes blocks until none is left: many at first, single ones towards the end. */
 static void ty_work(ty_pool *pool, char *scratch) {
-  if (scratch)
-    memset(scratch, 0, 64);
   for (;;) {
     int64_t first = atomic_load_explicit(&pool->next, memory_order_relaxed), count;
     do {
@@ -89,7 +89,8 @@ static void ty_work(ty_pool *pool, char *scratch) {
       count = (pool->blocks - first) / (pool->threads == 1 ? 1 : 4 * pool->threads);
       count = count < 1 ? 1 : count;
     } while (!atomic_compare_exchange_weak(&pool->next, &first, first + count));
-    int32_t fault = pool->kernel(pool->buffers, pool->scalars, first, first + count, scratch);
+    int32_t fault = pool->kernel(pool->buffers, pool->scalars, first, first + count, scratch,
+                                 pool->shared);
     if (fault)
       atomic_store(&pool->fault, fault);
   }
@@ -153,6 +154,8 @@ static void ty_wait_until_done(ty_pool *pool) {
 static int32_t ty_launch_once(ty_pool *pool) {
   atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
   atomic_store_explicit(&pool->fault, 0, memory_order_relaxed);
+  if (pool->claims)
+    memset(pool->shared, 0, pool->claims * sizeof(int32_t));
   if (pool->threads > 1 && pool->blocks > 1) {
     atomic_store(&pool->busy, pool->threads - 1);
     ty_next_turn(pool);
@@ -164,7 +167,7 @@ static int32_t ty_launch_once(ty_pool *pool) {
 }
 
 static void ty_begin(ty_pool *pool, ty_kernel_fn kernel, void *const *buffers,
-                     const int64_t *scalars, int64_t blocks) {
+                     const int64_t *scalars, int64_t blocks, int64_t claims) {
   pthread_mutex_lock(&pool->launching);
   if (pool->is_pinned && !(pool->has_owner && pthread_equal(pool->owner, pthread_self()))) {
     ty_pin(pool->cores[0]);
@@ -175,6 +178,7 @@ static void ty_begin(ty_pool *pool, ty_kernel_fn kernel, void *const *buffers,
   pool->buffers = buffers;
   pool->scalars = scalars;
   pool->blocks = blocks;
+  pool->claims = (size_t)claims;
 }
 
 void ty_pool_close(ty_pool *pool) {
@@ -185,6 +189,8 @@ void ty_pool_close(ty_pool *pool) {
   for (int32_t i = 0; i < pool->threads; ++i)
     if (pool->members[i].scratch)
       munmap(pool->members[i].scratch, pool->members[i].scratch_bytes);
+  if (pool->shared)
+    munmap(pool->shared, pool->shared_bytes);
   free((void *)pool->cores);
   free(pool);
 }
@@ -217,7 +223,10 @@ ty_pool *ty_pool_open(int32_t threads, const int32_t *cores, int32_t is_pinned) 
   return pool;
 }
 
-static int ty_reserve(ty_member *member, size_t bytes) {
+/* Makes `*memory`, of `*have` bytes, at least `bytes` large; its content is lost. */
+static int ty_reserve(char **memory, size_t *have, size_t bytes) {
+  if (*have >= bytes)
+    return 0;
   size_t size = (bytes + TY_HUGE_PAGE - 1) / TY_HUGE_PAGE * TY_HUGE_PAGE;
   char *fresh = mmap(NULL, size + TY_HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
                      -1, 0);
@@ -229,29 +238,29 @@ static int ty_reserve(ty_member *member, size_t bytes) {
   if (before < TY_HUGE_PAGE)
     munmap(fresh + before + size, TY_HUGE_PAGE - before);
   madvise(fresh + before, size, MADV_HUGEPAGE);
-  if (member->scratch)
-    munmap(member->scratch, member->scratch_bytes);
-  member->scratch = fresh + before;
-  member->scratch_bytes = size;
+  if (*memory)
+    munmap(*memory, *have);
+  *memory = fresh + before;
+  *have = size;
   return 0;
 }
 
-/* Gives every thread at least `bytes` of scratch memory, in huge pages where they are to be had.
-   0, or 1 for want of memory. */
-int32_t ty_pool_reserve(ty_pool *pool, int64_t bytes) {
-  int failed = 0;
+/* Gives every thread at least `scratch` bytes of its own and all of them `shared` bytes together,
+   in huge pages where they are to be had. 0, or 1 for want of memory. */
+int32_t ty_pool_reserve(ty_pool *pool, int64_t scratch, int64_t shared) {
   pthread_mutex_lock(&pool->launching);
+  int failed = ty_reserve(&pool->shared, &pool->shared_bytes, (size_t)shared);
   for (int32_t i = 0; i < pool->threads && !failed; ++i)
-    if (pool->members[i].scratch_bytes < (size_t)bytes)
-      failed = ty_reserve(&pool->members[i], (size_t)bytes);
+    failed = ty_reserve(&pool->members[i].scratch, &pool->members[i].scratch_bytes, (size_t)scratch);
   pthread_mutex_unlock(&pool->launching);
   return failed;
 }
 
-/* Runs all blocks once. 0, or the number of the kernel's own fault. */
+/* Runs all blocks once. Shared memory begins with `claims` numbers that are 0 when a launch begins.
+   0, or the number of the kernel's own fault. */
 int32_t ty_launch(ty_pool *pool, ty_kernel_fn kernel, void *const *buffers, const int64_t *scalars,
-                  int64_t blocks) {
-  ty_begin(pool, kernel, buffers, scalars, blocks);
+                  int64_t blocks, int64_t claims) {
+  ty_begin(pool, kernel, buffers, scalars, blocks, claims);
   int32_t fault = ty_launch_once(pool);
   pthread_mutex_unlock(&pool->launching);
   return fault;
@@ -259,9 +268,9 @@ int32_t ty_launch(ty_pool *pool, ty_kernel_fn kernel, void *const *buffers, cons
 
 /* Times `samples` x `launches` launches; `ns` gets nanoseconds per launch. */
 int32_t ty_sample(ty_pool *pool, ty_kernel_fn kernel, void *const *buffers, const int64_t *scalars,
-                  int64_t blocks, int64_t samples, int64_t launches, double *ns) {
+                  int64_t blocks, int64_t claims, int64_t samples, int64_t launches, double *ns) {
   int32_t fault = 0;
-  ty_begin(pool, kernel, buffers, scalars, blocks);
+  ty_begin(pool, kernel, buffers, scalars, blocks, claims);
   for (int64_t i = 0; i < samples && !fault; ++i) {
     int64_t started = ty_now_ns();
     for (int64_t j = 0; j < launches && !fault; ++j)

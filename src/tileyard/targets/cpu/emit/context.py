@@ -25,8 +25,8 @@ class Context:
     the C functions that the kernel calls, by their text. ``faults`` describes the kernel's own
     failures; fault number ``i`` is ``faults[i - 1]``. ``lazy`` has the tiles whose clearing is left
     to the next gemm, each with the C variable that says that it counts as clear;
-    ``maybe_clear`` are those of them that may, where the generator stands. ``kept_tags`` has the tiles that
-    are kept between blocks, each with the C array of its slots' tags.
+    ``maybe_clear`` are those of them that may, where the generator stands. ``claims`` has the tiles that
+    are kept between blocks, each with the C array of its slots' claims.
     """
 
     program: Program
@@ -41,7 +41,7 @@ class Context:
     faults: list[str] = field(default_factory=list)
     lazy: dict[str, str] = field(default_factory=dict)
     maybe_clear: set[str] = field(default_factory=set)
-    kept_tags: dict[str, str] = field(default_factory=dict)
+    claims: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.arrays = {tensor.buffer.name: tensor for tensor in tensors(self.program)}
@@ -49,7 +49,7 @@ class Context:
             if name.startswith("@"):
                 self.names.alias(name, self.names.fresh(name[1:]))
         for name in self.plan.keeping.tiles:
-            self.kept_tags[name] = self.names.fresh(f"{self.names[name]}_tags")
+            self.claims[name] = self.names.fresh(f"{self.names[name]}_claims")
 
     def dtype(self, buffer: str) -> str:
         """The scalar type of a buffer."""

@@ -1,8 +1,8 @@
-"""Tiles that are kept from block to block: what another block has copied already is not copied again.
+"""Tiles that are kept from block to block: what one block has copied, no block copies again.
 
 That holds for a tile which is only filled by one copy, from an array that is only read, if blocks
-exist that would copy the same. Each content has a slot of its own and a tag that says which it is.
-Where not all contents fit, blocks are run in groups of columns, so that those of a group do.
+exist that would copy the same. Each content has a slot of its own in the memory that all threads
+share: whoever comes first fills it. Blocks are run in groups of columns whose contents fit in a cache.
 """
 
 from collections.abc import Iterable
@@ -13,22 +13,21 @@ from tileyard.ir.nodes import Axis, Const, Copy, Expr, For, Load, Op, Program, S
 from tileyard.ir.walk import walk, walk_expr
 from tileyard.targets.cpu.emit.tiles import Rows, Tile
 
-BUDGET = 12 << 20
-"""Bytes of scratch memory that kept tiles may take on each thread."""
+MOST_BYTES = 512 << 20
+"""Memory that kept tiles may take."""
+
+CACHE_BYTES = 12 << 20
+"""How much of it one group of columns may use."""
 
 _ZERO = Const(0, "int64")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kept:
-    """One copy: the tile's content goes into slot ``slot`` of ``slots``, marked with ``tag``.
-
-    ``tag`` is above 0 and different for each content.
-    """
+    """One copy: the tile's content goes into slot ``slot`` of ``slots``."""
 
     slots: int
     slot: Expr
-    tag: Expr
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,32 +68,32 @@ class _Candidate:
 
 
 def find_kept(program: Program, tiles: Iterable[Tile]) -> Keeping:
-    """What is kept within the budget. Contents that depend on the last axis change with it."""
+    """What is kept, as far as memory allows."""
     axes = [axis for axis in program.grid if axis.extent != Const(1, axis.extent.dtype)]
     found = [_find_candidate(program, axes, tile) for tile in tiles]
-    candidates = [candidate for candidate in found if candidate is not None]
-    if not candidates:
-        return Keeping()
-    first, last = axes[0], axes[-1]
-    columns = _count(first)
-    fixed = [c for c in candidates if first is last or not c.has(first)]
-    moving = [c for c in candidates if c not in fixed]
-    left, kept = BUDGET, []
-    for candidate in fixed:
-        if candidate.bytes((last,)) <= left:
-            left -= candidate.bytes((last,))
+    left, kept = MOST_BYTES, []
+    for candidate in found:
+        if candidate is not None and candidate.bytes(()) <= left:
+            left -= candidate.bytes(())
             kept.append(candidate)
-    for_each = sum(candidate.bytes((first, last)) for candidate in moving)
-    group = min(left // for_each, columns) if for_each else columns
-    if group >= 2:
-        groups = -(-columns // group)
-        group = -(-columns // groups)
-        kept += moving
-    width = 0 if group in (0, columns) or len(kept) == len(fixed) else group
-    return Keeping(
-        tiles={c.tile.name: _keep(c, first if width else None, last, width) for c in kept},
-        group=width,
-    )
+    if not kept:
+        return Keeping()
+    return Keeping(tiles={c.tile.name: _keep(c) for c in kept}, group=_group(kept, axes))
+
+
+def _group(kept: list[_Candidate], axes: list[Axis]) -> int:
+    """How many columns of the first axis a cache holds, as the last axis moves on; 0 for all."""
+    first, last = axes[0], axes[-1]
+    if first is last:
+        return 0
+    fixed = sum(c.bytes((last,)) for c in kept if not c.has(first))
+    for_each = sum(c.bytes((first, last)) for c in kept if c.has(first))
+    columns = _count(first)
+    group = (CACHE_BYTES - fixed) // for_each if for_each else columns
+    if group < 2 or group >= columns:
+        return 0
+    groups = -(-columns // group)
+    return -(-columns // groups)
 
 
 def _find_candidate(program: Program, axes: list[Axis], tile: Tile) -> _Candidate | None:
@@ -113,7 +112,9 @@ def _find_candidate(program: Program, axes: list[Axis], tile: Tile) -> _Candidat
     if any(isinstance(part, Load) for part in parts) or all(axis.var in used for axis in axes):
         return None
     loops = {stmt.var: stmt for stmt in walk(program.body) if isinstance(stmt, For)}
-    digits = [_digit(program, loops, var) for var in sorted(used, key=lambda var: var.name)]
+    # Loops inside a block last: what it needs next then lies behind what it has.
+    order = sorted(used, key=lambda var: (var in loops, var.name))
+    digits = [_digit(program, loops, var) for var in order]
     known = tuple(digit for digit in digits if digit is not None)
     return _Candidate(tile=tile, digits=known) if len(known) == len(digits) else None
 
@@ -145,21 +146,12 @@ def _count(axis: Axis) -> int:
     return int(axis.extent.value) if isinstance(axis.extent, Const) else 1
 
 
-def _keep(candidate: _Candidate, first: Axis | None, last: Axis, width: int) -> Kept:
-    """Slots for all contents but those of other groups and other places of the last axis."""
+def _keep(candidate: _Candidate) -> Kept:
     slot: Expr = _ZERO
-    tag: Expr = _ZERO
     slots = 1
     for digit in candidate.digits:
-        tag = _append(tag, digit.value, digit.count)
-        if first is not None and digit.var == first.var:
-            column = Op(
-                "floormod", (digit.value, Const(width, digit.value.dtype)), digit.value.dtype
-            )
-            slot, slots = _append(slot, column, width), slots * width
-        elif digit.var != last.var:
-            slot, slots = _append(slot, digit.value, digit.count), slots * digit.count
-    return Kept(slots=slots, slot=slot, tag=Op("add", (tag, Const(1, "int64")), "int64"))
+        slot, slots = _append(slot, digit.value, digit.count), slots * digit.count
+    return Kept(slots=slots, slot=slot)
 
 
 def _append(number: Expr, value: Expr, count: int) -> Expr:

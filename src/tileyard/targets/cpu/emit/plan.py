@@ -38,6 +38,9 @@ from tileyard.targets.cpu.emit.tiles import (
 )
 from tileyard.targets.cpu.machine import Machine
 
+CLAIM_BYTES = 4
+"""Of one number that says how far a slot is: free, being filled, or filled."""
+
 _SMALL = 32
 """Elements up to which a buffer of scope ``local`` is a C variable."""
 
@@ -62,13 +65,15 @@ class GemmPlan:
 class Plan:
     """All tiles by name, staging tiles (``@...``) included; all gemms by their statement's identity.
 
-    The first line of scratch memory belongs to the kernel's calls within one launch.
+    Shared memory begins with the ``claims``, a number for each slot of a kept tile.
     """
 
     tiles: dict[str, Tile] = field(default_factory=dict)
     gemms: dict[int, GemmPlan] = field(default_factory=dict)
     keeping: Keeping = field(default_factory=Keeping)
-    scratch_bytes: int = LINE
+    scratch_bytes: int = 0
+    shared_bytes: int = 0
+    claims: int = 0
 
 
 def is_whole(region: Region, shape: tuple[int, ...]) -> bool:
@@ -121,9 +126,11 @@ class _Planner:
             is_variable = buffer.scope == "local" and buffer.name not in used_by_tiles
             tiles.append(self._tile(buffer, layouts, buffer.name in results, is_variable))
         self._plan.keeping = find_kept(self._program, tiles)
+        self._plan.claims = sum(kept.slots for kept in self._plan.keeping.tiles.values())
+        self._plan.shared_bytes = -(-CLAIM_BYTES * self._plan.claims // LINE) * LINE
         for tile in tiles:
             kept = self._plan.keeping.tiles.get(tile.name)
-            self._add(tile if kept is None else replace(tile, slots=kept.slots))
+            self._add(tile if kept is None else replace(tile, slots=kept.slots, is_shared=True))
         for stmt in gemms:
             self._plan.gemms[id(stmt)] = self._gemm(stmt, shapes[id(stmt)])
         return self._plan
@@ -131,9 +138,13 @@ class _Planner:
     def _add(self, tile: Tile) -> Tile:
         if tile.name in self._plan.tiles:
             return self._plan.tiles[tile.name]
-        if not tile.is_variable:
+        size = -(-tile.bytes // LINE) * LINE
+        if tile.is_shared:
+            tile = replace(tile, offset=self._plan.shared_bytes)
+            self._plan.shared_bytes += size
+        elif not tile.is_variable:
             tile = replace(tile, offset=self._plan.scratch_bytes)
-            self._plan.scratch_bytes += -(-tile.bytes // LINE) * LINE
+            self._plan.scratch_bytes += size
         self._plan.tiles[tile.name] = tile
         return tile
 

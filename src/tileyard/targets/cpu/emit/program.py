@@ -9,7 +9,7 @@ from tileyard.model import SourceLine
 from tileyard.targets.cpu.emit.clearing import lazy_tiles
 from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.exprs import index, index_term
-from tileyard.targets.cpu.emit.plan import make_plan
+from tileyard.targets.cpu.emit.plan import CLAIM_BYTES, make_plan
 from tileyard.targets.cpu.emit.ranges import Ranges
 from tileyard.targets.cpu.emit.scalars import SCALARS
 from tileyard.targets.cpu.emit.statements import Statements
@@ -18,7 +18,7 @@ from tileyard.targets.cpu.emit.writer import Names
 from tileyard.targets.cpu.machine import Machine
 
 KERNEL = """int32_t ty_kernel(void *const *buffers, const int64_t *scalars, int64_t first, int64_t last,
-                  char *scratch)"""
+                  char *scratch, char *shared)"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,6 +27,8 @@ class Generated:
 
     text: str
     scratch_bytes: int
+    shared_bytes: int
+    claims: int
     faults: tuple[str, ...]
 
 
@@ -63,7 +65,13 @@ def generate(program: Program, machine: Machine, lines: dict[int, SourceLine]) -
             ctx.out.text(),
         ]
     )
-    return Generated(text=text, scratch_bytes=ctx.plan.scratch_bytes, faults=tuple(ctx.faults))
+    return Generated(
+        text=text,
+        scratch_bytes=ctx.plan.scratch_bytes,
+        shared_bytes=ctx.plan.shared_bytes,
+        claims=ctx.plan.claims,
+        faults=tuple(ctx.faults),
+    )
 
 
 def _check_parameters(program: Program) -> None:
@@ -99,22 +107,15 @@ def _declare(ctx: Context) -> None:
     for tile in ctx.plan.tiles.values():
         if not tile.is_variable:
             ctx.out.line(_tile_declaration(ctx, tile))
-    _declare_tags(ctx)
+    _declare_claims(ctx)
 
 
-def _declare_tags(ctx: Context) -> None:
-    """The tags of kept tiles; they count for one launch, whose first call finds a cleared line."""
-    if not ctx.plan.keeping.tiles:
-        return
-    start = ctx.plan.scratch_bytes
+def _declare_claims(ctx: Context) -> None:
+    """How far each slot of the kept tiles is; all are free when a launch begins."""
+    offset = 0
     for buffer, kept in ctx.plan.keeping.tiles.items():
-        place = f"(void *)(scratch + {ctx.plan.scratch_bytes})"
-        ctx.out.line(f"int64_t *{ctx.kept_tags[buffer]} = {place};")
-        ctx.plan.scratch_bytes += 8 * kept.slots
-    size = ctx.plan.scratch_bytes - start
-    with ctx.out.block("if (scratch[0] == 0)"):
-        ctx.out.line(f"memset(scratch + {start}, 0, {size});")
-        ctx.out.line("scratch[0] = 1;")
+        ctx.out.line(f"int32_t *{ctx.claims[buffer]} = (void *)(shared + {offset});")
+        offset += CLAIM_BYTES * kept.slots
 
 
 def _numbers(program: Program) -> tuple[Var, ...]:
@@ -124,7 +125,7 @@ def _numbers(program: Program) -> tuple[Var, ...]:
 
 def _tile_declaration(ctx: Context, tile: Tile) -> str:
     name, scalar = ctx.names[tile.name], tile.scalar
-    place = f"(void *)(scratch + {tile.offset})"
+    place = f"(void *)({'shared' if tile.is_shared else 'scratch'} + {tile.offset})"
     shape = " x ".join(map(str, tile.shape))
     match tile.layout:
         case Rows(stride=stride):
@@ -139,7 +140,7 @@ def _tile_declaration(ctx: Context, tile: Tile) -> str:
         case ColumnPanels(columns=columns, transposed=transposed):
             note = f"{shape}{' transposed' if transposed else ''} in panels of {columns} columns"
     if tile.slots > 1:
-        note += f", {tile.slots} of them kept"
+        note += f", {tile.slots} of them for all threads"
     return f"{scalar} *{name} = {place}; /* {note} */"
 
 

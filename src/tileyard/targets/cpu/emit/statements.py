@@ -93,22 +93,21 @@ class Statements:
                     assert_never(stmt)
 
     def _copy(self, stmt: Copy) -> None:
-        """A copy, unless an earlier block has left what it would make."""
+        """A copy, unless another block has left what it would make."""
         ctx, buffer = self._ctx, stmt.dst.buffer
         kept = ctx.plan.keeping.tiles.get(buffer)
         if kept is None:
             emit_copy(ctx, stmt.src, stmt.dst)
             return
         tile, name = ctx.plan.tiles[buffer], ctx.names[buffer]
+        claim = f"&{ctx.claims[buffer]}[slot_]"
+        ctx.out.line(f"const int64_t slot_ = {index(ctx, kept.slot)};")
         ctx.out.line(
-            f"const int64_t slot_ = {index(ctx, kept.slot)}, tag_ = {index(ctx, kept.tag)};"
+            f"{name} = (void *)(shared + {tile.offset} + slot_ * {tile.bytes // tile.slots});"
         )
-        ctx.out.line(
-            f"{name} = (void *)(scratch + {tile.offset} + slot_ * {tile.bytes // tile.slots});"
-        )
-        with ctx.out.block(f"if ({ctx.kept_tags[buffer]}[slot_] != tag_)"):
+        with ctx.out.block(f"if (ty_claim({claim}))"):
             emit_copy(ctx, stmt.src, stmt.dst)
-            ctx.out.line(f"{ctx.kept_tags[buffer]}[slot_] = tag_;")
+            ctx.out.line(f"ty_publish({claim});")
 
     def _let(self, stmt: Let) -> None:
         ctx = self._ctx

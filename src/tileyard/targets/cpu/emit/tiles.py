@@ -1,4 +1,4 @@
-"""Where tile-local buffers lie: their layouts in the scratch memory of a thread.
+"""Where tile-local buffers lie: their layouts in the memory of a thread, or in that of all of them.
 
 A buffer is kept in rows, unless it is only written by whole copies and fills and only read by
 gemms: then it is kept as the micro-kernel wants to read it.
@@ -96,8 +96,8 @@ Layout = Rows | RowPanels | ColumnPanels
 class Tile:
     """A tile-local buffer. ``scalar`` is the C type of its elements; ``offset`` is in bytes.
 
-    ``slots`` is how many contents have a place. ``is_variable`` says that it is a small C array
-    instead of scratch memory.
+    ``is_shared`` says that it lies in the memory of all threads, where ``slots`` contents have a
+    place; ``is_variable``, that it is a small C array instead.
     """
 
     name: str
@@ -106,6 +106,7 @@ class Tile:
     layout: Layout
     offset: int = 0
     slots: int = 1
+    is_shared: bool = False
     is_variable: bool = False
 
     @property
@@ -141,7 +142,7 @@ class Tile:
 
     @property
     def bytes(self) -> int:
-        """Scratch memory that it takes."""
+        """Memory that it takes."""
         return self.slots * self.matrices * self.matrix_elements * C_BYTES[self.scalar]
 
 

@@ -13,7 +13,7 @@ _KEYWORDS = (
     "int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t"
 )
 _OWN = (
-    "slot_ tag_ buffers scalars first last scratch block blocks fault a_ b_ depth_ e_ end_ fill_ from_ i_ "
+    "slot_ buffers scalars first last scratch shared block blocks fault a_ b_ depth_ e_ end_ fill_ from_ i_ "
     "is_clear_ j_ k_ left_ next_ p_ panels_ rows_ rest_ width_ inside_ result_ right_ row_ to_ top_ total_"
 )
 _TAKEN = frozenset(f"{_KEYWORDS} {_OWN}".split())
