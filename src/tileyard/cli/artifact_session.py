@@ -1,0 +1,106 @@
+"""The three things that ``tileyard run-artifact`` is asked for, as the command line shows them."""
+
+import os
+import re
+import secrets
+from pathlib import Path
+
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.engine.far_side import find_device, read_token, run_submitted, run_task
+from tileyard.errors import UsageError
+from tileyard.model import Batch, Measurement
+from tileyard.report.words import format_config, format_seconds, format_time
+from tileyard.settings import read_settings
+from tileyard.workers.run_records import RunRecord, find_run
+from tileyard.workers.task_lines import CaseResult, Line, Task, format_line
+
+KEY = re.compile(r"[0-9a-f]{40}")
+
+
+def answer_token(token: str, objects: Path | None) -> int:
+    """Say what this side sees of a token; status 0 where it is what it should be."""
+    seen = read_token(token, objects or _home_objects())
+    print_line(seen)
+    return 3 if seen.problem else 0
+
+
+def run_for_queue(named: str, objects: Path | None, device: str, environment: str) -> int:
+    """Run a batch as a task of a queue, or by hand from a file."""
+    return run_submitted(named, objects or _home_objects(), device, environment, print_line)
+
+
+def run_by_hand(named: str, objects: Path | None, device: str) -> int:
+    """Run one recorded trial again, with its own inputs, and say how that went."""
+    folder = objects or _home_objects()
+    record = _find_record(named, ObjectStore(folder))
+    chosen = find_device(device or "cpu", borrowed=False)
+    task = Task(
+        token=secrets.token_hex(8),
+        batch=Batch(id=record.case.id, cases=(record.case,)),
+        entries=(record.entry,),
+        target=record.target,
+        plugins=read_settings(os.environ, Path.cwd()).plugins,
+        device=chosen.name,
+    )
+
+    def tell(line: Line) -> None:
+        if isinstance(line, CaseResult):
+            if line.log:
+                print(line.log, end="" if line.log.endswith("\n") else "\n")
+            print(_describe(record, line))
+            print_line(line)
+
+    return run_task(task, folder, chosen, tell)
+
+
+def print_line(line: Line) -> None:
+    """Print a line for machines so that it is on its way when this returns."""
+    print(format_line(line), flush=True)
+
+
+def _find_record(named: str, objects: ObjectStore) -> RunRecord:
+    """The run that a trial's id, a run key or a build key stands for. Raises UsageError."""
+    record = find_run(objects, named) if KEY.fullmatch(named) else None
+    if record is not None:
+        return record
+    # Only now: a run key needs no database.
+    from tileyard.cli.opening import open_store
+    from tileyard.store.trials import TrialQuery
+
+    with open_store() as (store, _):
+        if KEY.fullmatch(named):
+            query = TrialQuery(limit=0)
+            keys = [t.keys.run for t in store.list_trials(query) if t.keys.build == named]
+        else:
+            keys = [store.get_trial(named).keys.run]
+    for key in filter(None, keys):
+        record = find_run(objects, key)
+        if record is not None:
+            return record
+    raise UsageError(
+        f"what {named!r} ran with is not in {objects.root}",
+        "only a case that reached a device can be run again; `tileyard trials` lists them",
+    )
+
+
+def _describe(record: RunRecord, line: CaseResult) -> str:
+    """One line for people."""
+    case = record.case
+    what = " ".join(filter(None, (case.kernel, format_config(case.config))))
+    parts = [f"{what}: {line.outcome.value} on {line.device} in {format_seconds(line.seconds)}"]
+    if line.measurement is not None:
+        parts.append(_describe_times(line.measurement))
+    if line.message:
+        parts.append(line.message)
+    return "; ".join(parts)
+
+
+def _describe_times(measured: Measurement) -> str:
+    return (
+        f"{format_time(measured.median_ns)} "
+        f"[{format_time(measured.low_ns)}, {format_time(measured.high_ns)}]"
+    )
+
+
+def _home_objects() -> Path:
+    return read_settings(os.environ, Path.cwd()).home / "objects"

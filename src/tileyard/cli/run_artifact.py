@@ -1,0 +1,46 @@
+"""``tileyard run-artifact``: run what was built, on a device, with nothing but the object store."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tileyard.errors import UsageError
+
+
+def run_artifact(  # noqa: PLR0913 - options, by keyword only
+    artifact: Annotated[
+        str, typer.Argument(metavar="[TRIAL]", help="A trial's id, or a build or run key.")
+    ] = "",
+    *,
+    device: Annotated[str, typer.Option(help="Where to run, as in --device $TASK_DEVICE.")] = "",
+    objects: Annotated[
+        str, typer.Option(metavar="DIR", help="The object store; by default the home's.")
+    ] = "",
+    batch: Annotated[
+        str, typer.Option(metavar="FILE|DIGEST", help="Run this batch: what a queue is given.")
+    ] = "",
+    environment: Annotated[
+        str, typer.Option(metavar="DIGEST", help="What the passed environment must come to.")
+    ] = "",
+    read_token: Annotated[
+        str, typer.Option(metavar="NAME", help="Say whether this file of doctor's can be read.")
+    ] = "",
+) -> int:
+    """Run built artifacts on a device. Never builds; inputs are found by content.
+
+    Every case is answered by one line TILEYARD_RESULT {...} as it ends, and the batch by one line
+    TILEYARD_BATCH {...}. A case that crashes or hangs ends its own process only.
+
+    Exit status: 0 all well, 1 a case failed, 2 bad usage, 3 infrastructure only.
+    """
+    if sum(map(bool, (artifact, batch, read_token))) != 1:
+        raise UsageError("run-artifact takes a trial, or --batch, or --read-token")
+    from tileyard.cli.artifact_session import answer_token, run_by_hand, run_for_queue
+
+    folder = Path(objects).absolute() if objects else None
+    if read_token:
+        return answer_token(read_token, folder)
+    if batch:
+        return run_for_queue(batch, folder, device, environment)
+    return run_by_hand(artifact, folder, device)

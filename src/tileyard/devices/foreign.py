@@ -1,0 +1,285 @@
+"""Devices that belong to a queue which is already there, such as task-submit or srun.
+
+A site says in TOML how its queue is spoken to: a command that submits, one that cancels, and what
+the queue calls the device that it gives. This module checks that and fills the templates; nothing
+here starts a process.
+"""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from tileyard.artifacts.keys import digest_parts
+from tileyard.errors import UsageError
+from tileyard.model import Device, Record
+
+QUEUE_KIND: Final = "queue"
+MARGIN_S: Final = 30.0
+"""What is added to a queue's own limits before a call to it is given up."""
+INHERITED: Final = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "TILEYARD_PLUGINS")
+SUBMISSION_VARIABLE: Final = "TILEYARD_SUBMISSION"
+"""Set on the far side: whoever sees it already runs on a device of a queue."""
+
+ABOVE_ZERO: Final = (
+    "slots",
+    "cases",
+    "devices",
+    "queue_limit_s",
+    "task_limit_s",
+    "margin_s",
+    "cancel_limit_s",
+)
+
+ExitMeaning = Literal["rejected", "interrupted", "timed_out"]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([a-z_]+)(?::([^{}]*))?\}|[{}]")
+_TEXTS = frozenset(
+    {
+        "shell_command",
+        "env_names",
+        "queue_limit_s",
+        "run_limit_s",
+        "run_limit_min",
+        "limit_s",
+        "devices",
+    }
+)
+_SPLICES = frozenset({"command", "env"})
+
+
+class ForeignQueue(Record, forbid_unknown_fields=True):
+    """One ``[[queue]]`` table.
+
+    ``submit`` and ``cancel`` are argument lists with placeholders, run without a shell. ``device``
+    is what a device is called by tileyard on the far side; ``{device}`` in it is what the queue
+    put into ``device_variable``. ``identity`` names the silicon, as a device's does. ``job`` is a
+    regular expression whose group is the task's name in what ``submit`` prints, for ``{job}`` in
+    ``cancel``; without ``cancel`` a task is cancelled by TERM to the submitting process. ``slots``
+    is how many tasks may be in the queue at once, ``cases`` how many cases one of them may hold,
+    ``task_limit_s`` the longest task that the queue accepts. ``inherit`` names variables that are
+    passed on, ``environment`` gives further ones. ``python`` is the far side's interpreter, empty
+    for this one. ``streams`` says that the queue hands output on as it comes. ``exit_codes`` are
+    those that the queue's client has for itself. ``margin_s`` is what a call may take beyond the
+    limits that it states, ``cancel_limit_s`` how long ``cancel`` may take.
+    """
+
+    name: str
+    submit: tuple[str, ...]
+    device: str
+    identity: str
+    device_variable: str = "TASK_DEVICE"
+    devices: int = 1
+    cancel: tuple[str, ...] = ()
+    job: str = ""
+    slots: int = 1
+    cases: int = 16
+    queue_limit_s: float = 1800.0
+    task_limit_s: float = 3600.0
+    inherit: tuple[str, ...] = INHERITED
+    environment: dict[str, str] = {}
+    python: str = ""
+    streams: bool = True
+    exit_codes: dict[int, ExitMeaning] = {}
+    margin_s: float = MARGIN_S
+    cancel_limit_s: float = 10.0
+
+    def make_devices(self) -> tuple[Device, ...]:
+        """One for each slot: what the engine sees of the queue. They own no cores and no locks."""
+        return tuple(
+            Device(
+                name=f"{QUEUE_KIND}:{self.name}" + (f"/{slot}" if self.slots > 1 else ""),
+                kind=QUEUE_KIND,
+                identity=self.identity,
+            )
+            for slot in range(self.slots)
+        )
+
+    def pick_environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """The variables that travel with a task."""
+        inherited = {name: environ[name] for name in self.inherit if name in environ}
+        return {**inherited, **self.environment}
+
+
+class Call(Record):
+    """What the placeholders of ``submit`` stand for in one call."""
+
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    queue_limit_s: float
+    run_limit_s: float
+    devices: int = 1
+
+
+def decode_queues(tables: object, source: str) -> tuple[ForeignQueue, ...]:
+    """The queues of the ``queue`` tables of a TOML file. Raises UsageError, naming ``source``."""
+    try:
+        queues = msgspec.convert(tables, tuple[ForeignQueue, ...], str_keys=True)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{source}: [[queue]]: {error}") from error
+    names = [queue.name for queue in queues]
+    for queue in queues:
+        try:
+            _check(queue)
+        except ValueError as error:
+            raise UsageError(f"{source}: queue {queue.name!r}: {error}") from error
+        if names.count(queue.name) > 1:
+            raise UsageError(f"{source}: queue {queue.name!r} is declared twice")
+    return queues
+
+
+def fill_submit(queue: ForeignQueue, call: Call) -> list[str]:
+    """The arguments of one call of ``submit``.
+
+    Where the template has no place for the environment, it is set by ``env`` in front of the
+    command.
+    """
+    command = list(call.command)
+    pairs = [f"{name}={value}" for name, value in call.environment.items()]
+    if not _takes_environment(queue.submit):
+        command = ["env", *pairs, *command]
+    texts = {
+        "shell_command": shlex.join(command),
+        "env_names": ",".join(call.environment),
+        "queue_limit_s": _whole(call.queue_limit_s),
+        "run_limit_s": _whole(call.run_limit_s),
+        "run_limit_min": _whole(call.run_limit_s / 60),
+        "limit_s": _whole(call.queue_limit_s + call.run_limit_s),
+        "devices": str(call.devices),
+    }
+    filled: list[str] = []
+    for part in queue.submit:
+        match = _PLACEHOLDER.fullmatch(part)
+        if match is not None and match[1] == "command":
+            filled += command
+        elif match is not None and match[1] == "env":
+            filled += _splice_pairs(pairs, match[2] or "")
+        else:
+            filled.append(_substitute(part, texts))
+    return filled
+
+
+def fill_cancel(template: Sequence[str], job: str) -> list[str]:
+    """The arguments of one call of ``cancel``."""
+    return [_substitute(part, {"job": job}) for part in template]
+
+
+def digest_environment(environment: Mapping[str, str]) -> str:
+    """A checksum over names and values, for the far side to compare with what arrived there."""
+    flat = [text for name in sorted(environment) for text in (name, environment[name])]
+    return digest_parts("environment", *flat)
+
+
+def refuse_nesting(queue: ForeignQueue, environ: Mapping[str, str]) -> None:
+    """Raise UsageError where this process already runs on a device of a queue.
+
+    Such a task would wait for a second device while it holds the first one, perhaps for ever.
+    """
+    for variable in (SUBMISSION_VARIABLE, queue.device_variable):
+        if variable and environ.get(variable):
+            raise UsageError(
+                f"queue {queue.name!r} cannot be asked from inside a task: {variable} is set",
+                "name the device itself, or unset the variable if this is no task",
+            )
+
+
+# ---- templates --------------------------------------------------------------------------------
+
+
+def _check(queue: ForeignQueue) -> None:
+    """Raise ValueError for what cannot work."""
+    if not _NAME.fullmatch(queue.name):
+        raise ValueError("its name is not made of letters, digits, '_', '.' and '-'")
+    if not queue.submit or not queue.submit[0]:
+        raise ValueError("`submit` is empty")
+    if not queue.identity.strip():
+        raise ValueError("`identity` is empty: say what silicon it is")
+    for field in ABOVE_ZERO:
+        if getattr(queue, field) <= 0:
+            raise ValueError(f"`{field}` is not above 0")
+    _check_variables(queue)
+    used = _placeholders(queue.submit, _TEXTS, _SPLICES, "submit")
+    if not used & {"command", "shell_command"}:
+        raise ValueError("`submit` has neither {command} nor {shell_command}")
+    cancels = _placeholders(queue.cancel, frozenset({"job"}), frozenset(), "cancel")
+    if "job" in cancels and not queue.job:
+        raise ValueError("`cancel` has {job}, but `job` does not say how to find it")
+    try:
+        pattern = re.compile(queue.job)
+    except re.error as error:
+        raise ValueError(f"`job` is no regular expression: {error}") from error
+    if queue.job and pattern.groups != 1:
+        raise ValueError("`job` has not exactly one group")
+    if _placeholders((queue.device,), frozenset({"device"}), frozenset(), "device"):
+        if not queue.device_variable:
+            raise ValueError("`device` has {device}, but `device_variable` is empty")
+    elif not queue.device:
+        raise ValueError("`device` is empty")
+
+
+def _check_variables(queue: ForeignQueue) -> None:
+    names = [*queue.inherit, *queue.environment]
+    if queue.device_variable:
+        names.append(queue.device_variable)
+    for name in names:
+        if not _VARIABLE.fullmatch(name):
+            raise ValueError(f"{name!r} cannot be the name of a variable")
+
+
+def _placeholders(
+    template: Sequence[str], texts: frozenset[str], splices: frozenset[str], field: str
+) -> set[str]:
+    """The names of all placeholders. Raises ValueError for unknown or misplaced ones."""
+    found: set[str] = set()
+    for part in template:
+        for match in _PLACEHOLDER.finditer(part):
+            text, name = match[0], match[1]
+            if text in ("{{", "}}"):
+                continue
+            if name is None:
+                raise ValueError(f"`{field}` has a lone {text!r} in {part!r}: write it twice")
+            if name in splices and text != part:
+                raise ValueError(
+                    f"`{field}`: {text} must be an argument of its own, not a part of {part!r}"
+                )
+            if name not in texts | splices or (match[2] is not None and name != "env"):
+                known = ", ".join(f"{{{known}}}" for known in sorted(texts | splices))
+                raise ValueError(f"`{field}` has an unknown {text}; there are {known}")
+            found.add(name)
+    return found
+
+
+def _substitute(part: str, texts: Mapping[str, str]) -> str:
+    def replace(match: re.Match[str]) -> str:
+        return match[0][0] if match[0] in ("{{", "}}") else texts[match[1]]
+
+    return _PLACEHOLDER.sub(replace, part)
+
+
+def _splice_pairs(pairs: Sequence[str], option: str) -> list[str]:
+    """``--env`` gives each pair an option before it; ``--env=`` joins option and pair."""
+    if option.endswith("="):
+        return [option + pair for pair in pairs]
+    return [text for pair in pairs for text in ((option, pair) if option else (pair,))]
+
+
+def _takes_environment(template: Sequence[str]) -> bool:
+    return any(
+        match[1] in ("env", "env_names")
+        for part in template
+        for match in _PLACEHOLDER.finditer(part)
+    )
+
+
+def _whole(number: float) -> str:
+    """Rounded up: a limit must not become shorter on its way."""
+    return str(-int(-number // 1))
+
+
+def name_device(template: str, given: str) -> str:
+    """What tileyard calls the device that the queue calls ``given``."""
+    return _substitute(template, {"device": given})

@@ -1,0 +1,97 @@
+"""What ``tileyard run-artifact`` does once its options are read: opens the device and runs a task."""
+
+import asyncio
+import os
+import socket
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.devices.foreign import SUBMISSION_VARIABLE
+from tileyard.devices.locks import prepare_locks
+from tileyard.devices.registry import parse_device
+from tileyard.engine.artifact_runs import (
+    RunnerSite,
+    TaskRun,
+    Tell,
+    check_environment,
+    find_device_name,
+    local_slot,
+    read_task,
+)
+from tileyard.errors import TileyardError
+from tileyard.model import Device
+from tileyard.settings import read_settings
+from tileyard.workers.task_lines import Task, TaskEnded, TaskStarted, TokenRead
+
+INFRASTRUCTURE_CODE = 3
+TOKENS = "tokens"
+"""The folder of the object store in which ``doctor`` leaves what the far side is to read."""
+
+
+def run_submitted(named: str, objects: Path, device: str, environment: str, tell: Tell) -> int:
+    """Run the batch in a file, or in the object of this digest, on a device that a queue gave.
+
+    ``device`` is what the queue calls it, empty to look into the environment. ``environment`` is
+    the digest of what was passed. What makes the batch as a whole impossible is said in its last
+    line. Raises UsageError and DamagedError where there is no batch at all.
+    """
+    task = read_task(named, ObjectStore(objects))
+    try:
+        if environment:
+            check_environment(task, environment, os.environ)
+        chosen = find_device(find_device_name(task, device, os.environ), borrowed=True)
+    except TileyardError as error:
+        ended = TaskEnded(
+            token=task.token, code=INFRASTRUCTURE_CODE, cases=0, message=error.message
+        )
+        tell(ended)
+        return INFRASTRUCTURE_CODE
+    os.environ[SUBMISSION_VARIABLE] = task.token
+    return run_task(task, objects, chosen, tell)
+
+
+def run_task(task: Task, objects: Path, device: Device, tell: Tell) -> int:
+    """Run a batch on a device and return the exit code."""
+    started = TaskStarted(
+        token=task.token,
+        host=socket.gethostname(),
+        device=device.name,
+        identity=device.identity,
+    )
+    with tempfile.TemporaryDirectory(prefix="tileyard-task-") as folder:
+        home = Path(folder)
+        # Logs are written apart from the objects, which may be on a file system that is not ours.
+        (home / "objects").symlink_to(objects.absolute(), target_is_directory=True)
+        settings = msgspec.structs.replace(
+            read_settings(os.environ, Path.cwd()), home=home, plugins=task.plugins
+        )
+        slot = local_slot(RunnerSite(settings=settings, target=task.target), device)
+        return asyncio.run(TaskRun(task, started, home, tell).run(slot))
+
+
+def find_device(name: str, *, borrowed: bool) -> Device:
+    """The device of this name; ``borrowed`` says that a queue gave it, so that no lock is taken."""
+    settings = read_settings(os.environ, Path.cwd())
+    device = parse_device(name, settings)
+    if borrowed:
+        return msgspec.structs.replace(device, locks=())
+    prepare_locks(device)
+    return device
+
+
+def read_token(token: str, objects: Path) -> TokenRead:
+    """What this side sees of a file that the other side has left in the object store."""
+    path = objects / TOKENS / token
+    problem, found = "", ""
+    try:
+        found = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        problem = str(getattr(error, "strerror", None) or error)
+    if not problem and found != token:
+        problem = f"it holds {found[:80]!r}"
+    return TokenRead(
+        token=token, host=socket.gethostname(), folder=str(objects.absolute()), problem=problem
+    )

@@ -1,0 +1,92 @@
+"""Devices of a queue that is already there: each batch becomes a task that runs our own runner.
+
+Nothing is held between batches.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+
+from tileyard.devices.foreign import ForeignQueue, refuse_nesting
+from tileyard.engine.provider import Waiting, Watch
+from tileyard.engine.queue_tasks import QueueTask, infra_error, task_limit_s
+from tileyard.engine.yard import Yard
+from tileyard.errors import ToolMissingError
+from tileyard.model import Batch, Device
+from tileyard.workers.protocol import RunEntry
+
+
+class QueueProvider:
+    """The slots of one queue."""
+
+    def __init__(self, queue: ForeignQueue, yard: Yard) -> None:
+        self._queue = queue
+        self.slots = tuple(QueueSlot(queue, device, yard) for device in queue.make_devices())
+
+    async def open(self) -> None:
+        """Raise ToolMissingError where a tool is not there, UsageError inside a task of a queue."""
+        refuse_nesting(self._queue, os.environ)
+        require_tools(self._queue)
+
+    async def close(self) -> None:
+        """Nothing is held: a task ends with the ``run`` that submitted it."""
+
+
+class QueueSlot:
+    """One task of the queue at a time."""
+
+    def __init__(self, queue: ForeignQueue, device: Device, yard: Yard) -> None:
+        self.device = device
+        self.appetite = queue.cases
+        self._queue = queue
+        self._yard = yard
+
+    async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
+        """The queue gives a device to each task on its own."""
+        return 0
+
+    async def release(self) -> None:
+        """Nothing is held."""
+
+    async def run(self, batch: Batch, entries: Sequence[RunEntry], watch: Watch) -> bool:
+        """Submit as many of ``entries`` as one task may hold, and answer for what it ran."""
+        chosen = self._choose(batch, entries, watch)
+        if chosen:
+            await QueueTask(self._queue, self._yard, watch, batch, chosen).run()
+        return False
+
+    def _choose(
+        self, batch: Batch, entries: Sequence[RunEntry], watch: Watch
+    ) -> tuple[RunEntry, ...]:
+        """The first entries that together stay within the queue's longest task.
+
+        Cases that are timed in turn cannot be parted. One that is too long even on its own is
+        answered at once.
+        """
+        cases = {case.id: case for case in batch.cases}
+        most = len(entries) if batch.order == "interleaved" else self._queue.cases
+        chosen = tuple(entries[:most])
+        while chosen:
+            need_s = task_limit_s(batch, [cases[entry.case] for entry in chosen])
+            if need_s <= self._queue.task_limit_s:
+                return chosen
+            if len(chosen) == 1 or batch.order == "interleaved":
+                break
+            chosen = chosen[:-1]
+        for entry in chosen:
+            message = (
+                f"a task for this case may take {need_s:g} s, more than queue "
+                f"{self._queue.name!r} allows (task_limit_s = {self._queue.task_limit_s:g})"
+            )
+            watch.ran(infra_error(entry.case, message), self.device.name, 0)
+        return ()
+
+
+def require_tools(queue: ForeignQueue) -> None:
+    """Raise ToolMissingError where the queue's client, or what cancels, is not on this machine."""
+    for field, argv in (("submit", queue.submit), ("cancel", queue.cancel)):
+        if argv and shutil.which(argv[0]) is None:
+            raise ToolMissingError(
+                f"queue {queue.name!r}: {argv[0]!r}, named by `{field}`, is not on this machine",
+                "put it on PATH, or name another device",
+            )

@@ -1,0 +1,133 @@
+"""One call of a foreign queue's client: started under a keeper, followed, and ended in any case.
+
+The call has a deadline of its own around whatever the queue's limits are, and a task that is not
+wanted any more is cancelled before its client is let go.
+"""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tileyard.devices.foreign import Call, ForeignQueue, fill_submit
+from tileyard.engine.submission import ClientEnd
+from tileyard.errors import WorkerLostError
+from tileyard.model import Record
+from tileyard.processes.supervise import Worker, WorkerCommand
+from tileyard.workers.submitter import Cancel, Printed, Submit, SubmitEnded, SubmitterReply
+from tileyard.workers.task_lines import Side
+
+END_MARGIN_S = 5.0
+"""What ending a client may take beyond its cancel command."""
+
+
+class Deadline(Record):
+    """When a call is to be given up, on the loop's clock, and the name of that limit."""
+
+    at: float
+    limit: str
+
+
+Hear = Callable[[Side, str], None]
+AskDeadline = Callable[[], Deadline]
+
+
+class QueueCall:
+    """One call. ``log`` gets what the submitting process itself has to say."""
+
+    def __init__(self, queue: ForeignQueue, command: Sequence[str], run_limit_s: float) -> None:
+        environment = queue.pick_environment(os.environ)
+        self._queue = queue
+        self.cwd = str(Path.cwd())
+        self.env = {**os.environ, **environment}
+        self.argv = fill_submit(
+            queue,
+            Call(
+                command=tuple(command),
+                environment=environment,
+                queue_limit_s=queue.queue_limit_s,
+                run_limit_s=run_limit_s,
+                devices=queue.devices,
+            ),
+        )
+
+    async def follow(self, hear: Hear, deadline: AskDeadline, log: Path) -> ClientEnd:
+        """Submit, pass on what is printed, and say how it ended.
+
+        ``deadline`` is asked anew whenever something was heard. When it passes, or this is
+        cancelled, the task is cancelled and the client ended. Raises WorkerStartError.
+        """
+        queue = self._queue
+        grace_s = queue.cancel_limit_s + END_MARGIN_S
+        log.parent.mkdir(parents=True, exist_ok=True)
+        worker = await Worker.start(
+            WorkerCommand(
+                argv=(sys.executable, "-m", "tileyard.workers.submitter"),
+                env=dict(os.environ),
+                cwd=self.cwd,
+                log=str(log),
+                grace_s=grace_s,  # what it has for the cancel command when the engine dies
+            )
+        )
+        try:
+            return await self._follow(worker, hear, deadline)
+        finally:
+            await self._end(worker, grace_s)
+
+    async def _follow(self, worker: Worker, hear: Hear, deadline: AskDeadline) -> ClientEnd:
+        queue = self._queue
+        submit = Submit(
+            argv=tuple(self.argv),
+            cwd=self.cwd,
+            env=self.env,
+            cancel=queue.cancel,
+            job=queue.job,
+            cancel_limit_s=queue.cancel_limit_s,
+        )
+        limit, last_at = "", 0.0
+        try:
+            await worker.send(submit)
+            while True:
+                due = deadline()
+                try:
+                    async with asyncio.timeout_at(last_at if limit else due.at):
+                        reply: SubmitterReply = await worker.receive(SubmitterReply)
+                except TimeoutError:
+                    if limit:  # not even the submitting process obeys
+                        return self._ended(SubmitEnded(), limit)
+                    limit = due.limit
+                    end_s = queue.cancel_limit_s + END_MARGIN_S
+                    last_at = asyncio.get_running_loop().time() + end_s
+                    await worker.send(Cancel(reason=limit))
+                    continue
+                match reply:
+                    case Printed(side=side, text=text):
+                        hear(side, text)
+                    case SubmitEnded():
+                        return self._ended(reply, limit)
+        except WorkerLostError as error:
+            return self._ended(
+                SubmitEnded(error=f"the submitting process was lost: {error}"), limit
+            )
+
+    def _ended(self, reply: SubmitEnded, limit: str) -> ClientEnd:
+        return ClientEnd(
+            argv=tuple(self.argv),
+            cwd=self.cwd,
+            code=reply.code,
+            signal=reply.signal,
+            error=reply.error,
+            limit=limit,
+            cancelled=reply.cancelled,
+        )
+
+    @staticmethod
+    async def _end(worker: Worker, grace_s: float) -> None:
+        """Let the submitter cancel what is still in the queue, then see that its tree is gone."""
+        with contextlib.suppress(WorkerLostError, TimeoutError):
+            async with asyncio.timeout(grace_s):
+                await worker.send(Cancel(reason="it is not wanted any more"))
+                await worker.ended()
+        await worker.kill("the call is over")

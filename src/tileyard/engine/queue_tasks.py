@@ -1,0 +1,216 @@
+"""One batch as a task of a foreign queue: what is submitted, what is heard, what is answered."""
+
+import asyncio
+import os
+import secrets
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tileyard.devices.foreign import ForeignQueue, digest_environment
+from tileyard.engine.provider import LeaseLostError, Watch
+from tileyard.engine.queue_calls import Deadline, QueueCall
+from tileyard.engine.submission import ClientEnd, Submission
+from tileyard.engine.yard import Yard
+from tileyard.errors import WorkerLostError
+from tileyard.model import Batch, Case, Digest, Note, Outcome
+from tileyard.workers.protocol import CaseRan, RunEntry
+from tileyard.workers.task_lines import CaseResult, CaseTurnedTo, Side, Task
+
+START_LIMIT_S: Final = 60.0
+"""How long a runner may take to start on the far side."""
+RESTART_LIMIT_S: Final = 20.0
+"""What a case that ends its runner costs beside its own limit."""
+
+
+class QueueTask:
+    """One batch on its way through the queue."""
+
+    def __init__(
+        self,
+        queue: ForeignQueue,
+        yard: Yard,
+        watch: Watch,
+        batch: Batch,
+        entries: tuple[RunEntry, ...],
+    ) -> None:
+        self._queue = queue
+        self._yard = yard
+        self._watch = watch
+        self._logs = {entry.case: entry.log for entry in entries}
+        members = tuple(case for case in batch.cases if case.id in self._logs)
+        self._batch = msgspec.structs.replace(batch, cases=members)
+        self._entries = entries
+        self._limits = {case.id: case_limit_s(batch, members, case) for case in members}
+        self._submission = Submission(secrets.token_hex(8), [case.id for case in members])
+        self._run_limit_s = task_limit_s(batch, members)
+        self._answered = False
+        self._submitted_at = self._turned_at = 0.0
+        self._stderr: list[str] = []
+
+    async def run(self) -> None:
+        """Submit, and answer for every case that was begun. Raises LeaseLostError for none."""
+        task = self._write_task()
+        objects = self._yard.objects
+        command = far_side_command(self._queue, objects.root, "--task", task)
+        try:
+            call = QueueCall(self._queue, command, self._run_limit_s)
+            self._submitted_at = asyncio.get_running_loop().time()
+            end = await call.follow(self._hear, self._deadline, self._yard.home / "logs/queue.log")
+        except WorkerLostError as error:
+            raise LeaseLostError(
+                f"{self._queue.submit[0]} could not be started: {error}"
+            ) from error
+        finally:
+            objects.path(task).unlink(missing_ok=True)  # it was for this task alone
+        results, faults = self._submission.conclude(end)
+        for result in results:
+            self._tell(result)
+        for fault in faults:
+            self._write_log(self._logs[fault.case], self._describe_streams(end))
+            self._answer(infra_error(fault.case, fault.message))
+        if not self._answered:
+            outcome, message = self._submission.find_loss(end, self._queue.exit_codes)
+            raise LeaseLostError(message, outcome)
+        self._keep_stderr(end)
+
+    def _write_task(self) -> Digest:
+        queue = self._queue
+        return self._yard.objects.put_bytes(
+            msgspec.json.encode(
+                Task(
+                    token=self._submission.token,
+                    batch=self._batch,
+                    entries=self._entries,
+                    target=self._yard.target,
+                    plugins=self._yard.settings.plugins,
+                    device=queue.device,
+                    device_variable=queue.device_variable,
+                    variables=tuple(queue.pick_environment(os.environ)),
+                )
+            )
+        )
+
+    def _deadline(self) -> Deadline:
+        """The innermost limit that counts now."""
+        queue, submission = self._queue, self._submission
+        whole_s = queue.queue_limit_s + self._run_limit_s + queue.margin_s
+        whole = Deadline(
+            at=self._submitted_at + whole_s,
+            limit=f"limit of {whole_s:g} s (queue, run and {queue.margin_s:g} s)",
+        )
+        if not queue.streams:
+            return whole
+        if submission.started is None:
+            limit = f"queue limit of {queue.queue_limit_s:g} s"
+            return Deadline(at=self._submitted_at + queue.queue_limit_s, limit=limit)
+        if submission.current:
+            limit_s = self._limits[submission.current] + RESTART_LIMIT_S + queue.margin_s
+            limit = f"limit of {limit_s:g} s for case {submission.current} in the queue"
+            return min(
+                whole, Deadline(at=self._turned_at + limit_s, limit=limit), key=lambda d: d.at
+            )
+        return whole
+
+    # ---- what is heard ------------------------------------------------------------------------
+
+    def _hear(self, side: Side, text: str) -> None:
+        if side == "stderr":
+            self._stderr.append(text)
+        for news in self._submission.read(side, text):
+            if isinstance(news, CaseTurnedTo):
+                self._turned_at = asyncio.get_running_loop().time()
+                self._watch.began(news.case)
+            else:
+                self._tell(news)
+
+    def _tell(self, result: CaseResult) -> None:
+        self._write_log(self._logs[result.case], result.log)
+        self._answer(
+            CaseRan(
+                case=result.case,
+                outcome=result.outcome,
+                seconds=result.seconds,
+                message=result.message,
+                measurement=result.measurement,
+                mismatch=result.mismatch,
+            )
+        )
+
+    def _answer(self, reply: CaseRan) -> None:
+        self._answered = True
+        self._watch.ran(reply, self._name_place(), 0)
+
+    def _name_place(self) -> str:
+        """The queue, and the device that it gave once that is known."""
+        name, started = f"queue:{self._queue.name}", self._submission.started
+        return f"{name} {started.device}@{started.host}" if started is not None else name
+
+    # ---- what is kept -------------------------------------------------------------------------
+
+    def _write_log(self, log: str, text: str) -> None:
+        if text:
+            path = self._yard.home / log
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("a", encoding="utf-8", errors="replace") as file:
+                file.write(text if text.endswith("\n") else text + "\n")
+
+    def _describe_streams(self, end: ClientEnd) -> str:
+        tails = self._submission.tails
+        streams = "".join(f"---- {side} ends\n{tails[side]}\n" for side in tails)
+        return f"---- {end.describe()}\n---- argv {list(end.argv)}\n---- in {end.cwd}\n{streams}"
+
+    def _keep_stderr(self, end: ClientEnd) -> None:
+        """A client that ended well and complained all the same is worth a look."""
+        text = "".join(self._stderr)
+        if not text.strip() or end.code != 0:
+            return
+        folder = Path(self._entries[0].log).parent
+        log = str(folder / f"queue-{self._submission.token}.stderr.log")
+        self._write_log(log, text)
+        lines = len(text.splitlines())
+        self._yard.emit(
+            Note(
+                text=f"queue {self._queue.name}: a task that ended well wrote {lines} lines to "
+                f"stderr, kept in {log}",
+                level="warning",
+            )
+        )
+
+
+def far_side_command(queue: ForeignQueue, objects: Path, *what: str) -> list[str]:
+    """Our own command as it is run on a device of the queue."""
+    digest = digest_environment(queue.pick_environment(os.environ))
+    return [
+        queue.python or sys.executable,
+        "-m",
+        "tileyard",
+        "run-artifact",
+        "--objects",
+        str(objects),
+        "--environment",
+        digest,
+        *what,
+    ]
+
+
+def case_limit_s(batch: Batch, members: Sequence[Case], case: Case) -> float:
+    """How long a case may take; while cases are timed in turn their limits add up."""
+    if batch.order == "interleaved":
+        return sum(member.limits.run_s for member in members)
+    return case.limits.run_s
+
+
+def task_limit_s(batch: Batch, members: Sequence[Case]) -> float:
+    """How long a task with these cases may take if each of them needs all of its limit."""
+    return START_LIMIT_S + sum(
+        case_limit_s(batch, members, case) + RESTART_LIMIT_S for case in members
+    )
+
+
+def infra_error(case: str, message: str) -> CaseRan:
+    """The answer for a case that the device, the host or the queue has failed."""
+    return CaseRan(case=case, outcome=Outcome.INFRA_ERROR, seconds=0.0, message=message)

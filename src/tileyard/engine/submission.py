@@ -1,0 +1,179 @@
+"""What is known of one task in a foreign queue, from what its client printed and how it ended.
+
+Pure: text in, verdicts out. A case has a verdict once its result line has arrived whole and the
+far side is known to have gone on from it: by a further line, or by an exit code that fits. A line
+without such an end, or an end without a line, is an ``infra_error``.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from tileyard.devices.foreign import ExitMeaning
+from tileyard.model import INFRASTRUCTURE, WELL, Outcome, Record
+from tileyard.processes.outcomes import describe_signal
+from tileyard.workers.task_lines import (
+    CaseResult,
+    CaseTurnedTo,
+    Side,
+    TaskEnded,
+    TaskStarted,
+    try_read_line,
+)
+
+TAIL_CHARS: Final = 4096
+SHORT_TAIL_CHARS: Final = 160
+
+
+class ClientEnd(Record):
+    """How a call of the queue's client ended.
+
+    ``limit`` names the limit of ours that ended it, empty for none; ``error`` says why the client
+    did not start. ``cancelled`` is how the cancel command went.
+    """
+
+    argv: tuple[str, ...]
+    cwd: str
+    code: int | None = None
+    signal: int | None = None
+    error: str = ""
+    limit: str = ""
+    cancelled: str = ""
+
+    def describe(self) -> str:
+        """How it ended, in a few words."""
+        client = self.argv[0]
+        if self.error:
+            return self.error
+        if self.limit:
+            how = f"ran past its {self.limit} and was ended"
+        elif self.signal is not None:
+            how = f"died of {describe_signal(self.signal)}"
+        elif self.code is not None:
+            how = f"ended with code {self.code}"
+        else:
+            how = "was lost"
+        return f"{client} {how}" + (f" ({self.cancelled})" if self.cancelled else "")
+
+
+class Fault(Record):
+    """A case that has no verdict, and why that is nobody's fault but the host's or the queue's."""
+
+    case: str
+    message: str
+
+
+class Submission:
+    """One task: ``read`` what its client prints, then ``conclude`` from its end."""
+
+    def __init__(self, token: str, cases: Sequence[str]) -> None:
+        """``cases`` are those that the task holds."""
+        self.token = token
+        self.started: TaskStarted | None = None
+        self.ended: TaskEnded | None = None
+        self.current = ""
+        self.tails: dict[Side, str] = {"stdout": "", "stderr": ""}
+        self._partial: dict[Side, str] = {"stdout": "", "stderr": ""}
+        self._cases = frozenset(cases)
+        self._turned_to: list[str] = []
+        self._results: dict[str, CaseResult] = {}
+        self._held: CaseResult | None = None
+
+    def read(self, side: Side, text: str) -> list[CaseTurnedTo | CaseResult]:
+        """Take in output; return what is new: cases turned to, and results that are now certain."""
+        self.tails[side] = (self.tails[side] + text)[-TAIL_CHARS:]
+        *lines, self._partial[side] = (self._partial[side] + text).split("\n")
+        return [news for line in lines for news in self._take(line)]
+
+    def conclude(self, end: ClientEnd) -> tuple[list[CaseResult], list[Fault]]:
+        """The last certain results, and the cases that were begun and have none."""
+        # The last line may lack its end where the client was cut off.
+        certain = [
+            news
+            for side in self._partial
+            for news in self._take(self._partial[side])
+            if isinstance(news, CaseResult)
+        ]
+        faults: list[Fault] = []
+        held, self._held = self._held, None
+        if held is not None:
+            if self._fits(end):
+                certain.append(held)
+            else:
+                said = f"it printed {held.outcome.value}, but {end.describe()}"
+                faults.append(Fault(case=held.case, message=self.explain(said, end)))
+        for case in self._turned_to:
+            if case not in self._results:
+                said = f"no result line came for this case: {end.describe()}"
+                faults.append(Fault(case=case, message=self.explain(said, end)))
+        return certain, faults
+
+    def find_loss(self, end: ClientEnd, meanings: dict[int, ExitMeaning]) -> tuple[Outcome, str]:
+        """Why no case was begun at all: ``queue_timeout`` or ``infra_error``, and a message."""
+        meaning = meanings.get(end.code) if end.code is not None else None
+        if self.ended is not None and self.ended.message:
+            return Outcome.INFRA_ERROR, f"the far side refused the task: {self.ended.message}"
+        if self.started is None and (end.limit or meaning == "timed_out"):
+            waited = end.limit or f"limits: {end.describe()}"
+            return Outcome.QUEUE_TIMEOUT, f"the queue gave no device within its {waited}"
+        if meaning is not None and not end.limit:
+            said = f"the queue's client says that the task was {meaning.replace('_', ' ')}"
+            return Outcome.INFRA_ERROR, self.explain(f"{said}: {end.describe()}", end)
+        return Outcome.INFRA_ERROR, self.explain(f"no result line came: {end.describe()}", end)
+
+    def explain(self, said: str, end: ClientEnd) -> str:
+        """One line with all that is known of the call."""
+        tails = "; ".join(
+            f"{side} ends {self.tails[side].strip()[-SHORT_TAIL_CHARS:]!r}" for side in self.tails
+        )
+        code = "no exit code" if end.code is None else f"code {end.code}"
+        number = "no signal" if end.signal is None else f"signal {end.signal}"
+        return f"{said} [{code}, {number}, argv {list(end.argv)}, in {end.cwd}; {tails}]"
+
+    # ---- inside -----------------------------------------------------------------------------
+
+    def _take(self, text: str) -> list[CaseTurnedTo | CaseResult]:
+        line = try_read_line(text)
+        if line is None or line.token != self.token:
+            return []
+        match line:
+            case TaskStarted():
+                self.started = self.started or line
+            case TaskEnded():
+                self.ended = self.ended or line
+            case CaseTurnedTo(case=case):
+                if case in self._cases and case not in self._turned_to:
+                    self._turned_to.append(case)
+                    self.current = case
+                    return [*self._release(), line]
+            case CaseResult(case=case):
+                if case in self._cases and case not in self._results:
+                    self._results[case] = line
+                    self.current = "" if self.current == case else self.current
+                    released = self._release()
+                    self._held = line
+                    return released
+            case _:
+                pass
+        return []
+
+    def _release(self) -> list[CaseTurnedTo | CaseResult]:
+        held, self._held = self._held, None
+        return [] if held is None else [held]
+
+    def _fits(self, end: ClientEnd) -> bool:
+        """Whether the client's end agrees with the lines.
+
+        Code 0 beside a failed case is a code that was swallowed on the way: the line is the worse
+        of the two, and counts.
+        """
+        if end.limit or end.error:
+            return False
+        return end.code in (0, exit_code({line.outcome for line in self._results.values()}))
+
+
+def exit_code(outcomes: set[Outcome]) -> int:
+    """0 all well, 1 a case failed, 3 infrastructure only."""
+    bad = outcomes - WELL
+    if not bad:
+        return 0
+    return 3 if bad <= INFRASTRUCTURE else 1

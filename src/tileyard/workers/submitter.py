@@ -1,0 +1,211 @@
+"""The submitter: runs one call of a foreign queue's client, and cancels its task when that is due.
+
+It is a worker of its own so that there is somebody to cancel when the engine dies: it then sees
+its channel end (and TERM from its keeper), knows the task's name, and has its keeper's grace to
+tell the queue.
+"""
+
+import asyncio
+import codecs
+import contextlib
+import os
+import re
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+
+from tileyard.devices.foreign import fill_cancel
+from tileyard.model import Record
+from tileyard.processes.wire import AsyncChannel
+from tileyard.workers.task_lines import Side
+
+READ_BYTES = 1 << 16
+TERM_LIMIT_S = 2.0
+"""How long the client may take to obey TERM."""
+
+
+class Submit(Record, tag="submit"):
+    """Run the client. Answers: Printed as it prints, then SubmitEnded."""
+
+    argv: tuple[str, ...]
+    cwd: str
+    env: dict[str, str]
+    cancel: tuple[str, ...] = ()
+    job: str = ""
+    cancel_limit_s: float = 10.0
+
+
+class Cancel(Record, tag="cancel"):
+    """Cancel the task and end the client. A SubmitEnded follows."""
+
+    reason: str
+
+
+class Printed(Record, tag="printed"):
+    """What the client printed."""
+
+    side: Side
+    text: str
+
+
+class SubmitEnded(Record, tag="submit_ended"):
+    """The client ended, with a code or by a signal; ``error`` says why it did not even start.
+
+    ``job`` is the task's name where it was seen. ``cancelled`` says how the cancel command went,
+    empty where none was run.
+    """
+
+    code: int | None = None
+    signal: int | None = None
+    error: str = ""
+    job: str = ""
+    cancelled: str = ""
+
+
+SubmitterRequest = Submit | Cancel
+SubmitterReply = Printed | SubmitEnded
+
+
+class Submitter:
+    """One call. ``stopping`` is set once the task is not wanted any more."""
+
+    def __init__(self, channel: AsyncChannel, request: Submit) -> None:
+        self._channel = channel
+        self._request = request
+        self._job = ""
+        self._seen = {"stdout": "", "stderr": ""}
+        self.stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        """Run the client to its end, or to a cancelled one, and say how it ended."""
+        request = self._request
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *request.argv,
+                cwd=request.cwd,
+                env=request.env,
+                stdin=DEVNULL,
+                stdout=PIPE,
+                stderr=PIPE,
+            )
+        except OSError as error:
+            what = f"cannot run {request.argv[0]}: {error.strerror or error}"
+            await self._tell(SubmitEnded(error=what))
+            return
+        reading = [
+            asyncio.create_task(self._forward(process.stdout, "stdout")),
+            asyncio.create_task(self._forward(process.stderr, "stderr")),
+        ]
+        ending = asyncio.create_task(process.wait())
+        stopped = asyncio.create_task(self.stopping.wait())
+        await asyncio.wait((ending, stopped), return_when=asyncio.FIRST_COMPLETED)
+        cancelled = ""
+        if self.stopping.is_set():
+            cancelled = await self._cancel()
+            await _end(process)
+        stopped.cancel()
+        code = await ending
+        # Somebody else may hold the client's pipes still: its end is what counts.
+        await asyncio.wait(reading, timeout=TERM_LIMIT_S)
+        for task in reading:
+            task.cancel()
+        await self._tell(
+            SubmitEnded(
+                code=code if code >= 0 else None,
+                signal=-code if code < 0 else None,
+                job=self._job,
+                cancelled=cancelled,
+            )
+        )
+
+    async def _forward(self, stream: asyncio.StreamReader | None, side: Side) -> None:
+        if stream is None:
+            raise AssertionError("the client was started without pipes")
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        while data := await stream.read(READ_BYTES):
+            text = decoder.decode(data)
+            self._look_for_job(side, text)
+            await self._tell(Printed(side=side, text=text))
+
+    def _look_for_job(self, side: Side, text: str) -> None:
+        """The task's name stands in a whole line of what the client prints."""
+        if not self._request.job or self._job:
+            return
+        *lines, self._seen[side] = (self._seen[side] + text).split("\n")
+        for line in lines:
+            match = re.search(self._request.job, line)
+            if match is not None:
+                self._job = match[1]
+                return
+
+    async def _cancel(self) -> str:
+        """Tell the queue; how that went, in one line."""
+        request = self._request
+        if not request.cancel:
+            return ""
+        if request.job and not self._job:
+            return "the task's name was not seen, so it could not be cancelled by name"
+        argv = fill_cancel(request.cancel, self._job)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                cwd=request.cwd,
+                env=request.env,
+                stdin=DEVNULL,
+                stdout=DEVNULL,
+                stderr=DEVNULL,
+            )
+        except OSError as error:
+            return f"cannot run {argv[0]}: {error.strerror or error}"
+        try:
+            async with asyncio.timeout(request.cancel_limit_s):
+                code = await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            return f"{argv[0]} took longer than {request.cancel_limit_s:g} s"
+        return f"{' '.join(argv)} ended with code {code}"
+
+    async def _tell(self, reply: SubmitterReply) -> None:
+        with contextlib.suppress(BrokenPipeError):  # the engine is gone; there is work left to do
+            await self._channel.send(reply)
+
+
+async def _end(process: Process) -> None:
+    """TERM, and KILL where that does not help."""
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        async with asyncio.timeout(TERM_LIMIT_S):
+            await process.wait()
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+
+
+async def _serve(channel: AsyncChannel) -> None:
+    request = await channel.receive(SubmitterRequest)
+    if not isinstance(request, Submit):
+        return
+    submitter = Submitter(channel, request)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, submitter.stopping.set)
+
+    async def listen() -> None:
+        await channel.receive(SubmitterRequest)  # a Cancel, or the engine's end
+        submitter.stopping.set()
+
+    listening = asyncio.create_task(listen())
+    await submitter.run()
+    listening.cancel()
+
+
+def main() -> None:
+    """Serve the engine that started this process with one call."""
+    asyncio.run(_serve(AsyncChannel.inherited()))
+
+
+if __name__ == "__main__":
+    main()
+    sys.stdout.flush()
+    os._exit(0)

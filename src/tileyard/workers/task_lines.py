@@ -1,0 +1,126 @@
+"""What a task in a foreign queue prints for machines: a stable prefix and JSON, one line each.
+
+Between the two sides lies somebody else's program, which may lose, cut, repeat, decorate and mix
+what passes through it. So a line carries the token of its task and a digest of itself; what does
+not hold together counts as never printed.
+"""
+
+from typing import Final, Literal
+
+import msgspec
+
+from tileyard.artifacts.keys import digest_bytes
+from tileyard.model import Batch, Measurement, Mismatch, Outcome, Record
+from tileyard.workers.protocol import RunEntry
+
+Side = Literal["stdout", "stderr"]
+
+MAX_LOG_CHARS: Final = 16_384
+"""How much of a case's log travels with its result: the end, which says most."""
+
+
+class Task(Record):
+    """What is submitted: a batch, everything that it needs by content, and where it is to run.
+
+    ``device`` and ``device_variable`` are those of the queue. ``variables`` are the names of the
+    environment that was passed; their digest travels apart from them.
+    """
+
+    token: str
+    batch: Batch
+    entries: tuple[RunEntry, ...]
+    target: str
+    device: str
+    device_variable: str = ""
+    plugins: dict[str, str] = {}
+    variables: tuple[str, ...] = ()
+
+
+class TaskStarted(Record, tag="TILEYARD_TASK", tag_field="kind"):
+    """The queue gave a device, and our runner is about to be started on it."""
+
+    token: str
+    host: str
+    device: str
+    identity: str
+    digest: str = ""
+
+
+class CaseTurnedTo(Record, tag="TILEYARD_CASE", tag_field="kind"):
+    """The runner turned to this case: whatever happens next is its doing."""
+
+    token: str
+    case: str
+    digest: str = ""
+
+
+class CaseResult(Record, tag="TILEYARD_RESULT", tag_field="kind"):
+    """How a case ended. ``log`` is the end of what it printed."""
+
+    token: str
+    case: str
+    outcome: Outcome
+    seconds: float
+    device: str
+    message: str = ""
+    measurement: Measurement | None = None
+    mismatch: Mismatch | None = None
+    log: str = ""
+    digest: str = ""
+
+
+class TaskEnded(Record, tag="TILEYARD_BATCH", tag_field="kind"):
+    """The last line: the exit code that follows, and why the batch as a whole could not run."""
+
+    token: str
+    code: int
+    cases: int
+    message: str = ""
+    digest: str = ""
+
+
+class TokenRead(Record, tag="TILEYARD_TOKEN", tag_field="kind"):
+    """What the far side found under the name that it was asked for; ``problem`` where nothing."""
+
+    token: str
+    host: str
+    folder: str
+    problem: str = ""
+    digest: str = ""
+
+
+Line = TaskStarted | CaseTurnedTo | CaseResult | TaskEnded | TokenRead
+PREFIXES: Final = (
+    "TILEYARD_TASK",
+    "TILEYARD_CASE",
+    "TILEYARD_RESULT",
+    "TILEYARD_BATCH",
+    "TILEYARD_TOKEN",
+)
+_decoder = msgspec.json.Decoder(Line)
+
+
+def format_line(line: Line) -> str:
+    """The line as it is printed, with its digest filled in and without its end."""
+    signed = msgspec.structs.replace(line, digest=_digest(line))
+    return f"{line.__struct_config__.tag} {msgspec.json.encode(signed).decode()}"
+
+
+def try_read_line(text: str) -> Line | None:
+    """The record in a line of output; None where there is none, or it is not whole.
+
+    What a queue put before it, such as a time or the number of a process, does not matter.
+    """
+    for prefix in PREFIXES:
+        _, found, rest = text.partition(prefix + " {")
+        if found:
+            try:
+                line: Line = _decoder.decode("{" + rest.rstrip())
+            except (msgspec.DecodeError, UnicodeEncodeError):
+                return None
+            return line if line.digest == _digest(line) else None
+    return None
+
+
+def _digest(line: Line) -> str:
+    return digest_bytes(msgspec.json.encode(msgspec.structs.replace(line, digest="")))[:16]
