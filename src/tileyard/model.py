@@ -201,7 +201,8 @@ class Device(Record):
     ``identity`` names the silicon and how it is driven; it is part of the measurement key.
     ``locks`` are the lock files that a holder has, all of them, taken in this order. ``env`` is what
     a holder's processes get to find it by, as in ``CUDA_VISIBLE_DEVICES``. ``probe`` is the command
-    that tells a healthy device from a sick one by its exit code, empty where there is none.
+    that tells a healthy device from a sick one by its exit code, empty where there is none, and
+    ``probe_limit_s`` is how long it may take.
     """
 
     name: str
@@ -211,6 +212,7 @@ class Device(Record):
     locks: tuple[str, ...] = ()
     env: dict[str, str] = {}
     probe: tuple[str, ...] = ()
+    probe_limit_s: float = 30.0
 
 
 # ---- results --------------------------------------------------------------------------------

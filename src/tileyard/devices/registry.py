@@ -1,70 +1,120 @@
 """The devices of this host, and how people name them.
 
-So far these are its CPUs: ``cpu`` and ``cpu:0`` are all cores that this process may use,
-``cpu:cores=0-1,3`` is a declared set of them.
+``cpu`` and ``cpu:0`` are all cores that this process may use, ``cpu:cores=0-1,3`` a declared set of
+them. Accelerators are declared in TOML, or found (GPUs, through NVML); ``sim:0`` and so on are
+simulators. A class such as ``cuda`` names all of its devices, ``auto`` the accelerators, or the CPU
+where there are none. What is declared replaces what is found under the same name or lock.
 """
 
-from collections.abc import Iterable
-from pathlib import Path
+import os
+import sys
+from collections.abc import Sequence
 
-from tileyard.devices.cpu import identify_cpu, physical_core
+from tileyard.devices.cores import core_locks, format_cores, parse_cores, require_cores
+from tileyard.devices.cpu import identify_cpu
+from tileyard.devices.cuda import Gpu, filter_visible, has_driver, make_gpus
+from tileyard.devices.declared import make_simulators, read_devices
+from tileyard.devices.names import class_of, device_lock
+from tileyard.devices.probes import list_gpus, run_apart
 from tileyard.errors import UsageError
 from tileyard.model import Device
 from tileyard.settings import Settings
 
-SYNTAX = "write cpu, cpu:0 or cpu:cores=0-1,3"
-MAX_CORES = 8192  # as many as Linux can be built for
+AUTO = "auto"
+GPU_NAMES = ("cuda", "gpu-", "mig-")
+"""How a name begins that only NVML can resolve."""
+SYNTAX = "tileyard devices lists them; cpu:cores=0-1,3 is a set of cores"
+CPU_PROBE = "tileyard.devices.cpu_probe"
 
 
 def find_devices(settings: Settings) -> tuple[Device, ...]:
-    """What there is when nobody names anything: the CPU with all cores of the settings."""
-    return (parse_device("cpu:0", settings),)
+    """Every device of this host: the CPU with all cores of the settings, accelerators, simulators.
+
+    Raises UsageError where a file that declares devices is not valid.
+    """
+    declared, slots = read_devices(settings)
+    return (
+        _make_cpu("cpu:0", settings.cores, settings),
+        *declared,
+        *_without(make_gpus(find_gpus(), settings.lock_dir), declared),
+        *make_simulators(slots, settings.lock_dir),
+    )
+
+
+def resolve_devices(name: str, settings: Settings) -> tuple[Device, ...]:
+    """The devices that a name leaves to choose from: at least one.
+
+    ``name`` is ``auto``, a class, a device's name, or its UUID or PCI address. Only what the name
+    can mean is looked for, so that neither a file nor a driver is asked on behalf of a CPU. Raises
+    UsageError if there is none.
+    """
+    kind = class_of(name)
+    if kind == "cpu":
+        return (_parse_cpu(name, settings),)
+    declared, slots = read_devices(settings)
+    simulators = tuple(make_simulators(slots, settings.lock_dir))
+    if kind == "sim":
+        return _require(_select(name, simulators), name)
+    if name != AUTO and not name.lower().startswith(GPU_NAMES):
+        return _require(_select(name, declared) or _named_by_id(name, declared, settings), name)
+    found = _without(make_gpus(find_gpus(), settings.lock_dir), declared)
+    accelerators = (*declared, *found)
+    if name == AUTO:
+        return accelerators or (_parse_cpu("cpu:0", settings),)
+    return _require(_select(name, accelerators) or _named_by_id(name, accelerators, settings), name)
 
 
 def parse_device(name: str, settings: Settings) -> Device:
-    """The device of this name. Raises UsageError if there is none."""
-    kind, _, which = name.partition(":")
-    if kind != "cpu":
+    """The one device of this name. Raises UsageError if there is none, or more than one."""
+    devices = resolve_devices(name, settings)
+    if len(devices) > 1:
+        names = ", ".join(device.name for device in devices)
+        raise UsageError(f"{name!r} stands for several devices", f"name one of {names}")
+    return devices[0]
+
+
+def find_gpus() -> tuple[Gpu, ...]:
+    """The GPUs that NVML knows and that this process may see; none where NVML cannot be asked."""
+    return filter_visible(run_apart(list_gpus()).gpus, os.environ) if has_driver() else ()
+
+
+def _select(name: str, devices: Sequence[Device]) -> tuple[Device, ...]:
+    """Those with this name or class."""
+    exact = tuple(device for device in devices if device.name == name)
+    return exact or tuple(device for device in devices if device.kind == name)
+
+
+def _named_by_id(name: str, devices: Sequence[Device], settings: Settings) -> tuple[Device, ...]:
+    """Those with this UUID or PCI address."""
+    lock = device_lock(name, settings.lock_dir)
+    return tuple(device for device in devices if device.locks[0] == lock)
+
+
+def _require(devices: tuple[Device, ...], name: str) -> tuple[Device, ...]:
+    if not devices:
         raise UsageError(f"there is no device {name!r} on this host", SYNTAX)
+    return devices
+
+
+def _without(found: Sequence[Device], declared: Sequence[Device]) -> tuple[Device, ...]:
+    """What was found and is not declared."""
+    names = {device.name for device in declared}
+    locks = {device.locks[0] for device in declared}
+    return tuple(
+        device for device in found if device.name not in names and device.locks[0] not in locks
+    )
+
+
+def _parse_cpu(name: str, settings: Settings) -> Device:
+    which = name.partition(":")[2]
     if which in ("", "0"):
         return _make_cpu("cpu:0", settings.cores, settings)
     if not which.startswith("cores="):
         raise UsageError(f"there is no device {name!r} on this host", SYNTAX)
-    cores = parse_cores(which.removeprefix("cores="), name)
-    missing = sorted(set(cores) - set(settings.cores))
-    if missing:
-        raise UsageError(
-            f"device {name!r} names cores {format_cores(missing)}, which are not available",
-            f"available are {format_cores(settings.cores)}",
-        )
+    subject = f"device {name!r}"
+    cores = parse_cores(which.removeprefix("cores="), subject)
+    require_cores(cores, settings.cores, subject)
     return _make_cpu(f"cpu:cores={format_cores(cores)}", cores, settings)
-
-
-def parse_cores(text: str, name: str) -> tuple[int, ...]:
-    """``0-1,3`` as ascending numbers; ``name`` is what an error is about."""
-    cores: set[int] = set()
-    for part in text.split(","):
-        first, dash, last = part.partition("-")
-        last = last if dash else first
-        if not (first.isdecimal() and last.isdecimal()) or int(first) > int(last):
-            raise UsageError(f"device {name!r} has no valid set of cores: {part!r}", SYNTAX)
-        if int(last) >= MAX_CORES:
-            raise UsageError(
-                f"device {name!r} names a core above {MAX_CORES - 1}: {part!r}", SYNTAX
-            )
-        cores.update(range(int(first), int(last) + 1))
-    return tuple(sorted(cores))
-
-
-def format_cores(cores: Iterable[int]) -> str:
-    """Ascending numbers as ``0-1,3``."""
-    spans: list[list[int]] = []
-    for core in sorted(cores):
-        if spans and spans[-1][1] == core - 1:
-            spans[-1][1] = core
-        else:
-            spans.append([core, core])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
 
 
 def _make_cpu(name: str, cores: tuple[int, ...], settings: Settings) -> Device:
@@ -73,15 +123,6 @@ def _make_cpu(name: str, cores: tuple[int, ...], settings: Settings) -> Device:
         kind="cpu",
         identity=identify_cpu(cores),
         cores=cores,
-        locks=cpu_locks(cores, settings.lock_dir),
+        locks=core_locks(cores, settings.lock_dir),
+        probe=(sys.executable, "-P", "-m", CPU_PROBE, *map(str, cores)),
     )
-
-
-def cpu_locks(cores: Iterable[int], lock_dir: Path) -> tuple[str, ...]:
-    """One lock file for each physical core, ascending.
-
-    Sets that overlap, or that share a core through hardware threads, exclude each other; and since
-    everyone takes them in this order, nobody waits in a circle.
-    """
-    physical = sorted({physical_core(core) for core in cores})
-    return tuple(str(lock_dir / f"cpu-{core}.lock") for core in physical)

@@ -5,60 +5,99 @@ from pathlib import Path
 import pytest
 
 from tileyard.devices import registry
-from tileyard.devices.registry import cpu_locks, find_devices, format_cores, parse_device
+from tileyard.devices.cores import core_locks, format_cores
+from tileyard.devices.cuda import Gpu
+from tileyard.devices.registry import find_devices, parse_device, resolve_devices
 from tileyard.errors import UsageError
+from tileyard.model import Device
 from tileyard.settings import Settings
+
+DECLARED = """
+[simulators]
+slots = 2
+
+[[device]]
+name = "npu:0"
+id = "0000:C1:00.0"
+
+[[device]]
+name = "npu:1"
+id = "0000:c2:00.0"
+"""
+GPUS = [Gpu(index=n, uuid=f"GPU-{n}", product="H200") for n in range(2)]
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    """A host on which four cores may be used."""
-    return Settings(home=tmp_path, lock_dir=tmp_path / "locks", cores=(0, 1, 3, 4))
+    """A host on which four cores may be used, and nothing is declared."""
+    return Settings(
+        home=tmp_path / "home",
+        lock_dir=tmp_path / "locks",
+        cores=(0, 1, 3, 4),
+        host_config=tmp_path / "etc",
+    )
+
+
+@pytest.fixture
+def declared(settings: Settings) -> Settings:
+    """The same host, with two accelerators and two simulators."""
+    settings.host_config.mkdir()
+    (settings.host_config / "devices.toml").write_text(DECLARED, encoding="utf-8")
+    return settings
 
 
 @pytest.fixture(autouse=True)
-def _no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every core is a physical one, whatever machine this runs on."""
-    monkeypatch.setattr(registry, "physical_core", lambda core: core)
+def _no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No driver is asked, whatever machine this runs on."""
+    monkeypatch.setattr(registry, "find_gpus", lambda: ())
 
 
-@pytest.mark.parametrize("name", ["cpu", "cpu:0"])
+def names(devices: tuple[Device, ...]) -> list[str]:
+    """What they are called."""
+    return [device.name for device in devices]
+
+
+@pytest.mark.parametrize("name", ["cpu", "cpu:0", "auto"])
 def test_the_cpu_is_all_cores(settings: Settings, name: str) -> None:
-    """Both names stand for every core of the settings, under one canonical name."""
+    """These names stand for every core of the settings, under one canonical name."""
     device = parse_device(name, settings)
     expected = ("cpu:0", "cpu", (0, 1, 3, 4))
     assert (device.name, device.kind, device.cores) == expected
     assert find_devices(settings) == (device,)
 
 
-def test_a_declared_set_has_a_canonical_name(settings: Settings) -> None:
+def test_a_set_of_cores_has_a_canonical_name(settings: Settings) -> None:
     """However the set is written, name, cores and locks are ascending."""
     device = parse_device("cpu:cores=4,0-1,1,3", settings)
-    expected_locks = tuple(str(settings.lock_dir / f"cpu-{core}.lock") for core in (0, 1, 3, 4))
+    expected_locks = core_locks((0, 1, 3, 4), settings.lock_dir)
     assert (device.name, device.cores) == ("cpu:cores=0-1,3-4", (0, 1, 3, 4))
     assert device.locks == expected_locks
 
 
-def test_sets_that_overlap_share_a_lock(settings: Settings) -> None:
+def test_sets_that_overlap_share_a_lock() -> None:
     """One core in common means one lock in common; none in common, none."""
     one, two, three = (
-        set(parse_device(f"cpu:cores={cores}", settings).locks) for cores in ("0-1", "1,3", "4")
+        set(core_locks(cores, Path("/locks"), physical=lambda core: core))
+        for cores in ((0, 1), (1, 3), (4,))
     )
-    assert len(one & two) == 1
+    expected = 1
+    assert len(one & two) == expected
     assert not three & (one | two)
 
 
-def test_threads_of_one_core_share_a_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_of_one_core_share_a_lock() -> None:
     """Two hardware threads of a core cannot be leased to two holders."""
-    monkeypatch.setattr(registry, "physical_core", lambda core: core % 2)
     expected = ("/locks/cpu-0.lock",)
-    assert cpu_locks([0], Path("/locks")) == cpu_locks([2], Path("/locks")) == expected
+    for core in (0, 2):
+        assert core_locks([core], Path("/locks"), physical=lambda core: core % 2) == expected
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("cuda:0", "no device 'cuda:0'"),
+        ("npu", "no device 'npu'"),
+        ("sim", "no device 'sim'"),
         ("cpu:1", "no device 'cpu:1'"),
         ("", "no device ''"),
         ("cpu:cores=", "no valid set of cores: ''"),
@@ -72,6 +111,61 @@ def test_what_is_not_there_is_refused(settings: Settings, name: str, message: st
     """The error repeats the name and says what can be written, or what is available."""
     with pytest.raises(UsageError, match=message):
         parse_device(name, settings)
+
+
+def test_a_name_leaves_a_choice(declared: Settings) -> None:
+    """A class stands for all of its devices, ``auto`` for all accelerators, an id for one."""
+    expected = {
+        "npu": ["npu:0", "npu:1"],
+        "auto": ["npu:0", "npu:1"],
+        "npu:1": ["npu:1"],
+        "0000:C2:00.0": ["npu:1"],
+        "c2:00.0": ["npu:1"],
+        "sim": ["sim:0", "sim:1"],
+        "sim:1": ["sim:1"],
+        "cpu": ["cpu:0"],
+    }
+    assert {name: names(resolve_devices(name, declared)) for name in expected} == expected
+
+
+def test_everything_is_found(declared: Settings) -> None:
+    """The CPU comes first, simulators last."""
+    expected = ["cpu:0", "npu:0", "npu:1", "sim:0", "sim:1"]
+    assert names(find_devices(declared)) == expected
+
+
+def test_one_device_is_not_chosen_among_several(declared: Settings) -> None:
+    """Who needs exactly one is told what to choose from."""
+    with pytest.raises(UsageError, match=r"several devices .*npu:0, npu:1"):
+        parse_device("npu", declared)
+
+
+def test_a_cpu_is_found_beside_a_broken_file(settings: Settings) -> None:
+    """A file that is not valid stands in nobody's way who names the CPU, and in everyone else's."""
+    settings.home.mkdir()
+    (settings.home / "devices.toml").write_text("[[device]", encoding="utf-8")
+    expected = "cpu:0"
+    assert parse_device("cpu", settings).name == expected
+    with pytest.raises(UsageError, match=r"devices\.toml: is not valid TOML"):
+        resolve_devices("auto", settings)
+
+
+def test_gpus_stand_beside_what_is_declared(
+    declared: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is declared replaces a GPU of the same name or the same id; the rest is found."""
+    monkeypatch.setattr(registry, "find_gpus", lambda: GPUS)
+    declared.home.mkdir()
+    text = '[[device]]\nname = "gpu:left"\nid = "gpu-0"\n'
+    (declared.home / "devices.toml").write_text(text, encoding="utf-8")
+    expected = {
+        "cuda": ["cuda:1"],
+        "cuda:1": ["cuda:1"],
+        "GPU-1": ["cuda:1"],
+        "GPU-0": ["gpu:left"],
+        "auto": ["npu:0", "npu:1", "gpu:left", "cuda:1"],
+    }
+    assert {name: names(resolve_devices(name, declared)) for name in expected} == expected
 
 
 def test_cores_are_written_as_ranges() -> None:

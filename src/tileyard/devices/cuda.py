@@ -1,0 +1,147 @@
+"""CUDA devices: plain facts that NVML states, translated to Devices and to a verdict on health.
+
+The facts are read by ``nvml``, in a process of its own: a driver that hangs only hangs that one.
+"""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from tileyard.devices.names import device_lock
+from tileyard.model import Device, Record
+
+PROBE_LIMIT_S = 60.0
+"""Creating the first context on a host with many cards takes seconds."""
+DRIVER_SIGNS = ("proc/driver/nvidia/version", "dev/nvidiactl", "dev/dxg")
+PROGRAM = "tileyard.devices.nvml"
+
+
+class Gpu(Record):
+    """One GPU, or one MIG slice of it, as NVML states it. What it does not state is empty or 0.
+
+    ``index`` is NVML's, in the order of PCI addresses; ``slice`` the number of the slice, -1 for
+    a whole GPU. ``uuid`` is the slice's own where there is one. Clocks are those that applications
+    are set to.
+    """
+
+    index: int
+    uuid: str
+    product: str
+    slice: int = -1
+    pci: str = ""
+    pci_device: int = 0
+    driver: str = ""
+    capability: tuple[int, int] = (0, 0)
+    memory_bytes: int = 0
+    graphics_mhz: int = 0
+    memory_mhz: int = 0
+    max_graphics_mhz: int = 0
+    power_limit_w: int = 0
+    ecc: bool | None = None
+    persistent: bool | None = None
+
+
+class GpuList(Record):
+    """Every GPU, or why they could not be listed."""
+
+    gpus: tuple[Gpu, ...] = ()
+    failure: str = ""
+
+
+class GpuHealth(Record):
+    """What NVML states of one GPU's health. ``failure`` is the error of a question it refused."""
+
+    failure: str = ""
+    uncorrected_errors: int = 0
+    remapping_failed: bool = False
+    remapping_pending: bool = False
+    retirement_pending: bool = False
+
+
+def has_driver(root: Path = Path("/")) -> bool:
+    """Whether NVIDIA's driver shows itself; where it does not, nobody needs to ask NVML."""
+    return any((root / sign).exists() for sign in DRIVER_SIGNS)
+
+
+def make_gpus(gpus: Iterable[Gpu], lock_dir: Path) -> tuple[Device, ...]:
+    """Devices ``cuda:INDEX``, or ``cuda:INDEX.SLICE`` where a GPU is sliced."""
+    return tuple(_make_gpu(gpu, lock_dir) for gpu in gpus)
+
+
+def filter_visible(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> tuple[Gpu, ...]:
+    """Those that ``CUDA_VISIBLE_DEVICES`` leaves: a job of a cluster was given these and no others.
+
+    Entries are indices or beginnings of UUIDs; as for CUDA, the first one that fits nothing ends
+    the list.
+    """
+    value = environ.get("CUDA_VISIBLE_DEVICES")
+    if value is None:
+        return tuple(gpus)
+    left: list[Gpu] = []
+    for entry in value.split(","):
+        found = [gpu for gpu in gpus if _is_meant(gpu, entry.strip())]
+        if not found:
+            break
+        left += [gpu for gpu in found if gpu not in left]
+    return tuple(gpu for gpu in gpus if gpu in left)
+
+
+def judge_health(health: GpuHealth) -> str:
+    """Why this GPU is sick, in a few words; empty if it is well."""
+    if health.failure:
+        return f"NVML cannot ask it: {health.failure}"
+    if health.remapping_failed:
+        return "a row of its memory could not be remapped: it needs replacement"
+    if health.uncorrected_errors:
+        return f"{health.uncorrected_errors} uncorrected memory errors since its driver was loaded"
+    if health.remapping_pending or health.retirement_pending:
+        return "memory waits to be remapped or retired: it needs a reset"
+    return ""
+
+
+def nvml_command(*arguments: str) -> tuple[str, ...]:
+    """The command line of the program that talks to NVML."""
+    return (sys.executable, "-P", "-m", PROGRAM, *arguments)
+
+
+def _make_gpu(gpu: Gpu, lock_dir: Path) -> Device:
+    which = str(gpu.index) if gpu.slice < 0 else f"{gpu.index}.{gpu.slice}"
+    return Device(
+        name=f"cuda:{which}",
+        kind="cuda",
+        identity=_identify(gpu),
+        locks=(device_lock(gpu.uuid, lock_dir),),
+        env={"CUDA_VISIBLE_DEVICES": gpu.uuid},
+        probe=nvml_command("probe", gpu.uuid),
+        probe_limit_s=PROBE_LIMIT_S,
+    )
+
+
+def _identify(gpu: Gpu) -> str:
+    """One line that names the silicon and how it is driven; equal where timings are comparable."""
+    product = f"{gpu.product} ({gpu.pci_device:08x})" if gpu.pci_device else gpu.product
+    parts = [product]
+    if gpu.capability != (0, 0):
+        parts.append(f"sm_{gpu.capability[0]}{gpu.capability[1]}")
+    if gpu.memory_bytes:
+        parts.append(f"{gpu.memory_bytes >> 20} MiB")
+    if gpu.driver:
+        parts.append(f"driver {gpu.driver}")
+    if gpu.graphics_mhz:
+        parts.append(f"clocks {gpu.graphics_mhz}/{gpu.memory_mhz} MHz")
+    if gpu.max_graphics_mhz:
+        parts.append(f"up to {gpu.max_graphics_mhz} MHz")
+    if gpu.power_limit_w:
+        parts.append(f"power limit {gpu.power_limit_w} W")
+    if gpu.ecc is not None:
+        parts.append("ECC on" if gpu.ecc else "ECC off")
+    if gpu.persistent is not None and not gpu.persistent:
+        parts.append("not persistent")
+    return ", ".join(parts)
+
+
+def _is_meant(gpu: Gpu, entry: str) -> bool:
+    """Whether an entry of ``CUDA_VISIBLE_DEVICES`` stands for this GPU or slice."""
+    if entry.isdecimal():
+        return gpu.index == int(entry)
+    return bool(entry) and gpu.uuid.lower().startswith(entry.lower())

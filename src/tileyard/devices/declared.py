@@ -1,0 +1,211 @@
+"""Devices that people declare in TOML, so that whatever has a command-line runner can be shared.
+
+Three files may declare devices, and the later one wins, name by name and as a whole:
+``/etc/tileyard/devices.toml`` for the host, ``$TILEYARD_HOME/devices.toml``, and ``tileyard.toml``
+of the project.
+"""
+
+import re
+import string
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from tileyard.devices.cores import core_locks, parse_cores
+from tileyard.devices.names import NAME, class_of, device_lock, index_of
+from tileyard.errors import UsageError
+from tileyard.model import Device, Record
+from tileyard.settings import Settings
+
+CLASS_ENV: dict[str, dict[str, str]] = {
+    "cuda": {"CUDA_VISIBLE_DEVICES": "{id}"},
+    "rocm": {"ROCR_VISIBLE_DEVICES": "{id}"},
+    "npu": {"ASCEND_RT_VISIBLE_DEVICES": "{index}"},
+}
+"""What a holder's processes get where a declaration does not say, by class."""
+OWN_CLASSES = frozenset({"cpu", "sim", "auto"})
+"""Classes that are not declared device by device."""
+TABLES = ("device", "simulators", "queue")
+"""What these files may hold; queues are read by ``foreign``."""
+MAX_SLOTS = 4096
+PROBE_LIMIT_S = 30.0
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+Slots = Annotated[int, msgspec.Meta(ge=0, le=MAX_SLOTS)]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
+Text = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+
+
+class Declaration(Record, forbid_unknown_fields=True):
+    """One ``[[device]]``.
+
+    ``name`` is ``class:which``. ``id`` is what stays the same whatever the order of cards: a UUID
+    or a PCI address; it is the lock. ``env`` and ``probe`` may hold ``{id}``, ``{index}`` and
+    ``{name}``. ``identity`` is the silicon and how it is driven. ``cores`` are CPUs that belong to
+    the device, as in ``0-3``.
+    """
+
+    name: str
+    id: Text
+    identity: str = ""
+    env: dict[str, str] | None = None
+    probe: tuple[Text, ...] = ()
+    probe_limit_s: Seconds = PROBE_LIMIT_S
+    cores: str = ""
+
+
+class Simulators(Record, forbid_unknown_fields=True):
+    """``[simulators]``: how many of them may run at once on this host."""
+
+    slots: Slots = 0
+
+
+class Declarations(Record):
+    """What one file says, or all of them together."""
+
+    device: tuple[Declaration, ...] = ()
+    simulators: Simulators | None = None
+
+
+def read_devices(settings: Settings) -> tuple[tuple[Device, ...], int]:
+    """All declared devices in the order of their declaration, and the number of simulator slots.
+
+    Raises UsageError, naming file and key, where a file does not say what it must.
+    """
+    devices: dict[str, Device] = {}
+    slots = 0
+    for path in declaration_files(settings):
+        found = read_file(path)
+        if found.simulators is not None:
+            slots = found.simulators.slots
+        for number, declaration in enumerate(found.device):
+            where = f"{path}: device[{number}]"
+            devices[declaration.name] = make_device(declaration, where, settings)
+    return tuple(devices.values()), slots
+
+
+def declaration_files(settings: Settings) -> tuple[Path, ...]:
+    """The files that may declare devices; the later one wins."""
+    files = (
+        settings.host_config / "devices.toml",
+        settings.home / "devices.toml",
+        settings.project_file,
+    )
+    return tuple(path for path in files if path is not None)
+
+
+def read_file(path: Path) -> Declarations:
+    """What a file declares; nothing where there is no file. Raises UsageError with file and key."""
+    try:
+        data = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return Declarations()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    try:
+        tables = msgspec.toml.decode(data)
+        found = msgspec.convert(tables, Declarations)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{path}: {_explain(str(error))}") from error
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{path}: is not valid TOML: {error}") from error
+    for table in tables:
+        if table not in TABLES:
+            raise UsageError(f"{path}: {table}: unknown table", f"known are {', '.join(TABLES)}")
+    names: set[str] = set()
+    for number, declaration in enumerate(found.device):
+        _check_name(declaration.name, f"{path}: device[{number}].name")
+        if declaration.name in names:
+            raise UsageError(f"{path}: device[{number}].name: {declaration.name!r} stands twice")
+        names.add(declaration.name)
+    return found
+
+
+def make_device(declaration: Declaration, where: str, settings: Settings) -> Device:
+    """The device that a declaration stands for. Raises UsageError that begins with ``where``."""
+    name = declaration.name
+    kind = class_of(name)
+    values = {"id": declaration.id, "index": index_of(name), "name": name}
+    templates = CLASS_ENV.get(kind, {}) if declaration.env is None else declaration.env
+    cores: tuple[int, ...] = ()
+    if declaration.cores:
+        cores = parse_cores(declaration.cores, f"{where}.cores")
+    return Device(
+        name=name,
+        kind=kind,
+        identity=declaration.identity or f"{kind} {declaration.id}",
+        # a container may see only some of them; others must not get the rest meanwhile
+        cores=tuple(core for core in cores if core in settings.cores),
+        # its own lock first, then its cores: the same order for everyone
+        locks=(
+            device_lock(declaration.id, settings.lock_dir),
+            *core_locks(cores, settings.lock_dir),
+        ),
+        env=_fill_env(templates, values, f"{where}.env"),
+        probe=_fill_probe(declaration.probe, values, f"{where}.probe"),
+        probe_limit_s=declaration.probe_limit_s,
+    )
+
+
+def make_simulators(slots: int, lock_dir: Path) -> Iterable[Device]:
+    """Slots for simulators: they hold a turn, not silicon."""
+    for number in range(slots):
+        yield Device(
+            name=f"sim:{number}",
+            kind="sim",
+            identity="simulator",
+            locks=(str(lock_dir / f"sim-{number}.lock"),),
+        )
+
+
+def _check_name(name: str, where: str) -> None:
+    if NAME.fullmatch(name) is None:
+        raise UsageError(f"{where}: {name!r} is not of the form class:which, as in npu:0")
+    if class_of(name) in OWN_CLASSES:
+        raise UsageError(
+            f"{where}: devices of class {class_of(name)!r} are not declared one by one"
+        )
+
+
+def _explain(text: str) -> str:
+    """msgspec's ``problem - at `$.path` `` as ``path: problem``."""
+    problem, _, path = text.partition(" - at ")
+    key = path.strip("`").removeprefix("$").removeprefix(".")
+    return f"{key}: {problem}" if key else problem
+
+
+def _fill_env(
+    templates: Mapping[str, str], values: Mapping[str, str], where: str
+) -> dict[str, str]:
+    for variable in templates:
+        if VARIABLE.fullmatch(variable) is None:
+            raise UsageError(f"{where}: {variable!r} is not the name of a variable")
+    return {
+        variable: _fill(text, values, f"{where}.{variable}") for variable, text in templates.items()
+    }
+
+
+def _fill_probe(templates: Sequence[str], values: Mapping[str, str], where: str) -> tuple[str, ...]:
+    return tuple(_fill(text, values, f"{where}[{n}]") for n, text in enumerate(templates))
+
+
+def _fill(template: str, values: Mapping[str, str], where: str) -> str:
+    """Put the values in. ``{{`` and ``}}`` stand for braces."""
+    known = ", ".join(f"{{{name}}}" for name in values)
+    parts: list[str] = []
+    try:
+        for literal, field, form, conversion in string.Formatter().parse(template):
+            parts.append(literal)
+            if field is None:
+                continue
+            if field not in values or form or conversion:
+                raise UsageError(f"{where}: {template!r} holds {{{field}}}; known are {known}")
+            parts.append(values[field])
+    except ValueError as error:
+        raise UsageError(f"{where}: {template!r} is no template: {error}") from error
+    filled = "".join(parts)
+    if "\0" in filled:
+        raise UsageError(f"{where}: a NUL character cannot be passed on")
+    return filled

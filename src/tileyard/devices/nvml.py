@@ -1,0 +1,184 @@
+"""The program that talks to NVML, the only module that loads it: ``list``, or ``probe UUID``.
+
+``list`` answers its starter on the channel. ``probe`` says what it found in its last line, and ends
+with 0 if the GPU is well, 1 if it is sick or cannot be asked, and 75 if there is no NVML to ask.
+"""
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any, TypeVar
+
+from tileyard.devices.cuda import Gpu, GpuHealth, GpuList, judge_health
+from tileyard.processes.wire import Channel
+
+WELL, SICK, CANNOT_TELL = 0, 1, 75
+NO_LIBRARY = "nvidia-ml-py is not installed (pip install 'tileyard[cuda]')"
+
+T = TypeVar("T")
+Handle = Any  # NVML's own, never looked into
+
+
+def list_gpus(nvml: ModuleType) -> tuple[Gpu, ...]:
+    """Every GPU, slices in place of those that are sliced."""
+    found: list[Gpu] = []
+    for index in range(nvml.nvmlDeviceGetCount()):
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        slices = list(_slices_of(nvml, handle))
+        if not slices:
+            found.append(_read_gpu(nvml, handle, None, (index, -1)))
+        for number, part in slices:
+            found.append(_read_gpu(nvml, handle, part, (index, number)))
+    return tuple(found)
+
+
+def read_health(nvml: ModuleType, uuid: str) -> GpuHealth:
+    """The health of one GPU, or of the GPU that a slice is part of."""
+    try:
+        handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+        nvml.nvmlDeviceGetMemoryInfo(handle)  # fails for a GPU that fell off the bus
+    except nvml.NVMLError as error:
+        return GpuHealth(failure=str(error))
+    whole = _ask(nvml, lambda: nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle), handle)
+    kind, counter = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+    remapped = _ask(nvml, lambda: nvml.nvmlDeviceGetRemappedRows(whole), (0, 0, 0, 0))
+    return GpuHealth(
+        uncorrected_errors=_ask(
+            nvml, lambda: nvml.nvmlDeviceGetTotalEccErrors(whole, kind, counter), 0
+        ),
+        remapping_pending=bool(remapped[2]),
+        remapping_failed=bool(remapped[3]),
+        retirement_pending=bool(
+            _ask(nvml, lambda: nvml.nvmlDeviceGetRetiredPagesPendingStatus(whole), 0)
+        ),
+    )
+
+
+def try_context() -> str:
+    """Make a context on the only visible GPU and use it; why that failed, or what was shown."""
+    try:
+        driver = importlib.import_module("cuda.bindings.driver")
+    except ImportError:
+        return "NVML finds no fault (no context was tried: cuda-bindings is not installed)"
+
+    def call(name: str, *arguments: object) -> Any:  # noqa: ANN401 - whatever the driver gives
+        status, *values = getattr(driver, name)(*arguments)
+        if int(status) != 0:
+            raise OSError(f"{name} failed with {status.name}")
+        return values[0] if values else None
+
+    call("cuInit", 0)
+    device = call("cuDeviceGet", 0)
+    context = call("cuDevicePrimaryCtxRetain", device)
+    call("cuCtxSetCurrent", context)
+    words, pattern = 1024, 0x5EED5EED
+    memory = call("cuMemAlloc", words * 4)
+    call("cuMemsetD32", memory, pattern, words)
+    back = bytearray(words * 4)
+    call("cuMemcpyDtoH", back, memory, len(back))
+    call("cuMemFree", memory)
+    call("cuDevicePrimaryCtxRelease", device)
+    if bytes(back) != pattern.to_bytes(4, sys.byteorder) * words:
+        raise OSError("memory that was set does not read back")
+    return "NVML finds no fault, and a context works"
+
+
+def main(arguments: list[str]) -> int:
+    """Run one command and return the exit code."""
+    try:
+        nvml = importlib.import_module("pynvml")
+    except ImportError:
+        return _fail(arguments, NO_LIBRARY, CANNOT_TELL)
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        return _fail(arguments, f"NVML cannot be used: {error}", SICK)
+    if arguments == ["list"]:
+        with Channel.inherited() as channel:
+            channel.send(_list(nvml))
+        return WELL
+    sick = judge_health(read_health(nvml, arguments[1]))
+    if not sick:
+        try:
+            print_line(try_context())
+        except OSError as error:
+            sick = str(error)
+    if sick:
+        print_line(sick)
+    return SICK if sick else WELL
+
+
+def print_line(text: str) -> None:
+    """Say something in the probe's log."""
+    sys.stdout.write(f"{text}\n")
+
+
+def _list(nvml: ModuleType) -> GpuList:
+    try:
+        return GpuList(gpus=list_gpus(nvml))
+    except nvml.NVMLError as error:
+        return GpuList(failure=str(error))
+
+
+def _fail(arguments: list[str], reason: str, status: int) -> int:
+    if arguments == ["list"]:
+        with Channel.inherited() as channel:
+            channel.send(GpuList(failure=reason))
+        return WELL
+    print_line(reason)
+    return status
+
+
+def _slices_of(nvml: ModuleType, handle: Handle) -> Iterator[tuple[int, Handle]]:
+    """The MIG slices of a GPU that has the mode on."""
+    if _ask(nvml, lambda: nvml.nvmlDeviceGetMigMode(handle)[0], 0) != 1:
+        return
+    for number in range(_ask(nvml, lambda: nvml.nvmlDeviceGetMaxMigDeviceCount(handle), 0)):
+        part = _ask(nvml, lambda: nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number), None)  # noqa: B023 - called at once
+        if part is not None:
+            yield number, part
+
+
+def _read_gpu(nvml: ModuleType, handle: Handle, part: Handle, place: tuple[int, int]) -> Gpu:
+    """A GPU and, where ``part`` is not None, a slice of it; ``place`` is their index and number."""
+    own = handle if part is None else part
+    pci = nvml.nvmlDeviceGetPciInfo(handle)
+    ecc = _ask(nvml, lambda: nvml.nvmlDeviceGetEccMode(handle)[0], None)
+    persistent = _ask(nvml, lambda: nvml.nvmlDeviceGetPersistenceMode(handle), None)
+    major, minor = _ask(nvml, lambda: nvml.nvmlDeviceGetCudaComputeCapability(handle), (0, 0))
+
+    def clock(question: str, kind: int) -> int:
+        return _ask(nvml, lambda: int(getattr(nvml, question)(handle, kind)), 0)
+
+    return Gpu(
+        index=place[0],
+        slice=place[1],
+        uuid=nvml.nvmlDeviceGetUUID(own),
+        product=nvml.nvmlDeviceGetName(own),
+        pci=pci.busId if isinstance(pci.busId, str) else pci.busId.decode(),
+        pci_device=int(pci.pciDeviceId),
+        driver=nvml.nvmlSystemGetDriverVersion(),
+        capability=(major, minor),
+        memory_bytes=_ask(nvml, lambda: int(nvml.nvmlDeviceGetMemoryInfo(own).total), 0),
+        graphics_mhz=clock("nvmlDeviceGetApplicationsClock", nvml.NVML_CLOCK_GRAPHICS),
+        memory_mhz=clock("nvmlDeviceGetApplicationsClock", nvml.NVML_CLOCK_MEM),
+        max_graphics_mhz=clock("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_GRAPHICS),
+        power_limit_w=_ask(
+            nvml, lambda: int(nvml.nvmlDeviceGetEnforcedPowerLimit(handle)) // 1000, 0
+        ),
+        ecc=None if ecc is None else bool(ecc),
+        persistent=None if persistent is None else bool(persistent),
+    )
+
+
+def _ask(nvml: ModuleType, question: Callable[[], T], otherwise: T) -> T:
+    """What NVML answers; ``otherwise`` where this GPU or this driver has no such thing."""
+    try:
+        return question()
+    except (nvml.NVMLError, AttributeError):
+        return otherwise
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
