@@ -70,6 +70,8 @@ def find_project_file(named: str, cwd: Path) -> Path | None:
     to this user nor to root, is refused: anybody could put one into ``/tmp``.
     """
     if named:
+        if not (cwd / named).is_file():
+            raise UsageError(f"TILEYARD_CONFIG names {named}, which is no file")
         return (cwd / named).absolute()
     for folder in (cwd, *cwd.parents):
         path = folder / PROJECT_FILE

@@ -1,13 +1,14 @@
 """The program that probes cores: on each of them, results that are known beforehand.
 
 ``python -m tileyard.devices.cpu_probe CORE..``; ends with 1 and says why if a core gives another
-result or cannot be used.
+result, and with 75 if it may not be used: that is this process's limit, and no fault of the core.
 """
 
 import hashlib
 import os
 import sys
 
+CANNOT_TELL = 75
 ROUNDS = 400
 BLOCK = bytes(range(256)) * 16
 DIGEST, ORBIT = "0bf197a3d6158171", 0.5101122117788867
@@ -30,24 +31,25 @@ def compute_orbit() -> float:
     return value
 
 
-def probe_core(core: int) -> str:
-    """Why this core is sick, empty if it is well. The process stays on it."""
-    try:
-        os.sched_setaffinity(0, (core,))
-    except OSError as error:
-        return f"core {core} cannot be used: {error.strerror}"
+def probe_core() -> str:
+    """Why the core that this process runs on is sick, empty if it is well."""
     if compute_digest() != DIGEST:
-        return f"core {core} computes a wrong SHA-256"
+        return "computes a wrong SHA-256"
     if compute_orbit() != ORBIT:
-        return f"core {core} computes wrong floating-point numbers"
+        return "computes wrong floating-point numbers"
     return ""
 
 
 def main(arguments: list[str]) -> int:
     """Probe the cores and return the exit code."""
     for core in map(int, arguments):
-        if sick := probe_core(core):
-            sys.stdout.write(f"{sick}\n")
+        try:
+            os.sched_setaffinity(0, (core,))
+        except OSError as error:
+            sys.stdout.write(f"core {core} cannot be used: {error.strerror}\n")
+            return CANNOT_TELL
+        if sick := probe_core():
+            sys.stdout.write(f"core {core} {sick}\n")
             return 1
     return 0
 

@@ -1,0 +1,59 @@
+"""Settings come from the environment, once, and go to other processes through it."""
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tileyard.errors import UsageError
+from tileyard.settings import Settings, find_project_file, read_settings
+
+
+def test_settings_travel_through_the_environment(tmp_path: Path) -> None:
+    """Another process that reads what ``environment`` gives has the same value."""
+    (tmp_path / "some.toml").touch()
+    settings = Settings(
+        home=tmp_path / "home",
+        lock_dir=tmp_path / "locks",
+        cores=tuple(sorted(os.sched_getaffinity(0))),
+        cc="clang",
+        plugins={"a": "b:C"},
+        host_config=tmp_path / "etc",
+        project_file=tmp_path / "some.toml",
+    )
+    expected = settings
+    assert read_settings(settings.environment(), Path("/")) == expected
+
+
+def test_the_nearest_project_file_counts(tmp_path: Path) -> None:
+    """It is looked for upwards of the working directory, unless one is named."""
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    (tmp_path / "tileyard.toml").touch()
+    (tmp_path / "a" / "tileyard.toml").touch()
+    expected = tmp_path / "a" / "tileyard.toml"
+    assert find_project_file("", inner) == expected
+    assert find_project_file("../tileyard.toml", inner) == inner / "../tileyard.toml"
+    with pytest.raises(UsageError, match=r"TILEYARD_CONFIG names x\.toml, which is no file"):
+        find_project_file("x.toml", inner)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user")
+def test_a_strangers_file_is_not_just_found(tmp_path: Path) -> None:
+    """It names commands that would be run; who trusts it says so."""
+    path = tmp_path / "tileyard.toml"
+    path.touch()
+    os.chown(path, 1001, 1001)
+    with pytest.raises(UsageError, match=r"belongs to another user .uid 1001. .*TILEYARD_CONFIG"):
+        find_project_file("", tmp_path)
+    expected = path
+    assert find_project_file(str(path), tmp_path) == expected
+
+
+def test_defaults_need_no_environment(tmp_path: Path) -> None:
+    """Home and locks have their places, and no file has to be there."""
+    settings = read_settings({}, tmp_path)
+    expected = (Path("/run/lock/tileyard"), Path("/etc/tileyard"), "")
+    assert (settings.lock_dir, settings.host_config, settings.cc) == expected
+    assert msgspec.structs.asdict(settings)["home"] == tmp_path / ".tileyard"
