@@ -42,7 +42,7 @@ def tune(  # noqa: PLR0913 - options, by keyword only
         str, typer.Option(metavar="SIZE", help="Address space of a running config.")
     ] = "8GiB",
     resume: Annotated[
-        bool, typer.Option("--resume/--fresh", help="Use what earlier runs measured, or not.")
+        bool, typer.Option("--resume/--fresh", help="Use what earlier runs found out, or not.")
     ] = True,
     overlap: Annotated[bool, typer.Option(help="Build while other configs run.")] = True,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Protocol
 
 from tileyard.errors import WorkerLostError
+from tileyard.frontend.footprint import Footprint
 from tileyard.processes.outcomes import judge_end
 from tileyard.processes.supervise import Worker, WorkerCommand
 from tileyard.workers.environment import worker_environment
-from tileyard.workers.protocol import AuthorReply, AuthorRequest, Failed
+from tileyard.workers.protocol import Answered, AuthorReply, AuthorRequest, Failed
 
 START_LIMIT_S = 120.0
 
@@ -33,8 +34,17 @@ class Author(Protocol):
         ...
 
 
+class TracedAuthor(Author, Protocol):
+    """An author that can tell what its answers so far depend on; None where it cannot."""
+
+    footprint: Footprint | None
+
+
 class WorkerAuthor:
-    """An author in a process of its own that imports one file; replaced after an abnormal end."""
+    """An author in a process of its own that imports one file; replaced after an abnormal end.
+
+    ``footprint`` is what the answers of the present process depend on, None before the first.
+    """
 
     def __init__(self, file: Path, home: Path, cores: tuple[int, ...]) -> None:
         """``home`` has the object store; nothing is written there until inputs are made."""
@@ -45,12 +55,14 @@ class WorkerAuthor:
         self._home = home
         self._worker: Worker | None = None
         self._is_fresh = True
+        self.footprint: Footprint | None = None
 
     async def begin(self) -> None:
         """Start the process, which imports the file while the caller does something else."""
         if self._worker is None:
             self._worker = await Worker.start(self._command())
             self._is_fresh = True
+            self.footprint = None
 
     async def ask(self, request: AuthorRequest, limit_s: float) -> AuthorReply:
         """Ask one question; the first one also waits for the user's imports."""
@@ -63,8 +75,7 @@ class WorkerAuthor:
         try:
             async with asyncio.timeout(limit):
                 await worker.send(request)
-                reply: AuthorReply = await worker.receive(AuthorReply)
-                return reply
+                answered = await worker.receive(Answered)
         except TimeoutError:
             self._worker = None
             ended = await worker.kill("time limit")
@@ -73,6 +84,10 @@ class WorkerAuthor:
             self._worker = None
             ended = await worker.ended()
             end = judge_end(ended)
+        else:
+            if answered.footprint is not None:
+                self.footprint = answered.footprint
+            return answered.reply
         message = f"the kernel file's process {end.message}"
         return Failed(message=message, outcome=end.outcome, log=ended.log_tail)
 

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import importlib.metadata
 import importlib.util
+import os
 import sys
 import sysconfig
 import types
@@ -20,6 +21,9 @@ _SHY_MODULES = ("torch", "numpy")
 _SITE_FOLDERS = frozenset({"site-packages", "dist-packages"})
 _STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib"))
 _TILEYARD = Path(__file__).resolve().parents[1]
+_INSTALL_ROOTS = tuple(
+    f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib")
+)
 
 
 def own_name(value: object) -> tuple[str, str]:
@@ -92,6 +96,13 @@ def _package_version(top: str) -> str | None:
         except importlib.metadata.PackageNotFoundError:
             return None
     return str(version)
+
+
+def is_installed(file: str) -> bool:
+    """Whether a path lies in the standard library or among installed packages; cheap to ask."""
+    if file.startswith(_INSTALL_ROOTS):
+        return True
+    return any(f"{os.sep}{folder}{os.sep}" in file for folder in _SITE_FOLDERS)
 
 
 def is_users(file: str) -> bool:

@@ -11,8 +11,10 @@ import os
 import signal
 from pathlib import Path
 
+from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.registry import parse_device
 from tileyard.engine.authors import Author, WorkerAuthor
+from tileyard.engine.remembered import RememberedAuthor
 from tileyard.errors import TileyardError
 from tileyard.processes.wire import AsyncChannel
 from tileyard.service.conversation import ClientAuthor, Conversation
@@ -79,7 +81,13 @@ def _make_author(start: StartTune, settings: Settings, conversation: Conversatio
     if not start.file:
         return ClientAuthor(conversation, settings.cores)
     free = tuple(core for core in settings.cores if core not in device.cores)
-    return WorkerAuthor(Path(start.file), settings.home, free or settings.cores)
+    file = Path(start.file)
+    return RememberedAuthor(
+        WorkerAuthor(file, settings.home, free or settings.cores),
+        file,
+        ObjectStore(settings.home / "objects"),
+        recall=start.reuse,
+    )
 
 
 def main() -> None:

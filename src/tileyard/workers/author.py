@@ -6,6 +6,7 @@ process itself, which answers the same questions about the kernels that it holds
 
 import contextlib
 import io
+import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -23,6 +24,7 @@ from tileyard.errors import (
     UserCodeError,
 )
 from tileyard.frontend.discover import find_declared, find_kernel, find_kernels, import_file
+from tileyard.frontend.footprint import Recorder
 from tileyard.frontend.found import Found
 from tileyard.frontend.lowering import lower_config, probe
 from tileyard.frontend.parameters import Arguments
@@ -34,6 +36,7 @@ from tileyard.processes.wire import Channel
 from tileyard.workers.golden import GoldenMaker
 from tileyard.workers.protocol import (
     Accepted,
+    Answered,
     AuthorReply,
     AuthorRequest,
     CheckConfigs,
@@ -226,6 +229,8 @@ def _with_log(reply: AuthorReply, log: str) -> AuthorReply:
 def main(home: str, file: str) -> None:
     """Import a file, then answer questions about it until the engine closes the channel."""
     channel = Channel.inherited()
+    recorder = Recorder(os.environ, apart=(Path(home),))
+    recorder.begin()
     objects = ObjectStore(Path(home) / "objects")
     author: Author | None = None
     refusal: TileyardError | MemoryError | None = None
@@ -234,7 +239,8 @@ def main(home: str, file: str) -> None:
     except (TileyardError, MemoryError) as error:
         refusal = error
     while (request := channel.receive(AuthorRequest)) is not None:
-        channel.send(_serve(author, refusal, request))
+        reply = _serve(author, refusal, request)
+        channel.send(Answered(reply=reply, footprint=recorder.news()))
 
 
 def _serve(author: Author | None, refusal: Any, request: AuthorRequest) -> AuthorReply:  # noqa: ANN401

@@ -54,7 +54,7 @@ class GoldenMaker:
         key = self._derive_key(reference)
         record = None if key is None else _find(self.objects, key)
         if record is not None and key is not None:
-            return Golden(key=key, inputs=record.inputs, outputs=record.outputs, reused=True)
+            return _golden(key, record, reused=True)
         with cap_threads(self.request.threads), keep_on_cpu():
             inputs = self._make_inputs()
             outputs = self._run(reference, inputs)
@@ -65,7 +65,7 @@ class GoldenMaker:
         if key is None:
             return Golden(key=_content_key(record), inputs=record.inputs, outputs=record.outputs)
         self.objects.put_record(RECORD_KIND, key, msgspec.json.encode(record))
-        return Golden(key=key, inputs=record.inputs, outputs=record.outputs)
+        return _golden(key, record, reused=False)
 
     # ---- identity ---------------------------------------------------------------------------
 
@@ -171,6 +171,16 @@ def _find(objects: ObjectStore, key: GoldenKey) -> GoldenRecord | None:
     except (msgspec.DecodeError, DamagedError):
         return None
     return record
+
+
+def _golden(key: GoldenKey, record: GoldenRecord, *, reused: bool) -> Golden:
+    return Golden(
+        key=key,
+        inputs=record.inputs,
+        outputs=record.outputs,
+        reused=reused,
+        is_identified=True,
+    )
 
 
 def _content_key(record: GoldenRecord) -> GoldenKey:

@@ -1,5 +1,6 @@
 """What engine and workers say to each other: length-prefixed msgpack of these records."""
 
+from tileyard.frontend.footprint import Footprint
 from tileyard.model import (
     Batch,
     BuildKey,
@@ -103,12 +104,15 @@ class Golden(Record, tag="golden"):
 
     ``inputs`` has one entry for each ``in`` and ``inout`` tensor, ``outputs`` one for each ``out``
     and ``inout`` tensor in calling order, or none where the kernel has no reference.
+    ``is_identified`` says that the key was known before anything was computed, so that the same
+    code would give the same.
     """
 
     key: GoldenKey
     inputs: tuple[Digest, ...]
     outputs: tuple[Digest, ...]
     reused: bool = False
+    is_identified: bool = False
 
 
 class Failed(Record, tag="failed"):
@@ -127,6 +131,13 @@ class Failed(Record, tag="failed"):
 
 AuthorRequest = DescribeKernels | ExpandSpace | CheckConfigs | ElaborateConfig | MakeGolden
 AuthorReply = Kernels | Space | Accepted | ElaboratedConfig | Golden | Failed
+
+
+class Answered(Record, tag="answered"):
+    """What an author's process sends: a reply, and what its answers so far depend on if that grew."""
+
+    reply: AuthorReply
+    footprint: Footprint | None = None
 
 
 # ---- compile worker: never touches a device ------------------------------------------------------

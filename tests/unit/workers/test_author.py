@@ -24,7 +24,7 @@ from tileyard.processes.wire import CHANNEL_VARIABLE, Channel, format_channel
 from tileyard.workers.author import Author
 from tileyard.workers.protocol import (
     Accepted,
-    AuthorReply,
+    Answered,
     AuthorRequest,
     CheckConfigs,
     DescribeKernels,
@@ -114,7 +114,9 @@ def _worker(home: Path, file: Path) -> Iterator[tuple[Channel, "subprocess.Popen
 
 def _ask(channel: Channel, request: AuthorRequest) -> Any:
     channel.send(request)
-    return channel.receive(AuthorReply)
+    answered = channel.receive(Answered)
+    assert answered is not None
+    return answered.reply
 
 
 @pytest.mark.slow

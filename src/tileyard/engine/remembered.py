@@ -1,0 +1,133 @@
+"""Answers of an author that are known: as long as what they depend on is as it was, nobody is asked."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from tileyard.artifacts.keys import digest_bytes, digest_parts
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.engine.authors import TracedAuthor
+from tileyard.errors import DamagedError
+from tileyard.frontend.footprint import (
+    Footprint,
+    describe_surroundings,
+    identify_file,
+    is_current,
+)
+from tileyard.model import Digest, Record
+from tileyard.workers.environment import worker_environment
+from tileyard.workers.protocol import (
+    AuthorReply,
+    AuthorRequest,
+    DescribeKernels,
+    Failed,
+    Golden,
+)
+
+RECORD_KIND = "answer"
+RECIPE = "1"
+"""The version of what is remembered and how; a change that makes old records wrong raises it."""
+
+
+class Remembered(Record):
+    """A reply, and the blob with the footprint on which it depends."""
+
+    reply: AuthorReply
+    footprint: Digest
+
+
+class RememberedAuthor:
+    """The author of one file, whose process is started at the first question that is new.
+
+    An answer is used again while its footprint is current, and it is kept with what user code
+    printed for it. Failures are not kept, nor are goldens that have no identity of their own.
+    Without ``recall`` everything is asked again, and kept.
+    """
+
+    def __init__(
+        self, author: TracedAuthor, file: Path, objects: ObjectStore, *, recall: bool
+    ) -> None:
+        self.cores = author.cores
+        self._author = author
+        self._file = str(file)
+        self._objects = objects
+        self._recall = recall
+        self._environ = worker_environment(threads=len(author.cores))
+        self._content = identify_file(self._file)
+        self._place = _place(self._file, self._content, author.cores, self._environ)
+        self._current: dict[Digest, bool] = {}
+        self._kept: list[tuple[AuthorRequest, AuthorReply, Footprint]] = []
+
+    async def begin(self) -> None:
+        """Start the process ahead of its first question, if that will be a new one."""
+        if self._find(DescribeKernels()) is None:
+            await self._author.begin()
+
+    async def ask(self, request: AuthorRequest, limit_s: float) -> AuthorReply:
+        """The known answer, or else the author's."""
+        known = self._find(request)
+        if known is not None:
+            return known
+        reply = await self._author.ask(request, limit_s)
+        footprint = self._author.footprint
+        if footprint is not None and self._may_keep(reply, footprint):
+            self._kept.append((request, reply, footprint))
+        self._write()
+        return reply
+
+    async def close(self) -> None:
+        """End the author's process, if there is one."""
+        self._write()
+        await self._author.close()
+
+    # ---- inside -----------------------------------------------------------------------------
+
+    def _may_keep(self, reply: AuthorReply, footprint: Footprint) -> bool:
+        """Whether it is known what the answer depends on, and that this is the file asked about."""
+        if isinstance(reply, Failed) or (isinstance(reply, Golden) and not reply.is_identified):
+            return False
+        return footprint.is_settled and footprint.files.get(self._file) == self._content
+
+    def _find(self, request: AuthorRequest) -> AuthorReply | None:
+        data = self._objects.get_record(RECORD_KIND, self._key(request)) if self._recall else None
+        if data is None:
+            return None
+        try:
+            known = msgspec.msgpack.decode(data, type=Remembered)
+            if not self._is_current(known.footprint):
+                return None
+            if isinstance(known.reply, Golden):
+                for digest in (*known.reply.inputs, *known.reply.outputs):
+                    self._objects.path(digest)
+        except (msgspec.DecodeError, DamagedError):
+            return None
+        return known.reply
+
+    def _is_current(self, footprint: Digest) -> bool:
+        """Looked at once in a run: what holds at its beginning holds for all of it."""
+        if footprint not in self._current:
+            data = self._objects.get_bytes(footprint)
+            decoded = msgspec.msgpack.decode(data, type=Footprint)
+            self._current[footprint] = is_current(decoded, self._environ)
+        return self._current[footprint]
+
+    def _write(self) -> None:
+        """Write what is kept once the home is there: a request that is refused leaves no trace."""
+        if not self._objects.root.parent.is_dir():
+            return
+        for request, reply, footprint in self._kept:
+            blob = self._objects.put_bytes(msgspec.msgpack.encode(footprint, order="sorted"))
+            data = msgspec.msgpack.encode(Remembered(reply=reply, footprint=blob))
+            self._objects.put_record(RECORD_KIND, self._key(request), data)
+        self._kept.clear()
+
+    def _key(self, request: AuthorRequest) -> Digest:
+        # Not JSON, which has neither NaN nor infinity.
+        question = digest_bytes(msgspec.msgpack.encode(request, order="sorted"))
+        return digest_parts(RECORD_KIND, RECIPE, self._place, question)
+
+
+def _place(file: str, content: str, cores: tuple[int, ...], environ: Mapping[str, str]) -> Digest:
+    """The part of all keys that is no question: the file, and everything that surrounds it."""
+    return digest_parts(file, content, str(cores), *describe_surroundings(environ))

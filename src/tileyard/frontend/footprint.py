@@ -1,0 +1,263 @@
+"""What the answers of a process depend on: code it ran, files it read, modules it looked for.
+
+Recorded in the process that runs a user's code, by the interpreter's own audit events, and checked
+in any other: as long as a footprint is current, the same questions would get the same answers.
+Installed packages and the standard library count by what is installed; every other file counts by
+content, and so does one that was looked for in vain. What no audit event tells of is not seen:
+files opened by C code, other processes, folders that are listed, clocks, random numbers, the network.
+"""
+
+import hashlib
+import importlib.machinery
+import os
+import stat
+import sys
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from tileyard.frontend.provenance import is_installed
+from tileyard.model import Record
+
+_VARIABLES = ("TILELANG_", "TVM_", "TL_", "TORCH_", "PYTORCH_", "CUDA_", "NVIDIA_", "PYTHON")
+"""How the names of variables begin that the libraries below user code listen to."""
+
+_UNHEARD_VARIABLES = frozenset({"_", "TILEYARD_LEASE", "TILEYARD_CHANNEL"})
+"""Variables that differ from process to process and that user code has no use for."""
+
+_INSTALLED = (".dist-info", ".egg-info", ".egg-link", ".pth")
+_LIVE_FOLDERS = ("/proc/", "/sys/", "/dev/")
+_OWN = f"{Path(__file__).resolve().parents[1]}{os.sep}"
+_SUFFIXES = frozenset({"", *importlib.machinery.all_suffixes()})
+
+
+class Search(Record):
+    """Modules were looked for by ``names``, and each folder had those entries that ``found`` says."""
+
+    names: tuple[str, ...]
+    found: dict[str, tuple[str, ...]]
+
+
+class Footprint(Record):
+    """What a process depended on up to some moment.
+
+    ``files`` gives the digest of each file's content, empty where there was no such file.
+    ``variables`` are the environment variables that the user's code names. ``is_settled`` is False
+    where files changed while they were being used, so that nobody can tell what was seen of them.
+    """
+
+    files: dict[str, str]
+    searches: tuple[Search, ...]
+    variables: dict[str, str]
+    is_settled: bool
+
+
+def is_current(footprint: Footprint, environ: Mapping[str, str]) -> bool:
+    """Whether a process with this environment would find everything as it was."""
+    if not footprint.is_settled:
+        return False
+    if any(identify_file(path) != digest for path, digest in footprint.files.items()):
+        return False
+    for search in footprint.searches:
+        names = frozenset(search.names)
+        for folder, found in search.found.items():
+            if _named(names, _list_entries(folder)) != found:
+                return False
+    return _variables(footprint.files, environ) == footprint.variables
+
+
+def describe_surroundings(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """What holds for all code that a process like this one runs: interpreter, packages, host.
+
+    Packages are named with their versions, as the folders of ``sys.path`` list them.
+    """
+    host = os.uname()
+    heard = sorted(name for name in environ if name.startswith(_VARIABLES))
+    installed = [
+        name
+        for folder in sys.path
+        for name in sorted(_list_names(folder))
+        if name.endswith(_INSTALLED)
+    ]
+    return (
+        sys.version,
+        host.nodename,
+        host.machine,
+        str(Path.cwd()),
+        *sys.path,
+        "installed",
+        *installed,
+        "variables",
+        *(f"{name}={environ[name]}" for name in heard),
+    )
+
+
+def identify_file(path: str) -> str:
+    """The digest of a file's content; empty where there is no regular file that can be read."""
+    try:
+        # Looked at first: opening a pipe would wait for who writes to it.
+        if not stat.S_ISREG(Path(path).stat().st_mode):
+            return ""
+        with Path(path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except (OSError, ValueError):
+        return ""
+
+
+class Recorder:
+    """Records the footprint of this process from now on, to the end of its life."""
+
+    def __init__(self, environ: Mapping[str, str], apart: Iterable[Path] = ()) -> None:
+        """``environ`` is what user code finds; what lies in the folders ``apart`` is not noted."""
+        self._environ = dict(environ)
+        self._apart = (*_LIVE_FOLDERS, *(f"{folder.absolute()}{os.sep}" for folder in apart))
+        self._began_ns = time.time_ns()
+        self._files: dict[str, str] = {}
+        self._late: set[str] = set()
+        self._top: set[str] = set()
+        self._roots: dict[str, None] = {}
+        self._inside: dict[str, set[str]] = {}
+        self._entries: dict[str, frozenset[str]] = {}
+        self._thread = threading.local()
+        self._told: tuple[object, ...] = ()
+
+    def begin(self) -> None:
+        """Note what is loaded already, and listen. An audit hook cannot be taken away again."""
+        for name, module in list(sys.modules.items()):
+            self._top.add(name.partition(".")[0])
+            self._note(getattr(module, "__file__", None))
+        self._roots.update(dict.fromkeys(self._list(sys.path)))
+        sys.meta_path.insert(0, self)
+        sys.addaudithook(self._hear)
+
+    def news(self) -> Footprint | None:
+        """The footprint, where there is more to it than the last call told."""
+        noted, inside = dict(self._files), dict(self._inside)
+        changed = {path for path in noted if _modified_ns(path) > self._began_ns}
+        # What was made and removed again since was nobody's but this process's own.
+        gone = {path for path in self._late if not Path(path).exists()}
+        seen: tuple[object, ...] = (len(noted), gone, changed, len(self._roots))
+        seen += (len(self._top), *(len(names) for names in inside.values()))
+        if seen == self._told:
+            return None
+        self._told = seen
+        files = {path: digest for path, digest in noted.items() if path not in gone}
+        searches = [self._search(frozenset(self._top), tuple(self._roots))]
+        for folder, names in inside.items():
+            searches.append(self._search(frozenset(names), (folder,)))
+        return Footprint(
+            files=files,
+            searches=tuple(searches),
+            variables=_variables(files, self._environ),
+            is_settled=not changed,
+        )
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, _target: object = None
+    ) -> None:
+        """Note that a module is looked for, and leave finding it to others."""
+        last = name.rpartition(".")[2]
+        if path is None:
+            self._top.add(name)
+            self._roots.update(dict.fromkeys(self._list(sys.path)))
+        else:
+            for folder in self._list(path):
+                self._inside.setdefault(folder, set()).add(last)
+
+    # ---- inside -----------------------------------------------------------------------------
+
+    def _hear(self, event: str, arguments: tuple[object, ...]) -> None:
+        if event == "exec":
+            self._note(getattr(arguments[0], "co_filename", None))
+        elif event == "open":
+            if _is_read(arguments[1], arguments[2]):
+                self._note(arguments[0])
+        elif event == "import":
+            self._note(arguments[1])
+        elif event == "ctypes.dlopen":
+            self._note(arguments[0] if os.sep in str(arguments[0]) else None)
+
+    def _note(self, given: object) -> None:
+        """Take down a file as it is now, if it is one that counts and was not seen before."""
+        if not isinstance(given, (str, bytes, os.PathLike)) or getattr(self._thread, "busy", False):
+            return
+        name = os.fsdecode(given)
+        if name.startswith("<") or name in self._files or not self._counts(name):
+            return
+        path = str(Path(name).absolute())
+        if path in self._files:
+            return
+        self._thread.busy = True
+        try:
+            self._files[path] = identify_file(path)
+            if _modified_ns(path) > self._began_ns:
+                self._late.add(path)
+        finally:
+            self._thread.busy = False
+
+    def _counts(self, path: str) -> bool:
+        if path.startswith(self._apart) or is_installed(path):
+            return False
+        return not (path.endswith(".pyc") and "__pycache__" in path)
+
+    def _list(self, folders: Iterable[str]) -> list[str]:
+        """The folders that count; what is in them is taken down before anything is looked for."""
+        counted = [folder for folder in folders if not is_installed(f"{folder}{os.sep}")]
+        for folder in counted:
+            if folder not in self._entries:
+                self._entries[folder] = frozenset(_list_entries(folder))
+        return counted
+
+    def _search(self, names: frozenset[str], folders: Iterable[str]) -> Search:
+        found = {folder: _named(names, self._entries[folder]) for folder in folders}
+        return Search(names=tuple(sorted(names)), found=found)
+
+
+def _is_read(mode: object, flags: object) -> bool:
+    if isinstance(mode, str):
+        return "r" in mode or ("a" in mode and "+" in mode)
+    return isinstance(flags, int) and flags & os.O_ACCMODE != os.O_WRONLY
+
+
+def _modified_ns(path: str) -> int:
+    try:
+        return Path(path).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _list_names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - names are all that is wanted
+    except OSError:
+        return []
+
+
+def _list_entries(folder: str) -> Iterable[str]:
+    """The entries of a folder that may be modules or packages."""
+    for name in _list_names(folder):
+        stem, dot, suffix = name.partition(".")
+        if stem and f"{dot}{suffix}" in _SUFFIXES:
+            yield name
+
+
+def _named(names: frozenset[str], entries: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(entry for entry in entries if entry.partition(".")[0] in names))
+
+
+def _variables(files: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables whose names occur in Python files that are not Tileyard's own."""
+    texts = [_text(path) for path in files if path.endswith(".py") and not path.startswith(_OWN)]
+    return {
+        name: value
+        for name, value in sorted(environ.items())
+        if name not in _UNHEARD_VARIABLES and any(name.encode() in text for text in texts)
+    }
+
+
+def _text(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        return b""
