@@ -11,8 +11,10 @@ from tileyard.processes.keeper.quarantine import (
     find_quarantine,
     find_statements,
     lift_quarantine,
+    list_sick_parts,
     put_in_quarantine,
     quarantine_paths,
+    state_again,
 )
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs two users")
@@ -161,3 +163,15 @@ def test_a_lift_that_is_no_list_lifts_nothing(tmp_path: Path) -> None:
         assert again.reason == expected
     lift.write_text(json.dumps({"lifts": [found.token]}), encoding="utf-8")
     assert find_quarantine(locks) is None
+
+
+def test_sick_parts_of_a_host_are_listed(tmp_path: Path) -> None:
+    """Lock files that are in quarantine are named; those whose statements were lifted are not."""
+    assert list_sick_parts(str(tmp_path)) == set()
+    put_in_quarantine(locks_in(tmp_path, "cpu-0", "device-a", "device-b"), "x", "sick")
+    path = quarantine_paths(locks_in(tmp_path, "device-b"))[0]
+    lifts = {"lifts": [find_statements(path)[0].token]}
+    Path(f"{path}@lifted.x").write_text(json.dumps(lifts), encoding="utf-8")
+    state_again(locks_in(tmp_path, "device-a"), "x", "sick again")
+    expected = {"cpu-0", "device-a"}
+    assert list_sick_parts(str(tmp_path)) == expected

@@ -112,6 +112,16 @@ def lstat_plain_file(path: str) -> os.stat_result | None:
     return status if stat.S_ISREG(status.st_mode) else None
 
 
+def list_sick_parts(lock_dir: str) -> set[str]:
+    """The names of all lock files, without their ending, that are in quarantine."""
+    folder = f"{lock_dir}/quarantine"
+    try:
+        stems = {name.partition("@")[0] for name in os.listdir(folder)}
+    except OSError:
+        return set()
+    return {stem for stem in stems if find_statements(f"{folder}/{stem}")}
+
+
 def parse_facts(data: bytes) -> dict[str, object]:
     """What a quarantine file says, nothing where it is not JSON of the right shape."""
     import json  # costs the keeper 5 ms, and there hardly ever is such a file
@@ -128,13 +138,17 @@ def put_in_quarantine(locks: list[str] | tuple[str, ...], device: str, reason: s
 
     Raises OSError where that cannot be written down.
     """
+    sick = [path for path in locks if not find_quarantine([path])]
+    state_again(sick, device, reason)
+
+
+def state_again(locks: list[str] | tuple[str, ...], device: str, reason: str) -> None:
+    """State that a device is sick whether or not others have. Raises OSError as above."""
     facts: dict[str, object] = {"device": device, "reason": reason, "since": time.time()}
     for path in quarantine_paths(locks):
-        if find_statements(path):
-            continue
         try:
             write_facts(path, facts)
-        except FileExistsError:  # a statement that was lifted, or one that was just made
+        except FileExistsError:  # another user's, or one that was lifted
             write_facts(f"{path}@{os.urandom(6).hex()}", facts)
 
 

@@ -1,0 +1,205 @@
+"""Which devices are well, and how one in quarantine comes back: three good probes, or a person.
+
+Several users share the directory, and none can remove another's files. So everyone only adds: a
+statement puts a device into quarantine, a lift names the statements that it lifts, and a good probe
+names those that it has seen. Nothing depends on clocks, and a statement made meanwhile counts.
+"""
+
+import os
+import pwd
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from tileyard.devices.locks import HINT
+from tileyard.devices.probes import Probe, Verdict, probe_device
+from tileyard.errors import UsageError
+from tileyard.model import Device, Record
+from tileyard.processes.keeper import quarantine
+from tileyard.processes.keeper.quarantine import PROBES, Quarantine
+
+GOOD_PROBES_NEEDED = 3
+
+
+class GoodProbe(Record):
+    """A good probe of a device in quarantine, ``at`` seconds since the epoch, made by ``user``."""
+
+    at: float
+    seconds: float
+    user: str = ""
+
+
+class Health(Record):
+    """Whether a device may be leased. Where not: why, who says so, since when, good probes so far.
+
+    ``since`` is in seconds since the epoch. A device is well where ``reason`` is empty.
+    """
+
+    reason: str = ""
+    user: str = ""
+    since: float = 0.0
+    probes: tuple[GoodProbe, ...] = ()
+
+    @property
+    def is_well(self) -> bool:
+        """Whether the device may be leased."""
+        return not self.reason
+
+
+class ProbeReport(Record):
+    """A probe, and the device's health after it. ``readmitted`` says that this probe ended its quarantine."""
+
+    probe: Probe
+    health: Health
+    readmitted: bool = False
+
+
+class _Seen(Record):
+    """What a file of good probes holds: the statements that stood when they were made."""
+
+    statements: tuple[str, ...]
+    probes: tuple[GoodProbe, ...]
+
+
+def read_health(device: Device) -> Health:
+    """The health of a device, from what all users of the host have stated."""
+    statements = _statements_on(device)
+    if not statements:
+        return Health()
+    first = min(statements, key=lambda one: one.since)
+    return Health(
+        reason=first.reason or "no reason was given",
+        user=name_user(first.uid),
+        since=first.since,
+        probes=tuple(_good_probes(device, _tokens_of(statements))),
+    )
+
+
+def filter_well(devices: Iterable[Device]) -> tuple[Device, ...]:
+    """Those that may be leased."""
+    return tuple(device for device in devices if not _statements_on(device))
+
+
+def quarantine_device(device: Device, reason: str) -> None:
+    """Keep everyone from leasing a device. Raises UsageError if that cannot be written down."""
+    try:
+        quarantine.put_in_quarantine(device.locks, device.name, reason)
+    except OSError as error:
+        raise _cannot_write(device, error) from error
+
+
+def readmit_device(device: Device) -> bool:
+    """End a device's quarantine, whoever stated it; False if it was in none.
+
+    Raises UsageError if that cannot be written down.
+    """
+    statements = _statements_on(device)
+    try:
+        if statements:
+            quarantine.lift_quarantine(device.locks)
+        _remove_own_probes(device)
+    except OSError as error:
+        raise _cannot_write(device, error) from error
+    return bool(statements)
+
+
+async def probe_now(device: Device) -> ProbeReport:
+    """Probe a device that nobody holds, and draw the consequences.
+
+    A failed probe puts it into quarantine, or has it start over there; the third good one in a row
+    brings it back. A probe that cannot tell changes nothing. Raises UsageError if the consequences
+    cannot be written down.
+    """
+    seen = _tokens_of(_statements_on(device))
+    probe = await probe_device(device)
+    readmitted = False
+    try:
+        if probe.verdict is Verdict.FAILED:
+            _state_failure(device, probe)
+        elif probe.verdict is Verdict.GOOD and seen:
+            readmitted = _count_good(device, probe, seen)
+    except OSError as error:
+        raise _cannot_write(device, error) from error
+    return ProbeReport(probe=probe, health=read_health(device), readmitted=readmitted)
+
+
+def name_user(uid: int) -> str:
+    """A user's name, or the number where this host knows none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _statements_on(device: Device) -> list[Quarantine]:
+    paths = quarantine.quarantine_paths(device.locks)
+    return [one for path in paths for one in quarantine.find_statements(path)]
+
+
+def _tokens_of(statements: Iterable[Quarantine]) -> tuple[str, ...]:
+    return tuple(sorted(one.token for one in statements))
+
+
+def _state_failure(device: Device, probe: Probe) -> None:
+    """State it, or renew what this user stated: either way, probes made before count no more."""
+    own = [one for one in _statements_on(device) if one.uid == os.geteuid()]
+    for statement in own:
+        os.utime(statement.path)
+    if not own:
+        reason = f"its probe failed: {probe.message}"
+        quarantine.state_again(device.locks, device.name, reason)
+    _remove_own_probes(device)
+
+
+def _count_good(device: Device, probe: Probe, seen: tuple[str, ...]) -> bool:
+    """Keep the probe; whether it was the last one that was needed."""
+    mine = GoodProbe(at=probe.at, seconds=probe.seconds)
+    before = [one for _, uid, one in _files_of(device) if uid == os.geteuid()]
+    own = tuple(one for file in before if file.statements == seen for one in file.probes)
+    if _tokens_of(_statements_on(device)) != seen:
+        return False  # somebody found it sick meanwhile
+    others = list(_good_probes(device, seen, without=os.geteuid()))
+    if len(own) + len(others) + 1 >= GOOD_PROBES_NEEDED:
+        return readmit_device(device)
+    _remove_own_probes(device)
+    facts = msgspec.to_builtins(_Seen(statements=seen, probes=(*own, mine)))
+    quarantine.write_facts(f"{_first_path(device)}@{PROBES}{os.urandom(6).hex()}", facts)
+    return False
+
+
+def _good_probes(
+    device: Device, seen: tuple[str, ...], without: int | None = None
+) -> Iterator[GoodProbe]:
+    """The good probes of all users, or all but one, that were made after these statements."""
+    for _, uid, file in _files_of(device):
+        if file.statements == seen and uid != without:
+            for probe in file.probes:
+                yield msgspec.structs.replace(probe, user=name_user(uid))
+
+
+def _files_of(device: Device) -> Iterator[tuple[str, int, _Seen]]:
+    """Path, owner and content of each file of good probes; what cannot be understood is passed over."""
+    for path, rest in quarantine.list_files(_first_path(device)):
+        status, data = quarantine.read_plain_file(path) if rest.startswith(PROBES) else (None, b"")
+        if status is None:
+            continue
+        try:
+            yield path, status.st_uid, msgspec.json.decode(data, type=_Seen)
+        except msgspec.DecodeError:
+            continue
+
+
+def _remove_own_probes(device: Device) -> None:
+    for path, uid, _ in list(_files_of(device)):
+        quarantine.remove_own(path, uid)
+
+
+def _first_path(device: Device) -> str:
+    """Good probes are kept beside the first of the device's locks."""
+    return quarantine.quarantine_paths(device.locks[:1])[0]
+
+
+def _cannot_write(device: Device, error: OSError) -> UsageError:
+    folder = Path(device.locks[0]).parent
+    return UsageError(f"cannot write into {folder}/quarantine: {error.strerror}", HINT)
