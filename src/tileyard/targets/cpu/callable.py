@@ -1,12 +1,12 @@
 """A kernel as a Python function on the caller's own arrays."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from tileyard.errors import BindError
 from tileyard.ir.nodes import Scalar, Tensor
 from tileyard.ir.specs import tensor_specs
 from tileyard.model import TensorSpec, Value
+from tileyard.targets.cpu.binary import CpuBinary
 from tileyard.targets.cpu.operands import (
     Operand,
     allocator,
@@ -15,10 +15,7 @@ from tileyard.targets.cpu.operands import (
     plain_number,
     read_operand,
 )
-from tileyard.targets.cpu.pool import Binding, Pool
-
-if TYPE_CHECKING:
-    from tileyard.targets.cpu.loaded import CpuLoaded
+from tileyard.targets.cpu.pool import Pool
 
 
 class CpuCallable:
@@ -31,12 +28,12 @@ class CpuCallable:
     Raises BindError where an argument does not fit, KernelFault where the kernel itself fails.
     """
 
-    def __init__(self, loaded: "CpuLoaded", pool: Pool) -> None:
-        self._loaded = loaded
+    def __init__(self, binary: CpuBinary, pool: Pool) -> None:
+        self._binary = binary
         self._pool = pool
-        self._params = loaded.signature.params
+        self._params = binary.signature.params
         self._known: dict[object, tuple[Sequence[TensorSpec], list[int], int]] = {}
-        pool.reserve(loaded.details.scratch_bytes, loaded.details.shared_bytes)
+        binary.reserve(pool)
 
     def __call__(self, *arguments: object) -> object:
         """Run the kernel once and wait."""
@@ -68,11 +65,9 @@ class CpuCallable:
             for param in self._params
             if isinstance(param, Tensor)
         ]
-        fault = self._pool.launch(
-            Binding(self._loaded.kernel, addresses, numbers, self._loaded.details.claims), blocks
-        )
+        fault = self._pool.launch(self._binary.bind(addresses, numbers), blocks)
         if fault:
-            raise self._loaded.explain(fault)
+            raise self._binary.explain(fault)
         if not outputs:
             return None
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
@@ -83,7 +78,7 @@ class CpuCallable:
         for params in (list(self._params), given):
             if len(arguments) == len(params):
                 return list(zip(params, arguments, strict=True))
-        name = self._loaded.signature.name
+        name = self._binary.signature.name
         counts = sorted({len(given), len(self._params)})
         raise BindError(
             f"{name} takes {' or '.join(map(str, counts))} arguments, not {len(arguments)}",
@@ -97,10 +92,10 @@ class CpuCallable:
         shapes = tuple(operand.shape for operand in operands.values())
         key = (shapes, scalars, tuple(map(type, scalars)))
         if key not in self._known:
-            dims = self._loaded.dims(shapes, scalars)
-            numbers = self._loaded.numbers(dims, scalars)
-            specs = tensor_specs(self._loaded.signature, dims)
-            self._known[key] = (specs, numbers, self._loaded.blocks(numbers))
+            dims = self._binary.dims(shapes, scalars)
+            numbers = self._binary.numbers(dims, scalars)
+            specs = tensor_specs(self._binary.signature, dims)
+            self._known[key] = (specs, numbers, self._binary.blocks(numbers))
         return self._known[key]
 
     def _check_written(
