@@ -4,18 +4,24 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from tileyard.errors import UsageError
 from tileyard.model import Outcome
 from tileyard.settings import read_settings
-from tileyard.store.trials import TrialStore
+
+if TYPE_CHECKING:
+    from tileyard.store.trials import TrialStore
 
 
 @contextlib.contextmanager
-def open_store() -> Iterator[tuple[TrialStore, Path]]:
+def open_store() -> Iterator[tuple["TrialStore", Path]]:
     """The store that is there, and its home. Raises UsageError where nothing was recorded yet."""
+    # A third of a second of imports, which not all commands need.
+    from tileyard.store.trials import TrialStore
+
     home = read_settings(os.environ, Path.cwd()).home
     if not (home / "store.db").is_file():
         raise UsageError(f"nothing is recorded in {home} yet")

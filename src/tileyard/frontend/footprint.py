@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tileyard.frontend.provenance import is_installed
+from tileyard.frontend.installed import is_installed
 from tileyard.model import Record
 
 _VARIABLES = ("TILELANG_", "TVM_", "TL_", "TORCH_", "PYTORCH_", "CUDA_", "NVIDIA_", "PYTHON")

@@ -6,11 +6,12 @@ import functools
 import hashlib
 import importlib.metadata
 import importlib.util
-import os
 import sys
 import sysconfig
 import types
 from pathlib import Path
+
+from tileyard.frontend.installed import SITE_FOLDERS
 
 PYTHON = f"python {sys.version_info.major}.{sys.version_info.minor}"
 """The language that bytecode is for."""
@@ -18,12 +19,8 @@ PYTHON = f"python {sys.version_info.major}.{sys.version_info.minor}"
 _SHY_MODULES = ("torch", "numpy")
 """Modules with functions that do not say where they come from."""
 
-_SITE_FOLDERS = frozenset({"site-packages", "dist-packages"})
 _STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib"))
 _TILEYARD = Path(__file__).resolve().parents[1]
-_INSTALL_ROOTS = tuple(
-    f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib")
-)
 
 
 def own_name(value: object) -> tuple[str, str]:
@@ -98,13 +95,6 @@ def _package_version(top: str) -> str | None:
     return str(version)
 
 
-def is_installed(file: str) -> bool:
-    """Whether a path lies in the standard library or among installed packages; cheap to ask."""
-    if file.startswith(_INSTALL_ROOTS):
-        return True
-    return any(f"{os.sep}{folder}{os.sep}" in file for folder in _SITE_FOLDERS)
-
-
 def is_users(file: str) -> bool:
     """Whether a source file (or a notebook's cell) is the user's: no package, no library, not ours."""
     path = Path(file)
@@ -117,6 +107,6 @@ def is_users(file: str) -> bool:
 
 def _is_site(path: Path) -> bool:
     roots = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-    return bool(_SITE_FOLDERS.intersection(path.parts)) or any(
+    return bool(SITE_FOLDERS.intersection(path.parts)) or any(
         path.is_relative_to(root) for root in roots
     )
