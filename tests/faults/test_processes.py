@@ -18,8 +18,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tileyard.errors import WorkerLostError, WorkerStartError
+from tileyard.errors import SickDeviceError, WorkerLostError, WorkerStartError
 from tileyard.model import Device, Note, Outcome
+from tileyard.processes.keeper.quarantine import lift_quarantine
 from tileyard.processes.keeping import KeeperLink
 from tileyard.processes.outcomes import judge_end
 from tileyard.processes.supervise import Ended, LeaseRequest, Worker, WorkerCommand
@@ -87,10 +88,9 @@ def run(main: Callable[[], Awaitable[None]]) -> None:
 
 
 def lock_file(tmp_path: Path, name: str = "cpu-0.lock") -> str:
-    """A new lock file."""
-    path = tmp_path / name
-    path.touch()
-    return str(path)
+    """A lock in a directory of this test's own."""
+    (tmp_path / "locks").mkdir(exist_ok=True)
+    return str(tmp_path / "locks" / name)
 
 
 def wish(*locks: str) -> LeaseRequest:
@@ -197,8 +197,8 @@ def test_a_program_that_does_not_exist_is_refused(tmp_path: Path) -> None:
             await Worker.start(command(tmp_path, cwd="/no/such"))
         with pytest.raises(WorkerStartError, match=r"cores are not available: 1023"):
             await Worker.start(command(tmp_path, cores=(1023,)))
-        with pytest.raises(WorkerStartError, match=r"lock files cannot be used: /no/such"):
-            await Worker.start(command(tmp_path, lease=wish("/no/such")))
+        with pytest.raises(WorkerStartError, match=r"lock directory cannot be used: /no/such/"):
+            await Worker.start(command(tmp_path, lease=wish("/no/such/cpu-0.lock")))
         with pytest.raises(WorkerStartError, match=r"/no/such/log"):
             await Worker.start(command(tmp_path, log="/no/such/log"))
 
@@ -371,9 +371,10 @@ def test_a_lost_keeper_is_no_confirmed_end(tmp_path: Path) -> None:
 def test_survivors_are_reported_and_their_keeper_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A tree that is not gone in time is no confirmed end; its locks come back once it is gone."""
+    """A tree that is not gone in time is no confirmed end, and puts its device in quarantine."""
     monkeypatch.setattr("tileyard.processes.keeping.CONFIRM_S", -1.0)
-    wanted = command(tmp_path, lease=wish(lock_file(tmp_path)))
+    lock = lock_file(tmp_path)
+    wanted = command(tmp_path, lease=wish(lock))
 
     async def main() -> None:
         async with await Worker.start(wanted) as worker:
@@ -382,9 +383,12 @@ def test_survivors_are_reported_and_their_keeper_stays(
         assert not ended.confirmed
         assert worker.pid in ended.survivors
         assert str(worker.pid) in judge_end(ended).message
+        keeper.wait(DEADLINE_S)
+        with pytest.raises(SickDeviceError, match=f"not gone: {worker.pid}"):
+            await Worker.start(wanted)
+        lift_quarantine((lock,))
         async with await Worker.start(wanted) as heir:
             assert heir.lease == 2
-        keeper.wait(DEADLINE_S)
 
     run(main)
 
@@ -488,9 +492,10 @@ def test_lease_numbers_grow_over_all_locks(tmp_path: Path) -> None:
         assert got == expected
 
     run(main)
-    # a lease that was given back properly leaves no token: nobody has to look for its tree
-    records = [Path(path).read_text(encoding="ascii").split() for path in (one, two)]
-    assert records == [["00000000000000000004"], ["00000000000000000003"]]
+    # a lease that was given back properly says so: nobody has to look for its tree
+    records = list((tmp_path / "locks" / "leases").iterdir())
+    assert sorted(record.name for record in records) == ["cpu-0.4", "cpu-1.3"]
+    assert {record.read_text(encoding="ascii").splitlines()[0] for record in records} == {"ended"}
 
 
 def test_overlapping_sets_exclude_each_other(tmp_path: Path) -> None:

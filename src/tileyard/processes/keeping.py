@@ -5,46 +5,55 @@ Nothing runs in the background: the loop calls back when the keeper has somethin
 
 import asyncio
 import contextlib
+import logging
 import os
 import secrets
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from tileyard.errors import WorkerStartError
+from tileyard.errors import NestedLeaseError, SickDeviceError, WorkerStartError
 from tileyard.model import Record
-from tileyard.processes import keeper
 from tileyard.processes.keeper.tree import kill_marked
-from tileyard.processes.records import Ended, Grant, WorkerCommand
+from tileyard.processes.keeper_line import keeper_argv
+from tileyard.processes.records import Ended, Grant, Place, WorkerCommand
 
 CONFIRM_S: Final = 5.0
 """How long a killed tree may take to vanish before its processes are reported as survivors."""
 LOG_TAIL_BYTES: Final = 4096
-START: Final = str(Path(keeper.__file__).with_name("start.py"))
 
 REFUSALS: Final = {
-    "lock": "its lock files cannot be used",
-    "planted": "one of its lock files is a link or no regular file",
-    "number": "one of its lock files does not hold a lease number",
-    "orphans": "processes of an earlier holder of its locks cannot be ended",
+    "lock": "the lock directory cannot be used",
+    "planted": "the lock directory, or a folder in it, is a link or a file",
+    "unsafe": "the lock directory, or a folder in it, is not sticky: anyone could remove a lease",
+    "number": "there are no lease numbers left after this one",
+    "busy": "somebody has been deciding about leases for too long in this directory",
+    "nested": "it is asked for under a lease of the same device, and would wait for itself",
+    "sick": "too few of its devices are fit for use",
+    "quarantine": "a device that is not fit for use cannot be put in quarantine",
     "session": "it cannot lead a session",
     "memory": "its memory limit cannot be set",
     "cores": "its cores are not available",
     "cwd": "its working directory cannot be entered",
     "argv": "its program cannot be run",
 }
+REFUSAL_ERRORS: Final = {"sick": SickDeviceError, "nested": NestedLeaseError}
+
+log = logging.getLogger(__name__)
 
 
 class Report(Record):
     """One line from the keeper; which fields count depends on ``event``."""
 
     event: str
-    lock: int = 0
-    lease: int = 0
+    position: int = 0
+    holder: str = ""
+    leases: tuple[int, ...] = ()
+    choices: tuple[int, ...] = ()
+    text: str = ""
     pid: int = 0
     errno: int | None = 0
     pids: tuple[int, ...] = ()
@@ -53,11 +62,12 @@ class Report(Record):
     told: int = 0
     peak_rss_bytes: int = 0
     survivors: tuple[int, ...] = ()
+    lingers: int = 0
 
 
 _decoder = msgspec.json.Decoder(Report)
 _lingering: list[subprocess.Popen[bytes]] = []
-"""Keepers that outlive their reports: they hold the locks of trees that would not die."""
+"""Keepers that outlive their reports: their trees would not die, or their devices are probed."""
 
 
 class KeeperLink:
@@ -72,7 +82,7 @@ class KeeperLink:
         """Start it on the running loop; the worker inherits ``worker_fds``. Raises WorkerStartError; then nothing was started."""
         self.pid = 0
         self.grants: tuple[Grant, ...] = ()
-        self.waiting: Callable[[int], None] | None = None
+        self.waiting: Callable[[Place], None] | None = None
         self.reason = ""
         self._loop = asyncio.get_running_loop()
         self.started: asyncio.Future[WorkerStartError | None] = self._loop.create_future()
@@ -104,24 +114,15 @@ class KeeperLink:
 
     # ---- start ------------------------------------------------------------------------------
 
-    def _locks(self) -> tuple[str, ...]:
-        lease = self._command.lease
-        if lease is None:
-            return ()
-        return tuple(lock for device in lease.choices[: lease.count] for lock in device.locks)
-
     def _spawn(self, env: Mapping[str, str], worker_fds: Sequence[int]) -> subprocess.Popen[bytes]:
         command = self._command
         options = [
-            f"parent={os.getpid()}",
-            f"tree={self._tree}",
             f"cwd={command.cwd}",
             f"memory={command.memory_bytes}",
             f"cores={','.join(map(str, command.cores))}",
             f"pass={','.join(map(str, worker_fds))}",
             f"grace={command.grace_s:f}",
             f"confirm={CONFIRM_S:f}",
-            *(f"lock={path}" for path in self._locks()),
         ]
         log = -1
         try:
@@ -132,7 +133,7 @@ class KeeperLink:
             )
             self._log_start = os.fstat(log).st_size
             return subprocess.Popen(
-                [sys.executable, "-S", "-E", "-I", START, *options, "--", *command.argv],
+                keeper_argv(self._tree, options, command.lease, command.argv),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -163,17 +164,21 @@ class KeeperLink:
         match report.event:
             case "waiting":
                 if self.waiting is not None:
-                    self.waiting(report.lock + 1)
+                    self.waiting(Place(position=report.position, holder=report.holder))
             case "locked":
-                if command := self._command.lease:
-                    held = command.choices[: command.count]
-                    self.grants = tuple(Grant(device=d, number=report.lease) for d in held)
+                choices = self._command.lease.choices if self._command.lease else ()
+                self.grants = tuple(
+                    Grant(device=choices[index], number=number)
+                    for index, number in zip(report.choices, report.leases, strict=True)
+                )
+            case "quarantined":
+                log.warning("put in quarantine: %s", report.text)
             case "started":
                 self.pid = report.pid
                 self.started.set_result(None)
             case _:
                 self._last = report
-                if report.survivors:
+                if report.lingers:
                     _lingering.append(self._process)
                     self._finish()
 
@@ -217,18 +222,19 @@ class KeeperLink:
         if last.event == "ended":
             return WorkerStartError(f"{what}: it was told to end before it began")
         step = last.event.removeprefix("refused_")
+        kind = REFUSAL_ERRORS.get(step, WorkerStartError)
+        locks = self._command.lease.choices[0].locks if self._command.lease else ()
         details = {
-            "lock": " ".join(self._locks()),
-            "planted": " ".join(self._locks()),
-            "number": " ".join(self._locks()),
-            "orphans": " ".join(map(str, last.pids)),
+            "lock": " ".join(locks),
+            "planted": " ".join(locks),
+            "unsafe": " ".join(locks),
             "cores": ",".join(map(str, self._command.cores)),
             "cwd": self._command.cwd,
         }
         message = f"{what}: {REFUSALS[step]}"
-        if step in details:
-            message += f": {details[step]}"
-        return WorkerStartError(f"{message}: {os.strerror(last.errno)}" if last.errno else message)
+        if detail := details.get(step) or last.text:
+            message += f": {detail}"
+        return kind(f"{message}: {os.strerror(last.errno)}" if last.errno else message)
 
 
 def _pipes_of(process: subprocess.Popen[bytes]) -> tuple[int, int]:

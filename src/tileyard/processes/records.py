@@ -21,6 +21,13 @@ class Grant(Record):
     number: int
 
 
+class Place(Record):
+    """Where a request for devices stands: 1 is next in turn. ``holder`` says who has one of them."""
+
+    position: int
+    holder: str = ""
+
+
 class WorkerCommand(Record):
     """What to start, and with what.
 

@@ -12,10 +12,10 @@ from typing import Any, Final, NoReturn, Self, TypeVar, overload
 from tileyard.errors import WireError, WorkerLostError, WorkerStartError
 from tileyard.model import Record
 from tileyard.processes.keeping import CONFIRM_S, KeeperLink
-from tileyard.processes.records import Ended, Grant, LeaseRequest, WorkerCommand
+from tileyard.processes.records import Ended, Grant, LeaseRequest, Place, WorkerCommand
 from tileyard.processes.wire import CHANNEL_VARIABLE, AsyncChannel, format_channel
 
-__all__ = ["Ended", "Grant", "LeaseRequest", "Worker", "WorkerCommand"]
+__all__ = ["Ended", "Grant", "LeaseRequest", "Place", "Worker", "WorkerCommand"]
 
 GRACE_S: Final = 0.2
 KEEPER_MARGIN_S: Final = 5.0
@@ -42,11 +42,11 @@ class Worker:
         command: WorkerCommand,
         *,
         lock_limit_s: float | None = None,
-        waiting: Callable[[int], None] | None = None,
+        waiting: Callable[[Place], None] | None = None,
     ) -> Self:
         """Start a worker; return once it has its devices and runs its program.
 
-        ``waiting`` is told its place in the queue, 1 for the next in turn, whenever that changes.
+        ``waiting`` is told its place in the queue whenever that changes.
         Raises TimeoutError if it took longer than ``lock_limit_s``, and WorkerStartError if it
         cannot be. In both cases, and if cancelled, nothing is left of it.
         """

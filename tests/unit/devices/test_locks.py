@@ -10,7 +10,6 @@ import pytest
 from tileyard.devices.locks import prepare_locks
 from tileyard.errors import UsageError
 from tileyard.model import Device
-from tileyard.processes.keeper.locks import Lock
 
 
 @pytest.fixture(autouse=True)
@@ -31,27 +30,23 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_directory_and_files_are_made_for_everyone(tmp_path: Path) -> None:
-    """The directory is sticky and shared, the files can be locked and numbered by all."""
+def test_directory_and_folders_are_made_for_everyone(tmp_path: Path) -> None:
+    """The directory and what requests, leases and quarantine lie in are sticky and shared."""
     folder = tmp_path / "locks"
     prepare_locks(device(folder / "cpu-0.lock", folder / "cpu-1.lock"))
-    expected = {"cpu-0.lock": 0o666, "cpu-1.lock": 0o666}
+    expected = {"requests": 0o1777, "leases": 0o1777, "quarantine": 0o1777}
     assert mode(folder) == 0o1777
     assert {path.name: mode(path) for path in folder.iterdir()} == expected
 
 
 def test_what_is_there_is_kept(tmp_path: Path) -> None:
-    """Preparing again neither replaces a file nor forgets its lease number."""
+    """Preparing again replaces nothing."""
     path = tmp_path / "locks" / "cpu-0.lock"
     prepare_locks(device(path))
-    lock = Lock(str(path))
-    assert lock.read() == (0, "")
-    lock.write(41, "")
-    before = path.stat().st_ino
+    record = tmp_path / "locks" / "leases" / "cpu-0.41"
+    record.touch()
     prepare_locks(device(path))
-    assert path.stat().st_ino == before
-    assert lock.read() == (41, "")
-    lock.close()
+    assert record.exists()
 
 
 def test_a_directory_of_ones_own_will_do(tmp_path: Path) -> None:
@@ -59,7 +54,7 @@ def test_a_directory_of_ones_own_will_do(tmp_path: Path) -> None:
     folder = tmp_path / "locks"
     folder.mkdir(mode=0o700)
     prepare_locks(device(folder / "cpu-0.lock"))
-    assert mode(folder) == 0o700
+    assert {mode(folder), mode(folder / "leases")} == {0o700}
 
 
 def test_a_directory_that_cannot_be_made_says_what_to_do(tmp_path: Path) -> None:
@@ -86,26 +81,21 @@ def test_a_link_for_a_directory_is_refused(tmp_path: Path) -> None:
         prepare_locks(device(folder / "cpu-0.lock"))
 
 
-def test_planted_files_are_refused(tmp_path: Path) -> None:
-    """A link, a second name of some file, a pipe and a folder are not written to."""
+@pytest.mark.parametrize("name", ["requests", "leases", "quarantine"])
+def test_planted_folders_are_refused(tmp_path: Path, name: str) -> None:
+    """A link or a pipe in place of a folder is not used."""
     folder = tmp_path / "locks"
-    prepare_locks(device(folder / "cpu-0.lock"))
-    precious = tmp_path / "precious"
-    precious.write_text("mine", encoding="ascii")
-    (folder / "link.lock").symlink_to(precious)
-    (folder / "dangling.lock").symlink_to(tmp_path / "nowhere")
-    os.link(precious, folder / "twin.lock")
-    os.mkfifo(folder / "pipe.lock")
-    (folder / "folder.lock").mkdir()
-    for name in ("link", "dangling", "twin", "pipe", "folder"):
-        with pytest.raises(UsageError, match=f"{name}.lock"):
-            prepare_locks(device(folder / f"{name}.lock"))
-    assert precious.read_text(encoding="ascii") == "mine"
-    assert not (tmp_path / "nowhere").exists()
+    folder.mkdir(mode=0o700)
+    (folder / name).symlink_to(tmp_path)
+    with pytest.raises(UsageError, match=f"{name} is a link or a file"):
+        prepare_locks(device(folder / "cpu-0.lock"))
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(UsageError, match=f"{name} is a link or a file"):
+        prepare_locks(device(folder / "cpu-0.lock"))
 
 
-@pytest.mark.parametrize("folder", ["locks", "/tmp/a:b"])
-def test_a_path_that_cannot_be_listed_is_refused(folder: str) -> None:
-    """Relative paths and those with a colon would not mean the same to every process."""
-    with pytest.raises(UsageError, match="absolute path without ':'"):
-        prepare_locks(device(Path(folder) / "cpu-0.lock"))
+def test_a_relative_directory_is_refused() -> None:
+    """It would not mean the same to every process."""
+    with pytest.raises(UsageError, match="absolute path"):
+        prepare_locks(device(Path("locks") / "cpu-0.lock"))

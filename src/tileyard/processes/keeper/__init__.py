@@ -1,18 +1,29 @@
-"""The keeper: a small program between the engine and one worker that ends the worker's whole tree.
+"""The keeper: a small program between its starter and one worker that ends the worker's whole tree.
 
 Run as ``python -S -E -I .../keeper/start.py KEY=VALUE.. -- ARGV..``. Every worker waits for its
 start, so it uses the standard library only, and of that only what loads fast: ctypes instead of
 ``signal`` (which brings ``enum``), and relative imports, so that nothing else of ours is loaded.
 
 It is child subreaper: whatever the worker leaves behind, detached or not, becomes its child, so
-that having no children is the proof that the tree is gone. Only then does it give the locks back.
+that having no children is the proof that the tree is gone. Only then does it give the lease back.
 
-Options: ``parent`` (pid of the engine), ``tree`` (a token that marks the tree's environment),
-``lock`` (repeated, ascending), ``memory`` (bytes of address space), ``cores`` (``0,1``), ``pass``
-(inherited descriptors for the worker, ``5,6``), ``grace`` and ``confirm`` (seconds), ``cwd``.
+Options: ``parent`` (pid of the starter), ``tree`` (a token that marks the tree's environment),
+``outer`` (tokens of the trees that the starter is in), ``memory`` (bytes of address space),
+``cores`` (``0,1``), ``pass`` (inherited descriptors for the worker, ``5,6``), ``grace`` and
+``confirm`` (seconds), ``cwd``, ``control`` and ``reports`` (descriptors), ``plain`` (a user's own
+command: it keeps the three standard streams, core dumps and its place before the OOM killer),
+``count`` and ``priority`` of the lease. After these, for each device that would do: ``choice``
+(its name), ``lock`` (repeated), ``env`` (repeated, ``K=V``), ``device-cores``, ``probe`` (repeated),
+``probe-limit`` (seconds).
 
-Descriptors: 0 is the control pipe, from which ``kill SECONDS`` is read and whose end means that the
-engine is gone; 1 takes one JSON line per event; 2 is the log, the worker's stdout and stderr.
-The engine's pidfd is watched too, since a fork of the engine may hold a copy of the pipe. The
-engine's parent-death signal is not used: it follows the thread that started the keeper.
+The control pipe (0 if nothing else is said) takes orders, one a line: ``kill SECONDS``, ``probe``
+(probe the devices after the end), ``signal N``, ``signal-group N``, ``stop``, ``continue``. Its end
+means that the starter is gone; the starter's pidfd is watched too, since a fork of it may hold a
+copy of the pipe. Its parent-death signal is not used: it follows the thread that started the
+keeper. The reports pipe (1) takes one JSON line per event; 2 is the log, the worker's stdout and
+stderr.
+
+The protocol by which keepers of all users share devices is in ``directory`` (what lies on disk),
+``deciding`` (who gets what), ``ticket`` (from request to lease), ``holding`` (the lease) and
+``quarantine``.
 """

@@ -1,290 +1,232 @@
-"""The keeper's life: take the locks, start the worker, wait, end the tree, report."""
+"""The keeper's life: take the lease, start the worker, wait, end the tree, probe, report."""
 
-import ctypes
 import os
-import resource
-import select
-import sys
 import time
 
-from .locks import Lock
+from . import report
+from .directory import LeaseRecord
+from .holding import Holding, LeaseFacts
+from .options import Device, Options
+from .probing import run_probe
+from .quarantine import find_quarantine, put_in_quarantine
 from .report import RefusedError, emit
-from .tree import (
-    SIGCHLD,
-    SIGCONT,
-    SIGHUP,
-    SIGINT,
-    SIGKILL,
-    SIGPIPE,
-    SIGTERM,
-    SIGXFSZ,
-    descendants_of,
-    kill_marked,
-    libc,
-    signal_child,
-    signal_set,
-)
+from .ticket import Ticket
+from .tree import SIGTERM
+from .watching import RESCAN_S, Watcher
+from .worker import become_worker, make_environment
 
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-SIG_BLOCK, SIG_SETMASK = 0, 2
-
-LOCK_POLL_S = 0.01
-"""How often a waiting keeper tries again: the longest time for which a free device lies idle."""
-RESCAN_S = 0.02
-"""How often the tree is looked at while it dies; the end of a child wakes the keeper earlier."""
-LINGER_S = 1.0  # the same, once the tree was reported as not confirmed gone
-OOM_PREFERENCE = b"500"
-"""A kernel short of memory ends a worker rather than the engine."""
+LINGER_S = 1.0
+"""How often the tree is looked at, once it was reported as not confirmed gone."""
 
 
-class Options:
-    """The command line, as the package describes it."""
-
-    def __init__(self, arguments: list[str]) -> None:
-        end = arguments.index("--")
-        pairs = [argument.partition("=")[::2] for argument in arguments[:end]]
-        one = dict(pairs)
-        self.argv = arguments[end + 1 :]
-        self.locks = [value for key, value in pairs if key == "lock"]
-        self.parent = int(one["parent"])
-        self.tree = one["tree"]
-        self.cwd = one["cwd"]
-        self.memory_bytes = int(one.get("memory", "0"))
-        self.cores = [int(core) for core in one.get("cores", "").split(",") if core]
-        self.pass_fds = [int(fd) for fd in one.get("pass", "").split(",") if fd]
-        self.grace_s = float(one["grace"])
-        self.confirm_s = float(one["confirm"])
-
-
-class Keeper:
-    """Starts one worker and ends its tree. ``kill_at`` is when it kills, once it was told to end."""
+class Keeper(Watcher):
+    """Starts one worker, ends its tree, and holds its lease meanwhile."""
 
     def __init__(self, options: Options) -> None:
-        self.options = options
-        self.locks: list[Lock] = []
-        self.lease = 0
-        self.worker = 0
-        self.status: int | None = None
-        self.peak_rss_bytes = 0
-        self.kill_at: float | None = None
-        self.orders = b""
-        mask = ctypes.byref(signal_set(SIGCHLD, SIGTERM, SIGINT, SIGHUP))
-        libc.sigprocmask(SIG_BLOCK, mask, None)
-        self.signals = libc.signalfd(-1, mask, os.O_NONBLOCK | os.O_CLOEXEC)
-        libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        self.poll = select.poll()
-        self.poll.register(0, select.POLLIN)
-        self.poll.register(self.signals, select.POLLIN)
-        self.watch_engine()
+        super().__init__(options)
+        self.holding: Holding | None = None
+        self.held: list[Device] = []
+        self.environment: dict[str, str] = {}
 
-    def watch_engine(self) -> None:
-        """Notice the engine's end even if a copy of its pipe lives on."""
-        try:
-            engine = os.pidfd_open(self.options.parent)
-        except OSError:
-            pass  # gone already, which the next line sees, or a kernel that has no pidfd
-        else:
-            self.poll.register(engine, select.POLLIN)
-        if os.getppid() != self.options.parent:
-            self.ask_to_end(self.options.grace_s)
-
-    def ask_to_end(self, grace_s: float) -> None:
-        """Begin the end, or hasten it."""
-        at = time.monotonic() + grace_s
-        self.kill_at = at if self.kill_at is None else min(self.kill_at, at)
-
-    def wait(self, seconds: float | None) -> None:
-        """Sleep until an order, a signal, the end of the engine or of a child, and take note."""
-        for fd, _ in self.poll.poll(None if seconds is None else max(0.0, seconds) * 1000):
-            if fd == self.signals:
-                number = int.from_bytes(os.read(fd, 128)[:4], sys.byteorder)
-                if number != SIGCHLD:
-                    self.ask_to_end(self.options.grace_s)
-            elif fd == 0 and (order := os.read(0, 4096)):
-                *lines, self.orders = (self.orders + order).split(b"\n")
-                for line in lines:
-                    if line.startswith(b"kill "):
-                        self.ask_to_end(float(line[5:]))
-            else:
-                self.poll.unregister(fd)
-                self.ask_to_end(self.options.grace_s)
-
-    # ---- start ------------------------------------------------------------------------------
+    # ---- the lease ----------------------------------------------------------------------------
 
     def acquire(self) -> bool:
-        """Take all locks in order, waiting for each; False if told to end before that."""
-        for index, path in enumerate(self.options.locks):
-            lock = Lock(path)
-            self.locks.append(lock)
-            if not lock.try_take():
-                emit("waiting", lock=index)
-                while self.kill_at is None and not lock.try_take():
-                    self.wait(LOCK_POLL_S)
-            if self.kill_at is not None:
+        """Take the lease, waiting for it; False if told to end before that."""
+        options = self.options
+        locks = [lock for device in options.devices for lock in device.locks]
+        if locks:
+            folders = {os.path.dirname(lock) for lock in locks}
+            if len(folders) > 1:
+                raise RefusedError("lock", 0, text=" ".join(sorted(folders)))
+            facts = LeaseFacts(" ".join(options.argv), options.tree, options.outer)
+            ticket = Ticket(folders.pop(), options.wish, facts, options.priority)
+            self.bell = ticket.bell.fd
+            self.poll.register(self.bell, 1)
+            try:
+                self.holding = self.wait_for_lease(ticket)
+            finally:
+                self.poll.unregister(self.bell)
+                self.bell = -1
+                ticket.close()
+            if self.holding is None:
                 return False
-        records = [lock.read() for lock in self.locks]
-        for lock, (_, tree) in zip(self.locks, records, strict=True):
-            if tree:
-                self.end_orphans(tree, lock.path)
-        if self.locks:
-            self.lease = max(number for number, _ in records) + 1
-            for lock in self.locks:
-                lock.write(self.lease, self.options.tree)
-            emit("locked", lease=self.lease)
+            names = [granted.choice.device for granted in self.holding.granted]
+            self.held = [next(d for d in options.devices if d.name == name) for name in names]
+        elif self.kill_at is not None:
+            return False
+        else:
+            self.held = options.devices[: options.count]
+        numbers = [g.number for g in self.holding.granted] if self.holding else [0] * len(self.held)
+        if self.held:
+            emit(
+                "locked",
+                leases=numbers,
+                choices=[options.devices.index(device) for device in self.held],
+            )
+            if not options.cores and all(device.cores for device in self.held):
+                options.cores = [core for device in self.held for core in device.cores]
+        self.environment = make_environment(options, self.held, numbers)
         return True
 
-    def end_orphans(self, tree: str, lock: str) -> None:
-        """End what a keeper that was killed itself has left of its tree."""
+    def wait_for_lease(self, ticket: Ticket) -> Holding | None:
+        """The lease of devices that are fit for use, None if told to end before that."""
+        told = 0
+        while self.kill_at is None:
+            holding = ticket.try_take()
+            if holding is None:
+                if ticket.position != told:
+                    told = ticket.position
+                    emit("waiting", position=told, holder=describe_holder(ticket.holder))
+                self.wait(ticket.rescan_s)
+            elif self.make_fit(ticket, holding):
+                return holding
+        return None
+
+    def make_fit(self, ticket: Ticket, holding: Holding) -> bool:
+        """End what killed holders have left and probe their devices; give back what is not fit."""
         deadline = time.monotonic() + self.options.confirm_s
-        while pids := kill_marked(tree, lock):
+        while pids := ticket.end_survivors(holding):
+            if self.kill_at is not None:
+                holding.release(is_clean=False)
+                return False
             if time.monotonic() > deadline:
-                raise RefusedError("orphans", 0, pids)
+                for record in holding.unclean:
+                    self.condemn(
+                        self.find_device(record.device, record.part),
+                        f"processes of lease {record.number} could not be ended: "
+                        + " ".join(map(str, pids)),
+                    )
+                holding.release(is_clean=False)
+                return False
             self.wait(RESCAN_S)
+        is_fit = True
+        spoilt = {record.part for record in holding.unclean}
+        for granted in holding.granted:
+            device = self.find_device(granted.choice.device)
+            if device.probe and not spoilt.isdisjoint(granted.choice.parts):
+                environment = make_environment(self.options, [device], [granted.number])
+                reason = run_probe(self, device, environment)
+                if reason:
+                    is_fit = False
+                    self.condemn(device, f"{reason}, after its last holder was killed")
+        if not is_fit:
+            holding.release()
+        return is_fit
+
+    def find_device(self, name: str, part: str = "") -> Device:
+        """The device of this name among those asked for, or else one with this part."""
+        devices = self.options.devices
+        named = [device for device in devices if device.name == name]
+        return (named or [device for device in devices if part in device.choice.parts])[0]
+
+    def condemn(self, device: Device, reason: str) -> None:
+        """Put a device in quarantine, and say so."""
+        emit("quarantined", text=f"{device.name}: {reason}")
+        try:
+            put_in_quarantine(device.locks, device.name, reason)
+        except OSError as error:
+            raise RefusedError("quarantine", error.errno or 0, text=device.name) from error
+
+    # ---- the worker ---------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start the worker; return once it runs its own program."""
+        options = self.options
         read_end, write_end, keeper = *os.pipe(), os.getpid()
         self.worker = os.fork()
         if self.worker == 0:
             try:
-                self.become_worker(keeper)
+                become_worker(options, self.environment, keeper)
             except RefusedError as error:
                 os.write(write_end, f"{error.step} {error.number}".encode())
             finally:
                 os._exit(127)
         os.close(write_end)
-        for fd in self.options.pass_fds:  # or the engine would not see the worker's end
+        for fd in options.pass_fds:  # or the engine would not see the worker's end
             os.close(fd)
+        if self.holding is not None:
+            self.holding.note_session(self.worker)
         answer = os.read(read_end, 64).decode()  # nothing, once exec has closed the other end
         os.close(read_end)
         if answer:
             os.waitpid(self.worker, 0)
+            if self.holding is not None:
+                self.holding.release()
             step, _, number = answer.partition(" ")
             raise RefusedError(step, int(number))
         emit("started", pid=self.worker)
 
-    def become_worker(self, keeper: int) -> None:
-        """In the child: make everything ready, then run the worker's program in its place."""
-        options = self.options
-        step = "session"
-        try:
-            os.setsid()
-            libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
-            if os.getppid() != keeper:  # it died before the line above
-                os._exit(127)
-            step = "memory"
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # dumping a big worker takes seconds
-            if options.memory_bytes:
-                hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-                limit = options.memory_bytes if hard < 0 else min(options.memory_bytes, hard)
-                resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-            self.prefer_for_oom()
-            step = "cores"
-            if options.cores:
-                os.sched_setaffinity(0, options.cores)
-            step = "cwd"
-            os.chdir(options.cwd)
-            step = "argv"
-            os.dup2(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), 0)
-            os.dup2(2, 1)
-            libc.sigprocmask(SIG_SETMASK, ctypes.byref(signal_set()), None)
-            for number in (SIGPIPE, SIGXFSZ):  # Python ignores them, which would be inherited
-                libc.signal(number, None)
-            environment = dict(os.environ)
-            environment["TILEYARD_TREE"] = options.tree
-            environment["TILEYARD_LOCKS"] = ":".join(options.locks)
-            environment["TILEYARD_LEASE"] = str(self.lease)
-            os.execvpe(options.argv[0], options.argv, environment)
-        except OSError as error:
-            raise RefusedError(step, error.errno or 0) from error
-
-    @staticmethod
-    def prefer_for_oom() -> None:
-        """Let the kernel choose this process first; where it may not be told so, never mind."""
-        try:
-            with open("/proc/self/oom_score_adj", "wb") as file:
-                file.write(OOM_PREFERENCE)
-        except OSError:
-            pass
-
-    # ---- end --------------------------------------------------------------------------------
-
-    def reap(self) -> bool:
-        """Take in children that ended; True while any is left."""
-        while True:
-            try:
-                pid, status, usage = os.wait4(-1, os.WNOHANG)
-            except ChildProcessError:
-                return False
-            if pid == 0:
-                return True
-            if pid == self.worker:
-                self.status = status
-                self.peak_rss_bytes = usage.ru_maxrss * 1024
-
-    def end_tree(self) -> list[int]:
-        """TERM now, KILL when the grace is over, until no child is left; return those that stay."""
-        if self.kill_at is None:
-            self.ask_to_end(self.options.grace_s)
-        if self.grace_left_s() > 0:
-            for pid, parent in descendants_of(os.getpid()):
-                signal_child(pid, parent, SIGTERM)
-                signal_child(pid, parent, SIGCONT)  # a stopped process could not obey
-        while (rest_s := self.grace_left_s()) > 0:
-            if not self.reap():
-                return []
-            self.wait(rest_s)
-        deadline = time.monotonic() + self.options.confirm_s
-        while self.reap():
-            family = descendants_of(os.getpid())
-            for pid, parent in family:
-                signal_child(pid, parent, SIGKILL)
-            if time.monotonic() > deadline:
-                return [pid for pid, _ in family]
-            self.wait(RESCAN_S)
-        return []
-
-    def grace_left_s(self) -> float:
-        """How long until KILL, once the end has begun."""
-        return (self.kill_at or 0.0) - time.monotonic()
-
     def run(self) -> None:
-        """Everything, from the locks to the report."""
+        """Everything, from the lease to the report."""
         try:
             if not self.acquire():
                 self.report(told=True, survivors=[])
                 return
             self.start()
         except RefusedError as error:
-            emit(f"refused_{error.step}", errno=error.number, pids=error.pids)
+            text = self.describe_sick() if error.step == "sick" else error.text
+            emit(f"refused_{error.step}", errno=error.number, pids=error.pids, text=text)
             return
         except OSError as error:
             emit("refused_lock", errno=error.errno, pids=[])
             return
-        while self.reap() and self.status is None and self.kill_at is None:
+        while self.reap() and self.worker not in self.ended and self.kill_at is None:
             self.wait(None)
-        told = self.status is None
+        told = self.worker not in self.ended
         survivors = self.end_tree() if self.reap() else []
-        if survivors:  # the locks stay taken while anything is there
-            self.report(told=told, survivors=survivors)
+        code = self.ended.get(self.worker, 0)
+        if code < 0 and not (told and code == -SIGTERM):
+            self.is_suspect = True
+        self.finish(told, survivors)
+
+    def finish(self, told: bool, survivors: list[int]) -> None:
+        """Report the end and give the lease back; devices that may be sick are probed in between."""
+        suspects = [d for d in self.held if d.probe] if self.is_suspect else []
+        if survivors or suspects:  # whoever waits for the end need not wait for these
+            self.report(told=told, survivors=survivors, is_last=False)
+            self.let_go_of_output()
+        if survivors:  # the lease goes on while anything is there
+            for device in self.held:
+                pids = " ".join(map(str, survivors))
+                self.try_to_condemn(device, f"processes of its last lease are not gone: {pids}")
             while self.reap():
                 self.wait(LINGER_S)
-        self.release()
-        if not survivors:
+        for device in suspects:
+            if find_quarantine(device.locks) is None:
+                reason = run_probe(self, device, self.environment)
+                if reason:
+                    self.try_to_condemn(device, reason)
+        if self.holding is not None:
+            self.holding.release()
+        if not survivors and not suspects:
             self.report(told=told, survivors=[])
 
-    def release(self) -> None:
-        """Give the locks back, noting that nothing is left of the tree."""
-        for lock in self.locks:
-            try:
-                lock.write(self.lease, "")
-            except OSError:
-                pass  # the next holder then looks for what is not there
-            lock.close()
+    def try_to_condemn(self, device: Device, reason: str) -> None:
+        """Put a device in quarantine if that can be written down; nobody is left to hear otherwise."""
+        try:
+            self.condemn(device, reason)
+        except RefusedError:
+            pass
 
-    def report(self, *, told: bool, survivors: list[int]) -> None:
-        """Say how the worker ended; ``told`` if it did so because the keeper was told to end it."""
-        code = None if self.status is None else os.waitstatus_to_exitcode(self.status)
+    @staticmethod
+    def let_go_of_output() -> None:
+        """Keep nobody waiting for the end of what the worker could have written."""
+        null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        for fd in (0, 1, 2):
+            if fd != report.reports:
+                os.dup2(null, fd)
+
+    def describe_sick(self) -> str:
+        """Why the devices that would do are in quarantine."""
+        found = [(device.name, find_quarantine(device.locks)) for device in self.options.devices]
+        return "; ".join(f"{name}: {why.reason}" for name, why in found if why is not None)
+
+    def report(self, *, told: bool, survivors: list[int], is_last: bool = True) -> None:
+        """Say how the worker ended; ``told`` if it did so because the keeper was told to end it.
+
+        Not ``is_last`` where the keeper lives on for a while.
+        """
+        code = self.ended.get(self.worker) if self.worker else None
         emit(
             "ended",
             code=code if code is not None and code >= 0 else None,
@@ -292,10 +234,20 @@ class Keeper:
             told=int(told),
             peak_rss_bytes=self.peak_rss_bytes,
             survivors=survivors,
+            lingers=int(not is_last),
         )
+
+
+def describe_holder(record: LeaseRecord | None) -> str:
+    """Who is in the way, for people."""
+    if record is None:
+        return ""
+    return f"uid {record.uid}, pid {record.pid}, {record.command}"
 
 
 def main(arguments: list[str]) -> None:
     """Keep one worker, and exit: tidying up an interpreter costs 4 ms."""
-    Keeper(Options(arguments)).run()
+    options = Options(arguments)
+    report.reports = options.reports
+    Keeper(options).run()
     os._exit(0)

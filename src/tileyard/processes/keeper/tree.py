@@ -4,7 +4,8 @@ import ctypes
 import os
 
 # the same on every Linux that this runs on (MIPS and Alpha number their signals otherwise)
-SIGHUP, SIGINT, SIGKILL, SIGPIPE, SIGTERM, SIGCHLD, SIGCONT, SIGXFSZ = 1, 2, 9, 13, 15, 17, 18, 25
+SIGHUP, SIGINT, SIGKILL, SIGPIPE, SIGTERM, SIGCHLD, SIGCONT, SIGSTOP = 1, 2, 9, 13, 15, 17, 18, 19
+SIGXFSZ = 25
 SYS_PIDFD_SEND_SIGNAL = 424
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -70,20 +71,50 @@ def signal_child(pid: int, parent: int, number: int) -> None:
     os.close(handle)
 
 
-def kill_marked(tree: str, lock: str = "") -> list[int]:
+def start_of(pid: int) -> int:
+    """When a process started, in the kernel's ticks since boot; 0 if there is none."""
+    text = read_process(pid, "stat")
+    return int(text.rpartition(b")")[2].split()[19]) if text else 0
+
+
+def session_of(pid: int) -> int:
+    """The session that a process is in, 0 if there is none."""
+    text = read_process(pid, "stat")
+    return int(text.rpartition(b")")[2].split()[3]) if text else 0
+
+
+def ancestors_of(pid: int) -> list[int]:
+    """The parent, its parent and so on, as far as this process may look."""
+    found = []
+    while (pid := parent_of(pid)) > 0 and pid not in found:
+        found.append(pid)
+    return found
+
+
+def kill_marked(tree: str, part: str = "") -> list[int]:
     """Send SIGKILL to all processes that carry this tree's token, and return them.
 
-    With ``lock``, only to those that name it among their locks: a token copied by a stranger from
-    another device's lock file then harms nobody. Processes of other users are not seen.
+    With ``part``, only to those that name it among what they hold: a token copied by a stranger
+    from another device's record then harms nobody. Processes of other users may not be seen.
     """
     found = []
     for pid in all_pids():
         parent = parent_of(pid)
-        variables = read_process(pid, "environ").split(b"\0")
-        if f"TILEYARD_TREE={tree}".encode() not in variables or pid == os.getpid():
+        variables = read_process(pid, "environ")
+        if tree.encode() not in variables or pid == os.getpid():
             continue
-        locks = [v.partition(b"=")[2] for v in variables if v.startswith(b"TILEYARD_LOCKS=")]
-        if not lock or any(os.fsencode(lock) in value.split(b":") for value in locks):
+        marks = split_variable(variables, b"TILEYARD_TREE=")
+        if tree.encode() not in marks:
+            continue
+        if not part or os.fsencode(part) in split_variable(variables, b"TILEYARD_PARTS="):
             signal_child(pid, parent, SIGKILL)
             found.append(pid)
     return found
+
+
+def split_variable(variables: bytes, name: bytes) -> list[bytes]:
+    """The items of a list in an environment, outer leases first."""
+    for variable in variables.split(b"\0"):
+        if variable.startswith(name):
+            return variable[len(name) :].split(b":")
+    return []

@@ -1,0 +1,93 @@
+"""Who gets what: a pure function of who asks, in which order, and what is taken.
+
+A request wishes for ``count`` of some devices; a device has parts, each of which one lease at a
+time can have. Requests are served in order, and each claims every part that it could use: nothing
+behind it may take these, be they free or taken, so that nobody starves. It is given all that it
+needs in one step, so that nobody waits while holding.
+
+For every part this makes a chain of those who want it. The first of a chain waits for the holder
+of the part, every other one for the one right ahead in that chain: whatever changes wakes one.
+"""
+
+AGEING_NS = 60 * 10**9
+"""One step of priority weighs as much as having waited for so long."""
+
+
+class Choice:
+    """A device that would do, and its parts."""
+
+    def __init__(self, device: str, parts: tuple[str, ...]) -> None:
+        self.device = device
+        self.parts = parts
+
+
+class Wish:
+    """``count`` devices of ``choices``, the first ones preferred."""
+
+    def __init__(self, choices: tuple[Choice, ...], count: int = 1) -> None:
+        self.choices = choices
+        self.count = count
+
+
+class Decision:
+    """What a request gets: ``devices``, or else what it waits for.
+
+    ``parts`` are taken ones that it is the next to have; ``ahead`` are indexes of requests. Both
+    are empty if too few of its devices are well, ever to be given to it.
+    """
+
+    def __init__(
+        self,
+        devices: tuple[Choice, ...] = (),
+        parts: tuple[str, ...] = (),
+        ahead: tuple[int, ...] = (),
+    ) -> None:
+        self.devices = devices
+        self.parts = parts
+        self.ahead = ahead
+
+
+def order_key(priority: int, asked_ns: int) -> int:
+    """Lower comes first. A higher priority is a lead in time, so the order never changes later."""
+    return asked_ns - priority * AGEING_NS
+
+
+def pick(wish: Wish, taken: set[str]) -> tuple[Choice, ...]:
+    """As many devices as are wished for without the parts in ``taken``; empty if there are too few.
+
+    Where several are wished for, those with fewer parts come first: a device may contain another.
+    """
+    choices = sorted(wish.choices, key=lambda c: len(c.parts)) if wish.count > 1 else wish.choices
+    used = set(taken)
+    picked: list[Choice] = []
+    for choice in choices:
+        if used.isdisjoint(choice.parts):
+            used.update(choice.parts)
+            picked.append(choice)
+            if len(picked) == wish.count:
+                return tuple(picked)
+    return ()
+
+
+def parts_of(wish: Wish, sick: set[str]) -> set[str]:
+    """All parts that the wish claims; none if too few of its devices are well."""
+    if not pick(wish, sick):
+        return set()
+    return {p for c in wish.choices if sick.isdisjoint(c.parts) for p in c.parts}
+
+
+def decide(wish: Wish, ahead: list[Wish], busy: set[str], sick: set[str]) -> Decision:
+    """What a wish gets, with these ``ahead`` of it in order, parts that are ``busy`` or ``sick``."""
+    wanted = parts_of(wish, sick)
+    if not wanted:
+        return Decision()
+    last: dict[str, int] = {}  # of each part, the index of the one right ahead
+    for index, other in enumerate(ahead):
+        last.update(dict.fromkeys(parts_of(other, sick) & wanted, index))
+    devices = pick(wish, busy | sick | last.keys())
+    if devices:
+        return Decision(devices)
+    return Decision(
+        parts=tuple(sorted(p for p in wanted & busy if p not in last)),
+        ahead=tuple(sorted(set(last.values()))),
+    )

@@ -1,0 +1,230 @@
+"""The lock directory of a host as everyone finds it: requests that wait, leases that are held.
+
+``requests/`` holds a file for each request that has to wait, ``leases/`` one for each part of a
+leased device, named ``PART.NUMBER``. The number only grows: taking the next one by making that
+file is what makes a lease exclusive, whatever else happens to the directory. A record stays when
+its lease ends, and says whether the end was a clean one; its user removes it after a later lease.
+
+Decisions are made by whoever holds the lock on the directory itself, for a millisecond at a time.
+"""
+
+import fcntl
+import os
+
+from .deciding import Choice, Wish, order_key
+from .files import (
+    Seen,
+    escape,
+    format_lines,
+    is_locked,
+    open_folder,
+    open_seen,
+    publish,
+    remove,
+    remove_drafts,
+    unescape,
+)
+from .report import RefusedError
+
+MAX_DIGITS = 15
+"""Longer lease numbers are not ours: at a million leases a second it takes thirty years."""
+MAX_PRIORITY = 1000
+MAX_COMMAND = 400  # characters; enough for people to recognise it
+HELD, ENDED = b"held ", b"ended"
+
+
+class Request:
+    """A request that waits: whose it is and since when, by the kernel's word; the rest is theirs."""
+
+    def __init__(self, name: str, seen: Seen) -> None:
+        """Raises ValueError, KeyError where the file does not hold a request of this name."""
+        pairs = seen.read()
+        one = dict(pairs)
+        if one["request"] != name:
+            raise ValueError("a second name of another request")
+        self.name = name
+        self.uid = seen.uid
+        self.asked_ns = seen.ctime_ns
+        self.pid = int(one["pid"])
+        self.command = unescape(one["command"])
+        self.priority = max(-MAX_PRIORITY, min(MAX_PRIORITY, int(one["priority"])))
+        choices = [value.split(" ") for key, value in pairs if key == "choice"]
+        self.wish = Wish(
+            tuple(Choice(unescape(c[0]), tuple(map(unescape, c[1:]))) for c in choices),
+            max(1, int(one["count"])),
+        )
+
+    @property
+    def order(self) -> tuple[int, str]:
+        """Sorts requests into the order in which they are served."""
+        return order_key(self.priority, self.asked_ns), self.name
+
+
+def format_request(name: str, wish: Wish, priority: int, command: str) -> bytes:
+    """What a request's file holds."""
+    pairs = [
+        ("request", name),
+        ("pid", str(os.getpid())),
+        ("command", escape(command[:MAX_COMMAND])),
+        ("priority", str(priority)),
+        ("count", str(wish.count)),
+    ]
+    pairs += [("choice", " ".join(map(escape, (c.device, *c.parts)))) for c in wish.choices]
+    return format_lines(pairs)
+
+
+class LeaseRecord:
+    """The record of a lease of one part: held while ``is_live``, and how it ended after that.
+
+    ``pid`` and ``start`` are the holder's process and when it started, ``session`` is that of the
+    leased tree or 0, ``since`` is in seconds since the epoch; numbers of processes are those of the
+    holder's own container. A record that cannot be understood is neither live nor clean.
+    """
+
+    def __init__(self, part: str, number: int, seen: Seen) -> None:
+        self.part = part
+        self.number = number
+        self.uid = seen.uid
+        self.is_live = self.is_clean = self.is_ours = False
+        self.device = self.command = self.tree = ""
+        self.pid = self.start = self.session = self.process_space = 0
+        self.since = 0.0
+        try:
+            pairs = dict(seen.read())
+            if pairs["lease"] != f"{escape(part)}.{number}":
+                return  # a second name of another record
+            self.device = unescape(pairs["device"])
+            self.command = unescape(pairs["command"])
+            self.tree = pairs["tree"]
+            self.pid, self.start = int(pairs["pid"]), int(pairs["start"])
+            self.session, self.process_space = int(pairs["session"]), int(pairs["space"])
+            self.since = float(pairs["since"])
+            self.is_clean = "ended" in pairs
+        except (ValueError, KeyError):
+            return
+        self.is_ours = True
+        self.is_live = is_locked(seen.fd)
+        self.is_clean = self.is_clean and not self.is_live
+
+
+def format_record(part: str, number: int, facts: list[tuple[str, str]]) -> bytes:
+    """What a record holds. State and session come first, in a width that can be written over."""
+    head = HELD + b"\nsession %010d\n" % 0
+    return head + format_lines([("lease", f"{escape(part)}.{number}"), *facts])
+
+
+def mark_session(fd: int, session: int) -> None:
+    """Add to a record of one's own which session the leased tree is."""
+    os.pwrite(fd, b"session %010d" % session, len(HELD) + 1)
+
+
+def mark_ended(fd: int) -> None:
+    """Say in a record of one's own that nothing is left of its tree. Needs no room on the disk."""
+    os.pwrite(fd, ENDED, 0)
+
+
+class LockDirectory:
+    """An open lock directory. What it returns is as of now: only under ``try_lock`` does it stay so."""
+
+    def __init__(self, path: str) -> None:
+        """Raises RefusedError where it cannot be trusted, OSError where it cannot be used."""
+        self.path = path
+        self.root = open_folder(path)
+        self.requests = open_folder("requests", self.root)
+        self.leases = open_folder("leases", self.root)
+        self._parsed: dict[str, tuple[object, Request]] = {}
+
+    def close(self) -> None:
+        """Let go of it; also ends the lock."""
+        for fd in (self.root, self.requests, self.leases):
+            os.close(fd)
+
+    # ---- the lock on the directory ------------------------------------------------------------
+
+    def try_lock(self) -> bool:
+        """Keep others from deciding, unless somebody is deciding now."""
+        try:
+            fcntl.flock(self.root, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def unlock(self) -> None:
+        """Let others decide."""
+        fcntl.flock(self.root, fcntl.LOCK_UN)
+
+    # ---- what is there ------------------------------------------------------------------------
+
+    def read_requests(self) -> list[Request]:
+        """All requests whose owners live, in order. Dead ones of this user are taken away."""
+        found = []
+        names = os.listdir(self.requests)
+        for name in names:
+            seen = open_seen(self.requests, name) if name[0] != "." else None
+            if seen is None:
+                continue
+            if not is_locked(seen.fd):
+                if os.geteuid() in (seen.uid, 0):
+                    remove(self.requests, name)
+            elif (request := self._parse(name, seen)) is not None:
+                found.append(request)
+            os.close(seen.fd)
+        for name in self._parsed.keys() - names:
+            del self._parsed[name]
+        return sorted(found, key=lambda request: request.order)
+
+    def _parse(self, name: str, seen: Seen) -> Request | None:
+        known = self._parsed.get(name)
+        if known is None or known[0] != seen.identity:
+            try:
+                known = (seen.identity, Request(name, seen))
+            except (ValueError, KeyError):
+                return None
+            self._parsed[name] = known
+        return known[1]
+
+    def list_numbers(self) -> dict[str, list[int]]:
+        """The numbers of all records by part, highest first."""
+        numbers: dict[str, list[int]] = {}
+        for name in os.listdir(self.leases):
+            part, _, number = name.rpartition(".")
+            if part and number.isascii() and number.isdecimal() and len(number) <= MAX_DIGITS:
+                numbers.setdefault(part, []).append(int(number))
+        for several in numbers.values():
+            several.sort(reverse=True)
+        return numbers
+
+    def read_records(self, part: str, numbers: list[int]) -> list[LeaseRecord]:
+        """The records of a part with these numbers; links, pipes and what vanished are left out."""
+        records = []
+        for number in numbers:
+            seen = open_seen(self.leases, f"{part}.{number}")
+            if seen is not None:
+                records.append(LeaseRecord(part, number, seen))
+                os.close(seen.fd)
+        return records
+
+    # ---- one's own files ----------------------------------------------------------------------
+
+    def remove_leftovers(self) -> None:
+        """Take away what this user's processes began to make when they were killed. Needs the lock."""
+        for folder in (self.requests, self.leases):
+            remove_drafts(folder, os.listdir(folder))
+
+    def add_request(self, name: str, wish: Wish, priority: int, command: str) -> int:
+        """Ask, and return the descriptor on which the request lives. Raises OSError."""
+        return publish(self.requests, name, format_request(name, wish, priority, command))
+
+    def remove_request(self, name: str) -> None:
+        """Take one's own request away."""
+        remove(self.requests, name)
+
+    def add_record(self, part: str, number: int, facts: list[tuple[str, str]]) -> int:
+        """Take a part, and return the descriptor on which the lease lives.
+
+        Raises FileExistsError if somebody else has taken this number, RefusedError if there are no
+        more, OSError.
+        """
+        if number >= 10**MAX_DIGITS:
+            raise RefusedError("number", 0, text=f"{self.path}/leases/{part}.{number - 1}")
+        return publish(self.leases, f"{part}.{number}", format_record(part, number, facts))

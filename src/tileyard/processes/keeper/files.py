@@ -1,0 +1,180 @@
+"""Files in the lock directory that processes of several users share: made, read and locked safely.
+
+A file becomes visible under its name only when it is complete and locked by its owner. The lock is
+an open file description lock for writing, which the kernel gives to nobody who cannot write the
+file: others can test it and wait for its end, but can neither take nor imitate it. It ends when its
+owner dies. Content is text, one ``key value`` per line, with whatever could disturb it escaped.
+"""
+
+import errno
+import fcntl
+import os
+import stat
+import struct
+
+from .report import RefusedError
+
+MAX_BYTES = 1 << 16
+"""Larger files are not ours."""
+SHARED_MODE, FILE_MODE = 0o1777, 0o644
+FLOCK = "hhqqi4x"  # struct flock, as fcntl takes it
+PLAIN = frozenset(map(chr, range(33, 127))) - {"%"}
+
+
+def escape(text: str) -> str:
+    """Text without spaces, controls or anything but ASCII; bytes that are no UTF-8 survive."""
+    if PLAIN.issuperset(text) and text:
+        return text
+    data = text.encode("utf-8", "surrogateescape")
+    return "".join(chr(b) if chr(b) in PLAIN else f"%{b:02x}" for b in data) or "%"
+
+
+def unescape(text: str) -> str:
+    """The text that was escaped. Raises ValueError if it was not."""
+    if "%" not in text:
+        return text
+    if text == "%":
+        return ""
+    first, *rest = text.split("%")
+    data = bytearray(first.encode())
+    for part in rest:
+        data.append(int(part[:2], 16))
+        data += part[2:].encode()
+    return data.decode("utf-8", "surrogateescape")
+
+
+def format_lines(pairs: list[tuple[str, str]]) -> bytes:
+    """``key value`` lines."""
+    return "".join(f"{key} {value}\n" for key, value in pairs).encode("ascii")
+
+
+def parse_lines(data: bytes) -> list[tuple[str, str]]:
+    """The pairs of ``format_lines``. Raises ValueError if they are not."""
+    text = data.decode("ascii")
+    if not text.endswith("\n"):
+        raise ValueError("cut short")
+    return [(key, value) for key, _, value in (line.partition(" ") for line in text.splitlines())]
+
+
+# ---- locks ----------------------------------------------------------------------------------
+
+
+def lock_for_writing(fd: int) -> None:
+    """Mark a new file as its owner's for as long as the descriptor is open anywhere."""
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack(FLOCK, fcntl.F_WRLCK, 0, 0, 0, 0))
+
+
+def is_locked(fd: int) -> bool:
+    """Whether the owner of the file still has it."""
+    answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, struct.pack(FLOCK, fcntl.F_RDLCK, 0, 0, 0, 0))
+    return bool(struct.unpack(FLOCK, answer)[0] != fcntl.F_UNLCK)
+
+
+def wait_unlocked(fd: int) -> None:
+    """Block until the owner of the file has let go of it. Raises OSError if that cannot be waited for."""
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLKW, struct.pack(FLOCK, fcntl.F_RDLCK, 0, 0, 0, 0))
+
+
+# ---- folders --------------------------------------------------------------------------------
+
+
+def open_folder(path: str, parent: int | None = None) -> int:
+    """A folder of the lock directory, made if it is not there. Raises RefusedError or OSError.
+
+    ``parent`` is the descriptor of the directory that it lies in, whose mode a new one gets.
+    """
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        fd = os.open(path, flags, dir_fd=parent)
+    except FileNotFoundError:
+        if parent is None:
+            raise
+        try:
+            os.mkdir(path, 0o700, dir_fd=parent)
+        except FileExistsError:
+            return os.open(path, flags, dir_fd=parent)
+        fd = os.open(path, flags, dir_fd=parent)
+        os.fchmod(fd, os.fstat(parent).st_mode & 0o7777)  # apart, since mkdir heeds the umask
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise RefusedError("planted", 0) from error
+        raise
+    status = os.fstat(fd)
+    if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
+        os.close(fd)
+        raise RefusedError("unsafe", 0)
+    return fd
+
+
+# ---- files ----------------------------------------------------------------------------------
+
+
+class Seen:
+    """A file of the lock directory as it was found. ``fd`` is the finder's to close."""
+
+    def __init__(self, fd: int, status: os.stat_result) -> None:
+        self.fd = fd
+        self.uid = status.st_uid
+        self.size = status.st_size
+        self.ctime_ns = status.st_ctime_ns
+        self.identity = (status.st_ino, status.st_ctime_ns)
+
+    def read(self) -> list[tuple[str, str]]:
+        """Its lines. Raises ValueError where it holds something else."""
+        if not 0 < self.size <= MAX_BYTES:
+            raise ValueError("not of ours")
+        return parse_lines(os.pread(self.fd, MAX_BYTES, 0))
+
+
+def open_seen(folder: int, name: str) -> Seen | None:
+    """Open what somebody has put there, if it is a plain file; never waits for a pipe."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    try:
+        fd = os.open(name, flags, dir_fd=folder)
+    except OSError:
+        return None
+    status = os.fstat(fd)
+    if stat.S_ISREG(status.st_mode) and not status.st_mode & 0o022:
+        return Seen(fd, status)
+    os.close(fd)
+    return None
+
+
+def publish(folder: int, name: str, data: bytes) -> int:
+    """Make a file, complete and locked; return its descriptor. Nothing that is there is replaced.
+
+    Raises FileExistsError if the name is taken, and OSError, as for a full disk; then it is not there.
+    """
+    draft = f".{name}.{os.getpid()}"
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(draft, flags, 0o600, dir_fd=folder)
+    try:
+        lock_for_writing(fd)
+        if os.write(fd, data) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fchmod(fd, FILE_MODE)
+        os.link(draft, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+    except OSError:
+        os.close(fd)
+        raise
+    finally:
+        remove(folder, draft)
+    return fd
+
+
+def remove(folder: int, name: str) -> None:
+    """Take a file away if it is there and ours to take."""
+    try:
+        os.unlink(name, dir_fd=folder)
+    except OSError:
+        pass
+
+
+def remove_drafts(folder: int, names: list[str]) -> None:
+    """Take away what we began to make and were killed before it was done."""
+    for name in names:
+        seen = open_seen(folder, name) if name.startswith(".") else None
+        if seen is not None:
+            if seen.uid == os.geteuid() and not is_locked(seen.fd):
+                remove(folder, name)
+            os.close(seen.fd)

@@ -1,0 +1,165 @@
+"""The keeper's one place to wait, and the end of whatever runs below it."""
+
+import ctypes
+import os
+import select
+import sys
+import time
+
+from .options import Options
+from .tree import (
+    SIGCHLD,
+    SIGCONT,
+    SIGHUP,
+    SIGINT,
+    SIGKILL,
+    SIGSTOP,
+    SIGTERM,
+    descendants_of,
+    libc,
+    signal_child,
+    signal_set,
+)
+
+PR_SET_CHILD_SUBREAPER = 36
+SIG_BLOCK = 0
+RESCAN_S = 0.02
+"""How often the tree is looked at while it dies; the end of a child wakes the keeper earlier."""
+
+
+class Watcher:
+    """Hears orders, signals and the ends of children. ``kill_at`` is when it kills, once told to end."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.worker = 0
+        self.ended: dict[int, int] = {}
+        self.peak_rss_bytes = 0
+        self.kill_at: float | None = None
+        self.is_suspect = False
+        self.orders = b""
+        self.output_fd = -1
+        self.output = b""
+        mask = ctypes.byref(signal_set(SIGCHLD, SIGTERM, SIGINT, SIGHUP))
+        libc.sigprocmask(SIG_BLOCK, mask, None)
+        self.signals = libc.signalfd(-1, mask, os.O_NONBLOCK | os.O_CLOEXEC)
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        self.poll = select.poll()
+        self.poll.register(options.control, select.POLLIN)
+        self.poll.register(self.signals, select.POLLIN)
+        self.bell = -1
+        self.watch_engine()
+
+    def watch_engine(self) -> None:
+        """Notice the engine's end even if a copy of its pipe lives on."""
+        try:
+            engine = os.pidfd_open(self.options.parent)
+        except OSError:
+            pass  # gone already, which the next line sees, or a kernel that has no pidfd
+        else:
+            self.poll.register(engine, select.POLLIN)
+        if os.getppid() != self.options.parent:
+            self.ask_to_end(self.options.grace_s)
+
+    def ask_to_end(self, grace_s: float) -> None:
+        """Begin the end, or hasten it."""
+        at = time.monotonic() + grace_s
+        self.kill_at = at if self.kill_at is None else min(self.kill_at, at)
+
+    # ---- waiting ------------------------------------------------------------------------------
+
+    def wait(self, seconds: float | None) -> None:
+        """Sleep until an order, a signal, the end of the engine or of a child, and take note."""
+        for fd, _ in self.poll.poll(None if seconds is None else max(0.0, seconds) * 1000):
+            if fd == self.signals:
+                number = int.from_bytes(os.read(fd, 128)[:4], sys.byteorder)
+                if number != SIGCHLD:
+                    self.ask_to_end(self.options.grace_s)
+            elif fd == self.bell:
+                pass  # who waits for it looks for himself
+            elif fd == self.output_fd:
+                self.take_output(os.read(fd, 4096))
+            elif fd == self.options.control and (order := os.read(fd, 4096)):
+                *lines, self.orders = (self.orders + order).split(b"\n")
+                for line in lines:
+                    self.obey(line)
+            else:
+                self.poll.unregister(fd)
+                self.ask_to_end(self.options.grace_s)
+
+    def take_output(self, data: bytes) -> None:
+        """Keep the end of what a probe says."""
+        self.output = (self.output + data)[-2000:]
+        if not data:
+            self.poll.unregister(self.output_fd)
+            os.close(self.output_fd)
+            self.output_fd = -1
+
+    def obey(self, line: bytes) -> None:
+        """Carry out one order."""
+        verb, _, rest = line.partition(b" ")
+        if verb == b"kill":
+            self.ask_to_end(float(rest))
+        elif verb == b"probe":
+            self.is_suspect = True
+        elif self.worker and self.worker not in self.ended:
+            self.pass_on(verb, rest)
+
+    def pass_on(self, verb: bytes, rest: bytes) -> None:
+        """Give a signal to the worker, to the group that a terminal would give it to, or to all."""
+        try:
+            if verb == b"signal":
+                os.kill(self.worker, int(rest))
+            elif verb == b"signal-group":
+                os.killpg(self.worker, int(rest))
+            elif verb in (b"stop", b"continue"):
+                for pid, parent in descendants_of(os.getpid()):
+                    signal_child(pid, parent, SIGSTOP if verb == b"stop" else SIGCONT)
+        except OSError:
+            pass  # it has just ended
+
+    # ---- ends ---------------------------------------------------------------------------------
+
+    def reap(self) -> bool:
+        """Take in children that ended; True while any is left."""
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            self.ended[pid] = os.waitstatus_to_exitcode(status)
+            if pid == self.worker:
+                self.peak_rss_bytes = usage.ru_maxrss * 1024
+
+    def end_tree(self) -> list[int]:
+        """TERM now, KILL when the grace is over, until no child is left; return those that stay."""
+        if self.kill_at is None:
+            self.ask_to_end(self.options.grace_s)
+        if self.grace_left_s() > 0:
+            for pid, parent in descendants_of(os.getpid()):
+                signal_child(pid, parent, SIGTERM)
+                signal_child(pid, parent, SIGCONT)  # a stopped process could not obey
+        while (rest_s := self.grace_left_s()) > 0:
+            if not self.reap():
+                return []
+            self.wait(rest_s)
+        return self.kill_tree()
+
+    def kill_tree(self) -> list[int]:
+        """KILL until no child is left; return those that are there after the time to confirm it."""
+        deadline = time.monotonic() + self.options.confirm_s
+        while self.reap():
+            self.is_suspect = True
+            family = descendants_of(os.getpid())
+            for pid, parent in family:
+                signal_child(pid, parent, SIGKILL)
+            if time.monotonic() > deadline:
+                return [pid for pid, _ in family]
+            self.wait(RESCAN_S)
+        return []
+
+    def grace_left_s(self) -> float:
+        """How long until KILL, once the end has begun."""
+        return (self.kill_at or 0.0) - time.monotonic()
