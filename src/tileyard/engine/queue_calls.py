@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
+
 from tileyard.devices.foreign import Call, ForeignQueue, fill_submit
 from tileyard.engine.submission import ClientEnd
 from tileyard.errors import WorkerLostError
@@ -35,28 +37,28 @@ AskDeadline = Callable[[], Deadline]
 
 
 class QueueCall:
-    """One call. ``log`` gets what the submitting process itself has to say."""
+    """One call. What is told of it does not show the values of the environment."""
 
     def __init__(self, queue: ForeignQueue, command: Sequence[str], run_limit_s: float) -> None:
         environment = queue.pick_environment(os.environ)
         self._queue = queue
         self.cwd = str(Path.cwd())
         self.env = {**os.environ, **environment}
-        self.argv = fill_submit(
-            queue,
-            Call(
-                command=tuple(command),
-                environment=environment,
-                queue_limit_s=queue.queue_limit_s,
-                run_limit_s=run_limit_s,
-                devices=queue.devices,
-            ),
+        call = Call(
+            command=tuple(command),
+            environment=environment,
+            queue_limit_s=queue.queue_limit_s,
+            run_limit_s=run_limit_s,
+            devices=queue.devices,
         )
+        self._argv = fill_submit(queue, call)
+        hidden = msgspec.structs.replace(call, environment=dict.fromkeys(environment, "..."))
+        self._shown = tuple(fill_submit(queue, hidden))
 
     async def follow(self, hear: Hear, deadline: AskDeadline, log: Path) -> ClientEnd:
         """Submit, pass on what is printed, and say how it ended.
 
-        ``deadline`` is asked anew whenever something was heard. When it passes, or this is
+        ``log`` gets what the submitting process itself has to say. ``deadline`` is asked anew whenever something was heard. When it passes, or this is
         cancelled, the task is cancelled and the client ended. Raises WorkerStartError.
         """
         queue = self._queue
@@ -79,7 +81,7 @@ class QueueCall:
     async def _follow(self, worker: Worker, hear: Hear, deadline: AskDeadline) -> ClientEnd:
         queue = self._queue
         submit = Submit(
-            argv=tuple(self.argv),
+            argv=tuple(self._argv),
             cwd=self.cwd,
             env=self.env,
             cancel=queue.cancel,
@@ -114,7 +116,7 @@ class QueueCall:
 
     def _ended(self, reply: SubmitEnded, limit: str) -> ClientEnd:
         return ClientEnd(
-            argv=tuple(self.argv),
+            argv=self._shown,
             cwd=self.cwd,
             code=reply.code,
             signal=reply.signal,

@@ -16,7 +16,7 @@ from tileyard.engine.queue_calls import Deadline, QueueCall
 from tileyard.engine.submission import ClientEnd, Submission
 from tileyard.engine.yard import Yard
 from tileyard.errors import WorkerLostError
-from tileyard.model import Batch, Case, Digest, Note, Outcome
+from tileyard.model import WELL, Batch, Case, Digest, Note, Outcome
 from tileyard.workers.protocol import CaseRan, RunEntry
 from tileyard.workers.task_lines import CaseResult, CaseTurnedTo, Side, Task
 
@@ -55,7 +55,7 @@ class QueueTask:
         """Submit, and answer for every case that was begun. Raises LeaseLostError for none."""
         task = self._write_task()
         objects = self._yard.objects
-        command = far_side_command(self._queue, objects.root, "--task", task)
+        command = far_side_command(self._queue, objects.root, "--batch", task)
         try:
             call = QueueCall(self._queue, command, self._run_limit_s)
             self._submitted_at = asyncio.get_running_loop().time()
@@ -108,7 +108,7 @@ class QueueTask:
             limit = f"queue limit of {queue.queue_limit_s:g} s"
             return Deadline(at=self._submitted_at + queue.queue_limit_s, limit=limit)
         if submission.current:
-            limit_s = self._limits[submission.current] + RESTART_LIMIT_S + queue.margin_s
+            limit_s = self._limits[submission.current] + queue.margin_s
             limit = f"limit of {limit_s:g} s for case {submission.current} in the queue"
             return min(
                 whole, Deadline(at=self._turned_at + limit_s, limit=limit), key=lambda d: d.at
@@ -129,12 +129,15 @@ class QueueTask:
 
     def _tell(self, result: CaseResult) -> None:
         self._write_log(self._logs[result.case], result.log)
+        message = result.message
+        if result.outcome in WELL and result.log.strip() and not message:
+            message = f"printed {len(result.log.splitlines())} lines, kept in its log"
         self._answer(
             CaseRan(
                 case=result.case,
                 outcome=result.outcome,
                 seconds=result.seconds,
-                message=result.message,
+                message=message,
                 measurement=result.measurement,
                 mismatch=result.mismatch,
             )
@@ -206,9 +209,10 @@ def case_limit_s(batch: Batch, members: Sequence[Case], case: Case) -> float:
 
 def task_limit_s(batch: Batch, members: Sequence[Case]) -> float:
     """How long a task with these cases may take if each of them needs all of its limit."""
-    return START_LIMIT_S + sum(
-        case_limit_s(batch, members, case) + RESTART_LIMIT_S for case in members
-    )
+    runs_s = sum(case.limits.run_s for case in members)
+    if batch.order == "interleaved":
+        runs_s *= 2  # checked one by one, then timed in turn
+    return START_LIMIT_S + runs_s + RESTART_LIMIT_S * len(members)
 
 
 def infra_error(case: str, message: str) -> CaseRan:

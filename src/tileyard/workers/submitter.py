@@ -11,13 +11,13 @@ import contextlib
 import os
 import re
 import signal
-import sys
+import threading
 from asyncio.subprocess import DEVNULL, PIPE, Process
 
 from tileyard.devices.foreign import fill_cancel
 from tileyard.model import Record
-from tileyard.processes.wire import AsyncChannel
-from tileyard.workers.task_lines import Side
+from tileyard.processes.wire import Channel
+from tileyard.workers.task_lines import LAST_LINES, Side
 
 READ_BYTES = 1 << 16
 TERM_LIMIT_S = 2.0
@@ -69,11 +69,12 @@ SubmitterReply = Printed | SubmitEnded
 class Submitter:
     """One call. ``stopping`` is set once the task is not wanted any more."""
 
-    def __init__(self, channel: AsyncChannel, request: Submit) -> None:
+    def __init__(self, channel: Channel, request: Submit) -> None:
         self._channel = channel
         self._request = request
         self._job = ""
-        self._seen = {"stdout": "", "stderr": ""}
+        self._last_line_seen = False
+        self._partial = {"stdout": "", "stderr": ""}
         self.stopping = asyncio.Event()
 
     async def run(self) -> None:
@@ -90,7 +91,7 @@ class Submitter:
             )
         except OSError as error:
             what = f"cannot run {request.argv[0]}: {error.strerror or error}"
-            await self._tell(SubmitEnded(error=what))
+            self._tell(SubmitEnded(error=what))
             return
         reading = [
             asyncio.create_task(self._forward(process.stdout, "stdout")),
@@ -109,7 +110,9 @@ class Submitter:
         await asyncio.wait(reading, timeout=TERM_LIMIT_S)
         for task in reading:
             task.cancel()
-        await self._tell(
+        if not (cancelled or self._last_line_seen):
+            cancelled = await self._cancel()  # a task that its client has left may run on
+        self._tell(
             SubmitEnded(
                 code=code if code >= 0 else None,
                 signal=-code if code < 0 else None,
@@ -124,19 +127,17 @@ class Submitter:
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         while data := await stream.read(READ_BYTES):
             text = decoder.decode(data)
-            self._look_for_job(side, text)
-            await self._tell(Printed(side=side, text=text))
+            self._look_at(side, text)
+            self._tell(Printed(side=side, text=text))
 
-    def _look_for_job(self, side: Side, text: str) -> None:
-        """The task's name stands in a whole line of what the client prints."""
-        if not self._request.job or self._job:
-            return
-        *lines, self._seen[side] = (self._seen[side] + text).split("\n")
+    def _look_at(self, side: Side, text: str) -> None:
+        """Find the task's name, and the last line of our own runner, in whole lines."""
+        *lines, self._partial[side] = (self._partial[side] + text).split("\n")
         for line in lines:
-            match = re.search(self._request.job, line)
-            if match is not None:
+            self._last_line_seen |= any(prefix in line for prefix in LAST_LINES)
+            match = re.search(self._request.job, line) if self._request.job else None
+            if match is not None and not self._job:
                 self._job = match[1]
-                return
 
     async def _cancel(self) -> str:
         """Tell the queue; how that went, in one line."""
@@ -166,9 +167,9 @@ class Submitter:
             return f"{argv[0]} took longer than {request.cancel_limit_s:g} s"
         return f"{' '.join(argv)} ended with code {code}"
 
-    async def _tell(self, reply: SubmitterReply) -> None:
+    def _tell(self, reply: SubmitterReply) -> None:
         with contextlib.suppress(BrokenPipeError):  # the engine is gone; there is work left to do
-            await self._channel.send(reply)
+            self._channel.send(reply)
 
 
 async def _end(process: Process) -> None:
@@ -183,29 +184,29 @@ async def _end(process: Process) -> None:
             process.kill()
 
 
-async def _serve(channel: AsyncChannel) -> None:
-    request = await channel.receive(SubmitterRequest)
-    if not isinstance(request, Submit):
-        return
+async def _serve(channel: Channel, request: Submit) -> None:
     submitter = Submitter(channel, request)
+    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, submitter.stopping.set)
+        loop.add_signal_handler(number, submitter.stopping.set)
 
-    async def listen() -> None:
-        await channel.receive(SubmitterRequest)  # a Cancel, or the engine's end
-        submitter.stopping.set()
+    def listen() -> None:
+        channel.receive(SubmitterRequest)  # a Cancel, or the engine's end
+        with contextlib.suppress(RuntimeError):  # the loop may be done
+            loop.call_soon_threadsafe(submitter.stopping.set)
 
-    listening = asyncio.create_task(listen())
+    threading.Thread(target=listen, daemon=True).start()
     await submitter.run()
-    listening.cancel()
 
 
 def main() -> None:
     """Serve the engine that started this process with one call."""
-    asyncio.run(_serve(AsyncChannel.inherited()))
+    channel = Channel.inherited()
+    request = channel.receive(SubmitterRequest)
+    if isinstance(request, Submit):
+        asyncio.run(_serve(channel, request))
+    os._exit(0)  # the thread may wait for the engine still
 
 
 if __name__ == "__main__":
     main()
-    sys.stdout.flush()
-    os._exit(0)

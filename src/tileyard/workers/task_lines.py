@@ -36,7 +36,7 @@ class Task(Record):
     variables: tuple[str, ...] = ()
 
 
-class TaskStarted(Record, tag="TILEYARD_TASK", tag_field="kind"):
+class TaskStarted(Record):
     """The queue gave a device, and our runner is about to be started on it."""
 
     token: str
@@ -46,7 +46,7 @@ class TaskStarted(Record, tag="TILEYARD_TASK", tag_field="kind"):
     digest: str = ""
 
 
-class CaseTurnedTo(Record, tag="TILEYARD_CASE", tag_field="kind"):
+class CaseTurnedTo(Record):
     """The runner turned to this case: whatever happens next is its doing."""
 
     token: str
@@ -54,7 +54,7 @@ class CaseTurnedTo(Record, tag="TILEYARD_CASE", tag_field="kind"):
     digest: str = ""
 
 
-class CaseResult(Record, tag="TILEYARD_RESULT", tag_field="kind"):
+class CaseResult(Record):
     """How a case ended. ``log`` is the end of what it printed."""
 
     token: str
@@ -69,7 +69,7 @@ class CaseResult(Record, tag="TILEYARD_RESULT", tag_field="kind"):
     digest: str = ""
 
 
-class TaskEnded(Record, tag="TILEYARD_BATCH", tag_field="kind"):
+class TaskEnded(Record):
     """The last line: the exit code that follows, and why the batch as a whole could not run."""
 
     token: str
@@ -79,7 +79,7 @@ class TaskEnded(Record, tag="TILEYARD_BATCH", tag_field="kind"):
     digest: str = ""
 
 
-class TokenRead(Record, tag="TILEYARD_TOKEN", tag_field="kind"):
+class TokenRead(Record):
     """What the far side found under the name that it was asked for; ``problem`` where nothing."""
 
     token: str
@@ -90,20 +90,22 @@ class TokenRead(Record, tag="TILEYARD_TOKEN", tag_field="kind"):
 
 
 Line = TaskStarted | CaseTurnedTo | CaseResult | TaskEnded | TokenRead
-PREFIXES: Final = (
-    "TILEYARD_TASK",
-    "TILEYARD_CASE",
-    "TILEYARD_RESULT",
-    "TILEYARD_BATCH",
-    "TILEYARD_TOKEN",
-)
-_decoder = msgspec.json.Decoder(Line)
+KINDS: Final[dict[str, type[Line]]] = {
+    "TILEYARD_TASK": TaskStarted,
+    "TILEYARD_CASE": CaseTurnedTo,
+    "TILEYARD_RESULT": CaseResult,
+    "TILEYARD_BATCH": TaskEnded,
+    "TILEYARD_TOKEN": TokenRead,
+}
+_PREFIXES: Final = {kind: prefix for prefix, kind in KINDS.items()}
+LAST_LINES: Final = ("TILEYARD_BATCH", "TILEYARD_TOKEN")
+"""After one of these our side of a task is over."""
 
 
 def format_line(line: Line) -> str:
     """The line as it is printed, with its digest filled in and without its end."""
     signed = msgspec.structs.replace(line, digest=_digest(line))
-    return f"{line.__struct_config__.tag} {msgspec.json.encode(signed).decode()}"
+    return f"{_PREFIXES[type(line)]} {msgspec.json.encode(signed).decode()}"
 
 
 def try_read_line(text: str) -> Line | None:
@@ -111,11 +113,11 @@ def try_read_line(text: str) -> Line | None:
 
     What a queue put before it, such as a time or the number of a process, does not matter.
     """
-    for prefix in PREFIXES:
+    for prefix, kind in KINDS.items():
         _, found, rest = text.partition(prefix + " {")
         if found:
             try:
-                line: Line = _decoder.decode("{" + rest.rstrip())
+                line = msgspec.json.decode("{" + rest.rstrip(), type=kind)
             except (msgspec.DecodeError, UnicodeEncodeError):
                 return None
             return line if line.digest == _digest(line) else None
