@@ -5,7 +5,7 @@ import traceback
 
 import typer
 
-from tileyard.cli import run_artifact, show, trials, tune
+from tileyard.cli import devices, doctor, run_artifact, show, trials, tune
 from tileyard.errors import TileyardError
 
 app = typer.Typer(
@@ -19,6 +19,8 @@ app = typer.Typer(
 app.command("tune")(tune.tune)
 app.command("trials")(trials.trials)
 app.command("show")(show.show)
+app.add_typer(devices.app, name="devices")
+app.command("doctor")(doctor.doctor)
 app.command("run-artifact")(run_artifact.run_artifact)
 
 USAGE = 2

@@ -21,7 +21,7 @@ class Gpu(Record):
 
     ``index`` is NVML's, in the order of PCI addresses; ``slice`` the number of the slice, -1 for
     a whole GPU. ``uuid`` is the slice's own where there is one. Clocks are those that applications
-    are set to.
+    are set to. ``busy_percent`` is how much of NVML's last sample, up to a second, it worked.
     """
 
     index: int
@@ -39,6 +39,7 @@ class Gpu(Record):
     power_limit_w: int = 0
     ecc: bool | None = None
     persistent: bool | None = None
+    busy_percent: int | None = None
 
 
 class GpuList(Record):

@@ -6,7 +6,6 @@ names those that it has seen. Nothing depends on clocks, and a statement made me
 """
 
 import os
-import pwd
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import msgspec
 
 from tileyard.devices.locks import HINT
 from tileyard.devices.probes import Probe, Verdict, probe_device
+from tileyard.devices.users import name_user
 from tileyard.errors import UsageError
 from tileyard.model import Device, Record
 from tileyard.processes.keeper import quarantine
@@ -122,14 +122,6 @@ async def probe_now(device: Device) -> ProbeReport:
     except OSError as error:
         raise _cannot_write(device, error) from error
     return ProbeReport(probe=probe, health=read_health(device), readmitted=readmitted)
-
-
-def name_user(uid: int) -> str:
-    """A user's name, or the number where this host knows none."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def _statements_on(device: Device) -> list[Quarantine]:

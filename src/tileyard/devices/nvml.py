@@ -169,6 +169,7 @@ def _read_gpu(nvml: ModuleType, handle: Handle, part: Handle, place: tuple[int, 
         ),
         ecc=None if ecc is None else bool(ecc),
         persistent=None if persistent is None else bool(persistent),
+        busy_percent=_ask(nvml, lambda: int(nvml.nvmlDeviceGetUtilizationRates(own).gpu), None),
     )
 
 

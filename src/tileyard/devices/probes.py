@@ -9,17 +9,16 @@ import enum
 import os
 import shutil
 import tempfile
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tileyard.clock import Clock, SystemClock
 from tileyard.devices.cuda import GpuList, nvml_command
+from tileyard.devices.occupancy import try_hold
 from tileyard.errors import WorkerLostError
 from tileyard.model import Device, Record
-from tileyard.processes.keeper.locks import Lock
-from tileyard.processes.keeper.report import RefusedError
 from tileyard.processes.outcomes import describe_signal
 from tileyard.processes.supervise import Ended, Worker, WorkerCommand
 
@@ -51,15 +50,15 @@ class Probe(Record):
 
 
 async def probe_device(device: Device, *, held: bool = False, clock: Clock | None = None) -> Probe:
-    """Run the device's probe under its locks, and leave nothing of it behind.
+    """Run the device's probe while nobody else has it, and leave nothing of it behind.
 
-    ``held`` says that the caller holds the locks already. Without that a device that is in use is
+    ``held`` says that the caller holds the device already. Without that a device that is in use is
     not probed but found busy, since a probe would disturb what is measured there.
     """
     clock = clock or SystemClock()
     at, since = clock.wall_s(), clock.monotonic_s()
     with contextlib.ExitStack() as stack:
-        if held or stack.enter_context(try_locks(device)):
+        if held or stack.enter_context(try_hold(device)):
             verdict, message = await _run_probe(device)
         else:
             verdict, message = Verdict.BUSY, "somebody holds it"
@@ -83,17 +82,6 @@ async def probe_devices(devices: Sequence[Device]) -> tuple[Probe, ...]:
             return await probe_device(device)
 
     return tuple(await asyncio.gather(*map(probe, devices)))
-
-
-@contextlib.contextmanager
-def try_locks(device: Device) -> Iterator[bool]:
-    """Hold all locks of a device for the block, or none of them; says which.
-
-    This is no lease: a device in quarantine is leased to nobody, and is probed all the same. The
-    lock files are not made: where there are none, nobody can hold the device.
-    """
-    with contextlib.ExitStack() as stack:
-        yield all(_try_lock(path, stack) for path in device.locks)
 
 
 async def list_gpus(limit_s: float = LIST_LIMIT_S) -> GpuList:
@@ -144,17 +132,6 @@ async def _run_probe(device: Device) -> tuple[Verdict, str]:
         except WorkerLostError as error:
             return Verdict.UNKNOWN, error.message
     return _judge(ended)
-
-
-def _try_lock(path: str, stack: contextlib.ExitStack) -> bool:
-    try:
-        lock = Lock(path)
-    except FileNotFoundError:
-        return True
-    except (OSError, RefusedError):  # planted, or closed to this user
-        return False
-    stack.callback(lock.close)
-    return lock.try_take()
 
 
 def _judge(ended: Ended) -> tuple[Verdict, str]:

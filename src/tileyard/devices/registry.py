@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from tileyard.devices.cores import core_locks, format_cores, parse_cores, require_cores
 from tileyard.devices.cpu import identify_cpu
-from tileyard.devices.cuda import Gpu, filter_visible, has_driver, make_gpus
+from tileyard.devices.cuda import GpuList, filter_visible, has_driver, make_gpus
 from tileyard.devices.declared import make_simulators, read_devices
 from tileyard.devices.names import class_of, device_lock
 from tileyard.devices.probes import list_gpus, run_apart
@@ -27,16 +27,16 @@ SYNTAX = "tileyard devices lists them; cpu:cores=0-1,3 is a set of cores"
 CPU_PROBE = "tileyard.devices.cpu_probe"
 
 
-def find_devices(settings: Settings) -> tuple[Device, ...]:
+def find_devices(settings: Settings, gpus: GpuList | None = None) -> tuple[Device, ...]:
     """Every device of this host: the CPU with all cores of the settings, accelerators, simulators.
 
-    Raises UsageError where a file that declares devices is not valid.
+    ``gpus`` are those that were listed just now, if they were. Raises UsageError where a file that declares devices is not valid.
     """
     declared, slots = read_devices(settings)
     return (
         _make_cpu("cpu:0", settings.cores, settings),
         *declared,
-        *_without(make_gpus(find_gpus(), settings.lock_dir), declared),
+        *_without(make_gpus((gpus or list_visible_gpus()).gpus, settings.lock_dir), declared),
         *make_simulators(slots, settings.lock_dir),
     )
 
@@ -57,7 +57,7 @@ def resolve_devices(name: str, settings: Settings) -> tuple[Device, ...]:
         return _require(_select(name, simulators), name)
     if name != AUTO and not name.lower().startswith(GPU_NAMES):
         return _require(_select(name, declared) or _named_by_id(name, declared, settings), name)
-    found = _without(make_gpus(find_gpus(), settings.lock_dir), declared)
+    found = _without(make_gpus(list_visible_gpus().gpus, settings.lock_dir), declared)
     accelerators = (*declared, *found)
     if name == AUTO:
         return accelerators or (_parse_cpu("cpu:0", settings),)
@@ -73,9 +73,12 @@ def parse_device(name: str, settings: Settings) -> Device:
     return devices[0]
 
 
-def find_gpus() -> tuple[Gpu, ...]:
-    """The GPUs that NVML knows and that this process may see; none where NVML cannot be asked."""
-    return filter_visible(run_apart(list_gpus()).gpus, os.environ) if has_driver() else ()
+def list_visible_gpus() -> GpuList:
+    """The GPUs that NVML knows and that this process may see, or why they cannot be listed."""
+    if not has_driver():
+        return GpuList()
+    found = run_apart(list_gpus())
+    return GpuList(gpus=filter_visible(found.gpus, os.environ), failure=found.failure)
 
 
 def _select(name: str, devices: Sequence[Device]) -> tuple[Device, ...]:

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tileyard.devices import cpu_probe
-from tileyard.devices.locks import prepare_locks
+from tileyard.devices.occupancy import try_hold
 from tileyard.devices.probes import (
     Probe,
     Verdict,
@@ -18,7 +18,6 @@ from tileyard.devices.probes import (
     probe_device,
     probe_devices,
     run_apart,
-    try_locks,
 )
 from tileyard.devices.registry import parse_device
 from tileyard.model import Device
@@ -93,7 +92,7 @@ pytestmark = pytest.mark.slow
 
 def device(tmp_path: Path, *probe: str, limit_s: float = 60.0, locks: int = 1) -> Device:
     """A device with this probe."""
-    made = Device(
+    return Device(
         name="npu:0",
         kind="npu",
         identity="x",
@@ -102,8 +101,6 @@ def device(tmp_path: Path, *probe: str, limit_s: float = 60.0, locks: int = 1) -
         probe=probe,
         probe_limit_s=limit_s,
     )
-    prepare_locks(made)
-    return made
 
 
 def ask(device: Device) -> tuple[Verdict, str]:
@@ -175,13 +172,13 @@ def test_a_device_in_use_is_not_probed(tmp_path: Path) -> None:
     note = tmp_path / "ran"
     wanted = device(tmp_path, *python("import sys; open(sys.argv[1], 'w')", note), locks=2)
     other = msgspec.structs.replace(wanted, locks=wanted.locks[1:])
-    with try_locks(other) as held:
+    with try_hold(other) as held:
         assert held
         expected = (Verdict.BUSY, "somebody holds it")
         assert ask(wanted) == expected
         assert not note.exists()
     assert ask(wanted) == (Verdict.GOOD, "")
-    with try_locks(wanted) as held:
+    with try_hold(wanted) as held:
         assert held
 
 

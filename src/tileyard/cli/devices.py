@@ -1,0 +1,108 @@
+"""``tileyard devices``: what there is, who has it, and whether it is well."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from tileyard.settings import Settings
+
+app = typer.Typer(rich_markup_mode=None)
+
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="A device, as tileyard devices lists it.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+@app.callback(invoke_without_command=True)
+def devices(
+    context: typer.Context,
+    *,
+    window: Annotated[
+        str, typer.Option(metavar="TIME", help="How long to watch how busy they are.")
+    ] = "500ms",
+    json: Json = False,
+) -> int:
+    """Show the devices of this host: health, holder, queue, and how busy they are.
+
+    "busy" is the share of the window in which the device worked, whoever made it work: for CPU
+    cores by the kernel's account, for GPUs NVML's own figure, for others it is not known. "held
+    idle" is the share in which somebody held it and it did nothing; "?" where that is not known.
+    Both are seen now, through this window: nobody watches while this command does not run.
+
+    A name may be a class (cuda), a device (cuda:1), or its UUID; see docs for declaring devices.
+    """
+    if context.invoked_subcommand is not None:
+        return 0
+    from rich.console import Console
+
+    from tileyard.cli.opening import print_json
+    from tileyard.cli.values import parse_duration_s
+    from tileyard.devices.survey import survey_devices
+    from tileyard.report.devices import print_survey
+
+    survey = survey_devices(load_settings(), parse_duration_s(window))
+    if json:
+        print_json(survey)
+    else:
+        print_survey(Console(), survey)
+    return 0
+
+
+@app.command()
+def probe(name: Name, *, json: Json = False) -> int:
+    """Probe a device that nobody holds, and draw the consequences.
+
+    A failed probe puts it into quarantine; the third good one in a row brings it back. Exit
+    status: 0 good, 1 failed, 3 it is in use or the probe could not tell.
+    """
+    from rich.console import Console
+
+    from tileyard.cli.opening import print_json
+    from tileyard.devices.health import probe_now
+    from tileyard.devices.probes import Verdict, run_apart
+    from tileyard.devices.registry import parse_device
+    from tileyard.report.devices import print_probe
+
+    report = run_apart(probe_now(parse_device(name, load_settings())))
+    if json:
+        print_json(report)
+    else:
+        print_probe(Console(), report)
+    return {Verdict.GOOD: 0, Verdict.FAILED: 1}.get(report.probe.verdict, 3)
+
+
+@app.command()
+def readmit(name: Name) -> int:
+    """End a device's quarantine, whoever put it there."""
+    from tileyard.devices.health import readmit_device
+    from tileyard.devices.registry import parse_device
+
+    device = parse_device(name, load_settings())
+    was = readmit_device(device)
+    print(f"{device.name} {'is back from quarantine' if was else 'was in no quarantine'}")
+    return 0
+
+
+@app.command()
+def quarantine(
+    name: Name, reason: Annotated[str, typer.Argument(help="Why, in a few words.")]
+) -> int:
+    """Keep everyone from leasing a device until it is readmitted; its holder keeps it."""
+    from tileyard.devices.health import quarantine_device, read_health
+    from tileyard.devices.registry import parse_device
+
+    device = parse_device(name, load_settings())
+    quarantine_device(device, reason)
+    print(f"{device.name} is in quarantine: {read_health(device).reason}")
+    return 0
+
+
+def load_settings() -> "Settings":
+    """The settings of this command."""
+    from tileyard.settings import read_settings
+
+    return read_settings(os.environ, Path.cwd())

@@ -1,0 +1,54 @@
+"""``tileyard doctor``: what is wrong here, and what to do about it."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def doctor(
+    *,
+    lock_token: Annotated[
+        str,
+        typer.Option(
+            metavar="write|TOKEN",
+            help="See whether two sides share their locks: write here, read TOKEN there.",
+        ),
+    ] = "",
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """Look for what is wrong with this host, and say what to do about it.
+
+    One line a finding: ok, warn (it works, but not as well or as safely) or fail. Devices that
+    nobody holds are probed; nothing is changed.
+
+    To see whether a host and a container see the same locks: "tileyard doctor --lock-token write"
+    on one side prints a token, "tileyard doctor --lock-token TOKEN" on the other compares.
+
+    Exit status: 0 nothing fails, 1 something does.
+    """
+    from rich.console import Console
+
+    from tileyard.cli.opening import print_json
+    from tileyard.clock import SystemClock
+    from tileyard.doctor.checks import CHECKS
+    from tileyard.doctor.findings import Diagnosis, run_checks
+    from tileyard.doctor.tokens import compare_token, parse_token, read_boot_id, write_token
+    from tileyard.report.doctor import print_findings
+    from tileyard.settings import read_settings
+
+    settings = read_settings(os.environ, Path.cwd())
+    if lock_token == "write":
+        print(write_token(settings).format())
+        return 0
+    if lock_token:
+        findings = tuple(compare_token(settings, parse_token(lock_token), read_boot_id()))
+        diagnosis = Diagnosis(at=SystemClock().wall_s(), findings=findings)
+    else:
+        diagnosis = run_checks(CHECKS, settings)
+    if json:
+        print_json(diagnosis)
+    else:
+        print_findings(Console(), diagnosis.findings)
+    return 1 if diagnosis.has_failed else 0

@@ -1,0 +1,144 @@
+"""Who has a device and who waits for it, as the host's lock directory tells."""
+
+import contextlib
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tileyard.devices.locks import HINT, prepare_directory
+from tileyard.devices.users import name_user
+from tileyard.errors import UsageError
+from tileyard.model import Device, Record
+from tileyard.processes.keeper.deciding import Choice
+from tileyard.processes.keeper.directory import LeaseRecord, LockDirectory
+from tileyard.processes.keeper.holding import Holding, LeaseFacts, take_parts
+from tileyard.processes.keeper.report import RefusedError
+
+LOCK_LIMIT_S, PAUSE_S = 2.0, 0.01
+
+
+class Holder(Record):
+    """Who holds a device. ``since`` is in seconds since the epoch, ``number`` is the lease's.
+
+    ``user`` is the kernel's word; ``pid`` and ``command`` are what the holder says of itself, and
+    ``pid`` means something only in its own container.
+    """
+
+    user: str
+    pid: int
+    command: str
+    since: float
+    number: int
+
+
+class Occupancy(Record):
+    """Who holds a device, if anyone, and how many requests wait that it would do for."""
+
+    holder: Holder | None = None
+    queue: int = 0
+
+
+def read_occupancy(devices: Sequence[Device], lock_dir: Path) -> tuple[Occupancy, ...]:
+    """The occupancy of each device. Where there is no lock directory, nobody holds anything.
+
+    Raises UsageError where the directory is not what it must be.
+    """
+    if not lock_dir.exists():
+        return tuple(Occupancy() for _ in devices)
+    with open_directory(lock_dir) as directory:
+        requests = directory.read_requests()
+        numbers = directory.list_numbers()
+        wanted = [{p for choice in r.wish.choices for p in choice.parts} for r in requests]
+        return tuple(
+            Occupancy(
+                holder=_find_holder(directory, parts_of(device), numbers),
+                queue=sum(not parts.isdisjoint(parts_of(device)) for parts in wanted),
+            )
+            for device in devices
+        )
+
+
+@contextlib.contextmanager
+def try_hold(device: Device, command: str = "tileyard devices probe") -> Iterator[bool]:
+    """Have a device for the block, unless somebody else has it; says which.
+
+    No place in the queue is asked for, and a device in quarantine can be had too: this is for
+    probes. Raises UsageError where the lock directory cannot be used.
+    """
+    lock_dir = Path(device.locks[0]).parent
+    prepare_directory(lock_dir)
+    with open_directory(lock_dir) as directory:
+        holding = _take(directory, device, command)
+        try:
+            yield holding is not None
+        finally:
+            if holding is not None:  # the next holder looks for what killed ones have left
+                holding.release(is_clean=not holding.unclean)
+
+
+@contextlib.contextmanager
+def open_directory(lock_dir: Path) -> Iterator[LockDirectory]:
+    """The lock directory. Raises UsageError where it cannot be used or trusted."""
+    try:
+        directory = LockDirectory(str(lock_dir))
+    except OSError as error:
+        raise UsageError(
+            f"the lock directory {lock_dir} cannot be used: {error.strerror}", HINT
+        ) from error
+    except RefusedError as error:
+        raise UsageError(
+            f"the lock directory {lock_dir} cannot be trusted: it or a folder in it is {error.step}",
+            HINT,
+        ) from error
+    try:
+        yield directory
+    finally:
+        directory.close()
+
+
+def parts_of(device: Device) -> tuple[str, ...]:
+    """What has to be free for a lease of the device, as the lock directory names it."""
+    return tuple(Path(lock).name.removesuffix(".lock") for lock in device.locks)
+
+
+def _find_holder(
+    directory: LockDirectory, parts: Sequence[str], numbers: dict[str, list[int]]
+) -> Holder | None:
+    for part in parts:
+        for record in directory.read_records(part, numbers.get(part, [])):
+            if record.is_live:
+                return _describe(record)
+    return None
+
+
+def _describe(record: LeaseRecord) -> Holder:
+    return Holder(
+        user=name_user(record.uid),
+        pid=record.pid,
+        command=record.command,
+        since=record.since,
+        number=record.number,
+    )
+
+
+def _take(directory: LockDirectory, device: Device, command: str) -> Holding | None:
+    deadline = time.monotonic() + LOCK_LIMIT_S
+    while not directory.try_lock():
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(PAUSE_S)
+    try:
+        parts = parts_of(device)
+        numbers = directory.list_numbers()
+        records = {part: directory.read_records(part, numbers.get(part, [])) for part in parts}
+        if any(record.is_live for several in records.values() for record in several):
+            return None
+        facts = LeaseFacts(f"{command} {device.name}", secrets.token_hex(8))
+        return take_parts(directory, (Choice(device.name, parts),), records, numbers, facts)
+    except OSError as error:
+        raise UsageError(
+            f"the lock directory {directory.path} cannot be used: {error.strerror}", HINT
+        ) from error
+    finally:
+        directory.unlock()

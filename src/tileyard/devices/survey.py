@@ -1,0 +1,115 @@
+"""All devices of a host at one moment: health, holder, queue, and how busy they are."""
+
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from tileyard.clock import Clock, SystemClock
+from tileyard.devices.activity import read_core_times, share_busy
+from tileyard.devices.cuda import GpuList
+from tileyard.devices.health import Health, read_health
+from tileyard.devices.names import device_lock
+from tileyard.devices.occupancy import Holder, Occupancy, read_occupancy
+from tileyard.devices.registry import find_devices, list_visible_gpus
+from tileyard.model import Device, Record
+from tileyard.settings import Settings
+
+WINDOW_S = 0.5
+SURVEY_VERSION = 1
+
+
+class DeviceState(Record):
+    """One device.
+
+    ``busy_share`` is the share of the window in which it worked, whoever made it work: for cores
+    by the kernel's account, for GPUs NVML's figure; None where nobody knows. ``held_idle_share`` is
+    the share of the window in which it was held and did not work: 0 if nobody held it, None if it
+    changed hands meanwhile or its work is not known.
+    """
+
+    name: str
+    kind: str = msgspec.field(name="class")
+    identity: str
+    health: Health
+    holder: Holder | None
+    queue: int
+    busy_share: float | None
+    held_idle_share: float | None
+
+
+class Survey(Record):
+    """Every device ``at`` a time in seconds since the epoch, seen through a window of ``window_s``.
+
+    ``notes`` say what could not be found out.
+    """
+
+    at: float
+    lock_dir: str
+    window_s: float
+    devices: tuple[DeviceState, ...]
+    notes: tuple[str, ...] = ()
+    version: int = SURVEY_VERSION
+
+
+def survey_devices(
+    settings: Settings,
+    window_s: float = WINDOW_S,
+    *,
+    clock: Clock | None = None,
+    pause: Callable[[float], None] = time.sleep,
+) -> Survey:
+    """Look at every device of the host for ``window_s``.
+
+    Raises UsageError where a declaration is not valid or the lock directory is not what it must be.
+    """
+    gpus = list_visible_gpus()
+    devices = find_devices(settings, gpus)
+    earlier, times = read_occupancy(devices, settings.lock_dir), read_core_times()
+    pause(window_s)
+    later, times_after = read_occupancy(devices, settings.lock_dir), read_core_times()
+    worked = _gpu_shares(gpus, settings)
+    states = []
+    for device, before, after in zip(devices, earlier, later, strict=True):
+        busy = share_busy(times, times_after, device.cores) if device.kind == "cpu" else None
+        busy = worked.get(device.locks[0], busy)
+        states.append(_describe(device, before, after, busy))
+    return Survey(
+        at=(clock or SystemClock()).wall_s(),
+        lock_dir=str(settings.lock_dir),
+        window_s=window_s,
+        devices=tuple(states),
+        notes=(f"GPUs are not listed: {gpus.failure}",) if gpus.failure else (),
+    )
+
+
+def share_held_idle(before: Occupancy, after: Occupancy, busy: float | None) -> float | None:
+    """The share of a window in which a device was held and did not work."""
+    if before.holder is None and after.holder is None:
+        return 0.0
+    same = before.holder is not None and before.holder == after.holder
+    return 1.0 - busy if same and busy is not None else None
+
+
+def _describe(
+    device: Device, before: Occupancy, after: Occupancy, busy: float | None
+) -> DeviceState:
+    return DeviceState(
+        name=device.name,
+        kind=device.kind,
+        identity=device.identity,
+        health=read_health(device),
+        holder=after.holder,
+        queue=after.queue,
+        busy_share=busy,
+        held_idle_share=share_held_idle(before, after, busy),
+    )
+
+
+def _gpu_shares(gpus: GpuList, settings: Settings) -> dict[str, float]:
+    """By lock, the utilisation that NVML states."""
+    return {
+        device_lock(gpu.uuid, settings.lock_dir): gpu.busy_percent / 100
+        for gpu in gpus.gpus
+        if gpu.busy_percent is not None
+    }

@@ -1,0 +1,64 @@
+"""What a check finds: one line each, and what to do."""
+
+import enum
+from collections.abc import Callable, Iterable, Sequence
+
+from tileyard.clock import Clock, SystemClock
+from tileyard.errors import TileyardError
+from tileyard.model import Record
+from tileyard.settings import Settings
+
+DIAGNOSIS_VERSION = 1
+
+
+class Level(enum.StrEnum):
+    """``fail``: something will not work. ``warn``: it works, but not as well or as safely."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+class Finding(Record):
+    """One line: what was looked at, what was found, and what to do unless all is well."""
+
+    subject: str
+    level: Level
+    message: str
+    todo: str = ""
+
+
+Check = Callable[[Settings], Iterable[Finding]]
+"""Looks at one subject and changes nothing. A TileyardError or OSError that it raises is a failure."""
+
+
+class Diagnosis(Record):
+    """All findings, ``at`` a time in seconds since the epoch."""
+
+    at: float
+    findings: tuple[Finding, ...]
+    version: int = DIAGNOSIS_VERSION
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether something will not work."""
+        return any(finding.level is Level.FAIL for finding in self.findings)
+
+
+def run_checks(
+    checks: Sequence[tuple[str, Check]], settings: Settings, clock: Clock | None = None
+) -> Diagnosis:
+    """Run named checks in their order. One that cannot be finished is a failure of its own."""
+    findings: list[Finding] = []
+    for subject, check in checks:
+        try:
+            findings += check(settings)
+        except TileyardError as error:
+            findings.append(_failure(subject, error.message, error.hint))
+        except OSError as error:
+            findings.append(_failure(subject, str(error), ""))
+    return Diagnosis(at=(clock or SystemClock()).wall_s(), findings=tuple(findings))
+
+
+def _failure(subject: str, message: str, todo: str) -> Finding:
+    return Finding(subject=subject, level=Level.FAIL, message=message, todo=todo)

@@ -1,0 +1,84 @@
+"""The devices of a host as a table, and one probe in a line."""
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tileyard.devices.health import GOOD_PROBES_NEEDED, ProbeReport
+from tileyard.devices.probes import Verdict
+from tileyard.devices.survey import DeviceState, Survey
+from tileyard.report.words import format_seconds
+
+VERDICT_STYLES = {
+    Verdict.GOOD: "green",
+    Verdict.FAILED: "red",
+    Verdict.BUSY: "yellow",
+    Verdict.UNKNOWN: "yellow",
+}
+
+
+def print_survey(console: Console, survey: Survey) -> None:
+    """One row a device, and under it whatever else there is to say."""
+    table = Table(header_style="bold", box=None)
+    for column in ("device", "class", "health", "holder", "since", "queue", "busy", "held idle"):
+        right = column in ("queue", "busy", "held idle")
+        table.add_column(
+            column, justify="right" if right else "left", no_wrap=column not in ("health", "holder")
+        )
+    for state in survey.devices:
+        since = ""
+        if state.holder is not None:
+            since = format_seconds(max(0.0, survey.at - state.holder.since))
+        table.add_row(
+            state.name,
+            state.kind,
+            _health(state, survey.at),
+            _holder(state),
+            since,
+            str(state.queue or ""),
+            _share(state.busy_share),
+            _share(state.held_idle_share) if state.holder is not None else "",
+        )
+    console.print(table)
+    for note in survey.notes:
+        console.print(Text(note, style="yellow"), soft_wrap=True)
+
+
+def print_probe(console: Console, report: ProbeReport) -> None:
+    """What a probe said, and what follows from it."""
+    probe = report.probe
+    line = Text.assemble(
+        f"{probe.device}: ",
+        (str(probe.verdict), VERDICT_STYLES[probe.verdict]),
+        f" in {format_seconds(probe.seconds)}",
+        f": {probe.message}" if probe.message else "",
+    )
+    console.print(line, soft_wrap=True)
+    if report.readmitted:
+        console.print(f"{probe.device} is back from quarantine", soft_wrap=True)
+    elif not report.health.is_well:
+        good = len(report.health.probes)
+        console.print(
+            f"{probe.device} is in quarantine: {report.health.reason} "
+            f"({good} of {GOOD_PROBES_NEEDED} good probes)",
+            soft_wrap=True,
+            highlight=False,
+        )
+
+
+def _health(state: DeviceState, at: float) -> Text:
+    health = state.health
+    if health.is_well:
+        return Text("well", style="green")
+    ago = format_seconds(max(0.0, at - health.since))
+    good = f", {len(health.probes)} of {GOOD_PROBES_NEEDED} good probes" if health.probes else ""
+    return Text(f"quarantine: {health.reason} (by {health.user}, {ago} ago{good})", style="red")
+
+
+def _holder(state: DeviceState) -> str:
+    holder = state.holder
+    return "" if holder is None else f"{holder.user} {holder.pid}: {holder.command}"
+
+
+def _share(share: float | None) -> str:
+    return "?" if share is None else f"{100 * share:.0f} %"

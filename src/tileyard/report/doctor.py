@@ -1,0 +1,24 @@
+"""A diagnosis for people: one line a finding, and under it what to do."""
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.text import Text
+
+from tileyard.doctor.findings import Finding, Level
+
+STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
+
+
+def print_findings(console: Console, findings: Iterable[Finding]) -> None:
+    """Print all findings, aligned."""
+    shown = tuple(findings)
+    width = max((len(finding.subject) for finding in shown), default=0)
+    for finding in shown:
+        line = Text.assemble(
+            (f"{finding.level:<4}", STYLES[finding.level]),
+            f"  {finding.subject:<{width}}  {finding.message}",
+        )
+        console.print(line, soft_wrap=True, highlight=False)
+        if finding.todo:
+            console.print(Text(f"{'':4}  {'':{width}}  -> {finding.todo}"), soft_wrap=True)
