@@ -5,6 +5,7 @@ what passes through it. So a line carries the token of its task and a digest of 
 not hold together counts as never printed.
 """
 
+import re
 from typing import Final, Literal
 
 import msgspec
@@ -98,6 +99,7 @@ KINDS: Final[dict[str, type[Line]]] = {
     "TILEYARD_TOKEN": TokenRead,
 }
 _PREFIXES: Final = {kind: prefix for prefix, kind in KINDS.items()}
+_BEGINNING: Final = re.compile(rf"({'|'.join(KINDS)}) \{{")
 LAST_LINES: Final = ("TILEYARD_BATCH", "TILEYARD_TOKEN")
 """After one of these our side of a task is over."""
 
@@ -113,15 +115,14 @@ def try_read_line(text: str) -> Line | None:
 
     What a queue put before it, such as a time or the number of a process, does not matter.
     """
-    for prefix, kind in KINDS.items():
-        _, found, rest = text.partition(prefix + " {")
-        if found:
-            try:
-                line = msgspec.json.decode("{" + rest.rstrip(), type=kind)
-            except (msgspec.DecodeError, UnicodeEncodeError):
-                return None
-            return line if line.digest == _digest(line) else None
-    return None
+    found = _BEGINNING.search(text)  # the first: a log inside a line may hold lines
+    if found is None:
+        return None
+    try:
+        line = msgspec.json.decode(text[found.end() - 1 :].rstrip(), type=KINDS[found[1]])
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return None
+    return line if line.digest == _digest(line) else None
 
 
 def _digest(line: Line) -> str:
