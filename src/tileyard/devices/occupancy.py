@@ -16,6 +16,10 @@ from tileyard.processes.keeper.holding import Holding, LeaseFacts, take_parts
 from tileyard.processes.keeper.report import RefusedError
 
 LOCK_LIMIT_S, PAUSE_S = 2.0, 0.01
+DISTRUST = {
+    "planted": "is a link or a file",
+    "unsafe": "is not sticky: anyone could remove a lease",
+}
 
 
 class Holder(Record):
@@ -87,9 +91,9 @@ def open_directory(lock_dir: Path) -> Iterator[LockDirectory]:
             f"the lock directory {lock_dir} cannot be used: {error.strerror}", HINT
         ) from error
     except RefusedError as error:
+        what = DISTRUST.get(error.step, f"cannot be trusted ({error.step})")
         raise UsageError(
-            f"the lock directory {lock_dir} cannot be trusted: it or a folder in it is {error.step}",
-            HINT,
+            f"the lock directory {lock_dir}, or a folder in it, {what}", HINT
         ) from error
     try:
         yield directory

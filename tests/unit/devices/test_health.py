@@ -227,7 +227,7 @@ def test_what_is_stated_during_a_probe_outweighs_it(
 def test_a_directory_that_is_closed_is_an_error(device: Device) -> None:
     """Who may not write there is told so in one line."""
     folder = Path(device.locks[0]).parent
-    folder.chmod(0o755)
+    (folder / "quarantine").chmod(0o755)
 
     def refused() -> None:
         with pytest.raises(UsageError, match=rf"cannot write into {folder}/quarantine: Permission"):

@@ -1,0 +1,98 @@
+"""Who holds a device and who waits for it, read from the files that leases leave."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tileyard.devices.occupancy import open_directory, read_occupancy, try_hold
+from tileyard.devices.users import name_user
+from tileyard.errors import UsageError
+from tileyard.model import Device
+from tileyard.processes.keeper.deciding import Choice, Wish
+
+
+def device(tmp_path: Path, name: str, *parts: str) -> Device:
+    """A device of these parts."""
+    locks = tuple(str(tmp_path / "locks" / f"{part}.lock") for part in parts)
+    return Device(name=name, kind="npu", identity="x", locks=locks)
+
+
+def test_where_there_is_no_directory_nobody_holds_anything(tmp_path: Path) -> None:
+    """Looking makes nothing."""
+    (found,) = read_occupancy([device(tmp_path, "npu:0", "a")], tmp_path / "locks")
+    expected = (None, 0)
+    assert (found.holder, found.queue) == expected
+    assert not (tmp_path / "locks").exists()
+
+
+def test_a_holder_is_named(tmp_path: Path) -> None:
+    """User, process, command and time are told, for every device that shares a part with it."""
+    one, two, other = (
+        device(tmp_path, "npu:0", "a", "b"),
+        device(tmp_path, "npu:1", "b"),
+        device(tmp_path, "npu:2", "c"),
+    )
+    with try_hold(one, "sleep 1") as held:
+        assert held
+        first, second, third = read_occupancy([one, two, other], tmp_path / "locks")
+        expected = (name_user(os.geteuid()), os.getpid(), "sleep 1 npu:0", 1)
+        assert first.holder is not None
+        holder = first.holder
+        assert (holder.user, holder.pid, holder.command, holder.number) == expected
+        assert holder.since > 1.5e9
+        assert second.holder == holder
+        assert third.holder is None
+        with try_hold(two) as second_held:
+            assert not second_held
+    assert read_occupancy([one], tmp_path / "locks")[0].holder is None
+
+
+def test_numbers_grow_from_lease_to_lease(tmp_path: Path) -> None:
+    """A probe is a lease like any other."""
+    wanted = device(tmp_path, "npu:0", "a")
+    numbers = []
+    for _ in range(3):
+        with try_hold(wanted):
+            holder = read_occupancy([wanted], tmp_path / "locks")[0].holder
+            assert holder is not None
+            numbers.append(holder.number)
+    expected = [1, 2, 3]
+    assert numbers == expected
+
+
+def test_who_waits_is_counted_for_every_device_that_would_do(tmp_path: Path) -> None:
+    """A request for either of two devices waits in both queues, and in no other."""
+    devices = [device(tmp_path, f"npu:{n}", part) for n, part in enumerate("abc")]
+    with try_hold(devices[0]), open_directory(tmp_path / "locks") as directory:
+        either = Wish((Choice("npu:0", ("a",)), Choice("npu:1", ("b",))))
+        first = Wish((Choice("npu:0", ("a",)),))
+        fds = [
+            directory.add_request(name, wish, 0, "x")
+            for name, wish in (("one", either), ("two", first))
+        ]
+        expected = [2, 1, 0]
+        assert [o.queue for o in read_occupancy(devices, tmp_path / "locks")] == expected
+        for fd in fds:
+            os.close(fd)
+        assert [o.queue for o in read_occupancy(devices, tmp_path / "locks")] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda folder: folder.touch(), "is a link or a file"),
+        (lambda folder: folder.symlink_to("/tmp"), "is a link or a file"),
+        (lambda folder: (folder.mkdir(), folder.chmod(0o777)), "is not sticky"),
+    ],
+)
+def test_an_odd_directory_is_refused_in_one_line(
+    tmp_path: Path, spoil: Callable[[Path], object], message: str
+) -> None:
+    """A file, a link and a directory that anyone can rearrange tell nothing."""
+    spoil(tmp_path / "locks")
+    with pytest.raises(UsageError, match=message) as raised:
+        read_occupancy([], tmp_path / "locks")
+    expected = 0
+    assert str(raised.value).count("\n") == expected

@@ -1,0 +1,84 @@
+"""What the devices of a host do in a short window."""
+
+from pathlib import Path
+
+import pytest
+
+from tileyard.devices.activity import CoreTime, read_core_times, share_busy
+from tileyard.devices.health import quarantine_device
+from tileyard.devices.occupancy import Holder, Occupancy, try_hold
+from tileyard.devices.registry import parse_device
+from tileyard.devices.survey import share_held_idle, survey_devices
+from tileyard.settings import Settings
+
+STAT = """cpu  30 0 10 100 20 0 0 0 5 0
+cpu0 10 2 5 70 10 1 1 1 5 0
+cpu1 20 0 5 30 10 0 0 0 0 0
+intr 12345
+"""
+HOLDER = Holder(user="ann", pid=7, command="sleep", since=1.0, number=3)
+OTHER = Holder(user="bob", pid=8, command="sleep", since=2.0, number=4)
+
+
+def test_core_times_are_read_from_the_kernels_account(tmp_path: Path) -> None:
+    """Waiting for a disk is idle, interrupts and stolen time are not, a guest's time counts once."""
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/stat").write_text(STAT, encoding="ascii")
+    expected = {0: CoreTime(busy=20, total=100), 1: CoreTime(busy=25, total=65)}
+    assert read_core_times(tmp_path) == expected
+    assert read_core_times(tmp_path / "nowhere") == {}
+
+
+@pytest.mark.parametrize(
+    ("cores", "expected"), [((0,), 0.75), ((0, 1), 0.5), ((), None), ((0, 7), None)]
+)
+def test_the_share_is_that_of_all_cores_together(
+    cores: tuple[int, ...], expected: float | None
+) -> None:
+    """It lies between two accounts; where one has no such core it is not known."""
+    before = {0: CoreTime(busy=100, total=200), 1: CoreTime(busy=0, total=0)}
+    after = {0: CoreTime(busy=130, total=240), 1: CoreTime(busy=10, total=40)}
+    assert share_busy(before, after, cores) == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "busy", "expected"),
+    [
+        (None, None, 0.4, 0.0),
+        (None, None, None, 0.0),
+        (HOLDER, HOLDER, 0.4, 0.6),
+        (HOLDER, HOLDER, None, None),
+        (HOLDER, OTHER, 0.4, None),
+        (None, HOLDER, 0.4, None),
+        (HOLDER, None, 0.4, None),
+    ],
+)
+def test_held_but_idle_is_told_only_where_it_is_known(
+    before: Holder | None, after: Holder | None, busy: float | None, expected: float | None
+) -> None:
+    """One holder throughout, and known work: anything else would be a guess."""
+    assert share_held_idle(Occupancy(holder=before), Occupancy(holder=after), busy) == expected
+
+
+def test_a_survey_shows_health_and_holders(tmp_path: Path) -> None:
+    """Each device is described as it is at the end of the window, without waiting in the test."""
+    settings = Settings(
+        home=tmp_path / "home", lock_dir=tmp_path / "locks", cores=(0,), host_config=tmp_path
+    )
+    text = '[[device]]\nname = "npu:0"\nid = "a"\n[simulators]\nslots = 1\n'
+    (tmp_path / "devices.toml").write_text(text, encoding="utf-8")
+    windows: list[float] = []
+    npu = parse_device("npu:0", settings)
+    with try_hold(npu, "sleep 5"):
+        quarantine_device(npu, "smoke")
+        survey = survey_devices(settings, 0.25, pause=windows.append)
+    states = {state.name: state for state in survey.devices}
+    expected = {"npu:0": ("smoke", "sleep 5 npu:0"), "sim:0": ("", ""), "cpu:0": ("", "")}
+    found = {
+        name: (s.health.reason, s.holder.command if s.holder else "") for name, s in states.items()
+    }
+    assert {name: found[name] for name in expected} == expected
+    assert windows == [0.25]
+    npu_state = states["npu:0"]
+    assert (npu_state.busy_share, npu_state.held_idle_share) == (None, None)
+    assert states["sim:0"].held_idle_share == 0.0
