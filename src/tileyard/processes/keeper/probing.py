@@ -1,6 +1,7 @@
 """A device's probe: a command that tells a healthy device from a sick one by its exit code.
 
-It runs as a child that can be killed, while the lease is still held, so that nobody gets a device
+One that ends with 75, or is no program that this user can run, says nothing about the device: what
+one user lacks must not take it from everyone. It runs as a child that can be killed, while the lease is still held, so that nobody gets a device
 that the last holder has ruined.
 """
 
@@ -11,6 +12,8 @@ import time
 from .options import Device
 from .watching import RESCAN_S, Watcher
 from .worker import start_program
+
+CANNOT_TELL = 75
 
 
 def run_probe(watcher: Watcher, device: Device, environment: dict[str, str]) -> str:
@@ -28,7 +31,7 @@ def run_probe(watcher: Watcher, device: Device, environment: dict[str, str]) -> 
         except OSError as error:
             os.write(write_end, f"cannot run {device.probe[0]}: {error.strerror}".encode())
         finally:
-            os._exit(127)
+            os._exit(CANNOT_TELL)
     os.close(write_end)
     watcher.output, watcher.output_fd = b"", read_end
     watcher.poll.register(read_end, select.POLLIN)
@@ -44,7 +47,7 @@ def run_probe(watcher: Watcher, device: Device, environment: dict[str, str]) -> 
         return "its probe cannot be ended"
     if is_late:
         return f"its probe took longer than {device.probe_limit_s:g} s"
-    if code == 0:
+    if code in (0, CANNOT_TELL):
         return ""
     how = (
         f"ended with code {code}"
