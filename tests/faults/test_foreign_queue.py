@@ -26,6 +26,7 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.foreign import ForeignQueue, decode_queues
 from tileyard.engine.foreign import QueueProvider, QueueSlot
 from tileyard.engine.provider import LeaseLostError
+from tileyard.engine.queue_reach import check_reach
 from tileyard.engine.yard import Yard
 from tileyard.errors import ToolMissingError, UsageError
 from tileyard.model import Batch, Event, Limits, Note, Outcome
@@ -498,3 +499,51 @@ def test_nested_submission_is_refused(
     monkeypatch.setenv(variable, "1")
     with pytest.raises(UsageError, match=variable):
         asyncio.run(provider.open())
+
+
+# ---- doctor -------------------------------------------------------------------------------------
+
+
+def test_the_far_side_reads_what_this_side_wrote(site: Site) -> None:
+    """Both hosts and the folder are named, and nothing is left behind."""
+    reach = check_reach(site.queue, site.yard.objects.root)
+    assert reach.ok, reach
+    assert str(site.yard.objects.root) in reach.message
+    expected: list[Path] = []
+    assert list((site.yard.objects.root / "tokens").iterdir()) == expected
+
+
+def test_a_folder_that_the_far_side_cannot_see(site: Site) -> None:
+    """What each side sees is said: here the far side looks through another mount."""
+    elsewhere = [
+        part.replace("{shell_command}", "chroot_like {shell_command}") for part in site.queue.submit
+    ]
+    wrapper = site.folder / "chroot_like"
+    wrapper.write_text(
+        '#!/bin/sh\nrm -f "$(dirname "$0")/../the home/objects/tokens/"*\nexec "$@"\n',
+        encoding="utf-8",
+    )
+    wrapper.chmod(0o755)
+    path = f"{site.folder}:{os.environ['PATH']}"
+    site.change(submit=tuple(elsewhere), environment={"PATH": path})
+    reach = check_reach(site.queue, site.yard.objects.root)
+    expected = "could not read it: No such file or directory"
+    assert not reach.ok
+    assert expected in reach.message
+    assert "TILEYARD_HOME" in reach.hint
+
+
+def test_a_queue_that_swallows_the_answer_is_told(site: Site) -> None:
+    """The check does not take silence for health."""
+    site.fail("lose")
+    reach = check_reach(site.queue, site.yard.objects.root)
+    expected = (False, True)
+    assert (reach.ok, "the far side did not answer" in reach.message) == expected
+
+
+def test_a_missing_client_is_told(site: Site) -> None:
+    """As an answer, not as an exception."""
+    site.change(submit=("/no/such", "{command}"))
+    reach = check_reach(site.queue, site.yard.objects.root)
+    expected = (False, True)
+    assert (reach.ok, "/no/such" in reach.message) == expected

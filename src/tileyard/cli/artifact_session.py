@@ -3,7 +3,10 @@
 import os
 import re
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
+
+import msgspec
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.engine.far_side import find_device, read_token, run_submitted, run_task
@@ -12,7 +15,7 @@ from tileyard.model import Batch, Measurement
 from tileyard.report.words import format_config, format_seconds, format_time
 from tileyard.settings import read_settings
 from tileyard.workers.run_records import RunRecord, find_run
-from tileyard.workers.task_lines import CaseResult, Line, Task, format_line
+from tileyard.workers.task_lines import CaseResult, Line, Task, TaskEnded, format_line
 
 KEY = re.compile(r"[0-9a-f]{40}")
 
@@ -29,16 +32,24 @@ def run_for_queue(named: str, objects: Path | None, device: str, environment: st
     return run_submitted(named, objects or _home_objects(), device, environment, print_line)
 
 
-def run_by_hand(named: str, objects: Path | None, device: str) -> int:
-    """Run one recorded trial again, with its own inputs, and say how that went."""
+def run_by_hand(named: Sequence[str], objects: Path | None, device: str) -> int:
+    """Run recorded trials again, with their own inputs, and say how that went."""
     folder = objects or _home_objects()
-    record = _find_record(named, ObjectStore(folder))
+    store = ObjectStore(folder)
+    records = {name: _find_record(name, store) for name in named}
+    targets = {record.target for record in records.values()}
+    if len(targets) > 1:
+        raise UsageError(f"these trials are for several targets: {', '.join(sorted(targets))}")
     chosen = find_device(device or "cpu", borrowed=False)
+    replace = msgspec.structs.replace
     task = Task(
         token=secrets.token_hex(8),
-        batch=Batch(id=record.case.id, cases=(record.case,)),
-        entries=(record.entry,),
-        target=record.target,
+        batch=Batch(id="by-hand", cases=tuple(replace(r.case, id=n) for n, r in records.items())),
+        entries=tuple(
+            replace(record.entry, case=name, log=f"logs/{number}.log")
+            for number, (name, record) in enumerate(records.items())
+        ),
+        target=targets.pop(),
         plugins=read_settings(os.environ, Path.cwd()).plugins,
         device=chosen.name,
     )
@@ -47,7 +58,8 @@ def run_by_hand(named: str, objects: Path | None, device: str) -> int:
         if isinstance(line, CaseResult):
             if line.log:
                 print(line.log, end="" if line.log.endswith("\n") else "\n")
-            print(_describe(record, line))
+            print(_describe(records[line.case], line))
+        if isinstance(line, CaseResult | TaskEnded):
             print_line(line)
 
     return run_task(task, folder, chosen, tell)

@@ -9,9 +9,9 @@ from tileyard.errors import UsageError
 
 
 def run_artifact(  # noqa: PLR0913 - options, by keyword only
-    artifact: Annotated[
-        str, typer.Argument(metavar="[TRIAL]", help="A trial's id, or a build or run key.")
-    ] = "",
+    trial: Annotated[
+        list[str] | None, typer.Argument(help="A trial's id, or its run key or build key.")
+    ] = None,
     *,
     device: Annotated[str, typer.Option(help="Where to run, as in --device $TASK_DEVICE.")] = "",
     objects: Annotated[
@@ -34,8 +34,8 @@ def run_artifact(  # noqa: PLR0913 - options, by keyword only
 
     Exit status: 0 all well, 1 a case failed, 2 bad usage, 3 infrastructure only.
     """
-    if sum(map(bool, (artifact, batch, read_token))) != 1:
-        raise UsageError("run-artifact takes a trial, or --batch, or --read-token")
+    if sum(map(bool, (trial, batch, read_token))) != 1:
+        raise UsageError("run-artifact takes trials, or --batch, or --read-token")
     from tileyard.cli.artifact_session import answer_token, run_by_hand, run_for_queue
 
     folder = Path(objects).absolute() if objects else None
@@ -43,4 +43,4 @@ def run_artifact(  # noqa: PLR0913 - options, by keyword only
         return answer_token(read_token, folder)
     if batch:
         return run_for_queue(batch, folder, device, environment)
-    return run_by_hand(artifact, folder, device)
+    return run_by_hand(trial or [], folder, device)

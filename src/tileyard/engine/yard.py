@@ -4,13 +4,16 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.clock import Clock, SystemClock
 from tileyard.engine.authors import Author
 from tileyard.model import Device, Event, Value
 from tileyard.settings import Settings
-from tileyard.store.trials import TrialStore
+
+if TYPE_CHECKING:  # what runs on a device has no store, and need not import it
+    from tileyard.store.trials import TrialStore
 
 Listener = Callable[[Event], None]
 
@@ -25,7 +28,7 @@ class Yard:
     """
 
     settings: Settings
-    store: TrialStore
+    store: "TrialStore"
     objects: ObjectStore
     author: Author
     target: str

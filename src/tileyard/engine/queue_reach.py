@@ -1,0 +1,113 @@
+"""Whether the far side of a queue sees the object store of this one: shown, not assumed."""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+import tempfile
+from pathlib import Path
+
+from tileyard.devices.foreign import ForeignQueue, refuse_nesting
+from tileyard.engine.far_side import TOKENS
+from tileyard.engine.foreign import require_tools
+from tileyard.engine.queue_calls import Deadline, QueueCall
+from tileyard.engine.queue_tasks import far_side_command
+from tileyard.engine.submission import ClientEnd, Submission
+from tileyard.errors import TileyardError, WorkerLostError
+from tileyard.model import Record
+from tileyard.workers.task_lines import Side, TokenRead, try_read_line
+
+READ_LIMIT_S = 60.0
+"""How long the far side may take to read one file, our program's start included."""
+
+
+class Reach(Record):
+    """What came of reading a file back through a queue. ``message`` says which side sees what."""
+
+    queue: str
+    ok: bool
+    message: str
+    hint: str = ""
+
+
+def check_reach(queue: ForeignQueue, objects: Path) -> Reach:
+    """Leave a token in the object store and have it read back on a device of the queue.
+
+    Never raises for what is wrong with the queue: that is the answer. Takes as long as the queue
+    needs to give a device, within its limits.
+    """
+    try:
+        refuse_nesting(queue, os.environ)
+        require_tools(queue)
+        return asyncio.run(_read_back(queue, objects))
+    except TileyardError as error:
+        return Reach(queue=queue.name, ok=False, message=error.message, hint=error.hint)
+    except OSError as error:
+        what = f"this side cannot write to {objects}: {error.strerror}"
+        return Reach(queue=queue.name, ok=False, message=what)
+
+
+async def _read_back(queue: ForeignQueue, objects: Path) -> Reach:
+    token = secrets.token_hex(8)
+    path = objects / TOKENS / token
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(token, encoding="ascii")
+    heard = _Heard(token)
+    call = QueueCall(queue, far_side_command(queue, objects, "--read-token", token), READ_LIMIT_S)
+    limit_s = queue.queue_limit_s + READ_LIMIT_S + queue.margin_s
+    due = Deadline(
+        at=asyncio.get_running_loop().time() + limit_s,
+        limit=f"limit of {limit_s:g} s (queue, run and {queue.margin_s:g} s)",
+    )
+    try:
+        with tempfile.TemporaryDirectory(prefix="tileyard-doctor-") as folder:
+            end = await call.follow(heard.hear, lambda: due, Path(folder) / "queue.log")
+    except WorkerLostError as error:
+        message = f"{queue.submit[0]} could not be started: {error}"
+        return Reach(queue=queue.name, ok=False, message=message)
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink()
+    return _judge(queue, path, heard, end)
+
+
+class _Heard:
+    """The far side's answer, and the ends of both streams."""
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+        self.answer: TokenRead | None = None
+        self.streams = Submission(token, ())
+        self._partial = ""
+
+    def hear(self, side: Side, text: str) -> None:
+        self.streams.read(side, text)
+        if side == "stdout":
+            *lines, self._partial = (self._partial + text).split("\n")
+            for found in map(try_read_line, lines):
+                if isinstance(found, TokenRead) and found.token == self.token:
+                    self.answer = found
+
+
+def _judge(queue: ForeignQueue, path: Path, heard: _Heard, end: ClientEnd) -> Reach:
+    here, answer = socket.gethostname(), heard.answer
+    if answer is None:
+        message = heard.streams.explain(f"the far side did not answer: {end.describe()}", end)
+        hint = "the far side must find the same interpreter and package; see `python` of the queue"
+        return Reach(queue=queue.name, ok=False, message=message, hint=hint)
+    sides = (
+        f"this side ({here}) wrote {path}; the far side ({answer.host}) looked into {answer.folder}"
+    )
+    if answer.problem:
+        return Reach(
+            queue=queue.name,
+            ok=False,
+            message=f"{sides} and could not read it: {answer.problem}",
+            hint="set TILEYARD_HOME to a folder that both sides mount at the same place",
+        )
+    if end.code != 0:
+        return Reach(
+            queue=queue.name, ok=False, message=f"{sides} and read it, but {end.describe()}"
+        )
+    return Reach(queue=queue.name, ok=True, message=f"{sides} and read it")
