@@ -265,12 +265,20 @@ class Keys(Record):
     measurement: MeasurementKey = MeasurementKey("")
 
 
+class Attempt(Record):
+    """A time that a case was run and its device or the host failed it: where, and how."""
+
+    device: str
+    lease: int
+    message: str
+
+
 class Trial(Record):
     """One recorded attempt at a case.
 
     Times are seconds since the epoch and seconds. ``log`` is a path below the home directory.
     ``lease`` is the number of the lease under which it ran, 0 for none. ``limits`` are those that
-    it was given.
+    it was given. ``attempts`` are those before the one that is told of here.
     """
 
     id: str
@@ -295,6 +303,7 @@ class Trial(Record):
     log: str = ""
     limits: Limits = Limits()
     reused: bool = False
+    attempts: tuple[Attempt, ...] = ()
 
 
 # ---- events: one versioned stream for all who watch a run --------------------------------------
@@ -340,6 +349,40 @@ class BuildEnded(Record, tag="build_ended"):
     reused: bool
 
 
+class DeviceAsked(Record, tag="device_asked"):
+    """Something is ready to run, and a device was asked for."""
+
+    device: str
+    at: float
+
+
+class DeviceAwaited(Record, tag="device_awaited"):
+    """Somebody else has a device that was asked for: ``holder``, if that is known.
+
+    ``place`` is ours in its queue, 1 for the next, 0 if unknown.
+    """
+
+    device: str
+    at: float
+    place: int = 0
+    holder: str = ""
+
+
+class DeviceLeased(Record, tag="device_leased"):
+    """A device is held, under the lease with this number; 0 where the queue that lends it decides."""
+
+    device: str
+    at: float
+    lease: int
+
+
+class DeviceReleased(Record, tag="device_released"):
+    """A device is no longer held, or no longer asked for."""
+
+    device: str
+    at: float
+
+
 class CaseStarted(Record, tag="case_started"):
     """A runner began a case on a device."""
 
@@ -370,5 +413,16 @@ class RunEnded(Record, tag="run_ended"):
 
 
 Event = (
-    RunStarted | CasePlanned | BuildStarted | BuildEnded | CaseStarted | CaseEnded | Note | RunEnded
+    RunStarted
+    | CasePlanned
+    | BuildStarted
+    | BuildEnded
+    | DeviceAsked
+    | DeviceAwaited
+    | DeviceLeased
+    | DeviceReleased
+    | CaseStarted
+    | CaseEnded
+    | Note
+    | RunEnded
 )

@@ -1,6 +1,7 @@
 """A fault of one config is that config's outcome, and nobody else's."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,12 @@ pytestmark = pytest.mark.slow
 
 FAULTS = str(KERNELS / "faults.py")
 LIMITS = ("--run-limit", "4s", "--memory-limit", "2GiB")
-CRASHING = {"TILEYARD_PLUGINS": "crashing=crashing:CrashingTarget", "PYTHONPATH": str(KERNELS)}
+CRASHING = {
+    "TILEYARD_PLUGINS": "crashing=crashing:CrashingTarget",
+    "PYTHONPATH": os.pathsep.join(
+        [str(KERNELS), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    ),
+}
 OUTCOME_OF = {
     "none": "passed",
     "wrong_result": "mismatch",

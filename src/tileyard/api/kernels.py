@@ -18,7 +18,14 @@ from tileyard.settings import Settings, read_settings
 from tileyard.store.trials import TrialStore
 from tileyard.targets.registry import make_target
 from tileyard.workers.compiler import Compiler
-from tileyard.workers.protocol import BuildKernel, BuildRefused, Built, DescribeTarget, TargetInfo
+from tileyard.workers.protocol import (
+    BuildKernel,
+    BuildKernels,
+    BuildRefused,
+    BuiltKernels,
+    DescribeTarget,
+    TargetInfo,
+)
 
 
 def compile(  # noqa: A001 - the field's own word, always used as tileyard.compile
@@ -61,12 +68,15 @@ def compile(  # noqa: A001 - the field's own word, always used as tileyard.compi
     artifact = find_artifact(key, objects)
     if artifact is None:
         elaborated = Elaborated(kernel=kernel, lines=lowered.lines)
-        built = compiler.answer(
-            BuildKernel(case=kernel.name, build=key, elaborated=elaborated, options={})
-        )
-        if not isinstance(built, Built) or built.outcome is not Outcome.PASSED:
-            message = built.message if isinstance(built, Built) else str(built)
-            raise UnsupportedError(message or f"{kernel.name} could not be built for {target}")
+        wanted = BuildKernel(case=kernel.name, build=key, elaborated=elaborated, options={})
+        reply = compiler.answer(BuildKernels(kernels=(wanted,)))
+        if not isinstance(reply, BuiltKernels):
+            raise AssertionError(f"a compiler answered a build with {reply}")
+        (built,) = reply.verdicts
+        if built.outcome is not Outcome.PASSED:
+            raise UnsupportedError(
+                built.message or f"{kernel.name} could not be built for {target}"
+            )
         artifact = find_artifact(key, objects)
     if artifact is None:
         raise DamagedError(f"the artifact of {kernel.name} is gone right after it was built")

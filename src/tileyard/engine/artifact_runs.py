@@ -4,7 +4,7 @@ It builds nothing, and needs the object store alone: no kernel source, no kernel
 database. A case that crashes or hangs ends its own runner; the rest goes on in a fresh one.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -14,11 +14,11 @@ import msgspec
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.clock import Clock, SystemClock
 from tileyard.devices.foreign import digest_environment, name_device
-from tileyard.engine.provider import LeaseLostError, Slot, Waiting, Watch
+from tileyard.engine.provider import LeaseLostError, Slot, Waiting
 from tileyard.engine.runners import RunnerSlot
 from tileyard.engine.submission import exit_code
 from tileyard.errors import DamagedError, UsageError
-from tileyard.model import Batch, Device, Digest, Outcome
+from tileyard.model import Device, Digest, Outcome
 from tileyard.settings import Settings
 from tileyard.workers.protocol import CaseRan, RunEntry
 from tileyard.workers.task_lines import (
@@ -177,32 +177,6 @@ class RunnerSite:
         return self.settings.home
 
 
-class _LocalSlot:
-    """A device of this host."""
-
-    appetite = 0
-
-    def __init__(self, site: RunnerSite, device: Device) -> None:
-        self.device = device
-        self._slot = RunnerSlot(site, device)  # type: ignore[arg-type]
-
-    async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
-        return 0
-
-    async def run(self, batch: Batch, entries: Sequence[RunEntry], watch: Watch) -> bool:
-        cases = {entry.case for entry in entries}
-        batch = msgspec.structs.replace(
-            batch, cases=tuple(case for case in batch.cases if case.id in cases)
-        )
-        await self._slot.run(
-            batch, entries, watch.began, lambda reply, lease: watch.ran(reply, "", lease)
-        )
-        return True
-
-    async def release(self) -> None:
-        await self._slot.close()
-
-
 def local_slot(site: RunnerSite, device: Device) -> Slot:
     """A slot of this host's own."""
-    return _LocalSlot(site, device)
+    return RunnerSlot(site, device)

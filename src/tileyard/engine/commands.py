@@ -1,6 +1,6 @@
 """What the engine's state is told, and what it orders. Plain values; nothing here acts."""
 
-from tileyard.model import Batch, BuildKey, Record
+from tileyard.model import Batch, BuildKey, Outcome, Record
 
 # ---- facts: what has happened ------------------------------------------------------------------
 
@@ -13,41 +13,102 @@ class BatchesPlanned(Record, tag="batches_planned"):
 
 
 class CasePrepared(Record, tag="case_prepared"):
-    """The author is done with a case; ``built`` says that its artifact already exists."""
+    """The author is done with a case.
+
+    ``built`` says that its artifact already exists; ``expected_s`` is how long it ran when it was
+    last run, None where that is not known.
+    """
 
     case: str
     build: BuildKey
     built: bool
+    expected_s: float | None = None
 
 
 class CaseBuilt(Record, tag="case_built"):
     """A compile worker made the artifact of a case."""
 
     case: str
-    worker: int
 
 
 class BuildFailed(Record, tag="build_failed"):
     """A compile worker ended a build without an artifact; the case has ended."""
 
     case: str
+
+
+class CompilerFreed(Record, tag="compiler_freed"):
+    """A compile worker has answered for every case that it was given."""
+
     worker: int
 
 
 class CaseFinished(Record, tag="case_finished"):
-    """A case reached its outcome outside the build: in the author, by look-up, or in a runner."""
+    """A case reached its outcome outside the build: in the author, by look-up, or on a device.
+
+    ``device`` is where it ran, if it did, and ``seconds`` how long.
+    """
 
     case: str
+    device: str = ""
+    seconds: float = 0.0
+
+
+class CaseLost(Record, tag="case_lost"):
+    """A case ended because its device or the host failed it, which says nothing of the case."""
+
+    case: str
+    device: str
 
 
 class AuthorFreed(Record, tag="author_freed"):
     """The author can take another case."""
 
 
-class BatchRun(Record, tag="batch_run"):
-    """A runner is done with a batch; every case of it has ended."""
+class NothingKnown(Record, tag="nothing_known"):
+    """The answer to a LookUp that did not end the batch's cases."""
 
     batch: str
+
+
+class Leased(Record, tag="leased"):
+    """A device is ours."""
+
+    device: str
+
+
+class LeaseAwaited(Record, tag="lease_awaited"):
+    """Somebody else has the device that was asked for."""
+
+    device: str
+
+
+class LeaseFailed(Record, tag="lease_failed"):
+    """A device did not come, or was lost before its runner turned to any case.
+
+    ``outcome`` is ``queue_timeout`` where it did not come in time, else ``infra_error``.
+    """
+
+    device: str
+    outcome: Outcome
+
+
+class RunOver(Record, tag="run_over"):
+    """A device is done with what it was given, or had to stop; ``held`` says if it is still ours."""
+
+    device: str
+    held: bool
+
+
+class LingerOver(Record, tag="linger_over"):
+    """A device has been held long enough with nothing to do."""
+
+    device: str
+
+
+class Released(Record, tag="released"):
+    """A device is no longer ours, and nothing of ours runs on it."""
+
     device: str
 
 
@@ -64,9 +125,17 @@ Fact = (
     | CasePrepared
     | CaseBuilt
     | BuildFailed
+    | CompilerFreed
     | CaseFinished
+    | CaseLost
     | AuthorFreed
-    | BatchRun
+    | NothingKnown
+    | Leased
+    | LeaseAwaited
+    | LeaseFailed
+    | RunOver
+    | LingerOver
+    | Released
     | StopAsked
     | TrimAsked
 )
@@ -87,17 +156,41 @@ class Prepare(Record, tag="prepare"):
 
 
 class Build(Record, tag="build"):
-    """Have a compile worker build a case's kernel."""
+    """Have a compile worker build the kernels of these cases, in one request."""
 
-    case: str
+    cases: tuple[str, ...]
     worker: int
 
 
-class Run(Record, tag="run"):
-    """Have the runner of a device run a batch: those of its ``cases`` that are still to be run."""
+class LookUp(Record, tag="look_up"):
+    """See whether an interleaved batch, now that all of it is built, was measured before."""
 
     batch: str
+
+
+class Acquire(Record, tag="acquire"):
+    """Ask for a device; ``case`` is the first that it is wanted for."""
+
+    device: str
+    case: str
+
+
+class Run(Record, tag="run"):
+    """Have a device that we hold run these cases: of one batch, or of several one after another."""
+
+    device: str
     cases: tuple[str, ...]
+
+
+class Linger(Record, tag="linger"):
+    """There is nothing for this device to do: say when it has been held for long enough."""
+
+    device: str
+
+
+class Release(Record, tag="release"):
+    """Give a device up, or stop asking for it."""
+
     device: str
 
 
@@ -107,4 +200,17 @@ class Drop(Record, tag="drop"):
     case: str
 
 
-Command = Ask | Prepare | Build | Run | Drop
+class Strand(Record, tag="strand"):
+    """There is no device for a case: record why ``device``, the last one asked for, did not come."""
+
+    case: str
+    device: str
+
+
+class GiveUp(Record, tag="give_up"):
+    """A case was lost too often: record how its last attempt ended."""
+
+    case: str
+
+
+Command = Ask | Prepare | Build | LookUp | Acquire | Run | Linger | Release | Drop | Strand | GiveUp

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from tileyard.engine.yard import Yard
@@ -11,8 +12,10 @@ from tileyard.processes.supervise import Worker, WorkerCommand
 from tileyard.workers.environment import worker_environment
 from tileyard.workers.protocol import (
     BuildKernel,
+    BuildKernels,
     BuildRefused,
     Built,
+    BuiltKernels,
     CompilerReply,
     DescribeTarget,
     TargetInfo,
@@ -37,13 +40,20 @@ class CompilePool:
             raise AssertionError("a compile worker started without describing its target")
         return self._info
 
-    async def build(self, worker: int, request: BuildKernel, limit_s: float) -> Built:
-        """Build one kernel; a compiler that hangs, crashes or eats memory becomes an outcome."""
+    async def build(
+        self, worker: int, kernels: Sequence[BuildKernel], limits_s: Sequence[float]
+    ) -> AsyncIterator[Built]:
+        """Build kernels together; yield a verdict for each, in order.
+
+        A compiler that hangs, crashes or eats memory becomes an outcome. Where that happened to
+        several kernels at once, each is built again alone, so that only the guilty one is blamed.
+        """
         started = self._yard.clock.monotonic_s()
         process = await self._worker(worker)
+        limit_s = sum(limits_s)
         try:
             async with asyncio.timeout(limit_s):
-                await process.send(request)
+                await process.send(BuildKernels(kernels=tuple(kernels)))
                 reply: CompilerReply = await process.receive(CompilerReply)
         except TimeoutError:
             del self._workers[worker]
@@ -52,12 +62,22 @@ class CompilePool:
             del self._workers[worker]
             end = judge_end(await process.ended())
         else:
-            if not isinstance(reply, Built):
+            if not isinstance(reply, BuiltKernels):
                 raise AssertionError(f"a compile worker answered a build with {reply}")
-            return reply
-        seconds = self._yard.clock.monotonic_s() - started
-        message = f"the compile worker {end.message}"
-        return Built(case=request.case, outcome=end.outcome, seconds=seconds, message=message)
+            for built in reply.verdicts:
+                yield built
+            return
+        if len(kernels) > 1:
+            for kernel, own_limit_s in zip(kernels, limits_s, strict=True):
+                async for built in self.build(worker, [kernel], [own_limit_s]):
+                    yield built
+            return
+        yield Built(
+            case=kernels[0].case,
+            outcome=end.outcome,
+            seconds=self._yard.clock.monotonic_s() - started,
+            message=f"the compile worker {end.message}",
+        )
 
     async def close(self) -> None:
         """End every worker."""

@@ -1,104 +1,138 @@
 """Carries out what the state decides. The only part of the engine with tasks and processes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections import deque
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import assert_never
 
+from tileyard.engine.borrowing import Borrower
 from tileyard.engine.commands import (
+    Acquire,
     Ask,
     AuthorFreed,
     BatchesPlanned,
-    BatchRun,
     Build,
     BuildFailed,
     CaseBuilt,
     CaseFinished,
     CasePrepared,
     Command,
+    CompilerFreed,
     Drop,
     Fact,
+    GiveUp,
+    Linger,
+    LookUp,
+    NothingKnown,
     Prepare,
+    Release,
     Run,
     StopAsked,
+    Strand,
     TrimAsked,
 )
 from tileyard.engine.compilers import CompilePool
-from tileyard.engine.ledger import Ledger, Progress, RanOn
-from tileyard.engine.preparation import Preparation, run_entry
-from tileyard.engine.runners import RunnerSlot
+from tileyard.engine.ledger import Ledger, Progress
+from tileyard.engine.lending import DeviceSite
+from tileyard.engine.preparation import Preparation
+from tileyard.engine.provider import LeaseProvider
+from tileyard.engine.runners import LocalDevices
 from tileyard.engine.source import CaseSource
-from tileyard.engine.state import EngineState, Site
+from tileyard.engine.stages import Site
+from tileyard.engine.state import EngineState
 from tileyard.engine.yard import Yard
-from tileyard.model import CasePlanned, CaseStarted, Outcome, Trial
-from tileyard.workers.protocol import CaseRan
+from tileyard.model import CasePlanned, Note, Outcome, Trial
+
+WINDOW = 16
+"""How many batches are planned ahead for each device: enough to choose from, and soon told."""
+AUTO_GROUP = 4
+"""How many kernels are built in one request where the target says that this pays."""
 
 
 class Driver:
     """One run of one source: ``open`` it, iterate over ``trials``, and ``close`` it."""
 
-    def __init__(self, source: CaseSource, yard: Yard, run: str) -> None:
+    def __init__(
+        self, source: CaseSource, yard: Yard, run: str, provider: LeaseProvider | None = None
+    ) -> None:
+        """``provider`` lends the devices; without one it is this host, for those of the yard."""
         self._source = source
         self._yard = yard
-        owned = {core for device in yard.devices for core in device.cores}
-        free = tuple(core for core in yard.settings.cores if core not in owned)
-        self._pool = CompilePool(yard, free or yard.settings.cores)
-        self._slots = {device.name: RunnerSlot(yard, device) for device in yard.devices}
+        self._provider = provider or LocalDevices(yard, yard.devices)
+        self._pool = CompilePool(yard, _choose_cores(yard))
         self._ledger = Ledger(yard, run)
         self._preparation = Preparation(yard, self._ledger, self._pool)
-        self._state = EngineState(
-            Site(
-                workers=self._pool.cores,
-                devices={device.name: frozenset(device.cores) for device in yard.devices},
-                author=frozenset(yard.author.cores),
-                overlap=yard.overlap,
-            )
-        )
-        self._facts: asyncio.Queue[Fact] = asyncio.Queue()
+        self._facts: deque[Fact] = deque()
+        self._woken = asyncio.Event()
+        self._borrower = Borrower(yard, self._provider.slots, self._ledger, self._tell)
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self._drop_reason = ""
+        self._group = 1
 
     async def open(self) -> None:
-        """Make sure that the target can be used. Raises ToolMissingError; leaves nothing behind."""
+        """Make sure that target and devices can be used. Raises ToolMissingError; leaves nothing behind."""
         try:
-            await self._preparation.open()
+            await self._provider.open()
+            target = await self._preparation.open()
         except BaseException:
             await self.close()
             raise
+        asked = self._yard.group_size
+        self._group = (asked or AUTO_GROUP) if target.groups else 1
 
     async def close(self) -> None:
         """End every process of the run; cases that are still open are recorded as not run."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(self._pool.close(), *(slot.close() for slot in self._slots.values()))
+        await asyncio.gather(self._pool.close(), self._borrower.close(), self._provider.close())
         self._ledger.abandon("the run was ended while this case was under way")
+        self._ledger.take()
 
     def stop(self) -> None:
         """Start nothing new; what runs is finished, and the rest is recorded as not run."""
         self._drop_reason = "the run was stopped before this case was reached"
-        self._facts.put_nowait(StopAsked())
+        self._tell(StopAsked())
 
     def trim(self, reason: str) -> None:
         """Drop what is planned and not begun, and go on with what the source asks from now on."""
         self._drop_reason = reason
-        self._facts.put_nowait(TrimAsked())
+        self._tell(TrimAsked())
 
     async def trials(self) -> AsyncIterator[Trial]:
         """Drive the source to its end. Every planned case yields exactly one trial."""
-        commands = self._state.start()
+        asked = self._yard.group_size
+        if asked is not None and asked > self._group:
+            text = (
+                f"target {self._yard.target} builds kernels one by one: a group size has no effect"
+            )
+            self._yard.emit(Note(text=text, level="warning"))
+        state = EngineState(self._site())
+        commands = state.start()
         while True:
-            # Told before anything is asked: the source may have been waiting for just this.
+            # Devices and compilers first: what they wait for shall not wait for the disk.
+            for command in commands:
+                if not isinstance(command, Ask):
+                    self._carry_out(command)
+            # Recorded before it is told, and told before the source is asked for more: it may have
+            # been waiting for just this.
             for trial in self._ledger.take():
                 self._source.tell(trial)
                 yield trial
             for command in commands:
-                self._carry_out(command)
-            if self._facts.empty() and self._state.is_idle:
-                if self._source.done() or self._state.is_stopping:
+                if isinstance(command, Ask):
+                    self._ask(command.limit)
+            if not self._facts and state.is_idle:
+                if self._source.done() or state.is_stopping:
                     return
                 raise AssertionError("the source has nothing to ask, and is not done")
-            commands = self._state.step(await self._facts.get())
+            if not self._facts:
+                self._woken.clear()
+                await self._woken.wait()
+            commands = []
+            while self._facts:
+                commands += state.step(self._facts.popleft())
             if self._failure is not None:
                 raise self._failure
 
@@ -110,16 +144,40 @@ class Driver:
                 self._ask(limit)
             case Prepare(case=case):
                 self._start(self._prepare(self._ledger.progress(case)))
-            case Build(case=case, worker=worker):
-                self._start(self._build(self._ledger.progress(case), worker))
-            case Run():
-                self._start(self._run(command))
+            case Build(cases=cases, worker=worker):
+                members = [self._ledger.progress(case) for case in cases]
+                self._start(self._build(members, worker))
+            case LookUp(batch=batch):
+                self._look_up(batch)
+            case Acquire(device=device, case=case):
+                memory_bytes = self._ledger.progress(case).case.limits.memory_bytes
+                self._start(self._borrower.acquire(device, memory_bytes))
+            case Run(device=device, cases=cases):
+                members = [self._ledger.progress(case) for case in cases]
+                self._start(self._borrower.run(device, members))
+            case Linger(device=device):
+                self._borrower.linger(device)
+            case Release(device=device):
+                self._start(self._borrower.release(device))
             case Drop(case=case):
-                progress = self._ledger.progress(case)
-                self._ledger.finish(progress, Outcome.NOT_RUN, self._drop_reason)
-                self._facts.put_nowait(CaseFinished(case=case))
+                self._end(case, Outcome.NOT_RUN, self._drop_reason)
+            case Strand(case=case, device=device):
+                refusal = self._borrower.refusal(device)
+                self._end(case, refusal.outcome, refusal.message)
+            case GiveUp(case=case):
+                self._borrower.give_up(self._ledger.progress(case))
             case _:
                 assert_never(command)
+
+    def _tell(self, fact: Fact) -> None:
+        self._facts.append(fact)
+        self._woken.set()
+
+    def _end(self, case: str, outcome: Outcome, message: str) -> None:
+        """End a case without a device, unless it has ended meanwhile."""
+        if self._ledger.is_open(case):
+            self._ledger.finish(self._ledger.progress(case), outcome, message)
+            self._tell(CaseFinished(case=case))
 
     def _start(self, work: Coroutine[object, object, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -130,7 +188,7 @@ class Driver:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             self._failure = task.exception()
-            self._facts.put_nowait(StopAsked())
+            self._tell(StopAsked())
 
     def _ask(self, limit: int) -> None:
         batches = tuple(self._source.ask(limit))
@@ -139,42 +197,58 @@ class Driver:
                 self._ledger.open(case, batch)
                 self._yard.emit(CasePlanned(case=case))
         exhausted = len(batches) < limit or self._source.done()
-        self._facts.put_nowait(BatchesPlanned(batches=batches, exhausted=exhausted))
+        self._tell(BatchesPlanned(batches=batches, exhausted=exhausted))
 
     async def _prepare(self, progress: Progress) -> None:
         case = progress.case.id
         if await self._preparation.prepare(progress):
-            key, built = progress.keys.build, self._preparation.is_built(progress)
-            self._facts.put_nowait(CasePrepared(case=case, build=key, built=built))
+            self._tell(
+                CasePrepared(
+                    case=case,
+                    build=progress.keys.build,
+                    built=self._preparation.is_built(progress),
+                    expected_s=self._preparation.expected_s(progress),
+                )
+            )
         else:
-            self._facts.put_nowait(CaseFinished(case=case))
-        self._facts.put_nowait(AuthorFreed())
+            self._tell(CaseFinished(case=case))
+        self._tell(AuthorFreed())
 
-    async def _build(self, progress: Progress, worker: int) -> None:
-        case = progress.case.id
-        if await self._preparation.build(progress, worker):
-            self._facts.put_nowait(CaseBuilt(case=case, worker=worker))
+    async def _build(self, members: Sequence[Progress], worker: int) -> None:
+        async for progress, is_built in self._preparation.build(members, worker):
+            case = progress.case.id
+            self._tell(CaseBuilt(case=case) if is_built else BuildFailed(case=case))
+        self._tell(CompilerFreed(worker=worker))
+
+    def _look_up(self, batch: str) -> None:
+        members = self._ledger.members(batch)
+        if self._ledger.recall_paired(members):
+            for member in members:
+                self._tell(CaseFinished(case=member.case.id))
         else:
-            self._facts.put_nowait(BuildFailed(case=case, worker=worker))
+            self._tell(NothingKnown(batch=batch))
 
-    async def _run(self, command: Run) -> None:
-        members = [self._ledger.progress(case) for case in command.cases]
-        batch, device = members[0].batch, command.device
+    def _site(self) -> Site:
+        yard = self._yard
+        slots = self._provider.slots
+        return Site(
+            workers=self._pool.cores,
+            devices={
+                slot.device.name: DeviceSite(
+                    cores=frozenset(slot.device.cores), appetite=slot.appetite
+                )
+                for slot in slots
+            },
+            author=frozenset(yard.author.cores),
+            window=WINDOW * len(slots),
+            group=self._group,
+            overlap=yard.overlap,
+        )
 
-        def began(case: str) -> None:
-            at = self._yard.clock.wall_s()
-            self._yard.emit(CaseStarted(case=case, device=device, at=at))
 
-        def ran(reply: CaseRan, lease: int) -> None:
-            progress = self._ledger.progress(reply.case)
-            where = RanOn(device=device, lease=lease, reply=reply)
-            self._ledger.finish(progress, reply.outcome, reply.message, where)
-            self._facts.put_nowait(CaseFinished(case=reply.case))
-
-        if batch.order == "interleaved" and self._ledger.recall_paired(members):
-            for case in command.cases:
-                self._facts.put_nowait(CaseFinished(case=case))
-        else:
-            entries = [run_entry(member) for member in members]
-            await self._slots[device].run(batch, entries, began, ran)
-        self._facts.put_nowait(BatchRun(batch=command.batch, device=device))
+def _choose_cores(yard: Yard) -> tuple[int, ...]:
+    """The core of each compile worker: those that no device owns, if there are any."""
+    owned = {core for device in yard.devices for core in device.cores}
+    free = tuple(core for core in yard.settings.cores if core not in owned) or yard.settings.cores
+    count = yard.compile_workers or len(free)
+    return tuple(free[number % len(free)] for number in range(count))

@@ -1,5 +1,6 @@
 """What has been learnt of each case of a run, and the trial in which each one ends."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -7,14 +8,17 @@ import msgspec
 from tileyard.artifacts.keys import measurement_key, paired_key
 from tileyard.engine.yard import Yard
 from tileyard.model import (
+    Attempt,
     Batch,
     Case,
     CaseEnded,
     Elaborated,
     Keys,
     Limits,
+    MeasurementKey,
     Outcome,
     Record,
+    RunKey,
     Trial,
 )
 from tileyard.workers.protocol import CaseRan, Golden
@@ -32,12 +36,19 @@ class Progress:
     golden: Golden | None = None
     keys: Keys = field(default_factory=Keys)
     build_s: float = 0.0
+    attempts: tuple[Attempt, ...] = ()
+    lost_on: str = ""
+    rivals: tuple[RunKey, ...] = ()
 
 
 class RanOn(Record):
-    """Where a case ran, under which lease, and what the runner said of it."""
+    """Where a case ran, under which lease, and what the runner said of it.
+
+    ``identity`` is the device's.
+    """
 
     device: str
+    identity: str
     lease: int
     reply: CaseRan
 
@@ -50,6 +61,8 @@ class Ledger:
         self._run = run
         self._open: dict[str, Progress] = {}
         self._fresh: list[Trial] = []
+        self._unrecorded: list[Trial] = []
+        self._identities = tuple(dict.fromkeys(device.identity for device in yard.devices))
         self._count = 0
 
     def open(self, case: Case, batch: Batch) -> None:
@@ -65,10 +78,28 @@ class Ledger:
         """What is known of an open case."""
         return self._open[case]
 
+    def is_open(self, case: str) -> bool:
+        """Whether a case has not ended."""
+        return case in self._open
+
+    def members(self, batch: str) -> list[Progress]:
+        """The open cases of a batch."""
+        return [p for p in self._open.values() if p.batch.id == batch]
+
     def take(self) -> list[Trial]:
-        """The trials that ended since the last call, oldest first."""
+        """The trials that ended since the last call, oldest first: recorded, then told to listeners."""
         fresh, self._fresh = self._fresh, []
+        unrecorded, self._unrecorded = self._unrecorded, []
+        if unrecorded:
+            self._yard.store.record_all(unrecorded)
+        for trial in fresh:
+            self._yard.emit(CaseEnded(trial=trial))
         return fresh
+
+    def note_attempt(self, progress: Progress, ran: RanOn) -> None:
+        """Keep account of a run that the device or the host failed."""
+        attempt = Attempt(device=ran.device, lease=ran.lease, message=ran.reply.message)
+        progress.attempts = (*progress.attempts, attempt)
 
     def write_log(self, progress: Progress, text: str) -> None:
         """Append to a case's log."""
@@ -82,8 +113,10 @@ class Ledger:
     def finish(
         self, progress: Progress, outcome: Outcome, message: str, ran: RanOn | None = None
     ) -> None:
-        """End a case with a new trial: recorded first, then told to everyone."""
+        """End a case with a new trial, which ``take`` records before anyone is told."""
         case = progress.case
+        if ran is not None:
+            self._key_measurement(progress, ran.identity)
         self._count += 1
         trial = Trial(
             id=f"{self._run}.{self._count}",
@@ -102,6 +135,7 @@ class Ledger:
             started_at=progress.started_at,
             build_s=progress.build_s,
             log=progress.log if (self._yard.home / progress.log).exists() else "",
+            attempts=progress.attempts,
         )
         if ran is not None:
             trial = msgspec.structs.replace(
@@ -112,7 +146,7 @@ class Ledger:
                 measurement=ran.reply.measurement,
                 mismatch=ran.reply.mismatch,
             )
-        self._yard.store.record(trial)
+        self._unrecorded.append(trial)
         self._end(progress, trial)
 
     def abandon(self, message: str) -> None:
@@ -135,37 +169,49 @@ class Ledger:
         self._end(progress, trial)
         return True
 
-    def recall_paired(self, members: list[Progress]) -> bool:
+    def recall_measured(self, progress: Progress) -> bool:
+        """End a case with what it gave before on any of this run's devices, if that is known."""
+        for identity in self._identities:
+            self._key_measurement(progress, identity)
+            if self.recall(progress, self._yard.store.find_measured(progress.keys.measurement)):
+                return True
+        if len(self._identities) > 1:  # the device on which it runs will decide
+            progress.keys = msgspec.structs.replace(progress.keys, measurement=MeasurementKey(""))
+        return False
+
+    def recall_paired(self, members: Sequence[Progress]) -> bool:
         """End every member of an interleaved batch with what the same batch gave before.
 
-        Also derives the members' measurement keys, which depend on who else takes part.
+        From now on the members' measurement keys depend on who else takes part.
         """
-        rounds = members[0].batch.rounds
-        others = sorted(member.keys.run for member in members)
+        rivals = tuple(sorted(member.keys.run for member in members))
         for member in members:
+            member.rivals = rivals
+        for identity in self._identities if self._yard.reuse else ():
+            for member in members:
+                self._key_measurement(member, identity)
+            known = [self._yard.store.find_measured(m.keys.measurement) for m in members]
+            if all(
+                trial is not None and _says_enough(trial, member.case.limits)
+                for member, trial in zip(members, known, strict=True)
+            ):
+                return all(self.recall(m, trial) for m, trial in zip(members, known, strict=True))
+        return False
+
+    def _key_measurement(self, progress: Progress, identity: str) -> None:
+        """Complete the keys of a case for the device that is, or would be, timed."""
+        case, run = progress.case, progress.keys.run
+        if progress.batch.order == "interleaved":
             # The control runs the same binary as the leader: its role tells the two apart.
-            role = "control" if member.case.control else "member"
-            key = paired_key(member.keys.run, others, self.identity, f"{role} {rounds}")
-            member.keys = msgspec.structs.replace(member.keys, measurement=key)
-        known = [self._yard.store.find_measured(member.keys.measurement) for member in members]
-        if not self._yard.reuse or None in known:
-            return False
-        return all(self.recall(m, trial) for m, trial in zip(members, known, strict=True))
-
-    def derive_measurement_key(self, progress: Progress) -> None:
-        """Complete the keys of a case that is timed on its own."""
-        key = measurement_key(progress.keys.run, self.identity, progress.case.timing)
+            role = f"{'control' if case.control else 'member'} {progress.batch.rounds}"
+            key = paired_key(run, progress.rivals, identity, role)
+        else:
+            key = measurement_key(run, identity, case.timing)
         progress.keys = msgspec.structs.replace(progress.keys, measurement=key)
-
-    @property
-    def identity(self) -> str:
-        """What makes times on this run's devices comparable."""
-        return self._yard.devices[0].identity
 
     def _end(self, progress: Progress, trial: Trial) -> None:
         del self._open[progress.case.id]
         self._fresh.append(trial)
-        self._yard.emit(CaseEnded(trial=trial))
 
 
 def _says_enough(known: Trial, limits: Limits) -> bool:

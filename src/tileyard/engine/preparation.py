@@ -1,5 +1,7 @@
 """What happens to a case before it needs a device: elaboration, inputs, reference, build."""
 
+from collections.abc import AsyncIterator, Sequence
+
 import msgspec
 
 from tileyard.artifacts.keys import build_key, canonical_json, run_key
@@ -10,6 +12,7 @@ from tileyard.engine.yard import Yard
 from tileyard.model import BuildEnded, BuildStarted, Case, Elaborated, Keys, Outcome
 from tileyard.workers.protocol import (
     BuildKernel,
+    Built,
     ElaborateConfig,
     ElaboratedConfig,
     Failed,
@@ -29,14 +32,24 @@ class Preparation:
         self._pool = pool
         self._target: TargetInfo | None = None
         self._goldens: dict[str, Golden] = {}
+        self._durations: dict[str, dict[str, float]] = {}
 
-    async def open(self) -> None:
-        """Ask the target for its fingerprint. Raises ToolMissingError where it cannot be used."""
+    async def open(self) -> TargetInfo:
+        """Ask the target what it is. Raises ToolMissingError where it cannot be used."""
         self._target = await self._pool.describe()
+        return self._target
 
     async def prepare(self, progress: Progress) -> bool:
         """Elaborate, make inputs and reference, derive the keys, and look up what is known."""
         return await self._elaborate(progress) and await self._make_golden(progress)
+
+    def expected_s(self, progress: Progress) -> float | None:
+        """How long the case ran when it was last run for this target; None if that is not known."""
+        case = progress.case
+        if case.kernel not in self._durations:
+            known = self._yard.store.find_durations(case.kernel, self._yard.target)
+            self._durations[case.kernel] = known
+        return self._durations[case.kernel].get(canonical_json((case.arguments, case.config)))
 
     def is_built(self, progress: Progress) -> bool:
         """Whether the case's artifact is in the store already; says so to the listeners."""
@@ -46,26 +59,39 @@ class Preparation:
             self._yard.emit(BuildEnded(case=progress.case.id, at=at, ok=True, reused=True))
         return built
 
-    async def build(self, progress: Progress, worker: int) -> bool:
-        """Build the artifact on a compile worker."""
-        case, yard = progress.case, self._yard
-        known = yard.store.find_build_failure(progress.keys.build)
-        if self._ledger.recall(progress, known):
-            return False
-        if self.is_built(progress):
-            return True
-        yard.emit(BuildStarted(case=case.id, at=yard.clock.wall_s()))
-        request = BuildKernel(
-            case=case.id,
-            build=progress.keys.build,
-            elaborated=_elaborated(progress),
-            options=yard.options,
-        )
-        built = await self._pool.build(worker, request, case.limits.build_s)
+    async def build(
+        self, members: Sequence[Progress], worker: int
+    ) -> AsyncIterator[tuple[Progress, bool]]:
+        """Build artifacts on a compile worker, together; say of each whether there is one now."""
+        yard = self._yard
+        requests: dict[str, BuildKernel] = {}
+        for progress in members:
+            key = progress.keys.build
+            if self._ledger.recall(progress, yard.store.find_build_failure(key)):
+                yield progress, False
+            elif self.is_built(progress):
+                yield progress, True
+            else:
+                yard.emit(BuildStarted(case=progress.case.id, at=yard.clock.wall_s()))
+                requests[progress.case.id] = BuildKernel(
+                    case=progress.case.id,
+                    build=key,
+                    elaborated=_elaborated(progress),
+                    options=yard.options,
+                )
+        if not requests:
+            return
+        by_case = {progress.case.id: progress for progress in members}
+        limits_s = [by_case[case].case.limits.build_s for case in requests]
+        async for built in self._pool.build(worker, tuple(requests.values()), limits_s):
+            yield by_case[built.case], self._take_verdict(by_case[built.case], built)
+
+    def _take_verdict(self, progress: Progress, built: Built) -> bool:
         progress.build_s = built.seconds
         self._ledger.write_log(progress, built.log)
         ok = built.outcome is Outcome.PASSED
-        yard.emit(BuildEnded(case=case.id, at=yard.clock.wall_s(), ok=ok, reused=False))
+        at = self._yard.clock.wall_s()
+        self._yard.emit(BuildEnded(case=progress.case.id, at=at, ok=ok, reused=False))
         if not ok:
             progress.keys = Keys(build=progress.keys.build)
             self._ledger.finish(progress, built.outcome, built.message)
@@ -114,11 +140,7 @@ class Preparation:
         progress.golden = golden
         run = run_key(progress.keys.build, golden.key, case.check)
         progress.keys = msgspec.structs.replace(progress.keys, golden=golden.key, run=run)
-        if progress.batch.order == "interleaved":
-            return True
-        self._ledger.derive_measurement_key(progress)
-        known = self._yard.store.find_measured(progress.keys.measurement)
-        return not self._ledger.recall(progress, known)
+        return progress.batch.order == "interleaved" or not self._ledger.recall_measured(progress)
 
     def _golden_request(self, case: Case, elaborated: Elaborated) -> MakeGolden:
         return MakeGolden(

@@ -13,8 +13,9 @@ from tileyard.workers.protocol import CaseRan, RunEntry
 
 
 class Waiting(Record):
-    """A device is not to be had at once. ``holder`` says who has it, where that is known."""
+    """Somebody else has a device: who, and our place in its queue; 0 and empty where unknown."""
 
+    place: int = 0
     holder: str = ""
 
 

@@ -1,76 +1,123 @@
-"""The engine's runners: one process per leased device, warm from batch to batch.
+"""The devices of this host: a runner for each, warm for as long as its lease is held.
 
 Whatever happens inside a runner becomes an outcome of exactly one case: the one it had turned to.
-The rest of the batch goes on in a fresh process.
 """
 
 import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
-from tileyard.engine.yard import Yard
+from tileyard.clock import Clock
+from tileyard.engine.provider import LeaseLostError, Waiting, Watch
 from tileyard.errors import WorkerLostError
 from tileyard.model import Batch, Case, Device, Outcome
 from tileyard.processes.outcomes import judge_end
 from tileyard.processes.supervise import LeaseRequest, Worker, WorkerCommand
+from tileyard.settings import Settings
 from tileyard.workers.environment import worker_environment
 from tileyard.workers.protocol import BatchRan, CaseBegan, CaseRan, RunBatch, RunEntry, RunnerReply
 
 START_LIMIT_S = 60.0
 
-Began = Callable[[str], None]
-Ran = Callable[[CaseRan, int], None]
+
+class Surroundings(Protocol):
+    """What a runner has to be told of where it works. A yard is one."""
+
+    @property
+    def settings(self) -> Settings:
+        """Plug-ins, and where things are."""
+        ...
+
+    @property
+    def home(self) -> Path:
+        """The directory with objects and logs."""
+        ...
+
+    @property
+    def target(self) -> str:
+        """What the artifacts were built for."""
+        ...
+
+    @property
+    def queue_limit_s(self) -> float:
+        """How long a device may be waited for."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """What time it is."""
+        ...
+
+
+class LocalDevices:
+    """A provider of devices that this host's own locks decide about."""
+
+    def __init__(self, site: Surroundings, devices: Sequence[Device]) -> None:
+        self.slots = tuple(RunnerSlot(site, device) for device in devices)
+
+    async def open(self) -> None:
+        """The locks were made ready when the devices were named."""
+
+    async def close(self) -> None:
+        """End every runner."""
+        await asyncio.gather(*(slot.release() for slot in self.slots))
 
 
 class RunnerSlot:
-    """The runner of one device, started when first needed and replaced after an abnormal end."""
+    """The runner of one device, started under a lease and ended with it."""
 
-    def __init__(self, yard: Yard, device: Device) -> None:
+    appetite = 0
+
+    def __init__(self, site: Surroundings, device: Device) -> None:
         self.device = device
-        self._yard = yard
+        self._site = site
         self._worker: Worker | None = None
-        self._memory_bytes = 0
 
-    async def run(self, batch: Batch, entries: Sequence[RunEntry], began: Began, ran: Ran) -> None:
-        """Run a batch to its end: ``ran`` is called exactly once for each entry."""
-        left = {entry.case: entry for entry in entries}
-        while left:
-            culprit = await self._run_some(batch, left, began, ran)
-            if culprit is not None:
-                left.pop(culprit.case, None)
-                ran(culprit, self._lease)
-            if batch.process == "fresh":
-                await self.close()
+    async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
+        """Wait for the device, and start the runner in which it is held."""
+        limit_s = self._site.queue_limit_s
+        try:
+            self._worker = await Worker.start(
+                self._command(memory_bytes),
+                lock_limit_s=limit_s,
+                waiting=lambda place: waiting(Waiting(place=place.position, holder=place.holder)),
+            )
+        except TimeoutError:
+            message = f"ran into the queue limit of {limit_s:g} s: {self.device.name} did not come"
+            raise LeaseLostError(message, Outcome.QUEUE_TIMEOUT) from None
+        except WorkerLostError as error:
+            raise LeaseLostError(f"the runner did not start: {error}") from error
+        return self._worker.lease
 
-    async def close(self) -> None:
+    async def run(self, batch: Batch, entries: Sequence[RunEntry], watch: Watch) -> bool:
+        """Run entries until all are answered, or one has ended the runner. See ``Slot``."""
+        if self._worker is None:
+            raise AssertionError(f"a batch was to run on {self.device.name}, which is not held")
+        is_fresh = batch.process == "fresh"
+        left = {entry.case: entry for entry in (entries[:1] if is_fresh else entries)}
+        culprit = await self._run(self._worker, batch, left, watch)
+        if culprit is not None:
+            watch.ran(culprit, self.device.name, culprit.lease)
+        elif is_fresh:
+            await self.release()
+        return self._worker is not None
+
+    async def release(self) -> None:
         """End the process, which gives the lease back."""
         if self._worker is not None:
             worker, self._worker = self._worker, None
             await worker.kill("lease over")
 
-    @property
-    def _lease(self) -> int:
-        return self._worker.lease if self._worker is not None else 0
-
-    async def _run_some(
-        self, batch: Batch, left: dict[str, RunEntry], began: Began, ran: Ran
+    async def _run(
+        self, worker: Worker, batch: Batch, left: dict[str, RunEntry], watch: Watch
     ) -> CaseRan | None:
         """Run what is left until all is answered, or until the process ends: then say whose fault."""
         cases = {case.id: case for case in batch.cases}
-        first = next(iter(left))
-        try:
-            worker = await self._start(cases[first].limits.memory_bytes)
-        except TimeoutError:
-            await self.close()
-            limit = self._yard.queue_limit_s
-            return _verdict(first, Outcome.QUEUE_TIMEOUT, f"no device within {limit:g} s")
-        except WorkerLostError as error:
-            await self.close()
-            return _verdict(first, Outcome.INFRA_ERROR, f"the runner did not start: {error}")
-        clock = self._yard.clock
+        clock = self._site.clock
         current, since = "", clock.monotonic_s()
         limit_s = START_LIMIT_S
         try:
@@ -82,53 +129,48 @@ class RunnerSlot:
                     case CaseBegan(case=case):
                         current, since = case, clock.monotonic_s()
                         limit_s = _limit_s(batch, cases[case])
-                        began(case)
+                        watch.began(case)
                     case CaseRan(case=case):
                         del left[case]
-                        ran(reply, worker.lease)
+                        watch.ran(reply, self.device.name, reply.lease)
                     case BatchRan():
                         return None
         except TimeoutError:
             self._worker = None
             ended = await worker.kill("time limit")
             if not current:
-                silent = f"the runner was silent for {limit_s:g} s"
-                return _verdict(first, Outcome.INFRA_ERROR, silent)
+                raise LeaseLostError(f"the runner was silent for {limit_s:g} s") from None
             end = judge_end(ended, limit=f"run limit of {limit_s:g} s")
         except WorkerLostError:
             self._worker = None
             end = judge_end(await worker.ended())
             if not current:
-                return _verdict(first, Outcome.INFRA_ERROR, f"the runner {end.message}")
+                raise LeaseLostError(f"the runner {end.message}") from None
         blamed = current if current in left else next(iter(left))
-        return _verdict(blamed, end.outcome, end.message, clock.monotonic_s() - since)
-
-    async def _start(self, memory_bytes: int) -> Worker:
-        """The runner, once it holds the device. Raises TimeoutError, or WorkerLostError."""
-        if self._worker is not None and self._memory_bytes != memory_bytes:
-            await self.close()
-        if self._worker is None:
-            command = self._command(memory_bytes)
-            self._worker = await Worker.start(command, lock_limit_s=self._yard.queue_limit_s)
-            self._memory_bytes = memory_bytes
-        return self._worker
+        return CaseRan(
+            case=blamed,
+            outcome=end.outcome,
+            seconds=clock.monotonic_s() - since,
+            message=end.message,
+            lease=worker.lease,
+        )
 
     def _request(self, batch: Batch, left: dict[str, RunEntry]) -> RunBatch:
         cases = tuple(case for case in batch.cases if case.id in left)
         return RunBatch(
             batch=msgspec.structs.replace(batch, cases=cases),
             entries=tuple(left[case.id] for case in cases),
-            target=self._yard.target,
-            plugins=self._yard.settings.plugins,
+            target=self._site.target,
+            plugins=self._site.settings.plugins,
             device=self.device,
         )
 
     def _command(self, memory_bytes: int) -> WorkerCommand:
-        log = self._yard.home / "logs" / "runner.log"
+        log = self._site.home / "logs" / "runner.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         return WorkerCommand(
-            argv=(sys.executable, "-m", "tileyard.workers.runner", str(self._yard.home)),
-            env=worker_environment(threads=1),
+            argv=(sys.executable, "-m", "tileyard.workers.runner", str(self._site.home)),
+            env={**worker_environment(threads=1), **self.device.env},
             cwd=str(Path.cwd()),
             log=str(log),
             memory_bytes=memory_bytes,
@@ -142,7 +184,3 @@ def _limit_s(batch: Batch, case: Case) -> float:
     if batch.order == "interleaved":
         return sum(member.limits.run_s for member in batch.cases)
     return case.limits.run_s
-
-
-def _verdict(case: str, outcome: Outcome, message: str, seconds: float = 0.0) -> CaseRan:
-    return CaseRan(case=case, outcome=outcome, seconds=seconds, message=message)

@@ -3,81 +3,75 @@
 One module because every rule of scheduling stands here, where each can be read beside the others.
 
 A case goes waiting -> preparing -> prepared -> building -> built -> running -> ended. A batch is
-ready once each of its cases is built or has ended. Cores are the one thing that building and
-timing compete for: a device that owns cores gets them to itself while a batch is timed on it.
+ready once each of its cases is built or has ended. Only then is a device asked for, and whichever
+comes first gets it. Cores are the one thing that building and timing compete for: a device that
+owns cores gets them to itself while a batch is timed on it.
 """
 
-import enum
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import ceil
 from typing import assert_never
 
+from tileyard.engine.builds import BuildQueue
 from tileyard.engine.commands import (
+    Acquire,
     Ask,
     AuthorFreed,
     BatchesPlanned,
-    BatchRun,
     Build,
     BuildFailed,
     CaseBuilt,
     CaseFinished,
+    CaseLost,
     CasePrepared,
     Command,
+    CompilerFreed,
     Drop,
     Fact,
+    GiveUp,
+    LeaseAwaited,
+    Leased,
+    LeaseFailed,
+    Linger,
+    LingerOver,
+    LookUp,
+    NothingKnown,
     Prepare,
+    Release,
+    Released,
     Run,
+    RunOver,
     StopAsked,
+    Strand,
     TrimAsked,
 )
-from tileyard.model import Batch, BuildKey, Record
+from tileyard.engine.lending import Borrowing, Lease, Lending
+from tileyard.engine.ready import Ready, ReadyQueue
+from tileyard.engine.stages import LEGAL_MOVES, Site, Stage
+from tileyard.model import Batch, Case, Outcome
 
-
-class Stage(enum.Enum):
-    """Where a case stands."""
-
-    WAITING = "waiting"
-    PREPARING = "preparing"
-    PREPARED = "prepared"
-    BUILDING = "building"
-    BUILT = "built"
-    RUNNING = "running"
-    ENDED = "ended"
-
-
-LEGAL_MOVES: dict[Stage, frozenset[Stage]] = {
-    Stage.WAITING: frozenset({Stage.PREPARING, Stage.ENDED}),
-    Stage.PREPARING: frozenset({Stage.PREPARED, Stage.BUILT, Stage.ENDED}),
-    Stage.PREPARED: frozenset({Stage.BUILDING, Stage.BUILT, Stage.ENDED}),
-    Stage.BUILDING: frozenset({Stage.BUILT, Stage.ENDED}),
-    Stage.BUILT: frozenset({Stage.RUNNING, Stage.ENDED}),
-    Stage.RUNNING: frozenset({Stage.ENDED}),
-    Stage.ENDED: frozenset(),
-}
-
-
-class Site(Record):
-    """The machine as the engine may use it.
-
-    ``workers`` are compile workers, each pinned to a core. ``devices`` maps a device's name to the
-    cores that it owns while timing. ``author`` is the cores on which the author may run.
-    ``window`` bounds the batches that are planned and not yet run; ``burst`` is how many must be
-    ready before building is paused for a device that shares its cores.
-    """
-
-    workers: tuple[int, ...]
-    devices: dict[str, frozenset[int]]
-    author: frozenset[int]
-    window: int = 16
-    burst: int = 8
-    overlap: bool = True
+MAX_RETRIES = 2
+"""How often a case that its device or host failed is run again."""
+HOT_S = 0.02
+"""Short cases are handed over together, as many as run in about this time ..."""
+MAX_HOT = 64
+"""... but not more than this, and never more than a device's share of what is ready."""
 
 
 @dataclass
 class _BatchState:
     batch: Batch
     timed: bool
-    running: bool = False
+    expected_s: float | None = 0.0
+    looking: bool = False
+    looked_up: bool = False
+    avoid: frozenset[str] = frozenset()
+
+    @property
+    def interleaved(self) -> bool:
+        return self.batch.order == "interleaved"
 
 
 @dataclass
@@ -88,19 +82,22 @@ class EngineState:
     stages: dict[str, Stage] = field(default_factory=dict)
     _batches: dict[str, _BatchState] = field(default_factory=dict)
     _batch_of: dict[str, str] = field(default_factory=dict)
-    _key_of: dict[str, BuildKey] = field(default_factory=dict)
+    _lost: dict[str, int] = field(default_factory=dict)
     _waiting: deque[str] = field(default_factory=deque)
-    _to_build: deque[str] = field(default_factory=deque)
-    _followers: dict[BuildKey, list[str]] = field(default_factory=dict)
-    _ready: deque[str] = field(default_factory=deque)
+    _to_build: BuildQueue = field(default_factory=BuildQueue)
+    _ready: ReadyQueue = field(default_factory=ReadyQueue)
     _dropped: set[str] = field(default_factory=set)
     _author_busy: bool = False
-    _building: dict[int, str] = field(default_factory=dict)
-    _running: dict[str, str] = field(default_factory=dict)
-    _wanted: set[str] = field(default_factory=set)
+    _building: set[int] = field(default_factory=set)
+    _due: list[Command] = field(default_factory=list)
+    _pace_s: float = HOT_S
     _exhausted: bool = False
     _stopping: bool = False
     _asked: bool = False
+
+    def __post_init__(self) -> None:
+        self._devices = Lending(self.site.devices)
+        self._last_failed = ""
 
     @property
     def is_idle(self) -> bool:
@@ -123,34 +120,35 @@ class EngineState:
                 self._plan(fact)
             case CasePrepared():
                 self._prepared(fact)
-            case CaseBuilt(case=case, worker=worker):
-                self._building.pop(worker)
-                for name in (case, *self._followers.pop(self._key_of[case], [])):
+            case CaseBuilt(case=case):
+                for name in self._to_build.end(case):
                     self._move(name, Stage.BUILT)
-            case BuildFailed(case=case, worker=worker):
-                self._building.pop(worker)
+            case BuildFailed(case=case):
                 self._exhausted = False
-                self._retry_followers(case)
+                self._to_build.fail(case)
                 self._move(case, Stage.ENDED)
-            case CaseFinished(case=case):
-                self._exhausted = False
-                self._move(case, Stage.ENDED)
+            case CompilerFreed(worker=worker):
+                self._building.remove(worker)
+            case CaseFinished():
+                self._finished(fact)
+            case CaseLost(case=case, device=device):
+                self._case_lost(case, device)
             case AuthorFreed():
                 self._author_busy = False
-            case BatchRun(batch=batch, device=device):
-                self._running.pop(device)
-                self._forget(batch)
+            case NothingKnown(batch=batch):
+                self._batches[batch].looked_up = True
+                self._settle(batch)
+            case Leased() | LeaseAwaited() | LeaseFailed() | RunOver() | LingerOver() | Released():
+                self._device_step(fact)
             case StopAsked():
                 self._stopping = True
             case TrimAsked():
-                trimmed: list[Command] = []
-                self._drop_unstarted(trimmed)
-                return trimmed + self._decide()
+                self._give_up_unstarted("")
             case _:
                 assert_never(fact)
         return self._decide()
 
-    # ---- facts ---------------------------------------------------------------------------------
+    # ---- facts about cases -----------------------------------------------------------------------
 
     def _plan(self, fact: BatchesPlanned) -> None:
         self._asked = False
@@ -164,26 +162,30 @@ class EngineState:
                 self._waiting.append(case.id)
 
     def _prepared(self, fact: CasePrepared) -> None:
-        self._key_of[fact.case] = fact.build
+        state = self._batches[self._batch_of[fact.case]]
+        known = fact.expected_s is not None and state.expected_s is not None
+        state.expected_s = (state.expected_s or 0.0) + (fact.expected_s or 0.0) if known else None
         if fact.built:
             self._move(fact.case, Stage.BUILT)
             return
         self._move(fact.case, Stage.PREPARED)
-        if fact.build in self._followers:
-            self._followers[fact.build].append(fact.case)
-        else:
-            self._followers[fact.build] = []
-            self._to_build.append(fact.case)
+        self._to_build.add(fact.case, fact.build)
 
-    def _retry_followers(self, case: str) -> None:
-        """Cases with the same key as a failed build are told one by one, each by its own build.
+    def _finished(self, fact: CaseFinished) -> None:
+        self._exhausted = False
+        if fact.device:
+            self._devices[fact.device].strikes = 0
+            self._pace_s += (fact.seconds - self._pace_s) / 4
+        self._move(fact.case, Stage.ENDED)
 
-        The driver finds the recorded failure at once, so nothing is compiled twice.
-        """
-        followers = self._followers.pop(self._key_of[case], [])
-        if followers:
-            self._followers[self._key_of[case]] = followers[1:]
-            self._to_build.appendleft(followers[0])
+    def _case_lost(self, case: str, device: str) -> None:
+        """Have a case run again, elsewhere if there is another device, or give it up."""
+        self._lost[case] = self._lost.get(case, 0) + 1
+        batch = self._batches[self._batch_of[case]]
+        batch.avoid |= {device}
+        if self._lost[case] > MAX_RETRIES or self._stopping:
+            self._dropped.add(case)
+            self._due.append(GiveUp(case=case))
 
     def _move(self, case: str, stage: Stage) -> None:
         if stage not in LEGAL_MOVES[self.stages[case]]:
@@ -193,121 +195,265 @@ class EngineState:
             self._settle(self._batch_of[case])
 
     def _settle(self, batch: str) -> None:
-        """Make a batch ready once none of its cases is still being prepared or built."""
+        """Make a batch ready once none of its cases is still being prepared, built or run."""
         state = self._batches[batch]
         stages = {self.stages[case.id] for case in state.batch.cases}
-        if state.running or not stages <= {Stage.BUILT, Stage.ENDED}:
+        if not stages <= {Stage.BUILT, Stage.ENDED}:
             return
-        if Stage.BUILT in stages:
-            if batch not in self._ready:
-                self._ready.append(batch)
-        else:
+        if Stage.BUILT not in stages:
             self._forget(batch)
+        elif not self._runnable(state):
+            return
+        elif state.looked_up or not state.interleaved:
+            self._ready.add(self._ready_entry(state))
+        elif not state.looking:
+            state.looking = True
+            self._due.append(LookUp(batch=batch))
+
+    def _runnable(self, state: _BatchState) -> list[Case]:
+        return [
+            case
+            for case in state.batch.cases
+            if self.stages[case.id] is Stage.BUILT and case.id not in self._dropped
+        ]
+
+    def _ready_entry(self, state: _BatchState) -> Ready:
+        batch = state.batch
+        return Ready(
+            batch=batch.id,
+            memory_bytes=batch.cases[0].limits.memory_bytes,
+            expected_s=state.expected_s,
+            interleaved=state.interleaved,
+            alone=batch.order != "any" or batch.process == "fresh",
+            avoid=state.avoid,
+        )
 
     def _forget(self, batch: str) -> None:
         state = self._batches.pop(batch)
-        if batch in self._ready:
-            self._ready.remove(batch)
+        self._ready.discard(batch)
         for case in state.batch.cases:
             del self.stages[case.id], self._batch_of[case.id]
-            self._key_of.pop(case.id, None)
+            self._to_build.forget(case.id)
+            self._lost.pop(case.id, None)
             self._dropped.discard(case.id)
+
+    # ---- facts about devices ---------------------------------------------------------------------
+
+    def _device_step(
+        self, fact: Leased | LeaseAwaited | LeaseFailed | RunOver | LingerOver | Released
+    ) -> None:
+        device = self._devices[fact.device]
+        match fact:
+            case Leased():
+                # A release may have crossed with it; then Released is on the way.
+                if device.lease is Lease.ASKED:
+                    device.move(Lease.HELD)
+            case LeaseAwaited():
+                device.awaited = True
+            case LeaseFailed(outcome=outcome):
+                self._lease_failed(device, outcome)
+            case RunOver(held=held):
+                self._take_back(device)
+                if not held:
+                    device.move(Lease.FREE)
+            case LingerOver():
+                if device.lingering:
+                    self._release(device)
+            case Released():
+                device.move(Lease.FREE)
+            case _:
+                assert_never(fact)
+
+    def _take_back(self, device: Borrowing) -> None:
+        """Put at the front of the queue again what a device was given and did not end."""
+        left, device.running = device.running, ()
+        unfinished = [c for c in left if self.stages.get(c) is Stage.RUNNING]
+        behind = list(self._ready)
+        for case in unfinished:
+            self._move(case, Stage.BUILT)
+        known = {entry.batch for entry in behind}
+        self._ready.put_back([entry for entry in self._ready if entry.batch not in known])
+
+    def _lease_failed(self, device: Borrowing, outcome: Outcome) -> None:
+        self._take_back(device)
+        if device.lease is Lease.RELEASING:
+            return
+        if outcome is not Outcome.QUEUE_TIMEOUT:
+            device.strike()
+            self._last_failed = device.name
+            return
+        device.move(Lease.FREE)
+        if not self._devices.is_any_held:
+            for entry in [entry for entry in self._ready if entry.asked]:
+                self._ready.discard(entry.batch)
+                self._strand(self._runnable(self._batches[entry.batch]), device.name)
+
+    def _release(self, device: Borrowing) -> None:
+        device.move(Lease.RELEASING)
+        self._due.append(Release(device=device.name))
 
     # ---- decisions -----------------------------------------------------------------------------
 
     def _decide(self) -> list[Command]:
-        commands: list[Command] = []
         if self._stopping:
-            self._drop_unstarted(commands)
-        self._start_runs(commands)
-        self._start_builds(commands)
-        self._start_preparing(commands)
+            self._give_up_unstarted("")
+        elif not self._devices.usable:
+            self._give_up_unstarted(self._last_failed)
+        self._start_runs()
+        self._ask_for_devices()
+        self._start_builds()
+        self._start_preparing()
         if not (self._stopping or self._exhausted or self._asked):
-            room = self.site.window - len(self._batches)
+            room = max(self.site.window, 4 * self._hot * len(self.site.devices)) - len(
+                self._batches
+            )
             if room > 0:
                 self._asked = True
-                commands.append(Ask(limit=room))
+                self._due.append(Ask(limit=room))
+        commands, self._due = self._due, []
         return commands
 
-    def _start_runs(self, commands: list[Command]) -> None:
-        for device, cores in self.site.devices.items():
-            if device in self._running:
-                continue
-            if not self._ready:
-                self._wanted.discard(device)
-                continue
-            if self._shares(cores) and device not in self._wanted and not self._is_burst(cores):
-                continue
-            self._wanted.add(device)
-            if self._is_quiet(cores):
-                commands.append(self._run(self._ready.popleft(), device))
+    @property
+    def _hot(self) -> int:
+        """How many of the cases at hand run in about HOT_S."""
+        return max(1, min(MAX_HOT, int(HOT_S / max(self._pace_s, 1e-6))))
 
-    def _run(self, batch: str, device: str) -> Run:
-        state = self._batches[batch]
-        state.running = True
-        self._running[device] = batch
-        cases = tuple(c.id for c in state.batch.cases if self.stages[c.id] is Stage.BUILT)
+    @property
+    def _is_more_to_come(self) -> bool:
+        """Something is on its way to being ready."""
+        return bool(self._waiting or self._to_build or self._building or self._author_busy)
+
+    def _start_runs(self) -> None:
+        usable = self._devices.usable
+        for device in self._devices:
+            if device.lease is not Lease.HELD or device.is_busy:
+                continue
+            entry = self._ready.peek(device.name, usable)
+            if entry is None:
+                self._idle(device)
+            elif entry.memory_bytes != device.memory_bytes:
+                self._release(device)  # for a runner with another limit
+            else:
+                device.lingering = False
+                device.exclusive = entry.interleaved
+                if self._is_quiet(device, entry):
+                    self._run(device)
+
+    def _idle(self, device: Borrowing) -> None:
+        """Keep a device for a moment only if more may come that does not need its cores first."""
+        if self._shares(device) or not (self._is_more_to_come or self._asked):
+            self._release(device)
+        elif not device.lingering:
+            device.lingering = True
+            self._due.append(Linger(device=device.name))
+
+    def _run(self, device: Borrowing) -> None:
+        usable = self._devices.usable
+        share = ceil(len(self._ready) / len(usable))
+        room = max(min(self._hot, share), device.site.appetite)
+        taken = self._ready.take(device.name, usable, room)
+        states = [self._batches[entry.batch] for entry in taken]
+        cases = tuple(case.id for state in states for case in self._runnable(state))
+        device.running = cases
+        device.timed = any(state.timed for state in states)
         for case in cases:
             self._move(case, Stage.RUNNING)
-        return Run(batch=batch, cases=cases, device=device)
+        self._due.append(Run(device=device.name, cases=cases))
 
-    def _is_burst(self, cores: frozenset[int]) -> bool:
+    def _ask_for_devices(self) -> None:
+        """Ask for as many devices as can be used now: inputs, references and binaries are made."""
+        usable = self._devices.usable
+        turns = ceil(len(self._ready) / self._hot)
+        coming = sum(device.is_coming for device in self._devices)
+        for device in self._devices:
+            is_done = not self._ready and not self._is_more_to_come
+            if device.lease is Lease.ASKED and (is_done or self._stopping) and not self._asked:
+                self._release(device)
+            if device.lease is not Lease.FREE or coming >= turns:
+                continue
+            entry = self._ready.peek(device.name, usable)
+            if entry is None or (self._shares(device) and not self._is_burst()):
+                continue
+            coming += 1
+            for waiting in self._ready:
+                waiting.asked = True
+            device.move(Lease.ASKED)
+            device.memory_bytes = entry.memory_bytes
+            case = self._runnable(self._batches[entry.batch])[0]
+            self._due.append(Acquire(device=device.name, case=case.id))
+
+    def _is_burst(self) -> bool:
         """Enough is ready to pause building, or there is nothing left that could be built."""
-        if not self.site.overlap:
-            return not (self._waiting or self._to_build or self._building or self._author_busy)
-        more = self._waiting or self._to_build or self._building or self._author_busy
-        return len(self._ready) >= self.site.burst or not more
+        enough = self.site.overlap and len(self._ready) >= self.site.burst
+        return enough or not self._is_more_to_come
 
-    def _shares(self, cores: frozenset[int]) -> bool:
+    def _shares(self, device: Borrowing) -> bool:
+        cores = device.site.cores
         return (
             not self.site.overlap
             or not cores.isdisjoint(self.site.workers)
             or not cores.isdisjoint(self.site.author)
         )
 
-    def _is_quiet(self, cores: frozenset[int]) -> bool:
-        """Nothing of ours runs on these cores now."""
+    def _is_quiet(self, device: Borrowing, entry: Ready) -> bool:
+        """Nothing of ours runs on these cores now; anywhere, if the batch is interleaved."""
+        if entry.interleaved or not self.site.overlap:
+            return not self._building and not self._author_busy
         busy = {self.site.workers[worker] for worker in self._building}
         if self._author_busy:
             busy |= self.site.author
-        return cores.isdisjoint(busy)
+        return device.site.cores.isdisjoint(busy)
 
-    def _held(self) -> set[int]:
+    def _held(self) -> frozenset[int]:
         """Cores on which nothing may be started: a device is timing on them, or about to."""
-        held: set[int] = set()
-        for device in self._wanted | self._running.keys():
-            batch = self._running.get(device)
-            if batch is None or self._batches[batch].timed:
-                held |= self.site.devices[device]
+        held: frozenset[int] = frozenset()
+        for device in self._devices:
+            if device.lease is not Lease.HELD or device.lingering:
+                continue
+            if device.exclusive or not self.site.overlap:
+                return frozenset(self.site.workers) | self.site.author
+            if device.timed or not device.is_busy:
+                held |= device.site.cores
         return held
 
-    def _start_builds(self, commands: list[Command]) -> None:
+    def _start_builds(self) -> None:
         held = self._held()
         for worker, core in enumerate(self.site.workers):
             if not self._to_build:
                 return
             if worker in self._building or core in held:
                 continue
-            case = self._to_build.popleft()
-            self._move(case, Stage.BUILDING)
-            self._building[worker] = case
-            commands.append(Build(case=case, worker=worker))
+            share = ceil(len(self._to_build) / len(self.site.workers))
+            cases = self._to_build.take(min(self.site.group, share))
+            for case in cases:
+                self._move(case, Stage.BUILDING)
+            self._building.add(worker)
+            self._due.append(Build(cases=cases, worker=worker))
 
-    def _start_preparing(self, commands: list[Command]) -> None:
-        if self._author_busy or not self._waiting or not self.site.author.isdisjoint(self._held()):
+    def _start_preparing(self) -> None:
+        if self._author_busy or not self._waiting:
+            return
+        held = self._held()
+        if held and not self.site.author.isdisjoint(held):
             return
         case = self._waiting.popleft()
         self._move(case, Stage.PREPARING)
         self._author_busy = True
-        commands.append(Prepare(case=case))
+        self._due.append(Prepare(case=case))
 
-    def _drop_unstarted(self, commands: list[Command]) -> None:
-        """Give up every case that no process works on. The driver answers CaseFinished."""
+    def _give_up_unstarted(self, device: str) -> None:
+        """Give up every case that no process works on, for want of ``device`` if that is given."""
         unstarted = (Stage.WAITING, Stage.PREPARED, Stage.BUILT)
-        for case, stage in self.stages.items():
-            if stage in unstarted and case not in self._dropped:
+        names = [case for case, stage in self.stages.items() if stage in unstarted]
+        for case in names:
+            if case not in self._dropped:
                 self._dropped.add(case)
-                commands.append(Drop(case=case))
-        for queue in (self._waiting, self._to_build, self._ready):
-            queue.clear()
-        self._followers.clear()
+                self._due.append(Strand(case=case, device=device) if device else Drop(case=case))
+        self._waiting.clear()
+        self._to_build.clear()
+        self._ready.clear()
+
+    def _strand(self, cases: Iterable[Case], device: str) -> None:
+        for case in cases:
+            self._dropped.add(case.id)
+            self._due.append(Strand(case=case.id, device=device))

@@ -24,7 +24,9 @@ log = logging.getLogger(__name__)
 class Yard:
     """What the engine works with. ``reuse`` allows recorded trials to answer for new cases.
 
-    ``queue_limit_s`` bounds the wait for a device.
+    ``queue_limit_s`` bounds the wait for a device. ``compile_workers`` is None for one on each core
+    that no device owns; ``group_size`` is how many kernels are built in one request, None for
+    what suits the target.
     """
 
     settings: Settings
@@ -39,6 +41,8 @@ class Yard:
     overlap: bool = True
     reference: str = ""
     queue_limit_s: float = 1800.0
+    compile_workers: int | None = None
+    group_size: int | None = None
     clock: Clock = field(default_factory=SystemClock)
 
     @property

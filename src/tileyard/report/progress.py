@@ -23,6 +23,10 @@ from tileyard.model import (
     CaseEnded,
     CasePlanned,
     CaseStarted,
+    DeviceAsked,
+    DeviceAwaited,
+    DeviceLeased,
+    DeviceReleased,
     Event,
     Note,
     RunEnded,
@@ -57,6 +61,7 @@ class Progress:
         self._built: set[str] = set()
         self._building: dict[str, None] = {}
         self._running: dict[str, None] = {}
+        self._awaited: dict[str, None] = {}
         self._ended: Counter[str] = Counter()
         self._reused = 0
         self._best: Trial | None = None
@@ -90,6 +95,12 @@ class Progress:
             case BuildEnded(case=case_id):
                 self._building.pop(case_id, None)
                 self._built.add(case_id)
+            case DeviceAwaited(device=device, holder=holder):
+                self._wait(device, holder)
+            case DeviceLeased(device=device) | DeviceReleased(device=device):
+                self._awaited.pop(device, None)
+            case DeviceAsked():
+                pass
             case CaseStarted(case=case_id):
                 self._running[case_id] = None
             case CaseEnded(trial=trial):
@@ -114,6 +125,11 @@ class Progress:
         )
         if self._live is None:
             self._say(self._title)
+
+    def _wait(self, device: str, holder: str) -> None:
+        if self._live is None and device not in self._awaited:
+            self._say(Text(f"waiting for {device}, held by {holder or 'somebody else'}"))
+        self._awaited[device] = None
 
     def _end(self, trial: Trial) -> None:
         self._running.pop(trial.case, None)
@@ -182,6 +198,8 @@ class Progress:
         foot = Text(format_seconds(self._clock.monotonic_s() - self._started_s), style="dim")
         if self._reused:
             foot.append(f"   {self._reused} known already")
+        if self._awaited:
+            foot.append(f"   waiting for {', '.join(self._awaited)}", style="yellow not dim")
         if self._best is not None and self._best.measurement is not None:
             median_ns = self._best.measurement.median_ns
             rate = format_rate(self._flops, median_ns)

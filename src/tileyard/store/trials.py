@@ -25,6 +25,7 @@ from tileyard.errors import UsageError
 from tileyard.model import WELL, BuildKey, MeasurementKey, Outcome, Record, Trial
 from tileyard.store.events import list_run_files, read_run
 from tileyard.store.filesystem import MOUNTS
+from tileyard.store.rows import DURATIONS, durations_of, row_of
 from tileyard.store.schema import explained, one_transaction, open_database, trials
 
 REUSABLE = frozenset(
@@ -142,12 +143,17 @@ class TrialStore:
 
         Raises ValueError where a trial of this id exists.
         """
+        self.record_all([trial])
+
+    def record_all(self, content: Sequence[Trial]) -> None:
+        """Append trials, all of them or none; as ``record``."""
         with explained(self._path):
             try:
-                with self._engine.connect() as connection:
-                    connection.execute(_INSERT, _row(trial))
+                with self._engine.connect() as connection, one_transaction(connection):
+                    _insert_all(connection, content)
             except IntegrityError as error:
-                raise ValueError(f"trial {trial.id} is recorded already") from error
+                names = " or ".join(trial.id for trial in content)
+                raise ValueError(f"trial {names} is recorded already") from error
 
     def replace_all(self, content: Iterable[Trial]) -> None:
         """Make ``content`` the whole of the table, or change nothing at all."""
@@ -168,6 +174,25 @@ class TrialStore:
     def find_build_failure(self, build: BuildKey) -> Trial | None:
         """The latest trial that failed while this was built, before it had a run key."""
         return self._find(_FIND_BUILD_FAILURE, build)
+
+    def find_durations(self, kernel: str, target: str) -> dict[str, float]:
+        """How long the latest trials of a kernel ran, in seconds, on whatever device.
+
+        The keys are ``canonical_json((arguments, config))``. At most DURATIONS trials are read.
+        """
+        statement = (
+            select(trials.c.record)
+            .where(
+                trials.c.kernel == kernel,
+                trials.c.target == target,
+                trials.c.outcome.in_(_REUSABLE),
+            )
+            .order_by(*_NEWEST)
+            .limit(DURATIONS)
+        )
+        with explained(self._path), self._engine.connect() as connection:
+            records = connection.execute(statement).scalars().all()
+        return durations_of(reversed(records))
 
     def list_trials(self, query: TrialQuery) -> list[Trial]:
         """Trials that fit ``query``, newest first."""
@@ -269,27 +294,6 @@ def _read_all(home: Path) -> tuple[list[Trial], int]:
 
 
 def _insert_all(connection: Connection, content: Iterable[Trial]) -> None:
-    rows = [_row(trial) for trial in content]
+    rows = [row_of(trial) for trial in content]
     if rows:
         connection.execute(_INSERT, rows)
-
-
-def _row(trial: Trial) -> dict[str, object]:
-    return {
-        "id": trial.id,
-        "run": trial.run,
-        "case_id": trial.case,
-        "kernel": trial.kernel,
-        "target": trial.target,
-        "device": trial.device,
-        "outcome": trial.outcome.value,
-        "control": trial.control,
-        "reused": trial.reused,
-        "started_at": trial.started_at,
-        "median_ns": trial.measurement.median_ns if trial.measurement else None,
-        "build_key": trial.keys.build,
-        "golden_key": trial.keys.golden,
-        "run_key": trial.keys.run,
-        "measurement_key": trial.keys.measurement,
-        "record": msgspec.json.encode(trial),
-    }

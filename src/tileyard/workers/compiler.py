@@ -3,6 +3,7 @@
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import assert_never
 
@@ -17,8 +18,10 @@ from tileyard.targets.base import Build, Source, Target
 from tileyard.targets.registry import make_target
 from tileyard.workers.protocol import (
     BuildKernel,
+    BuildKernels,
     BuildRefused,
     Built,
+    BuiltKernels,
     CompilerReply,
     CompilerRequest,
     DescribeTarget,
@@ -71,30 +74,38 @@ class Compiler:
                     self._fingerprint = self._target.fingerprint()
                 except TileyardError as error:
                     return BuildRefused(message=error.message, hint=error.hint)
-                return TargetInfo(fingerprint=self._fingerprint, needs_tir=self._target.needs_tir)
-            case BuildKernel():
-                return self._build(request)
+                return TargetInfo(
+                    fingerprint=self._fingerprint,
+                    needs_tir=self._target.needs_tir,
+                    groups=getattr(self._target, "groups", False),
+                )
+            case BuildKernels(kernels=kernels):
+                return BuiltKernels(verdicts=tuple(self._build(kernels)))
             case _:
                 assert_never(request)
 
-    def _build(self, request: BuildKernel) -> Built:
+    def _build(self, kernels: Sequence[BuildKernel]) -> Iterator[Built]:
         if self._target is None:
             raise AssertionError("a build was asked for before its target was named")
         started = time.monotonic()
         self._scratch.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self._scratch) as scratch:
             out = Path(scratch)
-            source = Source(elaborated=request.elaborated, options=request.options)
-            (build,) = self._target.build([source], out, StoredBinaries(self._objects))
-            if build.outcome is Outcome.PASSED:
-                self._publish(request, build, out / "0", self._target.name)
-        return Built(
-            case=request.case,
-            outcome=build.outcome,
-            seconds=time.monotonic() - started,
-            message=_describe(build),
-            log=build.log,
-        )
+            sources = [Source(elaborated=k.elaborated, options=k.options) for k in kernels]
+            builds = self._target.build(sources, out, StoredBinaries(self._objects))
+            for number, (kernel, build) in enumerate(zip(kernels, builds, strict=True)):
+                if build.outcome is Outcome.PASSED:
+                    self._publish(kernel, build, out / str(number), self._target.name)
+            # What was done together is shared out equally.
+            seconds = (time.monotonic() - started) / len(kernels)
+        for kernel, build in zip(kernels, builds, strict=True):
+            yield Built(
+                case=kernel.case,
+                outcome=build.outcome,
+                seconds=seconds,
+                message=_describe(build),
+                log=build.log,
+            )
 
     def _publish(self, request: BuildKernel, build: Build, folder: Path, target: str) -> None:
         kernel = request.elaborated.kernel

@@ -150,8 +150,8 @@ class DescribeTarget(Record, tag="describe_target"):
     plugins: dict[str, str]
 
 
-class BuildKernel(Record, tag="build_kernel"):
-    """Build one kernel into the object store. Answer: Built."""
+class BuildKernel(Record):
+    """A kernel to be built into the object store."""
 
     case: str
     build: BuildKey
@@ -159,11 +159,18 @@ class BuildKernel(Record, tag="build_kernel"):
     options: dict[str, Value]
 
 
+class BuildKernels(Record, tag="build_kernels"):
+    """Build these kernels in one call of the target. Answer: BuiltKernels."""
+
+    kernels: tuple[BuildKernel, ...]
+
+
 class TargetInfo(Record, tag="target_info"):
-    """Answer to DescribeTarget."""
+    """Answer to DescribeTarget. ``groups`` says that building several at once costs it less."""
 
     fingerprint: str
     needs_tir: bool
+    groups: bool = False
 
 
 class BuildRefused(Record, tag="build_refused"):
@@ -173,8 +180,8 @@ class BuildRefused(Record, tag="build_refused"):
     hint: str = ""
 
 
-class Built(Record, tag="built"):
-    """Answer to BuildKernel. ``outcome`` is ``passed``, or how the build failed."""
+class Built(Record):
+    """The verdict on one kernel. ``outcome`` is ``passed``, or how the build failed."""
 
     case: str
     outcome: Outcome
@@ -183,8 +190,14 @@ class Built(Record, tag="built"):
     log: str = ""
 
 
-CompilerRequest = DescribeTarget | BuildKernel
-CompilerReply = TargetInfo | BuildRefused | Built
+class BuiltKernels(Record, tag="built_kernels"):
+    """Answer to BuildKernels: one verdict for each kernel, in order."""
+
+    verdicts: tuple[Built, ...]
+
+
+CompilerRequest = DescribeTarget | BuildKernels
+CompilerReply = TargetInfo | BuildRefused | BuiltKernels
 
 
 # ---- runner: holds one lease -----------------------------------------------------------------------
@@ -218,7 +231,7 @@ class CaseBegan(Record, tag="case_began"):
 
 
 class CaseRan(Record, tag="case_ran"):
-    """A case ended inside the runner."""
+    """A case ended inside the runner, which ran under the lease of this number."""
 
     case: str
     outcome: Outcome
@@ -226,6 +239,7 @@ class CaseRan(Record, tag="case_ran"):
     message: str = ""
     measurement: Measurement | None = None
     mismatch: Mismatch | None = None
+    lease: int = 0
 
 
 class BatchRan(Record, tag="batch_ran"):

@@ -45,6 +45,7 @@ class Runner:
         self._home = home
         self._objects = ObjectStore(home / "objects")
         self._channel = channel
+        self._lease = int(os.environ.get("TILEYARD_LEASE", "").partition(",")[0] or 0)
         self._arrays: dict[Digest, Array] = {}
         self._best: dict[str, BestSoFar] = {}
 
@@ -76,6 +77,7 @@ class Runner:
                 outcome=outcome,
                 seconds=time.monotonic() - started,
                 measurement=measurement,
+                lease=self._lease,
             )
         )
 
@@ -102,6 +104,7 @@ class Runner:
                     outcome=outcome,
                     seconds=time.monotonic() - started,
                     measurement=_summarize(times, policy.confidence),
+                    lease=self._lease,
                 )
             )
 
@@ -134,6 +137,7 @@ class Runner:
             seconds=time.monotonic() - started,
             message=message,
             mismatch=mismatch,
+            lease=self._lease,
         )
 
     def _bind(self, request: RunBatch, entry: RunEntry) -> Launch:

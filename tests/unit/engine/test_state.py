@@ -2,37 +2,56 @@
 
 import random
 from collections import Counter
+from typing import Literal
 
 import pytest
 
 from tileyard.engine.commands import (
+    Acquire,
     Ask,
     AuthorFreed,
     BatchesPlanned,
-    BatchRun,
     Build,
     BuildFailed,
     CaseBuilt,
     CaseFinished,
+    CaseLost,
     CasePrepared,
     Command,
+    CompilerFreed,
     Drop,
     Fact,
+    GiveUp,
+    LeaseAwaited,
+    Leased,
+    LeaseFailed,
+    Linger,
+    LingerOver,
+    LookUp,
+    NothingKnown,
     Prepare,
+    Release,
+    Released,
     Run,
+    RunOver,
     StopAsked,
+    Strand,
     TrimAsked,
 )
-from tileyard.engine.state import LEGAL_MOVES, EngineState, Site, Stage
-from tileyard.model import Batch, BuildKey, Case
+from tileyard.engine.lending import DeviceSite
+from tileyard.engine.stages import LEGAL_MOVES, Site, Stage
+from tileyard.engine.state import MAX_RETRIES, EngineState
+from tileyard.model import Batch, BuildKey, Case, Outcome
 
 
-def batch(name: str, *cases: str, timed: bool = True) -> Batch:
+def batch(
+    name: str, *cases: str, timed: bool = True, order: Literal["any", "interleaved"] = "any"
+) -> Batch:
     """A batch of cases; one called like the batch if none is named."""
     made = [Case(id=case, kernel="k") for case in cases or (name,)]
     if not timed:
         made = [Case(id=case.id, kernel="k", timing=None) for case in made]
-    return Batch(id=name, cases=tuple(made))
+    return Batch(id=name, cases=tuple(made), order=order)
 
 
 class World:
@@ -48,6 +67,9 @@ class World:
         self.runs: list[Run] = []
         self.key_of: dict[str, str] = {}
         self.failing: set[str] = set()
+        self.losses: dict[str, int] = {}
+        self.held: set[str] = set()
+        self.held_at_build = 0
         self.shared_core_violations = 0
         self.peak_builds = 0
 
@@ -66,7 +88,7 @@ class World:
                 commands = self.state.step(StopAsked())
                 continue
             index = 0
-            if not isinstance(self.under_way[0], Ask | Drop):
+            if not isinstance(self.under_way[0], Ask | Drop | GiveUp | Strand):
                 index = self.random.randrange(len(self.under_way))
             facts = self._facts(self.under_way.pop(index))
             commands = [command for fact in facts for command in self.state.step(fact)]
@@ -81,26 +103,55 @@ class World:
                 built = key in {self.key_of.get(done, done) for done in self.built}
                 built = built and key not in self.failing
                 return [CasePrepared(case=case, build=key, built=built), AuthorFreed()]
-            case Build(case=case, worker=worker):
-                self.built.append(case)
-                if self.key_of.get(case, case) in self.failing:
-                    self.ended.append(case)
-                    return [BuildFailed(case=case, worker=worker)]
-                return [CaseBuilt(case=case, worker=worker)]
-            case Run(batch=name, cases=cases, device=device):
+            case Build(cases=cases, worker=worker):
+                return [*map(self._build, cases), CompilerFreed(worker=worker)]
+            case LookUp(batch=name):
+                return [NothingKnown(batch=name)]
+            case Acquire(device=device):
+                assert device not in self.held
+                self.held.add(device)
+                return [Leased(device=device)]
+            case Run(cases=cases, device=device):
+                assert device in self.held
                 self.runs.append(command)
-                self.ended += cases
-                done: list[Fact] = [CaseFinished(case=case) for case in cases]
-                return [*done, BatchRun(batch=name, device=device)]
-            case Drop(case=case):
+                return self._run(cases, device)
+            case Linger(device=device):
+                return [LingerOver(device=device)]
+            case Release(device=device):
+                self.held.discard(device)
+                return [Released(device=device)]
+            case Drop(case=case) | GiveUp(case=case) | Strand(case=case):
                 self.ended.append(case)
                 return [CaseFinished(case=case)]
+
+    def _build(self, case: str) -> Fact:
+        self.built.append(case)
+        if self.key_of.get(case, case) in self.failing:
+            self.ended.append(case)
+            return BuildFailed(case=case)
+        return CaseBuilt(case=case)
+
+    def _run(self, cases: tuple[str, ...], device: str) -> list[Fact]:
+        """Answer case by case; a loss ends the runner, and the rest is handed back."""
+        facts: list[Fact] = []
+        for case in cases:
+            if self.losses.get(case, 0):
+                self.losses[case] -= 1
+                self.held.discard(device)
+                return [
+                    *facts,
+                    CaseLost(case=case, device=device),
+                    RunOver(device=device, held=False),
+                ]
+            self.ended.append(case)
+            facts.append(CaseFinished(case=case, device=device, seconds=0.001))
+        return [*facts, RunOver(device=device, held=True)]
 
     def _look(self) -> None:
         builds = [c for c in self.under_way if isinstance(c, Build)]
         self.peak_builds = max(self.peak_builds, len(builds))
         for run in (c for c in self.under_way if isinstance(c, Run)):
-            owned = self.state.site.devices[run.device]
+            owned = self.state.site.devices[run.device].cores
             busy = {self.state.site.workers[build.worker] for build in builds}
             self.shared_core_violations += not owned.isdisjoint(busy)
 
@@ -109,11 +160,40 @@ def all_cores(**changes: object) -> Site:
     """Two cores that building and the one device share."""
     given: dict[str, object] = {
         "workers": (0, 1),
-        "devices": {"cpu:0": frozenset({0, 1})},
+        "devices": {"cpu:0": DeviceSite(cores=frozenset({0, 1}))},
         "author": frozenset({0, 1}),
         **changes,
     }
     return Site(**given)  # type: ignore[arg-type]  # the changes are Site's own fields
+
+
+def boards(count: int, **changes: object) -> Site:
+    """Devices that own no cores of this host."""
+    devices = {f"board:{number}": DeviceSite() for number in range(count)}
+    return all_cores(devices=devices, **changes)
+
+
+def prepared(
+    state: EngineState, *batches: Batch, expected_s: dict[str, float] | None = None
+) -> list[Command]:
+    """Plan batches and have each of their cases prepared and found built; the last commands."""
+    commands = state.step(BatchesPlanned(batches=batches, exhausted=True))
+    for case in [case for planned in batches for case in planned.cases]:
+        commands += state.step(
+            CasePrepared(
+                case=case.id,
+                build=BuildKey(case.id),
+                built=True,
+                expected_s=(expected_s or {}).get(case.id),
+            )
+        )
+        commands += state.step(AuthorFreed())
+    return commands
+
+
+def of_kind(commands: list[Command], *kinds: type) -> list[Command]:
+    """Those of these kinds."""
+    return [command for command in commands if isinstance(command, kinds)]
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -139,15 +219,18 @@ def test_nothing_builds_on_a_timing_devices_cores(seed: int) -> None:
 
 def test_building_goes_on_beside_a_device_with_cores_of_its_own() -> None:
     """A device that shares no core with the compile workers runs while they build."""
-    site = all_cores(workers=(0,), devices={"cpu:0": frozenset({1})}, author=frozenset({0}))
+    site = all_cores(
+        workers=(0,), devices={"cpu:0": DeviceSite(cores=frozenset({1}))}, author=frozenset({0})
+    )
     state = EngineState(site)
     state.start()
     state.step(BatchesPlanned(batches=(batch("a"), batch("b")), exhausted=True))
     state.step(CasePrepared(case="a", build=BuildKey("a"), built=True))
     state.step(AuthorFreed())
     commands = state.step(CasePrepared(case="b", build=BuildKey("b"), built=False))
-    expected = [Build(case="b", worker=0)]
-    assert [c for c in commands if isinstance(c, Build)] == expected
+    expected = [Build(cases=("b",), worker=0)]
+    assert of_kind(commands, Build) == expected
+    state.step(Leased(device="cpu:0"))
     assert state.stages["a"] is Stage.RUNNING
 
 
@@ -236,7 +319,9 @@ def test_untimed_batches_share_their_cores() -> None:
     state.step(AuthorFreed())
     state.step(CasePrepared(case="b", build=BuildKey("b"), built=False))
     state.step(AuthorFreed())
-    state.step(CaseBuilt(case="b", worker=0))
+    state.step(CaseBuilt(case="b"))
+    state.step(CompilerFreed(worker=0))
+    state.step(Leased(device="cpu:0"))
     expected = Stage.RUNNING
     assert state.stages["a"] is expected
 
@@ -250,3 +335,271 @@ def test_illegal_moves_are_refused() -> None:
     assert LEGAL_MOVES[Stage.ENDED] == frozenset()
     with pytest.raises(KeyError):
         state.step(CaseFinished(case="a"))
+
+
+# ---- devices --------------------------------------------------------------------------------
+
+
+def test_a_device_is_asked_for_once_a_case_is_built_and_not_before() -> None:
+    """While inputs, reference or artifact are missing, no lease is asked for."""
+    state = EngineState(boards(1))
+    commands = state.start()
+    commands += state.step(BatchesPlanned(batches=(batch("a"),), exhausted=True))
+    commands += state.step(CasePrepared(case="a", build=BuildKey("a"), built=False))
+    commands += state.step(AuthorFreed())
+    assert of_kind(commands, Acquire) == []
+    expected = [Acquire(device="board:0", case="a")]
+    built = state.step(CaseBuilt(case="a"))
+    assert of_kind(built, Acquire) == expected
+
+
+def test_no_build_begins_while_a_device_on_its_core_is_held() -> None:
+    """From the grant of a lease to its end, nothing is built on the device's cores."""
+    world = World(EngineState(all_cores()), [batch(f"b{i}") for i in range(30)], 3)
+    facts, look = world._facts, world._look
+    shared: list[bool] = []
+
+    def watch(command: Command) -> list[Fact]:
+        if isinstance(command, Build):
+            shared.append(command in started and bool(world.held))
+        return facts(command)
+
+    started: list[Command] = []
+
+    def note() -> None:
+        look()
+        if world.held and not of_kind(world.under_way, Release):
+            fresh = [c for c in of_kind(world.under_way, Build) if c not in started]
+            assert fresh == []
+        started[:] = of_kind(world.under_way, Build)
+
+    world._facts, world._look = watch, note  # type: ignore[method-assign]  # watches the same moments
+    world.drive()
+    expected = 30
+    assert len(world.ended) == expected
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("count", [2, 5])
+def test_all_devices_draw_from_one_queue(seed: int, count: int) -> None:
+    """Several devices share the work, every case ends once, and no device runs two at a time."""
+    world = World(EngineState(boards(count)), [batch(f"b{i}") for i in range(60)], seed)
+    world.drive()
+    expected = Counter({f"b{i}": 1 for i in range(60)})
+    assert Counter(world.ended) == expected
+    assert len({run.device for run in world.runs}) > 1
+
+
+def test_only_as_many_devices_are_asked_for_as_there_is_work() -> None:
+    """One ready case asks for one device, and for the next one only if somebody else has that."""
+    state = EngineState(boards(3))
+    state.start()
+    commands = prepared(state, batch("a"))
+    expected = [Acquire(device="board:0", case="a")]
+    assert of_kind(commands, Acquire) == expected
+    more = state.step(LeaseAwaited(device="board:0"))
+    assert of_kind(more, Acquire) == [Acquire(device="board:1", case="a")]
+
+
+def test_whichever_device_comes_first_gets_the_case() -> None:
+    """A case is bound to no device before a device is there."""
+    state = EngineState(boards(2))
+    state.start()
+    prepared(state, batch("a"))
+    state.step(LeaseAwaited(device="board:0"))
+    commands = state.step(Leased(device="board:1"))
+    expected = [Run(device="board:1", cases=("a",))]
+    assert of_kind(commands, Run) == expected
+    assert of_kind(commands, Release) == [Release(device="board:0")]
+
+
+def test_a_lease_is_given_up_when_nothing_can_follow() -> None:
+    """With nothing ready and nothing on its way, the device is released at once."""
+    state = EngineState(boards(1))
+    state.start()
+    prepared(state, batch("a"))
+    state.step(Leased(device="board:0"))
+    state.step(CaseFinished(case="a", device="board:0"))
+    state.step(BatchesPlanned(batches=(), exhausted=True))
+    expected = [Release(device="board:0")]
+    assert of_kind(state.step(RunOver(device="board:0", held=True)), Release) == expected
+
+
+def test_a_lease_lingers_only_while_more_is_on_its_way() -> None:
+    """A device waits for the next build for as long as it is told to, and then is released."""
+    state = EngineState(boards(1, workers=(0,)))
+    state.start()
+    state.step(BatchesPlanned(batches=(batch("a"), batch("b")), exhausted=True))
+    state.step(CasePrepared(case="a", build=BuildKey("a"), built=True))
+    state.step(AuthorFreed())
+    state.step(CasePrepared(case="b", build=BuildKey("b"), built=False))
+    state.step(AuthorFreed())
+    state.step(Leased(device="board:0"))
+    state.step(CaseFinished(case="a", device="board:0"))
+    idle = state.step(RunOver(device="board:0", held=True))
+    expected = [Linger(device="board:0")]
+    assert of_kind(idle, Linger, Release) == expected
+    assert of_kind(state.step(LingerOver(device="board:0")), Release) == [Release(device="board:0")]
+
+
+def test_a_lingering_device_takes_what_becomes_ready() -> None:
+    """A runner that is still warm is used again, and the timer that was set means nothing then."""
+    state = EngineState(boards(1, workers=(0,)))
+    state.start()
+    state.step(BatchesPlanned(batches=(batch("a"), batch("b")), exhausted=True))
+    state.step(CasePrepared(case="a", build=BuildKey("a"), built=True))
+    state.step(AuthorFreed())
+    state.step(CasePrepared(case="b", build=BuildKey("b"), built=False))
+    state.step(AuthorFreed())
+    state.step(Leased(device="board:0"))
+    state.step(CaseFinished(case="a", device="board:0"))
+    state.step(RunOver(device="board:0", held=True))
+    expected = [Run(device="board:0", cases=("b",))]
+    assert of_kind(state.step(CaseBuilt(case="b")), Run) == expected
+    assert of_kind(state.step(LingerOver(device="board:0")), Release) == []
+
+
+# ---- faults of devices ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_lost_case_is_run_again_and_the_rest_of_its_run_goes_on(seed: int) -> None:
+    """What a device failed, and what it had not come to, ends once all the same."""
+    world = World(EngineState(boards(2)), [batch(f"b{i}") for i in range(40)], seed)
+    world.losses = {"b3": 1, "b17": 2, "b30": 9}
+    world.drive()
+    expected = Counter({f"b{i}": 1 for i in range(40)})
+    assert Counter(world.ended) == expected
+    assert world.losses == {"b3": 0, "b17": 0, "b30": 9 - 1 - MAX_RETRIES}
+
+
+def test_a_lost_case_goes_to_another_device_if_there_is_one() -> None:
+    """The device that failed a case does not get it again while there is another."""
+    state = EngineState(boards(2))
+    state.start()
+    prepared(state, batch("a"))
+    state.step(Leased(device="board:0"))
+    state.step(CaseLost(case="a", device="board:0"))
+    commands = state.step(RunOver(device="board:0", held=False))
+    expected = [Acquire(device="board:1", case="a")]
+    assert of_kind(commands, Acquire) == expected
+
+
+def test_a_lost_case_is_given_up_after_two_retries() -> None:
+    """A case that every attempt loses ends as its last attempt did."""
+    state = EngineState(boards(1))
+    state.start()
+    prepared(state, batch("a"))
+    commands: list[Command] = []
+    for _ in range(1 + MAX_RETRIES):
+        assert of_kind(commands, GiveUp) == []
+        state.step(Leased(device="board:0"))
+        commands = state.step(CaseLost(case="a", device="board:0"))
+        state.step(RunOver(device="board:0", held=False))
+    expected = [GiveUp(case="a")]
+    assert of_kind(commands, GiveUp) == expected
+
+
+def test_an_interleaved_batch_that_was_lost_is_run_again_as_a_whole() -> None:
+    """Its members were timed against each other, so none of them is run again alone."""
+    state = EngineState(boards(2))
+    state.start()
+    commands = prepared(state, batch("pair", "x", "y", order="interleaved"))
+    assert of_kind(commands, LookUp) == [LookUp(batch="pair")]
+    state.step(NothingKnown(batch="pair"))
+    state.step(Leased(device="board:0"))
+    state.step(CaseLost(case="x", device="board:0"))
+    state.step(RunOver(device="board:0", held=False))
+    expected = [Run(device="board:1", cases=("x", "y"))]
+    assert of_kind(state.step(Leased(device="board:1")), Run) == expected
+
+
+def test_a_device_that_does_not_come_in_time_strands_those_who_waited_for_it() -> None:
+    """Only what was ready when it was asked for has waited as long as the limit says."""
+    state = EngineState(boards(1, workers=(0,)))
+    state.start()
+    state.step(BatchesPlanned(batches=(batch("a"), batch("b")), exhausted=True))
+    state.step(CasePrepared(case="a", build=BuildKey("a"), built=True))
+    state.step(AuthorFreed())
+    state.step(CasePrepared(case="b", build=BuildKey("b"), built=True))
+    state.step(AuthorFreed())
+    failed = LeaseFailed(device="board:0", outcome=Outcome.QUEUE_TIMEOUT)
+    commands = state.step(failed)
+    expected = [Strand(case="a", device="board:0")]
+    assert of_kind(commands, Strand) == expected
+    assert of_kind(commands, Acquire) == [Acquire(device="board:0", case="b")]
+
+
+def test_a_device_that_gives_no_runner_is_done_without() -> None:
+    """After three failures in a row a device is left alone; without any, every case is stranded."""
+    state = EngineState(boards(1))
+    state.start()
+    asked = of_kind(prepared(state, batch("a")), Acquire)
+    failed = LeaseFailed(device="board:0", outcome=Outcome.INFRA_ERROR)
+    commands: list[Command] = []
+    for _ in range(3):
+        assert asked == [Acquire(device="board:0", case="a")]
+        commands = state.step(failed)
+        asked = of_kind(commands, Acquire)
+    expected = [Strand(case="a", device="board:0")]
+    assert of_kind(commands, Strand) == expected
+    assert asked == []
+
+
+def test_a_stop_ends_the_wait_for_a_device() -> None:
+    """What waits for a device has not begun: it is dropped, and the device asked for no more."""
+    state = EngineState(boards(1))
+    state.start()
+    prepared(state, batch("a"))
+    state.step(LeaseAwaited(device="board:0"))
+    commands = state.step(StopAsked())
+    expected = [Drop(case="a"), Release(device="board:0")]
+    assert of_kind(commands, Drop, Release) == expected
+
+
+# ---- order ----------------------------------------------------------------------------------
+
+
+def test_what_is_expected_to_run_longest_goes_first() -> None:
+    """The longest known case is started first, one of unknown length before it."""
+    state = EngineState(boards(1))
+    state.start()
+    expected_s = {"short": 0.1, "long": 3.0, "middle": 1.0}
+    names = ("short", "long", "unknown", "middle")
+    prepared(state, *map(batch, names), expected_s=expected_s)
+    order: list[str] = []
+    commands = state.step(Leased(device="board:0"))
+    while run := of_kind(commands, Run):
+        assert isinstance(run[0], Run)
+        (case,) = run[0].cases
+        order.append(case)
+        state.step(CaseFinished(case=case, device="board:0", seconds=1.0))
+        commands = state.step(RunOver(device="board:0", held=True))
+    expected = ["unknown", "long", "middle", "short"]
+    assert order == expected
+
+
+def test_short_cases_are_handed_over_together_within_a_devices_share() -> None:
+    """Once cases are known to be short, a run has several; never more than a device's share."""
+    world = World(EngineState(boards(2, window=64)), [batch(f"b{i}") for i in range(200)])
+    world.drive()
+    longest = max(len(run.cases) for run in world.runs)
+    expected = range(2, 33)
+    assert longest in expected
+    assert len(world.ended) == 200
+
+
+def test_kernels_are_built_together_within_the_group_size() -> None:
+    """A compile worker gets up to the group's size, and leaves the others their share."""
+    state = EngineState(boards(1, group=4))
+    state.start()
+    state.step(BatchesPlanned(batches=tuple(batch(n) for n in "abcdefg"), exhausted=True))
+    sizes: list[int] = []
+    for name in "abcdefg":
+        commands = state.step(CasePrepared(case=name, build=BuildKey(name), built=False))
+        commands += state.step(AuthorFreed())
+        sizes += [len(c.cases) for c in of_kind(commands, Build) if isinstance(c, Build)]
+    freed = state.step(CompilerFreed(worker=0))
+    sizes += [len(c.cases) for c in of_kind(freed, Build) if isinstance(c, Build)]
+    expected = [1, 1, 3]
+    assert sizes == expected

@@ -8,7 +8,7 @@ from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.model import BuildKey, Elaborated, Kernel, Outcome
 from tileyard.workers.compiler import PROGRAM_FILE, Compiler
-from tileyard.workers.protocol import BuildKernel, Built, DescribeTarget
+from tileyard.workers.protocol import BuildKernel, BuildKernels, Built, BuiltKernels, DescribeTarget
 
 pytestmark = pytest.mark.slow
 
@@ -28,9 +28,9 @@ def build(compiler: Compiler, key: str, text: str) -> Built:
     request = BuildKernel(
         case="c", build=BuildKey(key), elaborated=Elaborated(kernel=kernel), options={}
     )
-    built = compiler.answer(request)
-    assert isinstance(built, Built)
-    return built
+    reply = compiler.answer(BuildKernels(kernels=(request,)))
+    assert isinstance(reply, BuiltKernels)
+    return reply.verdicts[0]
 
 
 def test_an_artifact_has_binary_source_and_program(tmp_path: Path) -> None:

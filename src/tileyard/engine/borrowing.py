@@ -1,0 +1,204 @@
+"""The driver's hands on the devices: asks a slot for its lease, has it run, gives it up again."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from tileyard.engine.commands import (
+    CaseFinished,
+    CaseLost,
+    Fact,
+    LeaseAwaited,
+    Leased,
+    LeaseFailed,
+    LingerOver,
+    Released,
+    RunOver,
+)
+from tileyard.engine.ledger import Ledger, Progress, RanOn
+from tileyard.engine.preparation import run_entry
+from tileyard.engine.provider import LeaseLostError, Slot, Waiting
+from tileyard.engine.yard import Yard
+from tileyard.model import (
+    Batch,
+    CaseStarted,
+    DeviceAsked,
+    DeviceAwaited,
+    DeviceLeased,
+    DeviceReleased,
+    Outcome,
+)
+from tileyard.workers.protocol import CaseRan
+
+LINGER_S = 1.0
+"""The longest that a device is held with nothing to do. It is held for no longer than its runner took
+to start: then holding on costs at most as much as giving up and asking again would have."""
+
+
+class Borrower:
+    """The slots of a run, by device name. ``tell`` takes the facts that follow."""
+
+    def __init__(
+        self, yard: Yard, slots: Sequence[Slot], ledger: Ledger, tell: Callable[[Fact], None]
+    ) -> None:
+        self._yard = yard
+        self._ledger = ledger
+        self._tell = tell
+        self._held = {slot.device.name: _Held(slot) for slot in slots}
+
+    async def acquire(self, device: str, memory_bytes: int) -> None:
+        """Ask for a device; tell that it came, or that it did not."""
+        held = self._held[device]
+
+        def waiting(state: Waiting) -> None:
+            self._yard.emit(
+                DeviceAwaited(device=device, at=self._now(), place=state.place, holder=state.holder)
+            )
+            self._tell(LeaseAwaited(device=device))
+
+        self._yard.emit(DeviceAsked(device=device, at=self._now()))
+        held.asking = asyncio.current_task()
+        try:
+            held.lease = await held.slot.acquire(memory_bytes, waiting)
+        except LeaseLostError as error:
+            self._lose(held, error)
+            return
+        finally:
+            held.asking = None
+        held.started_s, held.startup_s = self._yard.clock.monotonic_s(), 0.0
+        self._yard.emit(DeviceLeased(device=device, at=self._now(), lease=held.lease))
+        self._tell(Leased(device=device))
+
+    async def run(self, device: str, members: Sequence[Progress]) -> None:
+        """Run cases on a device that is held, and tell how each one ended."""
+        held = self._held[device]
+        held.stop_lingering()
+        try:
+            still_held = await held.slot.run(
+                _joined(members), [run_entry(member) for member in members], _Watch(self, held)
+            )
+        except LeaseLostError as error:
+            self._lose(held, error)
+            return
+        if not still_held:
+            self._yard.emit(DeviceReleased(device=device, at=self._now()))
+        self._tell(RunOver(device=device, held=still_held))
+
+    def linger(self, device: str) -> None:
+        """Tell when a device that has nothing to do has been held for long enough."""
+        held = self._held[device]
+        held.stop_lingering()
+        delay_s = min(LINGER_S, held.startup_s) if held.lease else 0.0
+        held.timer = asyncio.get_running_loop().call_later(
+            delay_s, self._tell, LingerOver(device=device)
+        )
+
+    async def release(self, device: str) -> None:
+        """Give a device up, or stop asking for it; tell when that is done."""
+        held = self._held[device]
+        held.stop_lingering()
+        if held.asking is not None:
+            held.asking.cancel()
+            await asyncio.gather(held.asking, return_exceptions=True)
+        await held.slot.release()
+        self._yard.emit(DeviceReleased(device=device, at=self._now()))
+        self._tell(Released(device=device))
+
+    def refusal(self, device: str) -> LeaseLostError:
+        """Why a device did not come when it was last asked for."""
+        return self._held[device].refusal
+
+    def give_up(self, progress: Progress) -> None:
+        """End a case that was lost too often, as its last attempt ended."""
+        *before, last = progress.attempts
+        progress.attempts = tuple(before)
+        held = self._held[progress.lost_on]
+        reply = CaseRan(
+            case=progress.case.id, outcome=Outcome.INFRA_ERROR, seconds=0.0, message=last.message
+        )
+        ran = RanOn(
+            device=last.device, identity=held.slot.device.identity, lease=last.lease, reply=reply
+        )
+        self._ledger.finish(progress, reply.outcome, reply.message, ran)
+        self._tell(CaseFinished(case=progress.case.id))
+
+    async def close(self) -> None:
+        """Stop every timer. The provider ends what still runs."""
+        for held in self._held.values():
+            held.stop_lingering()
+
+    def began(self, held: "_Held", case: str) -> None:
+        """A runner turned to a case."""
+        device = held.slot.device.name
+        if held.startup_s == 0.0:
+            held.startup_s = self._yard.clock.monotonic_s() - held.started_s
+        self._yard.emit(CaseStarted(case=case, device=device, at=self._now()))
+
+    def ran(self, held: "_Held", reply: CaseRan, device: str, lease: int) -> None:
+        """A case ended on a device; what came under a lease that is over counts for nothing."""
+        slot = held.slot.device
+        if held.lease and lease != held.lease:
+            message = (
+                f"its result came under lease {lease} of {slot.name}, which is over: "
+                f"the device is held under lease {held.lease}"
+            )
+            reply = CaseRan(
+                case=reply.case, outcome=Outcome.INFRA_ERROR, seconds=0.0, message=message
+            )
+        progress = self._ledger.progress(reply.case)
+        where = RanOn(device=device, identity=slot.identity, lease=lease, reply=reply)
+        if reply.outcome is Outcome.INFRA_ERROR:
+            progress.lost_on = slot.name
+            self._ledger.note_attempt(progress, where)
+            self._tell(CaseLost(case=reply.case, device=slot.name))
+            return
+        self._ledger.finish(progress, reply.outcome, reply.message, where)
+        self._tell(CaseFinished(case=reply.case, device=slot.name, seconds=reply.seconds))
+
+    def _lose(self, held: "_Held", error: LeaseLostError) -> None:
+        name = held.slot.device.name
+        held.refusal = error
+        self._yard.emit(DeviceReleased(device=name, at=self._now()))
+        self._tell(LeaseFailed(device=name, outcome=error.outcome))
+
+    def _now(self) -> float:
+        return self._yard.clock.wall_s()
+
+
+class _Held:
+    """A slot, and what is known of the lease on its device."""
+
+    def __init__(self, slot: Slot) -> None:
+        self.slot = slot
+        self.lease = 0
+        self.started_s = 0.0
+        self.startup_s = 0.0
+        self.asking: asyncio.Task[object] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.refusal = LeaseLostError("the device was never asked for")
+
+    def stop_lingering(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+class _Watch:
+    """What a slot tells of one run."""
+
+    def __init__(self, borrower: Borrower, held: _Held) -> None:
+        self._borrower = borrower
+        self._held = held
+
+    def began(self, case: str) -> None:
+        self._borrower.began(self._held, case)
+
+    def ran(self, reply: CaseRan, device: str, lease: int) -> None:
+        self._borrower.ran(self._held, reply, device, lease)
+
+
+def _joined(members: Sequence[Progress]) -> Batch:
+    """One batch of all these cases; those of several batches are in no order."""
+    cases = tuple(member.case for member in members)
+    return msgspec.structs.replace(members[0].batch, cases=cases)

@@ -1,0 +1,107 @@
+"""Which devices a run holds, asks for, or has given up on. Decides nothing; refuses what cannot be."""
+
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tileyard.model import Record
+
+MAX_STRIKES = 3
+"""How often in a row a device may fail to give us a runner before this run does without it."""
+
+
+class DeviceSite(Record):
+    """A device as the scheduler sees it: the cores that it owns while timing, and its appetite.
+
+    ``appetite`` is how many cases it takes in one run if so many are ready; 0 leaves that open.
+    """
+
+    cores: frozenset[int] = frozenset()
+    appetite: int = 0
+
+
+class Lease(enum.Enum):
+    """Where a device stands with this run."""
+
+    FREE = "free"
+    ASKED = "asked"
+    HELD = "held"
+    RELEASING = "releasing"
+    UNUSABLE = "unusable"
+
+
+LEASE_MOVES: dict[Lease, frozenset[Lease]] = {
+    Lease.FREE: frozenset({Lease.ASKED}),
+    Lease.ASKED: frozenset({Lease.HELD, Lease.RELEASING, Lease.FREE, Lease.UNUSABLE}),
+    Lease.HELD: frozenset({Lease.RELEASING, Lease.FREE, Lease.UNUSABLE}),
+    Lease.RELEASING: frozenset({Lease.FREE}),
+    Lease.UNUSABLE: frozenset(),
+}
+
+
+@dataclass
+class Borrowing:
+    """One device of the run.
+
+    ``running`` are the cases that it was given; ``timed`` says that it owns its cores for them,
+    ``exclusive`` that nothing may be built anywhere before they are done. ``awaited`` says
+    that somebody else has the device. ``lingering`` says that it is held with nothing to do.
+    ``memory_bytes`` is the limit with which its runner was started.
+    """
+
+    name: str
+    site: DeviceSite
+    lease: Lease = Lease.FREE
+    running: tuple[str, ...] = ()
+    timed: bool = False
+    exclusive: bool = False
+    awaited: bool = False
+    lingering: bool = False
+    memory_bytes: int = 0
+    strikes: int = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """It runs something."""
+        return bool(self.running)
+
+    @property
+    def is_coming(self) -> bool:
+        """It is ours and idle, or will be as soon as its runner has started."""
+        idle = self.lease is Lease.HELD and not self.running
+        return idle or (self.lease is Lease.ASKED and not self.awaited)
+
+    def move(self, lease: Lease) -> None:
+        """Change where it stands."""
+        if lease not in LEASE_MOVES[self.lease]:
+            raise AssertionError(f"device {self.name} cannot go from {self.lease} to {lease}")
+        self.lease = lease
+        self.awaited = self.lingering = False
+
+    def strike(self) -> None:
+        """Count a failure of the device; it is free for another try, or of no use any more."""
+        self.strikes += 1
+        self.move(Lease.UNUSABLE if self.strikes >= MAX_STRIKES else Lease.FREE)
+
+
+class Lending:
+    """The devices of a run, by name, in the order in which they are asked for."""
+
+    def __init__(self, sites: Mapping[str, DeviceSite]) -> None:
+        self._devices = {name: Borrowing(name, site) for name, site in sites.items()}
+
+    def __getitem__(self, name: str) -> Borrowing:
+        return self._devices[name]
+
+    def __iter__(self) -> Iterator[Borrowing]:
+        return iter(self._devices.values())
+
+    @property
+    def usable(self) -> frozenset[str]:
+        """The devices that this run has not given up on."""
+        return frozenset(d.name for d in self if d.lease is not Lease.UNUSABLE)
+
+    @property
+    def is_any_held(self) -> bool:
+        """Something of ours runs, or can run at once."""
+        return any(device.lease is Lease.HELD for device in self)

@@ -1,0 +1,104 @@
+"""The one queue of batches that could run at once, over all devices, and its order.
+
+The batch that is expected to run longest goes first, because the last to start decides when the
+last one ends; one of unknown length counts as the longest. Interleaved batches are never
+overtaken, and no batch is overtaken more than PATIENCE times.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
+
+PATIENCE = 32
+
+
+@dataclass
+class Ready:
+    """A batch that waits for a device.
+
+    ``alone`` says that it shares a run with no other batch. ``avoid`` are devices that failed it.
+    ``asked`` says that it has waited ever since a device was asked for.
+    """
+
+    batch: str
+    memory_bytes: int
+    expected_s: float | None = None
+    interleaved: bool = False
+    alone: bool = False
+    avoid: frozenset[str] = frozenset()
+    asked: bool = False
+    overtaken: int = 0
+
+
+class ReadyQueue:
+    """Batches in the order in which they became ready."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Ready] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Ready]:
+        return iter(self._entries.values())
+
+    def add(self, entry: Ready) -> None:
+        """Put a batch at the end."""
+        self._entries[entry.batch] = entry
+
+    def put_back(self, entries: list[Ready]) -> None:
+        """Put batches that had been taken at the front again."""
+        self._entries = {entry.batch: entry for entry in entries} | self._entries
+
+    def discard(self, batch: str) -> None:
+        """Take a batch out, if it is there."""
+        self._entries.pop(batch, None)
+
+    def clear(self) -> None:
+        """Take everything out."""
+        self._entries.clear()
+
+    def peek(self, device: str, usable: frozenset[str]) -> Ready | None:
+        """What this device should run next, None for nothing.
+
+        It leaves alone what it failed before, if there is a usable device that did not.
+        """
+        best: Ready | None = None
+        for entry in self._entries.values():
+            if device in entry.avoid and not usable <= entry.avoid:
+                continue
+            if best is None:
+                best = entry
+                if entry.interleaved or entry.overtaken >= PATIENCE or entry.expected_s is None:
+                    return entry
+            elif entry.interleaved:
+                break
+            elif _length_s(entry) > _length_s(best):
+                best = entry
+        return best
+
+    def take(self, device: str, usable: frozenset[str], room: int) -> list[Ready]:
+        """Take out the next batch, with up to ``room`` in all that may share its run."""
+        taken: list[Ready] = []
+        while len(taken) < room:
+            entry = self.peek(device, usable)
+            if entry is None:
+                break
+            if taken and (entry.alone or entry.memory_bytes != taken[0].memory_bytes):
+                break
+            self._overtake(entry)
+            taken.append(entry)
+            if entry.alone:
+                break
+        return taken
+
+    def _overtake(self, entry: Ready) -> None:
+        for other in self._entries.values():
+            if other is entry:
+                break
+            other.overtaken += 1
+        del self._entries[entry.batch]
+
+
+def _length_s(entry: Ready) -> float:
+    return inf if entry.expected_s is None else entry.expected_s

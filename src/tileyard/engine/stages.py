@@ -1,0 +1,48 @@
+"""Where a case can stand, and the machine as the scheduler sees it."""
+
+import enum
+
+from tileyard.engine.lending import DeviceSite
+from tileyard.model import Record
+
+
+class Stage(enum.Enum):
+    """Where a case stands."""
+
+    WAITING = "waiting"
+    PREPARING = "preparing"
+    PREPARED = "prepared"
+    BUILDING = "building"
+    BUILT = "built"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+LEGAL_MOVES: dict[Stage, frozenset[Stage]] = {
+    Stage.WAITING: frozenset({Stage.PREPARING, Stage.ENDED}),
+    Stage.PREPARING: frozenset({Stage.PREPARED, Stage.BUILT, Stage.ENDED}),
+    Stage.PREPARED: frozenset({Stage.BUILDING, Stage.BUILT, Stage.ENDED}),
+    Stage.BUILDING: frozenset({Stage.BUILT, Stage.ENDED}),
+    Stage.BUILT: frozenset({Stage.RUNNING, Stage.ENDED}),
+    Stage.RUNNING: frozenset({Stage.BUILT, Stage.ENDED}),
+    Stage.ENDED: frozenset(),
+}
+
+
+class Site(Record):
+    """The machine as the engine may use it.
+
+    ``workers`` are compile workers, each pinned to a core. ``author`` is the cores on which the
+    author may run. ``window`` bounds the batches that are planned and have not ended, and with them
+    what is built and not yet run; it grows while cases are so short that they are handed over in
+    numbers. ``burst`` is how many must be ready before building is paused for a device that shares
+    its cores. ``group`` is how many kernels are built in one request at most.
+    """
+
+    workers: tuple[int, ...]
+    devices: dict[str, DeviceSite]
+    author: frozenset[int]
+    window: int = 16
+    burst: int = 8
+    group: int = 1
+    overlap: bool = True

@@ -1,0 +1,53 @@
+"""Trials as rows of the table, and what is read of many of them at once."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from tileyard.artifacts.keys import canonical_json
+from tileyard.model import Record, Trial, Value
+
+DURATIONS = 4096
+"""How many trials are read to learn how long cases ran."""
+
+
+class _Duration(Record):
+    """The part of a Trial that says how long it ran."""
+
+    arguments: dict[str, Value]
+    config: dict[str, Value]
+    run_s: float = 0.0
+
+
+_DURATION_DECODER = msgspec.json.Decoder(_Duration)
+
+
+def durations_of(records: Iterable[bytes]) -> dict[str, float]:
+    """How long cases ran, in seconds, by ``canonical_json((arguments, config))``; the last one counts."""
+    found: dict[str, float] = {}
+    for trial in map(_DURATION_DECODER.decode, records):
+        if trial.run_s:
+            found[canonical_json((trial.arguments, trial.config))] = trial.run_s
+    return found
+
+
+def row_of(trial: Trial) -> dict[str, object]:
+    """The columns of a trial."""
+    return {
+        "id": trial.id,
+        "run": trial.run,
+        "case_id": trial.case,
+        "kernel": trial.kernel,
+        "target": trial.target,
+        "device": trial.device,
+        "outcome": trial.outcome.value,
+        "control": trial.control,
+        "reused": trial.reused,
+        "started_at": trial.started_at,
+        "median_ns": trial.measurement.median_ns if trial.measurement else None,
+        "build_key": trial.keys.build,
+        "golden_key": trial.keys.golden,
+        "run_key": trial.keys.run,
+        "measurement_key": trial.keys.measurement,
+        "record": msgspec.json.encode(trial),
+    }
