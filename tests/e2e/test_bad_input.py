@@ -7,6 +7,7 @@ import pytest
 from tests.conftest import KERNELS, CommandLine
 
 FAULTS = str(KERNELS / "faults.py")
+LIGHT = str(KERNELS / "light.py")
 
 pytestmark = pytest.mark.slow
 
@@ -38,19 +39,19 @@ def recorded(home: Path) -> int:
     ("arguments", "expected"),
     [
         (("tune", "missing.py"), "there is no file missing.py"),
-        (("tune", f"{FAULTS}::nothing"), "there is no kernel 'nothing'"),
-        (("tune", FAULTS, "--arg", "Q=3"), "add_one has no argument 'Q'"),
-        (("tune", FAULTS, "--config", "tile=3"), "add_one has no config key 'tile'"),
-        (("tune", FAULTS, "--shape", "huge"), "add_one has no shape 'huge' (it has: default)"),
-        (("tune", FAULTS, "--config", "block=wide"), "block"),
-        (("tune", FAULTS, "--reference", "nothing"), "nothing"),
-        (("tune", FAULTS, "--arg", "N"), "--arg 'N' is not of the form KEY=VALUE"),
-        (("tune", FAULTS, "--budget", "soon"), "'soon' is not a duration"),
-        (("tune", FAULTS, "--target", "tpu"), "tpu"),
-        (("tune", FAULTS, "--device", "gpu:7"), "gpu:7"),
-        (("tune", FAULTS, "--trials", "0"), "--trials"),
+        (("tune", f"{LIGHT}::nothing"), "there is no kernel 'nothing'"),
+        (("tune", LIGHT, "--arg", "Q=3"), "add_one has no argument 'Q'"),
+        (("tune", LIGHT, "--config", "tile=3"), "add_one has no config key 'tile'"),
+        (("tune", LIGHT, "--shape", "huge"), "add_one has no shape 'huge' (it has: default)"),
+        (("tune", LIGHT, "--config", "block=wide"), "block"),
+        (("tune", LIGHT, "--reference", "nothing"), "nothing"),
+        (("tune", LIGHT, "--arg", "N"), "--arg 'N' is not of the form KEY=VALUE"),
+        (("tune", LIGHT, "--budget", "soon"), "'soon' is not a duration"),
+        (("tune", LIGHT, "--target", "tpu"), "tpu"),
+        (("tune", LIGHT, "--device", "gpu:7"), "gpu:7"),
+        (("tune", LIGHT, "--trials", "0"), "--trials"),
         (("tune",), "FILE[::NAME]"),
-        (("tun", FAULTS), "tun"),
+        (("tun", LIGHT), "tun"),
         (("trials", "--outcome", "fine"), "fine"),
         (("show", "nothing"), "nothing"),
     ],
@@ -107,7 +108,7 @@ def test_no_c_compiler(cli: CommandLine, tmp_path: Path) -> None:
     """Without a C compiler the message says what to install."""
     tools = tmp_path / "bin"
     tools.mkdir()
-    line = refused(cli, "tune", FAULTS, PATH=str(tools), CC="")
+    line = refused(cli, "tune", LIGHT, PATH=str(tools), CC="")
     expected = "C compiler"
     assert expected in line
 
@@ -115,7 +116,7 @@ def test_no_c_compiler(cli: CommandLine, tmp_path: Path) -> None:
 def test_a_home_that_cannot_be_written(cli: CommandLine) -> None:
     """A home below a plain file cannot be made."""
     (cli.cwd / "file").write_text("", encoding="utf-8")
-    line = refused(cli, "tune", FAULTS, TILEYARD_HOME=str(cli.cwd / "file" / "home"))
+    line = refused(cli, "tune", LIGHT, TILEYARD_HOME=str(cli.cwd / "file" / "home"))
     expected = "file/home"
     assert expected in line
 
@@ -126,7 +127,7 @@ def test_a_store_of_a_newer_version(cli: CommandLine) -> None:
     with sqlite3.connect(cli.home / "store.db") as database:
         database.execute("pragma user_version = 9999")
     before = (cli.home / "store.db").read_bytes()
-    line = refused(cli, "tune", FAULTS)
+    line = refused(cli, "tune", LIGHT)
     expected = "newer"
     assert expected in line
     assert (cli.home / "store.db").read_bytes() == before
