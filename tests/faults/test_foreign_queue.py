@@ -24,6 +24,7 @@ from tests.faults.deed_target import OUTCOME_OF, plan_deeds
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.foreign import ForeignQueue, decode_queues
+from tileyard.doctor.queues import check_queues
 from tileyard.engine.foreign import QueueProvider, QueueSlot
 from tileyard.engine.provider import LeaseLostError
 from tileyard.engine.queue_reach import check_reach
@@ -547,3 +548,23 @@ def test_a_missing_client_is_told(site: Site) -> None:
     reach = check_reach(site.queue, site.yard.objects.root)
     expected = (False, True)
     assert (reach.ok, "/no/such" in reach.message) == expected
+
+
+def test_doctor_reads_a_token_back_through_each_queue(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One finding a queue; a queue that gives no device in time is a warning."""
+    file = site.folder / "tileyard.toml"
+    fields = {"name": "lab", "device": "cpu:0", "identity": "i", "submit": site.queue.submit}
+    text = "".join(
+        f"{key} = {msgspec.json.encode(value).decode()}\n" for key, value in fields.items()
+    )
+    file.write_text("[[queue]]\n" + text, encoding="utf-8")
+    settings = msgspec.structs.replace(site.yard.settings, project_file=file)
+    found = [next(iter(check_queues(settings)))]
+    site.fail("hang")
+    monkeypatch.setattr("tileyard.doctor.queues.WAIT_S", 0.5)
+    found.append(next(iter(check_queues(settings))))
+    expected = [("queue:lab", "ok"), ("queue:lab", "warn")]
+    assert [(finding.subject, finding.level.value) for finding in found] == expected, found
+    assert "read it" in found[0].message

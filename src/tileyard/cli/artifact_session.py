@@ -3,6 +3,7 @@
 import os
 import re
 import secrets
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,13 +16,14 @@ from tileyard.model import Batch, Measurement
 from tileyard.report.words import format_config, format_seconds, format_time
 from tileyard.settings import read_settings
 from tileyard.workers.run_records import RunRecord, find_run
-from tileyard.workers.task_lines import CaseResult, Line, Task, TaskEnded, format_line
+from tileyard.workers.task_lines import CaseResult, Line, Task, TaskEnded, TaskStarted, format_line
 
 KEY = re.compile(r"[0-9a-f]{40}")
 
 
 def answer_token(token: str, objects: Path | None) -> int:
     """Say what this side sees of a token; status 0 where it is what it should be."""
+    print_line(TaskStarted(token=token, host=socket.gethostname(), device="", identity=""))
     seen = read_token(token, objects or _home_objects())
     print_line(seen)
     return 3 if seen.problem else 0

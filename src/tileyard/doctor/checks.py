@@ -5,6 +5,7 @@ from tileyard.doctor.hardware import check_declarations, check_devices, check_gp
 from tileyard.doctor.leftovers import check_leftovers
 from tileyard.doctor.locking import check_lock_directory
 from tileyard.doctor.machine import check_compiler, check_python, check_tilelang
+from tileyard.doctor.queues import check_queues
 from tileyard.doctor.storage import check_home, check_objects
 
 CHECKS: tuple[tuple[str, Check], ...] = (
@@ -18,5 +19,6 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("GPUs", check_gpus),
     ("devices", check_devices),
     ("leftovers", check_leftovers),
+    ("queues", check_queues),
 )
 """Each with what it is about, which names it where it cannot be finished."""

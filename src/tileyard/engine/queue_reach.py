@@ -23,10 +23,13 @@ READ_LIMIT_S = 60.0
 
 
 class Reach(Record):
-    """What came of reading a file back through a queue. ``message`` says which side sees what."""
+    """What came of reading a file back through a queue. ``message`` says which side sees what.
+
+    ``ok`` is None where the queue gave no device in time, so that nothing is known.
+    """
 
     queue: str
-    ok: bool
+    ok: bool | None
     message: str
     hint: str = ""
 
@@ -55,14 +58,18 @@ async def _read_back(queue: ForeignQueue, objects: Path) -> Reach:
     path.write_text(token, encoding="ascii")
     heard = _Heard(token)
     call = QueueCall(queue, far_side_command(queue, objects, "--read-token", token), READ_LIMIT_S)
-    limit_s = queue.queue_limit_s + READ_LIMIT_S + queue.margin_s
-    due = Deadline(
-        at=asyncio.get_running_loop().time() + limit_s,
-        limit=f"limit of {limit_s:g} s (queue, run and {queue.margin_s:g} s)",
-    )
+    submitted_at = asyncio.get_running_loop().time()
+
+    def deadline() -> Deadline:
+        if heard.streams.started is None and queue.streams:
+            limit_s, name = queue.queue_limit_s, "queue limit"
+        else:
+            limit_s, name = queue.queue_limit_s + READ_LIMIT_S + queue.margin_s, "limit"
+        return Deadline(at=submitted_at + limit_s, limit=f"{name} of {limit_s:g} s")
+
     try:
         with tempfile.TemporaryDirectory(prefix="tileyard-doctor-") as folder:
-            end = await call.follow(heard.hear, lambda: due, Path(folder) / "queue.log")
+            end = await call.follow(heard.hear, deadline, Path(folder) / "queue.log")
     except WorkerLostError as error:
         message = f"{queue.submit[0]} could not be started: {error}"
         return Reach(queue=queue.name, ok=False, message=message)
@@ -92,6 +99,9 @@ class _Heard:
 
 def _judge(queue: ForeignQueue, path: Path, heard: _Heard, end: ClientEnd) -> Reach:
     here, answer = socket.gethostname(), heard.answer
+    if answer is None and end.limit:
+        message = f"no device came: {end.describe()}"
+        return Reach(queue=queue.name, ok=None, message=message, hint="try when it is less busy")
     if answer is None:
         message = heard.streams.explain(f"the far side did not answer: {end.describe()}", end)
         hint = "the far side must find the same interpreter and package; see `python` of the queue"
