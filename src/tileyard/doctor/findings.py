@@ -52,7 +52,8 @@ def run_checks(
     findings: list[Finding] = []
     for subject, check in checks:
         try:
-            findings += check(settings)
+            for finding in check(settings):
+                findings.append(finding)  # noqa: PERF402 - what was found before a failure is kept
         except TileyardError as error:
             findings.append(_failure(subject, error.message, error.hint))
         except OSError as error:

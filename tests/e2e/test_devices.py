@@ -1,0 +1,120 @@
+"""``tileyard devices`` and ``tileyard doctor`` as a user runs them."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from tests.conftest import CommandLine
+
+pytestmark = pytest.mark.slow
+
+DECLARED = f"""
+[[device]]
+name = "npu:0"
+id = "0000:c1:00.0"
+probe = ["{sys.executable}", "-c", "import os, sys; sys.exit(os.path.exists(sys.argv[1]))", "SICK"]
+"""
+
+
+@pytest.fixture
+def host(cli: CommandLine, tmp_path: Path) -> CommandLine:
+    """A host with one declared accelerator, which is sick while there is a file ``sick``."""
+    (tmp_path / "etc").mkdir()
+    text = DECLARED.replace("SICK", str(tmp_path / "sick"))
+    (tmp_path / "etc/devices.toml").write_text(text, encoding="utf-8")
+    cli.env["TILEYARD_HOST_CONFIG"] = str(tmp_path / "etc")
+    return cli
+
+
+def test_devices_are_listed(host: CommandLine) -> None:
+    """People get a table, machines one document with the same facts."""
+    shown = host.run("devices")
+    survey = host.run_json("devices", "--window", "10ms")
+    expected = {"cpu:0": "cpu", "npu:0": "npu"}
+    listed = {device["name"]: device["class"] for device in survey["devices"]}
+    assert {name: listed[name] for name in expected} == expected
+    assert {"health", "holder", "queue", "busy_share", "held_idle_share"} <= set(
+        survey["devices"][0]
+    )
+    assert shown.returncode == 0
+    assert all(name in shown.stdout for name in expected)
+
+
+def test_a_sick_device_leaves_and_comes_back(host: CommandLine, tmp_path: Path) -> None:
+    """A failed probe puts it into quarantine, three good ones or a person bring it back."""
+    (tmp_path / "sick").touch()
+    failed = host.run("devices", "probe", "npu:0")
+    (tmp_path / "sick").unlink()
+    assert "quarantine: its probe failed" in host.run("devices").stdout
+    good = [host.run("devices", "probe", "0000:C1:00.0") for _ in range(3)]
+    expected = (1, [0, 0, 0])
+    assert (failed.returncode, [done.returncode for done in good]) == expected
+    assert "1 of 3 good probes" in good[0].stdout
+    assert "npu:0 is back from quarantine" in good[2].stdout
+    host.run("devices", "quarantine", "npu", "fan noise")
+    back = host.run("devices", "readmit", "npu:0")
+    again = host.run("devices", "readmit", "npu:0")
+    assert back.stdout == "npu:0 is back from quarantine\n"
+    assert again.stdout == "npu:0 was in no quarantine\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("readmit", "npu:7"), "there is no device 'npu:7' on this host"),
+        (("probe",), "Missing argument 'NAME'"),
+        (("--window", "soon"), "'soon' is not a duration"),
+    ],
+)
+def test_bad_requests_are_one_line(
+    host: CommandLine, arguments: tuple[str, ...], message: str
+) -> None:
+    """Exit status 2, and what was wrong."""
+    done = host.run("devices", *arguments)
+    expected = 2
+    assert done.returncode == expected
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_odd_lock_directory_is_refused(host: CommandLine, tmp_path: Path) -> None:
+    """One line says what is odd about it."""
+    (tmp_path / "locks").mkdir()
+    (tmp_path / "locks").chmod(0o777)
+    done = host.run("devices")
+    expected = (2, 1)
+    assert (done.returncode, done.stderr.count("\n")) == expected
+    assert "is not sticky" in done.stderr
+
+
+def test_a_broken_declaration_names_file_and_key(host: CommandLine, tmp_path: Path) -> None:
+    """So does the doctor, and goes on with the other checks."""
+    (tmp_path / "etc/devices.toml").write_text('[[device]]\nname = "npu:0"\n', encoding="utf-8")
+    done = host.run("devices")
+    expected = f"{tmp_path}/etc/devices.toml: device[0]: Object missing required field `id`"
+    assert expected in done.stderr
+    diagnosed = host.run("doctor", "--json")
+    findings = json.loads(diagnosed.stdout)["findings"]
+    assert diagnosed.returncode == 1
+    assert [f["message"] for f in findings if f["subject"] == "declared devices"] == [expected]
+    assert findings[0]["subject"] == "python"
+
+
+def test_the_doctor_finds_a_fresh_host_well(host: CommandLine) -> None:
+    """One line a check, none of which fails."""
+    done = host.run("doctor")
+    expected = 0
+    assert done.returncode == expected, done.stdout
+    assert "fail" not in [line.split()[0] for line in done.stdout.splitlines()]
+
+
+def test_the_doctor_tells_two_lock_directories_apart(host: CommandLine, tmp_path: Path) -> None:
+    """A token that one side writes is found by a side that sees the same directory only."""
+    token = host.run("doctor", "--lock-token", "write").stdout.strip()
+    same = host.run("doctor", "--lock-token", token)
+    other = host.run("doctor", "--lock-token", token, TILEYARD_LOCK_DIR=str(tmp_path / "other"))
+    expected = (0, 1)
+    assert (same.returncode, other.returncode) == expected
+    assert "both sides see" in same.stdout
+    assert "does not find the other side's token" in other.stdout

@@ -1,0 +1,125 @@
+"""The lock directory, and whether two sides see the same one."""
+
+import os
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tileyard.devices.locks import prepare_directory
+from tileyard.doctor.findings import Finding, Level
+from tileyard.doctor.locking import check_lock_directory
+from tileyard.doctor.tokens import compare_token, parse_token, read_boot_id, write_token
+from tileyard.errors import UsageError
+from tileyard.settings import Settings
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user")
+
+
+def compare(settings: Settings, text: str, boot: str = "") -> list[Finding]:
+    """What a side with these settings says of a token."""
+    return list(compare_token(settings, parse_token(text), boot or read_boot_id()))
+
+
+def test_a_shared_directory_is_well(settings: Settings) -> None:
+    """It says who can write there."""
+    prepare_directory(settings.lock_dir)
+    (finding,) = check_lock_directory(settings)
+    expected = Level.OK
+    assert finding.level is expected
+    assert finding.message.endswith("sticky, for all users")
+
+
+def test_a_private_directory_says_so(settings: Settings) -> None:
+    """Its owner shares devices with nobody else."""
+    settings.lock_dir.mkdir(mode=0o700)
+    (finding,) = check_lock_directory(settings)
+    expected = " alone"
+    assert finding.message.endswith(expected)
+
+
+def test_a_directory_that_anyone_can_rearrange_fails(settings: Settings) -> None:
+    """The error is the one that a lease would have met."""
+    settings.lock_dir.mkdir()
+    settings.lock_dir.chmod(0o777)
+    with pytest.raises(UsageError, match="not sticky"):
+        list(check_lock_directory(settings))
+
+
+def test_a_directory_that_is_not_there(settings: Settings) -> None:
+    """Where it can be made it will be, by whoever comes first; elsewhere that is a failure."""
+    (missing,) = check_lock_directory(settings)
+    expected = Level.OK if os.geteuid() == 0 else Level.WARN
+    assert missing.level is expected
+    far = msgspec.structs.replace(settings, lock_dir=settings.lock_dir / "a" / "b")
+    (impossible,) = check_lock_directory(far)
+    assert impossible.level is Level.FAIL
+    assert not settings.lock_dir.exists()
+
+
+@as_root
+def test_an_owner_who_is_not_root_is_named(settings: Settings) -> None:
+    """Who owns a shared directory could remove the leases of others."""
+    prepare_directory(settings.lock_dir)
+    os.chown(settings.lock_dir / "leases", 1001, 1001)
+    findings = list(check_lock_directory(settings))
+    expected = f"{settings.lock_dir}/leases belongs to 1001, who could remove leases of others"
+    assert [(f.level, f.message) for f in findings[1:]] == [(Level.WARN, expected)]
+
+
+def test_two_sides_of_one_directory_agree(settings: Settings, tmp_path: Path) -> None:
+    """The same directory under another name, as in a container, is the same."""
+    token = write_token(settings).format()
+    (tmp_path / "mounted").symlink_to(settings.lock_dir)
+    there = msgspec.structs.replace(settings, lock_dir=tmp_path / "mounted")
+    expected = [Level.OK]
+    assert [finding.level for finding in compare(there, token)] == expected
+
+
+def test_two_directories_are_told_apart(settings: Settings, tmp_path: Path) -> None:
+    """One without the token, and a copy with it, are not the other side's."""
+    token = write_token(settings).format()
+    other = msgspec.structs.replace(settings, lock_dir=tmp_path / "other")
+    (missing,) = compare(other, token)
+    shutil.copytree(settings.lock_dir, other.lock_dir)
+    (copied,) = compare(other, token)
+    expected = (Level.FAIL, Level.FAIL)
+    assert (missing.level, copied.level) == expected
+    assert "does not find" in missing.message
+    assert "another directory" in copied.message
+
+
+def test_two_kernels_share_no_locks(settings: Settings) -> None:
+    """A directory that a virtual machine mounts holds files, and none of the kernel's locks."""
+    token = write_token(settings).format()
+    (finding,) = compare(settings, token, boot="another-boot")
+    expected = Level.FAIL
+    assert finding.level is expected
+    assert "another kernel" in finding.message
+
+
+def test_users_that_differ_are_a_warning(settings: Settings) -> None:
+    """Where one side's user is another one on this side, names mean nothing."""
+    token = write_token(settings)
+    mapped = msgspec.structs.replace(token, uid=token.uid + 100_000)
+    findings = compare(settings, mapped.format())
+    expected = [Level.OK, Level.WARN]
+    assert [finding.level for finding in findings] == expected
+
+
+def test_a_token_is_used_up_by_the_next(settings: Settings) -> None:
+    """Old ones do not pile up, and the message says what to do with one that is old."""
+    first = write_token(settings).format()
+    write_token(settings)
+    (finding,) = compare(settings, first)
+    expected = "write a new token"
+    assert expected in finding.todo
+    assert len(list(settings.lock_dir.glob("token-*"))) == 1
+
+
+@pytest.mark.parametrize("text", ["read", "", "a.b.c.d.e", "../x.b.1.1.0", "a.b.1.1"])
+def test_what_is_no_token_is_refused(text: str) -> None:
+    """Only words that were printed by the other side are taken."""
+    with pytest.raises(UsageError, match="is no token"):
+        parse_token(text)
