@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,31 +26,51 @@ def outcomes(result: dict[str, Any]) -> dict[str, str]:
     return {json.dumps(t["config"], sort_keys=True): t["outcome"] for t in result["trials"]}
 
 
-def test_a_kernel_file_is_tuned(cli: CommandLine) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """A home in which a file was tuned once, and what that run printed. Each test has a copy."""
+
+    cli: CommandLine
+    first: subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="module")
+def tuned_once(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
+    """The run itself; tests take ``tuned``."""
+    cli = CommandLine(tmp_path_factory.mktemp("tuned"))
+    return Tuned(cli=cli, first=cli.run(*HEALTHY))
+
+
+@pytest.fixture
+def tuned(tuned_once: Tuned, tmp_path: Path) -> Tuned:
+    """A tuned home of the test's own."""
+    home = shutil.copytree(tuned_once.cli.home, tmp_path / "home")
+    own = {"TILEYARD_HOME": str(home), "TILEYARD_LOCK_DIR": str(tmp_path / "locks")}
+    return Tuned(cli=CommandLine(tuned_once.cli.cwd, own), first=tuned_once.first)
+
+
+def test_a_kernel_file_is_tuned(tuned: Tuned) -> None:
     """Every config is built, checked and timed; a winner is named with the line that loads it."""
-    done = cli.run(*HEALTHY)
-    assert done.returncode == 0, done.stderr
+    assert tuned.first.returncode == 0, tuned.first.stderr
     expected = "4 configs"
-    assert expected in done.stdout
-    assert "4 passed" in done.stdout
-    assert 'tileyard.load("' in done.stdout
+    assert expected in tuned.first.stdout
+    assert "4 passed" in tuned.first.stdout
+    assert "known from earlier runs" not in tuned.first.stdout
+    assert 'tileyard.load("' in tuned.first.stdout
 
 
-def test_a_second_run_builds_and_measures_nothing(cli: CommandLine) -> None:
+def test_a_second_run_builds_and_measures_nothing(tuned: Tuned) -> None:
     """What is known is used again, and the summary says so."""
-    first = cli.run_json(*HEALTHY)
-    second = cli.run_json(*HEALTHY)
-    expected = first["best"]["config"]
-    assert second["best"]["config"] == expected
+    second = tuned.cli.run_json(*HEALTHY)
+    expected = " ".join(f"{key}={value}" for key, value in second["best"]["config"].items())
+    assert f"best: {expected}" in tuned.first.stdout
     assert [t["reused"] for t in second["trials"]] == [True] * 4
-    assert not any(t["reused"] for t in first["trials"])
-    assert "4 known from earlier runs" in cli.run(*HEALTHY).stdout
+    assert "4 known from earlier runs" in tuned.cli.run(*HEALTHY).stdout
 
 
-def test_fresh_measures_again_without_building(cli: CommandLine) -> None:
+def test_fresh_measures_again_without_building(tuned: Tuned) -> None:
     """--fresh measures every config again, from the artifacts that exist."""
-    cli.run_json(*HEALTHY)
-    again = cli.run_json(*HEALTHY, "--fresh")
+    again = tuned.cli.run_json(*HEALTHY, "--fresh")
     expected = [False] * 4
     assert [t["reused"] for t in again["trials"]] == expected
     assert [t["build_s"] for t in again["trials"]] == [0.0] * 4
@@ -74,11 +96,11 @@ def test_a_comment_rebuilds_nothing_and_moves_the_line_of_an_error(cli: CommandL
     assert "call_extern" in by_fault[0]["compile_error"]["message"]
 
 
-def test_trials_and_show(cli: CommandLine) -> None:
+def test_trials_and_show(tuned: Tuned) -> None:
     """Recorded trials are listed, and one is shown with its log, Program and generated C."""
-    result = cli.run_json(*HEALTHY)
-    listed = cli.run("trials")
-    shown = cli.run("show", result["best"]["id"])
+    best = tuned.first.stdout.split('tileyard.load("')[1].split('"')[0]
+    listed = tuned.cli.run("trials")
+    shown = tuned.cli.run("show", best)
     expected = "add_one"
     assert expected in listed.stdout
     assert "def add_one(A: float32[256]" in shown.stdout
@@ -89,10 +111,34 @@ def test_trials_and_show(cli: CommandLine) -> None:
 
 def test_only_some_cores(cli: CommandLine) -> None:
     """A device of declared cores is used while building goes on beside it."""
-    result = cli.run_json(*HEALTHY, "--device", "cpu:cores=0")
+    result = cli.run_json(*HEALTHY, "--devices", "cpu:cores=0")
     expected = "cpu:cores=0"
     assert result["device"] == expected
     assert result["best"] is not None
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_two_devices_share_one_study(cli: CommandLine) -> None:
+    """Every config runs once, on either of two devices that have no core in common."""
+    first, second = sorted(os.sched_getaffinity(0))[:2]
+    names = [f"cpu:cores={core}" for core in (first, second)]
+    devices = [part for name in names for part in ("--devices", name)]
+    blocks = ("--config", "block=1,2,4,8,16,32,64,128")
+    result = cli.run_json(*HEALTHY, *blocks, *devices)
+    expected = ["passed"] * 8
+    assert [t["outcome"] for t in result["trials"]] == expected
+    assert {t["device"] for t in result["trials"]} == set(names)
+    again = cli.run_json(*HEALTHY, *blocks, *devices)
+    assert [t["reused"] for t in again["trials"]] == [True] * 8
+
+
+def test_phases_one_after_another_and_a_single_compile_worker(cli: CommandLine) -> None:
+    """Without overlap, with one compile worker and in groups, the same configs pass."""
+    options = ("--no-overlap", "--compile-workers", "1", "--group-size", "4")
+    done = cli.run(*HEALTHY, *options)
+    expected = "4 passed"
+    assert expected in done.stdout, done.stderr
+    assert "builds kernels one by one" in done.stdout
 
 
 def test_killing_the_engine_loses_only_what_was_in_flight(cli: CommandLine) -> None:

@@ -37,7 +37,7 @@ def tune(  # noqa: PLR0913 - options, by keyword only
     inputs: Callable[..., object] | None = None,
     check: bool = True,
     target: str = "cpu",
-    device: str = "cpu",
+    devices: str | Sequence[str] = (),
     trials: int = DEFAULT_TRIALS,
     budget_s: float | None = None,
     fresh: bool = False,
@@ -67,7 +67,8 @@ def tune(  # noqa: PLR0913 - options, by keyword only
         inputs: See ``space``.
         check: Whether results are compared with the reference.
         target: What to compile for.
-        device: What to run on: ``cpu``, or ``cpu:cores=0-3`` for some of the cores.
+        devices: What to run on: ``cpu``, ``cpu:cores=0-3`` for some of the cores, or several
+            names; by default all devices of the target's class.
         trials: How many configs to try at most.
         budget_s: Seconds after which no new config is started.
         fresh: Measure again what earlier runs have measured.
@@ -103,7 +104,7 @@ def tune(  # noqa: PLR0913 - options, by keyword only
     start = StartTune(
         request=request,
         target=target,
-        device=device,
+        devices=(devices,) if isinstance(devices, str) else tuple(devices),
         file=str(Path(file).absolute()) if file else "",
         reuse=not fresh,
     )

@@ -5,7 +5,13 @@ from typing import Annotated
 
 import typer
 
-from tileyard.cli.values import parse_bytes, parse_duration_s, parse_pairs, parse_value
+from tileyard.cli.values import (
+    parse_bytes,
+    parse_count,
+    parse_duration_s,
+    parse_pairs,
+    parse_value,
+)
 from tileyard.errors import UsageError
 
 
@@ -25,13 +31,19 @@ def tune(  # noqa: PLR0913 - options, by keyword only
     ] = "",
     check: Annotated[bool, typer.Option(help="Compare results with the reference.")] = True,
     target: Annotated[str, typer.Option(help="What to compile for.")] = "cpu",
-    device: Annotated[str, typer.Option(help="cpu, or cpu:cores=0-3 for some cores.")] = "cpu",
+    devices: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ID", help="cpu, cpu:cores=0-3, cuda:1, ...; again for more of them."),
+    ] = None,
     trials: Annotated[
         int | None, typer.Option(min=1, help="How many configs to try at most; 200 by default.")
     ] = None,
     budget: Annotated[
         str, typer.Option(metavar="TIME", help="Start no new config after 60s, 5m, ...")
     ] = "",
+    queue_limit: Annotated[
+        str, typer.Option(metavar="TIME", help="Wait no longer than this for a device.")
+    ] = "30m",
     run_limit: Annotated[
         str, typer.Option(metavar="TIME", help="End a config that runs longer.")
     ] = "60s",
@@ -45,6 +57,12 @@ def tune(  # noqa: PLR0913 - options, by keyword only
         bool, typer.Option("--resume/--fresh", help="Use what earlier runs found out, or not.")
     ] = True,
     overlap: Annotated[bool, typer.Option(help="Build while other configs run.")] = True,
+    compile_workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes that build; by default one for each core.")
+    ] = None,
+    group_size: Annotated[
+        str, typer.Option(metavar="N|auto", help="How many configs to build in one request.")
+    ] = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> int:
     """Find the fastest config of a kernel: every config is built, checked and timed.
@@ -85,9 +103,12 @@ def tune(  # noqa: PLR0913 - options, by keyword only
     start = StartTune(
         request=request,
         target=target,
-        device=device,
+        devices=tuple(devices or ()),
         file=str(Path(file).absolute()),
         reuse=resume,
         overlap=overlap,
+        compile_workers=compile_workers,
+        group_size=None if group_size == "auto" else parse_count(group_size, "--group-size"),
+        queue_limit_s=parse_duration_s(queue_limit),
     )
     return run(start, as_json=json)

@@ -53,3 +53,10 @@ def parse_duration_s(text: str) -> float:
     if match is None:
         raise typer.BadParameter(f"{text!r} is not a duration such as 60s or 5m")
     return float(match[1]) * UNITS_S[match[2] or ""]
+
+
+def parse_count(text: str, option: str) -> int:
+    """A whole number from 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise typer.BadParameter(f"{option} {text!r} is neither auto nor a number from 1")
+    return int(text)

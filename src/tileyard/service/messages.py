@@ -6,14 +6,21 @@ from tileyard.workers.protocol import AuthorReply, AuthorRequest
 
 
 class StartTune(Record, tag="start_tune"):
-    """Begin a tuning run. ``file`` is empty where the client itself is the author."""
+    """Begin a tuning run. ``file`` is empty where the client itself is the author.
+
+    ``devices`` are names, none for all devices of the target's class. ``compile_workers`` and
+    ``group_size`` are as in a yard; a case waits for a device for ``queue_limit_s``.
+    """
 
     request: TuneRequest
     target: str
-    device: str
     file: str
     reuse: bool
+    devices: tuple[str, ...] = ()
     overlap: bool = True
+    compile_workers: int | None = None
+    group_size: int | None = None
+    queue_limit_s: float = 1800.0
 
 
 class Answer(Record, tag="answer"):

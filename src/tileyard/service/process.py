@@ -12,11 +12,11 @@ import signal
 from pathlib import Path
 
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.devices.registry import parse_device
 from tileyard.engine.authors import Author, WorkerAuthor
 from tileyard.engine.remembered import RememberedAuthor
 from tileyard.errors import TileyardError
 from tileyard.processes.wire import AsyncChannel
+from tileyard.service.choosing import choose_devices
 from tileyard.service.conversation import ClientAuthor, Conversation
 from tileyard.service.messages import Refused, StartTune, Stop, StudyEnded
 from tileyard.settings import Settings, read_settings
@@ -77,10 +77,11 @@ async def _tune(
 
 def _make_author(start: StartTune, settings: Settings, conversation: Conversation) -> Author:
     """The author, kept off the device's cores where there are others."""
-    device = parse_device(start.device, settings)
     if not start.file:
         return ClientAuthor(conversation, settings.cores)
-    free = tuple(core for core in settings.cores if core not in device.cores)
+    devices = choose_devices(start.devices, start.target, settings)
+    owned = {core for device in devices for core in device.cores}
+    free = tuple(core for core in settings.cores if core not in owned)
     file = Path(start.file)
     return RememberedAuthor(
         WorkerAuthor(file, settings.home, free or settings.cores),

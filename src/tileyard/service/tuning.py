@@ -8,11 +8,11 @@ from contextlib import AsyncExitStack
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.clock import SystemClock
 from tileyard.devices.locks import prepare_locks
-from tileyard.devices.registry import parse_device
 from tileyard.engine.authors import Author
 from tileyard.engine.driver import Driver
 from tileyard.engine.yard import Yard
 from tileyard.model import Note, RunEnded, RunStarted, StopReason
+from tileyard.service.choosing import choose_devices
 from tileyard.service.conversation import Conversation
 from tileyard.service.messages import StartTune
 from tileyard.settings import Settings
@@ -40,25 +40,30 @@ class Tuning:
 
         Raises TileyardError where the request makes no sense.
         """
-        device = parse_device(self._start.device, self._settings)
+        start = self._start
+        devices = choose_devices(start.devices, start.target, self._settings)
         run = new_run_name()
         async with AsyncExitStack() as stack:
-            space = await open_space(self._author, self._start.request)
-            prepare_locks(device)
+            space = await open_space(self._author, start.request)
+            for device in devices:
+                prepare_locks(device)
             store = stack.enter_context(TrialStore.open(self._settings.home))
             yard = Yard(
                 settings=self._settings,
                 store=store,
                 objects=ObjectStore(self._settings.home / "objects"),
                 author=self._author,
-                target=self._start.target,
-                devices=(device,),
-                reuse=self._start.reuse,
-                overlap=self._start.overlap,
-                reference=self._start.request.reference,
+                target=start.target,
+                devices=devices,
+                reuse=start.reuse,
+                overlap=start.overlap,
+                reference=start.request.reference,
+                queue_limit_s=start.queue_limit_s,
+                compile_workers=start.compile_workers,
+                group_size=start.group_size,
                 clock=self._clock,
             )
-            study = Study(self._start.request, space, run, self._clock)
+            study = Study(start.request, space, run, self._clock)
             driver = Driver(study, yard, run)
             await driver.open()
             log = stack.enter_context(EventLog(self._settings.home, run))
@@ -75,12 +80,15 @@ class Tuning:
                     flops=space.flops,
                 )
             )
+            if len({device.identity for device in devices}) > 1:
+                text = "the devices differ, so times of configs that ran on different ones do too"
+                yard.emit(Note(text=text, level="warning"))
             if len(space.configs) < space.size:
                 text = f"{len(space.configs)} of {space.size} points of the space are tried"
                 yard.emit(Note(text=text))
             watching = asyncio.create_task(_stop_when(stopping, driver))
             stack.callback(watching.cancel)
-            budget_s = self._start.request.budget_s
+            budget_s = start.request.budget_s
             if budget_s is not None:
                 left_s = max(budget_s - study.elapsed_s, 0.0)
                 reason = f"the budget of {budget_s:g} s was spent before this case was reached"
@@ -94,7 +102,7 @@ class Tuning:
             elif study.is_cut_short:
                 ended = "budget"
             yard.emit(RunEnded(run=run, at=self._clock.wall_s(), reason=ended))
-            return study.result(ended, device.name)
+            return study.result(ended, devices[0].name)
 
 
 async def _stop_when(stopping: asyncio.Event, driver: Driver) -> None:

@@ -3,7 +3,13 @@
 import pytest
 import typer
 
-from tileyard.cli.values import parse_bytes, parse_duration_s, parse_pairs, parse_value
+from tileyard.cli.values import (
+    parse_bytes,
+    parse_count,
+    parse_duration_s,
+    parse_pairs,
+    parse_value,
+)
 from tileyard.model import Value
 
 
@@ -56,3 +62,12 @@ def test_wrong_pairs_are_refused(items: list[str]) -> None:
     expected = "--arg"
     with pytest.raises(typer.BadParameter, match=expected):
         parse_pairs(items, "--arg")
+
+
+def test_counts() -> None:
+    """A count is at least 1, and an error names the option."""
+    expected = 4
+    assert parse_count("4", "--group-size") == expected
+    for text in ("0", "-1", "many", "1.5"):
+        with pytest.raises(typer.BadParameter, match="--group-size"):
+            parse_count(text, "--group-size")

@@ -1,0 +1,35 @@
+"""Which devices a run uses: those that are named, else all of the target's class."""
+
+from collections.abc import Sequence
+
+from tileyard.devices.registry import resolve_devices
+from tileyard.errors import UsageError
+from tileyard.model import Device
+from tileyard.settings import Settings
+
+CLASSES = ("cpu", "sim", "cuda")
+"""Targets whose name says what they run on. Every other target is taken to run on a CPU."""
+
+
+def choose_devices(names: Sequence[str], target: str, settings: Settings) -> tuple[Device, ...]:
+    """The devices of a run, each once, in the order in which they are named.
+
+    A name may be that of a class. Raises UsageError for one that there is not, and for two devices
+    that cannot be held at the same time.
+    """
+    kind = target.partition(":")[0]
+    chosen: dict[str, Device] = {}
+    for name in names or (kind if kind in CLASSES else "cpu",):
+        for device in resolve_devices(name, settings):
+            chosen[device.name] = device
+    owner_of: dict[str, str] = {}
+    for device in chosen.values():
+        for lock in device.locks:
+            other = owner_of.setdefault(lock, device.name)
+            if other != device.name:
+                raise UsageError(
+                    f"devices {other} and {device.name} share a core, so only one of them can be "
+                    "held at a time",
+                    "name devices that have nothing in common",
+                )
+    return tuple(chosen.values())
