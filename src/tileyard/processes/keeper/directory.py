@@ -10,6 +10,7 @@ Decisions are made by whoever holds the lock on the directory itself, for a mill
 
 import fcntl
 import os
+import time
 
 from .deciding import Choice, Wish, order_key
 from .files import (
@@ -34,7 +35,7 @@ HELD, ENDED = b"held ", b"ended"
 
 
 class Request:
-    """A request that waits: whose it is and since when, by the kernel's word; the rest is theirs."""
+    """What a request that waits says of itself; whose it is and since when says the kernel."""
 
     def __init__(self, name: str, seen: Seen) -> None:
         """Raises ValueError, KeyError where the file does not hold a request of this name."""
@@ -47,26 +48,31 @@ class Request:
         self.asked_ns = seen.ctime_ns
         self.pid = int(one["pid"])
         self.command = unescape(one["command"])
-        self.priority = max(-MAX_PRIORITY, min(MAX_PRIORITY, int(one["priority"])))
         choices = [value.split(" ") for key, value in pairs if key == "choice"]
         self.wish = Wish(
             tuple(Choice(unescape(c[0]), tuple(map(unescape, c[1:]))) for c in choices),
             max(1, int(one["count"])),
         )
 
-    @property
-    def order(self) -> tuple[int, str]:
-        """Sorts requests into the order in which they are served."""
-        return order_key(self.priority, self.asked_ns), self.name
+
+def name_request(priority: int) -> str:
+    """A name for a new request: its priority, the time, and something that nobody else has."""
+    return f"{priority}.{time.time_ns():020d}.{os.getpid()}.{os.urandom(4).hex()}"
 
 
-def format_request(name: str, wish: Wish, priority: int, command: str) -> bytes:
+def order_of(name: str, asked_ns: int) -> tuple[int, str]:
+    """Sorts requests into the order in which they are served. Raises ValueError if it is none."""
+    priority, _, rest = name.partition(".")
+    clamped = max(-MAX_PRIORITY, min(MAX_PRIORITY, int(priority)))
+    return order_key(clamped, asked_ns), rest
+
+
+def format_request(name: str, wish: Wish, command: str) -> bytes:
     """What a request's file holds."""
     pairs = [
         ("request", name),
         ("pid", str(os.getpid())),
         ("command", escape(command[:MAX_COMMAND])),
-        ("priority", str(priority)),
         ("count", str(wish.count)),
     ]
     pairs += [("choice", " ".join(map(escape, (c.device, *c.parts)))) for c in wish.choices]
@@ -132,7 +138,8 @@ class LockDirectory:
         self.root = open_folder(path)
         self.requests = open_folder("requests", self.root)
         self.leases = open_folder("leases", self.root)
-        self._parsed: dict[str, tuple[object, Request]] = {}
+        self._orders: dict[str, tuple[int, str]] = {}
+        self._parsed: dict[str, Request] = {}
 
     def close(self) -> None:
         """Let go of it; also ends the lock."""
@@ -155,33 +162,41 @@ class LockDirectory:
 
     # ---- what is there ------------------------------------------------------------------------
 
-    def read_requests(self) -> list[Request]:
-        """All requests whose owners live, in order. Dead ones of this user are taken away."""
-        found = []
-        names = os.listdir(self.requests)
-        for name in names:
-            seen = open_seen(self.requests, name) if name[0] != "." else None
-            if seen is None:
-                continue
+    def list_requests(self) -> list[str]:
+        """The names of all requests in order, also of those whose owners are dead."""
+        names = set(os.listdir(self.requests))
+        for name in self._orders.keys() - names:
+            del self._orders[name]
+            self._parsed.pop(name, None)
+        for name in names - self._orders.keys():
+            try:
+                asked_ns = os.stat(name, dir_fd=self.requests, follow_symlinks=False).st_ctime_ns
+                self._orders[name] = order_of(name, asked_ns)
+            except (OSError, ValueError):
+                pass  # it has just gone, or is none of ours
+        return sorted(self._orders, key=self._orders.__getitem__)
+
+    def order_of(self, name: str) -> tuple[int, str]:
+        """Where a listed request stands."""
+        return self._orders[name]
+
+    def read_request(self, name: str) -> Request | None:
+        """The request of this name if its owner lives. A dead one of this user is taken away."""
+        seen = open_seen(self.requests, name)
+        if seen is None:
+            return None
+        try:
             if not is_locked(seen.fd):
                 if os.geteuid() in (seen.uid, 0):
                     remove(self.requests, name)
-            elif (request := self._parse(name, seen)) is not None:
-                found.append(request)
-            os.close(seen.fd)
-        for name in self._parsed.keys() - names:
-            del self._parsed[name]
-        return sorted(found, key=lambda request: request.order)
-
-    def _parse(self, name: str, seen: Seen) -> Request | None:
-        known = self._parsed.get(name)
-        if known is None or known[0] != seen.identity:
-            try:
-                known = (seen.identity, Request(name, seen))
-            except (ValueError, KeyError):
                 return None
-            self._parsed[name] = known
-        return known[1]
+            if name not in self._parsed:
+                self._parsed[name] = Request(name, seen)
+            return self._parsed[name]
+        except (ValueError, KeyError):
+            return None
+        finally:
+            os.close(seen.fd)
 
     def list_numbers(self) -> dict[str, list[int]]:
         """The numbers of all records by part, highest first."""
@@ -211,9 +226,9 @@ class LockDirectory:
         for folder in (self.requests, self.leases):
             remove_drafts(folder, os.listdir(folder))
 
-    def add_request(self, name: str, wish: Wish, priority: int, command: str) -> int:
+    def add_request(self, name: str, wish: Wish, command: str) -> int:
         """Ask, and return the descriptor on which the request lives. Raises OSError."""
-        return publish(self.requests, name, format_request(name, wish, priority, command))
+        return publish(self.requests, name, format_request(name, wish, command))
 
     def remove_request(self, name: str) -> None:
         """Take one's own request away."""

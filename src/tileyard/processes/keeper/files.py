@@ -117,7 +117,6 @@ class Seen:
         self.uid = status.st_uid
         self.size = status.st_size
         self.ctime_ns = status.st_ctime_ns
-        self.identity = (status.st_ino, status.st_ctime_ns)
 
     def read(self) -> list[tuple[str, str]]:
         """Its lines. Raises ValueError where it holds something else."""

@@ -57,7 +57,7 @@ class Granted:
 class Holding:
     """A lease of one or several devices. It ends with its process, at the latest.
 
-    ``unclean`` are records of earlier leases of these devices whose holders were killed: what is
+    ``taken_ns`` is when it was decided. ``unclean`` are records of earlier leases of these devices whose holders were killed: what is
     left of them has to be ended before the devices are used.
     """
 
@@ -65,6 +65,7 @@ class Holding:
         self, granted: list[Granted], fds: list[int], earlier: dict[str, list[LeaseRecord]]
     ) -> None:
         self.granted = granted
+        self.taken_ns = time.time_ns()
         self.unclean = find_unclean(earlier)
         self.earlier = [record for records in earlier.values() for record in records]
         self._fds = fds

@@ -74,8 +74,8 @@ class Keeper(Watcher):
         while self.kill_at is None:
             holding = ticket.try_take()
             if holding is None:
-                if ticket.position != told:
-                    told = ticket.position
+                if (position := ticket.find_position()) != told:
+                    told = position
                     emit("waiting", position=told, holder=describe_holder(ticket.holder))
                 self.wait(ticket.rescan_s)
             elif self.make_fit(ticket, holding):

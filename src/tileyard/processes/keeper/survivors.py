@@ -9,34 +9,47 @@ import os
 
 from .directory import LeaseRecord
 from .holding import find_process_space
-from .tree import all_pids, kill_marked, parent_of, read_process, session_of, start_of
+from .tree import (
+    SIGKILL,
+    all_pids,
+    carries,
+    parent_of,
+    read_process,
+    session_of,
+    signal_child,
+    start_of,
+)
 
 
-def end_survivors(record: LeaseRecord) -> list[int]:
-    """Kill what is known to be left of a lease's tree; return all pids that were still there."""
-    return [*kill_marked(record.tree, record.part), *find_suspects(record)]
+def end_survivors(records: list[LeaseRecord]) -> list[int]:
+    """Kill what is known to be left of these leases' trees; return all pids that were still there."""
+    found = []
+    here = find_process_space()
+    for pid in all_pids() if records else ():
+        parent = parent_of(pid)
+        variables = read_process(pid, "environ")
+        if not variables:
+            if any(r.process_space == here and is_suspect(pid, r) for r in records):
+                found.append(pid)
+        elif pid != os.getpid() and any(carries(variables, r.tree, r.part) for r in records):
+            signal_child(pid, parent, SIGKILL)
+            found.append(pid)
+    return found
 
 
-def find_suspects(record: LeaseRecord) -> list[int]:
-    """Processes of the holder's user that may belong to the tree, with environments nobody can read.
+def is_suspect(pid: int, record: LeaseRecord) -> bool:
+    """Whether a process, whose environment nobody can read, may belong to a lease's tree.
 
-    They are in its session, or started after it and are orphans. Of a lease in another container
-    nothing can be said.
+    It is the holder's user's and is in its session, or an orphan that started after it.
     """
-    suspects: list[int] = []
-    if record.process_space != find_process_space():
-        return suspects
-    for pid in all_pids():
-        try:
-            if os.stat(f"/proc/{pid}").st_uid != record.uid:
-                continue
-        except OSError:
-            continue
-        if read_process(pid, "environ") or is_over(pid) or start_of(pid) < record.start:
-            continue
-        if session_of(pid) == record.session or parent_of(pid) == 1:
-            suspects.append(pid)
-    return suspects
+    try:
+        if os.stat(f"/proc/{pid}").st_uid != record.uid:
+            return False
+    except OSError:
+        return False
+    if is_over(pid) or start_of(pid) < record.start:
+        return False
+    return session_of(pid) == record.session or parent_of(pid) == 1
 
 
 def is_over(pid: int) -> bool:

@@ -10,110 +10,127 @@ import os
 import select
 import time
 
-from .deciding import Decision, Wish, decide, order_key, parts_of, pick
-from .directory import LeaseRecord, LockDirectory, Request
-from .files import open_seen, wait_unlocked
+from .bell import Bell
+from .deciding import Decision, Wish, decide, find_due, order_key, parts_of, pick
+from .directory import LeaseRecord, LockDirectory, Request, name_request
 from .holding import Holding, LeaseFacts, forget_earlier, take_parts
 from .quarantine import list_sick_parts
 from .report import RefusedError
 from .survivors import end_survivors
 from .tree import ancestors_of, start_of
 
+TYPE_CHECKING = False  # typing would cost 5 ms
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 RESCAN_S = 1.0
 """How often a ticket looks again without being rung; more rarely the longer the queue is."""
+LOCK_ATTEMPTS, LOCK_PAUSE_S = 5, 0.0003
+PATIENCE_S = 5.0
+"""How long a request that could be granted may stand in the way of others without taking it."""
 CONFIRM_S = 5.0
 """How long what killed holders have left may take to die."""
 DECIDE_LIMIT_S = 30.0
 """How long others may keep a ticket from deciding before that is an error."""
 
 
-class Bell:
-    """A pipe that threads ring until it is closed."""
+class Look:
+    """What was found in the directory: numbers and records by part, who is ahead, and the decision."""
 
-    def __init__(self) -> None:
-        self.fd, self._ring_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._guard = _thread.allocate_lock()
-        self._is_open = True
-
-    def ring(self) -> None:
-        """Wake who waits for it; harmless from any thread, at any time."""
-        with self._guard:
-            if self._is_open:
-                try:
-                    os.write(self._ring_fd, b"!")
-                except BlockingIOError:
-                    pass  # it rings already
-
-    def silence(self) -> None:
-        """Take note of all that has rung."""
-        try:
-            while os.read(self.fd, 4096):
-                pass
-        except BlockingIOError:
-            pass
-
-    def close(self) -> None:
-        """No more ringing."""
-        with self._guard:
-            if self._is_open:
-                self._is_open = False
-                os.close(self.fd)
-                os.close(self._ring_fd)
+    def __init__(
+        self,
+        decision: Decision,
+        numbers: dict[str, list[int]],
+        records: dict[str, list[LeaseRecord]],
+        live: dict[str, LeaseRecord],
+        ahead: list[str],
+    ) -> None:
+        self.decision = decision
+        self.numbers = numbers
+        self.records = records
+        self.live = live
+        self.ahead = ahead
 
 
 class Ticket:
     """Asks for devices. Call ``try_take`` at first, whenever ``bell`` rings, and after ``rescan_s``.
 
-    ``position`` is how many requests for the same devices come before it, plus one; ``holder`` is
-    the record of a lease that is in the way, if one is.
+    ``ahead`` is how many requests come before it, for whatever devices; ``holder`` is the record of
+    a lease that is in the way, if one is. ``asked_ns`` is the time by which it is
+    served, 0 as long as it never had to wait.
     """
 
     def __init__(self, path: str, wish: Wish, facts: LeaseFacts, priority: int = 0) -> None:
         """Raises RefusedError or OSError where the lock directory cannot be used."""
         self.directory = LockDirectory(path)
         self.bell = Bell()
-        self.position = 1
+        self.ahead = 0
         self.holder: LeaseRecord | None = None
+        self.asked_ns = 0
         self._wish = wish
         self._facts = facts
         self._priority = priority
         self._name = ""
         self._request = -1
-        self._watched: set[str] = set()
         self._guard = _thread.allocate_lock()
         self._lock_state = "free"  # or "wanted" by a thread, or "held" by it for us
         self._wanted_since = 0.0
         self._is_closed = False
-        self._is_first_look = True
+        self._looked_at = 0.0
+        self._above: list[int] = []
+        self._due_since: dict[str, float] = {}
 
     @property
     def rescan_s(self) -> float:
         """How long to wait for the bell at most."""
-        return RESCAN_S * min(10.0, 0.75 + 0.25 * self.position)
+        return RESCAN_S * min(10.0, 1.0 + 0.25 * self.ahead)
+
+    def find_position(self) -> int:
+        """Its place among those who want the same devices, 1 for the next in turn; None is final."""
+        wanted = {part for choice in self._wish.choices for part in choice.parts}
+        names = self.directory.list_requests()
+        if self._name in names:
+            names = names[: names.index(self._name)]
+        requests = (self.directory.read_request(name) for name in names)
+        return 1 + sum(
+            r is not None and not wanted.isdisjoint(parts_of(r.wish, set())) for r in requests
+        )
 
     def try_take(self) -> Holding | None:
-        """The lease, if it is this one's turn and all is free.
+        """The lease, if it is this one's turn and all is free; that is the end of its place.
 
-        The place in the queue is kept until ``close``, so that a holding that turns out to be of no
-        use can be given back and asked for again. Raises RefusedError where it will never be.
+        Raises RefusedError where it will never be, and OSError where it cannot be written down.
         """
         self.bell.silence()
+        if self._request < 0:
+            self.directory.list_requests()  # so that little is new once the directory is locked
+        elif self._lock_state == "free" and not (look := self._look()).decision.devices:
+            self._wait_for(look)
+            return None
         if not self._lock():
             return None
         try:
-            return self._decide()
+            look = self._look()
+            holding = self._take(look) if look.decision.devices else None
+            if holding is None:
+                self._ask()
         finally:
             self.directory.unlock()
+        if holding is None:
+            self._wait_for(look)
+        else:
+            self._leave_queue()
+        return holding
 
     def end_survivors(self, holding: Holding) -> list[int]:
         """Kill what earlier holders of its devices have left, and return what was still there.
 
         Once that is nothing, the devices can be used.
         """
-        pids = {pid for record in holding.unclean for pid in end_survivors(record)}
+        pids = end_survivors(holding.unclean)
         if not pids:
             forget_earlier(self.directory, holding)
-        return sorted(pids)
+        return pids
 
     def close(self) -> None:
         """Leave the queue; what was taken stays taken. Harmless when repeated."""
@@ -122,19 +139,21 @@ class Ticket:
             if self._is_closed:
                 return
             self._is_closed = True
-            if self._request >= 0:
-                self.directory.remove_request(self._name)
-                os.close(self._request)  # wakes who is next
+            self._leave_queue()
             if self._lock_state != "wanted":  # else that thread does it
                 self.directory.close()
+
+    def _leave_queue(self) -> None:
+        if self._request >= 0:
+            self.directory.remove_request(self._name)
+            os.close(self._request)  # wakes who is next
+            self._request = -1
 
     # ---- the lock on the directory ------------------------------------------------------------
 
     def _lock(self) -> bool:
         with self._guard:
-            if self._lock_state == "held" or (
-                self._lock_state == "free" and self.directory.try_lock()
-            ):
+            if self._lock_state == "held" or (self._lock_state == "free" and self._try_lock()):
                 self._lock_state = "free"
                 return True
             if self._lock_state == "free":
@@ -144,6 +163,14 @@ class Ticket:
         if time.monotonic() - self._wanted_since > DECIDE_LIMIT_S:
             raise RefusedError("busy", 0, text=self.directory.path)
         return False
+
+    def _try_lock(self) -> bool:
+        """Whether it could be had at once, or nearly: others have it for less than a millisecond."""
+        for _ in range(LOCK_ATTEMPTS):
+            if self.directory.try_lock():
+                return True
+            time.sleep(LOCK_PAUSE_S)
+        return self.directory.try_lock()
 
     def _wait_for_lock(self) -> None:
         try:
@@ -158,40 +185,52 @@ class Ticket:
 
     # ---- deciding -----------------------------------------------------------------------------
 
-    def _decide(self) -> Holding | None:
+    def _look(self) -> Look:
+        """What there is, and what follows from it. Raises RefusedError if waiting is of no use."""
         directory = self.directory
-        if self._is_first_look:
-            directory.remove_leftovers()
-            self._is_first_look = False
         numbers = directory.list_numbers()
         sick = list_sick_parts(directory.path)
         wanted = {part for choice in self._wish.choices for part in choice.parts}
         records = {p: directory.read_records(p, numbers.get(p, [])) for p in sorted(wanted)}
         live = {r.part: r for several in records.values() for r in several if r.is_live}
-        self._leave_out_own(live, sick)
-        ahead = self._find_ahead()
-        decision = decide(self._wish, [r.wish for r in ahead], set(live), sick)
-        if decision.devices:
-            holding = take_parts(directory, decision.devices, records, numbers, self._facts)
-            if holding is None:
-                self.bell.ring()
-            return holding
-        if not decision.parts and not decision.ahead:
+        if live:
+            self._leave_out_own(live, sick)
+        names = self._list_ahead()
+        late = self._find_late(names, set(live), sick)
+        found: list[Request] = []
+        decision = decide(self._wish, self._read_ahead(names, late, found), set(live), sick)
+        if not (decision.devices or decision.parts or decision.ahead):
             raise RefusedError("sick", 0, text=" ".join(sorted(wanted & sick)))
-        self._wait(decision, ahead, live)
-        return None
+        self.ahead = len(names)
+        self.holder = next((live[part] for part in sorted(live)), None)
+        return Look(decision, numbers, records, live, [request.name for request in found])
+
+    def _take(self, look: Look) -> Holding | None:
+        directory = self.directory
+        directory.remove_leftovers()
+        holding = take_parts(
+            directory, look.decision.devices, look.records, look.numbers, self._facts
+        )
+        if holding is None:
+            self.bell.ring()  # somebody decides in spite of the lock: look again
+        return holding
+
+    def _wait_for(self, look: Look) -> None:
+        for part in look.decision.parts:
+            self.bell.ring_after(self.directory.leases, f"{part}.{look.live[part].number}")
+        for index in look.decision.ahead:
+            self.bell.ring_after(self.directory.requests, look.ahead[index])
 
     def _leave_out_own(self, live: dict[str, LeaseRecord], sick: set[str]) -> None:
         """Refuse to wait for a lease under which this request itself is made."""
-        if not live:
-            return
-        above = ancestors_of(os.getpid())
+        if not self._above:
+            self._above = ancestors_of(os.getpid())
         own = {
             part
             for part, record in live.items()
             if record.tree in self._facts.outer
             or (
-                record.pid in above
+                record.pid in self._above
                 and record.process_space == self._facts.process_space
                 and record.start == start_of(record.pid)
             )
@@ -203,59 +242,47 @@ class Ticket:
                 names = sorted({live[part].device for part in own})
                 raise RefusedError("nested", 0, text=" ".join(names))
 
-    def _find_ahead(self) -> list[Request]:
-        """The requests that come before this one, whether it is in the queue already or not."""
-        requests = self.directory.read_requests()
+    def _list_ahead(self) -> list[str]:
+        """The names of requests that come before this one, whether it has asked already or not."""
+        names = self.directory.list_requests()
+        if self._request >= 0:
+            if self._name in names:
+                return names[: names.index(self._name)]
+            os.close(self._request)  # somebody who may has removed it: ask again, at the end
+            self._request = -1
+        mine = (order_key(self._priority, time.time_ns()), "~")
+        return [name for name in names if self.directory.order_of(name) < mine]
+
+    def _read_ahead(
+        self, names: list[str], late: set[str], found: list[Request]
+    ) -> "Iterator[Wish]":
+        """The wishes that come before this one, the nearest first; ``found`` collects whose they are."""
+        for name in reversed(names):
+            request = None if name in late else self.directory.read_request(name)
+            if request is not None:
+                found.append(request)
+                yield request.wish
+
+    def _find_late(self, names: list[str], busy: set[str], sick: set[str]) -> set[str]:
+        """Requests ahead that could have had their devices for too long: they are passed over.
+
+        Somebody has stopped their owners. Each look at all of them is for when nothing has happened.
+        """
+        now = time.monotonic()
+        if now - self._looked_at < RESCAN_S or not names or not pick(self._wish, busy | sick):
+            return set()
+        self._looked_at = now
+        requests = [r for name in names if (r := self.directory.read_request(name)) is not None]
+        due = [requests[i].name for i in find_due([r.wish for r in requests], busy, sick)]
+        self._due_since = {name: self._due_since.get(name, now) for name in due}
+        return {name for name, since in self._due_since.items() if now - since > PATIENCE_S}
+
+    def _ask(self) -> None:
+        """Take a place in the queue, if there is none yet."""
         if self._request < 0:
-            mine = (order_key(self._priority, time.time_ns()), "")
-        else:
-            found = [request.order for request in requests if request.name == self._name]
-            if not found:  # somebody who may has removed it: ask again, at the end
-                os.close(self._request)
-                self._request = -1
-                return self._find_ahead()
-            mine = found[0]
-        return [request for request in requests if request.order < mine]
-
-    # ---- waiting ------------------------------------------------------------------------------
-
-    def _wait(self, decision: Decision, ahead: list[Request], live: dict[str, LeaseRecord]) -> None:
-        directory = self.directory
-        if self._request < 0:
-            self._name = f"{time.time_ns():020d}-{os.getpid()}-{os.urandom(4).hex()}"
-            command = self._facts.command
-            self._request = directory.add_request(self._name, self._wish, self._priority, command)
-        wanted = {part for choice in self._wish.choices for part in choice.parts}
-        self.position = 1 + sum(not wanted.isdisjoint(parts_of(r.wish, set())) for r in ahead)
-        self.holder = next((live[part] for part in sorted(wanted) if part in live), None)
-        for part in decision.parts:
-            self._watch(directory.leases, f"{part}.{live[part].number}")
-        for index in decision.ahead:
-            self._watch(directory.requests, ahead[index].name)
-
-    def _watch(self, folder: int, name: str) -> None:
-        """Have the bell rung when the owner of this file lets go of it."""
-        with self._guard:
-            if name in self._watched:
-                return
-            self._watched.add(name)
-        seen = open_seen(folder, name)
-        try:
-            _thread.start_new_thread(self._wait_for_end, (name, -1 if seen is None else seen.fd))
-        except RuntimeError:  # too many threads: the next look will tell
-            if seen is not None:
-                os.close(seen.fd)
-
-    def _wait_for_end(self, name: str, fd: int) -> None:
-        if fd >= 0:
-            try:
-                wait_unlocked(fd)
-            except OSError:
-                pass
-            os.close(fd)
-        with self._guard:
-            self._watched.discard(name)
-        self.bell.ring()
+            self._name = name_request(self._priority)
+            self._request = self.directory.add_request(self._name, self._wish, self._facts.command)
+            self.asked_ns = os.fstat(self._request).st_ctime_ns
 
 
 def wait_for(ticket: Ticket, limit_s: float | None = None) -> Holding | None:

@@ -22,10 +22,17 @@ def signal_set(*numbers: int) -> ctypes.Array[ctypes.c_uint64]:
 def read_process(pid: int, file: str) -> bytes:
     """A file of ``/proc/<pid>``, empty if the process is gone or not ours to look at."""
     try:
-        with open(f"/proc/{pid}/{file}", "rb") as opened:
-            return opened.read()
+        fd = os.open(f"/proc/{pid}/{file}", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return b""
+    data = b""
+    try:
+        while part := os.read(fd, 1 << 16):
+            data += part
+    except OSError:
+        pass  # it has just ended
+    os.close(fd)
+    return data
 
 
 def parent_of(pid: int) -> int:
@@ -91,25 +98,32 @@ def ancestors_of(pid: int) -> list[int]:
     return found
 
 
-def kill_marked(tree: str, part: str = "") -> list[int]:
+def kill_marked(tree: str) -> list[int]:
     """Send SIGKILL to all processes that carry this tree's token, and return them.
 
-    With ``part``, only to those that name it among what they hold: a token copied by a stranger
-    from another device's record then harms nobody. Processes of other users may not be seen.
+    Processes of other users may not be seen.
     """
     found = []
     for pid in all_pids():
         parent = parent_of(pid)
-        variables = read_process(pid, "environ")
-        if tree.encode() not in variables or pid == os.getpid():
-            continue
-        marks = split_variable(variables, b"TILEYARD_TREE=")
-        if tree.encode() not in marks:
-            continue
-        if not part or os.fsencode(part) in split_variable(variables, b"TILEYARD_PARTS="):
+        if pid != os.getpid() and carries(read_process(pid, "environ"), tree):
             signal_child(pid, parent, SIGKILL)
             found.append(pid)
     return found
+
+
+def carries(variables: bytes, tree: str, part: str = "") -> bool:
+    """Whether an environment belongs to this tree.
+
+    With ``part``, only if it also names it among what the tree holds: a token copied by a stranger
+    from another device's record then harms nobody.
+    """
+    token = tree.encode()
+    if not token or token not in variables:
+        return False
+    if token not in split_variable(variables, b"TILEYARD_TREE="):
+        return False
+    return not part or os.fsencode(part) in split_variable(variables, b"TILEYARD_PARTS=")
 
 
 def split_variable(variables: bytes, name: bytes) -> list[bytes]:

@@ -1,0 +1,309 @@
+"""What leases promise under contention, and what they cost.
+
+``python benchmarks/leases.py contend [LEASES]``: 64 processes contend for 4 devices while some of
+them are killed with SIGKILL at random. Every holder writes to its device's own file and checks that
+nobody else does; afterwards the log of all grants is checked for order and for what was lost.
+
+``python benchmarks/leases.py cost``: an uncontended lease inside a running process, and ``tileyard
+lease -- true`` beside ``flock FILE true``, in turn.
+"""
+
+import fcntl
+import os
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tileyard.processes.keeper.deciding import Choice, Wish
+from tileyard.processes.keeper.holding import LeaseFacts
+from tileyard.processes.keeper.ticket import Ticket, wait_for
+
+PROCESSES, DEVICES, LEASES = 64, 4, 10_000
+HOLD_S = 0.02
+KILL_SHARE = 0.1
+"""Of the leases, how many end with a SIGKILL; as many processes again are killed while they wait."""
+URGENT_SHARE = 0.1
+"""How many of the requests have priority 1 instead of 0."""
+ROUNDS = 1000
+COMMANDS = 40
+
+
+# ---- contention -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grant:
+    """One line of the log: a lease that began. ``ended_ns`` is 0 if its holder was killed."""
+
+    pid: int
+    device: str
+    number: int
+    priority: int
+    asked_ns: int
+    taken_ns: int
+    began_ns: int
+    ended_ns: int
+
+
+class Yard:
+    """A directory for locks, the devices' own files and the log of all grants."""
+
+    def __init__(self, folder: Path) -> None:
+        self.locks = folder / "locks"
+        self.locks.mkdir()
+        self.devices = folder / "devices"
+        self.devices.mkdir()
+        for number in range(DEVICES):
+            (self.devices / f"dev-{number}").write_text("0 ", encoding="ascii")
+        self.log = os.open(folder / "log", os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        self.violations = os.open(folder / "wrong", os.O_RDWR | os.O_CREAT | os.O_APPEND)
+
+    def write(self, *facts: object) -> None:
+        """Add a line to the log, as a whole."""
+        os.write(self.log, (" ".join(map(str, facts)) + "\n").encode())
+
+    def read(self) -> list[list[str]]:
+        """The lines of the log so far."""
+        return [line.split() for line in _read_all(self.log).splitlines()]
+
+    def use(self, device: str, chance: random.Random, *, dies: bool) -> None:
+        """What a holder does: claim the device's own file, stay, and see that it was left alone."""
+        mine = f"{os.getpid()} {time.time_ns()}"
+        path = self.devices / device
+        before = path.read_text(encoding="ascii")
+        if _is_running(int(before.split()[0] or "0")):
+            os.write(self.violations, f"{mine} took {device} from {before}\n".encode())
+        path.write_text(mine, encoding="ascii")
+        time.sleep(HOLD_S * chance.uniform(0.5, 1.5))
+        if path.read_text(encoding="ascii") != mine:
+            os.write(self.violations, f"{mine} had no peace on {device}\n".encode())
+        if dies:
+            self.write("killed", os.getpid(), time.time_ns())
+            os.kill(os.getpid(), signal.SIGKILL)
+        path.write_text("0 ", encoding="ascii")
+
+
+def _read_all(fd: int) -> str:
+    return os.pread(fd, os.fstat(fd).st_size, 0).decode()
+
+
+def _is_running(pid: int) -> bool:
+    if not pid:
+        return False
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def contend(yard: Yard, seed: int) -> None:
+    """One of the processes: take any device, use it, give it back, and so on."""
+    chance = random.Random(seed)
+    wish = Wish(tuple(Choice(f"dev-{n}", (f"dev-{n}",)) for n in range(DEVICES)))
+    while True:
+        priority = int(chance.random() < URGENT_SHARE)
+        facts = LeaseFacts("contend", os.urandom(8).hex())
+        ticket = Ticket(str(yard.locks), wish, facts, priority)
+        holding = wait_for(ticket)
+        if holding is None:
+            raise AssertionError("there was no limit to wait for")
+        device, number = holding.granted[0].choice.device, holding.granted[0].number
+        yard.write(
+            "grant", os.getpid(), device, number, priority, ticket.asked_ns, holding.taken_ns, time.time_ns()
+        )  # fmt: skip
+        yard.use(device, chance, dies=chance.random() < KILL_SHARE)
+        yard.write("ended", os.getpid(), device, number, time.time_ns())
+        holding.release()
+
+
+def run_contention(leases: int) -> None:
+    """Print what came of it."""
+    folder = Path(tempfile.mkdtemp(prefix="leases-"))
+    yard = Yard(folder)
+    chance = random.Random(7)
+    began = time.monotonic()
+    running: set[int] = set()
+    kills = 0
+
+    def start() -> None:
+        seed = chance.getrandbits(32)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                contend(yard, seed)
+            finally:
+                os._exit(1)
+        running.add(pid)
+
+    for _ in range(PROCESSES):
+        start()
+    failed = 0
+    granted = 0
+    while granted < leases:
+        time.sleep(0.02)
+        granted = sum(line[0] == "grant" for line in yard.read())
+        if kills < granted * KILL_SHARE:  # whoever it is: most of them wait
+            os.kill(chance.choice(sorted(running)), signal.SIGKILL)
+            kills += 1
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            running.discard(ended[0])
+            failed += os.waitstatus_to_exitcode(ended[1]) != -signal.SIGKILL
+            yard.write("reaped", ended[0], time.time_ns())
+            start()
+    took_s = time.monotonic() - began
+    for pid in running:
+        os.kill(pid, signal.SIGKILL)
+    for pid in running:
+        os.waitpid(pid, 0)
+    grants = collect(yard.read())[:leases]
+    killed = sum(not grant.ended_ns for grant in grants)
+    print(f"{len(grants)} leases by {PROCESSES} processes on {DEVICES} devices in {took_s:.1f} s")
+    print(f"{killed} holders and {kills} others were killed with SIGKILL")
+    print(f"double grants          {len(_read_all(yard.violations).splitlines())}")
+    print(f"processes that failed  {failed}")
+    print(f"numbers out of order   {count_number_faults(grants)}")
+    print(f"served out of order    {count_order_faults(grants)}")
+    report_gaps(grants, yard.read())
+    shutil.rmtree(folder)
+
+
+def collect(lines: Iterable[list[str]]) -> list[Grant]:
+    """The grants of a log, in the order in which they were decided."""
+    ends = {tuple(line[1:4]): int(line[4]) for line in lines if line[0] == "ended"}
+    found = []
+    for line in lines:
+        if line[0] == "grant":
+            pid, device, number, priority, asked, taken, began = line[1:]
+            found.append(
+                Grant(
+                    pid=int(pid),
+                    device=device,
+                    number=int(number),
+                    priority=int(priority),
+                    asked_ns=int(asked),
+                    taken_ns=int(taken),
+                    began_ns=int(began),
+                    ended_ns=ends.get((pid, device, number), 0),
+                )
+            )
+    return sorted(found, key=lambda grant: grant.taken_ns)
+
+
+def count_number_faults(grants: Iterable[Grant]) -> int:
+    """Leases whose number is not above all earlier ones of their device."""
+    last: dict[str, int] = defaultdict(int)
+    faults = 0
+    for grant in grants:
+        faults += grant.number <= last[grant.device]
+        last[grant.device] = max(last[grant.device], grant.number)
+    return faults
+
+
+def count_order_faults(grants: Iterable[Grant]) -> int:
+    """Leases that were given to somebody while one who had asked earlier, as urgently, still waited."""
+    last: dict[int, int] = defaultdict(int)
+    faults = 0
+    for grant in grants:
+        if grant.asked_ns:
+            faults += grant.asked_ns < last[grant.priority]
+            last[grant.priority] = max(last[grant.priority], grant.asked_ns)
+    return faults
+
+
+def report_gaps(grants: Iterable[Grant], lines: Iterable[list[str]]) -> None:
+    """From the end of each lease to the next one of that device, while others always wait."""
+    deaths = {line[1]: int(line[2]) for line in lines if line[0] == "killed"}
+    before: dict[str, Grant] = {}
+    gaps: dict[str, list[float]] = {"given back": [], "killed": []}
+    for grant in grants:
+        last = before.get(grant.device)
+        before[grant.device] = grant
+        if last is None:
+            continue
+        end = last.ended_ns or deaths.get(str(last.pid), 0)
+        if end:
+            kind = "given back" if last.ended_ns else "killed"
+            gaps[kind].append((grant.began_ns - end) / 1e6)
+    for kind, samples in gaps.items():
+        show(f"next holder after one that was {kind}", samples)
+
+
+def show(name: str, samples: list[float]) -> None:
+    """Median, 99 % and worst, in milliseconds."""
+    ordered = sorted(samples)
+    p99 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
+    print(
+        f"{name:44} {statistics.median(ordered):8.2f} ms  p99 {p99:8.2f} ms"
+        f"  max {ordered[-1]:8.2f} ms  ({len(ordered)})"
+    )
+
+
+# ---- cost -----------------------------------------------------------------------------------
+
+
+def time_ms(step: Callable[[], object]) -> float:
+    """How long one step takes."""
+    began = time.perf_counter()
+    step()
+    return (time.perf_counter() - began) * 1e3
+
+
+def run_cost() -> None:
+    """Leases that nobody else wants."""
+    with tempfile.TemporaryDirectory() as text:
+        folder = Path(text)
+        (folder / "locks").mkdir()
+        (folder / "file").touch()
+        wish = Wish((Choice("dev-0", ("dev-0",)),))
+
+        def lease() -> None:
+            ticket = Ticket(str(folder / "locks"), wish, LeaseFacts("cost", os.urandom(8).hex()))
+            holding = wait_for(ticket)
+            if holding is None:
+                raise AssertionError("nobody else wants it")
+            holding.release()
+
+        def bare() -> None:
+            fd = os.open(folder / "file", os.O_RDWR)
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            os.close(fd)
+
+        show("lease and release in a running process", [time_ms(lease) for _ in range(ROUNDS)])
+        show("bare flock and close", [time_ms(bare) for _ in range(ROUNDS)])
+        env = {**os.environ, "TILEYARD_LOCK_DIR": str(folder / "locks")}
+        commands = {
+            "tileyard lease -- true": [sys.executable, "-m", "tileyard", "lease", "--", "true"],
+            "flock FILE true": ["flock", str(folder / "file"), "true"],
+            "python -S -E -I -c pass": [sys.executable, "-S", "-E", "-I", "-c", "pass"],
+        }
+        times: dict[str, list[float]] = defaultdict(list)
+        for _ in range(COMMANDS):
+            for name, argv in commands.items():
+
+                def call(argv: list[str] = argv) -> None:
+                    subprocess.run(argv, env=env, check=True)
+
+                times[name].append(time_ms(call))
+        for name, samples in times.items():
+            show(name, samples)
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["cost"]:
+            run_cost()
+        case ["contend", *rest]:
+            run_contention(int(rest[0]) if rest else LEASES)
+        case _:
+            run_contention(LEASES)
+            run_cost()
