@@ -9,7 +9,7 @@ from tileyard.artifacts.manifest import find_artifact
 from tileyard.engine.compilers import CompilePool
 from tileyard.engine.ledger import Ledger, Progress
 from tileyard.engine.yard import Yard
-from tileyard.model import BuildEnded, BuildStarted, Case, Elaborated, Keys, Outcome
+from tileyard.model import BuildEnded, BuildStarted, Case, Elaborated, Keys, Outcome, RunKey
 from tileyard.workers.protocol import (
     BuildKernel,
     Built,
@@ -21,6 +21,7 @@ from tileyard.workers.protocol import (
     RunEntry,
     TargetInfo,
 )
+from tileyard.workers.run_records import RunRecord, remember_run
 
 
 class Preparation:
@@ -33,6 +34,7 @@ class Preparation:
         self._target: TargetInfo | None = None
         self._goldens: dict[str, Golden] = {}
         self._durations: dict[str, dict[str, float]] = {}
+        self._remembered: set[RunKey] = set()
 
     async def open(self) -> TargetInfo:
         """Ask the target what it is. Raises ToolMissingError where it cannot be used."""
@@ -41,7 +43,10 @@ class Preparation:
 
     async def prepare(self, progress: Progress) -> bool:
         """Elaborate, make inputs and reference, derive the keys, and look up what is known."""
-        return await self._elaborate(progress) and await self._make_golden(progress)
+        if not (await self._elaborate(progress) and await self._make_golden(progress)):
+            return False
+        self._remember(progress)
+        return True
 
     def expected_s(self, progress: Progress) -> float | None:
         """How long the case ran when it was last run for this target; None if that is not known."""
@@ -141,6 +146,16 @@ class Preparation:
         run = run_key(progress.keys.build, golden.key, case.check)
         progress.keys = msgspec.structs.replace(progress.keys, golden=golden.key, run=run)
         return progress.batch.order == "interleaved" or not self._ledger.recall_measured(progress)
+
+    def _remember(self, progress: Progress) -> None:
+        """Keep what the case is made of, so that it can be run again by hand."""
+        key = progress.keys.run
+        if key not in self._remembered:
+            self._remembered.add(key)
+            record = RunRecord(
+                case=progress.case, entry=run_entry(progress), target=self._yard.target
+            )
+            remember_run(self._yard.objects, key, record)
 
     def _golden_request(self, case: Case, elaborated: Elaborated) -> MakeGolden:
         return MakeGolden(
