@@ -25,7 +25,7 @@ CLASS_ENV: dict[str, dict[str, str]] = {
     "npu": {"ASCEND_RT_VISIBLE_DEVICES": "{index}"},
 }
 """What a holder's processes get where a declaration does not say, by class."""
-OWN_CLASSES = frozenset({"cpu", "sim", "auto"})
+OWN_CLASSES = frozenset({"cpu", "sim", "auto", "queue"})
 """Classes that are not declared device by device."""
 TABLES = ("device", "simulators", "queue")
 """What these files may hold; queues are read by ``foreign``."""

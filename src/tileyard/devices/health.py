@@ -172,7 +172,7 @@ def _good_probes(
 
 def _files_of(device: Device) -> Iterator[tuple[str, int, _Seen]]:
     """Path, owner and content of each file of good probes; what cannot be understood is passed over."""
-    for path, rest in quarantine.list_files(_first_path(device)):
+    for path, rest in quarantine.list_files(_first_path(device)) if device.locks else ():
         status, data = quarantine.read_plain_file(path) if rest.startswith(PROBES) else (None, b"")
         if status is None:
             continue

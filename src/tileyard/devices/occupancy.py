@@ -11,7 +11,7 @@ from tileyard.devices.users import name_user
 from tileyard.errors import UsageError
 from tileyard.model import Device, Record
 from tileyard.processes.keeper.deciding import Choice
-from tileyard.processes.keeper.directory import LeaseRecord, LockDirectory
+from tileyard.processes.keeper.directory import LeaseRecord, LockDirectory, Request
 from tileyard.processes.keeper.holding import Holding, LeaseFacts, take_parts
 from tileyard.processes.keeper.report import RefusedError
 
@@ -26,9 +26,11 @@ class Holder(Record):
     """Who holds a device. ``since`` is in seconds since the epoch, ``number`` is the lease's.
 
     ``user`` is the kernel's word; ``pid`` and ``command`` are what the holder says of itself, and
-    ``pid`` means something only in its own container.
+    ``pid`` means something only in its own container. ``device`` is what was leased: it may be
+    another device that shares a part with this one, such as some of its cores.
     """
 
+    device: str
     user: str
     pid: int
     command: str
@@ -51,7 +53,7 @@ def read_occupancy(devices: Sequence[Device], lock_dir: Path) -> tuple[Occupancy
     if not lock_dir.exists():
         return tuple(Occupancy() for _ in devices)
     with open_directory(lock_dir) as directory:
-        requests = directory.read_requests()
+        requests = read_requests(directory)
         numbers = directory.list_numbers()
         wanted = [{p for choice in r.wish.choices for p in choice.parts} for r in requests]
         return tuple(
@@ -63,6 +65,19 @@ def read_occupancy(devices: Sequence[Device], lock_dir: Path) -> tuple[Occupancy
         )
 
 
+def list_leased(lock_dir: Path) -> tuple[str, ...]:
+    """The names of all devices that are leased now. Raises UsageError as above."""
+    if not lock_dir.exists():
+        return ()
+    with open_directory(lock_dir) as directory:
+        records = (
+            record
+            for part, numbers in directory.list_numbers().items()
+            for record in directory.read_records(part, numbers)
+        )
+        return tuple(sorted({record.device for record in records if record.is_live}))
+
+
 @contextlib.contextmanager
 def try_hold(device: Device, command: str = "tileyard devices probe") -> Iterator[bool]:
     """Have a device for the block, unless somebody else has it; says which.
@@ -70,6 +85,9 @@ def try_hold(device: Device, command: str = "tileyard devices probe") -> Iterato
     No place in the queue is asked for, and a device in quarantine can be had too: this is for
     probes. Raises UsageError where the lock directory cannot be used.
     """
+    if not device.locks:
+        yield True
+        return
     lock_dir = Path(device.locks[0]).parent
     prepare_directory(lock_dir)
     with open_directory(lock_dir) as directory:
@@ -101,6 +119,12 @@ def open_directory(lock_dir: Path) -> Iterator[LockDirectory]:
         directory.close()
 
 
+def read_requests(directory: LockDirectory) -> list[Request]:
+    """All requests that wait, in order. Those of this user whose owners died are taken away."""
+    found = (directory.read_request(name) for name in directory.list_requests())
+    return [request for request in found if request is not None]
+
+
 def parts_of(device: Device) -> tuple[str, ...]:
     """What has to be free for a lease of the device, as the lock directory names it."""
     return tuple(Path(lock).name.removesuffix(".lock") for lock in device.locks)
@@ -118,6 +142,7 @@ def _find_holder(
 
 def _describe(record: LeaseRecord) -> Holder:
     return Holder(
+        device=record.device,
         user=name_user(record.uid),
         pid=record.pid,
         command=record.command,

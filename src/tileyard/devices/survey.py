@@ -1,5 +1,6 @@
 """All devices of a host at one moment: health, holder, queue, and how busy they are."""
 
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -10,8 +11,9 @@ from tileyard.devices.activity import read_core_times, share_busy
 from tileyard.devices.cuda import GpuList
 from tileyard.devices.health import Health, read_health
 from tileyard.devices.names import device_lock
-from tileyard.devices.occupancy import Holder, Occupancy, read_occupancy
-from tileyard.devices.registry import find_devices, list_visible_gpus
+from tileyard.devices.occupancy import Holder, Occupancy, list_leased, read_occupancy
+from tileyard.devices.registry import find_devices, list_visible_gpus, parse_device
+from tileyard.errors import UsageError
 from tileyard.model import Device, Record
 from tileyard.settings import Settings
 
@@ -25,7 +27,7 @@ class DeviceState(Record):
     ``busy_share`` is the share of the window in which it worked, whoever made it work: for cores
     by the kernel's account, for GPUs NVML's figure; None where nobody knows. ``held_idle_share`` is
     the share of the window in which it was held and did not work: 0 if nobody held it, None if it
-    changed hands meanwhile or its work is not known.
+    changed hands meanwhile, if only a part of it was held, or if its work is not known.
     """
 
     name: str
@@ -64,7 +66,7 @@ def survey_devices(
     Raises UsageError where a declaration is not valid or the lock directory is not what it must be.
     """
     gpus = list_visible_gpus()
-    devices = find_devices(settings, gpus)
+    devices = (*find_devices(settings, gpus), *_find_leased_cores(settings))
     earlier, times = read_occupancy(devices, settings.lock_dir), read_core_times()
     pause(window_s)
     later, times_after = read_occupancy(devices, settings.lock_dir), read_core_times()
@@ -83,12 +85,26 @@ def survey_devices(
     )
 
 
-def share_held_idle(before: Occupancy, after: Occupancy, busy: float | None) -> float | None:
-    """The share of a window in which a device was held and did not work."""
+def share_held_idle(
+    name: str, before: Occupancy, after: Occupancy, busy: float | None
+) -> float | None:
+    """The share of a window in which the device of this name was held and did not work."""
     if before.holder is None and after.holder is None:
         return 0.0
     same = before.holder is not None and before.holder == after.holder
-    return 1.0 - busy if same and busy is not None else None
+    if not same or busy is None or after.holder is None or after.holder.device != name:
+        return None
+    return 1.0 - busy
+
+
+def _find_leased_cores(settings: Settings) -> tuple[Device, ...]:
+    """Core sets that somebody holds now: nobody can list them all, but these are of interest."""
+    found = []
+    for name in list_leased(settings.lock_dir):
+        if name.startswith("cpu:cores="):
+            with contextlib.suppress(UsageError):  # cores that this process may not use
+                found.append(parse_device(name, settings))
+    return tuple(found)
 
 
 def _describe(
@@ -102,7 +118,7 @@ def _describe(
         holder=after.holder,
         queue=after.queue,
         busy_share=busy,
-        held_idle_share=share_held_idle(before, after, busy),
+        held_idle_share=share_held_idle(device.name, before, after, busy),
     )
 
 

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 
-from tileyard.devices.occupancy import open_directory
+from tileyard.devices.occupancy import open_directory, read_requests
 from tileyard.doctor.findings import Finding, Level
 from tileyard.processes.keeper.directory import LeaseRecord, LockDirectory
 from tileyard.processes.keeper.tree import all_pids, read_process
@@ -17,7 +17,7 @@ def check_leftovers(settings: Settings) -> Iterator[Finding]:
     if not settings.lock_dir.exists():
         return
     with open_directory(settings.lock_dir) as directory:
-        directory.read_requests()
+        read_requests(directory)
         records = list(_find_unclean(directory))
     found = False
     for record in records:

@@ -77,7 +77,10 @@ def _health(state: DeviceState, at: float) -> Text:
 
 def _holder(state: DeviceState) -> str:
     holder = state.holder
-    return "" if holder is None else f"{holder.user} {holder.pid}: {holder.command}"
+    if holder is None:
+        return ""
+    part = "" if holder.device == state.name else f" (has {holder.device})"
+    return f"{holder.user} {holder.pid}: {holder.command}{part}"
 
 
 def _share(share: float | None) -> str:

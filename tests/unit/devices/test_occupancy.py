@@ -11,6 +11,7 @@ from tileyard.devices.users import name_user
 from tileyard.errors import UsageError
 from tileyard.model import Device
 from tileyard.processes.keeper.deciding import Choice, Wish
+from tileyard.processes.keeper.directory import name_request
 
 
 def device(tmp_path: Path, name: str, *parts: str) -> Device:
@@ -68,10 +69,7 @@ def test_who_waits_is_counted_for_every_device_that_would_do(tmp_path: Path) -> 
     with try_hold(devices[0]), open_directory(tmp_path / "locks") as directory:
         either = Wish((Choice("npu:0", ("a",)), Choice("npu:1", ("b",))))
         first = Wish((Choice("npu:0", ("a",)),))
-        fds = [
-            directory.add_request(name, wish, 0, "x")
-            for name, wish in (("one", either), ("two", first))
-        ]
+        fds = [directory.add_request(name_request(0), wish, "x") for wish in (either, first)]
         expected = [2, 1, 0]
         assert [o.queue for o in read_occupancy(devices, tmp_path / "locks")] == expected
         for fd in fds:

@@ -1,5 +1,6 @@
 """What the devices of a host do in a short window."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,9 @@ cpu0 10 2 5 70 10 1 1 1 5 0
 cpu1 20 0 5 30 10 0 0 0 0 0
 intr 12345
 """
-HOLDER = Holder(user="ann", pid=7, command="sleep", since=1.0, number=3)
-OTHER = Holder(user="bob", pid=8, command="sleep", since=2.0, number=4)
+HOLDER = Holder(device="npu:0", user="ann", pid=7, command="sleep", since=1.0, number=3)
+OTHER = Holder(device="npu:0", user="bob", pid=8, command="sleep", since=2.0, number=4)
+PART = Holder(device="npu:0.1", user="ann", pid=7, command="sleep", since=1.0, number=3)
 
 
 def test_core_times_are_read_from_the_kernels_account(tmp_path: Path) -> None:
@@ -51,13 +53,15 @@ def test_the_share_is_that_of_all_cores_together(
         (HOLDER, OTHER, 0.4, None),
         (None, HOLDER, 0.4, None),
         (HOLDER, None, 0.4, None),
+        (PART, PART, 0.4, None),
     ],
 )
 def test_held_but_idle_is_told_only_where_it_is_known(
     before: Holder | None, after: Holder | None, busy: float | None, expected: float | None
 ) -> None:
     """One holder throughout, and known work: anything else would be a guess."""
-    assert share_held_idle(Occupancy(holder=before), Occupancy(holder=after), busy) == expected
+    earlier, later = Occupancy(holder=before), Occupancy(holder=after)
+    assert share_held_idle("npu:0", earlier, later, busy) == expected
 
 
 def test_a_survey_shows_health_and_holders(tmp_path: Path) -> None:
@@ -82,3 +86,21 @@ def test_a_survey_shows_health_and_holders(tmp_path: Path) -> None:
     npu_state = states["npu:0"]
     assert (npu_state.busy_share, npu_state.held_idle_share) == (None, None)
     assert states["sim:0"].held_idle_share == 0.0
+
+
+def test_leased_core_sets_are_shown_while_they_are(tmp_path: Path) -> None:
+    """Nobody can list all sets of cores; those that somebody holds have rows of their own."""
+    cores = tuple(sorted(os.sched_getaffinity(0)))
+    settings = Settings(
+        home=tmp_path / "home", lock_dir=tmp_path / "locks", cores=cores, host_config=tmp_path
+    )
+    some = parse_device(f"cpu:cores={cores[0]}", settings)
+    with try_hold(some, "sleep 5"):
+        states = {s.name: s for s in survey_devices(settings, 0.0, pause=lambda _: None).devices}
+    expected = some.name
+    for name in ("cpu:0", some.name):
+        holder = states[name].holder
+        assert holder is not None
+        assert holder.device == expected
+    after = survey_devices(settings, 0.0, pause=lambda _: None)
+    assert some.name not in [state.name for state in after.devices]

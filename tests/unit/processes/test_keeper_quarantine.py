@@ -148,6 +148,17 @@ def test_leftovers_go_with_their_owners_next_lift(shared: Path) -> None:
     assert os.listdir(shared / "quarantine") == expected  # noqa: PTH208 - names are enough
 
 
+def test_a_second_name_of_a_statement_says_nothing(tmp_path: Path) -> None:
+    """Nobody can make one user's words about one device count for another."""
+    put_in_quarantine(locks_in(tmp_path, "device-a"), "npu:0", "dead")
+    os.link(tmp_path / "quarantine/device-a", tmp_path / "quarantine/device-b")
+    found = find_quarantine(locks_in(tmp_path, "device-a"))
+    expected = "dead"
+    assert found is not None
+    assert found.reason == expected
+    assert find_quarantine(locks_in(tmp_path, "device-b")) is None
+
+
 def test_a_lift_that_is_no_list_lifts_nothing(tmp_path: Path) -> None:
     """Whatever else is written into such a file, the device stays where it is."""
     locks = locks_in(tmp_path, "cpu-0")

@@ -57,22 +57,26 @@ def find_quarantine(locks: list[str] | tuple[str, ...]) -> Quarantine | None:
 def find_statements(path: str, *, lifted: bool = False) -> list[Quarantine]:
     """The statements on one lock file that count, or those that are ``lifted``, by their time.
 
-    Links and pipes say nothing. A file that is there but cannot be understood counts: it takes a
+    Links and pipes say nothing, nor do further names of files about other parts. A file that is there but cannot be understood counts: it takes a
     person to say that all is well.
     """
     statements: list[Quarantine] = []
     lifts: set[object] = set()
+    part = os.path.basename(path)
     for name, rest in list_files(path):
         if rest.startswith(PROBES):
             continue
         status, data = read_plain_file(name)
         if status is None:
             continue
+        facts = parse_facts(data)
+        if facts.get("part", part) != part:
+            continue  # a second name of what was stated of something else
         if rest.startswith(LIFTED):
-            named = parse_facts(data).get("lifts")
+            named = facts.get("lifts")
             lifts.update(map(str, named) if isinstance(named, list) else ())
         else:
-            statements.append(Quarantine(name, status, parse_facts(data)))
+            statements.append(Quarantine(name, status, facts))
     found = [one for one in statements if (one.token in lifts) == lifted]
     return sorted(found, key=lambda one: one.since)
 
@@ -200,7 +204,8 @@ def write_facts(path: str, facts: dict[str, object]) -> None:
         os.chmod(folder, 0o1777)
     except FileExistsError:
         pass
-    data = json.dumps({**facts, "by": os.getpid()}).encode()
+    part = os.path.basename(path).partition("@")[0]
+    data = json.dumps({**facts, "part": part, "by": os.getpid()}).encode()
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     try:
         os.fchmod(fd, 0o644)  # in two steps, since open heeds the umask
