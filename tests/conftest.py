@@ -25,7 +25,7 @@ class CommandLine:
     @property
     def home(self) -> Path:
         """The store's directory."""
-        return self.cwd / "home"
+        return Path(self.env.get("TILEYARD_HOME", self.cwd / "home"))
 
     def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         """The whole environment of a command."""

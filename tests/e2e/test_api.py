@@ -161,4 +161,4 @@ def test_a_study_without_a_winner_says_how_its_configs_ended(home: Path) -> None
 def test_an_unknown_kernel_is_refused(home: Path) -> None:
     """What the command line refuses is an exception here."""
     with pytest.raises(tileyard.TileyardError, match="there is no kernel 'nothing'"):
-        tileyard.tune(f"{FAULTS}::nothing")
+        tileyard.tune(f"{KERNELS / 'light.py'}::nothing")

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ pytestmark = pytest.mark.slow
 
 FAULTS = str(KERNELS / "faults.py")
 LIMITS = ("--run-limit", "4s", "--memory-limit", "2GiB")
+COMMON = ("--config", "block=32,64", *LIMITS, "--target", "crashing")
 CRASHING = {
     "TILEYARD_PLUGINS": "crashing=crashing:CrashingTarget",
     "PYTHONPATH": os.pathsep.join(
@@ -35,16 +37,30 @@ def by_config(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {json.dumps(t["config"], sort_keys=True): t for t in result["trials"]}
 
 
-def test_each_fault_has_its_own_outcome_and_spreads_no_further(cli: CommandLine) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Storm:
+    """A run in which every fault occurred, and the processes that it left behind."""
+
+    result: dict[str, Any]
+    left: list[psutil.Process]
+
+
+@pytest.fixture(scope="module")
+def storm(tmp_path_factory: pytest.TempPathFactory) -> Storm:
+    """The run, which tests only look at."""
+    cli = CommandLine(tmp_path_factory.mktemp("storm"), dict(CRASHING))
+    result = cli.run_json("tune", FAULTS, "--config", f"fault={','.join(OUTCOME_OF)}", *COMMON)
+    return Storm(result=result, left=leftovers(cli))
+
+
+def test_each_fault_has_its_own_outcome_and_spreads_no_further(
+    cli: CommandLine, storm: Storm
+) -> None:
     """Faults end as what they are; healthy configs keep keys, outcomes and the winner."""
     cli.env.update(CRASHING)
-    target = ("--target", "crashing")
-    faults = ",".join(OUTCOME_OF)
-    blocks = ("--config", "block=32,64")
-    stormy = cli.run_json("tune", FAULTS, "--config", f"fault={faults}", *blocks, *LIMITS, *target)
-    clean = CommandLine(cli.cwd / "clean", cli.env)
-    clean.cwd.mkdir()
-    calm = clean.run_json("tune", FAULTS, "--config", "fault=none", *blocks, *LIMITS, *target)
+    stormy = storm.result
+    calm = cli.run_json("tune", FAULTS, "--config", "fault=none", *COMMON)
+    assert len(stormy["trials"]) == 2 * len(OUTCOME_OF)
     for trial in stormy["trials"]:
         expected = OUTCOME_OF[trial["config"]["fault"]]
         assert trial["outcome"] == expected, trial
@@ -53,7 +69,7 @@ def test_each_fault_has_its_own_outcome_and_spreads_no_further(cli: CommandLine)
         other = by_config(stormy)[config]
         assert (other["keys"], other["outcome"]) == (trial["keys"], trial["outcome"])
     assert stormy["best"]["config"] == calm["best"]["config"]
-    assert leftovers(cli) == []
+    assert storm.left == []
 
 
 def leftovers(cli: CommandLine) -> list[psutil.Process]:
@@ -68,12 +84,10 @@ def leftovers(cli: CommandLine) -> list[psutil.Process]:
     return found
 
 
-def test_messages_say_what_happened(cli: CommandLine) -> None:
+def test_messages_say_what_happened(storm: Storm) -> None:
     """Signals, limits, elements and operations are named."""
-    cli.env.update(CRASHING)
-    faults = ("--config", f"fault={','.join(OUTCOME_OF)}", "--config", "block=32")
-    result = cli.run_json("tune", FAULTS, *faults, *LIMITS, "--target", "crashing")
-    messages = {t["config"]["fault"]: t["message"] for t in result["trials"]}
+    trials = [t for t in storm.result["trials"] if t["config"]["block"] == 32]
+    messages = {t["config"]["fault"]: t["message"] for t in trials}
     assert "SIGSEGV" in messages["segmentation_fault"]
     assert "an index of tile is outside its shape [32]" in messages["stray_index"]
     assert "run limit of 4 s" in messages["endless_loop"]
