@@ -61,7 +61,8 @@ class ForeignQueue(Record, forbid_unknown_fields=True):
     regular expression whose group is the task's name in what ``submit`` prints, for ``{job}`` in
     ``cancel``; without ``cancel`` a task is cancelled by TERM to the submitting process. ``slots``
     is how many tasks may be in the queue at once, ``cases`` how many cases one of them may hold,
-    ``task_limit_s`` the longest task that the queue accepts. ``inherit`` names variables that are
+    ``queue_limit_s`` the longest wait for a device
+    (a run may wait for less), ``task_limit_s`` the longest task that the queue accepts. ``inherit`` names variables that are
     passed on, ``environment`` gives further ones. ``python`` is the far side's interpreter, empty
     for this one. ``streams`` says that the queue hands output on as it comes. ``exit_codes`` are
     those that the queue's client has for itself. ``margin_s`` is what a call may take beyond the
@@ -78,7 +79,7 @@ class ForeignQueue(Record, forbid_unknown_fields=True):
     job: str = ""
     slots: int = 1
     cases: int = 16
-    queue_limit_s: float = 1800.0
+    queue_limit_s: float = 86_400.0
     task_limit_s: float = 3600.0
     inherit: tuple[str, ...] = INHERITED
     environment: dict[str, str] = {}

@@ -3,17 +3,43 @@
 Nothing is held between batches.
 """
 
+import asyncio
 import os
 import shutil
 from collections.abc import Callable, Sequence
 
-from tileyard.devices.foreign import ForeignQueue, refuse_nesting
-from tileyard.engine.provider import Waiting, Watch
+import msgspec
+
+from tileyard.devices.foreign import QUEUE_KIND, ForeignQueue, refuse_nesting
+from tileyard.engine.provider import LeaseProvider, Slot, Waiting, Watch
 from tileyard.engine.queue_tasks import QueueTask, infra_error, task_limit_s
+from tileyard.engine.runners import LocalDevices
 from tileyard.engine.yard import Yard
 from tileyard.errors import ToolMissingError
 from tileyard.model import Batch, Device
 from tileyard.workers.protocol import RunEntry
+
+
+class Lenders:
+    """This host and the queues of a run, as one provider: the devices of the yard, in their order."""
+
+    def __init__(self, yard: Yard, queues: Sequence[ForeignQueue]) -> None:
+        own = [device for device in yard.devices if device.kind != QUEUE_KIND]
+        self._lenders: tuple[LeaseProvider, ...] = (
+            *((LocalDevices(yard, own),) if own else ()),
+            *(QueueProvider(_hasten(queue, yard), yard) for queue in queues),
+        )
+        slots = {slot.device.name: slot for lender in self._lenders for slot in lender.slots}
+        self.slots: Sequence[Slot] = tuple(slots[device.name] for device in yard.devices)
+
+    async def open(self) -> None:
+        """Open each; nothing is left behind where one cannot be."""
+        for lender in self._lenders:
+            await lender.open()
+
+    async def close(self) -> None:
+        """Close each."""
+        await asyncio.gather(*(lender.close() for lender in self._lenders))
 
 
 class QueueProvider:
@@ -21,7 +47,9 @@ class QueueProvider:
 
     def __init__(self, queue: ForeignQueue, yard: Yard) -> None:
         self._queue = queue
-        self.slots = tuple(QueueSlot(queue, device, yard) for device in queue.make_devices())
+        self.slots: Sequence[Slot] = tuple(
+            QueueSlot(queue, device, yard) for device in queue.make_devices()
+        )
 
     async def open(self) -> None:
         """Raise ToolMissingError where a tool is not there, UsageError inside a task of a queue."""
@@ -90,3 +118,9 @@ def require_tools(queue: ForeignQueue) -> None:
                 f"queue {queue.name!r}: {argv[0]!r}, named by `{field}`, is not on this machine",
                 "put it on PATH, or name another device",
             )
+
+
+def _hasten(queue: ForeignQueue, yard: Yard) -> ForeignQueue:
+    """The queue, waited for no longer than this run waits for any device."""
+    limit_s = min(queue.queue_limit_s, yard.queue_limit_s)
+    return msgspec.structs.replace(queue, queue_limit_s=limit_s)

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from tileyard.devices.foreign import ForeignQueue
+from tileyard.devices.queues import find_queue, is_queue
 from tileyard.devices.registry import resolve_devices
 from tileyard.errors import UsageError
 from tileyard.model import Device
@@ -14,13 +16,14 @@ CLASSES = ("cpu", "sim", "cuda")
 def choose_devices(names: Sequence[str], target: str, settings: Settings) -> tuple[Device, ...]:
     """The devices of a run, each once, in the order in which they are named.
 
-    A name may be that of a class. Raises UsageError for one that there is not, and for two devices
+    A name may be that of a class, or of a queue: then it stands for the queue's slots. Raises UsageError for one that there is not, and for two devices
     that cannot be held at the same time.
     """
     kind = target.partition(":")[0]
     chosen: dict[str, Device] = {}
     for name in names or (kind if kind in CLASSES else "cpu",):
-        for device in resolve_devices(name, settings):
+        slots = find_queue(name, settings).make_devices() if is_queue(name) else ()
+        for device in slots or resolve_devices(name, settings):
             chosen[device.name] = device
     owner_of: dict[str, str] = {}
     for device in chosen.values():
@@ -33,3 +36,8 @@ def choose_devices(names: Sequence[str], target: str, settings: Settings) -> tup
                     "name devices that have nothing in common",
                 )
     return tuple(chosen.values())
+
+
+def choose_queues(names: Sequence[str], settings: Settings) -> tuple[ForeignQueue, ...]:
+    """The queues among the names, each once. Raises UsageError for one that is not declared."""
+    return tuple(find_queue(name, settings) for name in dict.fromkeys(names) if is_queue(name))

@@ -10,9 +10,10 @@ from tileyard.clock import SystemClock
 from tileyard.devices.locks import prepare_locks
 from tileyard.engine.authors import Author
 from tileyard.engine.driver import Driver
+from tileyard.engine.foreign import Lenders
 from tileyard.engine.yard import Yard
 from tileyard.model import Note, RunEnded, RunStarted, StopReason
-from tileyard.service.choosing import choose_devices
+from tileyard.service.choosing import choose_devices, choose_queues
 from tileyard.service.conversation import Conversation
 from tileyard.service.messages import StartTune
 from tileyard.settings import Settings
@@ -64,7 +65,8 @@ class Tuning:
                 clock=self._clock,
             )
             study = Study(start.request, space, run, self._clock)
-            driver = Driver(study, yard, run)
+            queues = choose_queues(start.devices, self._settings)
+            driver = Driver(study, yard, run, Lenders(yard, queues))
             await driver.open()
             log = stack.enter_context(EventLog(self._settings.home, run))
             stack.push_async_callback(driver.close)

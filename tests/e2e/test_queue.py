@@ -1,0 +1,91 @@
+"""A study on devices of a foreign queue comes to what it would on devices of this host."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.conftest import KERNELS, ROOT, CommandLine
+
+QUEUE = ROOT / "tests" / "faults" / "fake_queue.py"
+FAULTS = str(KERNELS / "faults.py")
+SCRIPTED = "scripted=tileyard.testing.scripted:ScriptedTarget"
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def queue(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A queue with one device, declared in the project's file."""
+    for variable in ("TASK_DEVICE", "TILEYARD_SUBMISSION"):
+        monkeypatch.delenv(variable, raising=False)
+    folder = cli.cwd / "a queue"
+    for name in ("tasks", "faults"):
+        (folder / name).mkdir(parents=True)
+    client = [sys.executable, str(QUEUE), "task-submit", str(folder), "--device", "auto"]
+    limits = ["--max-time", "{run_limit_s}", "--timeout", "{limit_s}"]
+    fields = {
+        "name": "lab",
+        "submit": [*client, *limits, "{env:--env}", "--run", "{shell_command}"],
+        "cancel": [sys.executable, str(QUEUE), "cancel", str(folder), "{job}"],
+        "job": r"^task (\d+) queued",
+        "device": "cpu:cores={device}",
+        "identity": "one core",
+        "slots": 2,
+    }
+    lines = [f"{key} = {msgspec.json.encode(value).decode()}" for key, value in fields.items()]
+    (cli.cwd / "tileyard.toml").write_text("\n".join(["[[queue]]", *lines]), encoding="utf-8")
+    core = min(os.sched_getaffinity(0))
+    with subprocess.Popen([sys.executable, str(QUEUE), "serve", str(folder), str(core)]) as server:
+        yield folder
+        server.kill()
+
+
+def test_a_study_through_a_queue(cli: CommandLine, queue: Path) -> None:
+    """Outcomes, winner and finals are as on this host; many cases share a task."""
+    cli.env["TILEYARD_PLUGINS"] = SCRIPTED
+    command = ("tune", FAULTS, "--target", "scripted", "--run-limit", "4s")
+    space = ("--config", "fault=none,wrong_result,endless_loop", "--config", "block=16,32,64")
+    here = cli.run_json(*command, *space, "--fresh")
+    there = cli.run_json(*command, *space, "--fresh", "--devices", "queue:lab")
+    expected = {str(t["config"]): t["outcome"] for t in here["trials"]}
+    assert {str(t["config"]): t["outcome"] for t in there["trials"]} == expected
+    assert there["best"]["config"] == here["best"]["config"]
+    assert [f["config"] for f in there["finals"]] == [f["config"] for f in here["finals"]]
+    assert there["best"]["device"].startswith("queue:lab")
+    tasks = len(list((queue / "tasks").iterdir()))
+    assert tasks < len(expected)
+
+
+def test_what_a_queue_fails_is_run_again(cli: CommandLine, queue: Path) -> None:
+    """Each of the first tasks goes wrong in its own way, and every case gets its outcome."""
+    cli.env["TILEYARD_PLUGINS"] = SCRIPTED
+    (queue / "faults" / "1").write_text("half", encoding="utf-8")
+    (queue / "faults" / "2").write_text("lose-results", encoding="utf-8")
+    space = ("--config", "fault=none,wrong_result", "--config", "block=16,32")
+    command = ("tune", FAULTS, "--target", "scripted", *space, "--devices", "queue:lab")
+    result = cli.run_json(*command)
+    expected = {"none": "passed", "wrong_result": "mismatch"}
+    for trial in result["trials"]:
+        assert trial["outcome"] == expected[trial["config"]["fault"]], trial
+    assert any(trial["attempts"] for trial in result["trials"])
+
+
+def test_a_study_that_cannot_submit_builds_nothing(cli: CommandLine, queue: Path) -> None:
+    """A missing client, an unknown queue and a nested request are refused in one line."""
+    command = ("tune", FAULTS, "--config", "fault=none")
+    text = (cli.cwd / "tileyard.toml").read_text(encoding="utf-8")
+    nested = cli.run(*command, "--devices", "queue:lab", TASK_DEVICE="0")
+    unknown = cli.run(*command, "--devices", "queue:lap")
+    (cli.cwd / "tileyard.toml").write_text(text.replace(sys.executable, "/no/such", 1), "utf-8")
+    missing = cli.run(*command, "--devices", "queue:lab")
+    expected = ("TASK_DEVICE is set", "there is no queue 'queue:lap'", "'/no/such', named by")
+    for done, said in zip((nested, unknown, missing), expected, strict=True):
+        assert done.returncode == 2
+        assert said in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert list((queue / "tasks").iterdir()) == []
+    assert not (cli.home / "objects" / "records" / "build").exists()
