@@ -22,7 +22,7 @@ from tileyard.workers.environment import THREAD_VARIABLES
 
 N = 1024
 FLOPS = 2 * N**3
-ROUNDS = 15
+ROUNDS = 40
 LAUNCHES = 6
 SETTLE_S = 0.05
 KERNEL = f"{Path(__file__).parent.parent / 'examples' / 'gemm.py'}::gemm"
@@ -144,7 +144,7 @@ def take_turns(
 
 def compare(cores: Sequence[int], device: str, home: str) -> None:
     """Tune on these cores, then let the winner meet NumPy and torch."""
-    best = tileyard.tune(KERNEL, device=device, home=home, progress=False).best
+    best = tileyard.tune(KERNEL, devices=device, home=home, progress=False).best
     peak = measure_peak(cores)
     names = [best.trial.id, "numpy", "torch"]
     times = take_turns(names, device, cores, home)
