@@ -1,6 +1,6 @@
 """``python -m tileyard``: the command line."""
 
-from tileyard.cli.main import run
+from tileyard.cli.entry import run
 
 if __name__ == "__main__":
     run()

@@ -5,7 +5,7 @@ import traceback
 
 import typer
 
-from tileyard.cli import devices, doctor, run_artifact, show, trials, tune
+from tileyard.cli import devices, doctor, lease, run_artifact, show, trials, tune
 from tileyard.errors import TileyardError
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app.command("trials")(trials.trials)
 app.command("show")(show.show)
 app.add_typer(devices.app, name="devices")
 app.command("doctor")(doctor.doctor)
+app.command("lease", help="Run any command while holding devices.")(lease.describe)
 app.command("run-artifact")(run_artifact.run_artifact)
 
 USAGE = 2
@@ -35,6 +36,8 @@ def run() -> None:
 
 def main(arguments: list[str]) -> int:
     """Run one command and return its exit status."""
+    if arguments[:1] == ["lease"]:  # typer would take a part of the user's own command line
+        return lease.run_lease(arguments[1:])
     try:
         status = app(arguments, prog_name="tileyard", standalone_mode=False)
     except typer.TyperException as error:

@@ -15,7 +15,6 @@ from tileyard.devices.cpu import identify_cpu
 from tileyard.devices.cuda import GpuList, filter_visible, has_driver, make_gpus
 from tileyard.devices.declared import make_simulators, read_devices
 from tileyard.devices.names import class_of, device_lock
-from tileyard.devices.probes import list_gpus, run_apart
 from tileyard.errors import UsageError
 from tileyard.model import Device
 from tileyard.settings import Settings
@@ -77,6 +76,9 @@ def list_visible_gpus() -> GpuList:
     """The GPUs that NVML knows and that this process may see, or why they cannot be listed."""
     if not has_driver():
         return GpuList()
+    # asyncio, as much as the rest of `tileyard lease`: only for hosts that have a driver
+    from tileyard.devices.probes import list_gpus, run_apart
+
     found = run_apart(list_gpus())
     return GpuList(gpus=filter_visible(found.gpus, os.environ), failure=found.failure)
 

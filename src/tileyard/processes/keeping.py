@@ -15,54 +15,17 @@ from typing import Final
 
 import msgspec
 
-from tileyard.errors import NestedLeaseError, SickDeviceError, WorkerStartError
-from tileyard.model import Record
+from tileyard.errors import WorkerStartError
 from tileyard.processes.keeper.tree import kill_marked
 from tileyard.processes.keeper_line import keeper_argv
 from tileyard.processes.records import Ended, Grant, Place, WorkerCommand
+from tileyard.processes.refusals import Report, explain_refusal
 
 CONFIRM_S: Final = 5.0
 """How long a killed tree may take to vanish before its processes are reported as survivors."""
 LOG_TAIL_BYTES: Final = 4096
 
-REFUSALS: Final = {
-    "lock": "the lock directory cannot be used",
-    "planted": "the lock directory, or a folder in it, is a link or a file",
-    "unsafe": "the lock directory, or a folder in it, is not sticky: anyone could remove a lease",
-    "number": "there are no lease numbers left after this one",
-    "busy": "somebody has been deciding about leases for too long in this directory",
-    "nested": "it is asked for under a lease of the same device, and would wait for itself",
-    "sick": "too few of its devices are fit for use",
-    "quarantine": "a device that is not fit for use cannot be put in quarantine",
-    "session": "it cannot lead a session",
-    "memory": "its memory limit cannot be set",
-    "cores": "its cores are not available",
-    "cwd": "its working directory cannot be entered",
-    "argv": "its program cannot be run",
-}
-REFUSAL_ERRORS: Final = {"sick": SickDeviceError, "nested": NestedLeaseError}
-
 log = logging.getLogger(__name__)
-
-
-class Report(Record):
-    """One line from the keeper; which fields count depends on ``event``."""
-
-    event: str
-    position: int = 0
-    holder: str = ""
-    leases: tuple[int, ...] = ()
-    choices: tuple[int, ...] = ()
-    text: str = ""
-    pid: int = 0
-    errno: int | None = 0
-    pids: tuple[int, ...] = ()
-    code: int | None = None
-    signal: int | None = None
-    told: int = 0
-    peak_rss_bytes: int = 0
-    survivors: tuple[int, ...] = ()
-    lingers: int = 0
 
 
 _decoder = msgspec.json.Decoder(Report)
@@ -221,20 +184,9 @@ class KeeperLink:
             )
         if last.event == "ended":
             return WorkerStartError(f"{what}: it was told to end before it began")
-        step = last.event.removeprefix("refused_")
-        kind = REFUSAL_ERRORS.get(step, WorkerStartError)
-        locks = self._command.lease.choices[0].locks if self._command.lease else ()
-        details = {
-            "lock": " ".join(locks),
-            "planted": " ".join(locks),
-            "unsafe": " ".join(locks),
-            "cores": ",".join(map(str, self._command.cores)),
-            "cwd": self._command.cwd,
-        }
-        message = f"{what}: {REFUSALS[step]}"
-        if detail := details.get(step) or last.text:
-            message += f": {detail}"
-        return kind(f"{message}: {os.strerror(last.errno)}" if last.errno else message)
+        command = self._command
+        details = {"cores": ",".join(map(str, command.cores)), "cwd": command.cwd}
+        return explain_refusal(last, command.argv[0], command.lease, details)
 
 
 def _pipes_of(process: subprocess.Popen[bytes]) -> tuple[int, int]:

@@ -1,0 +1,210 @@
+"""``tileyard lease``: run any command while holding devices.
+
+Its arguments are taken apart by hand: what stands after ``--`` is the user's, byte for byte, and
+the whole must not cost much more than ``flock`` does.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+
+from tileyard.cli.durations import parse_duration_s
+from tileyard.devices.locks import prepare_directory
+from tileyard.devices.registry import resolve_devices
+from tileyard.errors import TileyardError, UsageError
+from tileyard.model import Device
+from tileyard.processes.records import LeaseRequest
+from tileyard.processes.wrapping import LeaseStatus, Limits, WrappedCommand
+from tileyard.settings import read_settings
+
+HELP = """\
+Usage: tileyard lease [OPTIONS] -- COMMAND [ARGS]...
+
+Wait for a device, run a command while holding it, and give it on only once
+the command's whole process tree is gone. The command finds its device in
+TASK_DEVICE, and in CUDA_VISIBLE_DEVICES or what else its class uses.
+
+  --device NAME          auto (default), a class such as cuda, or a device such
+                         as cuda:1, cpu or cpu:cores=0-3; repeatable
+  --count N              how many devices, all of them or none [1]
+  --priority P           higher ones come first; one step weighs as much as a
+                         minute of waiting [0]
+  --queue-timeout TIME   give up waiting after 30m, 90s, ...
+  --max-time TIME        end the command if it runs longer
+  --status-file FILE     where to say, as JSON, what became of it
+  --help                 show this
+
+Exit status: the command's own, 128+n if it died of signal n. For itself:
+2 bad usage, 69 no such or sick device, 75 no device in time, 124 the command
+ran too long, 126 and 127 it cannot be run.
+"""
+OPTIONS = ("device", "count", "priority", "queue-timeout", "max-time", "status-file")
+NO_DEVICE, QUEUE_TIMEOUT, MAX_TIME, CANNOT_RUN = 69, 75, 124, 127
+STATUSES = {"queue_timeout": QUEUE_TIMEOUT, "max_time": MAX_TIME}
+MAX_COUNT, MAX_PRIORITY = 4096, 1000
+
+
+class Wanted:
+    """The command line, taken apart. Raises UsageError where it makes no sense."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        self.options: dict[str, list[str]] = {}
+        self.argv: list[str] = []
+        self.is_help = False
+        self._take(arguments)
+        self.devices = self.options.get("device", ["auto"])
+        self.count = self._number("count", 1, 1, MAX_COUNT)
+        self.priority = self._number("priority", 0, -MAX_PRIORITY, MAX_PRIORITY)
+        self.limits = Limits(queue_s=self._time("queue-timeout"), run_s=self._time("max-time"))
+        self.status_file = self._one("status-file")
+
+    def _take(self, arguments: list[str]) -> None:
+        rest = iter(arguments)
+        for argument in rest:
+            if argument == "--":
+                self.argv = list(rest)
+                break
+            if argument in ("--help", "-h"):
+                self.is_help = True
+                return
+            name, equals, value = argument.removeprefix("--").partition("=")
+            if not argument.startswith("--") or name not in OPTIONS:
+                raise UsageError(
+                    f"{argument!r} is no option of tileyard lease", "CMD goes after --"
+                )
+            if not equals:
+                value = next(rest, "--")
+                if value == "--":
+                    raise UsageError(f"--{name} needs a value")
+            self.options.setdefault(name, []).append(value)
+        if not self.argv:
+            raise UsageError("there is no command to run", "write it after --")
+
+    def _one(self, name: str) -> str:
+        values = self.options.get(name, [])
+        if len(values) > 1:
+            raise UsageError(f"--{name} is given twice")
+        return values[0] if values else ""
+
+    def _number(self, name: str, default: int, low: int, high: int) -> int:
+        text = self._one(name)
+        try:
+            number = int(text) if text else default
+        except ValueError:
+            raise UsageError(f"--{name} {text!r} is not a number") from None
+        if not low <= number <= high:
+            raise UsageError(f"--{name} {number} is not between {low} and {high}")
+        return number
+
+    def _time(self, name: str) -> float | None:
+        text = self._one(name)
+        return parse_duration_s(text) if text else None
+
+
+class StatusFile:
+    """What became of the command so far: replaced as a whole, so that readers never see half of it."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path) if path else None
+
+    def write(self, status: LeaseStatus) -> None:
+        """Say it. Raises UsageError if the file cannot be written."""
+        if self._path is None:
+            return
+        draft = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        try:
+            draft.write_bytes(msgspec.json.format(msgspec.json.encode(status)) + b"\n")
+            draft.replace(self._path)
+        except OSError as error:
+            draft.unlink(missing_ok=True)
+            raise UsageError(f"cannot write {self._path}: {error.strerror}") from error
+
+
+def describe() -> None:
+    """Print the help; the command itself does not come this way."""
+    print(HELP, end="")
+
+
+def run_lease(arguments: list[str]) -> int:
+    """Carry the command line out and return the exit status."""
+    try:
+        return lease(arguments)
+    except TileyardError as error:
+        return say(str(error), error.exit_status)
+
+
+def lease(arguments: list[str]) -> int:
+    """Carry the command line out and return the exit status. Raises UsageError for a bad one."""
+    wanted = Wanted(arguments)
+    if wanted.is_help:
+        print(HELP, end="")
+        return 0
+    file = StatusFile(wanted.status_file)
+    file.write(LeaseStatus(state="waiting"))
+    try:
+        request = LeaseRequest(
+            choices=find_choices(wanted), count=wanted.count, priority=wanted.priority
+        )
+    except UsageError as error:
+        file.write(LeaseStatus(state="no_device", message=str(error)))
+        return say(str(error), NO_DEVICE)
+    status = WrappedCommand(wanted.argv, request, wanted.limits, Teller(file).tell).run()
+    code = exit_status(status)
+    return say(status.message, code) if status.message else code
+
+
+def find_choices(wanted: Wanted) -> tuple[Device, ...]:
+    """The devices that would do. Raises UsageError if there are not enough, or no place for locks."""
+    settings = read_settings(os.environ, Path.cwd())
+    found: dict[str, Device] = {}
+    for name in wanted.devices:
+        for device in resolve_devices(name, settings):
+            found[device.name] = device
+    if len(found) < wanted.count:
+        names = ", ".join(found)
+        raise UsageError(f"{wanted.count} devices are asked for, and there are {names}")
+    for directory in {Path(lock).parent for device in found.values() for lock in device.locks}:
+        prepare_directory(directory)
+    return tuple(found.values())
+
+
+class Teller:
+    """Keeps the status file up to date, and people at a terminal informed while they wait."""
+
+    def __init__(self, file: StatusFile) -> None:
+        self._file = file
+        self._told = ""
+
+    def tell(self, status: LeaseStatus) -> None:
+        """Take note of a change; a status file that went away is no reason to end a command."""
+        try:
+            self._file.write(status)
+        except UsageError as error:
+            say(str(error), 0)
+        if status.state == "waiting" and status.place:
+            held = f", held by {status.holder}" if status.holder else ""
+            text = f"waiting, number {status.place} in the queue{held}"
+            if sys.stderr.isatty():
+                say(text, 0)
+        elif status.state in ("waiting", "running") and status.message not in ("", self._told):
+            self._told = status.message
+            say(f"put in quarantine: {status.message}", 0)
+
+
+def exit_status(status: LeaseStatus) -> int:
+    """The command's own code where it has one."""
+    if status.state in STATUSES:
+        return STATUSES[status.state]
+    if status.state == "not_run":
+        return status.code or CANNOT_RUN
+    if status.state in ("ended", "interrupted"):
+        return 128 + status.signal if status.signal is not None else status.code or 0
+    return NO_DEVICE
+
+
+def say(message: str, status: int) -> int:
+    """One line on stderr."""
+    print(f"tileyard: {' '.join(message.split())}", file=sys.stderr)
+    return status

@@ -1,0 +1,273 @@
+"""A command of a user's own under a lease: run as if it had been called directly, ended as a tree.
+
+The caller waits in this process while the command runs under a keeper, in a session of its own and
+with the caller's standard streams. Signals are passed on. No asyncio here: it costs as much as the
+rest of the start.
+"""
+
+import errno
+import os
+import secrets
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Final, Literal
+
+import msgspec
+
+from tileyard.model import Record
+from tileyard.processes.keeper.tree import kill_marked
+from tileyard.processes.keeper_line import PYTHON, keeper_argv
+from tileyard.processes.records import LeaseRequest
+from tileyard.processes.refusals import Report, explain_refusal
+
+State = Literal[
+    "waiting",
+    "running",
+    "ended",
+    "queue_timeout",
+    "max_time",
+    "device_sick",
+    "no_device",
+    "nested",
+    "not_run",
+    "interrupted",
+    "keeper_lost",
+]
+
+GRACE_S: Final = 5.0
+"""How long a command that ran too long may take to end by itself after TERM."""
+CONFIRM_S: Final = 5.0
+TO_GROUP: Final = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH})
+"""What a terminal would have sent to all of its foreground processes."""
+ENDING: Final = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP})
+PASSED_ON: Final = (*ENDING, signal.SIGWINCH, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIGCONT)  # fmt: skip
+STATES: Final[dict[str, State]] = {"sick": "device_sick", "nested": "nested", "argv": "not_run"}
+
+
+class LeaseStatus(Record):
+    """What became of a leased command.
+
+    ``code`` and ``signal`` are how it ended by itself, None where it did not. ``leases`` gives the
+    number of the lease of each device. ``message`` says in one line why it did not simply end.
+    """
+
+    state: State
+    code: int | None = None
+    signal: int | None = None
+    leases: dict[str, int] = {}
+    waited_s: float = 0.0
+    held_s: float = 0.0
+    place: int = 0
+    holder: str = ""
+    message: str = ""
+
+
+class Limits(Record):
+    """How long a command may wait for its devices, and how long it may run; None for ever."""
+
+    queue_s: float | None = None
+    run_s: float | None = None
+
+
+class WrappedCommand:
+    """One command under a lease. ``tell`` gets every change of its status, the last one included."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        lease: LeaseRequest,
+        limits: Limits,
+        tell: Callable[[LeaseStatus], None],
+    ) -> None:
+        self.status = LeaseStatus(state="waiting")
+        self._argv = argv
+        self._lease = lease
+        self._limits = limits
+        self._tell = tell
+        self._asked = self._locked = self._started = self._over = 0.0
+        self._end: State | None = None
+        self._interrupt = 0
+        self._last: Report | None = None
+        self._tree = secrets.token_hex(8)
+        self._control = self._reports = -1
+        self._unread = b""
+        self._decoder = msgspec.json.Decoder(Report)
+
+    def run(self) -> LeaseStatus:
+        """Run it to its end. Call this from the main thread, at most once."""
+        with _heed_signals() as wakeup:
+            self._asked = time.monotonic()
+            keeper = self._spawn()
+            self._change("waiting")
+            while self._wait(wakeup):
+                pass
+            if self._last is None:
+                os.waitpid(keeper, 0)
+        self._over = time.monotonic()
+        os.close(self._control)
+        os.close(self._reports)
+        self._conclude()
+        return self.status
+
+    def _spawn(self) -> int:
+        control_out, self._control = os.pipe()
+        self._reports, reports_in = os.pipe()
+        for fd in (control_out, reports_in):
+            os.set_inheritable(fd, True)
+        options = [
+            f"cwd={os.getcwd()}",  # noqa: PTH109 - bytes and all
+            f"grace={GRACE_S:f}",
+            f"confirm={CONFIRM_S:f}",
+            f"control={control_out}",
+            f"reports={reports_in}",
+            "plain=1",
+        ]
+        try:
+            return os.posix_spawn(
+                PYTHON[0],
+                keeper_argv(self._tree, options, self._lease, self._argv),
+                os.environ,
+                setsid=True,
+                setsigmask=(),
+            )
+        finally:
+            os.close(control_out)
+            os.close(reports_in)
+
+    # ---- waiting ------------------------------------------------------------------------------
+
+    def _wait(self, wakeup: int) -> bool:
+        """Wait for something to happen and see to it; False once nothing more will."""
+        waiting = select.poll()
+        waiting.register(self._reports, select.POLLIN)
+        waiting.register(wakeup, select.POLLIN)
+        rest_s = self._enforce_limits()
+        ready = [fd for fd, _ in waiting.poll(None if rest_s is None else rest_s * 1000)]
+        if wakeup in ready:
+            for number in os.read(wakeup, 4096):
+                self._heed(signal.Signals(number))
+        if self._reports in ready:
+            data = os.read(self._reports, 1 << 16)
+            if not data:
+                return False
+            *lines, self._unread = (self._unread + data).split(b"\n")
+            for line in lines:
+                self._take(self._decoder.decode(line))
+        return self._last is None
+
+    def _enforce_limits(self) -> float | None:
+        """Seconds to the next limit, None if there is none."""
+        began, limit_s, verdict = (
+            (self._started, self._limits.run_s, "max_time")
+            if self._locked
+            else (self._asked, self._limits.queue_s, "queue_timeout")
+        )
+        if limit_s is None or not began or self._end is not None:
+            return None
+        rest_s = began + limit_s - time.monotonic()
+        if rest_s > 0:
+            return rest_s
+        self._end = "max_time" if verdict == "max_time" else "queue_timeout"
+        self._order(f"probe\nkill {GRACE_S:f}" if self._locked else "kill 0")
+        return None
+
+    def _heed(self, number: signal.Signals) -> None:
+        if number == signal.SIGTSTP:
+            self._order("stop")
+            os.kill(os.getpid(), signal.SIGSTOP)
+            self._order("continue")
+        elif number == signal.SIGCONT:
+            self._order("continue")
+        elif self._started:
+            self._order(f"signal{'-group' if number in TO_GROUP else ''} {number:d}")
+        elif number in ENDING:
+            self._interrupt = self._interrupt or number
+            self._end = self._end or "interrupted"
+            self._order("kill 0")
+
+    def _order(self, text: str) -> None:
+        with suppress(BrokenPipeError):  # then its report is on the way
+            os.write(self._control, f"{text}\n".encode())
+
+    # ---- reports ------------------------------------------------------------------------------
+
+    def _take(self, report: Report) -> None:
+        match report.event:
+            case "waiting":
+                self._change("waiting", place=report.position, holder=report.holder)
+            case "quarantined":
+                self._change(self.status.state, message=report.text)
+            case "locked":
+                self._locked = time.monotonic()
+                names = [self._lease.choices[index].name for index in report.choices]
+                leases = dict(zip(names, report.leases, strict=True))
+                self._change("running", leases=leases, place=0, holder="", message="")
+            case "started":
+                self._started = time.monotonic()
+            case _:
+                self._last = report
+
+    def _change(self, state: State, **facts: object) -> None:
+        now = self._over or time.monotonic()
+        self.status = msgspec.structs.replace(
+            self.status,
+            state=state,
+            waited_s=round((self._locked or now) - self._asked, 6),
+            held_s=round(now - self._locked, 6) if self._locked else 0.0,
+            **facts,
+        )
+        self._tell(self.status)
+
+    def _conclude(self) -> None:
+        last, limits = self._last, self._limits
+        if last is None:
+            kill_marked(self._tree)
+            self._change("keeper_lost", message="its keeper was killed, and the command with it")
+        elif step := last.refused_step:
+            error = explain_refusal(last, self._argv[0], self._lease, {})
+            state = STATES.get(step, "no_device")
+            self._change(state, message=str(error), code=_shell_code(last))
+        elif self._end == "queue_timeout":
+            name = " or ".join(device.name for device in self._lease.choices[:4])
+            self._change("queue_timeout", message=f"no {name} within {limits.queue_s:g} s")
+        elif self._end == "max_time" and last.told:
+            text = f"the command ran longer than {limits.run_s:g} s and was ended"
+            self._change("max_time", message=text)
+        elif self._end == "interrupted":
+            self._change("interrupted", signal=self._interrupt, message="interrupted while waiting")
+        else:
+            text = " ".join(map(str, last.survivors))
+            message = f"processes that could not be ended: {text}" if text else ""
+            self._change("ended", code=last.code, signal=last.signal, message=message)
+
+
+def _shell_code(last: Report) -> int | None:
+    """What a shell would answer for a program that cannot be run."""
+    if last.event != "refused_argv":
+        return None
+    return 127 if last.errno == errno.ENOENT else 126
+
+
+@contextmanager
+def _heed_signals() -> Iterator[int]:
+    """Gives a descriptor from which the numbers of signals can be read, instead of dying of them.
+
+    What is ignored stays so, here and in the command: ``nohup`` works.
+    """
+    read_end, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    before = {number: signal.getsignal(number) for number in PASSED_ON}
+    wakeup = signal.set_wakeup_fd(write_end)
+    try:
+        for number, handler in before.items():
+            if handler is not signal.SIG_IGN:
+                signal.signal(number, lambda *_: None)
+        yield read_end
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(wakeup)
+        os.close(read_end)
+        os.close(write_end)
