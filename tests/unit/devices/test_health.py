@@ -204,6 +204,36 @@ def test_a_failure_found_by_another_user_starts_over(device: Device, tmp_path: P
 
 @as_root
 @pytest.mark.usefixtures("_in_process")
+def test_who_finds_it_sick_again_starts_the_others_over(device: Device, tmp_path: Path) -> None:
+    """A failed probe by whoever stated it first renews the statement, and keeps its reason."""
+    as_user(1001, lambda: quarantine_device(device, "smoke"))
+    as_user(1002, lambda: probe(device))
+    as_user(1002, lambda: probe(device))
+    (tmp_path / "sick").touch()
+    as_user(1001, lambda: probe(device))
+    found = read_health(device)
+    expected = ("smoke", 0)
+    assert (found.reason, len(found.probes)) == expected
+
+
+@as_root
+@pytest.mark.usefixtures("_in_process")
+def test_probes_of_an_earlier_quarantine_do_not_count(device: Device) -> None:
+    """What another user found before the device was readmitted says nothing about the next time."""
+    as_user(1001, lambda: quarantine_device(device, "smoke"))
+    as_user(1002, lambda: probe(device))
+    as_user(1002, lambda: probe(device))
+    as_user(1001, lambda: readmit_device(device))
+    assert any("probes" in name for name in leftovers(device))
+    as_user(1001, lambda: quarantine_device(device, "fire"))
+    as_user(1003, lambda: probe(device))
+    found = read_health(device)
+    expected = ("fire", 1)
+    assert (found.reason, len(found.probes)) == expected
+
+
+@as_root
+@pytest.mark.usefixtures("_in_process")
 def test_what_is_stated_during_a_probe_outweighs_it(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,6 +87,7 @@ def test_lifting_leaves_nothing(tmp_path: Path) -> None:
 def test_names_that_only_begin_alike_are_other_devices(tmp_path: Path) -> None:
     """``device-a`` is not meant by what is said of ``device-a.1``."""
     put_in_quarantine(locks_in(tmp_path, "device-a.1"), "npu:1", "dead")
+    (tmp_path / "quarantine/device-a.2").touch()
     assert find_quarantine(locks_in(tmp_path, "device-a")) is None
 
 
