@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
 from tests.conftest import ROOT, CommandLine
 from tests.faults.deed_target import build_deed, plan_deeds
@@ -152,3 +153,33 @@ def test_the_far_side_needs_no_kernel_language(deeds: CommandLine) -> None:
     done = deeds.run("run-artifact", key, PYTHONPATH=path)
     expected = 0
     assert done.returncode == expected, (done.stderr, sys.path)
+
+
+def test_term_ends_the_runner_and_tidies_up(deeds: CommandLine, tmp_path: Path) -> None:
+    """A queue that ends a task politely finds nothing left of it."""
+    objects = ObjectStore(deeds.home / "objects")
+    batch, entries = plan_deeds(objects, ["hang"])
+    batch = msgspec.structs.replace(
+        batch, cases=(msgspec.structs.replace(batch.cases[0], limits=Limits()),)
+    )
+    plugins = {"deed": "deed_target:DeedTarget"}
+    task = Task(
+        token="t", batch=batch, entries=entries, target="deed", plugins=plugins, device="cpu:0"
+    )
+    file = tmp_path / "batch.json"
+    file.write_bytes(msgspec.json.encode(task))
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    deeds.env["TMPDIR"] = str(scratch)
+    with deeds.start("run-artifact", "--batch", str(file)) as process:
+        assert process.stdout is not None
+        while not process.stdout.readline().startswith("TILEYARD_CASE"):
+            pass
+        family = psutil.Process(process.pid).children(recursive=True)
+        process.terminate()
+        process.communicate()
+    expected = 143
+    assert process.returncode == expected
+    assert family
+    assert not any(member.is_running() for member in family)
+    assert list(scratch.iterdir()) == []

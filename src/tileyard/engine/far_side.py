@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import socket
 import tempfile
 from pathlib import Path
@@ -21,12 +22,14 @@ from tileyard.engine.artifact_runs import (
     local_slot,
     read_task,
 )
+from tileyard.engine.provider import Slot
 from tileyard.errors import TileyardError
 from tileyard.model import Device
 from tileyard.settings import read_settings
 from tileyard.workers.task_lines import Task, TaskEnded, TaskStarted, TokenRead
 
 INFRASTRUCTURE_CODE = 3
+INTERRUPTED_CODE = 128 + signal.SIGTERM
 TOKENS = "tokens"
 """The folder of the object store in which ``doctor`` leaves what the far side is to read."""
 
@@ -69,7 +72,19 @@ def run_task(task: Task, objects: Path, device: Device, tell: Tell) -> int:
             read_settings(os.environ, Path.cwd()), home=home, plugins=task.plugins
         )
         slot = local_slot(RunnerSite(settings=settings, target=task.target), device)
-        return asyncio.run(TaskRun(task, started, home, tell).run(slot))
+        return asyncio.run(_run_until_told(TaskRun(task, started, home, tell), slot))
+
+
+async def _run_until_told(run: TaskRun, slot: Slot) -> int:
+    """Run; TERM, by which queues end a task, ends the runner and leaves nothing behind."""
+    running = asyncio.ensure_future(run.run(slot))
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, running.cancel)
+    try:
+        return await running
+    except asyncio.CancelledError:
+        return INTERRUPTED_CODE
 
 
 def find_device(name: str, *, borrowed: bool) -> Device:
