@@ -79,7 +79,9 @@ def record(folder: Path, env: dict[str, str]) -> tuple[Footprint, Footprint | No
 @pytest.fixture(scope="module")
 def environ() -> dict[str, str]:
     """What the recorded process finds in its environment."""
-    return {**os.environ, "KERNEL_FLAVOUR": "plain"}
+    own = {**os.environ, "KERNEL_FLAVOUR": "plain"}
+    own.pop("PYTHONDONTWRITEBYTECODE", None)
+    return own
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +96,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def footprint(folder: Path, environ: dict[str, str]) -> Footprint:
-    """What importing the kernel file leaves."""
+    """What importing the kernel file leaves, where the interpreter needs no source any more."""
+    record(folder, environ)
+    assert list(folder.rglob("helper.*.pyc"))
     return record(folder, environ)[0]
 
 
