@@ -14,23 +14,36 @@ from tileyard.devices.cuda import Gpu, GpuHealth, GpuList, judge_health
 from tileyard.processes.wire import Channel
 
 WELL, SICK, CANNOT_TELL = 0, 1, 75
+PATTERN = 0x5EED5EED
 NO_LIBRARY = "nvidia-ml-py is not installed (pip install 'tileyard[cuda]')"
+NOT_ITS_FAULT = frozenset(
+    {"CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_DEVICE_UNAVAILABLE", "CUDA_ERROR_NO_DEVICE"}
+)
+"""Errors that somebody who takes no leases, or a container without rights, brings about."""
 
 T = TypeVar("T")
 Handle = Any  # NVML's own, never looked into
 
 
-def list_gpus(nvml: ModuleType) -> tuple[Gpu, ...]:
-    """Every GPU, slices in place of those that are sliced."""
+class CannotTellError(Exception):
+    """The GPU cannot be tried just now, for which it is not to blame."""
+
+
+def list_gpus(nvml: ModuleType) -> GpuList:
+    """Every GPU, slices in place of those that are sliced; one that is lost hides no others."""
     found: list[Gpu] = []
+    failures: list[str] = []
     for index in range(nvml.nvmlDeviceGetCount()):
-        handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        slices = list(_slices_of(nvml, handle))
-        if not slices:
-            found.append(_read_gpu(nvml, handle, None, (index, -1)))
-        for number, part in slices:
-            found.append(_read_gpu(nvml, handle, part, (index, number)))
-    return tuple(found)
+        try:
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            slices = list(_slices_of(nvml, handle))
+            if not slices:
+                found.append(_read_gpu(nvml, handle, None, (index, -1)))
+            for number, part in slices:
+                found.append(_read_gpu(nvml, handle, part, (index, number)))
+        except nvml.NVMLError as error:
+            failures.append(f"GPU {index} cannot be asked: {error}")
+    return GpuList(gpus=tuple(found), failure="; ".join(failures))
 
 
 def read_health(nvml: ModuleType, uuid: str) -> GpuHealth:
@@ -56,14 +69,22 @@ def read_health(nvml: ModuleType, uuid: str) -> GpuHealth:
 
 
 def try_context() -> str:
-    """Make a context on the only visible GPU and use it; why that failed, or what was shown."""
+    """Make a context on the only visible GPU and use it; return what that has shown.
+
+    Raises OSError where the GPU fails, CannotTellError where others leave it no room.
+    """
     try:
         driver = importlib.import_module("cuda.bindings.driver")
     except ImportError:
         return "NVML finds no fault (no context was tried: cuda-bindings is not installed)"
 
     def call(name: str, *arguments: object) -> Any:  # noqa: ANN401 - whatever the driver gives
-        status, *values = getattr(driver, name)(*arguments)
+        try:
+            status, *values = getattr(driver, name)(*arguments)
+        except RuntimeError as error:  # its library is not in this container
+            raise CannotTellError(f"no context can be tried: {error}") from error
+        if status.name in NOT_ITS_FAULT:
+            raise CannotTellError(f"no context can be tried: {name} failed with {status.name}")
         if int(status) != 0:
             raise OSError(f"{name} failed with {status.name}")
         return values[0] if values else None
@@ -72,14 +93,14 @@ def try_context() -> str:
     device = call("cuDeviceGet", 0)
     context = call("cuDevicePrimaryCtxRetain", device)
     call("cuCtxSetCurrent", context)
-    words, pattern = 1024, 0x5EED5EED
+    words = 1024
     memory = call("cuMemAlloc", words * 4)
-    call("cuMemsetD32", memory, pattern, words)
+    call("cuMemsetD32", memory, PATTERN, words)
     back = bytearray(words * 4)
     call("cuMemcpyDtoH", back, memory, len(back))
     call("cuMemFree", memory)
     call("cuDevicePrimaryCtxRelease", device)
-    if bytes(back) != pattern.to_bytes(4, sys.byteorder) * words:
+    if bytes(back) != PATTERN.to_bytes(4, sys.byteorder) * words:
         raise OSError("memory that was set does not read back")
     return "NVML finds no fault, and a context works"
 
@@ -95,18 +116,17 @@ def main(arguments: list[str]) -> int:
     except nvml.NVMLError as error:
         return _fail(arguments, f"NVML cannot be used: {error}", SICK)
     if arguments == ["list"]:
-        with Channel.inherited() as channel:
-            channel.send(_list(nvml))
-        return WELL
-    sick = judge_health(read_health(nvml, arguments[1]))
-    if not sick:
+        return _answer(_list(nvml))
+    status, said = SICK, judge_health(read_health(nvml, arguments[1]))
+    if not said:
         try:
-            print_line(try_context())
+            status, said = WELL, try_context()
         except OSError as error:
-            sick = str(error)
-    if sick:
-        print_line(sick)
-    return SICK if sick else WELL
+            said = str(error)
+        except CannotTellError as error:
+            status, said = CANNOT_TELL, str(error)
+    print_line(said)
+    return status
 
 
 def print_line(text: str) -> None:
@@ -116,16 +136,20 @@ def print_line(text: str) -> None:
 
 def _list(nvml: ModuleType) -> GpuList:
     try:
-        return GpuList(gpus=list_gpus(nvml))
+        return list_gpus(nvml)
     except nvml.NVMLError as error:
         return GpuList(failure=str(error))
 
 
+def _answer(found: GpuList) -> int:
+    with Channel.inherited() as channel:
+        channel.send(found)
+    return WELL
+
+
 def _fail(arguments: list[str], reason: str, status: int) -> int:
     if arguments == ["list"]:
-        with Channel.inherited() as channel:
-            channel.send(GpuList(failure=reason))
-        return WELL
+        return _answer(GpuList(failure=reason))
     print_line(reason)
     return status
 
