@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from tileyard.cli.durations import parse_duration_s as parse_duration_s
+
 if TYPE_CHECKING:
     from tileyard.model import Value
-
-
-UNITS_S = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def parse_value(text: str) -> "Value":
@@ -45,14 +44,6 @@ def parse_bytes(text: str) -> int:
     if match is None:
         raise typer.BadParameter(f"{text!r} is not a size such as 512MiB or 8GiB")
     return int(match[1]) << {None: 0, "KiB": 10, "MiB": 20, "GiB": 30}[match[2]]
-
-
-def parse_duration_s(text: str) -> float:
-    """``90``, ``500ms``, ``60s``, ``5m`` or ``1h``, in seconds."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?", text.strip())
-    if match is None:
-        raise typer.BadParameter(f"{text!r} is not a duration such as 60s or 5m")
-    return float(match[1]) * UNITS_S[match[2] or ""]
 
 
 def parse_count(text: str, option: str) -> int:

@@ -10,6 +10,7 @@ from tileyard.cli.values import (
     parse_pairs,
     parse_value,
 )
+from tileyard.errors import UsageError
 from tileyard.model import Value
 
 
@@ -52,7 +53,7 @@ def test_sizes(text: str, expected: int) -> None:
 def test_wrong_durations_are_refused(text: str) -> None:
     """What is not a duration is named."""
     expected = "is not a duration"
-    with pytest.raises(typer.BadParameter, match=expected):
+    with pytest.raises(UsageError, match=expected):
         parse_duration_s(text)
 
 
