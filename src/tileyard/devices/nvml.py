@@ -114,7 +114,9 @@ def main(arguments: list[str]) -> int:
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
-        return _fail(arguments, f"NVML cannot be used: {error}", SICK)
+        is_there = error.value != nvml.NVML_ERROR_LIBRARY_NOT_FOUND
+        status = SICK if is_there else CANNOT_TELL
+        return _fail(arguments, f"NVML cannot be used: {error}", status)
     if arguments == ["list"]:
         return _answer(_list(nvml))
     status, said = SICK, judge_health(read_health(nvml, arguments[1]))

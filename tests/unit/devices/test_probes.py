@@ -45,12 +45,18 @@ print("all is well")
 FAKE_NVML = '''
 """Answers as NVML does, for one GPU."""
 
+NVML_ERROR_LIBRARY_NOT_FOUND = 12
+
 class NVMLError(Exception):
     """The library's error."""
+    value = 18
 
 def nvmlInit():
     if "broken" in NAME:
         raise NVMLError("Driver/library version mismatch")
+    if "absent" in NAME:
+        NVMLError.value = 12
+        raise NVMLError("NVML Shared Library Not Found")
 
 def nvmlSystemGetDriverVersion():
     return "580.95.05"
@@ -246,14 +252,21 @@ def test_gpus_are_listed_by_another_process(
     assert (gpu.uuid, gpu.product, gpu.pci, gpu.capability, gpu.memory_bytes) == expected
 
 
-def test_a_gpu_that_is_lost_fails_its_probe(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("H200", (Verdict.FAILED, "NVML cannot ask it: GPU is lost")),
+        ("broken", (Verdict.FAILED, "NVML cannot be used: Driver/library version mismatch")),
+        ("absent", (Verdict.UNKNOWN, "NVML cannot be used: NVML Shared Library Not Found")),
+    ],
+)
+def test_a_gpu_is_probed_through_nvml(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, expected: tuple[Verdict, str]
 ) -> None:
-    """NVML's own words are the reason."""
-    (tmp_path / "pynvml.py").write_text(f"NAME = 'H200'\n{FAKE_NVML}", encoding="utf-8")
+    """A lost GPU and a broken driver are failures; a library that is not there says nothing."""
+    (tmp_path / "pynvml.py").write_text(f"NAME = {name!r}\n{FAKE_NVML}", encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     probe = (sys.executable, "-P", "-m", "tileyard.devices.nvml", "probe", "GPU-5d1c")
-    expected = (Verdict.FAILED, "NVML cannot ask it: GPU is lost")
     assert ask(device(tmp_path, *probe)) == expected
 
 
