@@ -96,8 +96,7 @@ def readmit_device(device: Device) -> bool:
     """
     statements = _statements_on(device)
     try:
-        if statements:
-            quarantine.lift_quarantine(device.locks)
+        quarantine.lift_quarantine(device.locks)  # tidies up even where there is nothing to lift
         _remove_own_probes(device)
     except OSError as error:
         raise _cannot_write(device, error) from error
@@ -137,7 +136,7 @@ def _state_failure(device: Device, probe: Probe) -> None:
     """State it, or renew what this user stated: either way, probes made before count no more."""
     own = [one for one in _statements_on(device) if one.uid == os.geteuid()]
     for statement in own:
-        os.utime(statement.path)
+        quarantine.renew_statement(statement)
     if not own:
         reason = f"its probe failed: {probe.message}"
         quarantine.state_again(device.locks, device.name, reason)
