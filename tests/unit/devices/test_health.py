@@ -187,6 +187,7 @@ def test_users_probe_for_each_other(device: Device) -> None:
 
 
 @as_root
+@pytest.mark.slow
 @pytest.mark.usefixtures("_in_process")
 def test_a_failure_found_by_another_user_starts_over(device: Device, tmp_path: Path) -> None:
     """Nobody's good probes outweigh what somebody else found after them."""
@@ -217,6 +218,7 @@ def test_who_finds_it_sick_again_starts_the_others_over(device: Device, tmp_path
 
 
 @as_root
+@pytest.mark.slow
 @pytest.mark.usefixtures("_in_process")
 def test_probes_of_an_earlier_quarantine_do_not_count(device: Device) -> None:
     """What another user found before the device was readmitted says nothing about the next time."""
