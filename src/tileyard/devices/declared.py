@@ -31,6 +31,7 @@ TABLES = ("device", "simulators", "queue")
 """What these files may hold; queues are read by ``foreign``."""
 MAX_SLOTS = 4096
 PROBE_LIMIT_S = 30.0
+BRACES = "write a brace that is meant as such twice"
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 Slots = Annotated[int, msgspec.Meta(ge=0, le=MAX_SLOTS)]
@@ -201,10 +202,12 @@ def _fill(template: str, values: Mapping[str, str], where: str) -> str:
             if field is None:
                 continue
             if field not in values or form or conversion:
-                raise UsageError(f"{where}: {template!r} holds {{{field}}}; known are {known}")
+                raise UsageError(
+                    f"{where}: {template!r} holds {{{field}}}; known are {known}", BRACES
+                )
             parts.append(values[field])
     except ValueError as error:
-        raise UsageError(f"{where}: {template!r} is no template: {error}") from error
+        raise UsageError(f"{where}: {template!r} is no template: {error}", BRACES) from error
     filled = "".join(parts)
     if "\0" in filled:
         raise UsageError(f"{where}: a NUL character cannot be passed on")

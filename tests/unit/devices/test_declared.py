@@ -111,9 +111,15 @@ def test_no_file_declares_nothing(settings: Settings) -> None:
         ('[[device]]\nname = "npu"\nid = "x"', "device.0..name: 'npu' is not of the form"),
         ('[[device]]\nname = "npu:0/1"\nid = "x"', "device.0..name: 'npu:0/1' is not of the form"),
         ('[[device]]\nname = "cpu:0"\nid = "x"', "class 'cpu' are not declared"),
-        ('[[device]]\nname = "a:0"\nid = "x"\nprobe = ["{pci}"]', "probe.0.: '{pci}' holds {pci}"),
+        (
+            '[[device]]\nname = "a:0"\nid = "x"\nprobe = ["{pci}"]',
+            "probe.0.: '{pci}' holds {pci}; known are {id}.*brace",
+        ),
         ('[[device]]\nname = "a:0"\nid = "x"\nprobe = ["{id!r}"]', "probe.0.: .* holds {id}"),
-        ('[[device]]\nname = "a:0"\nid = "x"\nprobe = ["{"]', "probe.0.: '{' is no template"),
+        (
+            '[[device]]\nname = "a:0"\nid = "x"\nprobe = ["{"]',
+            "probe.0.: '{' is no template.*brace",
+        ),
         ('[[device]]\nname = "a:0"\nid = "x"\nprobe_limit_s = 0', "probe_limit_s: Expected"),
         ('[[device]]\nname = "a:0"\nid = "x"\nenv = { "A=B" = "1" }', "'A=B' is not the name"),
         ('[[device]]\nname = "a:0"\nid = "x"\nenv = { A = "\\u0000" }', "env.A: a NUL character"),
