@@ -62,7 +62,7 @@ class CaseLost(Record, tag="case_lost"):
 
 
 class AuthorFreed(Record, tag="author_freed"):
-    """The author can take another case."""
+    """The author has answered for every case that it was given."""
 
 
 class NothingKnown(Record, tag="nothing_known"):
@@ -150,9 +150,9 @@ class Ask(Record, tag="ask"):
 
 
 class Prepare(Record, tag="prepare"):
-    """Have the author elaborate a case and make its inputs; look up what is known of it."""
+    """Have the author elaborate cases and make their inputs; look up what is known of them."""
 
-    case: str
+    cases: tuple[str, ...]
 
 
 class Build(Record, tag="build"):

@@ -87,6 +87,7 @@ class Driver:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(self._pool.close(), self._borrower.close(), self._provider.close())
+        self._preparation.close()
         self._ledger.abandon("the run was ended while this case was under way")
         self._ledger.take()
 
@@ -130,9 +131,8 @@ class Driver:
             if not self._facts:
                 self._woken.clear()
                 await self._woken.wait()
-            commands = []
-            while self._facts:
-                commands += state.step(self._facts.popleft())
+            facts, self._facts = self._facts, deque()
+            commands = state.step(*facts)
             if self._failure is not None:
                 raise self._failure
 
@@ -142,8 +142,8 @@ class Driver:
         match command:
             case Ask(limit=limit):
                 self._ask(limit)
-            case Prepare(case=case):
-                self._start(self._prepare(self._ledger.progress(case)))
+            case Prepare(cases=cases):
+                self._start(self._prepare([self._ledger.progress(case) for case in cases]))
             case Build(cases=cases, worker=worker):
                 members = [self._ledger.progress(case) for case in cases]
                 self._start(self._build(members, worker))
@@ -199,19 +199,20 @@ class Driver:
         exhausted = len(batches) < limit or self._source.done()
         self._tell(BatchesPlanned(batches=batches, exhausted=exhausted))
 
-    async def _prepare(self, progress: Progress) -> None:
-        case = progress.case.id
-        if await self._preparation.prepare(progress):
-            self._tell(
-                CasePrepared(
-                    case=case,
-                    build=progress.keys.build,
-                    built=self._preparation.is_built(progress),
-                    expected_s=self._preparation.expected_s(progress),
+    async def _prepare(self, members: Sequence[Progress]) -> None:
+        for progress in members:
+            case = progress.case.id
+            if await self._preparation.prepare(progress):
+                self._tell(
+                    CasePrepared(
+                        case=case,
+                        build=progress.keys.build,
+                        built=self._preparation.is_built(progress),
+                        expected_s=self._preparation.expected_s(progress),
+                    )
                 )
-            )
-        else:
-            self._tell(CaseFinished(case=case))
+            else:
+                self._tell(CaseFinished(case=case))
         self._tell(AuthorFreed())
 
     async def _build(self, members: Sequence[Progress], worker: int) -> None:

@@ -36,6 +36,7 @@ class Progress:
     golden: Golden | None = None
     keys: Keys = field(default_factory=Keys)
     build_s: float = 0.0
+    has_log: bool = False
     attempts: tuple[Attempt, ...] = ()
     lost_on: str = ""
     rivals: tuple[RunKey, ...] = ()
@@ -94,6 +95,7 @@ class Ledger:
             self._yard.store.record_all(unrecorded)
         for trial in fresh:
             self._yard.emit(CaseEnded(trial=trial))
+        self._yard.flush()
         return fresh
 
     def note_attempt(self, progress: Progress, ran: RanOn) -> None:
@@ -105,6 +107,7 @@ class Ledger:
         """Append to a case's log."""
         if not text:
             return
+        progress.has_log = True
         path = self._yard.home / progress.log
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8", errors="replace") as file:
@@ -115,7 +118,7 @@ class Ledger:
     ) -> None:
         """End a case with a new trial, which ``take`` records before anyone is told."""
         case = progress.case
-        if ran is not None:
+        if ran is not None and (progress.rivals or not progress.keys.measurement):
             self._key_measurement(progress, ran.identity)
         self._count += 1
         trial = Trial(
@@ -134,7 +137,7 @@ class Ledger:
             limits=case.limits,
             started_at=progress.started_at,
             build_s=progress.build_s,
-            log=progress.log if (self._yard.home / progress.log).exists() else "",
+            log=progress.log if progress.has_log or ran is not None else "",
             attempts=progress.attempts,
         )
         if ran is not None:

@@ -1,6 +1,7 @@
 """What happens to a case before it needs a device: elaboration, inputs, reference, build."""
 
 from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
@@ -9,7 +10,16 @@ from tileyard.artifacts.manifest import find_artifact
 from tileyard.engine.compilers import CompilePool
 from tileyard.engine.ledger import Ledger, Progress
 from tileyard.engine.yard import Yard
-from tileyard.model import BuildEnded, BuildStarted, Case, Elaborated, Keys, Outcome, RunKey
+from tileyard.model import (
+    BuildEnded,
+    BuildKey,
+    BuildStarted,
+    Case,
+    Elaborated,
+    Keys,
+    Outcome,
+    RunKey,
+)
 from tileyard.workers.protocol import (
     BuildKernel,
     Built,
@@ -33,13 +43,19 @@ class Preparation:
         self._pool = pool
         self._target: TargetInfo | None = None
         self._goldens: dict[str, Golden] = {}
+        self._artifacts: set[BuildKey] = set()
         self._durations: dict[str, dict[str, float]] = {}
         self._remembered: set[RunKey] = set()
+        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="run-records")
 
     async def open(self) -> TargetInfo:
         """Ask the target what it is. Raises ToolMissingError where it cannot be used."""
         self._target = await self._pool.describe()
         return self._target
+
+    def close(self) -> None:
+        """Finish what is being written beside the run."""
+        self._writer.shutdown(wait=True)
 
     async def prepare(self, progress: Progress) -> bool:
         """Elaborate, make inputs and reference, derive the keys, and look up what is known."""
@@ -58,8 +74,10 @@ class Preparation:
 
     def is_built(self, progress: Progress) -> bool:
         """Whether the case's artifact is in the store already; says so to the listeners."""
-        built = find_artifact(progress.keys.build, self._yard.objects) is not None
+        key = progress.keys.build
+        built = key in self._artifacts or find_artifact(key, self._yard.objects) is not None
         if built:
+            self._artifacts.add(key)
             at = self._yard.clock.wall_s()
             self._yard.emit(BuildEnded(case=progress.case.id, at=at, ok=True, reused=True))
         return built
@@ -155,7 +173,8 @@ class Preparation:
             record = RunRecord(
                 case=progress.case, entry=run_entry(progress), target=self._yard.target
             )
-            remember_run(self._yard.objects, key, record)
+            # Beside the run: nothing waits for it, and one that is lost reads as absent.
+            self._writer.submit(remember_run, self._yard.objects, key, record)
 
     def _golden_request(self, case: Case, elaborated: Elaborated) -> MakeGolden:
         return MakeGolden(

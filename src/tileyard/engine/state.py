@@ -58,6 +58,8 @@ HOT_S = 0.02
 """Short cases are handed over together, as many as run in about this time ..."""
 MAX_HOT = 64
 """... but not more than this, and never more than a device's share of what is ready."""
+MAX_PREPARED = 16
+"""How many of such cases are prepared in one go, so that they become ready together."""
 
 
 @dataclass
@@ -113,8 +115,13 @@ class EngineState:
         """The first commands."""
         return self._decide()
 
-    def step(self, fact: Fact) -> list[Command]:
-        """Take in a fact and say what to do next."""
+    def step(self, *facts: Fact) -> list[Command]:
+        """Take in facts, in order, and say what to do next."""
+        for fact in facts:
+            self._take_in(fact)
+        return self._decide()
+
+    def _take_in(self, fact: Fact) -> None:
         match fact:
             case BatchesPlanned():
                 self._plan(fact)
@@ -146,7 +153,6 @@ class EngineState:
                 self._give_up_unstarted("")
             case _:
                 assert_never(fact)
-        return self._decide()
 
     # ---- facts about cases -----------------------------------------------------------------------
 
@@ -436,10 +442,12 @@ class EngineState:
         held = self._held()
         if held and not self.site.author.isdisjoint(held):
             return
-        case = self._waiting.popleft()
-        self._move(case, Stage.PREPARING)
+        count = min(self._hot, MAX_PREPARED, len(self._waiting))
+        cases = tuple(self._waiting.popleft() for _ in range(count))
+        for case in cases:
+            self._move(case, Stage.PREPARING)
         self._author_busy = True
-        self._due.append(Prepare(case=case))
+        self._due.append(Prepare(cases=cases))
 
     def _give_up_unstarted(self, device: str) -> None:
         """Give up every case that no process works on, for want of ``device`` if that is given."""

@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 class Yard:
     """What the engine works with. ``reuse`` allows recorded trials to answer for new cases.
 
+    ``listeners`` are told every event, and ``flushes`` are called whenever some have been told: a
+    listener may keep events until then.
+
     ``queue_limit_s`` bounds the wait for a device. ``compile_workers`` is None for one on each core
     that no device owns; ``group_size`` is how many kernels are built in one request, None for
     what suits the target.
@@ -37,6 +40,7 @@ class Yard:
     devices: tuple[Device, ...]
     options: dict[str, Value] = field(default_factory=dict)
     listeners: list[Listener] = field(default_factory=list)
+    flushes: list[Callable[[], None]] = field(default_factory=list)
     reuse: bool = True
     overlap: bool = True
     reference: str = ""
@@ -58,3 +62,12 @@ class Yard:
             except Exception:
                 log.exception("a listener failed on %s and was dropped", type(event).__name__)
                 self.listeners.remove(listener)
+
+    def flush(self) -> None:
+        """Let every listener write down what it has kept. One that fails is dropped likewise."""
+        for flush in tuple(self.flushes):
+            try:
+                flush()
+            except Exception:
+                log.exception("a listener could not write what it had kept and was dropped")
+                self.flushes.remove(flush)

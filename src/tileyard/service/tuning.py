@@ -70,7 +70,8 @@ class Tuning:
             await driver.open()
             log = stack.enter_context(EventLog(self._settings.home, run))
             stack.push_async_callback(driver.close)
-            yard.listeners += [log.append, self._conversation.tell_event]
+            yard.listeners += [log.add, self._conversation.tell_event]
+            yard.flushes.append(log.flush)
             yard.emit(
                 RunStarted(
                     run=run,

@@ -18,14 +18,15 @@ _DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 
 class EventLog:
-    """Appends the events of one run; a context manager. Each event reaches the file at once.
+    """Appends the events of one run; a context manager.
 
-    An event survives the death of the process once ``append`` has returned. Raises HomeError
-    where the file cannot be written.
+    An event survives the death of the process once ``append``, or a ``flush`` after its ``add``, has
+    returned. Raises HomeError where the file cannot be written.
     """
 
     def __init__(self, home: Path, run: str) -> None:
         self.path = run_file(home, run)
+        self._unwritten = bytearray()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor = os.open(
@@ -39,13 +40,26 @@ class EventLog:
 
     def append(self, event: Event) -> None:
         """Write one event. Raises HomeError where the disk is full."""
-        self._write(msgspec.json.encode(event) + b"\n")
+        self.add(event)
+        self.flush()
+
+    def add(self, event: Event) -> None:
+        """Keep an event for the next ``flush``."""
+        self._unwritten += msgspec.json.encode(event) + b"\n"
+
+    def flush(self) -> None:
+        """Write what was added. Raises HomeError where the disk is full."""
+        data, self._unwritten = bytes(self._unwritten), bytearray()
+        self._write(data)
 
     def close(self) -> None:
         """Close the file; a second time has no effect."""
         if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+            try:
+                self.flush()
+            finally:
+                os.close(self._descriptor)
+                self._descriptor = -1
 
     def __enter__(self) -> Self:
         return self

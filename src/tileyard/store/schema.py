@@ -21,6 +21,7 @@ from sqlalchemy import (
     Text,
     create_engine,
     event,
+    literal_column,
 )
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DatabaseError
@@ -61,7 +62,13 @@ trials = Table(
 Index("trials_by_start", trials.c.started_at)
 Index("trials_by_run", trials.c.run, trials.c.started_at)
 Index("trials_by_kernel", trials.c.kernel, trials.c.started_at)
-Index("trials_by_build", trials.c.build_key, trials.c.started_at)
+# Only builds that failed are looked up by their key: one that succeeded may have thousands of trials.
+failed_builds = Index(
+    "trials_by_failed_build",
+    trials.c.build_key,
+    trials.c.started_at,
+    sqlite_where=trials.c.run_key == literal_column("''"),
+)
 Index("trials_by_measurement", trials.c.measurement_key, trials.c.started_at)
 
 
@@ -103,9 +110,10 @@ def explained(path: Path) -> Iterator[None]:
     """Turn what SQLite complains of into a HomeError that names the file and says what to do."""
     try:
         yield
-    except DatabaseError as error:
-        code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
-        raise HomeError(f"{path}: {error.orig}", hint=_HINTS.get(code, _MOVE_AWAY)) from error
+    except (DatabaseError, sqlite3.Error) as error:
+        cause = error.orig if isinstance(error, DatabaseError) else error
+        code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
+        raise HomeError(f"{path}: {cause}", hint=_HINTS.get(code, _MOVE_AWAY)) from error
 
 
 _MOVE_AWAY = "move it away: the next start rebuilds it from the event streams in runs/"
@@ -142,8 +150,10 @@ def _make_ready(connection: Connection, path: Path, fill: Fill) -> None:
             hint="upgrade Tileyard, or set TILEYARD_HOME elsewhere",
         )
     if found == SCHEMA_VERSION:
-        # Begins to write, and writes nothing: notices a read-only file before anything is built.
+        # Begins to write, if only an index that an older store lacks: notices a read-only file
+        # before anything is built.
         with one_transaction(connection):
+            failed_builds.create(connection, checkfirst=True)
             return
     if connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar_one():
         raise HomeError(f"{path} is not a store of Tileyard", hint="move it away")

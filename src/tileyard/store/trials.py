@@ -11,8 +11,6 @@ from sqlalchemy import (
     Connection,
     Engine,
     Integer,
-    Select,
-    bindparam,
     cast,
     delete,
     func,
@@ -25,47 +23,20 @@ from tileyard.errors import UsageError
 from tileyard.model import WELL, BuildKey, MeasurementKey, Outcome, Record, Trial
 from tileyard.store.events import list_run_files, read_run
 from tileyard.store.filesystem import MOUNTS
+from tileyard.store.lookups import (
+    FIND_BUILD_FAILURE,
+    FIND_MEASURED,
+    REUSABLE,
+    Lookups,
+    Question,
+)
 from tileyard.store.rows import DURATIONS, durations_of, row_of
 from tileyard.store.schema import explained, one_transaction, open_database, trials
 
-REUSABLE = frozenset(
-    {
-        Outcome.PASSED,
-        Outcome.UNCHECKED,
-        Outcome.MISMATCH,
-        Outcome.RUNTIME_ERROR,
-        Outcome.CRASHED,
-        Outcome.TIMEOUT,
-        Outcome.OUT_OF_MEMORY,
-    }
-)
-"""Outcomes of a run that say something of the kernel: the same keys would end the same way."""
-
-BUILD_FAILURES = frozenset({Outcome.COMPILE_ERROR, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY})
-"""Outcomes of a build that say something of the source."""
-
-_REUSABLE, _BUILD_FAILURES, _WELL = (
-    sorted(outcome.value for outcome in group) for group in (REUSABLE, BUILD_FAILURES, WELL)
-)
+_WELL = sorted(outcome.value for outcome in WELL)
 _DECODER = msgspec.json.Decoder(Trial)
 _NEWEST = (trials.c.started_at.desc(), trials.c.number.desc())
 _INSERT = insert(trials)
-_FIND_MEASURED = (
-    select(trials.c.record)
-    .where(trials.c.measurement_key == bindparam("key"), trials.c.outcome.in_(_REUSABLE))
-    .order_by(*_NEWEST)
-    .limit(1)
-)
-_FIND_BUILD_FAILURE = (
-    select(trials.c.record)
-    .where(
-        trials.c.build_key == bindparam("key"),
-        trials.c.run_key == "",
-        trials.c.outcome.in_(_BUILD_FAILURES),
-    )
-    .order_by(*_NEWEST)
-    .limit(1)
-)
 
 
 class TrialQuery(Record):
@@ -107,6 +78,7 @@ class TrialStore:
     def __init__(self, engine: Engine, path: Path) -> None:
         self._engine = engine
         self._path = path
+        self._lookups = Lookups(engine)
 
     @classmethod
     def open(cls, home: Path, mounts: Path = MOUNTS) -> Self:
@@ -123,6 +95,7 @@ class TrialStore:
 
     def close(self) -> None:
         """Close the file."""
+        self._lookups.close()
         self._engine.dispose()
 
     def __enter__(self) -> Self:
@@ -169,11 +142,11 @@ class TrialStore:
 
     def find_measured(self, key: MeasurementKey) -> Trial | None:
         """The latest trial of this measurement whose outcome can be relied on again."""
-        return self._find(_FIND_MEASURED, key)
+        return self._find(FIND_MEASURED, key)
 
     def find_build_failure(self, build: BuildKey) -> Trial | None:
         """The latest trial that failed while this was built, before it had a run key."""
-        return self._find(_FIND_BUILD_FAILURE, build)
+        return self._find(FIND_BUILD_FAILURE, build)
 
     def find_durations(self, kernel: str, target: str) -> dict[str, float]:
         """How long the latest trials of a kernel ran, in seconds, on whatever device.
@@ -185,7 +158,7 @@ class TrialStore:
             .where(
                 trials.c.kernel == kernel,
                 trials.c.target == target,
-                trials.c.outcome.in_(_REUSABLE),
+                trials.c.outcome.in_(sorted(REUSABLE)),
             )
             .order_by(*_NEWEST)
             .limit(DURATIONS)
@@ -259,12 +232,12 @@ class TrialStore:
 
     # ---- inside -----------------------------------------------------------------------------
 
-    def _find(self, statement: Select[bytes], key: str) -> Trial | None:
-        """The one trial that ``statement`` finds; nothing has an empty key."""
+    def _find(self, question: Question, key: str) -> Trial | None:
+        """The one trial that the question finds; nothing has an empty key."""
         if not key:
             return None
-        with explained(self._path), self._engine.connect() as connection:
-            record = connection.execute(statement, {"key": key}).scalar()
+        with explained(self._path):
+            record = self._lookups.find(question, key)
         return None if record is None else _DECODER.decode(record)
 
     def _select(self, conditions: Sequence[ColumnElement[bool]], limit: int) -> list[Trial]:

@@ -98,11 +98,8 @@ class World:
             case Ask(limit=limit):
                 given, self.left = self.left[:limit], self.left[limit:]
                 return [BatchesPlanned(batches=tuple(given), exhausted=not self.left)]
-            case Prepare(case=case):
-                key = BuildKey(self.key_of.get(case, case))
-                built = key in {self.key_of.get(done, done) for done in self.built}
-                built = built and key not in self.failing
-                return [CasePrepared(case=case, build=key, built=built), AuthorFreed()]
+            case Prepare(cases=cases):
+                return [*map(self._prepare, cases), AuthorFreed()]
             case Build(cases=cases, worker=worker):
                 return [*map(self._build, cases), CompilerFreed(worker=worker)]
             case LookUp(batch=name):
@@ -123,6 +120,11 @@ class World:
             case Drop(case=case) | GiveUp(case=case) | Strand(case=case):
                 self.ended.append(case)
                 return [CaseFinished(case=case)]
+
+    def _prepare(self, case: str) -> Fact:
+        key = BuildKey(self.key_of.get(case, case))
+        built = key in {self.key_of.get(done, done) for done in self.built}
+        return CasePrepared(case=case, build=key, built=built and key not in self.failing)
 
     def _build(self, case: str) -> Fact:
         self.built.append(case)

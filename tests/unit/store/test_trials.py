@@ -10,13 +10,8 @@ import pytest
 
 from tileyard.errors import UsageError
 from tileyard.model import BuildKey, Keys, MeasurementKey, Mismatch, Outcome, Trial
-from tileyard.store.trials import (
-    BUILD_FAILURES,
-    REUSABLE,
-    RunSummary,
-    TrialQuery,
-    TrialStore,
-)
+from tileyard.store.lookups import BUILD_FAILURES, REUSABLE
+from tileyard.store.trials import RunSummary, TrialQuery, TrialStore
 
 MakeTrial = Callable[..., Trial]
 

@@ -1,0 +1,178 @@
+"""A target whose kernels do what their text says: sleep, hang, crash, grow, or nothing at all.
+
+For tests and benchmarks of the engine, which need devices by the dozen and faults on demand. The
+text of a kernel's Program is a ``Behaviour`` as JSON. Use it as a plug-in:
+``TILEYARD_PLUGINS=simulated=tileyard.testing.simulated:SimulatedTarget``.
+"""
+
+import ctypes
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from tileyard.artifacts.manifest import Artifact
+from tileyard.errors import KernelFault
+from tileyard.model import Device, Diagnostic, Outcome, Record, TensorSpec, Value
+from tileyard.targets.base import NO_BINARIES, Array, Binaries, Build, Launch, Source
+
+RIGHT = 1.0
+CLAIMS_VARIABLE = "TILEYARD_SIMULATED_CLAIMS"
+"""A directory in which every use of a device is claimed, so that a double grant is noticed."""
+
+Fault = Literal[
+    "", "wrong", "error", "hang", "segv", "abort", "memory", "detach", "killed_once", "killed",
+    "refused", "build_hang", "build_crash",
+]  # fmt: skip
+
+
+class Behaviour(Record):
+    """What a kernel does. ``sample_ns`` is what its timing says, ``note`` a path for ``killed_once``."""
+
+    build_s: float = 0.0
+    run_s: float = 0.0
+    sample_ns: float = 1000.0
+    fault: Fault = ""
+    note: str = ""
+
+
+class SimulatedTarget:
+    """Builds by sleeping, and loads what was written down."""
+
+    name = "simulated"
+    needs_tir = False
+    groups = False
+
+    def fingerprint(self) -> str:
+        """Never changes."""
+        return "simulated 1"
+
+    def build(
+        self, sources: Sequence[Source], out: Path, known: Binaries = NO_BINARIES
+    ) -> Sequence[Build]:
+        """Write each kernel's text down, or fail as it says."""
+        return [self._build(source, out / str(i)) for i, source in enumerate(sources)]
+
+    def load(self, artifact: Artifact, device: Device) -> "SimulatedKernel":
+        """The kernel, once the device is claimed."""
+        behaviour = msgspec.json.decode(artifact.manifest.details, type=Behaviour)
+        return SimulatedKernel(behaviour, device)
+
+    def _build(self, source: Source, folder: Path) -> Build:
+        text = source.elaborated.kernel.program
+        behaviour = msgspec.json.decode(text, type=Behaviour)
+        time.sleep(behaviour.build_s)
+        if behaviour.fault == "refused":
+            refusal = Diagnostic(message="refused, as it was told to")
+            return Build(outcome=Outcome.COMPILE_ERROR, diagnostic=refusal)
+        if behaviour.fault == "build_hang":
+            _hang()
+        if behaviour.fault == "build_crash":
+            ctypes.string_at(0)
+        return Build(outcome=Outcome.PASSED, manifest=text, binary=source.elaborated.kernel.name)
+
+
+class SimulatedKernel:
+    """A loaded kernel, and its launch."""
+
+    def __init__(self, behaviour: Behaviour, device: Device) -> None:
+        self._behaviour = behaviour
+        self._device = device
+
+    def specs(
+        self, shapes: Sequence[tuple[int, ...]], scalars: Sequence[Value]
+    ) -> Sequence[TensorSpec]:
+        """One output of one element."""
+        return ()
+
+    def bind(self, arrays: Sequence[Array], scalars: Sequence[Value]) -> Launch:
+        """Itself."""
+        return self
+
+    def as_callable(self) -> Callable[..., object]:
+        """A function that runs it."""
+        return lambda *_: self.run()
+
+    def run(self) -> None:
+        """Do what the text says."""
+        claim_device(self._device)
+        time.sleep(self._behaviour.run_s)
+        fault = self._behaviour.fault
+        match fault:
+            case "error":
+                raise KernelFault("failed, as it was told to")
+            case "hang":
+                _hang()
+            case "segv":
+                ctypes.string_at(0)
+            case "abort":
+                os.abort()
+            case "memory":
+                np.ones(1 << 40, dtype=np.uint8)
+            case "detach":
+                _detach()
+            case "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "killed_once":
+                if not Path(self._behaviour.note).exists():
+                    Path(self._behaviour.note).touch()
+                    os.kill(os.getpid(), signal.SIGKILL)
+            case _:
+                pass
+
+    def sample_ns(self, samples: int, launches: int) -> Sequence[float]:
+        """What the text says, each time."""
+        return [self._behaviour.sample_ns] * samples
+
+    def read(self) -> Sequence[Array]:
+        """The one element of the output."""
+        wrong = self._behaviour.fault == "wrong"
+        return [np.full(1, RIGHT + wrong, dtype=np.float32)]
+
+    def reset(self) -> None:
+        """Nothing is left of a run."""
+
+
+_claims: dict[str, int] = {}
+
+
+def claim_device(device: Device) -> None:
+    """Say that this process and what it starts use a device; note down if somebody else does too.
+
+    The claim ends with the last process that inherited it, unlike the lease's own locks, which
+    the keeper holds.
+    """
+    folder = os.environ.get(CLAIMS_VARIABLE)
+    if not folder or device.name in _claims:
+        return
+    path = Path(folder) / device.name.replace(":", "-")
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    os.set_inheritable(fd, True)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        with (Path(folder) / "violations").open("a") as file:
+            file.write(f"{device.name} was given to {os.getpid()} while somebody else used it\n")
+    _claims[device.name] = fd
+
+
+def _hang() -> None:
+    """For ever, and deaf to TERM."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while True:
+        signal.pause()
+
+
+def _detach() -> None:
+    """Leave a daemon behind: another session, another parent, deaf to TERM."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() != 0:
+            os._exit(0)
+        _hang()
