@@ -94,10 +94,11 @@ def quarantine(
     """Keep everyone from leasing a device until it is readmitted; its holder keeps it."""
     from tileyard.devices.health import quarantine_device, read_health
     from tileyard.devices.registry import parse_device
+    from tileyard.report.words import clean_line
 
     device = parse_device(name, load_settings())
     quarantine_device(device, reason)
-    print(f"{device.name} is in quarantine: {read_health(device).reason}")
+    print(f"{device.name} is in quarantine: {clean_line(read_health(device).reason)}")
     return 0
 
 

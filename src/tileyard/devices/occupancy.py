@@ -12,7 +12,7 @@ from tileyard.errors import UsageError
 from tileyard.model import Device, Record
 from tileyard.processes.keeper.deciding import Choice
 from tileyard.processes.keeper.directory import LeaseRecord, LockDirectory, Request
-from tileyard.processes.keeper.holding import Holding, LeaseFacts, take_parts
+from tileyard.processes.keeper.holding import Holding, LeaseFacts, forget_earlier, take_parts
 from tileyard.processes.keeper.report import RefusedError
 
 LOCK_LIMIT_S, PAUSE_S = 2.0, 0.01
@@ -95,7 +95,9 @@ def try_hold(device: Device, command: str = "tileyard devices probe") -> Iterato
         try:
             yield holding is not None
         finally:
-            if holding is not None:  # the next holder looks for what killed ones have left
+            if holding is not None:
+                if not holding.unclean:  # else the next holder looks for what killed ones have left
+                    forget_earlier(directory, holding)
                 holding.release(is_clean=not holding.unclean)
 
 

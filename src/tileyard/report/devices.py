@@ -7,8 +7,9 @@ from rich.text import Text
 from tileyard.devices.health import GOOD_PROBES_NEEDED, ProbeReport
 from tileyard.devices.probes import Verdict
 from tileyard.devices.survey import DeviceState, Survey
-from tileyard.report.words import format_seconds
+from tileyard.report.words import clean_line, format_seconds
 
+COMMAND_LENGTH = 60
 VERDICT_STYLES = {
     Verdict.GOOD: "green",
     Verdict.FAILED: "red",
@@ -30,10 +31,10 @@ def print_survey(console: Console, survey: Survey) -> None:
         if state.holder is not None:
             since = format_seconds(max(0.0, survey.at - state.holder.since))
         table.add_row(
-            state.name,
-            state.kind,
+            Text(state.name),
+            Text(state.kind),
             _health(state, survey.at),
-            _holder(state),
+            Text(_holder(state)),
             since,
             str(state.queue or ""),
             _share(state.busy_share),
@@ -41,7 +42,7 @@ def print_survey(console: Console, survey: Survey) -> None:
         )
     console.print(table)
     for note in survey.notes:
-        console.print(Text(note, style="yellow"), soft_wrap=True)
+        console.print(Text(clean_line(note), style="yellow"), soft_wrap=True)
 
 
 def print_probe(console: Console, report: ProbeReport) -> None:
@@ -51,19 +52,16 @@ def print_probe(console: Console, report: ProbeReport) -> None:
         f"{probe.device}: ",
         (str(probe.verdict), VERDICT_STYLES[probe.verdict]),
         f" in {format_seconds(probe.seconds)}",
-        f": {probe.message}" if probe.message else "",
+        f": {clean_line(probe.message)}" if probe.message else "",
     )
     console.print(line, soft_wrap=True)
     if report.readmitted:
-        console.print(f"{probe.device} is back from quarantine", soft_wrap=True)
+        console.print(Text(f"{probe.device} is back from quarantine"), soft_wrap=True)
     elif not report.health.is_well:
-        good = len(report.health.probes)
-        console.print(
-            f"{probe.device} is in quarantine: {report.health.reason} "
-            f"({good} of {GOOD_PROBES_NEEDED} good probes)",
-            soft_wrap=True,
-            highlight=False,
-        )
+        good = f"{len(report.health.probes)} of {GOOD_PROBES_NEEDED} good probes"
+        reason = clean_line(report.health.reason)
+        line = Text(f"{probe.device} is in quarantine: {reason} ({good})")
+        console.print(line, soft_wrap=True)
 
 
 def _health(state: DeviceState, at: float) -> Text:
@@ -72,15 +70,17 @@ def _health(state: DeviceState, at: float) -> Text:
         return Text("well", style="green")
     ago = format_seconds(max(0.0, at - health.since))
     good = f", {len(health.probes)} of {GOOD_PROBES_NEEDED} good probes" if health.probes else ""
-    return Text(f"quarantine: {health.reason} (by {health.user}, {ago} ago{good})", style="red")
+    reason = clean_line(health.reason)
+    return Text(f"quarantine: {reason} (by {health.user}, {ago} ago{good})", style="red")
 
 
 def _holder(state: DeviceState) -> str:
     holder = state.holder
     if holder is None:
         return ""
-    part = "" if holder.device == state.name else f" (has {holder.device})"
-    return f"{holder.user} {holder.pid}: {holder.command}{part}"
+    command = clean_line(holder.command, COMMAND_LENGTH)
+    part = "" if holder.device == state.name else f" (has {clean_line(holder.device)})"
+    return f"{holder.user} {holder.pid}: {command}{part}"
 
 
 def _share(share: float | None) -> str:

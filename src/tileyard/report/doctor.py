@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tileyard.doctor.findings import Finding, Level
+from tileyard.report.words import clean_line
 
 STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
@@ -17,8 +18,10 @@ def print_findings(console: Console, findings: Iterable[Finding]) -> None:
     for finding in shown:
         line = Text.assemble(
             (f"{finding.level:<4}", STYLES[finding.level]),
-            f"  {finding.subject:<{width}}  {finding.message}",
+            f"  {finding.subject:<{width}}  {clean_line(finding.message)}",
         )
         console.print(line, soft_wrap=True, highlight=False)
         if finding.todo:
-            console.print(Text(f"{'':4}  {'':{width}}  -> {finding.todo}"), soft_wrap=True)
+            console.print(
+                Text(f"{'':4}  {'':{width}}  -> {clean_line(finding.todo)}"), soft_wrap=True
+            )

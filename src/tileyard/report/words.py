@@ -32,6 +32,13 @@ def format_seconds(seconds: float) -> str:
     return f"{int(seconds // 60)} min {int(seconds % 60)} s"
 
 
+def clean_line(text: str, limit: int = 0) -> str:
+    """Text of others as one line that no terminal obeys, cut at ``limit`` characters if that is not 0."""
+    shown = "".join(letter if letter.isprintable() else " " for letter in text)
+    line = " ".join(shown.split())
+    return line[: limit - 1] + "…" if limit and len(line) > limit else line
+
+
 OUTCOME_STYLES: dict[Outcome, str] = {
     Outcome.PASSED: "green",
     Outcome.UNCHECKED: "yellow",

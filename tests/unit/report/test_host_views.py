@@ -1,0 +1,99 @@
+"""What people see of devices and of a diagnosis, from records made by hand."""
+
+import io
+
+from rich.console import Console
+
+from tileyard.devices.health import GoodProbe, Health, ProbeReport
+from tileyard.devices.occupancy import Holder
+from tileyard.devices.probes import Probe, Verdict
+from tileyard.devices.survey import DeviceState, Survey
+from tileyard.doctor.findings import Finding, Level
+from tileyard.report.devices import print_probe, print_survey
+from tileyard.report.doctor import print_findings
+from tileyard.report.words import clean_line
+
+HOSTILE = "sleep [/red] \x1b[2J\nnow"
+
+
+def state(name: str, health: Health, holder: Holder | None, busy: float | None) -> DeviceState:
+    """A device for which one request waits."""
+    return DeviceState(
+        name=name,
+        kind="npu",
+        identity="x",
+        health=health,
+        holder=holder,
+        queue=1,
+        busy_share=busy,
+        held_idle_share=None if busy is None else 1 - busy,
+    )
+
+
+def shown(survey: Survey) -> str:
+    """The table as text."""
+    file = io.StringIO()
+    print_survey(Console(file=file, width=200), survey)
+    return file.getvalue()
+
+
+def test_a_table_of_devices() -> None:
+    """Holder, time, queue and shares are in the row of their device; what is not known is a ?."""
+    holder = Holder(device="npu:0", user="ann", pid=7, command="train", since=90.0, number=3)
+    survey = Survey(
+        at=100.0,
+        lock_dir="/locks",
+        window_s=0.5,
+        devices=(
+            state("npu:0", Health(), holder, 0.25),
+            state("npu:1", Health(reason="smoke", user="bob", since=40.0, probes=()), None, None),
+        ),
+        notes=("GPUs are not listed: x",),
+    )
+    lines = [line.split() for line in shown(survey).splitlines()]
+    expected = ["npu:0", "npu", "well", "ann", "7:", "train", "10", "s", "1", "25", "%", "75", "%"]
+    assert lines[1] == expected
+    assert " ".join(lines[2]) == "npu:1 npu quarantine: smoke (by bob, 60 s ago) 1 ?"
+    assert " ".join(lines[3]) == "GPUs are not listed: x"
+
+
+def test_what_others_wrote_cannot_steer_a_terminal() -> None:
+    """Commands and reasons of other users are shown on one line, without markup or escapes."""
+    holder = Holder(device=HOSTILE, user="eve", pid=7, command=HOSTILE, since=0.0, number=3)
+    sick = Health(reason=HOSTILE, user="eve", since=0.0)
+    survey = Survey(
+        at=1.0,
+        lock_dir="/locks",
+        window_s=0.5,
+        devices=(state("npu:0", sick, holder, None),),
+    )
+    expected = "sleep [/red] [2J now"
+    text = shown(survey)
+    assert text.count(expected) == 3
+    assert "\x1b" not in text
+    assert clean_line("a" * 9, 4) == "aaa…"
+
+
+def test_a_probe_in_quarantine_is_counted() -> None:
+    """The line says how many good ones there are."""
+    file = io.StringIO()
+    probe = Probe(device="npu:0", verdict=Verdict.GOOD, message="42 [C]", at=1.0, seconds=0.1)
+    health = Health(reason="smoke", user="bob", probes=(GoodProbe(at=1.0, seconds=0.1),))
+    print_probe(Console(file=file, width=100), ProbeReport(probe=probe, health=health))
+    expected = [
+        "npu:0: good in 0.1 s: 42 [C]",
+        "npu:0 is in quarantine: smoke (1 of 3 good probes)",
+    ]
+    assert file.getvalue().splitlines() == expected
+
+
+def test_findings_are_aligned_with_what_to_do() -> None:
+    """A finding that is well is one line; another says what to do in a second one."""
+    file = io.StringIO()
+    findings = [
+        Finding(subject="python", level=Level.OK, message="3.11"),
+        Finding(subject="GPUs", level=Level.FAIL, message="lost", todo="reboot"),
+    ]
+    print_findings(Console(file=file, width=100), findings)
+    expected = ["ok    python  3.11", "fail  GPUs    lost", "              -> reboot"]
+    assert file.getvalue().splitlines() == expected
