@@ -147,6 +147,15 @@ class Submitter:
         if request.job and not self._job:
             return "the task's name was not seen, so it could not be cancelled by name"
         argv = fill_cancel(request.cancel, self._job)
+        code = await self._run_cancel(argv)
+        if code == -signal.SIGTERM:
+            # When the engine dies, the keeper says TERM to the whole tree, which may be just now.
+            code = await self._run_cancel(argv)
+        return code if isinstance(code, str) else f"{' '.join(argv)} ended with code {code}"
+
+    async def _run_cancel(self, argv: list[str]) -> int | str:
+        """The exit code, or why there is none."""
+        request = self._request
         try:
             process = await asyncio.create_subprocess_exec(
                 *argv,
@@ -160,12 +169,11 @@ class Submitter:
             return f"cannot run {argv[0]}: {error.strerror or error}"
         try:
             async with asyncio.timeout(request.cancel_limit_s):
-                code = await process.wait()
+                return await process.wait()
         except TimeoutError:
             process.kill()
             await process.wait()
             return f"{argv[0]} took longer than {request.cancel_limit_s:g} s"
-        return f"{' '.join(argv)} ended with code {code}"
 
     def _tell(self, reply: SubmitterReply) -> None:
         with contextlib.suppress(BrokenPipeError):  # the engine is gone; there is work left to do

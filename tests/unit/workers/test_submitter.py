@@ -1,0 +1,101 @@
+"""The submitting process cancels what is not wanted any more, whatever hits it meanwhile."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tileyard.processes.wire import Channel
+from tileyard.workers.submitter import Submit, SubmitEnded, Submitter, SubmitterReply
+from tileyard.workers.task_lines import Side
+
+pytestmark = pytest.mark.slow
+
+CLIENT = "import signal; print('task 7 queued', flush=True); signal.pause()"
+
+
+class Stopped(Submitter):
+    """One that is told to stop once it knows the task's name."""
+
+    def _look_at(self, side: Side, text: str) -> None:
+        super()._look_at(side, text)
+        if self._job:
+            self.stopping.set()
+
+
+def run(request: Submit, *, stop: bool = True) -> tuple[str, SubmitEnded]:
+    """Carry out a request, stopped once its client has printed; what was printed, and the end."""
+    read_fd, write_fd = os.pipe()
+    ours = Channel(read_fd, os.dup(write_fd))
+    theirs = Channel(os.dup(read_fd), write_fd)
+
+    async def main() -> None:
+        await (Stopped if stop else Submitter)(theirs, request).run()
+
+    asyncio.run(main())
+    printed = ""
+    while not isinstance(reply := ours.receive(SubmitterReply), SubmitEnded):
+        printed += reply.text
+    ours.close()
+    theirs.close()
+    return printed, reply
+
+
+def request(tmp_path: Path, code: str, cancel: tuple[str, ...], **changes: object) -> Submit:
+    """Submit a Python program."""
+    fields: dict[str, object] = {
+        "argv": (sys.executable, "-c", code),
+        "cwd": str(tmp_path),
+        "env": dict(os.environ),
+        "cancel": cancel,
+        "job": r"task (\d+)",
+        "cancel_limit_s": 5.0,
+        **changes,
+    }
+    return Submit(**fields)  # type: ignore[arg-type]
+
+
+def test_a_cancel_command_that_term_hits_is_run_again(tmp_path: Path) -> None:
+    """The keeper's TERM is for the whole tree, and comes once."""
+    script = '[ -e once ] && echo "$0" > done || {{ touch once; kill -TERM $$; }}'
+    _, ended = run(request(tmp_path, CLIENT, ("/bin/sh", "-c", script, "{job}")))
+    expected = "7\n"
+    assert (tmp_path / "done").read_text() == expected
+    assert "ended with code 0" in ended.cancelled
+    assert ended.signal == 15
+
+
+def test_a_cancel_command_that_hangs_is_ended(tmp_path: Path) -> None:
+    """And that is said."""
+    cancel = (sys.executable, "-c", "import signal; signal.pause()")
+    _, ended = run(request(tmp_path, CLIENT, cancel, cancel_limit_s=0.2))
+    expected = "took longer than 0.2 s"
+    assert expected in ended.cancelled
+
+
+def test_a_task_without_a_known_name_is_told(tmp_path: Path) -> None:
+    """Nothing is run with an empty name."""
+    _, ended = run(request(tmp_path, "print('x')", ("touch", "{job}")), stop=False)
+    expected = "name was not seen"
+    assert expected in ended.cancelled
+    assert ended.code == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_finished_task_is_not_cancelled(tmp_path: Path) -> None:
+    """Our last line says that the far side is done."""
+    code = "print('task 7 queued'); print('TILEYARD_BATCH {}'); raise SystemExit(3)"
+    printed, ended = run(request(tmp_path, code, ("touch", "{job}")), stop=False)
+    expected = (3, "", "7")
+    assert (ended.code, ended.cancelled, ended.job) == expected
+    assert printed.startswith("task 7 queued\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_client_that_is_not_there(tmp_path: Path) -> None:
+    """The program is named."""
+    _, ended = run(request(tmp_path, "", (), argv=("/no/such",)), stop=False)
+    expected = "cannot run /no/such: No such file or directory"
+    assert ended.error == expected
