@@ -101,12 +101,14 @@ def test_a_broken_declaration_names_file_and_key(host: CommandLine, tmp_path: Pa
     assert findings[0]["subject"] == "python"
 
 
-def test_the_doctor_finds_a_fresh_host_well(host: CommandLine) -> None:
-    """One line a check, none of which fails."""
+def test_the_doctor_finds_a_fresh_host_well(host: CommandLine, tmp_path: Path) -> None:
+    """One line a check, none of which fails; nothing is made by looking."""
     done = host.run("doctor")
     expected = 0
     assert done.returncode == expected, done.stdout
     assert "fail" not in [line.split()[0] for line in done.stdout.splitlines()]
+    assert not (tmp_path / "locks").exists()
+    assert not host.home.exists()
 
 
 def test_the_doctor_tells_two_lock_directories_apart(host: CommandLine, tmp_path: Path) -> None:

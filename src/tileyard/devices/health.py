@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from tileyard.devices.locks import HINT
+from tileyard.devices.locks import HINT, prepare_locks
 from tileyard.devices.probes import Probe, Verdict, probe_device
 from tileyard.devices.users import name_user
 from tileyard.errors import UsageError
@@ -83,6 +83,7 @@ def filter_well(devices: Iterable[Device]) -> tuple[Device, ...]:
 
 def quarantine_device(device: Device, reason: str) -> None:
     """Keep everyone from leasing a device. Raises UsageError if that cannot be written down."""
+    prepare_locks(device)
     try:
         quarantine.put_in_quarantine(device.locks, device.name, reason)
     except OSError as error:
@@ -115,6 +116,7 @@ async def probe_now(device: Device) -> ProbeReport:
     readmitted = False
     try:
         if probe.verdict is Verdict.FAILED:
+            prepare_locks(device)
             _state_failure(device, probe)
         elif probe.verdict is Verdict.GOOD and seen:
             readmitted = _count_good(device, probe, seen)

@@ -83,12 +83,13 @@ def try_hold(device: Device, command: str = "tileyard devices probe") -> Iterato
     """Have a device for the block, unless somebody else has it; says which.
 
     No place in the queue is asked for, and a device in quarantine can be had too: this is for
-    probes. Raises UsageError where the lock directory cannot be used.
+    probes. Where there is no lock directory nobody has anything, and none is made: it would belong
+    to whoever happened to look. Raises UsageError where the lock directory cannot be used.
     """
-    if not device.locks:
+    lock_dir = Path(device.locks[0]).parent if device.locks else None
+    if lock_dir is None or not lock_dir.exists():
         yield True
         return
-    lock_dir = Path(device.locks[0]).parent
     prepare_directory(lock_dir)
     with open_directory(lock_dir) as directory:
         holding = _take(directory, device, command)

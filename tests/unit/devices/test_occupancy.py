@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tileyard.devices.locks import prepare_directory
 from tileyard.devices.occupancy import open_directory, read_occupancy, try_hold
 from tileyard.devices.users import name_user
 from tileyard.errors import UsageError
@@ -28,8 +29,17 @@ def test_where_there_is_no_directory_nobody_holds_anything(tmp_path: Path) -> No
     assert not (tmp_path / "locks").exists()
 
 
+def test_nobody_becomes_owner_of_the_directory_by_looking(tmp_path: Path) -> None:
+    """Where there is none yet a device is free to be probed, and none is made."""
+    with try_hold(device(tmp_path, "npu:0", "a")) as held:
+        assert held
+    expected = False
+    assert (tmp_path / "locks").exists() is expected
+
+
 def test_a_holder_is_named(tmp_path: Path) -> None:
     """User, process, command and time are told, for every device that shares a part with it."""
+    prepare_directory(tmp_path / "locks")
     one, two, other = (
         device(tmp_path, "npu:0", "a", "b"),
         device(tmp_path, "npu:1", "b"),
@@ -53,6 +63,7 @@ def test_a_holder_is_named(tmp_path: Path) -> None:
 
 def test_numbers_grow_from_lease_to_lease(tmp_path: Path) -> None:
     """A probe is a lease like any other."""
+    prepare_directory(tmp_path / "locks")
     wanted = device(tmp_path, "npu:0", "a")
     numbers = []
     for _ in range(3):
@@ -66,6 +77,7 @@ def test_numbers_grow_from_lease_to_lease(tmp_path: Path) -> None:
 
 def test_who_waits_is_counted_for_every_device_that_would_do(tmp_path: Path) -> None:
     """A request for either of two devices waits in both queues, and in no other."""
+    prepare_directory(tmp_path / "locks")
     devices = [device(tmp_path, f"npu:{n}", part) for n, part in enumerate("abc")]
     with try_hold(devices[0]), open_directory(tmp_path / "locks") as directory:
         either = Wish((Choice("npu:0", ("a",)), Choice("npu:1", ("b",))))

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from tileyard.devices import cpu_probe
+from tileyard.devices.locks import prepare_directory
 from tileyard.devices.occupancy import try_hold
 from tileyard.devices.probes import (
     Probe,
@@ -98,6 +99,7 @@ pytestmark = pytest.mark.slow
 
 def device(tmp_path: Path, *probe: str, limit_s: float = 60.0, locks: int = 1) -> Device:
     """A device with this probe."""
+    prepare_directory(tmp_path / "locks")
     return Device(
         name="npu:0",
         kind="npu",

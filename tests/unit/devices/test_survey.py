@@ -7,6 +7,7 @@ import pytest
 
 from tileyard.devices.activity import CoreTime, read_core_times, share_busy
 from tileyard.devices.health import quarantine_device
+from tileyard.devices.locks import prepare_directory
 from tileyard.devices.occupancy import Holder, Occupancy, try_hold
 from tileyard.devices.registry import parse_device
 from tileyard.devices.survey import share_held_idle, survey_devices
@@ -72,6 +73,7 @@ def test_a_survey_shows_health_and_holders(tmp_path: Path) -> None:
     text = '[[device]]\nname = "npu:0"\nid = "a"\n[simulators]\nslots = 1\n'
     (tmp_path / "devices.toml").write_text(text, encoding="utf-8")
     windows: list[float] = []
+    prepare_directory(settings.lock_dir)
     npu = parse_device("npu:0", settings)
     with try_hold(npu, "sleep 5"):
         quarantine_device(npu, "smoke")
@@ -94,6 +96,7 @@ def test_leased_core_sets_are_shown_while_they_are(tmp_path: Path) -> None:
     settings = Settings(
         home=tmp_path / "home", lock_dir=tmp_path / "locks", cores=cores, host_config=tmp_path
     )
+    prepare_directory(settings.lock_dir)
     some = parse_device(f"cpu:cores={cores[0]}", settings)
     with try_hold(some, "sleep 5"):
         states = {s.name: s for s in survey_devices(settings, 0.0, pause=lambda _: None).devices}

@@ -44,6 +44,7 @@ def test_what_ended_well_or_still_lives_is_no_leftover(settings: Settings) -> No
     """Neither a holder of now nor one that gave its lease back is reported."""
     expected = [Level.OK]
     assert list(check_leftovers(settings)) == []
+    prepare_directory(settings.lock_dir)
     device = Device(
         name="npu:0", kind="npu", identity="x", locks=(f"{settings.lock_dir}/device-a.lock",)
     )
