@@ -1,4 +1,5 @@
 # Three commands to start: make demo, make test, make check.
+# make test JOBS=2 runs test files side by side.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,7 +11,7 @@ demo: $(VENV)/.run
 	$(BIN)/tileyard tune examples/gemm.py
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(if $(JOBS),-n $(JOBS) --dist loadfile)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

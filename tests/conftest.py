@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,3 +71,15 @@ class CommandLine:
 def cli(tmp_path: Path) -> CommandLine:
     """A command line with a fresh home."""
     return CommandLine(tmp_path)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _reachable(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Tests that act as other users get through to their folders, however deep these lie.
+
+    Where tests run in several processes, each has its folders one level deeper.
+    """
+    base = tmp_path_factory.getbasetemp()
+    for folder in (base, base.parent, base.parent.parent):
+        if Path(tempfile.gettempdir()) in folder.parents:
+            folder.chmod(folder.stat().st_mode | 0o111)
