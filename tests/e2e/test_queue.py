@@ -13,6 +13,18 @@ from tests.conftest import KERNELS, ROOT, CommandLine
 QUEUE = ROOT / "tests" / "faults" / "fake_queue.py"
 FAULTS = str(KERNELS / "faults.py")
 SCRIPTED = "scripted=tileyard.testing.scripted:ScriptedTarget"
+STORM = (
+    "half",
+    "lose",
+    "lose-results",
+    "swallow duplicate",
+    "truncate",
+    "client-dies",
+    "hang",
+    "garble",
+    "fail decorate",
+)
+"""What goes wrong with the first tasks."""
 
 pytestmark = pytest.mark.slow
 
@@ -35,6 +47,7 @@ def queue(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         "device": "cpu:cores={device}",
         "identity": "one core",
         "slots": 2,
+        "cases": 3,
     }
     lines = [f"{key} = {msgspec.json.encode(value).decode()}" for key, value in fields.items()]
     (cli.cwd / "tileyard.toml").write_text("\n".join(["[[queue]]", *lines]), encoding="utf-8")
@@ -61,17 +74,20 @@ def test_a_study_through_a_queue(cli: CommandLine, queue: Path) -> None:
 
 
 def test_what_a_queue_fails_is_run_again(cli: CommandLine, queue: Path) -> None:
-    """Each of the first tasks goes wrong in its own way, and every case gets its outcome."""
+    """The first tasks go wrong, each in its own way, and every case gets its right outcome."""
     cli.env["TILEYARD_PLUGINS"] = SCRIPTED
-    (queue / "faults" / "1").write_text("half", encoding="utf-8")
-    (queue / "faults" / "2").write_text("lose-results", encoding="utf-8")
-    space = ("--config", "fault=none,wrong_result", "--config", "block=16,32")
-    command = ("tune", FAULTS, "--target", "scripted", *space, "--devices", "queue:lab")
-    result = cli.run_json(*command)
-    expected = {"none": "passed", "wrong_result": "mismatch"}
+    for number, faults in enumerate(STORM, 1):
+        (queue / "faults" / str(number)).write_text(faults, encoding="utf-8")
+    space = ("--config", "fault=none,wrong_result,stray_index", "--config", "block=16,32,64,128")
+    command = ("tune", FAULTS, "--target", "scripted", *space)
+    result = cli.run_json(*command, "--devices", "queue:lab", "--queue-limit", "15s")
+    expected = {"none": "passed", "wrong_result": "mismatch", "stray_index": "runtime_error"}
     for trial in result["trials"]:
         assert trial["outcome"] == expected[trial["config"]["fault"]], trial
+    assert len(result["trials"]) == 12
     assert any(trial["attempts"] for trial in result["trials"])
+    here = cli.run_json(*command, "--fresh")
+    assert result["best"]["config"] == here["best"]["config"]
 
 
 def test_a_study_that_cannot_submit_builds_nothing(cli: CommandLine, queue: Path) -> None:
