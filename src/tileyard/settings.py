@@ -70,7 +70,7 @@ def find_project_file(named: str, cwd: Path) -> Path | None:
     to this user nor to root, is refused: anybody could put one into ``/tmp``.
     """
     if named:
-        if not (cwd / named).is_file():
+        if not (cwd / named).exists() or (cwd / named).is_dir():
             raise UsageError(f"TILEYARD_CONFIG names {named}, which is no file")
         return (cwd / named).absolute()
     for folder in (cwd, *cwd.parents):
@@ -82,7 +82,7 @@ def find_project_file(named: str, cwd: Path) -> Path | None:
         if owner not in (0, os.geteuid()):
             raise UsageError(
                 f"{path} belongs to another user (uid {owner})",
-                "set TILEYARD_CONFIG to it if it is to be trusted",
+                "set TILEYARD_CONFIG to it if it is to be trusted, or to /dev/null if not",
             )
         return path.absolute()
     return None

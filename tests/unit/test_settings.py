@@ -49,6 +49,7 @@ def test_a_strangers_file_is_not_just_found(tmp_path: Path) -> None:
         find_project_file("", tmp_path)
     expected = path
     assert find_project_file(str(path), tmp_path) == expected
+    assert find_project_file("/dev/null", tmp_path) == Path("/dev/null")
 
 
 def test_defaults_need_no_environment(tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from tileyard.devices.cuda import Gpu, GpuHealth, GpuList, judge_health
+from tileyard.processes.keeper.probing import CANNOT_TELL
 from tileyard.processes.wire import Channel
 
-WELL, SICK, CANNOT_TELL = 0, 1, 75
+WELL, SICK = 0, 1
 PATTERN = 0x5EED5EED
 NO_LIBRARY = "nvidia-ml-py is not installed (pip install 'tileyard[cuda]')"
 NOT_ITS_FAULT = frozenset(

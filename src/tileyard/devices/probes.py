@@ -19,12 +19,11 @@ from tileyard.devices.cuda import GpuList, nvml_command
 from tileyard.devices.occupancy import try_hold
 from tileyard.errors import WorkerLostError
 from tileyard.model import Device, Record
+from tileyard.processes.keeper.probing import CANNOT_TELL
 from tileyard.processes.outcomes import describe_signal
 from tileyard.processes.supervise import Ended, Worker, WorkerCommand
 
 LIST_LIMIT_S = 30.0
-CANNOT_TELL = 75
-"""A probe's exit code where it says nothing about the device: a tool is missing, a card is busy."""
 MESSAGE_LENGTH = 300
 
 T = TypeVar("T")

@@ -1,8 +1,8 @@
 """A device's probe: a command that tells a healthy device from a sick one by its exit code.
 
 One that ends with 75, or is no program that this user can run, says nothing about the device: what
-one user lacks must not take it from everyone. It runs as a child that can be killed, while the lease is still held, so that nobody gets a device
-that the last holder has ruined.
+one user lacks must not take it from everyone. It runs as a child that can be killed, while the
+lease is still held, so that nobody gets a device that the last holder has ruined.
 """
 
 import os
@@ -14,6 +14,7 @@ from .watching import RESCAN_S, Watcher
 from .worker import start_program
 
 CANNOT_TELL = 75
+"""A probe's exit code where it says nothing about the device: a tool is missing, a card is taken."""
 
 
 def run_probe(watcher: Watcher, device: Device, environment: dict[str, str]) -> str:
