@@ -1,11 +1,13 @@
 """A queue is declared in TOML, checked line by line, and its templates are filled exactly."""
 
+import re
 import shlex
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from tests.conftest import ROOT
 
 from tileyard.devices.foreign import (
     Call,
@@ -87,6 +89,15 @@ def test_the_later_file_wins_queue_by_queue(tmp_path: Path) -> None:
     (tmp_path / "tileyard.toml").write_text(own, encoding="utf-8")
     expected = {"lab": 3, "other": 2}
     assert {q.name: q.slots for q in read_queues(settings(tmp_path))} == expected
+
+
+def test_the_queues_of_the_how_to_page_are_valid() -> None:
+    """Every TOML block of the page is a declaration that works."""
+    page = (ROOT / "docs/how-to/devices-behind-a-queue.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    tables = [table for block in blocks for table in msgspec.toml.decode(block)["queue"]]
+    expected = ["lab", "slurm"]
+    assert [found.name for found in decode_queues(tables, "page")] == expected
 
 
 def test_an_unknown_queue_names_those_that_are_there(tmp_path: Path) -> None:
