@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tileyard.devices.cuda import has_driver
+from tileyard.devices.cuda import has_driver, make_gpus
 from tileyard.devices.declared import declaration_files, read_devices
 from tileyard.devices.health import GOOD_PROBES_NEEDED, read_health
 from tileyard.devices.probes import Probe, Verdict, probe_devices, run_apart
@@ -31,7 +31,7 @@ def check_declarations(settings: Settings) -> Iterator[Finding]:
     )
 
 
-def check_gpus(_: Settings) -> Iterator[Finding]:
+def check_gpus(settings: Settings) -> Iterator[Finding]:
     """NVML lists GPUs where NVIDIA's driver is there."""
     if not has_driver():
         yield Finding(subject="GPUs", level=Level.OK, message="there is no NVIDIA driver")
@@ -45,7 +45,10 @@ def check_gpus(_: Settings) -> Iterator[Finding]:
             todo="install what is missing, or declare the GPUs in devices.toml",
         )
         return
-    names = ", ".join(f"cuda:{gpu.index} {gpu.product}" for gpu in found.gpus)
+    devices = make_gpus(found.gpus, settings.lock_dir)
+    names = ", ".join(
+        f"{device.name} {gpu.product}" for device, gpu in zip(devices, found.gpus, strict=True)
+    )
     yield Finding(subject="GPUs", level=Level.OK, message=names or "NVML lists none")
 
 
