@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tileyard.devices import survey
 from tileyard.devices.activity import CoreTime, read_core_times, share_busy
+from tileyard.devices.cuda import Gpu, GpuList, make_gpus
 from tileyard.devices.health import quarantine_device
 from tileyard.devices.locks import prepare_directory
 from tileyard.devices.occupancy import Holder, Occupancy, try_hold
@@ -77,8 +79,8 @@ def test_a_survey_shows_health_and_holders(tmp_path: Path) -> None:
     npu = parse_device("npu:0", settings)
     with try_hold(npu, "sleep 5"):
         quarantine_device(npu, "smoke")
-        survey = survey_devices(settings, 0.25, pause=windows.append)
-    states = {state.name: state for state in survey.devices}
+        seen = survey_devices(settings, 0.25, pause=windows.append)
+    states = {state.name: state for state in seen.devices}
     expected = {"npu:0": ("smoke", "sleep 5 npu:0"), "sim:0": ("", ""), "cpu:0": ("", "")}
     found = {
         name: (s.health.reason, s.holder.command if s.holder else "") for name, s in states.items()
@@ -107,3 +109,26 @@ def test_leased_core_sets_are_shown_while_they_are(tmp_path: Path) -> None:
         assert holder.device == expected
     after = survey_devices(settings, 0.0, pause=lambda _: None)
     assert some.name not in [state.name for state in after.devices]
+
+
+def test_what_nvml_says_of_a_gpu_is_its_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU that worked for a quarter of the sample was idle for the rest, if somebody held it."""
+    settings = Settings(
+        home=tmp_path / "home", lock_dir=tmp_path / "locks", cores=(0,), host_config=tmp_path
+    )
+    prepare_directory(settings.lock_dir)
+    gpus = GpuList(
+        gpus=tuple(
+            Gpu(index=n, uuid=f"GPU-{n}", product="H200", busy_percent=busy)
+            for n, busy in enumerate((25, None))
+        )
+    )
+    monkeypatch.setattr(survey, "list_visible_gpus", lambda: gpus)
+    held, _ = make_gpus(gpus.gpus, settings.lock_dir)
+    with try_hold(held):
+        states = survey_devices(settings, 0.0, pause=lambda _: None).devices
+    expected = {"cuda:0": (0.25, 0.75), "cuda:1": (None, 0.0)}
+    shares = {s.name: (s.busy_share, s.held_idle_share) for s in states}
+    assert {name: shares[name] for name in expected} == expected

@@ -4,10 +4,12 @@ import sys
 
 import pytest
 
+from tileyard.devices.cuda import Gpu, GpuList
 from tileyard.devices.health import quarantine_device, read_health
 from tileyard.devices.locks import prepare_directory
 from tileyard.devices.occupancy import try_hold
 from tileyard.devices.registry import parse_device
+from tileyard.doctor import hardware
 from tileyard.doctor.findings import Finding, Level, run_checks
 from tileyard.doctor.hardware import check_declarations, check_devices
 from tileyard.settings import Settings
@@ -91,3 +93,33 @@ def test_declarations_are_counted_or_refused(declared: Settings) -> None:
     (broken,) = run_checks([("declared devices", check_declarations)], declared).findings
     assert broken.level is Level.FAIL
     assert broken.message == f"{file}: devices: unknown table"
+
+
+@pytest.mark.parametrize(
+    ("is_there", "found", "expected"),
+    [
+        (False, GpuList(), (Level.OK, "there is no NVIDIA driver")),
+        (
+            True,
+            GpuList(failure="NVML did not answer within 30 s"),
+            (Level.FAIL, "there is an NVIDIA driver, but: NVML did not answer within 30 s"),
+        ),
+        (
+            True,
+            GpuList(gpus=(Gpu(index=1, slice=2, uuid="MIG-a", product="H200"),)),
+            (Level.OK, "cuda:1.2 H200"),
+        ),
+    ],
+)
+def test_gpus_are_listed_where_there_is_a_driver(
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    is_there: bool,
+    found: GpuList,
+    expected: tuple[Level, str],
+) -> None:
+    """A driver that does not answer is a failure; none at all is not."""
+    monkeypatch.setattr(hardware, "has_driver", lambda: is_there)
+    monkeypatch.setattr(hardware, "list_visible_gpus", lambda: found)
+    (finding,) = hardware.check_gpus(settings)
+    assert (finding.level, finding.message) == expected
