@@ -77,11 +77,14 @@ class Server:
         if "drop-variable" in faults:
             environment.pop("COLOUR", None)
         device = self.free.pop(0)
+        argv = request["argv"]
+        if "append" in faults:
+            argv = [*argv[:-1], f"{argv[-1]} --device {device}"]
         base = {name: os.environ[name] for name in BASE if name in os.environ}
         variable = {} if "no-device" in faults else {request["variable"]: device}
         with (task / "out").open("wb") as out, (task / "err").open("wb") as err:
             process = subprocess.Popen(
-                request["argv"],
+                argv,
                 cwd="/",
                 env={**base, **environment, **variable},
                 stdin=subprocess.DEVNULL,

@@ -300,6 +300,15 @@ def test_what_can_be_understood_is(site: Site, faults: str) -> None:
     assert len(site.tasks) == 1
 
 
+def test_a_device_that_is_appended_to_the_command(site: Site) -> None:
+    """Some queues say it in this way and in no other."""
+    site.fail("append no-device")
+    answers = run(site, "copy")
+    expected = {"1-copy": "passed"}
+    assert answers.outcomes == expected
+    assert f"cpu:cores={CORE}@" in answers.places[0]
+
+
 def test_output_that_comes_at_the_end(site: Site) -> None:
     """A queue that keeps output back is given the whole time."""
     site.fail("late")
@@ -511,7 +520,7 @@ def test_the_far_side_reads_what_this_side_wrote(site: Site) -> None:
     assert reach.ok, reach
     assert str(site.yard.objects.root) in reach.message
     expected: list[Path] = []
-    assert list((site.yard.objects.root / "tokens").iterdir()) == expected
+    assert list(site.yard.home.parent.glob("the home/objects/*")) == expected
 
 
 def test_a_folder_that_the_far_side_cannot_see(site: Site) -> None:

@@ -42,7 +42,7 @@ def run_by_hand(named: Sequence[str], objects: Path | None, device: str) -> int:
     targets = {record.target for record in records.values()}
     if len(targets) > 1:
         raise UsageError(f"these trials are for several targets: {', '.join(sorted(targets))}")
-    chosen = find_device(device or "cpu", borrowed=False)
+    chosen = find_device(device or "cpu")
     replace = msgspec.structs.replace
     task = Task(
         token=secrets.token_hex(8),

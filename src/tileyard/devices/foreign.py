@@ -19,7 +19,9 @@ from tileyard.model import Device, Record
 QUEUE_KIND: Final = "queue"
 MARGIN_S: Final = 30.0
 """What is added to a queue's own limits before a call to it is given up."""
-INHERITED: Final = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "TILEYARD_PLUGINS")
+INHERITED: Final = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+ALWAYS: Final = ("TILEYARD_HOME", "TILEYARD_CONFIG", "TILEYARD_PLUGINS")
+"""Variables by which the far side finds what is declared and plugged in here."""
 SUBMISSION_VARIABLE: Final = "TILEYARD_SUBMISSION"
 """Set on the far side: whoever sees it already runs on a device of a queue."""
 
@@ -102,7 +104,7 @@ class ForeignQueue(Record, forbid_unknown_fields=True):
 
     def pick_environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The variables that travel with a task."""
-        inherited = {name: environ[name] for name in self.inherit if name in environ}
+        inherited = {name: environ[name] for name in (*ALWAYS, *self.inherit) if name in environ}
         return {**inherited, **self.environment}
 
 

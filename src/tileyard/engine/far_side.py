@@ -10,8 +10,10 @@ from pathlib import Path
 import msgspec
 
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.devices.declared import OWN_CLASSES, Declaration, make_device
 from tileyard.devices.foreign import SUBMISSION_VARIABLE
 from tileyard.devices.locks import prepare_locks
+from tileyard.devices.names import NAME, class_of, index_of
 from tileyard.devices.registry import parse_device
 from tileyard.engine.artifact_runs import (
     RunnerSite,
@@ -23,7 +25,7 @@ from tileyard.engine.artifact_runs import (
     read_task,
 )
 from tileyard.engine.provider import Slot
-from tileyard.errors import TileyardError
+from tileyard.errors import TileyardError, UsageError
 from tileyard.model import Device
 from tileyard.settings import read_settings
 from tileyard.workers.task_lines import Task, TaskEnded, TaskStarted, TokenRead
@@ -45,7 +47,7 @@ def run_submitted(named: str, objects: Path, device: str, environment: str, tell
     try:
         if environment:
             check_environment(task, environment, os.environ)
-        chosen = find_device(find_device_name(task, device, os.environ), borrowed=True)
+        chosen = accept_device(find_device_name(task, device, os.environ))
     except TileyardError as error:
         ended = TaskEnded(
             token=task.token, code=INFRASTRUCTURE_CODE, cases=0, message=error.message
@@ -87,14 +89,30 @@ async def _run_until_told(run: TaskRun, slot: Slot) -> int:
         return INTERRUPTED_CODE
 
 
-def find_device(name: str, *, borrowed: bool) -> Device:
-    """The device of this name; ``borrowed`` says that a queue gave it, so that no lock is taken."""
-    settings = read_settings(os.environ, Path.cwd())
-    device = parse_device(name, settings)
-    if borrowed:
-        return msgspec.structs.replace(device, locks=())
+def find_device(name: str) -> Device:
+    """A device of this host by its name, ready to be leased. Raises UsageError."""
+    device = parse_device(name, read_settings(os.environ, Path.cwd()))
     prepare_locks(device)
     return device
+
+
+def accept_device(name: str) -> Device:
+    """A device that a queue gave: no lock is taken for it. Raises UsageError.
+
+    One of a class that is neither found nor declared on this side is taken at the queue's word; what
+    the queue has set for it in the environment stays.
+    """
+    settings = read_settings(os.environ, Path.cwd())
+    try:
+        device = parse_device(name, settings)
+    except UsageError:
+        if class_of(name) in OWN_CLASSES or NAME.fullmatch(name) is None:
+            raise
+        stated = Declaration(name=name, id=index_of(name))
+        device = make_device(stated, f"device {name!r}", settings)
+        env = {key: value for key, value in device.env.items() if key not in os.environ}
+        device = msgspec.structs.replace(device, env=env)
+    return msgspec.structs.replace(device, locks=())
 
 
 def read_token(token: str, objects: Path) -> TokenRead:

@@ -68,14 +68,16 @@ async def _read_back(queue: ForeignQueue, objects: Path) -> Reach:
         return Deadline(at=submitted_at + limit_s, limit=f"{name} of {limit_s:g} s")
 
     try:
-        with tempfile.TemporaryDirectory(prefix="tileyard-doctor-") as folder:
-            end = await call.follow(heard.hear, deadline, Path(folder) / "queue.log")
+        with tempfile.TemporaryDirectory(prefix="tileyard-doctor-") as scratch:
+            end = await call.follow(heard.hear, deadline, Path(scratch) / "queue.log")
     except WorkerLostError as error:
         message = f"{queue.submit[0]} could not be started: {error}"
         return Reach(queue=queue.name, ok=False, message=message)
     finally:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # what was made for this goes, as far as it is empty
             path.unlink()
+            for folder in (path.parent, objects, objects.parent):
+                folder.rmdir()
     return _judge(queue, path, heard, end)
 
 
