@@ -90,6 +90,7 @@ class WrappedCommand:
         self._asked = self._locked = self._started = self._over = 0.0
         self._end: State | None = None
         self._interrupt = 0
+        self._pending: list[signal.Signals] = []
         self._last: Report | None = None
         self._tree = secrets.token_hex(8)
         self._control = self._reports = -1
@@ -115,6 +116,7 @@ class WrappedCommand:
     def _spawn(self) -> int:
         control_out, self._control = os.pipe()
         self._reports, reports_in = os.pipe()
+        os.set_blocking(self._reports, False)
         for fd in (control_out, reports_in):
             os.set_inheritable(fd, True)
         options = [
@@ -146,17 +148,27 @@ class WrappedCommand:
         waiting.register(wakeup, select.POLLIN)
         rest_s = self._enforce_limits()
         ready = [fd for fd, _ in waiting.poll(None if rest_s is None else rest_s * 1000)]
+        if self._reports in ready and not self._read_reports():
+            return False
         if wakeup in ready:
+            # only after what was reported before: who signals a command has seen it start
+            self._read_reports()
             for number in os.read(wakeup, 4096):
                 self._heed(signal.Signals(number))
-        if self._reports in ready:
-            data = os.read(self._reports, 1 << 16)
+        return self._last is None
+
+    def _read_reports(self) -> bool:
+        """Take in what the keeper has said so far; False once it is gone."""
+        while True:
+            try:
+                data = os.read(self._reports, 1 << 16)
+            except BlockingIOError:
+                return True
             if not data:
                 return False
             *lines, self._unread = (self._unread + data).split(b"\n")
             for line in lines:
                 self._take(self._decoder.decode(line))
-        return self._last is None
 
     def _enforce_limits(self) -> float | None:
         """Seconds to the next limit, None if there is none."""
@@ -183,6 +195,8 @@ class WrappedCommand:
             self._order("continue")
         elif self._started:
             self._order(f"signal{'-group' if number in TO_GROUP else ''} {number:d}")
+        elif self._locked:
+            self._pending.append(number)
         elif number in ENDING:
             self._interrupt = self._interrupt or number
             self._end = self._end or "interrupted"
@@ -207,6 +221,8 @@ class WrappedCommand:
                 self._change("running", leases=leases, place=0, holder="", message="")
             case "started":
                 self._started = time.monotonic()
+                for number in self._pending:
+                    self._heed(number)
             case _:
                 self._last = report
 

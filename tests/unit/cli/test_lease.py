@@ -1,0 +1,66 @@
+"""The command line of ``tileyard lease``: what is ours, what is the user's, and what is neither."""
+
+import pytest
+
+from tileyard.cli.lease import Wanted, exit_status
+from tileyard.errors import UsageError
+from tileyard.processes.wrapping import LeaseStatus
+
+
+def test_what_stands_after_the_dashes_is_the_users() -> None:
+    """Options of ours, further dashes and bytes that are no text are passed through."""
+    expected = ["prog", "--count", "3", "--", "--help", "a b", "\udcff", ""]
+    wanted = Wanted(["--count", "2", "--device=cuda:0", "--device", "cuda:1", "--", *expected])
+    assert wanted.argv == expected
+    assert (wanted.count, wanted.devices, wanted.is_help) == (2, ["cuda:0", "cuda:1"], False)
+
+
+def test_defaults() -> None:
+    """One device of any kind, with no limits."""
+    wanted = Wanted(["--", "true"])
+    assert (wanted.devices, wanted.count, wanted.priority) == (["auto"], 1, 0)
+    assert (wanted.limits.queue_s, wanted.limits.run_s) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["true"], "'true' is no option"),
+        (["--", ""][:1], "no command"),
+        ([], "no command"),
+        (["--colour", "red", "--", "true"], "'--colour' is no option"),
+        (["-c", "1", "--", "true"], "'-c' is no option"),
+        (["--count"], "--count needs a value"),
+        (["--count", "--", "true"], "--count needs a value"),
+        (["--count", "two", "--", "true"], "'two' is not a number"),
+        (["--count", "0", "--", "true"], "not between 1"),
+        (["--priority=5000", "--", "true"], "not between -1000"),
+        (["--max-time", "soon", "--", "true"], "'soon' is not a duration"),
+        (["--count=1", "--count=2", "--", "true"], "given twice"),
+    ],
+)
+def test_bad_usage_is_refused(arguments: list[str], expected: str) -> None:
+    """Nothing that is not understood becomes part of the command."""
+    with pytest.raises(UsageError, match=expected):
+        Wanted(arguments)
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (LeaseStatus(state="ended", code=0), 0),
+        (LeaseStatus(state="ended", code=75), 75),
+        (LeaseStatus(state="ended", signal=9), 137),
+        (LeaseStatus(state="interrupted", signal=2), 130),
+        (LeaseStatus(state="queue_timeout"), 75),
+        (LeaseStatus(state="max_time"), 124),
+        (LeaseStatus(state="device_sick"), 69),
+        (LeaseStatus(state="no_device"), 69),
+        (LeaseStatus(state="nested"), 69),
+        (LeaseStatus(state="keeper_lost"), 69),
+        (LeaseStatus(state="not_run", code=126), 126),
+    ],
+)
+def test_exit_status(status: LeaseStatus, expected: int) -> None:
+    """The command's own code, and ours where it has none."""
+    assert exit_status(status) == expected
