@@ -59,11 +59,25 @@ def test_a_sick_device_leaves_and_comes_back(host: CommandLine, tmp_path: Path) 
     assert again.stdout == "npu:0 was in no quarantine\n"
 
 
+def test_all_that_is_in_quarantine_can_be_probed_at_once(host: CommandLine) -> None:
+    """For cron: what is well is left alone, and the third good round brings devices back."""
+    host.run("devices", "quarantine", "npu:0", "smoke")
+    rounds = [host.run("devices", "probe", "--quarantined") for _ in range(4)]
+    expected = [0, 0, 0, 0]
+    assert [done.returncode for done in rounds] == expected
+    assert "2 of 3 good probes" in rounds[1].stdout
+    assert "npu:0 is back from quarantine" in rounds[2].stdout
+    assert rounds[3].stdout == ""
+    assert "cpu:0" not in rounds[0].stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("readmit", "npu:7"), "there is no device 'npu:7' on this host"),
-        (("probe",), "Missing argument 'NAME'"),
+        (("probe",), "name one device, or say --quarantined"),
+        (("probe", "--quarantined", "cpu"), "name one device, or say --quarantined"),
+        (("readmit",), "Missing argument 'NAME'"),
         (("--window", "soon"), "'soon' is not a duration"),
     ],
 )

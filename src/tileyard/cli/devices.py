@@ -53,26 +53,50 @@ def devices(
 
 
 @app.command()
-def probe(name: Name, *, json: Json = False) -> int:
+def probe(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A device, as tileyard devices lists it.")
+    ] = "",
+    *,
+    quarantined: Annotated[
+        bool, typer.Option("--quarantined", help="Probe every device that is in quarantine.")
+    ] = False,
+    json: Json = False,
+) -> int:
     """Probe a device that nobody holds, and draw the consequences.
 
-    A failed probe puts it into quarantine; the third good one in a row brings it back. Exit
-    status: 0 good, 1 failed, 3 it is in use or the probe could not tell.
+    A failed probe puts it into quarantine; the third good one in a row brings it back. Nothing
+    probes by itself: let cron run "tileyard devices probe --quarantined" every few minutes.
+
+    Exit status: 0 all are good, 1 one failed, 3 one is in use or its probe could not tell.
     """
     from rich.console import Console
 
     from tileyard.cli.opening import print_json
-    from tileyard.devices.health import probe_now
+    from tileyard.devices.health import probe_now, read_health
     from tileyard.devices.probes import Verdict, run_apart
-    from tileyard.devices.registry import parse_device
+    from tileyard.devices.registry import find_devices, parse_device
+    from tileyard.errors import UsageError
     from tileyard.report.devices import print_probe
 
-    report = run_apart(probe_now(parse_device(name, load_settings())))
+    if bool(name) == quarantined:
+        raise UsageError("name one device, or say --quarantined")
+    settings = load_settings()
+    devices = (parse_device(name, settings),) if name else find_devices(settings)
+    reports = [
+        run_apart(probe_now(device))
+        for device in devices
+        if not quarantined or not read_health(device).is_well
+    ]
     if json:
-        print_json(report)
+        print_json(reports if quarantined else reports[0])
     else:
-        print_probe(Console(), report)
-    return {Verdict.GOOD: 0, Verdict.FAILED: 1}.get(report.probe.verdict, 3)
+        for report in reports:
+            print_probe(Console(), report)
+    verdicts = {report.probe.verdict for report in reports}
+    if Verdict.FAILED in verdicts:
+        return 1
+    return 0 if verdicts <= {Verdict.GOOD} else 3
 
 
 @app.command()
