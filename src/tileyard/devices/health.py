@@ -33,10 +33,12 @@ class GoodProbe(Record):
 class Health(Record):
     """Whether a device may be leased. Where not: why, who says so, since when, good probes so far.
 
-    ``since`` is in seconds since the epoch. A device is well where ``reason`` is empty.
+    ``since`` is in seconds since the epoch. A device is well where ``reason`` is empty. ``device``
+    is what was stated to be sick: it may be another one that shares a part with this one.
     """
 
     reason: str = ""
+    device: str = ""
     user: str = ""
     since: float = 0.0
     probes: tuple[GoodProbe, ...] = ()
@@ -70,6 +72,7 @@ def read_health(device: Device) -> Health:
     first = min(statements, key=lambda one: one.since)
     return Health(
         reason=first.reason or "no reason was given",
+        device=first.device,
         user=name_user(first.uid),
         since=first.since,
         probes=tuple(_good_probes(device, _tokens_of(statements))),

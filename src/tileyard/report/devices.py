@@ -71,7 +71,8 @@ def _health(state: DeviceState, at: float) -> Text:
     ago = format_seconds(max(0.0, at - health.since))
     good = f", {len(health.probes)} of {GOOD_PROBES_NEEDED} good probes" if health.probes else ""
     reason = clean_line(health.reason)
-    return Text(f"quarantine: {reason} (by {health.user}, {ago} ago{good})", style="red")
+    part = "" if health.device in ("", state.name) else f"{clean_line(health.device)}, "
+    return Text(f"quarantine: {reason} ({part}by {health.user}, {ago} ago{good})", style="red")
 
 
 def _holder(state: DeviceState) -> str:

@@ -46,14 +46,19 @@ def test_a_table_of_devices() -> None:
         window_s=0.5,
         devices=(
             state("npu:0", Health(), holder, 0.25),
-            state("npu:1", Health(reason="smoke", user="bob", since=40.0, probes=()), None, None),
+            state(
+                "npu:1",
+                Health(reason="smoke", device="npu:1.0", user="bob", since=40.0),
+                None,
+                None,
+            ),
         ),
         notes=("GPUs are not listed: x",),
     )
     lines = [line.split() for line in shown(survey).splitlines()]
     expected = ["npu:0", "npu", "well", "ann", "7:", "train", "10", "s", "1", "25", "%", "75", "%"]
     assert lines[1] == expected
-    assert " ".join(lines[2]) == "npu:1 npu quarantine: smoke (by bob, 60 s ago) 1 ?"
+    assert " ".join(lines[2]) == "npu:1 npu quarantine: smoke (npu:1.0, by bob, 60 s ago) 1 ?"
     assert " ".join(lines[3]) == "GPUs are not listed: x"
 
 
