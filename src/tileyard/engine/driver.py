@@ -1,6 +1,7 @@
 """Carries out what the state decides. The only part of the engine with tasks and processes."""
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import assert_never
@@ -241,7 +242,8 @@ class Driver:
                 for slot in slots
             },
             author=frozenset(yard.author.cores),
-            window=WINDOW * len(slots),
+            # Without overlap everything is built before anything is run.
+            window=WINDOW * len(slots) if yard.overlap else sys.maxsize,
             group=self._group,
             overlap=yard.overlap,
         )

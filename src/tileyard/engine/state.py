@@ -54,10 +54,13 @@ from tileyard.model import Batch, Case, Outcome
 
 MAX_RETRIES = 2
 """How often a case that its device or host failed is run again."""
+RUN_S = 0.25
+"""Cases are handed to a device together, as many as run in about this time, but at most half of
+its share of what is ready: hand-over costs a few milliseconds, in which the device does nothing."""
+MAX_RUN = 64
+"""The most cases that are handed over together."""
 HOT_S = 0.02
-"""Short cases are handed over together, as many as run in about this time ..."""
-MAX_HOT = 64
-"""... but not more than this, and never more than a device's share of what is ready."""
+"""Cases so short that several run in this time are also prepared and planned in numbers."""
 MAX_PREPARED = 16
 """How many of such cases are prepared in one go, so that they become ready together."""
 
@@ -92,7 +95,7 @@ class EngineState:
     _author_busy: bool = False
     _building: set[int] = field(default_factory=set)
     _due: list[Command] = field(default_factory=list)
-    _pace_s: float = HOT_S
+    _pace_s: float = RUN_S
     _exhausted: bool = False
     _stopping: bool = False
     _asked: bool = False
@@ -322,7 +325,10 @@ class EngineState:
     @property
     def _hot(self) -> int:
         """How many of the cases at hand run in about HOT_S."""
-        return max(1, min(MAX_HOT, int(HOT_S / max(self._pace_s, 1e-6))))
+        return self._fit_into(HOT_S)
+
+    def _fit_into(self, span_s: float) -> int:
+        return max(1, min(MAX_RUN, int(span_s / max(self._pace_s, 1e-6))))
 
     @property
     def _is_more_to_come(self) -> bool:
@@ -355,8 +361,8 @@ class EngineState:
 
     def _run(self, device: Borrowing) -> None:
         usable = self._devices.usable
-        share = ceil(len(self._ready) / len(usable))
-        room = max(min(self._hot, share), device.site.appetite)
+        share = ceil(len(self._ready) / (2 * len(usable)))
+        room = max(min(self._fit_into(RUN_S), share), device.site.appetite)
         taken = self._ready.take(device.name, usable, room)
         states = [self._batches[entry.batch] for entry in taken]
         cases = tuple(case.id for state in states for case in self._runnable(state))

@@ -37,7 +37,10 @@ from tileyard.workers.protocol import (
     MakeGolden,
 )
 
-PLUGIN = {"simulated": "tileyard.testing.simulated:SimulatedTarget"}
+PLUGINS = {
+    "simulated": "tileyard.testing.simulated:SimulatedTarget",
+    "grouped": "tileyard.testing.simulated:GroupedTarget",
+}
 SPEC = TensorSpec(name="out", dtype="float32", shape=(1,), role="out")
 
 
@@ -145,15 +148,15 @@ def open_simulated_yard(
 ) -> Iterator[Yard]:
     """A yard below ``folder`` that builds on ``cores``; ``changes`` are fields of the yard."""
     home = folder / "home"
-    settings = Settings(home=home, lock_dir=folder / "locks", cores=cores, plugins=PLUGIN)
+    settings = Settings(home=home, lock_dir=folder / "locks", cores=cores, plugins=PLUGINS)
     objects = ObjectStore(home / "objects")
     with TrialStore.open(home) as store:
+        fields: dict[str, object] = {"target": "simulated", **changes}
         yield Yard(
             settings=settings,
             store=store,
             objects=objects,
             author=SimulatedAuthor(objects),
-            target="simulated",
             devices=tuple(devices),
-            **changes,  # type: ignore[arg-type]  # fields of a yard
+            **fields,  # type: ignore[arg-type]  # fields of a yard
         )

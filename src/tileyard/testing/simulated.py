@@ -78,6 +78,22 @@ class SimulatedTarget:
         return Build(outcome=Outcome.PASSED, manifest=text, binary=source.elaborated.kernel.name)
 
 
+class GroupedTarget(SimulatedTarget):
+    """The same, and says that it likes to build several at once. Each group's size is noted down."""
+
+    name = "grouped"
+    groups = True
+
+    def build(
+        self, sources: Sequence[Source], out: Path, known: Binaries = NO_BINARIES
+    ) -> Sequence[Build]:
+        """Note the size of the group, then build."""
+        if folder := os.environ.get(CLAIMS_VARIABLE):
+            with (Path(folder) / "groups").open("a") as file:
+                file.write(f"{len(sources)}\n")
+        return super().build(sources, out, known)
+
+
 class SimulatedKernel:
     """A loaded kernel, and its launch."""
 

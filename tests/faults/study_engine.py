@@ -1,0 +1,78 @@
+"""A study on simulated devices, as a process to be killed: ``study_engine.py FOLDER CONFIGS``.
+
+Goes on where an earlier one of the same folder ended, and prints what it came to as JSON.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+from tileyard.clock import SystemClock
+from tileyard.engine.driver import Driver
+from tileyard.model import Limits, Value
+from tileyard.service.tuning import new_run_name
+from tileyard.store.events import EventLog
+from tileyard.testing.engine import open_simulated_yard, simulated_devices
+from tileyard.tuning.request import StudyResult, TuneRequest
+from tileyard.tuning.space import OpenSpace
+from tileyard.tuning.study import Study
+
+LIMITS = Limits(run_s=5.0, build_s=5.0, memory_bytes=4 << 30)
+FAULTS = {3: "wrong", 5: "segv", 11: "refused", 17: "error"}
+
+
+def configs(count: int) -> tuple[dict[str, Value], ...]:
+    """Kernels that sleep while they are built and run, some of them faulty."""
+    return tuple(
+        {
+            "n": n,
+            "build_s": 0.02,
+            "run_s": 0.02,
+            "sample_ns": 1000.0 + (n * 7919) % 101,
+            "fault": FAULTS.get(n, ""),
+        }
+        for n in range(count)
+    )
+
+
+async def tune(folder: Path, count: int) -> StudyResult:
+    """The whole study."""
+    run, clock = new_run_name(), SystemClock()
+    space = OpenSpace(
+        kernel="simulated", arguments={}, configs=configs(count), size=count, flops=0.0
+    )
+    study = Study(TuneRequest(limits=LIMITS), space, run, clock)
+    devices = simulated_devices(2, folder / "locks")
+    with (
+        open_simulated_yard(folder, devices, tuple(os.sched_getaffinity(0))) as yard,
+        EventLog(yard.home, run) as log,
+    ):
+        yard.listeners.append(log.add)
+        yard.flushes.append(log.flush)
+        driver = Driver(study, yard, run)
+        await driver.open()
+        try:
+            async for _ in driver.trials():
+                pass
+        finally:
+            await driver.close()
+    return study.result("done", devices[0].name)
+
+
+def main() -> None:
+    """Tune, and say what came of it."""
+    result = asyncio.run(tune(Path(sys.argv[1]), int(sys.argv[2])))
+    told = {
+        "outcomes": sorted((t.keys.run or t.keys.build, str(t.outcome)) for t in result.trials),
+        "measurements": sorted(t.keys.measurement for t in result.trials),
+        "best": result.best.config if result.best else None,
+        "finals": [(final.config, final.tied) for final in result.finals],
+        "reused": result.reused,
+    }
+    sys.stdout.write(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""The engine borrows devices that others want too: it waits, goes on building, and gives them up."""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tileyard.engine.driver import Driver
+from tileyard.model import (
+    BuildEnded,
+    CaseEnded,
+    CaseStarted,
+    Device,
+    DeviceAsked,
+    DeviceAwaited,
+    DeviceLeased,
+    DeviceReleased,
+    Event,
+    Limits,
+    Outcome,
+    Trial,
+    Value,
+)
+from tileyard.processes.supervise import LeaseRequest, Worker, WorkerCommand
+from tileyard.testing.engine import (
+    FixedSource,
+    open_simulated_yard,
+    plan_cases,
+    simulated_devices,
+)
+from tileyard.testing.simulated import CLAIMS_VARIABLE
+
+LIMITS = Limits(run_s=20.0, build_s=1.0, memory_bytes=4 << 30)
+DEADLINE_S = 60.0
+
+pytestmark = pytest.mark.slow
+
+
+class Run:
+    """One run of simulated cases; ``events`` are all that were told."""
+
+    def __init__(self, folder: Path, devices: tuple[Device, ...], **changes: object) -> None:
+        self._folder = folder
+        self._devices = devices
+        self._changes = changes
+        self.events: list[Event] = []
+        self.changed = asyncio.Event()
+
+    async def finish(self, *configs: Mapping[str, Value]) -> dict[str, Trial]:
+        """Run these configs; their trials by case."""
+        source = FixedSource(plan_cases(iter(configs), limits=LIMITS))
+        cores = tuple(os.sched_getaffinity(0))
+        with open_simulated_yard(self._folder, self._devices, cores, **self._changes) as yard:
+            yard.listeners.append(self._note)
+            driver = Driver(source, yard, "run")
+            await driver.open()
+            try:
+                async with asyncio.timeout(DEADLINE_S):
+                    async for _ in driver.trials():
+                        pass
+            finally:
+                await driver.close()
+        return {trial.case: trial for trial in source.trials}
+
+    def _note(self, event: Event) -> None:
+        self.events.append(event)
+        self.changed.set()
+
+    def count(self, *kinds: type) -> int:
+        """How many events of these kinds there were."""
+        return sum(isinstance(event, kinds) for event in self.events)
+
+
+async def hold(device: Device, folder: Path) -> Worker:
+    """Have a device as somebody else does."""
+    command = WorkerCommand(
+        argv=("sleep", "1000"),
+        env=dict(os.environ),
+        cwd=str(folder),
+        lease=LeaseRequest(choices=(device,)),
+    )
+    return await Worker.start(command)
+
+
+def test_building_goes_on_while_a_device_is_waited_for(tmp_path: Path) -> None:
+    """Everything is built while somebody else has the device; once it comes, everything runs."""
+
+    async def main() -> None:
+        (device,) = simulated_devices(1, tmp_path / "locks")
+        run = Run(tmp_path, (device,))
+        configs = [{"n": n, "sample_ns": float(n)} for n in range(6)]
+        async with await hold(device, tmp_path):
+            running = asyncio.create_task(run.finish(*configs))
+            while run.count(BuildEnded) < 6 or not run.count(DeviceAwaited):
+                run.changed.clear()
+                await run.changed.wait()
+            assert run.count(CaseStarted, DeviceLeased) == 0
+        trials = await running
+        expected = dict.fromkeys(trials, Outcome.PASSED)
+        assert {case: trial.outcome for case, trial in trials.items()} == expected
+        assert len(trials) == 6
+
+    asyncio.run(main())
+
+
+def test_a_device_that_others_keep_ends_cases_at_the_queue_limit(tmp_path: Path) -> None:
+    """They end as what they are, within the limit that the message names."""
+
+    async def main() -> None:
+        (device,) = simulated_devices(1, tmp_path / "locks")
+        run = Run(tmp_path, (device,), queue_limit_s=0.5)
+        async with await hold(device, tmp_path):
+            trials = await run.finish(*({"n": n} for n in range(3)))
+        expected = [Outcome.QUEUE_TIMEOUT] * 3
+        assert [trial.outcome for trial in trials.values()] == expected
+        assert all("queue limit of 0.5 s" in trial.message for trial in trials.values())
+
+    asyncio.run(main())
+
+
+def test_another_device_takes_over_while_one_is_waited_for(tmp_path: Path) -> None:
+    """Who waits for a device that somebody else has does not keep cases from a free one."""
+
+    async def main() -> None:
+        devices = simulated_devices(2, tmp_path / "locks")
+        run = Run(tmp_path, devices)
+        async with await hold(devices[0], tmp_path):
+            trials = await run.finish(*({"n": n} for n in range(4)))
+        expected = {devices[1].name}
+        assert {trial.device for trial in trials.values()} == expected
+        assert {trial.outcome for trial in trials.values()} == {Outcome.PASSED}
+
+    asyncio.run(main())
+
+
+def test_what_a_device_failed_is_run_again_on_another_one(tmp_path: Path) -> None:
+    """The trial says where it had been lost, under which lease, and how."""
+
+    async def main() -> None:
+        run = Run(tmp_path, simulated_devices(2, tmp_path / "locks"))
+        note = str(tmp_path / "killed")
+        trials = await run.finish({"fault": "killed_once", "note": note})
+        (trial,) = trials.values()
+        expected = Outcome.PASSED
+        assert trial.outcome is expected
+        (attempt,) = trial.attempts
+        assert {attempt.device, trial.device} == {"board:0", "board:1"}
+        assert attempt.lease == 1
+        assert "SIGKILL" in attempt.message
+
+    asyncio.run(main())
+
+
+def test_a_lease_is_asked_for_after_the_build_and_ends_with_the_work(tmp_path: Path) -> None:
+    """The events of a run: built, asked for, leased, run, given up."""
+
+    async def main() -> None:
+        run = Run(tmp_path, simulated_devices(1, tmp_path / "locks"))
+        await run.finish({"build_s": 0.05})
+        kinds = (BuildEnded, DeviceAsked, DeviceLeased, CaseStarted, CaseEnded)
+        expected = list(kinds)
+        assert [type(event) for event in run.events if isinstance(event, kinds)] == expected
+        assert run.count(DeviceReleased) <= 1
+
+    asyncio.run(main())
+
+
+def test_a_group_blames_the_config_that_broke_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of kernels that are built together, the one that crashes or hangs is told for it alone."""
+    monkeypatch.setenv(CLAIMS_VARIABLE, str(tmp_path))
+    faults = ["", "build_crash", "", "refused", "", "build_hang", "", ""]
+
+    async def main() -> None:
+        devices = simulated_devices(1, tmp_path / "locks")
+        run = Run(tmp_path, devices, target="grouped", group_size=8, compile_workers=1)
+        configs = [{"n": n, "sample_ns": 1.0 + n, "fault": f} for n, f in enumerate(faults)]
+        trials = await run.finish(*configs)
+        expected = {
+            "": Outcome.PASSED,
+            "build_crash": Outcome.CRASHED,
+            "refused": Outcome.COMPILE_ERROR,
+            "build_hang": Outcome.TIMEOUT,
+        }
+        found = {str(trial.config["fault"]): trial.outcome for trial in trials.values()}
+        assert found == expected
+        assert "build limit of 1 s" in trials["c000005"].message
+
+    asyncio.run(main())
+    sizes = [int(size) for size in (tmp_path / "groups").read_text().split()]
+    assert max(sizes) > 1

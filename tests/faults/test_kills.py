@@ -1,0 +1,64 @@
+"""The engine is killed at random moments of a study, and the study is gone on with each time."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+KILLS = int(os.environ.get("TILEYARD_KILLS", "5"))
+"""How often the engine is killed; 20 for the figures."""
+CONFIGS = 12 * KILLS
+"""So many that the last kill still hits a study that has something to do."""
+ENGINE = str(Path(__file__).with_name("study_engine.py"))
+DEADLINE_S = 120.0
+
+pytestmark = pytest.mark.slow
+
+
+def start(folder: Path) -> subprocess.Popen[str]:
+    """Begin the study, or go on with it."""
+    folder.mkdir(exist_ok=True)
+    return subprocess.Popen(
+        [sys.executable, ENGINE, str(folder), str(CONFIGS)], stdout=subprocess.PIPE, text=True
+    )
+
+
+def finish(folder: Path) -> dict[str, Any]:
+    """Let the study come to its end."""
+    output, _ = start(folder).communicate(timeout=DEADLINE_S)
+    decoded: dict[str, Any] = json.loads(output)
+    return decoded
+
+
+def test_a_study_killed_at_random_moments_comes_to_the_same(tmp_path: Path) -> None:
+    """Keys, outcomes, finals and winner equal an undisturbed run's, and no process is left."""
+    began = time.monotonic()
+    expected = finish(tmp_path / "undisturbed")
+    lasted_s = time.monotonic() - began
+    generator = random.Random(KILLS)
+    disturbed = tmp_path / "disturbed"
+    killed = 0
+    family: list[psutil.Process] = []
+    for _ in range(KILLS):
+        with start(disturbed) as engine:
+            try:
+                engine.wait(generator.uniform(0.1, 1.0) * lasted_s)
+            except subprocess.TimeoutExpired:
+                process = psutil.Process(engine.pid)
+                family += process.children(recursive=True)
+                engine.kill()
+                killed += 1
+    assert killed > 0
+    _, alive = psutil.wait_procs(family, timeout=DEADLINE_S)
+    assert alive == []
+    resumed = finish(disturbed)
+    for name in ("outcomes", "measurements", "best", "finals"):
+        assert resumed[name] == expected[name], name
+    assert resumed["reused"] > 0
