@@ -1,6 +1,7 @@
 """A study on devices of a foreign queue comes to what it would on devices of this host."""
 
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,6 +28,19 @@ STORM = (
 """What goes wrong with the first tasks."""
 
 pytestmark = pytest.mark.slow
+
+
+def has_ended(pid: int, within_s: float) -> bool:
+    """Wait until a process that is not our child has ended."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    ended = bool(poll.poll(within_s * 1000))
+    os.close(handle)
+    return ended
 
 
 @pytest.fixture
@@ -105,3 +119,16 @@ def test_a_study_that_cannot_submit_builds_nothing(cli: CommandLine, queue: Path
         assert done.stderr.count("\n") == 1
     assert list((queue / "tasks").iterdir()) == []
     assert not (cli.home / "objects" / "records" / "build").exists()
+
+
+def test_a_cancelled_job_leaves_no_task(cli: CommandLine, queue: Path) -> None:
+    """The card is free again although nobody told the engine anything."""
+    os.mkfifo(queue / "started")
+    space = ("--config", "fault=endless_loop", "--config", "block=32")
+    with cli.start("tune", FAULTS, *space, "--devices", "queue:lab") as process:
+        expected = "1"
+        assert (queue / "started").read_text(encoding="ascii") == expected
+        process.terminate()
+        process.communicate()
+    assert has_ended(int((queue / "tasks/1/pid").read_text(encoding="ascii")), 60.0)
+    assert (queue / "tasks/1/cancel").exists()

@@ -93,6 +93,8 @@ class Server:
                 start_new_session=True,
             )
         (task / "pid").write_text(str(process.pid))
+        if (self.folder / "started").is_fifo():  # somebody waits for this
+            (self.folder / "started").write_text(task.name)
         self.running[task] = process, device, time.monotonic() + request["limit_s"]
 
 
