@@ -13,6 +13,7 @@ from tileyard.errors import UsageError
 from tileyard.model import Device
 from tileyard.processes.keeper.deciding import Choice, Wish
 from tileyard.processes.keeper.directory import name_request
+from tileyard.processes.keeper.holding import LeaseFacts
 
 
 def device(tmp_path: Path, name: str, *parts: str) -> Device:
@@ -73,6 +74,31 @@ def test_numbers_grow_from_lease_to_lease(tmp_path: Path) -> None:
             numbers.append(holder.number)
     expected = [1, 2, 3]
     assert numbers == expected
+
+
+def test_a_probe_does_not_vouch_for_what_a_killed_holder_left(tmp_path: Path) -> None:
+    """The next holder still looks for the processes of a lease that had no clean end."""
+    prepare_directory(tmp_path / "locks")
+    wanted = device(tmp_path, "npu:0", "a")
+    with open_directory(tmp_path / "locks") as directory:
+        facts = LeaseFacts("sleep 9", "5d1c").format("npu:0")
+        os.close(directory.add_record("a", 4, facts))  # as if its holder had been killed
+        with try_hold(wanted) as held:
+            assert held
+        records = directory.read_records("a", directory.list_numbers()["a"])
+    expected = [(5, False), (4, False)]
+    assert [(record.number, record.is_clean) for record in records] == expected
+
+
+def test_a_probe_leaves_one_record(tmp_path: Path) -> None:
+    """Where all ended well, only the newest number has to be remembered."""
+    prepare_directory(tmp_path / "locks")
+    for _ in range(3):
+        with try_hold(device(tmp_path, "npu:0", "a")):
+            pass
+    with open_directory(tmp_path / "locks") as directory:
+        expected = {"a": [3]}
+        assert directory.list_numbers() == expected
 
 
 def test_who_waits_is_counted_for_every_device_that_would_do(tmp_path: Path) -> None:

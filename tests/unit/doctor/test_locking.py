@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from tileyard.devices.locks import prepare_directory
+from tileyard.doctor import locking
 from tileyard.doctor.findings import Finding, Level
 from tileyard.doctor.locking import check_lock_directory
 from tileyard.doctor.tokens import compare_token, parse_token, read_boot_id, write_token
@@ -44,6 +45,13 @@ def test_a_directory_that_anyone_can_rearrange_fails(settings: Settings) -> None
     settings.lock_dir.mkdir()
     settings.lock_dir.chmod(0o777)
     with pytest.raises(UsageError, match="not sticky"):
+        list(check_lock_directory(settings))
+
+
+def test_a_network_file_system_fails(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other hosts would take this host's devices for theirs."""
+    monkeypatch.setattr(locking, "find_filesystem", lambda _: "nfs4")
+    with pytest.raises(UsageError, match="lies on a network file system .nfs4."):
         list(check_lock_directory(settings))
 
 
