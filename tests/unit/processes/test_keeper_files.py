@@ -134,12 +134,18 @@ def test_a_write_that_falls_short_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_drafts_of_the_dead_are_taken_away(folder: int, tmp_path: Path) -> None:
+def test_drafts_of_the_dead_are_taken_away(
+    folder: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a killed process had begun goes; what a living one is making stays."""
     (tmp_path / ".dead.1").touch(mode=0o600)
     alive = os.open(tmp_path / ".alive.2", os.O_RDWR | os.O_CREAT, 0o600)
     files.lock_for_writing(alive)
     (tmp_path / "other").touch()
+    monkeypatch.setattr(files, "DRAFT_NS", 10**12)
+    remove_drafts(folder, os.listdir(folder))
+    assert (tmp_path / ".dead.1").exists()  # it may have been made just now
+    monkeypatch.setattr(files, "DRAFT_NS", -1)
     remove_drafts(folder, os.listdir(folder))
     expected = [".alive.2", "other"]
     assert sorted(path.name for path in tmp_path.iterdir()) == expected

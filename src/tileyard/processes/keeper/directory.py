@@ -222,13 +222,14 @@ class LockDirectory:
     # ---- one's own files ----------------------------------------------------------------------
 
     def remove_leftovers(self) -> None:
-        """Take away what this user's processes began to make when they were killed. Needs the lock."""
+        """Take away what this user's processes began to make when they were killed."""
         for folder in (self.requests, self.leases):
             remove_drafts(folder, os.listdir(folder))
 
     def add_request(self, name: str, wish: Wish, command: str) -> int:
         """Ask, and return the descriptor on which the request lives. Raises OSError."""
-        return publish(self.requests, name, format_request(name, wish, command))
+        data = format_request(name, wish, command)
+        return publish(self.requests, name, data, is_unique=True)
 
     def remove_request(self, name: str) -> None:
         """Take one's own request away."""

@@ -11,11 +11,14 @@ import fcntl
 import os
 import stat
 import struct
+import time
 
 from .report import RefusedError
 
 MAX_BYTES = 1 << 16
 """Larger files are not ours."""
+DRAFT_NS = 60 * 10**9
+"""What has been unfinished for longer, its maker was killed."""
 SHARED_MODE, FILE_MODE = 0o1777, 0o644
 FLOCK = "hhqqi4x"  # struct flock, as fcntl takes it
 PLAIN = frozenset(map(chr, range(33, 127))) - {"%"}
@@ -139,10 +142,12 @@ def open_seen(folder: int, name: str) -> Seen | None:
     return None
 
 
-def publish(folder: int, name: str, data: bytes) -> int:
+def publish(folder: int, name: str, data: bytes, *, is_unique: bool = False) -> int:
     """Make a file, complete and locked; return its descriptor. Nothing that is there is replaced.
 
-    Raises FileExistsError if the name is taken, and OSError, as for a full disk; then it is not there.
+    With ``is_unique`` nobody else can have thought of the name; then the file's ctime is the moment
+    in which it became visible, and stays so. Raises FileExistsError if the name is taken, and
+    OSError, as for a full disk; then it is not there.
     """
     draft = f".{name}.{os.getpid()}"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -152,12 +157,15 @@ def publish(folder: int, name: str, data: bytes) -> int:
         if os.write(fd, data) != len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.fchmod(fd, FILE_MODE)
-        os.link(draft, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+        if is_unique:
+            os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+        else:
+            os.link(draft, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+            remove(folder, draft)
     except OSError:
+        remove(folder, draft)
         os.close(fd)
         raise
-    finally:
-        remove(folder, draft)
     return fd
 
 
@@ -174,6 +182,7 @@ def remove_drafts(folder: int, names: list[str]) -> None:
     for name in names:
         seen = open_seen(folder, name) if name.startswith(".") else None
         if seen is not None:
-            if seen.uid == os.geteuid() and not is_locked(seen.fd):
+            is_old = time.time_ns() - seen.ctime_ns > DRAFT_NS
+            if is_old and seen.uid == os.geteuid() and not is_locked(seen.fd):
                 remove(folder, name)
             os.close(seen.fd)

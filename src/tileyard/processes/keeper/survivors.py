@@ -26,15 +26,21 @@ def end_survivors(records: list[LeaseRecord]) -> list[int]:
     found = []
     here = find_process_space()
     for pid in all_pids() if records else ():
-        parent = parent_of(pid)
         variables = read_process(pid, "environ")
         if not variables:
             if any(r.process_space == here and is_suspect(pid, r) for r in records):
                 found.append(pid)
-        elif pid != os.getpid() and any(carries(variables, r.tree, r.part) for r in records):
-            signal_child(pid, parent, SIGKILL)
+        elif pid != os.getpid() and is_of(variables, records):
+            parent = parent_of(pid)
+            if is_of(read_process(pid, "environ"), records):  # it still is who it was
+                signal_child(pid, parent, SIGKILL)
             found.append(pid)
     return found
+
+
+def is_of(variables: bytes, records: list[LeaseRecord]) -> bool:
+    """Whether an environment belongs to the tree of one of these leases."""
+    return any(carries(variables, record.tree, record.part) for record in records)
 
 
 def is_suspect(pid: int, record: LeaseRecord) -> bool:

@@ -102,18 +102,16 @@ class Ticket:
         Raises RefusedError where it will never be, and OSError where it cannot be written down.
         """
         self.bell.silence()
-        if self._request < 0:
-            self.directory.list_requests()  # so that little is new once the directory is locked
-        elif self._lock_state == "free" and not (look := self._look()).decision.devices:
-            self._wait_for(look)
-            return None
+        if self._lock_state == "free" and (self._request >= 0 or self.directory.list_requests()):
+            look = self._look()  # mostly it is not one's turn, and nobody has to be kept away
+            if not look.decision.devices:
+                self._wait_for(look)
+                return None
         if not self._lock():
             return None
         try:
             look = self._look()
             holding = self._take(look) if look.decision.devices else None
-            if holding is None:
-                self._ask()
         finally:
             self.directory.unlock()
         if holding is None:
@@ -130,6 +128,7 @@ class Ticket:
         pids = end_survivors(holding.unclean)
         if not pids:
             forget_earlier(self.directory, holding)
+            self.directory.remove_leftovers()
         return pids
 
     def close(self) -> None:
@@ -206,16 +205,18 @@ class Ticket:
         return Look(decision, numbers, records, live, [request.name for request in found])
 
     def _take(self, look: Look) -> Holding | None:
-        directory = self.directory
-        directory.remove_leftovers()
         holding = take_parts(
-            directory, look.decision.devices, look.records, look.numbers, self._facts
+            self.directory, look.decision.devices, look.records, look.numbers, self._facts
         )
         if holding is None:
             self.bell.ring()  # somebody decides in spite of the lock: look again
         return holding
 
     def _wait_for(self, look: Look) -> None:
+        if self._request < 0:
+            self._name = name_request(self._priority)
+            self._request = self.directory.add_request(self._name, self._wish, self._facts.command)
+            self.asked_ns = os.fstat(self._request).st_ctime_ns
         for part in look.decision.parts:
             self.bell.ring_after(self.directory.leases, f"{part}.{look.live[part].number}")
         for index in look.decision.ahead:
@@ -276,13 +277,6 @@ class Ticket:
         due = [requests[i].name for i in find_due([r.wish for r in requests], busy, sick)]
         self._due_since = {name: self._due_since.get(name, now) for name in due}
         return {name for name, since in self._due_since.items() if now - since > PATIENCE_S}
-
-    def _ask(self) -> None:
-        """Take a place in the queue, if there is none yet."""
-        if self._request < 0:
-            self._name = name_request(self._priority)
-            self._request = self.directory.add_request(self._name, self._wish, self._facts.command)
-            self.asked_ns = os.fstat(self._request).st_ctime_ns
 
 
 def wait_for(ticket: Ticket, limit_s: float | None = None) -> Holding | None:
