@@ -1,7 +1,9 @@
 """A study on devices of a foreign queue comes to what it would on devices of this host."""
 
+import json
 import os
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -131,4 +133,19 @@ def test_a_cancelled_job_leaves_no_task(cli: CommandLine, queue: Path) -> None:
         process.terminate()
         process.communicate()
     assert has_ended(int((queue / "tasks/1/pid").read_text(encoding="ascii")), 60.0)
+    assert (queue / "tasks/1/cancel").exists()
+
+
+def test_one_interrupt_takes_waiting_tasks_out_of_the_queue(cli: CommandLine, queue: Path) -> None:
+    """Nobody waits for a device once the run is stopping; the cases were not run."""
+    (queue / "faults/all").write_text("hang", encoding="utf-8")
+    os.mkfifo(queue / "waiting")
+    space = ("--config", "fault=none", "--config", "block=32")
+    with cli.start("tune", FAULTS, *space, "--devices", "queue:lab", "--json") as process:
+        (queue / "waiting").read_text(encoding="ascii")
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate()
+    expected = ["not_run"]
+    assert [trial["outcome"] for trial in json.loads(output)["trials"]] == expected
+    assert process.returncode == 130
     assert (queue / "tasks/1/cancel").exists()

@@ -93,8 +93,7 @@ class Server:
                 start_new_session=True,
             )
         (task / "pid").write_text(str(process.pid))
-        if (self.folder / "started").is_fifo():  # somebody waits for this
-            (self.folder / "started").write_text(task.name)
+        tell(self.folder / "started", task.name)
         self.running[task] = process, device, time.monotonic() + request["limit_s"]
 
 
@@ -109,6 +108,7 @@ class Client:
         draft = self.task / "draft"
         draft.write_text(json.dumps(request))
         draft.rename(self.task / "request")
+        tell(folder / "waiting", self.task.name)
         self.done = {"out": 0, "err": 0}
 
     def follow(self) -> int:
@@ -149,6 +149,12 @@ class Client:
             line = f"[12:00:00 node7] 0: {line}\r"
         for _ in range(2 if "duplicate" in self.faults else 1):
             say(line, stream)
+
+
+def tell(path: Path, text: str) -> None:
+    """Wake whoever waits for this, if anybody does."""
+    if path.is_fifo():
+        path.write_text(text)
 
 
 def say(line: str, stream: TextIO) -> None:

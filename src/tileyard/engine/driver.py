@@ -96,6 +96,7 @@ class Driver:
         """Start nothing new; what runs is finished, and the rest is recorded as not run."""
         self._drop_reason = "the run was stopped before this case was reached"
         self._tell(StopAsked())
+        self._provider.withdraw()
 
     def trim(self, reason: str) -> None:
         """Drop what is planned and not begun, and go on with what the source asks from now on."""

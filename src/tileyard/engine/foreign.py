@@ -37,6 +37,11 @@ class Lenders:
         for lender in self._lenders:
             await lender.open()
 
+    def withdraw(self) -> None:
+        """Tell each."""
+        for lender in self._lenders:
+            lender.withdraw()
+
     async def close(self) -> None:
         """Close each."""
         await asyncio.gather(*(lender.close() for lender in self._lenders))
@@ -47,14 +52,18 @@ class QueueProvider:
 
     def __init__(self, queue: ForeignQueue, yard: Yard) -> None:
         self._queue = queue
-        self.slots: Sequence[Slot] = tuple(
-            QueueSlot(queue, device, yard) for device in queue.make_devices()
-        )
+        self._slots = tuple(QueueSlot(queue, device, yard) for device in queue.make_devices())
+        self.slots: Sequence[Slot] = self._slots
 
     async def open(self) -> None:
         """Raise ToolMissingError where a tool is not there, UsageError inside a task of a queue."""
         refuse_nesting(self._queue, os.environ)
         require_tools(self._queue)
+
+    def withdraw(self) -> None:
+        """Cancel the tasks that have no device yet."""
+        for slot in self._slots:
+            slot.withdraw()
 
     async def close(self) -> None:
         """Nothing is held: a task ends with the ``run`` that submitted it."""
@@ -68,6 +77,7 @@ class QueueSlot:
         self.appetite = queue.cases
         self._queue = queue
         self._yard = yard
+        self._task: QueueTask | None = None
 
     async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
         """The queue gives a device to each task on its own."""
@@ -80,8 +90,17 @@ class QueueSlot:
         """Submit as many of ``entries`` as one task may hold, and answer for what it ran."""
         chosen = self._choose(batch, entries, watch)
         if chosen:
-            await QueueTask(self._queue, self._yard, watch, batch, chosen).run()
+            self._task = QueueTask(self._queue, self._yard, watch, batch, chosen)
+            try:
+                await self._task.run()
+            finally:
+                self._task = None
         return False
+
+    def withdraw(self) -> None:
+        """Cancel the task that waits for a device, if there is one."""
+        if self._task is not None:
+            self._task.withdraw()
 
     def _choose(
         self, batch: Batch, entries: Sequence[RunEntry], watch: Watch

@@ -92,6 +92,10 @@ class LeaseProvider(Protocol):
         """
         ...
 
+    def withdraw(self) -> None:
+        """The run is stopping: take back what a queue was given and has not begun."""
+        ...
+
     async def close(self) -> None:
         """Give everything up; ends whatever still runs."""
         ...

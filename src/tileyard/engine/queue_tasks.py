@@ -50,6 +50,8 @@ class QueueTask:
         self._answered = False
         self._submitted_at = self._turned_at = 0.0
         self._stderr: list[str] = []
+        self._call: asyncio.Task[ClientEnd] | None = None
+        self._withdrawn = False
 
     async def run(self) -> None:
         """Submit, and answer for every case that was begun. Raises LeaseLostError for none."""
@@ -59,7 +61,14 @@ class QueueTask:
         try:
             call = QueueCall(self._queue, command, self._run_limit_s)
             self._submitted_at = asyncio.get_running_loop().time()
-            end = await call.follow(self._hear, self._deadline, self._yard.home / "logs/queue.log")
+            log = self._yard.home / "logs/queue.log"
+            self._call = asyncio.ensure_future(call.follow(self._hear, self._deadline, log))
+            end = await self._call
+        except asyncio.CancelledError:
+            if not self._withdrawn:
+                raise
+            message = "the run was stopped while the queue had given no device"
+            raise LeaseLostError(message) from None
         except WorkerLostError as error:
             raise LeaseLostError(
                 f"{self._queue.submit[0]} could not be started: {error}"
@@ -76,6 +85,12 @@ class QueueTask:
             outcome, message = self._submission.find_loss(end, self._queue.exit_codes)
             raise LeaseLostError(message, outcome)
         self._keep_stderr(end)
+
+    def withdraw(self) -> None:
+        """Cancel the task unless it is known to have a device: ``run`` then raises LeaseLostError."""
+        if self._call is not None and self._submission.started is None:
+            self._withdrawn = True
+            self._call.cancel()
 
     def _write_task(self) -> Digest:
         queue = self._queue

@@ -62,6 +62,9 @@ class LocalDevices:
     async def open(self) -> None:
         """The locks were made ready when the devices were named."""
 
+    def withdraw(self) -> None:
+        """What is asked for and not held is released one by one, as the engine decides."""
+
     async def close(self) -> None:
         """End every runner."""
         await asyncio.gather(*(slot.release() for slot in self.slots))

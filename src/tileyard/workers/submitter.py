@@ -20,6 +20,8 @@ from tileyard.processes.wire import Channel
 from tileyard.workers.task_lines import LAST_LINES, Side
 
 READ_BYTES = 1 << 16
+NAME_LIMIT_S = 2.0
+"""How long a client that is to be ended may take to print its task's name."""
 TERM_LIMIT_S = 2.0
 """How long the client may take to obey TERM."""
 
@@ -74,6 +76,7 @@ class Submitter:
         self._request = request
         self._job = ""
         self._last_line_seen = False
+        self._named = asyncio.Event()
         self._partial = {"stdout": "", "stderr": ""}
         self.stopping = asyncio.Event()
 
@@ -102,6 +105,7 @@ class Submitter:
         await asyncio.wait((ending, stopped), return_when=asyncio.FIRST_COMPLETED)
         cancelled = ""
         if self.stopping.is_set():
+            await self._wait_named(ending)
             cancelled = await self._cancel()
             await _end(process)
         stopped.cancel()
@@ -138,6 +142,16 @@ class Submitter:
             match = re.search(self._request.job, line) if self._request.job else None
             if match is not None and not self._job:
                 self._job = match[1]
+                self._named.set()
+
+    async def _wait_named(self, ending: asyncio.Task[int]) -> None:
+        """Give a client that has just submitted the time to say how its task is called."""
+        if self._request.job and self._request.cancel and not self._job:
+            named = asyncio.create_task(self._named.wait())
+            await asyncio.wait(
+                (named, ending), timeout=NAME_LIMIT_S, return_when=asyncio.FIRST_COMPLETED
+            )
+            named.cancel()
 
     async def _cancel(self) -> str:
         """Tell the queue; how that went, in one line."""

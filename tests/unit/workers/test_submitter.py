@@ -25,14 +25,14 @@ class Stopped(Submitter):
             self.stopping.set()
 
 
-def run(request: Submit, *, stop: bool = True) -> tuple[str, SubmitEnded]:
-    """Carry out a request, stopped once its client has printed; what was printed, and the end."""
+def run(request: Submit, kind: type[Submitter] = Stopped) -> tuple[str, SubmitEnded]:
+    """Carry out a request; what was printed, and the end."""
     read_fd, write_fd = os.pipe()
     ours = Channel(read_fd, os.dup(write_fd))
     theirs = Channel(os.dup(read_fd), write_fd)
 
     async def main() -> None:
-        await (Stopped if stop else Submitter)(theirs, request).run()
+        await kind(theirs, request).run()
 
     asyncio.run(main())
     printed = ""
@@ -67,6 +67,26 @@ def test_a_cancel_command_that_term_hits_is_run_again(tmp_path: Path) -> None:
     assert ended.signal == 15
 
 
+def test_a_name_that_is_about_to_come_is_waited_for(tmp_path: Path) -> None:
+    """A task is cancelled by name although it was not known yet when that was asked for."""
+
+    class StoppedAtOnce(Submitter):
+        async def _wait_named(self, ending: asyncio.Task[int]) -> None:
+            (tmp_path / "go").write_text("", encoding="ascii")
+            await super()._wait_named(ending)
+
+        def __init__(self, channel: Channel, request: Submit) -> None:
+            super().__init__(channel, request)
+            self.stopping.set()
+
+    os.mkfifo(tmp_path / "go")
+    code = f"open('go').read(); {CLIENT}"
+    _, ended = run(request(tmp_path, code, ("touch", "done-{job}")), StoppedAtOnce)
+    expected = "touch done-7 ended with code 0"
+    assert ended.cancelled == expected
+    assert (tmp_path / "done-7").exists()
+
+
 def test_a_cancel_command_that_hangs_is_ended(tmp_path: Path) -> None:
     """And that is said."""
     cancel = (sys.executable, "-c", "import signal; signal.pause()")
@@ -77,7 +97,7 @@ def test_a_cancel_command_that_hangs_is_ended(tmp_path: Path) -> None:
 
 def test_a_task_without_a_known_name_is_told(tmp_path: Path) -> None:
     """Nothing is run with an empty name."""
-    _, ended = run(request(tmp_path, "print('x')", ("touch", "{job}")), stop=False)
+    _, ended = run(request(tmp_path, "print('x')", ("touch", "{job}")), Submitter)
     expected = "name was not seen"
     assert expected in ended.cancelled
     assert ended.code == 0
@@ -87,7 +107,7 @@ def test_a_task_without_a_known_name_is_told(tmp_path: Path) -> None:
 def test_a_finished_task_is_not_cancelled(tmp_path: Path) -> None:
     """Our last line says that the far side is done."""
     code = "print('task 7 queued'); print('TILEYARD_BATCH {}'); raise SystemExit(3)"
-    printed, ended = run(request(tmp_path, code, ("touch", "{job}")), stop=False)
+    printed, ended = run(request(tmp_path, code, ("touch", "{job}")), Submitter)
     expected = (3, "", "7")
     assert (ended.code, ended.cancelled, ended.job) == expected
     assert printed.startswith("task 7 queued\n")
@@ -96,6 +116,6 @@ def test_a_finished_task_is_not_cancelled(tmp_path: Path) -> None:
 
 def test_a_client_that_is_not_there(tmp_path: Path) -> None:
     """The program is named."""
-    _, ended = run(request(tmp_path, "", (), argv=("/no/such",)), stop=False)
+    _, ended = run(request(tmp_path, "", (), argv=("/no/such",)), Submitter)
     expected = "cannot run /no/such: No such file or directory"
     assert ended.error == expected
