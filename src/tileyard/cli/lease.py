@@ -17,6 +17,7 @@ from tileyard.errors import TileyardError, UsageError
 from tileyard.model import Device
 from tileyard.processes.records import LeaseRequest
 from tileyard.processes.wrapping import LeaseStatus, Limits, WrappedCommand
+from tileyard.report.words import clean_line
 from tileyard.settings import read_settings
 
 HELP = """\
@@ -206,5 +207,5 @@ def exit_status(status: LeaseStatus) -> int:
 
 def say(message: str, status: int) -> int:
     """One line on stderr."""
-    print(f"tileyard: {' '.join(message.split())}", file=sys.stderr)
+    print(f"tileyard: {clean_line(message)}", file=sys.stderr)
     return status

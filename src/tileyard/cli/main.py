@@ -7,6 +7,7 @@ import typer
 
 from tileyard.cli import devices, doctor, lease, run_artifact, show, trials, tune
 from tileyard.errors import TileyardError
+from tileyard.report.words import clean_line
 
 app = typer.Typer(
     name="tileyard",
@@ -56,5 +57,5 @@ def main(arguments: list[str]) -> int:
 
 def fail(message: str, status: int) -> int:
     """Say in one line what went wrong."""
-    print(f"tileyard: {' '.join(message.split())}", file=sys.stderr)
+    print(f"tileyard: {clean_line(message)}", file=sys.stderr)
     return status
