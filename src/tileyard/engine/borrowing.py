@@ -50,8 +50,10 @@ class Borrower:
     async def acquire(self, device: str, memory_bytes: int) -> None:
         """Ask for a device; tell that it came, or that it did not."""
         held = self._held[device]
+        held.asked_s = self._yard.clock.monotonic_s()
 
         def waiting(state: Waiting) -> None:
+            held.asked_s = self._yard.clock.monotonic_s()
             self._yard.emit(
                 DeviceAwaited(device=device, at=self._now(), place=state.place, holder=state.holder)
             )
@@ -66,7 +68,8 @@ class Borrower:
             return
         finally:
             held.asking = None
-        held.started_s, held.startup_s = self._yard.clock.monotonic_s(), 0.0
+        # From the last word that somebody else has it: what came after was the runner's start.
+        held.startup_s = self._yard.clock.monotonic_s() - held.asked_s
         self._yard.emit(DeviceLeased(device=device, at=self._now(), lease=held.lease))
         self._tell(Leased(device=device))
 
@@ -131,8 +134,6 @@ class Borrower:
     def began(self, held: "_Held", case: str) -> None:
         """A runner turned to a case."""
         device = held.slot.device.name
-        if held.startup_s == 0.0:
-            held.startup_s = self._yard.clock.monotonic_s() - held.started_s
         self._yard.emit(CaseStarted(case=case, device=device, at=self._now()))
 
     def ran(self, held: "_Held", reply: CaseRan, device: str, lease: int) -> None:
@@ -172,7 +173,7 @@ class _Held:
     def __init__(self, slot: Slot) -> None:
         self.slot = slot
         self.lease = 0
-        self.started_s = 0.0
+        self.asked_s = 0.0
         self.startup_s = 0.0
         self.asking: asyncio.Task[object] | None = None
         self.timer: asyncio.TimerHandle | None = None

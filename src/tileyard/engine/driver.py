@@ -44,8 +44,11 @@ from tileyard.engine.state import EngineState
 from tileyard.engine.yard import Yard
 from tileyard.model import CasePlanned, Note, Outcome, Trial
 
-WINDOW = 16
+WINDOW = 32
 """How many batches are planned ahead for each device: enough to choose from, and soon told."""
+BURST = 16
+"""How many are built before building is paused for a device that needs the same cores: each time a
+runner has to be started again."""
 AUTO_GROUP = 4
 """How many kernels are built in one request where the target says that this pays."""
 
@@ -245,6 +248,7 @@ class Driver:
             author=frozenset(yard.author.cores),
             # Without overlap everything is built before anything is run.
             window=WINDOW * len(slots) if yard.overlap else sys.maxsize,
+            burst=BURST,
             group=self._group,
             overlap=yard.overlap,
         )

@@ -19,7 +19,15 @@ from tileyard.processes.outcomes import judge_end
 from tileyard.processes.supervise import LeaseRequest, Worker, WorkerCommand
 from tileyard.settings import Settings
 from tileyard.workers.environment import worker_environment
-from tileyard.workers.protocol import BatchRan, CaseBegan, CaseRan, RunBatch, RunEntry, RunnerReply
+from tileyard.workers.protocol import (
+    BatchRan,
+    CaseBegan,
+    CaseRan,
+    RunBatch,
+    RunEntry,
+    RunnerReady,
+    RunnerReply,
+)
 
 START_LIMIT_S = 60.0
 
@@ -84,7 +92,7 @@ class RunnerSlot:
         """Wait for the device, and start the runner in which it is held."""
         limit_s = self._site.queue_limit_s
         try:
-            self._worker = await Worker.start(
+            worker = self._worker = await Worker.start(
                 self._command(memory_bytes),
                 lock_limit_s=limit_s,
                 waiting=lambda place: waiting(Waiting(place=place.position, holder=place.holder)),
@@ -94,7 +102,14 @@ class RunnerSlot:
             raise LeaseLostError(message, Outcome.QUEUE_TIMEOUT) from None
         except WorkerLostError as error:
             raise LeaseLostError(f"the runner did not start: {error}") from error
-        return self._worker.lease
+        try:
+            async with asyncio.timeout(START_LIMIT_S):
+                await worker.receive(RunnerReady)
+        except (TimeoutError, WorkerLostError):
+            self._worker = None
+            end = judge_end(await worker.kill("time limit"), limit=f"limit of {START_LIMIT_S:g} s")
+            raise LeaseLostError(f"the runner did not start: it {end.message}") from None
+        return worker.lease
 
     async def run(self, batch: Batch, entries: Sequence[RunEntry], watch: Watch) -> bool:
         """Run entries until all are answered, or one has ended the runner. See ``Slot``."""
@@ -138,6 +153,8 @@ class RunnerSlot:
                         watch.ran(reply, self.device.name, reply.lease)
                     case BatchRan():
                         return None
+                    case RunnerReady():
+                        raise AssertionError("a runner began twice")
         except TimeoutError:
             self._worker = None
             ended = await worker.kill("time limit")

@@ -224,6 +224,10 @@ class RunBatch(Record, tag="run_batch"):
     device: Device
 
 
+class RunnerReady(Record, tag="runner_ready"):
+    """The first message of a runner: it has loaded what it needs, and waits for a batch."""
+
+
 class CaseBegan(Record, tag="case_began"):
     """The runner turned to this case: whatever happens next is its doing."""
 
@@ -249,4 +253,4 @@ class BatchRan(Record, tag="batch_ran"):
 
 
 RunnerRequest = RunBatch
-RunnerReply = CaseBegan | CaseRan | BatchRan
+RunnerReply = RunnerReady | CaseBegan | CaseRan | BatchRan

@@ -30,6 +30,7 @@ from tileyard.workers.protocol import (
     CaseRan,
     RunBatch,
     RunEntry,
+    RunnerReady,
     RunnerRequest,
 )
 
@@ -196,6 +197,7 @@ def main(home: str) -> None:
     """Serve batches until the engine closes the channel."""
     channel = Channel.inherited()
     runner = Runner(Path(home), channel)
+    channel.send(RunnerReady())
     while (request := channel.receive(RunnerRequest)) is not None:
         runner.run(request)
 
