@@ -126,51 +126,68 @@ def contend(yard: Yard, seed: int) -> None:
         holding.release()
 
 
+class Crowd:
+    """The processes that contend: killed at random, and replaced."""
+
+    def __init__(self, yard: Yard) -> None:
+        self._yard = yard
+        self._chance = random.Random(7)
+        self._running: set[int] = set()
+        self._seen_bytes = 0
+        self.granted = self.kills = self.failed = 0
+
+    def start(self) -> None:
+        """One more."""
+        seed = self._chance.getrandbits(32)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                contend(self._yard, seed)
+            finally:
+                os._exit(1)
+        self._running.add(pid)
+
+    def tend(self) -> None:
+        """Count what was granted meanwhile, kill somebody, replace who died."""
+        size = os.fstat(self._yard.log).st_size
+        news = os.pread(self._yard.log, size - self._seen_bytes, self._seen_bytes)
+        self._seen_bytes = size
+        self.granted += news.count(b"grant ")
+        if self.kills < self.granted * KILL_SHARE:  # whoever it is: most of them wait
+            os.kill(self._chance.choice(sorted(self._running)), signal.SIGKILL)
+            self.kills += 1
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            self._running.discard(ended[0])
+            self.failed += os.waitstatus_to_exitcode(ended[1]) != -signal.SIGKILL
+            self.start()
+
+    def end(self) -> None:
+        """Kill them all."""
+        for pid in self._running:
+            os.kill(pid, signal.SIGKILL)
+        for pid in self._running:
+            os.waitpid(pid, 0)
+
+
 def run_contention(leases: int) -> None:
     """Print what came of it."""
     folder = Path(tempfile.mkdtemp(prefix="leases-"))
     yard = Yard(folder)
-    chance = random.Random(7)
+    crowd = Crowd(yard)
     began = time.monotonic()
-    running: set[int] = set()
-    kills = 0
-
-    def start() -> None:
-        seed = chance.getrandbits(32)
-        pid = os.fork()
-        if pid == 0:
-            try:
-                contend(yard, seed)
-            finally:
-                os._exit(1)
-        running.add(pid)
-
     for _ in range(PROCESSES):
-        start()
-    failed = 0
-    granted = 0
-    while granted < leases:
+        crowd.start()
+    while crowd.granted < leases:
         time.sleep(0.02)
-        granted = sum(line[0] == "grant" for line in yard.read())
-        if kills < granted * KILL_SHARE:  # whoever it is: most of them wait
-            os.kill(chance.choice(sorted(running)), signal.SIGKILL)
-            kills += 1
-        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            running.discard(ended[0])
-            failed += os.waitstatus_to_exitcode(ended[1]) != -signal.SIGKILL
-            yard.write("reaped", ended[0], time.time_ns())
-            start()
+        crowd.tend()
     took_s = time.monotonic() - began
-    for pid in running:
-        os.kill(pid, signal.SIGKILL)
-    for pid in running:
-        os.waitpid(pid, 0)
+    crowd.end()
     grants = collect(yard.read())[:leases]
     killed = sum(not grant.ended_ns for grant in grants)
     print(f"{len(grants)} leases by {PROCESSES} processes on {DEVICES} devices in {took_s:.1f} s")
-    print(f"{killed} holders and {kills} others were killed with SIGKILL")
+    print(f"{killed} holders and {crowd.kills} others were killed with SIGKILL")
     print(f"double grants          {len(_read_all(yard.violations).splitlines())}")
-    print(f"processes that failed  {failed}")
+    print(f"processes that failed  {crowd.failed}")
     print(f"numbers out of order   {count_number_faults(grants)}")
     print(f"served out of order    {count_order_faults(grants)}")
     report_gaps(grants, yard.read())

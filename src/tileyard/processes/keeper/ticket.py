@@ -76,7 +76,7 @@ class Ticket:
         self._lock_state = "free"  # or "wanted" by a thread, or "held" by it for us
         self._wanted_since = 0.0
         self._is_closed = False
-        self._looked_at = 0.0
+        self._looked_at = time.monotonic()
         self._above: list[int] = []
         self._due_since: dict[str, float] = {}
 
