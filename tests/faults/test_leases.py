@@ -4,13 +4,16 @@ Waiting is on processes and on what they write, with a deadline that only a fail
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import re
 import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
@@ -111,6 +114,16 @@ def read_line(stream: IO[bytes] | None) -> str:
     """The next line that a process writes."""
     assert stream is not None
     return stream.readline().decode().strip()
+
+
+def read_until(stream: IO[bytes], expected: bytes) -> bool:
+    """Read until this was there."""
+    text = b""
+    while expected not in text:
+        if not select.select([stream], [], [], DEADLINE_S)[0]:
+            return False
+        text += stream.read(1024)
+    return True
 
 
 def gone(*pids: int) -> bool:
@@ -219,6 +232,35 @@ def test_a_user_command_keeps_core_dumps_and_its_place_before_the_oom_killer(hos
     script = "ulimit -c; cat /proc/self/oom_score_adj"
     expected = subprocess.run(["sh", "-c", script], capture_output=True, check=True).stdout
     assert host.run("--", "sh", "-c", script).stdout == expected
+
+
+def test_a_terminal_keeps_working(host: Host) -> None:
+    """Ctrl-C there reaches the command, which reads from the terminal, sees its size and may draw."""
+    script = "trap 'echo got; exit 9' INT; stty raw; stty -raw; stty size; read x; echo $x; read x"
+    primary, secondary = os.openpty()
+    fcntl.ioctl(secondary, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
+
+    def lead_session() -> None:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    process = Started(
+        [sys.executable, "-m", "tileyard", "lease", "--", "sh", "-c", script],
+        cwd=host.folder,
+        env=host.env,
+        stdin=secondary,
+        stdout=secondary,
+        stderr=secondary,
+        preexec_fn=lead_session,
+    )
+    os.close(secondary)
+    with process, os.fdopen(primary, "r+b", buffering=0) as terminal:
+        assert read_until(terminal, b"24 80")
+        terminal.write(b"typed\n")
+        assert read_until(terminal, b"typed\r\ntyped")
+        terminal.write(b"\x03")
+        assert read_until(terminal, b"got")
+        assert process.wait(DEADLINE_S) == 9
 
 
 # ---- refusals ---------------------------------------------------------------------------------
