@@ -1,0 +1,164 @@
+"""What the driver makes of a slot's word: leases that are over, cases that were lost."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from tileyard.artifacts.keys import measurement_key
+from tileyard.engine.borrowing import Borrower
+from tileyard.engine.commands import CaseFinished, CaseLost, Fact, Leased, LeaseFailed, RunOver
+from tileyard.engine.ledger import Ledger, Progress, RanOn
+from tileyard.engine.provider import LeaseLostError, Waiting, Watch
+from tileyard.engine.yard import Yard
+from tileyard.model import Batch, Case, Device, Elaborated, GoldenKey, Kernel, Keys, Outcome, RunKey
+from tileyard.testing.engine import open_simulated_yard
+from tileyard.workers.protocol import CaseRan, Golden, RunEntry
+
+BOARDS = tuple(Device(name=f"board:{n}", kind="board", identity=f"silicon {n}") for n in range(2))
+
+
+class ToldSlot:
+    """A slot that answers as it is told: outcome and lease of each case, or a loss."""
+
+    appetite = 0
+
+    def __init__(self, device: Device, answers: Sequence[tuple[Outcome, int]]) -> None:
+        self.device = device
+        self._answers = answers
+
+    async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
+        """Always under lease 7."""
+        return 7
+
+    async def run(self, batch: Batch, entries: Sequence[RunEntry], watch: Watch) -> bool:
+        """Answer for as many entries as there are answers."""
+        if not self._answers:
+            raise LeaseLostError("gone before it began")
+        for entry, (outcome, lease) in zip(entries, self._answers, strict=False):
+            watch.began(entry.case)
+            reply = CaseRan(case=entry.case, outcome=outcome, seconds=0.5, message="told so")
+            watch.ran(reply, self.device.name, lease)
+        return True
+
+    async def release(self) -> None:
+        """Nothing is held."""
+
+
+def open_cases(ledger: Ledger, count: int) -> list[Progress]:
+    """Cases that are ready to run."""
+    found = []
+    for number in range(count):
+        case = Case(id=f"c{number}", kernel="k")
+        ledger.open(case, Batch(id=case.id, cases=(case,)))
+        progress = ledger.progress(case.id)
+        progress.elaborated = Elaborated(kernel=Kernel(name="k"))
+        progress.golden = Golden(key=GoldenKey("g"), inputs=(), outputs=())
+        progress.keys = Keys(run=RunKey("r"))
+        found.append(progress)
+    return found
+
+
+def borrow(yard: Yard, answers: Sequence[tuple[Outcome, int]]) -> tuple[list[Fact], Ledger]:
+    """Lease the first board and run one case for each answer; the facts, and the ledger."""
+    facts: list[Fact] = []
+    ledger = Ledger(yard, "run")
+    borrower = Borrower(yard, [ToldSlot(BOARDS[0], answers)], ledger, facts.append)
+    members = open_cases(ledger, max(1, len(answers)))
+
+    async def main() -> None:
+        await borrower.acquire("board:0", 0)
+        await borrower.run("board:0", members)
+
+    asyncio.run(main())
+    return facts, ledger
+
+
+def test_a_result_under_the_lease_that_is_held_counts(tmp_path: Path) -> None:
+    """It ends its case, and the trial has the key of the device on which it ran."""
+    with open_simulated_yard(tmp_path, BOARDS, (0,)) as yard:
+        facts, ledger = borrow(yard, [(Outcome.PASSED, 7)])
+        (trial,) = ledger.take()
+    expected: list[Fact] = [
+        Leased(device="board:0"),
+        CaseFinished(case="c0", device="board:0", seconds=0.5),
+        RunOver(device="board:0", held=True),
+    ]
+    assert facts == expected
+    assert (trial.lease, trial.outcome, trial.attempts) == (7, Outcome.PASSED, ())
+    assert trial.keys.measurement == measurement_key(
+        RunKey("r"), "silicon 0", Case(id="", kernel="").timing
+    )
+
+
+@pytest.mark.parametrize("lease", [6, 8])
+def test_a_result_under_another_lease_is_refused(tmp_path: Path, lease: int) -> None:
+    """Whatever it says, the case was lost, and the attempt says under which leases."""
+    with open_simulated_yard(tmp_path, BOARDS, (0,)) as yard:
+        facts, ledger = borrow(yard, [(Outcome.PASSED, lease)])
+        attempts = ledger.progress("c0").attempts
+        assert ledger.take() == []
+    assert CaseLost(case="c0", device="board:0") in facts
+    (attempt,) = attempts
+    expected = f"its result came under lease {lease} of board:0"
+    assert expected in attempt.message
+    assert "held under lease 7" in attempt.message
+
+
+def test_a_case_that_is_given_up_ends_as_its_last_attempt(tmp_path: Path) -> None:
+    """The trial is an infra_error with the last message, and tells of the attempts before."""
+    with open_simulated_yard(tmp_path, BOARDS, (0,)) as yard:
+        ledger = Ledger(yard, "run")
+        facts: list[Fact] = []
+        borrower = Borrower(yard, [ToldSlot(BOARDS[0], [])], ledger, facts.append)
+        (progress,) = open_cases(ledger, 1)
+        progress.lost_on = "board:0"
+        for number in (1, 2, 3):
+            reply = CaseRan(
+                case="c0", outcome=Outcome.INFRA_ERROR, seconds=0.0, message=f"loss {number}"
+            )
+            where = RanOn(device="board:0", identity="silicon 0", lease=number, reply=reply)
+            ledger.note_attempt(progress, where)
+        borrower.give_up(progress)
+        (trial,) = ledger.take()
+    expected = ["loss 1", "loss 2"]
+    assert [attempt.message for attempt in trial.attempts] == expected
+    assert (trial.outcome, trial.message, trial.lease) == (Outcome.INFRA_ERROR, "loss 3", 3)
+
+
+def test_a_runner_that_is_gone_before_it_began_blames_no_case(tmp_path: Path) -> None:
+    """That is the device's failure: no case has an attempt more for it."""
+    with open_simulated_yard(tmp_path, BOARDS, (0,)) as yard:
+        facts, ledger = borrow(yard, [])
+        assert ledger.progress("c0").attempts == ()
+    expected = LeaseFailed(device="board:0", outcome=Outcome.INFRA_ERROR)
+    assert facts[-1] == expected
+
+
+def test_a_case_is_looked_up_under_every_device_of_the_run(tmp_path: Path) -> None:
+    """What was measured on one kind of device answers, and is recorded under that kind."""
+    with open_simulated_yard(tmp_path, BOARDS[1:], (0,)) as yard:
+        before = Ledger(yard, "first")
+        (progress,) = open_cases(before, 1)
+        reply = CaseRan(case="c0", outcome=Outcome.PASSED, seconds=0.5)
+        where = RanOn(device="board:1", identity="silicon 1", lease=1, reply=reply)
+        before.finish(progress, Outcome.PASSED, "", where)
+        (expected,) = before.take()
+        yard.devices = BOARDS
+        after = Ledger(yard, "second")
+        (again,) = open_cases(after, 1)
+        assert after.recall_measured(again)
+        (trial,) = after.take()
+    assert trial.reused
+    assert (trial.id, trial.device, trial.keys) == (expected.id, "board:1", expected.keys)
+
+
+def test_a_case_that_is_unknown_gets_its_key_where_it_runs(tmp_path: Path) -> None:
+    """With devices of two kinds, no key is chosen before one of them has run it."""
+    with open_simulated_yard(tmp_path, BOARDS, (0,)) as yard:
+        ledger = Ledger(yard, "run")
+        (progress,) = open_cases(ledger, 1)
+        assert not ledger.recall_measured(progress)
+        expected = ""
+        assert progress.keys.measurement == expected
