@@ -76,8 +76,8 @@ def queue(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_a_study_through_a_queue(cli: CommandLine, queue: Path) -> None:
     """Outcomes, winner and finals are as on this host; many cases share a task."""
     cli.env["TILEYARD_PLUGINS"] = SCRIPTED
-    command = ("tune", FAULTS, "--target", "scripted", "--run-limit", "4s")
-    space = ("--config", "fault=none,wrong_result,endless_loop", "--config", "block=16,32,64")
+    command = ("tune", FAULTS, "--target", "scripted", "--run-limit", "2s")
+    space = ("--config", "fault=none,wrong_result,endless_loop", "--config", "block=16,32")
     here = cli.run_json(*command, *space, "--fresh")
     there = cli.run_json(*command, *space, "--fresh", "--devices", "queue:lab")
     expected = {str(t["config"]): t["outcome"] for t in here["trials"]}
@@ -96,7 +96,7 @@ def test_what_a_queue_fails_is_run_again(cli: CommandLine, queue: Path) -> None:
         (queue / "faults" / str(number)).write_text(faults, encoding="utf-8")
     space = ("--config", "fault=none,wrong_result,stray_index", "--config", "block=16,32,64,128")
     command = ("tune", FAULTS, "--target", "scripted", *space)
-    result = cli.run_json(*command, "--devices", "queue:lab", "--queue-limit", "15s")
+    result = cli.run_json(*command, "--devices", "queue:lab", "--queue-limit", "12s")
     expected = {"none": "passed", "wrong_result": "mismatch", "stray_index": "runtime_error"}
     for trial in result["trials"]:
         assert trial["outcome"] == expected[trial["config"]["fault"]], trial

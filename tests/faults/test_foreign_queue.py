@@ -253,6 +253,19 @@ def test_paths_with_spaces_and_many_tasks(site: Site) -> None:
     assert " " in str(site.yard.objects.root)
 
 
+def test_many_tasks_at_once(site: Site) -> None:
+    """Slots submit side by side; each case is answered once, by its own task."""
+
+    async def main() -> list[Answers]:
+        async with asyncio.timeout(DEADLINE_S):
+            plans = [site.plan("copy", "spoil") for _ in range(6)]
+            return list(await asyncio.gather(*(run_all(site, *plan) for plan in plans)))
+
+    expected = {"1-copy": "passed", "2-spoil": "mismatch"}
+    assert [answers.outcomes for answers in asyncio.run(main())] == [expected] * 6
+    assert len(site.tasks) == 6
+
+
 def test_what_a_passing_run_prints_is_kept_and_flagged(site: Site) -> None:
     """The case's own output stands in its log, the queue's complaint beside it, both are told."""
     site.fail("complain")
