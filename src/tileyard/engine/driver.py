@@ -91,7 +91,6 @@ class Driver:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(self._pool.close(), self._borrower.close(), self._provider.close())
-        self._preparation.close()
         self._ledger.abandon("the run was ended while this case was under way")
         self._ledger.take()
 

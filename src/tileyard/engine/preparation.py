@@ -1,7 +1,6 @@
 """What happens to a case before it needs a device: elaboration, inputs, reference, build."""
 
 from collections.abc import AsyncIterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
@@ -18,7 +17,6 @@ from tileyard.model import (
     Elaborated,
     Keys,
     Outcome,
-    RunKey,
 )
 from tileyard.workers.protocol import (
     BuildKernel,
@@ -31,7 +29,7 @@ from tileyard.workers.protocol import (
     RunEntry,
     TargetInfo,
 )
-from tileyard.workers.run_records import RunRecord, remember_run
+from tileyard.workers.run_records import RunRecord, RunRecords
 
 
 class Preparation:
@@ -45,17 +43,13 @@ class Preparation:
         self._goldens: dict[str, Golden] = {}
         self._artifacts: set[BuildKey] = set()
         self._durations: dict[str, dict[str, float]] = {}
-        self._remembered: set[RunKey] = set()
-        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="run-records")
+        self._records = RunRecords(yard.objects)
+        yard.flushes.append(self._records.flush)
 
     async def open(self) -> TargetInfo:
         """Ask the target what it is. Raises ToolMissingError where it cannot be used."""
         self._target = await self._pool.describe()
         return self._target
-
-    def close(self) -> None:
-        """Finish what is being written beside the run."""
-        self._writer.shutdown(wait=True)
 
     async def prepare(self, progress: Progress) -> bool:
         """Elaborate, make inputs and reference, derive the keys, and look up what is known."""
@@ -167,14 +161,8 @@ class Preparation:
 
     def _remember(self, progress: Progress) -> None:
         """Keep what the case is made of, so that it can be run again by hand."""
-        key = progress.keys.run
-        if key not in self._remembered:
-            self._remembered.add(key)
-            record = RunRecord(
-                case=progress.case, entry=run_entry(progress), target=self._yard.target
-            )
-            # Beside the run: nothing waits for it, and one that is lost reads as absent.
-            self._writer.submit(remember_run, self._yard.objects, key, record)
+        record = RunRecord(case=progress.case, entry=run_entry(progress), target=self._yard.target)
+        self._records.add(progress.keys.run, record)
 
     def _golden_request(self, case: Case, elaborated: Elaborated) -> MakeGolden:
         return MakeGolden(

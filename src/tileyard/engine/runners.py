@@ -135,26 +135,28 @@ class RunnerSlot:
     ) -> CaseRan | None:
         """Run what is left until all is answered, or until the process ends: then say whose fault."""
         cases = {case.id: case for case in batch.cases}
-        clock = self._site.clock
+        clock, loop = self._site.clock, asyncio.get_running_loop()
         current, since = "", clock.monotonic_s()
         limit_s = START_LIMIT_S
         try:
-            await worker.send(self._request(batch, left))
-            while True:
-                async with asyncio.timeout(limit_s):
+            # One limit for the whole, moved on with each case: a timer for each message costs more.
+            async with asyncio.timeout(limit_s) as limit:
+                await worker.send(self._request(batch, left))
+                while True:
                     reply: RunnerReply = await worker.receive(RunnerReply)
-                match reply:
-                    case CaseBegan(case=case):
-                        current, since = case, clock.monotonic_s()
-                        limit_s = _limit_s(batch, cases[case])
-                        watch.began(case)
-                    case CaseRan(case=case):
-                        del left[case]
-                        watch.ran(reply, self.device.name, reply.lease)
-                    case BatchRan():
-                        return None
-                    case RunnerReady():
-                        raise AssertionError("a runner began twice")
+                    match reply:
+                        case CaseBegan(case=case):
+                            current, since = case, clock.monotonic_s()
+                            limit_s = _limit_s(batch, cases[case])
+                            limit.reschedule(loop.time() + limit_s)
+                            watch.began(case)
+                        case CaseRan(case=case):
+                            del left[case]
+                            watch.ran(reply, self.device.name, reply.lease)
+                        case BatchRan():
+                            return None
+                        case RunnerReady():
+                            raise AssertionError("a runner began twice")
         except TimeoutError:
             self._worker = None
             ended = await worker.kill("time limit")

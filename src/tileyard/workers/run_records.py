@@ -1,4 +1,11 @@
-"""What a run was made of, kept by its run key in the object store, so that it can be repeated."""
+"""What runs were made of, kept beside the object store by run key, so that they can be repeated.
+
+One file that is only appended to: a record of its own for each of thousands of short cases would cost
+more than running them.
+"""
+
+import os
+from pathlib import Path
 
 import msgspec
 
@@ -6,7 +13,7 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.model import Case, Record, RunKey
 from tileyard.workers.protocol import RunEntry
 
-RECORD_KIND = "run"
+FILE_NAME = "runs.jsonl"
 
 
 class RunRecord(Record):
@@ -17,15 +24,60 @@ class RunRecord(Record):
     target: str
 
 
+class RunRecords:
+    """Appends to the records of one object store; each run key once."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._path = _path_of(objects)
+        self._known: set[RunKey] = set()
+        self._unwritten = bytearray()
+
+    def add(self, key: RunKey, record: RunRecord) -> None:
+        """Keep a run for the next ``flush``; equal keys mean equal inputs and equal checks."""
+        if key not in self._known:
+            self._known.add(key)
+            self._unwritten += b"\n" + key.encode() + b" " + msgspec.json.encode(record)
+
+    def flush(self) -> None:
+        """Write what was added, at once and at the end. Raises OSError."""
+        if not self._unwritten:
+            return
+        data, self._unwritten = bytes(self._unwritten) + b"\n", bytearray()
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.write(fd, data)
+        finally:
+            os.close(fd)
+
+
 def remember_run(objects: ObjectStore, key: RunKey, record: RunRecord) -> None:
-    """Keep a run under its key; equal keys mean equal inputs and equal checks."""
-    objects.put_record(RECORD_KIND, key, msgspec.json.encode(record))
+    """Keep a single run under its key. Raises OSError."""
+    records = RunRecords(objects)
+    records.add(key, record)
+    records.flush()
 
 
 def find_run(objects: ObjectStore, key: str) -> RunRecord | None:
-    """The run with this key; None where it was never made here, or its record is damaged."""
-    data = objects.get_record(RECORD_KIND, key)
+    """The latest run with this key; None where it was never made here, or its record is torn."""
+    wanted = key.encode() + b" "
+    found: RunRecord | None = None
     try:
-        return None if data is None else msgspec.json.decode(data, type=RunRecord)
+        with _path_of(objects).open("rb") as file:
+            for line in file:
+                if line.startswith(wanted):
+                    found = _decode(line[len(wanted) :]) or found
+    except FileNotFoundError:
+        return None
+    return found
+
+
+def _path_of(objects: ObjectStore) -> Path:
+    return objects.root / FILE_NAME
+
+
+def _decode(text: bytes) -> RunRecord | None:
+    try:
+        return msgspec.json.decode(text, type=RunRecord)
     except msgspec.DecodeError:
         return None
