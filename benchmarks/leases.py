@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ KILL_SHARE = 0.1
 """Of the leases, how many end with a SIGKILL; as many processes again are killed while they wait."""
 URGENT_SHARE = 0.1
 """How many of the requests have priority 1 instead of 0."""
+NOBODY = b"0000000000 00000000000000000000"
 ROUNDS = 1000
 COMMANDS = 40
 
@@ -63,7 +65,7 @@ class Yard:
         self.devices = folder / "devices"
         self.devices.mkdir()
         for number in range(DEVICES):
-            (self.devices / f"dev-{number}").write_text("0 ", encoding="ascii")
+            (self.devices / f"dev-{number}").write_bytes(NOBODY)
         self.log = os.open(folder / "log", os.O_RDWR | os.O_CREAT | os.O_APPEND)
         self.violations = os.open(folder / "wrong", os.O_RDWR | os.O_CREAT | os.O_APPEND)
 
@@ -75,21 +77,22 @@ class Yard:
         """The lines of the log so far."""
         return [line.split() for line in _read_all(self.log).splitlines()]
 
-    def use(self, device: str, chance: random.Random, *, dies: bool) -> None:
+    def use(self, device: str, number: int, chance: random.Random) -> None:
         """What a holder does: claim the device's own file, stay, and see that it was left alone."""
-        mine = f"{os.getpid()} {time.time_ns()}"
-        path = self.devices / device
-        before = path.read_text(encoding="ascii")
-        if _is_running(int(before.split()[0] or "0")):
-            os.write(self.violations, f"{mine} took {device} from {before}\n".encode())
-        path.write_text(mine, encoding="ascii")
+        mine = f"{os.getpid():010d} {time.time_ns():020d}".encode()
+        file = os.open(self.devices / device, os.O_RDWR)
+        before = os.pread(file, len(mine), 0)
+        if _is_running(int(before.split()[0])):
+            os.write(self.violations, b"%s took %s from %s\n" % (mine, device.encode(), before))
+        os.pwrite(file, mine, 0)  # of one width: a kill leaves the old text or the new one
         time.sleep(HOLD_S * chance.uniform(0.5, 1.5))
-        if path.read_text(encoding="ascii") != mine:
-            os.write(self.violations, f"{mine} had no peace on {device}\n".encode())
-        if dies:
-            self.write("killed", os.getpid(), time.time_ns())
+        if os.pread(file, len(mine), 0) != mine:
+            os.write(self.violations, b"%s had no peace on %s\n" % (mine, device.encode()))
+        if chance.random() < KILL_SHARE:
+            self.write("killed", os.getpid(), device, number, time.time_ns())
             os.kill(os.getpid(), signal.SIGKILL)
-        path.write_text("0 ", encoding="ascii")
+        os.pwrite(file, NOBODY, 0)
+        os.close(file)
 
 
 def _read_all(fd: int) -> str:
@@ -121,7 +124,7 @@ def contend(yard: Yard, seed: int) -> None:
         yard.write(
             "grant", os.getpid(), device, number, priority, ticket.asked_ns, holding.taken_ns, time.time_ns()
         )  # fmt: skip
-        yard.use(device, chance, dies=chance.random() < KILL_SHARE)
+        yard.use(device, number, chance)
         yard.write("ended", os.getpid(), device, number, time.time_ns())
         holding.release()
 
@@ -143,6 +146,8 @@ class Crowd:
         if pid == 0:
             try:
                 contend(self._yard, seed)
+            except BaseException:  # noqa: BLE001 - the child must end here, whatever it was
+                traceback.print_exc()
             finally:
                 os._exit(1)
         self._running.add(pid)
@@ -190,6 +195,9 @@ def run_contention(leases: int) -> None:
     print(f"processes that failed  {crowd.failed}")
     print(f"numbers out of order   {count_number_faults(grants)}")
     print(f"served out of order    {count_order_faults(grants)}")
+    for priority in (0, 1):
+        waits = [g.taken_ns - g.asked_ns for g in grants if g.asked_ns and g.priority == priority]
+        show(f"time in the queue, priority {priority}", [wait / 1e6 for wait in waits])
     report_gaps(grants, yard.read())
     shutil.rmtree(folder)
 
@@ -239,7 +247,7 @@ def count_order_faults(grants: Iterable[Grant]) -> int:
 
 def report_gaps(grants: Iterable[Grant], lines: Iterable[list[str]]) -> None:
     """From the end of each lease to the next one of that device, while others always wait."""
-    deaths = {line[1]: int(line[2]) for line in lines if line[0] == "killed"}
+    deaths = {tuple(line[1:4]): int(line[4]) for line in lines if line[0] == "killed"}
     before: dict[str, Grant] = {}
     gaps: dict[str, list[float]] = {"given back": [], "killed": []}
     for grant in grants:
@@ -247,7 +255,7 @@ def report_gaps(grants: Iterable[Grant], lines: Iterable[list[str]]) -> None:
         before[grant.device] = grant
         if last is None:
             continue
-        end = last.ended_ns or deaths.get(str(last.pid), 0)
+        end = last.ended_ns or deaths.get((str(last.pid), last.device, str(last.number)), 0)
         if end:
             kind = "given back" if last.ended_ns else "killed"
             gaps[kind].append((grant.began_ns - end) / 1e6)

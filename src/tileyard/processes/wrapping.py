@@ -7,7 +7,6 @@ rest of the start.
 
 import errno
 import os
-import secrets
 import select
 import signal
 import time
@@ -92,7 +91,7 @@ class WrappedCommand:
         self._interrupt = 0
         self._pending: list[signal.Signals] = []
         self._last: Report | None = None
-        self._tree = secrets.token_hex(8)
+        self._tree = os.urandom(8).hex()  # secrets takes 7 ms to load
         self._control = self._reports = -1
         self._unread = b""
         self._decoder = msgspec.json.Decoder(Report)
