@@ -66,6 +66,13 @@ def test_a_request_for_two_devices_waits_for_both_chains() -> None:
     assert (decision.parts, decision.ahead) == (("c",), (0, 1))
 
 
+def test_only_the_nearest_of_each_chain_counts() -> None:
+    """Those further ahead are the business of those in between."""
+    ahead = [Wish((A,)), Wish((A,)), Wish((B,)), Wish((B,))]
+    expected = (0, 2)
+    assert decide(Wish((A, B), 2), ahead, set(), set()).ahead == expected
+
+
 def test_sick_devices_are_no_choice() -> None:
     """What is in quarantine is neither given nor claimed, and waiting for nothing else is refused."""
     assert names(decide(Wish((A, B)), [], set(), {"a"}).devices) == ["b"]

@@ -235,6 +235,14 @@ def test_a_second_name_of_a_request_is_no_second_request(ask: Asker, locks: Path
     take(first).release()
 
 
+def test_a_second_name_of_a_lease_is_no_second_lease(ask: Asker, locks: Path) -> None:
+    """A hard link to a live record does not make another device busy."""
+    holding = take(ask(A))
+    os.link(locks / "leases" / "gpu-a.1", locks / "leases" / "gpu-b.1")
+    assert take(ask(B)).granted[0].number == 2
+    holding.release()
+
+
 def test_the_last_number_is_refused_in_one_line(ask: Asker, locks: Path) -> None:
     """Numbers never start again."""
     take(ask()).release()
@@ -338,3 +346,23 @@ def test_who_could_not_decide_at_once_is_woken(ask: Asker, locks: Path) -> None:
     assert rings(ticket)
     take(ticket).release()
     other.close()
+
+
+def test_the_directory_is_let_go_of_also_when_it_came_too_late(ask: Asker, locks: Path) -> None:
+    """A ticket that waited for its lock, and then has nothing to take, keeps nobody from deciding."""
+    holding = take(ask())
+    ticket = ask()
+    assert ticket.try_take() is None
+    other = LockDirectory(str(locks))
+    assert other.try_lock()
+    holding.release()
+    assert ticket.try_take() is None
+    record = other.add_record("gpu-a", 2, LeaseFacts("test", "0123").format("gpu:0"))
+    ticket.bell.silence()
+    other.unlock()
+    assert rings(ticket)
+    assert ticket.try_take() is None
+    assert other.try_lock()
+    other.close()
+    os.close(record)
+    assert rings(ticket)
