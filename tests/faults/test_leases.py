@@ -21,9 +21,10 @@ from typing import IO
 import psutil
 import pytest
 
+from tileyard.processes.keeper.blocking import wait_for
 from tileyard.processes.keeper.deciding import Choice, Wish
 from tileyard.processes.keeper.holding import LeaseFacts
-from tileyard.processes.keeper.ticket import Ticket, wait_for
+from tileyard.processes.keeper.ticket import Ticket
 
 DEADLINE_S = 30.0
 WORKER = str(Path(__file__).with_name("process_worker.py"))
@@ -35,6 +36,12 @@ print(os.getpid(), os.getppid(), start_daemon(), flush=True)
 """  # noqa: PTH120 - it is only text here
 
 pytestmark = pytest.mark.slow
+
+
+def reset_signals() -> None:
+    """Begin with no signal ignored, however these tests were started: a shell could not trap it."""
+    for name in ("INT", "QUIT", "HUP", "TERM", "USR1", "USR2", "TSTP"):
+        signal.signal(signal.Signals[f"SIG{name}"], signal.SIG_DFL)
 
 
 class Started(subprocess.Popen[bytes]):
@@ -74,6 +81,7 @@ class Host:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            preexec_fn=reset_signals,
         )
         self.started.append(process)
         return process
@@ -241,6 +249,7 @@ def test_a_terminal_keeps_working(host: Host) -> None:
     fcntl.ioctl(secondary, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
 
     def lead_session() -> None:
+        reset_signals()
         os.setsid()
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
