@@ -80,7 +80,7 @@ def main() -> None:
         total, cpu = time.perf_counter() - began, time.process_time() - began_cpu
         profile.disable()
     if options.profile:
-        pstats.Stats(profile).sort_stats("cumtime").print_stats(40)
+        pstats.Stats(profile).sort_stats("tottime").print_stats(45)
     each = sum(steps) / (count - 100)
     print(f"{count} no-op cases: {total:.2f} s in all, {each * 1e3:.3f} ms each on a warm runner")
     workers = resource.getrusage(resource.RUSAGE_CHILDREN)

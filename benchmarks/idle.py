@@ -23,7 +23,9 @@ from tileyard.model import BuildEnded, CaseEnded, CaseStarted, Device, DeviceAsk
 from tileyard.testing.engine import FixedSource, open_simulated_yard, plan_cases, simulated_devices
 
 RUN_S = 0.1
-BUILD_S = 0.01
+BUILD_S = 0.03
+COMPILE_WORKERS = 4
+"""Which sleep too, so that they are not held to this machine's cores."""
 
 
 class Idleness:
@@ -90,7 +92,9 @@ async def study(
     source = FixedSource(plan_cases(iter(wanted)))
     idleness = Idleness(len(devices))
     cores = tuple(os.sched_getaffinity(0))
-    with open_simulated_yard(folder, devices, cores, overlap=overlap) as yard:
+    with open_simulated_yard(
+        folder, devices, cores, overlap=overlap, compile_workers=COMPILE_WORKERS
+    ) as yard:
         yard.listeners.append(idleness)
         driver = Driver(source, yard, folder.name)
         await driver.open()
@@ -121,7 +125,8 @@ async def measure(count: int, devices: int, *, overlap: bool = True, shares: boo
     how = "static shares" if shares else "overlap" if overlap else "no overlap"
     print(
         f"{devices} devices  {how:14} {seconds:6.2f} s   idle while ready {share:5.1%}, "
-        f"and {starting:5.1%} while runners start   busy {busy:5.1%}"
+        f"and {starting:5.1%} while runners start   busy {busy:5.1%}",
+        flush=True,
     )
     return seconds
 

@@ -167,6 +167,14 @@ class WireError(TileyardError):
 
 
 @dataclass(eq=False)
+class InterruptedRunError(TileyardError):
+    """A run was ended at once, as it was asked to."""
+
+    code: ClassVar[str] = "interrupted"
+    exit_status: ClassVar[int] = 130
+
+
+@dataclass(eq=False)
 class EngineLostError(TileyardError):
     """The engine process ended before the run was complete; what was recorded is kept."""
 

@@ -14,11 +14,15 @@ import psutil
 import pytest
 from tests.conftest import KERNELS, ROOT, CommandLine
 
+from tileyard.devices.cpu import physical_core
+
 pytestmark = pytest.mark.slow
 
 FAULTS = str(KERNELS / "faults.py")
 HEALTHY = ("tune", FAULTS, "--config", "fault=none")
 SCRIPTED = {"TILEYARD_PLUGINS": "scripted=tileyard.testing.scripted:ScriptedTarget"}
+
+PHYSICAL = {physical_core(core): core for core in os.sched_getaffinity(0)}
 
 
 def outcomes(result: dict[str, Any]) -> dict[str, str]:
@@ -117,10 +121,10 @@ def test_only_some_cores(cli: CommandLine) -> None:
     assert result["best"] is not None
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+@pytest.mark.skipif(len(PHYSICAL) < 2, reason="needs two cores that are not threads of one")
 def test_two_devices_share_one_study(cli: CommandLine) -> None:
     """Every config runs once, on either of two devices that have no core in common."""
-    first, second = sorted(os.sched_getaffinity(0))[:2]
+    first, second = sorted(PHYSICAL.values())[:2]
     names = [f"cpu:cores={core}" for core in (first, second)]
     devices = [part for name in names for part in ("--devices", name)]
     blocks = ("--config", "block=1,2,4,8,16,32,64,128")
@@ -193,6 +197,25 @@ def test_interrupting_once_finishes_what_runs(cli: CommandLine) -> None:
     assert process.returncode == expected
     assert "stopped early: interrupted" in output
     assert "not_run" in output
+
+
+def test_interrupting_twice_ends_everything_and_records_the_rest(cli: CommandLine) -> None:
+    """The second Ctrl-C does not wait for what runs: all is gone, and every case has an outcome."""
+    faults = ("--config", "fault=none,endless_loop", "--config", "block=1,2,4,8,16,32,64,128")
+    process = cli.start("tune", FAULTS, *faults)
+    engine = wait_for_trials(process, cli.home, 1)
+    family = [engine, *engine.children(recursive=True)]
+    process.send_signal(signal.SIGINT)
+    assert process.stdout is not None
+    while "not_run" not in process.stdout.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate()
+    expected = 130
+    assert process.returncode == expected, output + errors
+    _, alive = psutil.wait_procs(family, timeout=20)
+    assert alive == []
+    assert recorded(cli.home) == 16
 
 
 @pytest.mark.parametrize("example", ["gemm", "softmax", "flash_attention"])

@@ -33,7 +33,7 @@ def digest_chunks(chunks: Iterable[bytes | memoryview]) -> Digest:
 
 def digest_parts(*parts: str) -> Digest:
     """The digest of a sequence of texts; lengths take part, so that joints cannot move."""
-    return digest_bytes(b"".join(b"%d:%s" % (len(data), data) for data in map(str.encode, parts)))
+    return digest_bytes(b"".join([b"%d:%s" % (len(data), data) for data in map(str.encode, parts)]))
 
 
 def canonical_json(value: object) -> str:

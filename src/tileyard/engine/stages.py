@@ -17,6 +17,8 @@ class Stage(enum.Enum):
     RUNNING = "running"
     ENDED = "ended"
 
+    __hash__ = object.__hash__  # that of Enum is written in Python, and asked for at every move
+
 
 LEGAL_MOVES: dict[Stage, frozenset[Stage]] = {
     Stage.WAITING: frozenset({Stage.PREPARING, Stage.ENDED}),

@@ -3,13 +3,14 @@
 Nothing here touches the caller's event loop, signal handlers or process state.
 """
 
+import contextlib
 import os
 import signal
 import sys
 from collections.abc import Callable
 from typing import assert_never
 
-from tileyard.errors import EngineLostError, TileyardError
+from tileyard.errors import EngineLostError, InterruptedRunError, TileyardError
 from tileyard.model import Event
 from tileyard.processes.launch import EngineProcess, start_engine_process
 from tileyard.service.messages import (
@@ -44,11 +45,13 @@ class StudyClient:
         self._answer = answer
         self._engine: EngineProcess | None = None
         self._stops: list[Stop] = []
+        self._ended_now = False
 
     def run(self, listen: Listener) -> StudyResult:
         """Run to the end and return the result.
 
-        Raises what the engine refused, as a TileyardError, or EngineLostError if it died. Leaving
+        Raises what the engine refused, as a TileyardError, InterruptedRunError if it was ended
+        by ``stop`` with ``now``, or EngineLostError if it died. Leaving
         early, by an exception of ``listen`` or Ctrl-C, ends the engine and all its workers.
         """
         argv = (sys.executable, "-m", "tileyard.service.process")
@@ -70,16 +73,19 @@ class StudyClient:
                     case StudyEnded(result=result):
                         return result
                     case None:
-                        raise _lost(engine.close())
+                        raise _lost(engine.close(), is_asked=self._ended_now)
                     case _:
                         assert_never(message)
 
     def stop(self, *, now: bool) -> None:
         """Finish what runs and start nothing new; or, with ``now``, end everything at once."""
+        self._ended_now = self._ended_now or now
         if self._engine is None:
             self._stops.append(Stop(now=now))
         else:
-            self._engine.channel.send(Stop(now=now))
+            # One that is ending, or has ended, needs no telling.
+            with contextlib.suppress(OSError):
+                self._engine.channel.send(Stop(now=now))
 
     def _reply(self, request: AuthorRequest) -> AuthorReply:
         if self._answer is None:
@@ -93,7 +99,12 @@ def _refusal(refused: Refused) -> TileyardError:
     return known.get(refused.code, TileyardError)(refused.message, refused.hint)
 
 
-def _lost(code: int) -> EngineLostError:
+def _lost(code: int, *, is_asked: bool) -> TileyardError:
+    if is_asked and code == 0:
+        return InterruptedRunError(
+            "the run was ended",
+            "what was measured is recorded; the same command goes on from there",
+        )
     how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
     return EngineLostError(
         f"the engine process ended {how} before the run was over",

@@ -13,6 +13,10 @@ from tileyard.model import (
     CasePlanned,
     CaseStarted,
     Device,
+    DeviceAsked,
+    DeviceAwaited,
+    DeviceLeased,
+    DeviceReleased,
     Event,
     Measurement,
     Note,
@@ -113,6 +117,21 @@ def test_without_a_terminal_there_are_plain_lines() -> None:
     assert expected in lines
     assert any(line.startswith("compile_error") and "why it failed" in line for line in lines)
     assert "\x1b" not in file.getvalue()
+
+
+def test_a_device_that_is_waited_for_is_named_with_its_holder() -> None:
+    """Once, however often its place in the queue changes; and again when it is waited for anew."""
+    file = io.StringIO()
+    awaited = DeviceAwaited(device="cpu:0", at=1.0, place=2, holder="ada, pid 7")
+    with Progress(Console(file=file, width=200)) as progress:
+        progress(DeviceAsked(device="cpu:0", at=0.9))
+        progress(awaited)
+        progress(awaited)
+        progress(DeviceLeased(device="cpu:0", at=2.0, lease=3))
+        progress(awaited)
+        progress(DeviceReleased(device="cpu:0", at=3.0))
+    expected = ["waiting for cpu:0, held by ada, pid 7"] * 2
+    assert file.getvalue().splitlines() == expected
 
 
 def test_on_a_terminal_there_are_two_lanes() -> None:
