@@ -23,7 +23,6 @@ STORM = (
     "swallow duplicate",
     "truncate",
     "client-dies",
-    "hang",
     "garble",
     "fail decorate",
 )
@@ -96,7 +95,7 @@ def test_what_a_queue_fails_is_run_again(cli: CommandLine, queue: Path) -> None:
         (queue / "faults" / str(number)).write_text(faults, encoding="utf-8")
     space = ("--config", "fault=none,wrong_result,stray_index", "--config", "block=16,32,64,128")
     command = ("tune", FAULTS, "--target", "scripted", *space)
-    result = cli.run_json(*command, "--devices", "queue:lab", "--queue-limit", "12s")
+    result = cli.run_json(*command, "--devices", "queue:lab")
     expected = {"none": "passed", "wrong_result": "mismatch", "stray_index": "runtime_error"}
     for trial in result["trials"]:
         assert trial["outcome"] == expected[trial["config"]["fault"]], trial
@@ -149,3 +148,25 @@ def test_one_interrupt_takes_waiting_tasks_out_of_the_queue(cli: CommandLine, qu
     assert [trial["outcome"] for trial in json.loads(output)["trials"]] == expected
     assert process.returncode == 130
     assert (queue / "tasks/1/cancel").exists()
+
+
+@pytest.mark.parametrize(
+    ("faults", "outcome", "said"),
+    [
+        ("hang", "queue_timeout", "queue limit of 3 s"),
+        ("lose", "infra_error", "no result line came"),
+    ],
+)
+def test_a_queue_that_is_of_no_use_fails_no_case(
+    cli: CommandLine, queue: Path, faults: str, outcome: str, said: str
+) -> None:
+    """The run ends, every case says why it could not run, and so does the exit status."""
+    (queue / "faults/all").write_text(faults, encoding="utf-8")
+    space = ("--config", "fault=none", "--config", "block=16,32")
+    limit = ("--queue-limit", "3s" if faults == "hang" else "60s", "--json")
+    done = cli.run("tune", FAULTS, *space, "--devices", "queue:lab", *limit)
+    expected = {outcome}
+    trials = json.loads(done.stdout)["trials"]
+    assert {trial["outcome"] for trial in trials} == expected
+    assert said in trials[0]["message"]
+    assert done.returncode == 3

@@ -33,7 +33,9 @@ def tune(  # noqa: PLR0913 - options, by keyword only
     target: Annotated[str, typer.Option(help="What to compile for.")] = "cpu",
     devices: Annotated[
         list[str] | None,
-        typer.Option(metavar="ID", help="cpu, cpu:cores=0-3, cuda:1, ...; again for more of them."),
+        typer.Option(
+            metavar="ID", help="cpu:cores=0-3, cuda:1, queue:NAME, ...; again for more of them."
+        ),
     ] = None,
     trials: Annotated[
         int | None, typer.Option(min=1, help="How many configs to try at most; 200 by default.")

@@ -82,8 +82,7 @@ class QueueTask:
             self._write_log(self._logs[fault.case], self._describe_streams(end))
             self._answer(infra_error(fault.case, fault.message))
         if not self._answered:
-            outcome, message = self._submission.find_loss(end, self._queue.exit_codes)
-            raise LeaseLostError(message, outcome)
+            self._lose(end)
         self._keep_stderr(end)
 
     def withdraw(self) -> None:
@@ -166,6 +165,15 @@ class QueueTask:
         """The queue, and the device that it gave once that is known."""
         name, started = f"queue:{self._queue.name}", self._submission.started
         return f"{name} {started.device}@{started.host}" if started is not None else name
+
+    def _lose(self, end: ClientEnd) -> None:
+        """Nothing was begun: these cases had their wait, or LeaseLostError says what is wrong."""
+        outcome, message = self._submission.find_loss(end, self._queue.exit_codes)
+        if outcome is not Outcome.QUEUE_TIMEOUT:
+            raise LeaseLostError(message, outcome)
+        # Each case has waited for the whole limit. To ask again would be to wait for ever.
+        for entry in self._entries:
+            self._answer(CaseRan(case=entry.case, outcome=outcome, seconds=0.0, message=message))
 
     # ---- what is kept -------------------------------------------------------------------------
 
