@@ -120,6 +120,8 @@ class Driver:
             for command in commands:
                 if not isinstance(command, Ask):
                     self._carry_out(command)
+            if commands:
+                await asyncio.sleep(0)  # lets the tasks send what they were started for
             # Recorded before it is told, and told before the source is asked for more: it may have
             # been waiting for just this.
             for trial in self._ledger.take():
