@@ -559,6 +559,37 @@ def test_a_stop_ends_the_wait_for_a_device() -> None:
     assert of_kind(commands, Drop, Release) == expected
 
 
+def test_what_is_built_and_not_run_is_bounded() -> None:
+    """While no device comes, building stops once the window is full."""
+    state = EngineState(boards(1, window=10))
+    left = [batch(f"b{i}") for i in range(100)]
+    commands = state.start()
+    built: list[str] = []
+    while commands:
+        command = commands.pop(0)
+        match command:
+            case Ask(limit=limit):
+                given, left = left[:limit], left[limit:]
+                commands += state.step(BatchesPlanned(batches=tuple(given), exhausted=False))
+            case Prepare(cases=cases):
+                for case in cases:
+                    key = BuildKey(case)
+                    commands += state.step(CasePrepared(case=case, build=key, built=False))
+                commands += state.step(AuthorFreed())
+            case Build(cases=cases, worker=worker):
+                built += cases
+                for case in cases:
+                    commands += state.step(CaseBuilt(case=case))
+                commands += state.step(CompilerFreed(worker=worker))
+            case Acquire(device=device):
+                commands += state.step(LeaseAwaited(device=device))
+            case _:
+                raise AssertionError(command)
+    expected = 10
+    assert len(built) == expected
+    assert len(left) == 90
+
+
 # ---- order ----------------------------------------------------------------------------------
 
 
