@@ -25,7 +25,7 @@ from tileyard.artifacts.objects import ObjectStore  # noqa: E402
 from tileyard.devices.foreign import ForeignQueue, decode_queues  # noqa: E402
 from tileyard.devices.locks import prepare_locks  # noqa: E402
 from tileyard.devices.registry import parse_device  # noqa: E402
-from tileyard.engine.foreign import QueueSlot  # noqa: E402
+from tileyard.engine.foreign_queue.slots import QueueSlot  # noqa: E402
 from tileyard.engine.provider import Slot  # noqa: E402
 from tileyard.engine.runners import RunnerSlot  # noqa: E402
 from tileyard.engine.yard import Yard  # noqa: E402

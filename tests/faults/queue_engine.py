@@ -14,7 +14,7 @@ import msgspec
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.foreign import ForeignQueue
-from tileyard.engine.foreign import QueueSlot
+from tileyard.engine.foreign_queue.slots import QueueSlot
 from tileyard.engine.yard import Yard
 from tileyard.model import Batch
 from tileyard.settings import Settings

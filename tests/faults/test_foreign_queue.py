@@ -25,9 +25,9 @@ from tests.faults.deed_target import OUTCOME_OF, plan_deeds
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.foreign import ForeignQueue, decode_queues
 from tileyard.doctor.queues import check_queues
-from tileyard.engine.foreign import QueueProvider, QueueSlot
+from tileyard.engine.foreign_queue.reach import check_reach
+from tileyard.engine.foreign_queue.slots import QueueProvider, QueueSlot
 from tileyard.engine.provider import LeaseLostError
-from tileyard.engine.queue_reach import check_reach
 from tileyard.engine.yard import Yard
 from tileyard.errors import ToolMissingError, UsageError
 from tileyard.model import Batch, Event, Limits, Note, Outcome

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.engine.far_side import find_device, read_token, run_submitted, run_task
+from tileyard.engine.foreign_queue.far_side import find_device, read_token, run_submitted, run_task
 from tileyard.errors import UsageError
 from tileyard.model import Batch, Measurement
 from tileyard.report.words import format_config, format_seconds, format_time

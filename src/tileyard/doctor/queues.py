@@ -9,7 +9,7 @@ import msgspec
 from tileyard.devices.foreign import SUBMISSION_VARIABLE
 from tileyard.devices.queues import PREFIX, read_queues
 from tileyard.doctor.findings import Finding, Level
-from tileyard.engine.queue_reach import Reach, check_reach
+from tileyard.engine.foreign_queue.reach import Reach, check_reach
 from tileyard.settings import Settings
 
 WAIT_S: Final = 60.0

@@ -10,7 +10,7 @@ from tileyard.clock import SystemClock
 from tileyard.devices.locks import prepare_locks
 from tileyard.engine.authors import Author
 from tileyard.engine.driver import Driver
-from tileyard.engine.foreign import Lenders
+from tileyard.engine.foreign_queue.slots import Lenders
 from tileyard.engine.yard import Yard
 from tileyard.model import Note, RunEnded, RunStarted, StopReason
 from tileyard.service.choosing import choose_devices, choose_queues

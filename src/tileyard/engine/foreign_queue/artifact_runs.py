@@ -14,9 +14,9 @@ import msgspec
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.clock import Clock, SystemClock
 from tileyard.devices.foreign import digest_environment, name_device
+from tileyard.engine.foreign_queue.submission import exit_code
 from tileyard.engine.provider import LeaseLostError, Slot, Waiting
 from tileyard.engine.runners import RunnerSlot
-from tileyard.engine.submission import exit_code
 from tileyard.errors import DamagedError, UsageError
 from tileyard.model import Device, Digest, Outcome
 from tileyard.settings import Settings

@@ -9,11 +9,11 @@ import tempfile
 from pathlib import Path
 
 from tileyard.devices.foreign import ForeignQueue, refuse_nesting
-from tileyard.engine.far_side import TOKENS
-from tileyard.engine.foreign import require_tools
-from tileyard.engine.queue_calls import Deadline, QueueCall
-from tileyard.engine.queue_tasks import far_side_command
-from tileyard.engine.submission import ClientEnd, Submission
+from tileyard.engine.foreign_queue.calls import Deadline, QueueCall
+from tileyard.engine.foreign_queue.far_side import TOKENS
+from tileyard.engine.foreign_queue.slots import require_tools
+from tileyard.engine.foreign_queue.submission import ClientEnd, Submission
+from tileyard.engine.foreign_queue.tasks import far_side_command
 from tileyard.errors import TileyardError, WorkerLostError
 from tileyard.model import Record
 from tileyard.workers.task_lines import Side, TokenRead, try_read_line

@@ -15,7 +15,7 @@ from tileyard.devices.foreign import SUBMISSION_VARIABLE
 from tileyard.devices.locks import prepare_locks
 from tileyard.devices.names import NAME, class_of, index_of
 from tileyard.devices.registry import parse_device
-from tileyard.engine.artifact_runs import (
+from tileyard.engine.foreign_queue.artifact_runs import (
     RunnerSite,
     TaskRun,
     Tell,

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from tileyard.devices.foreign import QUEUE_KIND, ForeignQueue, refuse_nesting
+from tileyard.engine.foreign_queue.tasks import QueueTask, infra_error, task_limit_s
 from tileyard.engine.provider import LeaseProvider, Slot, Waiting, Watch
-from tileyard.engine.queue_tasks import QueueTask, infra_error, task_limit_s
 from tileyard.engine.runners import LocalDevices
 from tileyard.engine.yard import Yard
 from tileyard.errors import ToolMissingError

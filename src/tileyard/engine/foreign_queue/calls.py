@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from tileyard.devices.foreign import Call, ForeignQueue, fill_submit
-from tileyard.engine.submission import ClientEnd
+from tileyard.engine.foreign_queue.submission import ClientEnd
 from tileyard.errors import WorkerLostError
 from tileyard.model import Record
 from tileyard.processes.supervise import Worker, WorkerCommand

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tileyard.engine.submission import ClientEnd, Submission, exit_code
+from tileyard.engine.foreign_queue.submission import ClientEnd, Submission, exit_code
 from tileyard.model import Outcome
 from tileyard.workers.task_lines import (
     CaseResult,

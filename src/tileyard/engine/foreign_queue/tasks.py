@@ -11,9 +11,9 @@ from typing import Final
 import msgspec
 
 from tileyard.devices.foreign import ForeignQueue, digest_environment
+from tileyard.engine.foreign_queue.calls import Deadline, QueueCall
+from tileyard.engine.foreign_queue.submission import ClientEnd, Submission
 from tileyard.engine.provider import LeaseLostError, Watch
-from tileyard.engine.queue_calls import Deadline, QueueCall
-from tileyard.engine.submission import ClientEnd, Submission
 from tileyard.engine.yard import Yard
 from tileyard.errors import WorkerLostError
 from tileyard.model import WELL, Batch, Case, Digest, Note, Outcome
