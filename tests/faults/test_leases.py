@@ -208,6 +208,16 @@ def test_signals_are_passed_on(host: Host, name: str) -> None:
         assert process.wait(DEADLINE_S) == 9
 
 
+def test_ctrl_c_reaches_all_processes_of_the_command(host: Host) -> None:
+    """A shell that waits for its child handles an interrupt only because the child gets it too."""
+    with host.start("--", "sh", "-c", "trap 'exit 9' INT; echo ready; sleep 1000") as process:
+        assert read_line(process.stdout) == "ready"
+        (worker,) = psutil.Process(process.pid).children()[0].children()
+        wait_until(lambda: bool(worker.children()))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE_S) == 9
+
+
 def test_a_stopped_command_goes_on(host: Host) -> None:
     """TSTP stops the caller and its whole tree, CONT continues both."""
     with host.start("--", "sh", "-c", "echo $$; read line; exit 3") as process:
@@ -405,6 +415,17 @@ def test_a_device_that_fails_its_probe_is_given_to_nobody(host: Host) -> None:
     assert host.run("--device", "npu", "--", "sh", "-c", "echo $TASK_DEVICE").stdout == b"1\n"
 
 
+def test_a_device_whose_keeper_was_killed_is_probed_before_it_is_used(host: Host) -> None:
+    """Nobody has probed it after that end; the request goes on with another device."""
+    with host.start("--device", "npu:0", "--", "sh", "-c", "echo $PPID; read x") as process:
+        os.kill(int(read_line(process.stdout)), signal.SIGKILL)
+        assert process.wait(DEADLINE_S) == 69
+    host.declare('probe = ["sh", "-c", "test \'{index}\' != 0"]')
+    done = host.run("--device", "npu", "--", "sh", "-c", "echo $TASK_DEVICE")
+    assert done.stdout == b"1\n"
+    assert b"put in quarantine: npu:0: its probe ended with code 1" in done.stderr
+
+
 def test_a_hung_probe_is_a_failed_one(host: Host) -> None:
     """It is ended at its limit, and holds up nobody for longer."""
     host.declare('probe = ["sleep", "1000"]\nprobe_limit_s = 0.1')
@@ -536,4 +557,58 @@ def test_nobody_can_release_or_imitate_anothers_lease(
         waiting.close()
         assert as_nobody(ask) == "granted 1"
     finally:
+        subprocess.run(["rm", "-rf", str(folder)], check=True)
+
+
+def leave_one_behind(folder: Path, wish: Wish) -> int:
+    """A holder that is killed, and what it leaves in a session of its own: the pid of that."""
+    read_end, write_end = os.pipe()
+    holder = os.fork()
+    if holder == 0:
+        try:
+            holding = wait_for(Ticket(str(folder), wish, LeaseFacts("root", "0123")))
+            left = os.fork()
+            if left == 0:
+                os.setsid()
+                os.closerange(0, 1024)  # as a program of its own would not have the record open
+                signal.pause()
+            if holding is not None:
+                holding.note_session(left)
+            os.write(write_end, str(left).encode())
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(holder, 0)
+    left = int(os.read(read_end, 100))
+    os.close(read_end)
+    os.close(write_end)
+    return left
+
+
+@as_root
+def test_what_another_users_killed_holder_left_is_seen() -> None:
+    """It cannot be ended, and its environment cannot be read; so the device cannot be used yet."""
+    folder = Path("/tmp") / f"tileyard-test-{os.getpid()}"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    wish = Wish((Choice("gpu:0", ("gpu-a",)),))
+    left = leave_one_behind(folder, wish)
+    wait_until(lambda: os.getsid(left) == left)
+
+    def look() -> str:
+        ticket = Ticket(str(folder), wish, LeaseFacts("nobody", "89ab"))
+        holding = ticket.try_take()
+        assert holding is not None
+        found = ticket.end_survivors(holding)
+        holding.release(is_clean=not found)
+        ticket.close()
+        return str(found)
+
+    try:
+        assert as_nobody(look) == f"[{left}]"
+        os.kill(left, signal.SIGKILL)
+        assert gone(left)
+        assert as_nobody(look) == "[]"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(left, signal.SIGKILL)
         subprocess.run(["rm", "-rf", str(folder)], check=True)
