@@ -1,0 +1,35 @@
+"""What a leased command finds in its environment."""
+
+import pytest
+
+from tileyard.processes.keeper.options import Options
+from tileyard.processes.keeper.worker import make_environment
+
+LINE = ["parent=1", "tree=inner", "cwd=/", "grace=0", "confirm=0", "count=2"]
+DEVICES = ["choice=gpu:1", "lock=/locks/a.lock", "env=SEEN=x", "choice=gpu:b", "lock=/locks/b.lock", "env=SEEN=y"]  # fmt: skip
+
+
+def test_all_devices_of_a_lease_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each variable names all of them; a name that does not end in an index stays whole."""
+    for name in ("TILEYARD_TREE", "TILEYARD_PARTS"):
+        monkeypatch.delenv(name, raising=False)
+    options = Options([*LINE, *DEVICES, "--", "true"])
+    environment = make_environment(options, options.devices, [3, 4])
+    expected = {
+        "TASK_DEVICE": "1,gpu:b",
+        "SEEN": "x,y",
+        "TILEYARD_LEASE": "3,4",
+        "TILEYARD_TREE": "inner",
+        "TILEYARD_PARTS": "a:b",
+    }
+    assert {name: environment[name] for name in expected} == expected
+
+
+def test_the_marks_of_outer_leases_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the next holder of an outer device finds an inner lease's processes too."""
+    monkeypatch.setenv("TILEYARD_TREE", "outer")
+    monkeypatch.setenv("TILEYARD_PARTS", "c")
+    options = Options([*LINE, *DEVICES, "--", "true"])
+    environment = make_environment(options, options.devices, [3, 4])
+    expected = ("outer:inner", "c:a:b")
+    assert (environment["TILEYARD_TREE"], environment["TILEYARD_PARTS"]) == expected
