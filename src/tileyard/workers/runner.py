@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from tileyard.artifacts.arrays import get_array
-from tileyard.artifacts.manifest import find_artifact
+from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import DamagedError, TileyardError
 from tileyard.measure.compare import compare
 from tileyard.measure.paired import interleave
 from tileyard.measure.sampling import BestSoFar, launches_per_sample, measure
 from tileyard.measure.statistics import median_interval
-from tileyard.model import Case, Digest, Measurement, Mismatch, Outcome, TimingPolicy
+from tileyard.model import BuildKey, Case, Digest, Measurement, Mismatch, Outcome, TimingPolicy
 from tileyard.processes.wire import Channel
 from tileyard.targets.base import Array, Launch, Loaded
 from tileyard.targets.registry import make_target
@@ -47,8 +47,10 @@ class Runner:
         self._objects = ObjectStore(home / "objects")
         self._channel = channel
         self._lease = int(os.environ.get("TILEYARD_LEASE", "").partition(",")[0] or 0)
+        self._artifacts: dict[BuildKey, Artifact] = {}
         self._arrays: dict[Digest, Array] = {}
         self._best: dict[str, BestSoFar] = {}
+        self._log_folder = Path()
 
     def run(self, request: RunBatch) -> None:
         """Run every entry of a batch; each is answered by its own CaseRan."""
@@ -142,9 +144,10 @@ class Runner:
         )
 
     def _bind(self, request: RunBatch, entry: RunEntry) -> Launch:
-        artifact = find_artifact(entry.build, self._objects)
+        artifact = self._artifacts.get(entry.build) or find_artifact(entry.build, self._objects)
         if artifact is None:
             raise DamagedError(f"artifact {entry.build} is missing or damaged")
+        self._artifacts[entry.build] = artifact
         target = make_target(request.target, request.plugins)
         loaded: Loaded = target.load(artifact, request.device)
         return loaded.bind([self._array(digest) for digest in entry.golden.inputs], entry.scalars)
@@ -171,7 +174,9 @@ class Runner:
     def _open_log(self, log: str) -> None:
         """Send everything that this process prints from now on to the case's log."""
         path = self._home / log
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.parent != self._log_folder:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._log_folder = path.parent
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         os.dup2(fd, 1)
         os.dup2(fd, 2)
