@@ -103,7 +103,7 @@ class Borrower:
         held.stop_lingering()
         if held.asking is not None:
             held.asking.cancel()
-            await asyncio.gather(held.asking, return_exceptions=True)
+            await asyncio.wait({held.asking})
         await held.slot.release()
         self._yard.emit(DeviceReleased(device=device, at=self._now()))
         self._tell(Released(device=device))

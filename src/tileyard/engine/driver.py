@@ -88,7 +88,8 @@ class Driver:
     async def close(self) -> None:
         """End every process of the run; cases that are still open are recorded as not run."""
         for task in self._tasks:
-            task.cancel()
+            if not task.cancelling():  # or it would be disturbed in giving up what it holds
+                task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(self._pool.close(), self._borrower.close(), self._provider.close())
         self._ledger.abandon("the run was ended while this case was under way")

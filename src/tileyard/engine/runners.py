@@ -106,8 +106,8 @@ class RunnerSlot:
             async with asyncio.timeout(START_LIMIT_S):
                 await worker.receive(RunnerReady)
         except (TimeoutError, WorkerLostError):
-            self._worker = None
             end = judge_end(await worker.kill("time limit"), limit=f"limit of {START_LIMIT_S:g} s")
+            self._worker = None
             raise LeaseLostError(f"the runner did not start: it {end.message}") from None
         return worker.lease
 
@@ -127,8 +127,9 @@ class RunnerSlot:
     async def release(self) -> None:
         """End the process, which gives the lease back."""
         if self._worker is not None:
-            worker, self._worker = self._worker, None
-            await worker.kill("lease over")
+            # Forgotten only once it is gone: who is cancelled here leaves it to the next call.
+            await self._worker.kill("lease over")
+            self._worker = None
 
     async def _run(
         self, worker: Worker, batch: Batch, left: dict[str, RunEntry], watch: Watch
@@ -158,14 +159,14 @@ class RunnerSlot:
                         case RunnerReady():
                             raise AssertionError("a runner began twice")
         except TimeoutError:
-            self._worker = None
             ended = await worker.kill("time limit")
+            self._worker = None
             if not current:
                 raise LeaseLostError(f"the runner was silent for {limit_s:g} s") from None
             end = judge_end(ended, limit=f"run limit of {limit_s:g} s")
         except WorkerLostError:
-            self._worker = None
             end = judge_end(await worker.ended())
+            self._worker = None
             if not current:
                 raise LeaseLostError(f"the runner {end.message}") from None
         blamed = current if current in left else next(iter(left))
