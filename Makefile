@@ -1,6 +1,7 @@
 # Three commands to start: make demo, make test, make check.
-# make test JOBS=2 runs test files side by side.
+# make test runs two test files side by side; make test JOBS=0 runs them one after another.
 PYTHON ?= python3
+JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -11,7 +12,7 @@ demo: $(VENV)/.run
 	$(BIN)/tileyard tune examples/gemm.py
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest $(if $(JOBS),-n $(JOBS) --dist loadfile)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
