@@ -144,10 +144,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=60, help="configs for each device")
     parser.add_argument("--devices", type=int, nargs="*", default=[1, 2, 4, 8])
+    parser.add_argument("--alone", action="store_true", help="nothing beside it to compare with")
     options = parser.parse_args()
     for devices in options.devices:
         count = options.cases * devices
         overlap = asyncio.run(measure(count, devices))
+        if options.alone:
+            continue
         others = {"--no-overlap": asyncio.run(measure(count, devices, overlap=False))}
         if devices > 1:
             others["static shares"] = asyncio.run(measure(count, devices, shares=True))
