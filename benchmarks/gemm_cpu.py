@@ -22,7 +22,7 @@ from tileyard.workers.environment import THREAD_VARIABLES
 
 N = 1024
 FLOPS = 2 * N**3
-ROUNDS = 40
+ROUNDS = 80
 LAUNCHES = 6
 SETTLE_S = 0.05
 KERNEL = f"{Path(__file__).parent.parent / 'examples' / 'gemm.py'}::gemm"

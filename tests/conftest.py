@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,14 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 KERNELS = ROOT / "tests" / "kernels"
+
+
+@pytest.fixture(autouse=True)
+def all_cores() -> Iterator[None]:
+    """Give the test process its cores back: a launch on a device pins the thread that makes it."""
+    cores = os.sched_getaffinity(0)
+    yield
+    os.sched_setaffinity(0, cores)
 
 
 @dataclass
