@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from tileyard.cli.durations import parse_duration_s
+from tileyard.cli.lease_help import describe
 from tileyard.devices.locks import prepare_directory
 from tileyard.devices.registry import resolve_devices
 from tileyard.errors import TileyardError, UsageError
@@ -20,27 +21,6 @@ from tileyard.processes.wrapping import LeaseStatus, Limits, WrappedCommand
 from tileyard.report.words import clean_line
 from tileyard.settings import read_settings
 
-HELP = """\
-Usage: tileyard lease [OPTIONS] -- COMMAND [ARGS]...
-
-Wait for a device, run a command while holding it, and give it on only once
-the command's whole process tree is gone. The command finds its device in
-TASK_DEVICE, and in CUDA_VISIBLE_DEVICES or what else its class uses.
-
-  --device NAME          auto (default), a class such as cuda, or a device such
-                         as cuda:1, cpu or cpu:cores=0-3; repeatable
-  --count N              how many devices, all of them or none [1]
-  --priority P           higher ones come first; one step weighs as much as a
-                         minute of waiting [0]
-  --queue-timeout TIME   give up waiting after 30m, 90s, ...
-  --max-time TIME        end the command if it runs longer
-  --status-file FILE     where to say, as JSON, what became of it
-  --help                 show this
-
-Exit status: the command's own, 128+n if it died of signal n. For itself:
-2 bad usage, 69 no such or sick device, 75 no device in time, 124 the command
-ran too long, 126 and 127 it cannot be run.
-"""
 OPTIONS = ("device", "count", "priority", "queue-timeout", "max-time", "status-file")
 NO_DEVICE, QUEUE_TIMEOUT, MAX_TIME, CANNOT_RUN = 69, 75, 124, 127
 STATUSES = {"queue_timeout": QUEUE_TIMEOUT, "max_time": MAX_TIME}
@@ -123,11 +103,6 @@ class StatusFile:
             raise UsageError(f"cannot write {self._path}: {error.strerror}") from error
 
 
-def describe() -> None:
-    """Print the help; the command itself does not come this way."""
-    print(HELP, end="")
-
-
 def run_lease(arguments: list[str]) -> int:
     """Carry the command line out and return the exit status."""
     try:
@@ -140,7 +115,7 @@ def lease(arguments: list[str]) -> int:
     """Carry the command line out and return the exit status. Raises UsageError for a bad one."""
     wanted = Wanted(arguments)
     if wanted.is_help:
-        print(HELP, end="")
+        describe()
         return 0
     file = StatusFile(wanted.status_file)
     file.write(LeaseStatus(state="waiting"))

@@ -5,9 +5,8 @@ import traceback
 
 import typer
 
-from tileyard.cli import devices, doctor, lease, run_artifact, show, trials, tune
+from tileyard.cli import devices, doctor, lease_help, run_artifact, show, trials, tune
 from tileyard.errors import TileyardError
-from tileyard.report.words import clean_line
 
 app = typer.Typer(
     name="tileyard",
@@ -22,7 +21,7 @@ app.command("trials")(trials.trials)
 app.command("show")(show.show)
 app.add_typer(devices.app, name="devices")
 app.command("doctor")(doctor.doctor)
-app.command("lease", help="Run any command while holding devices.")(lease.describe)
+app.command("lease", help="Run any command while holding devices.")(lease_help.describe)
 app.command("run-artifact")(run_artifact.run_artifact)
 
 USAGE = 2
@@ -38,7 +37,9 @@ def run() -> None:
 def main(arguments: list[str]) -> int:
     """Run one command and return its exit status."""
     if arguments[:1] == ["lease"]:  # typer would take a part of the user's own command line
-        return lease.run_lease(arguments[1:])
+        from tileyard.cli.lease import run_lease
+
+        return run_lease(arguments[1:])
     try:
         status = app(arguments, prog_name="tileyard", standalone_mode=False)
     except typer.TyperException as error:
@@ -57,5 +58,7 @@ def main(arguments: list[str]) -> int:
 
 def fail(message: str, status: int) -> int:
     """Say in one line what went wrong."""
+    from tileyard.report.words import clean_line
+
     print(f"tileyard: {clean_line(message)}", file=sys.stderr)
     return status
