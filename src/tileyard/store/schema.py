@@ -117,6 +117,9 @@ def explained(path: Path) -> Iterator[None]:
 
 
 _MOVE_AWAY = "move it away: the next start rebuilds it from the event streams in runs/"
+CHECKPOINT_PAGES = 8000
+"""Keys are random, so trials dirty pages all over: written back together, each page goes once."""
+
 _HINTS = {
     sqlite3.SQLITE_BUSY: "another process has kept it locked for too long",
     sqlite3.SQLITE_FULL: "free some space",
@@ -135,6 +138,7 @@ def _make_engine(path: Path) -> Engine:
     def _prepare(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
         cursor = connection.cursor()
         cursor.execute("PRAGMA synchronous = NORMAL")
+        cursor.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         cursor.close()
 
     return engine
