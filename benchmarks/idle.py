@@ -20,7 +20,13 @@ from pathlib import Path
 
 from tileyard.engine.driver import Driver
 from tileyard.model import BuildEnded, CaseEnded, CaseStarted, Device, DeviceAsked, Event, Value
-from tileyard.testing.engine import FixedSource, open_simulated_yard, plan_cases, simulated_devices
+from tileyard.testing.engine import (
+    FixedSource,
+    drive,
+    open_simulated_yard,
+    plan_cases,
+    simulated_devices,
+)
 
 RUN_S = 0.1
 BUILD_S = 0.03
@@ -96,13 +102,7 @@ async def study(
         folder, devices, cores, overlap=overlap, compile_workers=COMPILE_WORKERS
     ) as yard:
         yard.listeners.append(idleness)
-        driver = Driver(source, yard, folder.name)
-        await driver.open()
-        try:
-            async for _ in driver.trials():
-                pass
-        finally:
-            await driver.close()
+        await drive(Driver(source, yard, folder.name))
     return idleness
 
 

@@ -15,7 +15,13 @@ from pathlib import Path
 
 from tileyard.engine.driver import Driver
 from tileyard.model import CaseStarted, DeviceAsked, DeviceLeased, Event, Limits
-from tileyard.testing.engine import FixedSource, open_simulated_yard, plan_cases, simulated_devices
+from tileyard.testing.engine import (
+    FixedSource,
+    drive,
+    open_simulated_yard,
+    plan_cases,
+    simulated_devices,
+)
 from tileyard.testing.storm import OUTCOME_OF, plant_faults
 
 LIMITS = Limits(run_s=1.0, build_s=1.5, memory_bytes=4 << 30)
@@ -62,13 +68,7 @@ async def storm(folder: Path, count: int) -> None:
     began = time.perf_counter()
     with open_simulated_yard(folder, devices, tuple(os.sched_getaffinity(0))) as yard:
         yard.listeners.append(recovery)
-        driver = Driver(source, yard, "storm")
-        await driver.open()
-        try:
-            async for _ in driver.trials():
-                pass
-        finally:
-            await driver.close()
+        await drive(Driver(source, yard, "storm"))
     seconds = time.perf_counter() - began
     wrong = [t for t in source.trials if t.outcome is not OUTCOME_OF[fault_of[t.case]]]
     ended = Counter(str(trial.outcome) for trial in source.trials)

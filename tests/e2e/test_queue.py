@@ -2,7 +2,6 @@
 
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -12,6 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.conftest import KERNELS, ROOT, CommandLine
+
+from tileyard.testing.endings import has_ended
 
 QUEUE = ROOT / "tests" / "faults" / "fake_queue.py"
 FAULTS = str(KERNELS / "faults.py")
@@ -29,19 +30,6 @@ STORM = (
 """What goes wrong with the first tasks."""
 
 pytestmark = pytest.mark.slow
-
-
-def has_ended(pid: int, within_s: float) -> bool:
-    """Wait until a process that is not our child has ended."""
-    try:
-        handle = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    poll = select.poll()
-    poll.register(handle, select.POLLIN)
-    ended = bool(poll.poll(within_s * 1000))
-    os.close(handle)
-    return ended
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tileyard.engine.driver import Driver
 from tileyard.model import Limits, Value
 from tileyard.service.tuning import new_run_name
 from tileyard.store.events import EventLog
-from tileyard.testing.engine import open_simulated_yard, simulated_devices
+from tileyard.testing.engine import drive, open_simulated_yard, simulated_devices
 from tileyard.tuning.request import StudyResult, TuneRequest
 from tileyard.tuning.space import OpenSpace
 from tileyard.tuning.study import Study
@@ -51,13 +51,7 @@ async def tune(folder: Path, count: int) -> StudyResult:
     ):
         yard.listeners.append(log.add)
         yard.flushes.append(log.flush)
-        driver = Driver(study, yard, run)
-        await driver.open()
-        try:
-            async for _ in driver.trials():
-                pass
-        finally:
-            await driver.close()
+        await drive(Driver(study, yard, run))
     return study.result("done", devices[0].name)
 
 

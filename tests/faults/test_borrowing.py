@@ -26,6 +26,7 @@ from tileyard.model import (
 from tileyard.processes.supervise import LeaseRequest, Worker, WorkerCommand
 from tileyard.testing.engine import (
     FixedSource,
+    drive,
     open_simulated_yard,
     plan_cases,
     simulated_devices,
@@ -54,14 +55,8 @@ class Run:
         cores = tuple(os.sched_getaffinity(0))
         with open_simulated_yard(self._folder, self._devices, cores, **self._changes) as yard:
             yard.listeners.append(self._note)
-            driver = Driver(source, yard, "run")
-            await driver.open()
-            try:
-                async with asyncio.timeout(DEADLINE_S):
-                    async for _ in driver.trials():
-                        pass
-            finally:
-                await driver.close()
+            async with asyncio.timeout(DEADLINE_S):
+                await drive(Driver(source, yard, "run"))
         return {trial.case: trial for trial in source.trials}
 
     def _note(self, event: Event) -> None:

@@ -6,7 +6,6 @@ runner on the far side.
 
 import asyncio
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -32,6 +31,7 @@ from tileyard.engine.yard import Yard
 from tileyard.errors import ToolMissingError, UsageError
 from tileyard.model import Batch, Event, Limits, Note, Outcome
 from tileyard.settings import Settings
+from tileyard.testing.endings import has_ended
 from tileyard.workers.protocol import CaseRan, RunEntry
 
 QUEUE = Path(__file__).with_name("fake_queue.py")
@@ -99,19 +99,6 @@ class Answers:
     def message(self, case: str) -> str:
         """What was said of a case."""
         return next(reply.message for reply in self.replies if reply.case == case)
-
-
-def has_ended(pid: int, within_s: float) -> bool:
-    """Wait until a process that is not our child has ended."""
-    try:
-        handle = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    poll = select.poll()
-    poll.register(handle, select.POLLIN)
-    ended = bool(poll.poll(within_s * 1000))
-    os.close(handle)
-    return ended
 
 
 def task_submit(folder: Path, **changes: object) -> ForeignQueue:

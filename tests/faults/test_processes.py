@@ -7,7 +7,6 @@ failure reaches.
 import asyncio
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -24,24 +23,12 @@ from tileyard.processes.keeper.quarantine import lift_quarantine
 from tileyard.processes.keeping import KeeperLink
 from tileyard.processes.outcomes import judge_end
 from tileyard.processes.supervise import Ended, LeaseRequest, Worker, WorkerCommand
+from tileyard.testing.endings import has_ended
 
 HERE = Path(__file__).parent
 DEADLINE_S = 30.0
 
 pytestmark = pytest.mark.slow
-
-
-def has_ended(pid: int, within_s: float = 0.0) -> bool:
-    """Wait until a process has ended; it may be a zombie still, if its parent takes its time."""
-    try:
-        handle = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    poll = select.poll()
-    poll.register(handle, select.POLLIN)
-    ended = bool(poll.poll(within_s * 1000))
-    os.close(handle)
-    return ended
 
 
 def gone(*pids: int) -> bool:

@@ -14,6 +14,7 @@ from tileyard.model import Batch, Case, CaseEnded, Device, Event, Limits, Outcom
 from tileyard.processes.supervise import LeaseRequest, Worker, WorkerCommand
 from tileyard.testing.engine import (
     FixedSource,
+    drive,
     open_simulated_yard,
     plan_cases,
     simulated_devices,
@@ -54,16 +55,12 @@ async def run_storm(folder: Path, batches: list[Batch], devices: tuple[Device, .
 
     with open_simulated_yard(folder, devices, tuple(os.sched_getaffinity(0))) as yard:
         yard.listeners.append(count)
-        driver = Driver(source, yard, "storm")
-        await driver.open()
         rival = asyncio.create_task(contend(devices[0], folder))
         try:
-            async for _ in driver.trials():
-                pass
+            await drive(Driver(source, yard, "storm"))
         finally:
             rival.cancel()
             await asyncio.gather(rival, return_exceptions=True)
-            await driver.close()
     assert set(ended.values()) == {1}
     return source.trials
 

@@ -11,6 +11,7 @@ from tileyard.artifacts.arrays import put_array
 from tileyard.artifacts.keys import digest_parts
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.locks import prepare_locks
+from tileyard.engine.driver import Driver
 from tileyard.engine.yard import Yard
 from tileyard.model import (
     Batch,
@@ -160,3 +161,13 @@ def open_simulated_yard(
             devices=tuple(devices),
             **fields,  # type: ignore[arg-type]  # fields of a yard
         )
+
+
+async def drive(driver: Driver) -> None:
+    """Open a run, follow it to its end, and close it, however it ends."""
+    await driver.open()
+    try:
+        async for _ in driver.trials():
+            pass
+    finally:
+        await driver.close()

@@ -13,6 +13,7 @@ import re
 import signal
 import threading
 from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Sequence
 
 from tileyard.devices.foreign import fill_cancel
 from tileyard.model import Record
@@ -82,19 +83,9 @@ class Submitter:
 
     async def run(self) -> None:
         """Run the client to its end, or to a cancelled one, and say how it ended."""
-        request = self._request
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *request.argv,
-                cwd=request.cwd,
-                env=request.env,
-                stdin=DEVNULL,
-                stdout=PIPE,
-                stderr=PIPE,
-            )
-        except OSError as error:
-            what = f"cannot run {request.argv[0]}: {error.strerror or error}"
-            self._tell(SubmitEnded(error=what))
+        process = await self._start(self._request.argv, PIPE)
+        if isinstance(process, str):
+            self._tell(SubmitEnded(error=process))
             return
         reading = [
             asyncio.create_task(self._forward(process.stdout, "stdout")),
@@ -169,25 +160,32 @@ class Submitter:
 
     async def _run_cancel(self, argv: list[str]) -> int | str:
         """The exit code, or why there is none."""
-        request = self._request
+        process = await self._start(argv, DEVNULL)
+        if isinstance(process, str):
+            return process
+        limit_s = self._request.cancel_limit_s
         try:
-            process = await asyncio.create_subprocess_exec(
-                *argv,
-                cwd=request.cwd,
-                env=request.env,
-                stdin=DEVNULL,
-                stdout=DEVNULL,
-                stderr=DEVNULL,
-            )
-        except OSError as error:
-            return f"cannot run {argv[0]}: {error.strerror or error}"
-        try:
-            async with asyncio.timeout(request.cancel_limit_s):
+            async with asyncio.timeout(limit_s):
                 return await process.wait()
         except TimeoutError:
             process.kill()
             await process.wait()
-            return f"{argv[0]} took longer than {request.cancel_limit_s:g} s"
+            return f"{argv[0]} took longer than {limit_s:g} s"
+
+    async def _start(self, argv: Sequence[str], output: int) -> Process | str:
+        """A command of the queue's, or why it cannot be run."""
+        request = self._request
+        try:
+            return await asyncio.create_subprocess_exec(
+                *argv,
+                cwd=request.cwd,
+                env=request.env,
+                stdin=DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+        except OSError as error:
+            return f"cannot run {argv[0]}: {error.strerror or error}"
 
     def _tell(self, reply: SubmitterReply) -> None:
         with contextlib.suppress(BrokenPipeError):  # the engine is gone; there is work left to do

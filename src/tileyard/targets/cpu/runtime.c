@@ -12,19 +12,13 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "tile.h"
+
 typedef int32_t (*ty_kernel_fn)(void *const *buffers, const int64_t *scalars, int64_t first,
                                 int64_t last, char *scratch, char *shared);
 
 #define TY_SPIN_NS 100000
 #define TY_HUGE_PAGE (2u << 20)
-
-#if defined(__x86_64__) || defined(__i386__)
-#define TY_PAUSE() __builtin_ia32_pause()
-#elif defined(__aarch64__)
-#define TY_PAUSE() __asm__ volatile("yield")
-#else
-#define TY_PAUSE() ((void)0)
-#endif
 
 typedef struct {
   struct ty_pool *pool;

@@ -44,9 +44,10 @@ class CpuTarget:
     @cached_property
     def _runtime(self) -> bytes:
         """``runtime.so``, compiled once: it is the same in every artifact."""
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            (folder / "runtime.c").write_bytes((_HERE / "runtime.c").read_bytes())
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place)
+            for name in ("runtime.c", HEADER_FILE):
+                (folder / name).write_bytes((_HERE / name).read_bytes())
             compiled = self.toolchain.compile_runtime(folder, "runtime.c", RUNTIME_FILE)
             if not compiled.ok:
                 first = next(iter(compiled.log.strip().splitlines()), "no message")
