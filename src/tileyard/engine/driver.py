@@ -130,7 +130,7 @@ class Driver:
                 yield trial
             for command in commands:
                 if isinstance(command, Ask):
-                    self._ask(command.limit)
+                    self._carry_out(command)
             if not self._facts and state.is_idle:
                 if self._source.done() or state.is_stopping:
                     return
