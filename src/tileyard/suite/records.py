@@ -1,0 +1,233 @@
+"""What a suite is: testcases with cases, the steps of a case, and what may be said about choosing.
+
+A suite is read into these records by ``reading``; all else in this room works on them alone.
+Paths in them are absolute. Texts in ``argv``, ``env`` and file names are templates: what is known when
+the suite is read (``{suite}``, ``{testcase}``, ``{case}``, ``{dtype}``, ``{shape}``, the case's own
+``vars``) is filled in already, what is known only when a step runs (``PLACES``) is not. A brace
+that is meant as such is written twice.
+"""
+
+from typing import Literal
+
+from tileyard.model import Limits, Outcome, Record, Tolerance, Value
+
+PLACES = ("work", "out", "golden", "build", "device", "threads", "toolchain", "targets", "cases")
+"""What a step is told when it runs.
+
+``work`` is the case's private directory, with a copy of what its golden step made. ``out`` is where a
+build or golden step puts its results. ``golden`` and ``build`` are these results, read-only. ``device``
+is the index or name that the lease gave, ``threads`` how many threads a step may use. ``toolchain`` is
+the unpacked toolchain bundle. ``targets`` is what of a shared build the selection needs, and ``cases`` the
+cases of a hot batch, each as an argument of its own.
+"""
+
+NanPolicy = Literal["equal", "forbid", "ignore"]
+"""NaN equals NaN; any NaN of the output is wrong; elements whose reference is NaN are not compared."""
+
+
+class Step(Record):
+    """A program that is run for a case, with the files that its result depends on.
+
+    ``inputs`` are files, directories and globs. ``limit_s`` is 0 for what the run allows. ``cwd`` is
+    the suite's folder where it is empty, for a run or check step the case's work directory.
+    """
+
+    argv: tuple[str, ...]
+    env: dict[str, str] = {}
+    inputs: tuple[str, ...] = ()
+    cwd: str = ""
+    limit_s: float = 0.0
+
+
+class HotRun(Record):
+    """One process that runs several cases and says on its output how each one went.
+
+    ``began`` and ``ended`` are regular expressions that are searched in each line of it; both have
+    a group ``case``, and ``ended`` has a group ``verdict``, which ``verdicts`` turns into an outcome.
+    """
+
+    step: Step
+    began: str
+    ended: str
+    verdicts: dict[str, Outcome]
+
+
+class OutputCheck(Record):
+    """A binary output in ``work`` that is compared with the one that the golden step made.
+
+    Raw elements in C order: ``shape`` of ``dtype``, of which the leading ``valid_shape`` (all of it
+    where empty) is compared. ``tolerance`` is None for the dtype's default; ``is_elementwise`` says
+    that its ``atol`` is meant as it stands and not times the reference's root mean square.
+    """
+
+    file: str
+    golden: str
+    dtype: str
+    shape: tuple[int, ...]
+    valid_shape: tuple[int, ...] = ()
+    tolerance: Tolerance | None = None
+    is_elementwise: bool = True
+    nan: NanPolicy = "equal"
+
+
+class CommandWork(Record):
+    """A case that is a row of programs. Only ``run`` holds a device.
+
+    A ``build`` that several cases share is built once. ``target`` is what this case needs of it.
+    ``check`` says by its exit status whether the results are right: 0 right, 2 wrong, anything else
+    is an error. Without ``check`` and ``outputs`` exit status 0 of ``run`` is all that is asked for.
+    """
+
+    run: Step
+    build: Step | None = None
+    target: str = ""
+    golden: Step | None = None
+    check: Step | None = None
+    outputs: tuple[OutputCheck, ...] = ()
+    hot: HotRun | None = None
+
+
+class KernelWork(Record):
+    """A case that is a kernel of a Python file, with arguments and one config."""
+
+    file: str
+    kernel: str = ""
+    arguments: dict[str, Value] = {}
+    shape: str = ""
+    config: dict[str, Value] = {}
+    reference: str = ""
+    tolerance: Tolerance | None = None
+
+
+class SuiteCase(Record):
+    """One case. ``family`` is the operator family that it stands for, its testcase's name by default.
+
+    ``smoke`` asks for it to be in the smoke run. ``where`` is ``file:line`` of its declaration.
+    """
+
+    testcase: str
+    name: str
+    work: CommandWork | KernelWork
+    family: str = ""
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    tags: tuple[str, ...] = ()
+    smoke: bool = False
+    seed: int = 0
+    limits: Limits = Limits()
+    where: str = ""
+
+    @property
+    def id(self) -> str:
+        """``testcase/name``: unique in its suite, stable from run to run."""
+        return f"{self.testcase}/{self.name}"
+
+
+class Rule(Record):
+    """Cases whose id fits the glob ``cases`` are to be left out, or in, and why."""
+
+    cases: str
+    reason: str
+
+
+class Quarantine(Record):
+    """Cases that run and do not gate: who cares for them, why, and until when (ISO date, inclusive)."""
+
+    cases: str
+    owner: str
+    reason: str
+    until: str
+
+
+class Policy(Record):
+    """A named choice of cases. Empty fields ask for nothing.
+
+    ``select`` is the smoke run (one case at least for each family and class of dtypes) or all.
+    ``cases`` are globs on ids, ``tags`` any of which a case must have. ``budget_s`` is the wall time
+    that the most valuable cases are to fit into. ``changed`` leaves out what is proven already.
+    """
+
+    name: str
+    select: Literal["full", "smoke"] = "full"
+    cases: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    budget_s: float = 0.0
+    changed: bool = False
+    retries: int = 0
+
+
+class Suite(Record):
+    """All of it. ``path`` is the file that it was read from, ``folder`` what its paths are relative to.
+
+    ``allow``, where there is any, names the only cases that may run; ``skip`` those that must not.
+    """
+
+    name: str
+    path: str
+    folder: str
+    cases: tuple[SuiteCase, ...]
+    policies: dict[str, Policy] = {}
+    allow: tuple[Rule, ...] = ()
+    skip: tuple[Rule, ...] = ()
+    quarantine: tuple[Quarantine, ...] = ()
+
+
+# ---- choosing -------------------------------------------------------------------------------
+
+
+class LeftOut(Record):
+    """A case that does not run, and why."""
+
+    case: str
+    reason: str
+
+
+class Selection(Record):
+    """What of a suite runs. ``uncovered`` are families of which nothing runs now."""
+
+    policy: str
+    cases: tuple[SuiteCase, ...]
+    left_out: tuple[LeftOut, ...] = ()
+    uncovered: tuple[str, ...] = ()
+
+
+# ---- how long things take ---------------------------------------------------------------------
+
+
+class Expected(Record):
+    """How long a case is expected to run, in seconds, and what says so."""
+
+    case: str
+    testcase: str
+    seconds: float
+    source: Literal["history", "family", "default"] = "history"
+
+
+class Piece(Record):
+    """Cases of one testcase that run one after another in one process.
+
+    ``expected_s`` includes the start-up of the process.
+    """
+
+    testcase: str
+    cases: tuple[str, ...]
+    expected_s: float
+
+
+class Plan(Record):
+    """Pieces in the order in which they start, and what that comes to on ``slots`` devices.
+
+    ``bound_s`` is max(longest piece, total / slots): no order of these pieces can be faster.
+    ``predicted_s`` is when the last one ends if everything takes as long as expected. ``split_s`` is how
+    long a piece may be, 0 where nothing was split. ``reason`` says where the gap comes from.
+    """
+
+    slots: int
+    pieces: tuple[Piece, ...]
+    startup_s: float
+    total_s: float
+    longest_s: float
+    bound_s: float
+    predicted_s: float
+    split_s: float = 0.0
+    reason: str = ""
