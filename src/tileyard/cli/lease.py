@@ -17,13 +17,13 @@ from tileyard.devices.registry import resolve_devices
 from tileyard.errors import TileyardError, UsageError
 from tileyard.model import Device
 from tileyard.processes.records import LeaseRequest
-from tileyard.processes.wrapping import LeaseStatus, Limits, WrappedCommand
+from tileyard.processes.wrapping import LeaseStatus, Limits, State, WrappedCommand
 from tileyard.report.words import clean_line
 from tileyard.settings import read_settings
 
 OPTIONS = ("device", "count", "priority", "queue-timeout", "max-time", "status-file")
 NO_DEVICE, QUEUE_TIMEOUT, MAX_TIME, CANNOT_RUN = 69, 75, 124, 127
-STATUSES = {"queue_timeout": QUEUE_TIMEOUT, "max_time": MAX_TIME}
+STATUSES = {State.QUEUE_TIMEOUT: QUEUE_TIMEOUT, State.MAX_TIME: MAX_TIME}
 MAX_COUNT, MAX_PRIORITY = 4096, 1000
 
 
@@ -118,13 +118,13 @@ def lease(arguments: list[str]) -> int:
         describe()
         return 0
     file = StatusFile(wanted.status_file)
-    file.write(LeaseStatus(state="waiting"))
+    file.write(LeaseStatus(state=State.WAITING))
     try:
         request = LeaseRequest(
             choices=find_choices(wanted), count=wanted.count, priority=wanted.priority
         )
     except UsageError as error:
-        file.write(LeaseStatus(state="no_device", message=str(error)))
+        file.write(LeaseStatus(state=State.NO_DEVICE, message=str(error)))
         return say(str(error), NO_DEVICE)
     status = WrappedCommand(wanted.argv, request, wanted.limits, Teller(file).tell).run()
     code = exit_status(status)
@@ -159,12 +159,15 @@ class Teller:
             self._file.write(status)
         except UsageError as error:
             say(str(error), 0)
-        if status.state == "waiting" and status.place:
+        if status.state is State.WAITING and status.place:
             held = f", held by {status.holder}" if status.holder else ""
             text = f"waiting, number {status.place} in the queue{held}"
             if sys.stderr.isatty():
                 say(text, 0)
-        elif status.state in ("waiting", "running") and status.message not in ("", self._told):
+        elif status.state in (State.WAITING, State.RUNNING) and status.message not in (
+            "",
+            self._told,
+        ):
             self._told = status.message
             say(f"put in quarantine: {status.message}", 0)
 
@@ -173,9 +176,9 @@ def exit_status(status: LeaseStatus) -> int:
     """The command's own code where it has one."""
     if status.state in STATUSES:
         return STATUSES[status.state]
-    if status.state == "not_run":
+    if status.state is State.NOT_RUN:
         return status.code or CANNOT_RUN
-    if status.state in ("ended", "interrupted"):
+    if status.state in (State.ENDED, State.INTERRUPTED):
         return 128 + status.signal if status.signal is not None else status.code or 0
     return NO_DEVICE
 

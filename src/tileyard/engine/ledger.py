@@ -105,13 +105,8 @@ class Ledger:
 
     def write_log(self, progress: Progress, text: str) -> None:
         """Append to a case's log."""
-        if not text:
-            return
-        progress.has_log = True
-        path = self._yard.home / progress.log
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8", errors="replace") as file:
-            file.write(text if text.endswith("\n") else text + "\n")
+        progress.has_log = progress.has_log or bool(text)
+        self._yard.append_log(progress.log, text)
 
     def finish(
         self, progress: Progress, outcome: Outcome, message: str, ran: RanOn | None = None

@@ -12,9 +12,9 @@ from typing import Protocol
 import msgspec
 
 from tileyard.clock import Clock
-from tileyard.engine.provider import LeaseLostError, Waiting, Watch
+from tileyard.engine.provider import LeaseLostError, Waiting, Watch, case_limit_s
 from tileyard.errors import WorkerLostError
-from tileyard.model import Batch, Case, Device, Outcome
+from tileyard.model import Batch, Device, Outcome
 from tileyard.processes.outcomes import judge_end
 from tileyard.processes.supervise import LeaseRequest, Worker, WorkerCommand
 from tileyard.settings import Settings
@@ -148,7 +148,7 @@ class RunnerSlot:
                     match reply:
                         case CaseBegan(case=case):
                             current, since = case, clock.monotonic_s()
-                            limit_s = _limit_s(batch, cases[case])
+                            limit_s = case_limit_s(batch, cases[case])
                             limit.reschedule(loop.time() + limit_s)
                             watch.began(case)
                         case CaseRan(case=case):
@@ -200,10 +200,3 @@ class RunnerSlot:
             cores=self.device.cores,
             lease=LeaseRequest(choices=(self.device,)),
         )
-
-
-def _limit_s(batch: Batch, case: Case) -> float:
-    """A member of an interleaved batch is timed while the others are: their limits add up."""
-    if batch.order == "interleaved":
-        return sum(member.limits.run_s for member in batch.cases)
-    return case.limits.run_s

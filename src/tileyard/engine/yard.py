@@ -54,6 +54,15 @@ class Yard:
         """The directory with store, objects, logs and runs."""
         return self.settings.home
 
+    def append_log(self, log: str, text: str) -> None:
+        """Append whole lines to a log, named by its path below the home; no text makes no file."""
+        if not text:
+            return
+        path = self.home / log
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8", errors="replace") as file:
+            file.write(text if text.endswith("\n") else text + "\n")
+
     def emit(self, event: Event) -> None:
         """Tell every listener. A listener that fails is dropped, and the run goes on."""
         for listener in tuple(self.listeners):

@@ -5,6 +5,7 @@ with the caller's standard streams. Signals are passed on. No asyncio here: it c
 rest of the start.
 """
 
+import enum
 import errno
 import os
 import select
@@ -12,7 +13,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
@@ -22,19 +23,22 @@ from tileyard.processes.keeper_line import PYTHON, keeper_argv
 from tileyard.processes.records import LeaseRequest
 from tileyard.processes.refusals import Report, explain_refusal
 
-State = Literal[
-    "waiting",
-    "running",
-    "ended",
-    "queue_timeout",
-    "max_time",
-    "device_sick",
-    "no_device",
-    "nested",
-    "not_run",
-    "interrupted",
-    "keeper_lost",
-]
+
+class State(enum.StrEnum):
+    """How far a leased command has come, or why it came no further."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    ENDED = "ended"
+    QUEUE_TIMEOUT = "queue_timeout"
+    MAX_TIME = "max_time"
+    DEVICE_SICK = "device_sick"
+    NO_DEVICE = "no_device"
+    NESTED = "nested"
+    NOT_RUN = "not_run"
+    INTERRUPTED = "interrupted"
+    KEEPER_LOST = "keeper_lost"
+
 
 GRACE_S: Final = 5.0
 """How long a command that ran too long may take to end by itself after TERM."""
@@ -43,7 +47,7 @@ TO_GROUP: Final = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH})
 """What a terminal would have sent to all of its foreground processes."""
 ENDING: Final = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP})
 PASSED_ON: Final = (*ENDING, signal.SIGWINCH, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIGCONT)  # fmt: skip
-STATES: Final[dict[str, State]] = {"sick": "device_sick", "nested": "nested", "argv": "not_run"}
+STATES: Final = {"sick": State.DEVICE_SICK, "nested": State.NESTED, "argv": State.NOT_RUN}
 
 
 class LeaseStatus(Record):
@@ -81,7 +85,7 @@ class WrappedCommand:
         limits: Limits,
         tell: Callable[[LeaseStatus], None],
     ) -> None:
-        self.status = LeaseStatus(state="waiting")
+        self.status = LeaseStatus(state=State.WAITING)
         self._argv = argv
         self._lease = lease
         self._limits = limits
@@ -101,7 +105,7 @@ class WrappedCommand:
         with _heed_signals() as wakeup:
             self._asked = time.monotonic()
             keeper = self._spawn()
-            self._change("waiting")
+            self._change(State.WAITING)
             while self._wait(wakeup):
                 pass
             if self._last is None:
@@ -171,18 +175,18 @@ class WrappedCommand:
 
     def _enforce_limits(self) -> float | None:
         """Seconds to the next limit, None if there is none."""
-        began, limit_s, verdict = (
-            (self._started, self._limits.run_s, "max_time")
+        began, limit_s, end, order = (
+            (self._started, self._limits.run_s, State.MAX_TIME, f"probe\nkill {GRACE_S:f}")
             if self._locked
-            else (self._asked, self._limits.queue_s, "queue_timeout")
+            else (self._asked, self._limits.queue_s, State.QUEUE_TIMEOUT, "kill 0")
         )
         if limit_s is None or not began or self._end is not None:
             return None
         rest_s = began + limit_s - time.monotonic()
         if rest_s > 0:
             return rest_s
-        self._end = "max_time" if verdict == "max_time" else "queue_timeout"
-        self._order(f"probe\nkill {GRACE_S:f}" if self._locked else "kill 0")
+        self._end = end
+        self._order(order)
         return None
 
     def _heed(self, number: signal.Signals) -> None:
@@ -198,7 +202,7 @@ class WrappedCommand:
             self._pending.append(number)
         elif number in ENDING:
             self._interrupt = self._interrupt or number
-            self._end = self._end or "interrupted"
+            self._end = self._end or State.INTERRUPTED
             self._order("kill 0")
 
     def _order(self, text: str) -> None:
@@ -210,14 +214,14 @@ class WrappedCommand:
     def _take(self, report: Report) -> None:
         match report.event:
             case "waiting":
-                self._change("waiting", place=report.position, holder=report.holder)
+                self._change(State.WAITING, place=report.position, holder=report.holder)
             case "quarantined":
                 self._change(self.status.state, message=report.text)
             case "locked":
                 self._locked = time.monotonic()
                 names = [self._lease.choices[index].name for index in report.choices]
                 leases = dict(zip(names, report.leases, strict=True))
-                self._change("running", leases=leases, place=0, holder="", message="")
+                self._change(State.RUNNING, leases=leases, place=0, holder="", message="")
             case "started":
                 self._started = time.monotonic()
                 for number in self._pending:
@@ -240,23 +244,27 @@ class WrappedCommand:
         last, limits = self._last, self._limits
         if last is None:
             kill_marked(self._tree)
-            self._change("keeper_lost", message="its keeper was killed, and the command with it")
+            self._change(
+                State.KEEPER_LOST, message="its keeper was killed, and the command with it"
+            )
         elif step := last.refused_step:
             error = explain_refusal(last, self._argv[0], self._lease, {})
-            state = STATES.get(step, "no_device")
+            state = STATES.get(step, State.NO_DEVICE)
             self._change(state, message=str(error), code=_shell_code(last))
-        elif self._end == "queue_timeout":
+        elif self._end is State.QUEUE_TIMEOUT:
             name = " or ".join(device.name for device in self._lease.choices[:4])
-            self._change("queue_timeout", message=f"no {name} within {limits.queue_s:g} s")
-        elif self._end == "max_time" and last.told:
+            self._change(State.QUEUE_TIMEOUT, message=f"no {name} within {limits.queue_s:g} s")
+        elif self._end is State.MAX_TIME and last.told:
             text = f"the command ran longer than {limits.run_s:g} s and was ended"
-            self._change("max_time", message=text)
-        elif self._end == "interrupted":
-            self._change("interrupted", signal=self._interrupt, message="interrupted while waiting")
+            self._change(State.MAX_TIME, message=text)
+        elif self._end is State.INTERRUPTED:
+            self._change(
+                State.INTERRUPTED, signal=self._interrupt, message="interrupted while waiting"
+            )
         else:
             text = " ".join(map(str, last.survivors))
             message = f"processes that could not be ended: {text}" if text else ""
-            self._change("ended", code=last.code, signal=last.signal, message=message)
+            self._change(State.ENDED, code=last.code, signal=last.signal, message=message)
 
 
 def _shell_code(last: Report) -> int | None:

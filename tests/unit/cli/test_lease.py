@@ -4,7 +4,7 @@ import pytest
 
 from tileyard.cli.lease import Wanted, exit_status
 from tileyard.errors import UsageError
-from tileyard.processes.wrapping import LeaseStatus
+from tileyard.processes.wrapping import LeaseStatus, State
 
 
 def test_what_stands_after_the_dashes_is_the_users() -> None:
@@ -48,17 +48,17 @@ def test_bad_usage_is_refused(arguments: list[str], expected: str) -> None:
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
-        (LeaseStatus(state="ended", code=0), 0),
-        (LeaseStatus(state="ended", code=75), 75),
-        (LeaseStatus(state="ended", signal=9), 137),
-        (LeaseStatus(state="interrupted", signal=2), 130),
-        (LeaseStatus(state="queue_timeout"), 75),
-        (LeaseStatus(state="max_time"), 124),
-        (LeaseStatus(state="device_sick"), 69),
-        (LeaseStatus(state="no_device"), 69),
-        (LeaseStatus(state="nested"), 69),
-        (LeaseStatus(state="keeper_lost"), 69),
-        (LeaseStatus(state="not_run", code=126), 126),
+        (LeaseStatus(state=State.ENDED, code=0), 0),
+        (LeaseStatus(state=State.ENDED, code=75), 75),
+        (LeaseStatus(state=State.ENDED, signal=9), 137),
+        (LeaseStatus(state=State.INTERRUPTED, signal=2), 130),
+        (LeaseStatus(state=State.QUEUE_TIMEOUT), 75),
+        (LeaseStatus(state=State.MAX_TIME), 124),
+        (LeaseStatus(state=State.DEVICE_SICK), 69),
+        (LeaseStatus(state=State.NO_DEVICE), 69),
+        (LeaseStatus(state=State.NESTED), 69),
+        (LeaseStatus(state=State.KEEPER_LOST), 69),
+        (LeaseStatus(state=State.NOT_RUN, code=126), 126),
     ],
 )
 def test_exit_status(status: LeaseStatus, expected: int) -> None:

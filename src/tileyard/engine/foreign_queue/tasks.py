@@ -13,7 +13,7 @@ import msgspec
 from tileyard.devices.foreign import ForeignQueue, digest_environment
 from tileyard.engine.foreign_queue.calls import Deadline, QueueCall
 from tileyard.engine.foreign_queue.submission import ClientEnd, Submission
-from tileyard.engine.provider import LeaseLostError, Watch
+from tileyard.engine.provider import LeaseLostError, Watch, case_limit_s
 from tileyard.engine.yard import Yard
 from tileyard.errors import WorkerLostError
 from tileyard.model import WELL, Batch, Case, Digest, Note, Outcome
@@ -44,7 +44,7 @@ class QueueTask:
         members = tuple(case for case in batch.cases if case.id in self._logs)
         self._batch = msgspec.structs.replace(batch, cases=members)
         self._entries = entries
-        self._limits = {case.id: case_limit_s(batch, members, case) for case in members}
+        self._limits = {case.id: case_limit_s(self._batch, case) for case in members}
         self._submission = Submission(secrets.token_hex(8), [case.id for case in members])
         self._run_limit_s = task_limit_s(batch, members)
         self._answered = False
@@ -79,7 +79,7 @@ class QueueTask:
         for result in results:
             self._tell(result)
         for fault in faults:
-            self._write_log(self._logs[fault.case], self._describe_streams(end))
+            self._yard.append_log(self._logs[fault.case], self._describe_streams(end))
             self._answer(infra_error(fault.case, fault.message))
         if not self._answered:
             self._lose(end)
@@ -142,7 +142,7 @@ class QueueTask:
                 self._tell(news)
 
     def _tell(self, result: CaseResult) -> None:
-        self._write_log(self._logs[result.case], result.log)
+        self._yard.append_log(self._logs[result.case], result.log)
         message = result.message
         if result.outcome in WELL and result.log.strip() and not message:
             message = f"printed {len(result.log.splitlines())} lines, kept in its log"
@@ -177,13 +177,6 @@ class QueueTask:
 
     # ---- what is kept -------------------------------------------------------------------------
 
-    def _write_log(self, log: str, text: str) -> None:
-        if text:
-            path = self._yard.home / log
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("a", encoding="utf-8", errors="replace") as file:
-                file.write(text if text.endswith("\n") else text + "\n")
-
     def _describe_streams(self, end: ClientEnd) -> str:
         tails = self._submission.tails
         streams = "".join(f"---- {side} ends\n{tails[side]}\n" for side in tails)
@@ -196,7 +189,7 @@ class QueueTask:
             return
         folder = Path(self._entries[0].log).parent
         log = str(folder / f"queue-{self._submission.token}.stderr.log")
-        self._write_log(log, text)
+        self._yard.append_log(log, text)
         lines = len(text.splitlines())
         self._yard.emit(
             Note(
@@ -221,13 +214,6 @@ def far_side_command(queue: ForeignQueue, objects: Path, *what: str) -> list[str
         digest,
         *what,
     ]
-
-
-def case_limit_s(batch: Batch, members: Sequence[Case], case: Case) -> float:
-    """How long a case may take; while cases are timed in turn their limits add up."""
-    if batch.order == "interleaved":
-        return sum(member.limits.run_s for member in members)
-    return case.limits.run_s
 
 
 def task_limit_s(batch: Batch, members: Sequence[Case]) -> float:
