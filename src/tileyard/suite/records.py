@@ -1,73 +1,15 @@
 """What a suite is: testcases with cases, the steps of a case, and what may be said about choosing.
 
 A suite is read into these records by ``reading``; all else in this room works on them alone.
-Paths in them are absolute. Texts in ``argv``, ``env`` and file names are templates: what is known when
-the suite is read (``{suite}``, ``{testcase}``, ``{case}``, ``{dtype}``, ``{shape}``, the case's own
-``vars``) is filled in already, what is known only when a step runs (``PLACES``) is not. A brace
-that is meant as such is written twice.
+Paths in them are absolute. In the templates of its steps, what is known when the suite is read
+(``{suite}``, ``{testcase}``, ``{case}``, ``{dtype}``, ``{shape}``, the case's own ``vars``) is filled
+in already; what is known only when a step runs (``PLACES``) is not.
 """
 
 from typing import Literal
 
-from tileyard.model import Limits, Outcome, Record, Tolerance, Value
-
-PLACES = ("work", "out", "golden", "build", "device", "threads", "toolchain", "targets", "cases")
-"""What a step is told when it runs.
-
-``work`` is the case's private directory, with a copy of what its golden step made. ``out`` is where a
-build or golden step puts its results. ``golden`` and ``build`` are these results, read-only. ``device``
-is the index or name that the lease gave, ``threads`` how many threads a step may use. ``toolchain`` is
-the unpacked toolchain bundle. ``targets`` is what of a shared build the selection needs, and ``cases`` the
-cases of a hot batch, each as an argument of its own.
-"""
-
-NanPolicy = Literal["equal", "forbid", "ignore"]
-"""NaN equals NaN; any NaN of the output is wrong; elements whose reference is NaN are not compared."""
-
-
-class Step(Record):
-    """A program that is run for a case, with the files that its result depends on.
-
-    ``inputs`` are files, directories and globs. ``limit_s`` is 0 for what the run allows. ``cwd`` is
-    the suite's folder where it is empty, for a run or check step the case's work directory.
-    """
-
-    argv: tuple[str, ...]
-    env: dict[str, str] = {}
-    inputs: tuple[str, ...] = ()
-    cwd: str = ""
-    limit_s: float = 0.0
-
-
-class HotRun(Record):
-    """One process that runs several cases and says on its output how each one went.
-
-    ``began`` and ``ended`` are regular expressions that are searched in each line of it; both have
-    a group ``case``, and ``ended`` has a group ``verdict``, which ``verdicts`` turns into an outcome.
-    """
-
-    step: Step
-    began: str
-    ended: str
-    verdicts: dict[str, Outcome]
-
-
-class OutputCheck(Record):
-    """A binary output in ``work`` that is compared with the one that the golden step made.
-
-    Raw elements in C order: ``shape`` of ``dtype``, of which the leading ``valid_shape`` (all of it
-    where empty) is compared. ``tolerance`` is None for the dtype's default; ``is_elementwise`` says
-    that its ``atol`` is meant as it stands and not times the reference's root mean square.
-    """
-
-    file: str
-    golden: str
-    dtype: str
-    shape: tuple[int, ...]
-    valid_shape: tuple[int, ...] = ()
-    tolerance: Tolerance | None = None
-    is_elementwise: bool = True
-    nan: NanPolicy = "equal"
+from tileyard.model import Limits, Record, Tolerance, Value
+from tileyard.targets.command.records import HotRun, OutputCheck, Step
 
 
 class CommandWork(Record):
