@@ -148,6 +148,26 @@ def test_what_a_device_failed_is_run_again_on_another_one(tmp_path: Path) -> Non
     asyncio.run(main())
 
 
+def test_what_a_case_prints_is_in_its_log_however_it_ends(tmp_path: Path) -> None:
+    """Its own words and nobody else's; a case that says nothing has no log, and no file is left over."""
+
+    async def main() -> None:
+        run = Run(tmp_path, simulated_devices(1, tmp_path / "locks"))
+        trials = await run.finish(
+            {"says": "one"}, {"says": "two", "fault": "segv"}, {}, {"says": "three"}
+        )
+        home = tmp_path / "home"
+        expected = ["one\n", "two\n", "", "three\n"]
+        found = [
+            trials[case].log and (home / trials[case].log).read_text() for case in sorted(trials)
+        ]
+        assert found == expected
+        assert not list((home / "logs").glob("runner-*"))
+        assert len(list((home / "logs" / "run").iterdir())) == 3
+
+    asyncio.run(main())
+
+
 def test_a_lease_is_asked_for_after_the_build_and_ends_with_the_work(tmp_path: Path) -> None:
     """The events of a run: built, asked for, leased, run, given up."""
 

@@ -132,7 +132,7 @@ class Ledger:
             limits=case.limits,
             started_at=progress.started_at,
             build_s=progress.build_s,
-            log=progress.log if progress.has_log or ran is not None else "",
+            log=progress.log if self._has_log(progress, ran) else "",
             attempts=progress.attempts,
         )
         if ran is not None:
@@ -195,6 +195,10 @@ class Ledger:
             ):
                 return all(self.recall(m, trial) for m, trial in zip(members, known, strict=True))
         return False
+
+    def _has_log(self, progress: Progress, ran: RanOn | None) -> bool:
+        """Whether anything was said for a case: by its author or compiler, or where it ran."""
+        return progress.has_log or (ran is not None and (self._yard.home / progress.log).is_file())
 
     def _key_measurement(self, progress: Progress, identity: str) -> None:
         """Complete the keys of a case for the device that is, or would be, timed."""

@@ -13,6 +13,7 @@ import msgspec
 
 from tileyard.clock import Clock
 from tileyard.engine.provider import LeaseLostError, Waiting, Watch, case_limit_s
+from tileyard.engine.runner_output import GENERAL, RunnerOutput
 from tileyard.errors import WorkerLostError
 from tileyard.model import Batch, Device, Outcome
 from tileyard.processes.outcomes import judge_end
@@ -87,6 +88,7 @@ class RunnerSlot:
         self.device = device
         self._site = site
         self._worker: Worker | None = None
+        self._output: RunnerOutput | None = None
 
     async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
         """Wait for the device, and start the runner in which it is held."""
@@ -98,16 +100,18 @@ class RunnerSlot:
                 waiting=lambda place: waiting(Waiting(place=place.position, holder=place.holder)),
             )
         except TimeoutError:
+            self._forget()
             message = f"ran into the queue limit of {limit_s:g} s: {self.device.name} did not come"
             raise LeaseLostError(message, Outcome.QUEUE_TIMEOUT) from None
         except WorkerLostError as error:
+            self._forget()
             raise LeaseLostError(f"the runner did not start: {error}") from error
         try:
             async with asyncio.timeout(START_LIMIT_S):
                 await worker.receive(RunnerReady)
         except (TimeoutError, WorkerLostError):
             end = judge_end(await worker.kill("time limit"), limit=f"limit of {START_LIMIT_S:g} s")
-            self._worker = None
+            self._forget()
             raise LeaseLostError(f"the runner did not start: it {end.message}") from None
         return worker.lease
 
@@ -129,7 +133,14 @@ class RunnerSlot:
         if self._worker is not None:
             # Forgotten only once it is gone: who is cancelled here leaves it to the next call.
             await self._worker.kill("lease over")
-            self._worker = None
+        self._forget()
+
+    def _forget(self, rest: str = GENERAL) -> None:
+        """The runner is gone. The rest of what it printed goes to a log below the home directory."""
+        self._worker = None
+        if self._output is not None:
+            self._output.close(rest)
+            self._output = None
 
     async def _run(
         self, worker: Worker, batch: Batch, left: dict[str, RunEntry], watch: Watch
@@ -160,16 +171,17 @@ class RunnerSlot:
                             raise AssertionError("a runner began twice")
         except TimeoutError:
             ended = await worker.kill("time limit")
-            self._worker = None
             if not current:
+                self._forget()
                 raise LeaseLostError(f"the runner was silent for {limit_s:g} s") from None
             end = judge_end(ended, limit=f"run limit of {limit_s:g} s")
         except WorkerLostError:
             end = judge_end(await worker.ended())
-            self._worker = None
             if not current:
+                self._forget()
                 raise LeaseLostError(f"the runner {end.message}") from None
         blamed = current if current in left else next(iter(left))
+        self._forget(left[blamed].log)
         return CaseRan(
             case=blamed,
             outcome=end.outcome,
@@ -189,13 +201,12 @@ class RunnerSlot:
         )
 
     def _command(self, memory_bytes: int) -> WorkerCommand:
-        log = self._site.home / "logs" / "runner.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
+        self._output = RunnerOutput(self._site.home)
         return WorkerCommand(
             argv=(sys.executable, "-m", "tileyard.workers.runner", str(self._site.home)),
             env={**worker_environment(threads=1), **self.device.env},
             cwd=str(Path.cwd()),
-            log=str(log),
+            log=str(self._output.path),
             memory_bytes=memory_bytes,
             cores=self.device.cores,
             lease=LeaseRequest(choices=(self.device,)),

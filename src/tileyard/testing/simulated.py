@@ -33,13 +33,17 @@ Fault = Literal[
 
 
 class Behaviour(Record):
-    """What a kernel does. ``sample_ns`` is what its timing says, ``note`` a path for ``killed_once``."""
+    """What a kernel does. ``sample_ns`` is what its timing says, ``note`` a path for ``killed_once``.
+
+    ``says`` is what it prints before it does anything.
+    """
 
     build_s: float = 0.0
     run_s: float = 0.0
     sample_ns: float = 1000.0
     fault: Fault = ""
     note: str = ""
+    says: str = ""
 
 
 class SimulatedTarget:
@@ -118,6 +122,8 @@ class SimulatedKernel:
     def run(self) -> None:
         """Do what the text says."""
         claim_device(self._device)
+        if self._behaviour.says:
+            os.write(2, f"{self._behaviour.says}\n".encode())
         time.sleep(self._behaviour.run_s)
         fault = self._behaviour.fault
         match fault:

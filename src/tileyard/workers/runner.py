@@ -24,6 +24,7 @@ from tileyard.model import BuildKey, Case, Digest, Measurement, Mismatch, Outcom
 from tileyard.processes.wire import Channel
 from tileyard.targets.base import Array, Launch, Loaded
 from tileyard.targets.registry import make_target
+from tileyard.workers.printed import Printed
 from tileyard.workers.protocol import (
     BatchRan,
     CaseBegan,
@@ -50,7 +51,7 @@ class Runner:
         self._artifacts: dict[BuildKey, Artifact] = {}
         self._arrays: dict[Digest, Array] = {}
         self._best: dict[str, BestSoFar] = {}
-        self._log_folder = Path()
+        self._printed = Printed(home)
 
     def run(self, request: RunBatch) -> None:
         """Run every entry of a batch; each is answered by its own CaseRan."""
@@ -66,7 +67,7 @@ class Runner:
         started = time.monotonic()
         ended = self._check(request, entry)
         if isinstance(ended, CaseRan):
-            self._channel.send(ended)
+            self._tell(ended)
             return
         outcome, launch = ended
         measurement = None
@@ -74,7 +75,7 @@ class Runner:
             best = self._best.setdefault(case.timing.group, BestSoFar())
             best.lower(case.abandon_above_ns)
             measurement = measure(launch, case.timing, best)
-        self._channel.send(
+        self._tell(
             CaseRan(
                 case=case.id,
                 outcome=outcome,
@@ -91,7 +92,7 @@ class Runner:
         for entry in request.entries:
             ended = self._check(request, entry)
             if isinstance(ended, CaseRan):
-                self._channel.send(ended)
+                self._tell(ended)
             else:
                 members.append((_case(request, entry), *ended))
         if not members:
@@ -101,7 +102,7 @@ class Runner:
         each = [launches_per_sample(launch, policy) for launch in launches]
         samples = interleave(launches, request.batch.rounds, each, max_ns=INTERLEAVED_NS)
         for (case, outcome, _), times in zip(members, samples, strict=True):
-            self._channel.send(
+            self._tell(
                 CaseRan(
                     case=case.id,
                     outcome=outcome,
@@ -115,7 +116,7 @@ class Runner:
         """Load, run once and compare: the launch ready to be timed, or how the case ended."""
         started = time.monotonic()
         case = _case(request, entry)
-        self._open_log(entry.log)
+        self._printed.turn_to(entry.log)
         self._channel.send(CaseBegan(case=case.id))
         mismatch: Mismatch | None = None
         message = ""
@@ -171,16 +172,10 @@ class Runner:
             self._arrays[digest] = np.array(get_array(self._objects, digest))
         return self._arrays[digest]
 
-    def _open_log(self, log: str) -> None:
-        """Send everything that this process prints from now on to the case's log."""
-        path = self._home / log
-        if path.parent != self._log_folder:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._log_folder = path.parent
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        os.dup2(fd, 1)
-        os.dup2(fd, 2)
-        os.close(fd)
+    def _tell(self, ran: CaseRan) -> None:
+        """Answer for a case whose log is complete."""
+        self._printed.settle()
+        self._channel.send(ran)
 
 
 def _case(request: RunBatch, entry: RunEntry) -> Case:
