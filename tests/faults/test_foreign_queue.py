@@ -24,6 +24,7 @@ from tests.faults.deed_target import OUTCOME_OF, plan_deeds
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.foreign import ForeignQueue, decode_queues
 from tileyard.doctor.queues import check_queues
+from tileyard.engine.driver import Driver
 from tileyard.engine.foreign_queue.reach import check_reach
 from tileyard.engine.foreign_queue.slots import QueueProvider, QueueSlot
 from tileyard.engine.provider import LeaseLostError
@@ -32,6 +33,7 @@ from tileyard.errors import ToolMissingError, UsageError
 from tileyard.model import Batch, Event, Limits, Note, Outcome
 from tileyard.settings import Settings
 from tileyard.testing.endings import has_ended
+from tileyard.testing.engine import FixedSource, drive, open_simulated_yard, plan_cases
 from tileyard.workers.protocol import CaseRan, RunEntry
 
 QUEUE = Path(__file__).with_name("fake_queue.py")
@@ -465,6 +467,58 @@ def test_cancelling_our_side_cancels_the_task(site: Site, kind: MakeQueue) -> No
     assert (site.tasks[0] / "cancel").exists()
     assert psutil.Process().children() == [psutil.Process(site.server.pid)]
     assert has_ended(int((site.tasks[0] / "pid").read_text()), DEADLINE_S)
+
+
+@pytest.mark.parametrize("ending", ["stop", "trim"])
+def test_what_waits_in_the_queue_is_taken_back(site: Site, ending: str) -> None:
+    """At the first interrupt and when the budget is spent: no device was given, so nothing was run."""
+    site.fail("hang")
+    os.mkfifo(site.folder / "waiting")
+    devices = msgspec.structs.replace(site.queue, slots=2, cases=1).make_devices()
+    source = FixedSource(plan_cases({"n": n} for n in range(3)))
+
+    async def main() -> None:
+        home = site.folder / "home"
+        home.mkdir()
+        with open_simulated_yard(home, devices, (CORE,)) as yard:
+            queue = msgspec.structs.replace(site.queue, slots=2, cases=1)
+            driver = Driver(source, yard, "run", QueueProvider(queue, yard))
+            running = asyncio.create_task(drive(driver))
+            for _ in devices:
+                await asyncio.to_thread((site.folder / "waiting").read_text)
+            if ending == "stop":
+                driver.stop()
+            else:
+                driver.trim("the budget of 1 s was spent before this case was reached")
+            async with asyncio.timeout(DEADLINE_S):
+                await running
+
+    asyncio.run(main())
+    expected = [Outcome.NOT_RUN] * 3
+    assert [trial.outcome for trial in source.trials] == expected
+    said = "stopped" if ending == "stop" else "budget of 1 s"
+    assert all(said in trial.message for trial in source.trials)
+    assert len(site.tasks) == len(devices)
+    assert all((task / "cancel").exists() for task in site.tasks)
+
+
+def test_taking_a_task_back_is_no_fault_of_the_queue(site: Site) -> None:
+    """Nothing is answered, and nothing was lost: the slot is as good as before."""
+    site.fail("hang")
+    os.mkfifo(site.folder / "waiting")
+    provider = QueueProvider(site.queue, site.yard)
+    answers = Answers()
+
+    async def main() -> bool:
+        running = asyncio.create_task(provider.slots[0].run(*site.plan("copy"), answers))
+        await asyncio.to_thread((site.folder / "waiting").read_text)
+        provider.withdraw()
+        async with asyncio.timeout(DEADLINE_S):
+            return await running
+
+    expected = False
+    assert asyncio.run(main()) is expected
+    assert answers.replies == []
 
 
 def test_a_killed_engine_leaves_no_task(site: Site) -> None:

@@ -97,14 +97,11 @@ class Driver:
 
     def stop(self) -> None:
         """Start nothing new; what runs is finished, and the rest is recorded as not run."""
-        self._drop_reason = "the run was stopped before this case was reached"
-        self._tell(StopAsked())
-        self._provider.withdraw()
+        self._drop("the run was stopped before this case was reached", StopAsked())
 
     def trim(self, reason: str) -> None:
         """Drop what is planned and not begun, and go on with what the source asks from now on."""
-        self._drop_reason = reason
-        self._tell(TrimAsked())
+        self._drop(reason, TrimAsked())
 
     async def trials(self) -> AsyncIterator[Trial]:
         """Drive the source to its end. Every planned case yields exactly one trial."""
@@ -175,6 +172,12 @@ class Driver:
                 self._borrower.give_up(self._ledger.progress(case))
             case _:
                 assert_never(command)
+
+    def _drop(self, reason: str, fact: StopAsked | TrimAsked) -> None:
+        self._drop_reason = reason
+        self._tell(fact)
+        # Not at once: a run that was ordered a moment ago is about to be submitted.
+        asyncio.get_running_loop().call_soon(self._provider.withdraw)
 
     def _tell(self, fact: Fact) -> None:
         self._facts.append(fact)

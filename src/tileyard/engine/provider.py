@@ -71,7 +71,8 @@ class Slot(Protocol):
 
         ``watch.ran`` is called at most once for each entry. Entries for which it was not called are
         still to be run: after a fault the slot blames the one case that was running, and leaves
-        the rest. At least one entry is answered, or LeaseLostError is raised.
+        the rest. At least one entry is answered, or LeaseLostError is raised, or what was to run was
+        withdrawn before it began.
         """
         ...
 
@@ -93,7 +94,10 @@ class LeaseProvider(Protocol):
         ...
 
     def withdraw(self) -> None:
-        """The run is stopping: take back what a queue was given and has not begun."""
+        """What is planned is dropped: take back what a queue was given and has not begun.
+
+        The slots' ``run`` then returns without an answer for it.
+        """
         ...
 
     async def close(self) -> None:

@@ -63,6 +63,8 @@ HOT_S = 0.02
 """Cases so short that several run in this time are also prepared and planned in numbers."""
 MAX_PREPARED = 16
 """How many of such cases are prepared in one go, so that they become ready together."""
+UNSTARTED = (Stage.WAITING, Stage.PREPARED, Stage.BUILT)
+"""Where a case stands while no process works on it."""
 
 
 @dataclass
@@ -92,6 +94,7 @@ class EngineState:
     _to_build: BuildQueue = field(default_factory=BuildQueue)
     _ready: ReadyQueue = field(default_factory=ReadyQueue)
     _dropped: set[str] = field(default_factory=set)
+    _trimmed: set[str] = field(default_factory=set)
     _author_busy: bool = False
     _building: set[int] = field(default_factory=set)
     _due: list[Command] = field(default_factory=list)
@@ -154,6 +157,7 @@ class EngineState:
                 self._stopping = True
             case TrimAsked():
                 self._give_up_unstarted("")
+                self._trimmed = self.stages.keys() - self._dropped
             case _:
                 assert_never(fact)
 
@@ -178,7 +182,8 @@ class EngineState:
             self._move(fact.case, Stage.BUILT)
             return
         self._move(fact.case, Stage.PREPARED)
-        self._to_build.add(fact.case, fact.build)
+        if fact.case not in self._dropped:
+            self._to_build.add(fact.case, fact.build)
 
     def _finished(self, fact: CaseFinished) -> None:
         self._exhausted = False
@@ -192,7 +197,7 @@ class EngineState:
         self._lost[case] = self._lost.get(case, 0) + 1
         batch = self._batches[self._batch_of[case]]
         batch.avoid |= {device}
-        if self._lost[case] > MAX_RETRIES or self._stopping:
+        if self._lost[case] > MAX_RETRIES or self._stopping or case in self._trimmed:
             self._dropped.add(case)
             self._due.append(GiveUp(case=case))
 
@@ -200,6 +205,9 @@ class EngineState:
         if stage not in LEGAL_MOVES[self.stages[case]]:
             raise AssertionError(f"case {case} cannot go from {self.stages[case]} to {stage}")
         self.stages[case] = stage
+        if case in self._trimmed and case not in self._dropped and stage in UNSTARTED:
+            self._dropped.add(case)
+            self._due.append(Drop(case=case))
         if stage in (Stage.BUILT, Stage.ENDED):
             self._settle(self._batch_of[case])
 
@@ -245,6 +253,7 @@ class EngineState:
             self._to_build.forget(case.id)
             self._lost.pop(case.id, None)
             self._dropped.discard(case.id)
+            self._trimmed.discard(case.id)
 
     # ---- facts about devices ---------------------------------------------------------------------
 
@@ -457,8 +466,7 @@ class EngineState:
 
     def _give_up_unstarted(self, device: str) -> None:
         """Give up every case that no process works on, for want of ``device`` if that is given."""
-        unstarted = (Stage.WAITING, Stage.PREPARED, Stage.BUILT)
-        names = [case for case, stage in self.stages.items() if stage in unstarted]
+        names = [case for case, stage in self.stages.items() if stage in UNSTARTED]
         for case in names:
             if case not in self._dropped:
                 self._dropped.add(case)

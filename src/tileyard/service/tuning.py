@@ -95,7 +95,8 @@ class Tuning:
             if budget_s is not None:
                 left_s = max(budget_s - study.elapsed_s, 0.0)
                 reason = f"the budget of {budget_s:g} s was spent before this case was reached"
-                timer = asyncio.get_running_loop().call_later(left_s, driver.trim, reason)
+                loop = asyncio.get_running_loop()
+                timer = loop.call_later(left_s, _cut_short, study, driver, reason)
                 stack.callback(timer.cancel)
             async for _ in driver.trials():
                 pass
@@ -111,6 +112,12 @@ class Tuning:
 async def _stop_when(stopping: asyncio.Event, driver: Driver) -> None:
     await stopping.wait()
     driver.stop()
+
+
+def _cut_short(study: Study, driver: Driver, reason: str) -> None:
+    """What was asked of the finals is not the budget's to end."""
+    if study.is_screening:
+        driver.trim(reason)
 
 
 def new_run_name() -> str:

@@ -85,6 +85,11 @@ class Study:
         return budget_s is not None and self.elapsed_s >= budget_s
 
     @property
+    def is_screening(self) -> bool:
+        """The finals are not planned yet."""
+        return not self._finals_asked
+
+    @property
     def is_cut_short(self) -> bool:
         """There were configs that the time did not suffice for."""
         left = self._next < len(self._space.configs)

@@ -73,7 +73,7 @@ class World:
         self.shared_core_violations = 0
         self.peak_builds = 0
 
-    def drive(self, stop_after: int = 10**9) -> None:
+    def drive(self, stop_after: int = 10**9, stop: StopAsked | TrimAsked | None = None) -> None:
         """Run until nothing is left to do."""
         commands = self.state.start()
         steps = 0
@@ -85,7 +85,7 @@ class World:
                 return
             steps += 1
             if steps == stop_after:
-                commands = self.state.step(StopAsked())
+                commands = self.state.step(stop or StopAsked())
                 continue
             index = 0
             if not isinstance(self.under_way[0], Ask | Drop | GiveUp | Strand):
@@ -292,6 +292,52 @@ def test_a_trim_drops_what_is_not_begun_and_goes_on() -> None:
     state.step(AuthorFreed())
     state.step(BatchesPlanned(batches=(batch("later"),), exhausted=True))
     assert state.stages["later"] is Stage.PREPARING
+
+
+@pytest.mark.parametrize("trim_after", [1, 3, 7, 20, 45, 90])
+def test_a_trim_begins_nothing_that_was_planned_before(trim_after: int) -> None:
+    """Each case planned before a trim ends once, and those asked for later are all run."""
+    batches = [batch(f"b{i}") for i in range(100)]
+    world = World(EngineState(boards(2, window=10)), batches, seed=trim_after)
+    world.losses = {f"b{i}": 1 for i in range(0, 100, 7)}
+    world.drive(trim_after, TrimAsked())
+    expected = Counter({f"b{i}": 1 for i in range(100)})
+    assert Counter(world.ended) == expected
+    assert world.state.is_idle
+
+
+def test_after_a_trim_nothing_moves_on_that_had_not_begun_to_run() -> None:
+    """What was being prepared, built, or waited in a queue is dropped; what runs is finished."""
+    state = EngineState(boards(1, workers=(0,)))
+    state.start()
+    names = ("queued", "building", "preparing")
+    state.step(BatchesPlanned(batches=tuple(map(batch, names)), exhausted=True))
+    state.step(CasePrepared(case="queued", build=BuildKey("q"), built=True), AuthorFreed())
+    state.step(Leased(device="board:0"))
+    state.step(CasePrepared(case="building", build=BuildKey("b"), built=False), AuthorFreed())
+    expected = [Stage.RUNNING, Stage.BUILDING, Stage.PREPARING]
+    assert [state.stages[name] for name in names] == expected
+    assert state.step(TrimAsked()) == []
+    facts: list[tuple[str, Fact]] = [
+        ("queued", RunOver(device="board:0", held=False)),
+        ("building", CaseBuilt(case="building")),
+        ("preparing", CasePrepared(case="preparing", build=BuildKey("p"), built=False)),
+    ]
+    for name, fact in facts:
+        assert state.step(fact) == [Drop(case=name)]
+    state.step(CompilerFreed(worker=0), AuthorFreed())
+    state.step(*(CaseFinished(case=name) for name in names))
+    assert not state.stages
+
+
+def test_a_case_that_is_lost_after_a_trim_is_not_run_again() -> None:
+    """Its last attempt is its outcome."""
+    state = EngineState(boards(1))
+    prepared(state, batch("a"))
+    state.step(Leased(device="board:0"))
+    state.step(TrimAsked())
+    expected = [GiveUp(case="a")]
+    assert state.step(CaseLost(case="a", device="board:0")) == expected
 
 
 def test_without_overlap_running_waits_for_all_building() -> None:

@@ -165,6 +165,19 @@ def test_the_budget_ends_the_screening_but_not_the_finals() -> None:
     assert bench.final is not None
 
 
+def test_screening_is_over_once_the_finals_are_planned() -> None:
+    """From then on there is nothing that a budget could end."""
+    bench = Bench({16: 100.0, 32: 100.5})
+    seen = []
+    for _ in range(2):
+        for batch in bench.study.ask(2):
+            seen.append(bench.study.is_screening)
+            for trial in bench.trials(batch):
+                bench.study.tell(trial)
+    expected = [True, True, False]
+    assert seen == expected
+
+
 def test_later_cases_know_the_best_so_far() -> None:
     """A case planned after a result carries the bound above which it is abandoned."""
     bench = Bench({16: 100.0, 32: 300.0})

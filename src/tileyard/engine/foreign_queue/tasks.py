@@ -54,7 +54,10 @@ class QueueTask:
         self._withdrawn = False
 
     async def run(self) -> None:
-        """Submit, and answer for every case that was begun. Raises LeaseLostError for none."""
+        """Submit, and answer for every case that was begun. Raises LeaseLostError for none.
+
+        A task that was withdrawn is answered for by nobody.
+        """
         task = self._write_task()
         objects = self._yard.objects
         command = far_side_command(self._queue, objects.root, "--batch", task)
@@ -67,8 +70,7 @@ class QueueTask:
         except asyncio.CancelledError:
             if not self._withdrawn:
                 raise
-            message = "the run was stopped while the queue had given no device"
-            raise LeaseLostError(message) from None
+            return
         except WorkerLostError as error:
             raise LeaseLostError(
                 f"{self._queue.submit[0]} could not be started: {error}"
@@ -86,7 +88,7 @@ class QueueTask:
         self._keep_stderr(end)
 
     def withdraw(self) -> None:
-        """Cancel the task unless it is known to have a device: ``run`` then raises LeaseLostError."""
+        """Cancel the task unless it is known to have a device: ``run`` then returns."""
         if self._call is not None and self._submission.started is None:
             self._withdrawn = True
             self._call.cancel()
