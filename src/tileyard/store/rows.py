@@ -49,5 +49,6 @@ def row_of(trial: Trial) -> dict[str, object]:
         "golden_key": trial.keys.golden,
         "run_key": trial.keys.run,
         "measurement_key": trial.keys.measurement,
+        "run_s": trial.run_s,
         "record": msgspec.json.encode(trial),
     }

@@ -21,6 +21,7 @@ from sqlalchemy import (
     Text,
     create_engine,
     event,
+    func,
     literal_column,
 )
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -52,6 +53,8 @@ trials = Table(
     Column("reused", Boolean, nullable=False),
     Column("started_at", Float, nullable=False),
     Column("median_ns", Float),
+    # Stores that are older than this column get it when they are opened; then it is last.
+    Column("run_s", Float),
     Column("build_key", Text, nullable=False),
     Column("golden_key", Text, nullable=False),
     Column("run_key", Text, nullable=False),
@@ -70,6 +73,20 @@ failed_builds = Index(
     sqlite_where=trials.c.run_key == literal_column("''"),
 )
 Index("trials_by_measurement", trials.c.measurement_key, trials.c.started_at)
+# Holds all that is asked of a suite's history, so that 100,000 cases are read without their records.
+# A suite's case is ``testcase/name``; no other trial pays for this.
+is_of_suite = func.instr(trials.c.case_id, literal_column("'/'")) > literal_column("0")
+suite_times = Index(
+    "trials_of_suites",
+    trials.c.case_id,
+    trials.c.started_at,
+    trials.c.target,
+    trials.c.device,
+    trials.c.outcome,
+    trials.c.run_s,
+    trials.c.reused,
+    sqlite_where=is_of_suite,
+)
 
 
 Fill = Callable[[Connection], None]
@@ -154,10 +171,12 @@ def _make_ready(connection: Connection, path: Path, fill: Fill) -> None:
             hint="upgrade Tileyard, or set TILEYARD_HOME elsewhere",
         )
     if found == SCHEMA_VERSION:
-        # Begins to write, if only an index that an older store lacks: notices a read-only file
-        # before anything is built.
+        # Begins to write, if only what an older store lacks: notices a read-only file before
+        # anything is built.
         with one_transaction(connection):
+            _add_run_times(connection)
             failed_builds.create(connection, checkfirst=True)
+            suite_times.create(connection, checkfirst=True)
             return
     if connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar_one():
         raise HomeError(f"{path} is not a store of Tileyard", hint="move it away")
@@ -167,6 +186,16 @@ def _make_ready(connection: Connection, path: Path, fill: Fill) -> None:
         fill(connection)
         connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.exec_driver_sql(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def _add_run_times(connection: Connection) -> None:
+    """Give an older store the column ``run_s``; what it holds is of no suite, and needs no value.
+
+    Older versions of Tileyard go on using such a store: they name the columns that they write.
+    """
+    columns = connection.exec_driver_sql("PRAGMA table_info(trials)").all()
+    if columns and "run_s" not in {column[1] for column in columns}:
+        connection.exec_driver_sql("ALTER TABLE trials ADD COLUMN run_s FLOAT")
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from tileyard.store.lookups import (
 )
 from tileyard.store.rows import DURATIONS, durations_of, row_of
 from tileyard.store.schema import explained, one_transaction, open_database, trials
+from tileyard.store.suites import RunTime, RunTimeQuery, read_run_times
 
 _WELL = sorted(outcome.value for outcome in WELL)
 _DECODER = msgspec.json.Decoder(Trial)
@@ -166,6 +167,11 @@ class TrialStore:
         with explained(self._path), self._engine.connect() as connection:
             records = connection.execute(statement).scalars().all()
         return durations_of(reversed(records))
+
+    def list_run_times(self, query: RunTimeQuery) -> list[RunTime]:
+        """How long cases of suites ran, in the order of cases, each case's oldest first."""
+        with explained(self._path), self._engine.connect() as connection:
+            return read_run_times(connection, query)
 
     def list_trials(self, query: TrialQuery) -> list[Trial]:
         """Trials that fit ``query``, newest first."""

@@ -1,0 +1,72 @@
+"""How long the cases of suites ran and how they ended, read without the records of their trials."""
+
+from itertools import groupby
+from operator import itemgetter
+
+from sqlalchemy import Connection, select
+
+from tileyard.model import Outcome, Record
+from tileyard.store.schema import is_of_suite, trials
+
+LATEST = 8
+"""How many runs of a case are read where nothing else is asked for."""
+
+_COLUMNS = (
+    trials.c.case_id,
+    trials.c.target,
+    trials.c.device,
+    trials.c.outcome,
+    trials.c.started_at,
+    trials.c.run_s,
+)
+_TOLD = sorted(set(Outcome) - {Outcome.SKIPPED, Outcome.NOT_RUN})
+_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+
+
+class RunTime(Record):
+    """One attempt at a suite's case. ``run_s`` is 0 where it did not get to a device."""
+
+    case: str
+    target: str
+    device: str
+    outcome: Outcome
+    started_at: float
+    run_s: float
+
+
+class RunTimeQuery(Record):
+    """Which attempts to read; an empty field asks for nothing.
+
+    ``since`` is in seconds since the epoch. Of each case the ``latest`` ones are read, 0 for all.
+    """
+
+    target: str = ""
+    since: float = 0.0
+    latest: int = LATEST
+
+
+def read_run_times(connection: Connection, query: RunTimeQuery) -> list[RunTime]:
+    """What was attempted anew, in the order of cases, each case's oldest first."""
+    conditions = [
+        is_of_suite,
+        trials.c.reused.is_(False),
+        trials.c.outcome.in_(_TOLD),
+        trials.c.started_at >= query.since,
+    ]
+    if query.target:
+        conditions.append(trials.c.target == query.target)
+    # In the order of the index: nothing is sorted, and a window function would take thrice as long.
+    statement = select(*_COLUMNS).where(*conditions).order_by(_COLUMNS[0], trials.c.started_at)
+    rows = connection.execute(statement)
+    return [
+        RunTime(
+            case=case,
+            target=target,
+            device=device,
+            outcome=_OUTCOMES[outcome],
+            started_at=started_at,
+            run_s=run_s or 0.0,
+        )
+        for _, attempts in groupby(rows, key=itemgetter(0))
+        for case, target, device, outcome, started_at, run_s in list(attempts)[-query.latest :]
+    ]
