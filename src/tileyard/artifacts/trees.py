@@ -1,0 +1,221 @@
+"""Whole directories by their content, read-only, beside the blobs of an object store.
+
+A tree is named by the digest of its listing, which is a blob. Its files lie once, in a directory
+below ``<root>/trees``, published by one rename; whoever wants to write takes a copy. They are not
+synced: a directory is compared with its listing before it is handed out, so one that a power cut
+tore is noticed like any other damage, moved aside and made anew.
+"""
+
+import contextlib
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tileyard.artifacts.copying import copy_file, remove_folder
+from tileyard.artifacts.folders import (
+    FILE_MODE,
+    PROGRAM_MODE,
+    Stamp,
+    compare,
+    compare_contents,
+    freeze,
+    read_link,
+    read_listing,
+    walk,
+)
+from tileyard.artifacts.listing import (
+    Entry,
+    Listing,
+    TreeFile,
+    TreeFolder,
+    TreeLink,
+    check_listing,
+    decode_listing,
+    encode_listing,
+)
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.errors import DamagedError, HomeError, UsageError
+from tileyard.model import Digest
+
+FOLDER = "trees"
+
+
+class Trees:
+    """Directories by content below ``<root>/trees/<2 hex>/<digest>``, safe between processes."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+        self._root = objects.root / FOLDER
+        self._listings: dict[Digest, Listing] = {}
+        self._verified: dict[Digest, dict[str, Stamp]] = {}
+
+    def put(self, folder: Path) -> Digest:
+        """Publish a copy of what is in a folder: files, empty directories, links that stay inside.
+
+        Raises UsageError, in one line, for what no tree can hold (a device, pipe or socket, a link
+        that leads out, a name that is not UTF-8, an unreadable file), HomeError where the store
+        cannot be written.
+        """
+        self._check(folder)
+        with self._staging() as staged:
+            self._copy_in(folder, staged)
+            return self._publish(staged)
+
+    def adopt(self, folder: Path) -> Digest:
+        """Like ``put``, but moves the folder itself, which must lie on the store's file system."""
+        self._check(folder)
+        with self._writing():
+            digest = self._publish(folder)
+            if folder.is_dir():  # the tree was there already
+                remove_folder(folder)
+        return digest
+
+    def path(self, digest: Digest) -> Path:
+        """Where the directory lies. Sizes, modes and names are compared with the listing each time,
+        contents once a process unless something has changed since.
+
+        Raises DamagedError where it is missing or not what its listing says.
+        """
+        listing = self.listing(digest)
+        folder = self._folder(digest)
+        try:
+            stamps = compare(folder, listing)
+            if self._verified.get(digest) != stamps:
+                compare_contents(folder, listing)
+                self._verified[digest] = stamps
+        except FileNotFoundError:
+            raise DamagedError(
+                f"tree {digest} is missing from {self._objects.root}",
+                hint="run again to rebuild it",
+            ) from None
+        except (OSError, UsageError) as error:
+            reason = error.message if isinstance(error, UsageError) else error.strerror
+            raise self._set_aside(digest, str(reason)) from None
+        return folder
+
+    def has(self, digest: Digest) -> bool:
+        """Whether there is a tree of this name; it is verified when its path is asked for."""
+        return self._objects.has(digest) and self._folder(digest).is_dir()
+
+    def listing(self, digest: Digest) -> Listing:
+        """What the tree consists of. Raises DamagedError where the listing is missing or damaged."""
+        path = self._objects.path(digest)
+        if digest not in self._listings:
+            self._listings[digest] = decode_listing(path.read_bytes())
+        return self._listings[digest]
+
+    def copy(self, digest: Digest, into: Path) -> None:
+        """Put a writable copy of the tree's content into a folder that has none of its files yet.
+
+        Directories that are there are kept. Blocks are shared where the file system can. Raises
+        DamagedError, or HomeError where ``into`` cannot be written or has one of the files.
+        """
+        source = self.path(digest)
+        listing = self.listing(digest)
+        path = ""
+        try:
+            for path in listing.folders():
+                (into / path).mkdir(exist_ok=True)
+            # Links come last: nothing is ever written through one.
+            for path, entry in sorted(listing.entries.items(), key=_is_link):
+                match entry:
+                    case TreeFile(is_executable=is_executable):
+                        mode = 0o755 if is_executable else 0o644
+                        copy_file(source / path, into / path, mode)
+                    case TreeLink(target=target):
+                        (into / path).symlink_to(target)
+                    case TreeFolder():
+                        pass
+        except OSError as error:
+            raise HomeError(f"cannot write {str(into / path)!r}: {error.strerror}") from error
+
+    # ---- inside -----------------------------------------------------------------------------
+
+    def _folder(self, digest: Digest) -> Path:
+        return self._root / digest[:2] / digest
+
+    def _check(self, folder: Path) -> None:
+        """Refuse before anything is written."""
+        if not folder.is_dir():
+            raise UsageError(f"{str(folder)!r} is not a directory")
+        entries: dict[str, Entry] = {}
+        for path, status in walk(folder):
+            if stat.S_ISLNK(status.st_mode):
+                entries[path] = TreeLink(target=read_link(folder / path))
+            elif stat.S_ISREG(status.st_mode):
+                entries[path] = TreeFile(digest=Digest(""), size=status.st_size)
+        check_listing(Listing(entries=entries))
+
+    def _copy_in(self, folder: Path, staged: Path) -> None:
+        for path, status in walk(folder):
+            if stat.S_ISDIR(status.st_mode):
+                (staged / path).mkdir()
+            elif stat.S_ISLNK(status.st_mode):
+                (staged / path).symlink_to(read_link(folder / path))
+            else:
+                is_executable = status.st_mode & stat.S_IXUSR
+                copy_file(
+                    folder / path, staged / path, PROGRAM_MODE if is_executable else FILE_MODE
+                )
+
+    def _publish(self, staged: Path) -> Digest:
+        """Name a directory by what it now holds, freeze it and put it in its place."""
+        listing = read_listing(staged)
+        check_listing(listing)
+        digest = self._objects.put_bytes(encode_listing(listing))
+        with contextlib.suppress(DamagedError):
+            self.path(digest)
+            return digest
+        freeze(staged)
+        place = self._folder(digest)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        staged.chmod(0o700)  # a directory that changes its parent must be writable
+        try:
+            staged.rename(place)
+        except OSError:
+            # Somebody else was faster; theirs is as good if it can be had at all.
+            self.path(digest)
+        else:
+            place.chmod(PROGRAM_MODE)
+        return digest
+
+    @contextlib.contextmanager
+    def _staging(self) -> Iterator[Path]:
+        with self._writing():
+            parent = self._root / "tmp"
+            parent.mkdir(parents=True, exist_ok=True)
+            staged = Path(tempfile.mkdtemp(dir=parent))
+            try:
+                yield staged
+            finally:
+                if staged.is_dir():
+                    remove_folder(staged)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise HomeError(
+                f"cannot write to {self._root}: {error.strerror or error}",
+                hint="set TILEYARD_HOME elsewhere or free some space",
+            ) from error
+
+    def _set_aside(self, digest: Digest, reason: str) -> DamagedError:
+        """Make room for a rebuild. Who uses the directory now keeps it."""
+        self._verified.pop(digest, None)
+        folder, aside = self._folder(digest), self._root / "damaged"
+        # A store that cannot be written keeps the damaged one; what is reported stays the same.
+        with contextlib.suppress(OSError):
+            aside.mkdir(exist_ok=True)
+            folder.chmod(0o700)
+            folder.rename(Path(tempfile.mkdtemp(dir=aside, prefix=f"{digest}.")) / "tree")
+        return DamagedError(
+            f"tree {digest} in {self._objects.root} is not what its name promises: {reason}",
+            hint="it was moved aside; run again to rebuild it",
+        )
+
+
+def _is_link(item: tuple[str, Entry]) -> bool:
+    return isinstance(item[1], TreeLink)
