@@ -1,0 +1,199 @@
+"""From the tables of a testcase of programs to the work of each of its cases."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tileyard.model import Tolerance
+from tileyard.suite.dtypes import canonical_dtype
+from tileyard.suite.records import CommandWork
+from tileyard.suite.steps import (
+    OF_TESTCASE,
+    Env,
+    StepPlan,
+    fill_at,
+    read_at,
+    read_build,
+    read_env,
+    read_run,
+    read_step,
+)
+from tileyard.suite.tables import (
+    CommonTable,
+    OutputTable,
+    Place,
+    Shape,
+    StepsTable,
+    TestcaseTable,
+    decode,
+)
+from tileyard.suite.templates import Template
+from tileyard.targets.command.records import OutputCheck
+
+Level = tuple[StepsTable, Place]
+"""A table that may name steps, and where it stands."""
+
+
+class OutputPlan:
+    """A comparison whose templates are read."""
+
+    def __init__(self, raw: object, place: Place) -> None:
+        self._table = decode(raw, OutputTable, place)
+        self._place = place
+        self._file = read_at(self._table.file, place / "file")
+        self._golden = read_at(self._table.golden, place / "golden")
+        self._dtype = read_at(self._table.dtype or "{dtype}", place / "dtype")
+        self._tolerance = read_tolerance(self._table, place)
+
+    def fill(
+        self,
+        values: Mapping[str, str],
+        shapes: tuple[Shape, Shape],
+        tolerance: Tolerance | None,
+        case: Place,
+    ) -> OutputCheck:
+        """The comparison for a case; ``shapes`` are its shape and the valid part of it."""
+        shape = self._shape(self._table.shape, "shape", values)
+        valid = self._shape(self._table.valid_shape, "valid_shape", values)
+        if shape is None:
+            shape, valid = shapes[0], valid or shapes[1]
+            if not shape:
+                (self._place / "shape").fail(f"no shape is known for {case.where}")
+        valid = valid or ()
+        if valid and (
+            len(valid) != len(shape)
+            or any(part > whole for part, whole in zip(valid, shape, strict=True))
+        ):
+            (self._place / "valid_shape").fail(
+                f"{show_shape(valid)} is no part of {show_shape(shape)} ({case.where})"
+            )
+        said = fill_at(self._dtype, values, self._place / "dtype")
+        dtype = canonical_dtype(said)
+        if not dtype:
+            (self._place / "dtype").fail(f"{said!r} is no type that can be compared ({case.where})")
+        return OutputCheck(
+            file=fill_at(self._file, values, self._place / "file"),
+            golden=fill_at(self._golden, values, self._place / "golden"),
+            dtype=dtype,
+            shape=shape,
+            valid_shape=valid,
+            tolerance=self._tolerance or tolerance,
+            nan=self._table.nan,
+        )
+
+    def _shape(self, said: Shape | str | None, key: str, values: Mapping[str, str]) -> Shape | None:
+        if not isinstance(said, str):
+            return said
+        place = self._place / key
+        text = fill_at(read_at(said, place), values, place)
+        parts = text.replace(",", "x").replace(" ", "").split("x") if text else []
+        if not all(part.isdecimal() for part in parts):
+            place.fail(f"{text!r} is no shape; one is written as 16x64")
+        return tuple(int(part) for part in parts)
+
+
+class CommandPlan:
+    """What all cases of a testcase of programs share, ready to be filled in for each."""
+
+    def __init__(self, testcase: Level, suite: Level, home: Path) -> None:
+        """``home`` is the folder of the whole suite. Raises UsageError with file, line and key."""
+        self._home = home
+        levels = (testcase, suite)
+        env: Env = {**_env_of(suite), **_env_of(testcase)}
+        place = testcase[1]
+        found = {
+            name: _find(name, levels) for name in ("build", "golden", "run", "check", "output")
+        }
+        self._build: tuple[StepPlan, Template] | None = None
+        if found["build"]:
+            self._build = read_build(*found["build"], env)
+        self._golden = (
+            read_step(found["golden"][0], "golden", found["golden"][1], env)
+            if (found["golden"])
+            else None
+        )
+        if not found["run"]:
+            (place / "run").fail("is missing, here and in the suite")
+        self._run, self._hot = read_run(*found["run"], env)
+        self._check = (
+            read_step(found["check"][0], "check", found["check"][1], env)
+            if (found["check"])
+            else None
+        )
+        self._outputs = _read_outputs(*found["output"]) if found["output"] else ()
+
+    def fill_in(
+        self,
+        values: Mapping[str, str],
+        shapes: tuple[Shape, Shape],
+        tolerance: Tolerance | None,
+        case: Place,
+    ) -> CommandWork:
+        """The work of one case, which stands at ``case``."""
+        shared = {name: value for name, value in values.items() if name in OF_TESTCASE}
+        build, target = None, ""
+        if self._build is not None:
+            plan, wanted = self._build
+            build = plan.fill_in(values, self._home)
+            target = fill_at(wanted, values, plan.place / "target")
+        golden = self._golden.fill_in(values, self._home) if self._golden is not None else None
+        check = self._check.fill_in(values, self._home) if self._check is not None else None
+        return CommandWork(
+            run=self._run.fill_in(values, self._home),
+            build=build,
+            target=target,
+            golden=golden,
+            check=check,
+            outputs=tuple(plan.fill(values, shapes, tolerance, case) for plan in self._outputs),
+            hot=self._hot.fill_in(shared, self._home) if self._hot is not None else None,
+        )
+
+
+def read_tolerance(table: CommonTable | OutputTable, place: Place) -> Tolerance | None:
+    """What a table says of tolerances: ``eps`` for both, or each by its name; None for nothing."""
+    if table.eps is not None:
+        if table.rtol is not None or table.atol is not None:
+            (place / "eps").fail("stands for both rtol and atol, so neither can stand beside it")
+        return Tolerance(rtol=table.eps, atol=table.eps)
+    if table.rtol is None and table.atol is None:
+        return None
+    return Tolerance(rtol=table.rtol or 0.0, atol=table.atol or 0.0)
+
+
+def show_shape(shape: Shape) -> str:
+    """``16x64``."""
+    return "x".join(str(size) for size in shape)
+
+
+def _env_of(level: Level) -> Env:
+    table, place = level
+    return read_env(table.env, place / "env")
+
+
+def _find(name: str, levels: tuple[Level, ...]) -> tuple[object, Place] | None:
+    """The step of the narrowest table that says something of it; ``false`` says that there is none."""
+    for table, place in levels:
+        raw: object = getattr(table, name)
+        if raw is False:
+            return None
+        if raw is not None:
+            return raw, place / name
+    return None
+
+
+def _read_outputs(raw: object, place: Place) -> tuple[OutputPlan, ...]:
+    if isinstance(raw, list):
+        return tuple(OutputPlan(one, place / number) for number, one in enumerate(raw))
+    return (OutputPlan(raw, place),)
+
+
+def is_of_kernels(table: TestcaseTable, place: Place) -> bool:
+    """Whether a testcase is one of kernels. Raises UsageError where it is half one and half other."""
+    if not table.file:
+        for key in ("kernel", "reference", "arguments", "config"):
+            if getattr(table, key):
+                (place / key).fail("belongs to a testcase of kernels, which needs `file`")
+        return False
+    for key in ("build", "golden", "run", "check", "output"):
+        if getattr(table, key) not in (None, False):
+            (place / key).fail("is a step of programs, and `file` says that this one is of kernels")
+    return True

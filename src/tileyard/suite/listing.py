@@ -1,0 +1,107 @@
+"""Cases that a command of the suite prints, so that they are listed in one place only."""
+
+import os
+import shlex
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from tileyard.settings import Settings
+from tileyard.suite.steps import StepPlan
+from tileyard.suite.tables import ListedCaseTable, Place, StepTable, as_step, decode
+
+LIMIT_S = 120.0
+TAIL = 2000
+
+
+def list_cases(
+    raw: object, place: Place, settings: Settings, testcase: str = ""
+) -> Iterator[tuple[ListedCaseTable, Place]]:
+    """Run the command that is written at a place; each line of its output is a case in JSON.
+
+    Raises UsageError that says how it failed, or which of its lines is no case.
+    """
+    plan = StepPlan(decode(as_step(raw), StepTable, place), "list", place, isinstance(raw, list))
+    folder = place.document.folder
+    values = {"suite": str(folder), **({"testcase": testcase} if testcase else {})}
+    step = plan.fill_in(values, folder)
+    argv = tuple(_single(text) for text in step.argv)
+    env = {
+        **os.environ,
+        **settings.environment(),
+        **{name: _single(text) for name, text in step.env.items()},
+    }
+    cwd = Path(_single(step.cwd)) if step.cwd else folder
+    printed = _run(argv, env, cwd, step.limit_s or LIMIT_S, place)
+    count = 0
+    for number, line in enumerate(printed.splitlines(), start=1):
+        if not line.strip():
+            continue
+        count += 1
+        at = replace(place, note=f"line {number} of what it printed")
+        try:
+            row = msgspec.json.decode(line)
+        except msgspec.DecodeError as error:
+            at.fail(f"is no JSON: {error}: {line[:200].decode(errors='replace')!r}")
+        yield decode(row, ListedCaseTable, at), at
+    if not count:
+        place.fail(f"printed no case: {shlex.join(argv)} in {cwd}")
+
+
+def _run(
+    argv: tuple[str, ...], env: dict[str, str], cwd: Path, limit_s: float, place: Place
+) -> bytes:
+    """What a program prints. Raises UsageError with code or signal, argv, folder and its last words."""
+    called = f"{shlex.join(argv)} in {cwd}"
+    try:
+        process = subprocess.Popen(
+            argv,
+            env=env,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError as error:
+        place.fail(f"cannot be started ({error.strerror}): {called}")
+    try:
+        printed, said = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        _end(process)
+        place.fail(f"took longer than {limit_s:g} s: {called}")
+    except BaseException:
+        _end(process)
+        raise
+    if process.returncode:
+        tail = said[-TAIL:].decode(errors="replace").strip()
+        place.fail(
+            f"{_how_it_ended(process.returncode)}: {called}"
+            + (f"\n{tail}" if tail else "; it wrote nothing to stderr")
+        )
+    return printed
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End the program and what it started in its session."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    # Nothing more is read: what left the session may hold the other ends for as long as it likes.
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+
+
+def _how_it_ended(code: int) -> str:
+    if code > 0:
+        return f"exited with {code}"
+    return f"was ended by {signal.Signals(-code).name}"
+
+
+def _single(text: str) -> str:
+    """A finished text out of a template that asks for nothing."""
+    return text.replace("{{", "{").replace("}}", "}")

@@ -1,0 +1,294 @@
+"""The tables of a suite file as they are written, decoded strictly: an error names file, line and key."""
+
+import datetime
+import tomllib
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Literal, NoReturn, TypeVar
+
+import msgspec
+
+from tileyard.errors import UsageError
+from tileyard.model import Outcome, Record, Value
+from tileyard.suite.toml_lines import Path as KeyPath
+from tileyard.suite.toml_lines import key_lines
+from tileyard.targets.command.records import NanPolicy
+
+Table = dict[str, object]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200, pattern=r"^[^\s\x00]+$")]
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+Shape = tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+Distance = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class Strict(Record, forbid_unknown_fields=True):
+    """A table that refuses keys it does not know. Fields of type ``object`` are decoded on their own."""
+
+
+class StepTable(Strict):
+    """A step. A list in its place is its ``argv``."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str] = {}
+    inputs: tuple[Text, ...] = ()
+    cwd: str = ""
+    limit_s: Seconds | None = None
+
+
+class BuildTable(StepTable):
+    """A build step; ``target`` is what a case needs of it."""
+
+    target: str = ""
+
+
+class RunTable(StepTable):
+    """A run step; ``hot`` is how several cases run in one process."""
+
+    hot: object = None
+
+
+class HotTable(StepTable, kw_only=True):
+    """A process that runs several cases."""
+
+    began: Text
+    ended: Text
+    verdicts: dict[str, Outcome]
+
+
+class OutputTable(Strict):
+    """A file to compare. What it leaves out is the case's."""
+
+    file: Text
+    golden: Text
+    dtype: str = ""
+    shape: Shape | str | None = None
+    valid_shape: Shape | str | None = None
+    eps: Distance | None = None
+    rtol: Distance | None = None
+    atol: Distance | None = None
+    nan: NanPolicy = "equal"
+
+
+class LimitsTable(Strict):
+    """Limits that take the place of more general ones."""
+
+    elaborate_s: Seconds | None = None
+    golden_s: Seconds | None = None
+    build_s: Seconds | None = None
+    run_s: Seconds | None = None
+    memory_bytes: Annotated[int, msgspec.Meta(gt=0)] | None = None
+
+
+class CommonTable(Strict):
+    """What a suite, a testcase and a case may all say; the narrower one wins."""
+
+    family: str | None = None
+    dtype: str | None = None
+    tags: tuple[Text, ...] = ()
+    eps: Distance | None = None
+    rtol: Distance | None = None
+    atol: Distance | None = None
+    limits: LimitsTable = LimitsTable()
+    vars: dict[str, Value] = {}
+
+
+class StepsTable(CommonTable):
+    """What a suite and a testcase may say: the steps. Those of a testcase take the suite's place."""
+
+    build: object = None
+    golden: object = None
+    run: object = None
+    check: object = None
+    output: object = None
+    env: dict[str, str] = {}
+    list: object = None
+
+
+class SuiteTable(StepsTable, kw_only=True):
+    """The file itself."""
+
+    name: Name
+    include: tuple[Text, ...] = ()
+    testcase: tuple[Table, ...] = ()
+    policies: dict[str, Table] = {}
+    allow: tuple[Table, ...] = ()
+    skip: tuple[Table, ...] = ()
+    quarantine: tuple[Table, ...] = ()
+
+
+class TestcaseTable(StepsTable, kw_only=True):
+    """One ``[[testcase]]``: of programs, or with ``file`` of kernels."""
+
+    name: Name
+    case: tuple[Table, ...] = ()
+    file: str = ""
+    kernel: str = ""
+    reference: str = ""
+    arguments: dict[str, Value] = {}
+    config: dict[str, Value] = {}
+
+
+class CaseTable(CommonTable, kw_only=True):
+    """One case. ``shape`` is that of its data; of a kernel, the name of a set of arguments."""
+
+    name: Name
+    shape: Shape | str = ()
+    valid_shape: Shape = ()
+    smoke: bool = False
+    seed: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    arguments: dict[str, Value] = {}
+    config: dict[str, Value] = {}
+
+
+class ListedCaseTable(CaseTable):
+    """A case that a command printed. ``where`` says where it is declared."""
+
+    testcase: str = ""
+    where: str = ""
+
+
+class RuleTable(Strict):
+    """An entry of the allow or skip list."""
+
+    cases: Text
+    reason: Text
+
+
+class QuarantineTable(Strict):
+    """An entry of the quarantine; the date may be a TOML date or a text."""
+
+    cases: Text
+    owner: Text
+    reason: Text
+    until: datetime.date
+
+
+class PolicyTable(Strict):
+    """One ``[policies.NAME]``."""
+
+    select: Literal["full", "smoke"] = "full"
+    cases: tuple[Text, ...] = ()
+    tags: tuple[Text, ...] = ()
+    budget_s: Distance = 0.0
+    changed: bool = False
+    retries: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
+
+
+class Document:
+    """A suite file: its table, and where in it each key stands."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises UsageError where the file cannot be read or is not TOML."""
+        self.path = path
+        self.folder = path.parent
+        try:
+            self._text = path.read_text(encoding="utf-8")
+            self.table: Table = tomllib.loads(self._text)
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{path}: is not UTF-8") from error
+        except tomllib.TOMLDecodeError as error:
+            raise UsageError(f"{path}: is not valid TOML: {error}") from error
+
+    @cached_property
+    def lines(self) -> dict[KeyPath, int]:
+        """The line of each key."""
+        return key_lines(self._text.replace("\r\n", "\n"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A place in a suite file, for messages. ``note`` is said of it besides, as of a listed case."""
+
+    document: Document
+    keys: KeyPath = ()
+    note: str = ""
+
+    def __truediv__(self, key: str | int) -> "Place":
+        """What lies below a key or an index."""
+        return replace(self, keys=(*self.keys, key))
+
+    @property
+    def up(self) -> "Place":
+        """What it lies in."""
+        return replace(self, keys=self.keys[:-1])
+
+    @property
+    def where(self) -> str:
+        """``file:line``."""
+        return f"{self.document.path}:{self._line()}"
+
+    @property
+    def key(self) -> str:
+        """The key as people write it, with indexes in brackets."""
+        parts = [f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.keys]
+        return "".join(parts).removeprefix(".")
+
+    def fail(self, problem: str, hint: str = "") -> NoReturn:
+        """Raise UsageError that says where, at which key, and what."""
+        parts = [self.where, self.key, self.note, problem]
+        raise UsageError(": ".join(part for part in parts if part), hint)
+
+    def _line(self) -> int:
+        lines = self.document.lines
+        # What stands in no file, as the rows that a command printed, has the line of what brought it.
+        for length in range(len(self.keys), 0, -1):
+            if self.keys[:length] in lines:
+                return lines[self.keys[:length]]
+        return 1
+
+
+Decoded = TypeVar("Decoded", bound=Strict)
+
+
+def decode(raw: object, kind: type[Decoded], place: Place) -> Decoded:
+    """The table that stands at a place. Raises UsageError with file, line and key."""
+    if not isinstance(raw, dict):
+        place.fail(f"is no table but {_describe(raw)}")
+    known = kind.__struct_fields__
+    for key in raw:
+        if key not in known:
+            near = get_close_matches(key, known, n=1)
+            meant = f"did you mean {near[0]!r}" if near else f"known are {', '.join(known)}"
+            (place / key).fail("unknown key", meant)
+    try:
+        return msgspec.convert(raw, kind)
+    except msgspec.ValidationError as error:
+        problem, _, tail = str(error).partition(" - at ")
+        for key in _read_path(tail):
+            place = place / key
+        if "RFC3339 encoded date" in problem:
+            problem = "is no date of the form 2026-12-31"
+        place.fail(problem[:1].lower() + problem[1:])
+
+
+def as_step(raw: object) -> object:
+    """A step's table, also where only its ``argv`` is written."""
+    return {"argv": raw} if isinstance(raw, list) else raw
+
+
+def _read_path(tail: str) -> list[str | int]:
+    """msgspec's `` `$.a[1].b` `` as keys; of a key that it does not name, nothing."""
+    path = tail.strip("`")
+    if " in " in path:
+        path = path.partition(" in `")[2]
+    keys: list[str | int] = []
+    for part in path.removeprefix("$").replace("[", ".[").split("."):
+        if part.startswith("["):
+            inner = part.strip("[]")
+            if not inner.isdigit():
+                break
+            keys.append(int(inner))
+        elif part:
+            keys.append(part)
+    return keys
+
+
+def _describe(raw: object) -> str:
+    if isinstance(raw, list):
+        return "a list"
+    return repr(raw)
