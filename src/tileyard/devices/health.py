@@ -84,11 +84,20 @@ def filter_well(devices: Iterable[Device]) -> tuple[Device, ...]:
     return tuple(device for device in devices if not _statements_on(device))
 
 
+def is_kept_away(device: Device) -> bool:
+    """Whether a person put it into quarantine: then nobody probes it without being told to."""
+    return any(statement.by_hand for statement in _statements_on(device))
+
+
 def quarantine_device(device: Device, reason: str) -> None:
-    """Keep everyone from leasing a device. Raises UsageError if that cannot be written down."""
+    """Keep everyone from leasing a device, as a person says. One that a person keeps away stays as it is.
+
+    Raises UsageError if that cannot be written down.
+    """
     prepare_locks(device)
     try:
-        quarantine.put_in_quarantine(device.locks, device.name, reason)
+        if not is_kept_away(device):
+            quarantine.state_again(device.locks, device.name, reason, by_hand=True)
     except OSError as error:
         raise _cannot_write(device, error) from error
 
@@ -107,15 +116,15 @@ def readmit_device(device: Device) -> bool:
     return bool(statements)
 
 
-async def probe_now(device: Device) -> ProbeReport:
+async def probe_now(device: Device, *, rest_s: float = 0.0) -> ProbeReport:
     """Probe a device that nobody holds, and draw the consequences.
 
     A failed probe puts it into quarantine, or has it start over there; the third good one in a row
-    brings it back. A probe that cannot tell changes nothing. Raises UsageError if the consequences
-    cannot be written down.
+    brings it back. A probe that cannot tell changes nothing. One that was held within ``rest_s``, be
+    it for a probe, counts as held. Raises UsageError if the consequences cannot be written down.
     """
     seen = _tokens_of(_statements_on(device))
-    probe = await probe_device(device)
+    probe = await probe_device(device, rest_s=rest_s)
     readmitted = False
     try:
         if probe.verdict is Verdict.FAILED:

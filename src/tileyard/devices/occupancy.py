@@ -13,6 +13,7 @@ from tileyard.model import Device, Record
 from tileyard.processes.keeper.deciding import Choice
 from tileyard.processes.keeper.directory import LeaseRecord, LockDirectory, Request
 from tileyard.processes.keeper.holding import Holding, LeaseFacts, forget_earlier, take_parts
+from tileyard.processes.keeper.quarantine import find_statements, quarantine_paths
 from tileyard.processes.keeper.report import RefusedError
 
 LOCK_LIMIT_S, PAUSE_S = 2.0, 0.01
@@ -79,12 +80,16 @@ def list_leased(lock_dir: Path) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def try_hold(device: Device, command: str = "tileyard devices probe") -> Iterator[bool]:
+def try_hold(
+    device: Device, command: str = "tileyard devices probe", *, rest_s: float = 0.0
+) -> Iterator[bool]:
     """Have a device for the block, unless somebody else has it; says which.
 
     No place in the queue is asked for, and a device in quarantine can be had too: this is for
     probes. Where there is no lock directory nobody has anything, and none is made: it would belong
-    to whoever happened to look. Raises UsageError where the lock directory cannot be used.
+    to whoever happened to look. A device in quarantine is not had where a sick part of it was held
+    within ``rest_s``, by the kernel's word on its records: so many may ask, and one gets it for each
+    such time. Raises UsageError where the lock directory cannot be used.
     """
     lock_dir = Path(device.locks[0]).parent if device.locks else None
     if lock_dir is None or not lock_dir.exists():
@@ -92,7 +97,7 @@ def try_hold(device: Device, command: str = "tileyard devices probe") -> Iterato
         return
     prepare_directory(lock_dir)
     with open_directory(lock_dir) as directory:
-        holding = _take(directory, device, command)
+        holding = _take(directory, device, command, rest_s)
         try:
             yield holding is not None
         finally:
@@ -154,7 +159,22 @@ def _describe(record: LeaseRecord) -> Holder:
     )
 
 
-def _take(directory: LockDirectory, device: Device, command: str) -> Holding | None:
+def _is_rested(device: Device, records: dict[str, list[LeaseRecord]], rest_s: float) -> bool:
+    """Whether nobody has had a sick part of the device for a while.
+
+    A time to come is none: the host's clock was set back.
+    """
+    now_ns = time.time_ns()
+    sick = [
+        part
+        for part, path in zip(parts_of(device), quarantine_paths(device.locks), strict=True)
+        if find_statements(path)
+    ]
+    changes = [record.changed_ns for part in sick for record in records[part]]
+    return not any(0 <= now_ns - changed_ns < rest_s * 1e9 for changed_ns in changes)
+
+
+def _take(directory: LockDirectory, device: Device, command: str, rest_s: float) -> Holding | None:
     deadline = time.monotonic() + LOCK_LIMIT_S
     while not directory.try_lock():
         if time.monotonic() > deadline:
@@ -165,6 +185,8 @@ def _take(directory: LockDirectory, device: Device, command: str) -> Holding | N
         numbers = directory.list_numbers()
         records = {part: directory.read_records(part, numbers.get(part, [])) for part in parts}
         if any(record.is_live for several in records.values() for record in several):
+            return None
+        if rest_s and not _is_rested(device, records, rest_s):
             return None
         facts = LeaseFacts(f"{command} {device.name}", secrets.token_hex(8))
         return take_parts(directory, (Choice(device.name, parts),), records, numbers, facts)

@@ -48,16 +48,19 @@ class Probe(Record):
     seconds: float = 0.0
 
 
-async def probe_device(device: Device, *, held: bool = False, clock: Clock | None = None) -> Probe:
+async def probe_device(
+    device: Device, *, held: bool = False, rest_s: float = 0.0, clock: Clock | None = None
+) -> Probe:
     """Run the device's probe while nobody else has it, and leave nothing of it behind.
 
     ``held`` says that the caller holds the device already. Without that a device that is in use is
-    not probed but found busy, since a probe would disturb what is measured there.
+    not probed but found busy, since a probe would disturb what is measured there; so is one in
+    quarantine that somebody has had within ``rest_s``.
     """
     clock = clock or SystemClock()
     at, since = clock.wall_s(), clock.monotonic_s()
     with contextlib.ExitStack() as stack:
-        if held or stack.enter_context(try_hold(device)):
+        if held or stack.enter_context(try_hold(device, rest_s=rest_s)):
             verdict, message = await _run_probe(device)
         else:
             verdict, message = Verdict.BUSY, "somebody holds it"

@@ -58,7 +58,7 @@ def probe(device: Device) -> ProbeReport:
 def _in_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Probes that need no process: other users may not be allowed to run this interpreter."""
 
-    async def answer(device: Device) -> Probe:
+    async def answer(device: Device, *, rest_s: float = 0.0) -> Probe:
         verdict = Verdict.FAILED if (tmp_path / "sick").exists() else Verdict.GOOD
         return Probe(device=device.name, verdict=verdict, message="fan is dead", at=time.time())
 
@@ -244,7 +244,7 @@ def test_what_is_stated_during_a_probe_outweighs_it(
     probe(device)
     probe(device)
 
-    async def disturbed(probed: Device) -> object:
+    async def disturbed(probed: Device, *, rest_s: float = 0.0) -> object:
         as_user(1001, lambda: health.quarantine.state_again(probed.locks, "npu:0", "fire"))
         return await original(probed)
 

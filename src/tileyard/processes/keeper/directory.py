@@ -84,13 +84,15 @@ class LeaseRecord:
 
     ``pid`` and ``start`` are the holder's process and when it started, ``session`` is that of the
     leased tree or 0, ``since`` is in seconds since the epoch; numbers of processes are those of the
-    holder's own container. A record that cannot be understood is neither live nor clean.
+    holder's own container. ``changed_ns`` is when it was last written, as the kernel says. A record
+    that cannot be understood is neither live nor clean.
     """
 
     def __init__(self, part: str, number: int, seen: Seen) -> None:
         self.part = part
         self.number = number
         self.uid = seen.uid
+        self.changed_ns = seen.ctime_ns
         self.is_live = self.is_clean = self.is_ours = False
         self.device = self.command = self.tree = ""
         self.pid = self.start = self.session = self.process_space = 0

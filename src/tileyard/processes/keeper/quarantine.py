@@ -2,7 +2,7 @@
 
 A statement is a file named after a lock file, ``STEM`` or ``STEM@ANYTHING``; its owner is who put
 the device there, and its content is JSON with ``device``, ``reason``, ``since`` (seconds since the
-epoch) and ``by`` (a pid). A device is in quarantine while a statement on any of its lock files counts.
+epoch), ``by`` (a pid) and ``by_hand`` (where a person put it there). A device is in quarantine while a statement on any of its lock files counts.
 
 In a sticky directory only its owner can remove a statement. Others lift it with a file of their own,
 ``STEM@lifted.ANYTHING``, whose ``lifts`` names statements by inode and time of change. So nobody
@@ -23,7 +23,7 @@ PROBES = "probes."
 class Quarantine:
     """Why a device is out of use: ``by`` is the pid that put it there, ``uid`` whose file it is.
 
-    ``token`` is what lifts this statement and no other.
+    ``token`` is what lifts this statement and no other. ``by_hand`` says that a person made it.
     """
 
     def __init__(self, path: str, status: os.stat_result, facts: dict[str, object]) -> None:
@@ -35,6 +35,7 @@ class Quarantine:
         since, by = facts.get("since"), facts.get("by")
         self.since = float(since) if isinstance(since, int | float) else status.st_ctime
         self.by = by if isinstance(by, int) else 0
+        self.by_hand = facts.get("by_hand") is True
 
 
 def quarantine_paths(locks: list[str] | tuple[str, ...]) -> list[str]:
@@ -146,9 +147,13 @@ def put_in_quarantine(locks: list[str] | tuple[str, ...], device: str, reason: s
     state_again(sick, device, reason)
 
 
-def state_again(locks: list[str] | tuple[str, ...], device: str, reason: str) -> None:
+def state_again(
+    locks: list[str] | tuple[str, ...], device: str, reason: str, *, by_hand: bool = False
+) -> None:
     """State that a device is sick whether or not others have. Raises OSError as above."""
     facts: dict[str, object] = {"device": device, "reason": reason, "since": time.time()}
+    if by_hand:
+        facts["by_hand"] = True
     for path in quarantine_paths(locks):
         try:
             write_facts(path, facts)
@@ -163,6 +168,7 @@ def renew_statement(statement: Quarantine) -> None:
         "device": statement.device,
         "reason": statement.reason,
         "since": statement.since,
+        "by_hand": statement.by_hand,
     }
     write_facts(f"{folder}/{name.partition('@')[0]}@{os.urandom(6).hex()}", facts)
     remove_own(statement.path, statement.uid)

@@ -1,0 +1,90 @@
+"""Probes devices in quarantine from time to time, for as long as somebody waits for one of them.
+
+Run as ``python -P -m tileyard.devices.reprobe lifeline=FD``, with a ``Job`` on stdin; it ends as soon
+as the other end of that pipe is closed. On stdout stands the name of each device that has come back.
+
+Any number of these may run on a host: whoever comes first holds the device for its probe, and the
+kernel's word on when a device was last held keeps all others from it for an interval. What a
+person has put into quarantine is left alone.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from tileyard.devices.health import is_kept_away, probe_now, read_health
+from tileyard.devices.reprobing import LIFELINE, LOOKS_PER_INTERVAL, Job
+from tileyard.errors import UsageError
+from tileyard.model import Device
+
+
+async def look_after(
+    device: Device,
+    interval_s: float,
+    tell: Callable[[str], None],
+    pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
+) -> None:
+    """Probe a device whenever it is in quarantine and due; tell its name when it has come back.
+
+    Returns only where the lock directory cannot be used.
+    """
+    was_sick = False
+    while True:
+        is_sick = not read_health(device).is_well
+        if is_sick and is_curable(device):
+            try:
+                report = await probe_now(device, rest_s=interval_s)
+            except UsageError:
+                return
+            is_sick, was_sick = not report.health.is_well, True
+        if was_sick and not is_sick:
+            tell(device.name)
+        was_sick = is_sick
+        await pause(interval_s / LOOKS_PER_INTERVAL)
+
+
+def is_curable(device: Device) -> bool:
+    """Whether good probes are to bring a device back: it has one, and no person keeps it away."""
+    if not device.probe or is_kept_away(device):
+        return False
+    path = device.env.get("PATH", os.environ.get("PATH"))
+    return shutil.which(device.probe[0], path=path) is not None
+
+
+async def _look_after_all(job: Job, lifeline: int) -> None:
+    """Until the pipe ends; then a probe that is under way is ended first, and its device given back."""
+    main = asyncio.gather(*(look_after(device, job.interval_s, _say) for device in job.devices))
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        loop.remove_reader(lifeline)
+        main.cancel()
+
+    loop.add_reader(lifeline, end)
+    with contextlib.suppress(asyncio.CancelledError):
+        await main
+
+
+def _say(name: str) -> None:
+    with contextlib.suppress(BrokenPipeError):  # then nobody waits any more
+        os.write(1, f"{name}\n".encode())
+
+
+def main() -> None:
+    """Read the job from stdin and do it."""
+    with open(0, "rb", closefd=False) as file:
+        job = msgspec.json.decode(file.read(), type=Job)
+    sick = [device for device in job.devices if not read_health(device).is_well]
+    cores = {core for device in sick for core in device.cores}
+    if cores:  # nothing is timed on these
+        os.sched_setaffinity(0, cores)
+    asyncio.run(_look_after_all(job, int(sys.argv[1].removeprefix(f"{LIFELINE}="))))
+
+
+if __name__ == "__main__":
+    main()

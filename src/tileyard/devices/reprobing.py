@@ -1,0 +1,92 @@
+"""Has devices in quarantine probed while somebody waits for one of them.
+
+That is done by a process of its own (``reprobe.py``), so that it can neither delay the waiting nor
+outlast it: it ends when this end of its pipe does.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from tileyard.model import Device, Record
+from tileyard.processes.keeper.quarantine import find_quarantine
+
+INTERVAL_S: Final = 60.0
+"""How long a device in quarantine is left alone after a probe, or after its last holder."""
+LOOKS_PER_INTERVAL: Final = 6
+LIFELINE: Final = "lifeline"
+
+_lingering: list[subprocess.Popen[bytes]] = []
+"""Processes that were told to end and may not have."""
+
+
+class Job(Record):
+    """What the process is to do: which devices to look after."""
+
+    devices: tuple[Device, ...]
+    interval_s: float
+
+
+class Reprobing:
+    """Probes those of ``devices`` that are in quarantine, from the first look that finds one.
+
+    ``news`` is a descriptor to read from once a look has returned True: a line with the name of each
+    device that has come back. It is closed by ``stop``.
+    """
+
+    def __init__(self, devices: Sequence[Device], interval_s: float = INTERVAL_S) -> None:
+        self.news = -1
+        self._devices = tuple(device for device in devices if device.locks)
+        self._interval_s = interval_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lifeline = -1
+
+    def look(self) -> bool:
+        """Start the process if it is wanted and not there; whether it was started. Never waits for it."""
+        _reap()
+        if self._process is not None or not any(
+            find_quarantine(device.locks) for device in self._devices
+        ):
+            return False
+        self._start()
+        return True
+
+    def stop(self) -> None:
+        """Have it end, without waiting for that. Harmless when repeated."""
+        if self._process is not None and self._process.stdout is not None:
+            os.close(self._lifeline)
+            self._process.stdout.close()
+            _lingering.append(self._process)
+            self._process, self.news = None, -1
+        _reap()
+
+    def _start(self) -> None:
+        job = Job(devices=self._devices, interval_s=self._interval_s)
+        theirs, self._lifeline = os.pipe()
+        told = os.memfd_create("tileyard-reprobe")  # a pipe might be too short for all of it
+        try:
+            os.write(told, msgspec.json.encode(job))
+            os.lseek(told, 0, os.SEEK_SET)
+            self._process = subprocess.Popen(
+                (sys.executable, "-P", "-m", "tileyard.devices.reprobe", f"{LIFELINE}={theirs}"),
+                stdin=told,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(theirs,),
+                start_new_session=True,  # Ctrl-C is not for it
+            )
+        finally:
+            os.close(theirs)
+            os.close(told)
+        if self._process.stdout is not None:
+            self.news = self._process.stdout.fileno()
+            os.set_blocking(self.news, False)
+
+
+def _reap() -> None:
+    """Take note of the ends of processes that were told to end."""
+    _lingering[:] = [process for process in _lingering if process.poll() is None]
