@@ -107,6 +107,22 @@ class DamagedError(TileyardError):
 
 
 @dataclass(eq=False)
+class BundleError(TileyardError):
+    """A bundle is damaged, cut off, asks for too much, or was never one. Nothing of it was kept."""
+
+    code: ClassVar[str] = "bundle"
+
+
+@dataclass(eq=False)
+class IncompatibleError(TileyardError):
+    """A bundle does not fit this host or what was asked for; ``refusals`` has one line for each."""
+
+    refusals: tuple[str, ...] = ()
+
+    code: ClassVar[str] = "incompatible"
+
+
+@dataclass(eq=False)
 class NoWinnerError(TileyardError):
     """A study ended without a config that passed."""
 
@@ -119,6 +135,14 @@ class BindError(TileyardError):
     """Arrays given to a kernel do not fit its parameters."""
 
     code: ClassVar[str] = "bind"
+
+
+@dataclass(eq=False)
+class OutputFileError(TileyardError):
+    """A file that is to be compared is not there, or has not the size that its shape asks for."""
+
+    code: ClassVar[str] = "output_file"
+    exit_status: ClassVar[int] = 1
 
 
 @dataclass(eq=False)

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from tileyard.errors import BindError
 from tileyard.ir.dtypes import find_dtype, name_of
-from tileyard.model import Mismatch, Tolerance
+from tileyard.model import Mismatch, Record, Tolerance
 from tileyard.targets.base import Array
+from tileyard.targets.command.records import NanPolicy
 
 TOLERANCES = {
     "float64": Tolerance(rtol=1e-10, atol=1e-10),
@@ -42,6 +43,13 @@ class _Worst:
     excess: float
 
 
+class Manner(Record):
+    """How a tolerance is meant. ``is_elementwise``: ``atol`` as it stands, not times the rms."""
+
+    is_elementwise: bool = False
+    nan: NanPolicy = "equal"
+
+
 def default_tolerance(dtype: str) -> Tolerance:
     """The tolerance for an output of this dtype; zero for integers and booleans.
 
@@ -51,13 +59,19 @@ def default_tolerance(dtype: str) -> Tolerance:
     return TOLERANCES.get(dtype, Tolerance(rtol=0.0, atol=0.0))
 
 
-def compare(name: str, got: Array, want: Array, tolerance: Tolerance | None) -> Mismatch | None:
+def compare(
+    name: str,
+    got: Array,
+    want: Array,
+    tolerance: Tolerance | None,
+    manner: Manner = Manner(),  # noqa: B008 (immutable)
+) -> Mismatch | None:
     """None where ``got`` is right: ``|got - want| <= atol * rms(want) + rtol * |want|`` everywhere.
 
     Both are compared in float64, so ``want`` may be of a wider dtype than ``got``; ``tolerance``
     None stands for the default of ``got``'s dtype. NaN equals NaN, an infinity only itself; the rms
-    is over finite elements. Where neither is a float, elements must be equal whatever the tolerance.
-    Raises BindError where the shapes differ.
+    is over finite elements; ``manner`` may say otherwise. Where neither is a float, elements must be
+    equal whatever the tolerance. Raises BindError where the shapes differ.
     """
     if got.shape != want.shape:
         raise BindError(f"{name} has shape {got.shape}, its reference {want.shape}")
@@ -66,7 +80,7 @@ def compare(name: str, got: Array, want: Array, tolerance: Tolerance | None) -> 
         worst, wrong = _compare_exactly(got.reshape(-1), want.reshape(-1))
     else:
         allowed = tolerance or default_tolerance(name_of(got.dtype))
-        worst, wrong = _compare_closely(got.reshape(-1), want.reshape(-1), allowed)
+        worst, wrong = _compare_closely(got.reshape(-1), want.reshape(-1), allowed, manner)
     if worst is None:
         return None
     index = tuple(int(i) for i in np.unravel_index(worst.at, got.shape))
@@ -89,9 +103,11 @@ def _compare_exactly(got: Array, want: Array) -> tuple[_Worst | None, int]:
     return _Worst(at=int(unequal[furthest]), excess=float(distance[furthest])), unequal.size
 
 
-def _compare_closely(got: Array, want: Array, allowed: Tolerance) -> tuple[_Worst | None, int]:
+def _compare_closely(
+    got: Array, want: Array, allowed: Tolerance, manner: Manner
+) -> tuple[_Worst | None, int]:
     with np.errstate(all="ignore"):
-        floor = allowed.atol * _rms(want)
+        floor = allowed.atol * (1.0 if manner.is_elementwise else _rms(want))
         worst: _Worst | None = None
         wrong = 0
         for start in range(0, got.size, _CHUNK):
@@ -103,7 +119,8 @@ def _compare_closely(got: Array, want: Array, allowed: Tolerance) -> tuple[_Wors
             fine = (difference <= allowance) & (difference < np.inf)
             if fine.all():
                 continue
-            found, count = _find_worst(g, w, difference - allowance, ~fine)
+            suspect = ~fine & ~np.isnan(w) if manner.nan == "ignore" else ~fine
+            found, count = _find_worst(g, w, difference - allowance, suspect, manner.nan)
             wrong += count
             if found is not None and (worst is None or found.excess > worst.excess):
                 worst = _Worst(at=start + found.at, excess=found.excess)
@@ -111,11 +128,13 @@ def _compare_closely(got: Array, want: Array, allowed: Tolerance) -> tuple[_Wors
 
 
 def _find_worst(
-    got: _Doubles, want: _Doubles, excess: _Doubles, suspect: _Flags
+    got: _Doubles, want: _Doubles, excess: _Doubles, suspect: _Flags, nan: NanPolicy
 ) -> tuple[_Worst | None, int]:
     """Sort out what is not finite among the suspects of one chunk."""
     at = np.flatnonzero(suspect)
-    same = (got[at] == want[at]) | (np.isnan(got[at]) & np.isnan(want[at]))
+    same = got[at] == want[at]
+    if nan == "equal":
+        same |= np.isnan(got[at]) & np.isnan(want[at])
     at = at[~same]
     if not at.size:
         return None, 0
