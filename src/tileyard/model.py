@@ -172,6 +172,7 @@ class Case(Record):
 
     ``control`` marks the second entry of an A/A pair: it is measured, and wins nothing.
     ``abandon_above_ns`` is the best median's upper bound when the case was planned, or 0.
+    ``expected_s`` is how long it should run, None for what earlier trials say.
     """
 
     id: str
@@ -183,6 +184,7 @@ class Case(Record):
     limits: Limits = Limits()
     control: bool = False
     abandon_above_ns: float = 0.0
+    expected_s: float | None = None
 
 
 class Batch(Record):

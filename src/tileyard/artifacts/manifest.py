@@ -5,9 +5,12 @@ from pathlib import Path
 import msgspec
 
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.trees import Trees
 from tileyard.model import BuildKey, Digest, Record
 
 MANIFEST_VERSION = 1
+TREE_FILE = "tree.json"
+"""The file of an artifact that is the listing of a whole directory; see ``trees``."""
 
 
 class Manifest(Record):
@@ -54,5 +57,8 @@ def find_artifact(build: BuildKey, objects: ObjectStore) -> Artifact | None:
     except msgspec.DecodeError:
         return None
     if manifest.version != MANIFEST_VERSION or not all(map(objects.has, manifest.files.values())):
+        return None
+    tree = manifest.files.get(TREE_FILE)
+    if tree is not None and not Trees(objects).has(tree):
         return None
     return Artifact(manifest, objects)

@@ -17,9 +17,13 @@ START_LIMIT_S = 120.0
 
 
 class Author(Protocol):
-    """Answers questions about the user's kernels. ``cores`` are those it may run on."""
+    """Answers questions about the user's kernels, ``lanes`` at the same time.
+
+    ``cores`` are those it may run on.
+    """
 
     cores: tuple[int, ...]
+    lanes: int
 
     async def begin(self) -> None:
         """Start whatever has to be started, without waiting for what it imports."""
@@ -45,6 +49,8 @@ class WorkerAuthor:
 
     ``footprint`` is what the answers of the present process depend on, None before the first.
     """
+
+    lanes = 1
 
     def __init__(self, file: Path, home: Path, cores: tuple[int, ...]) -> None:
         """``home`` has the object store; nothing is written there until inputs are made."""

@@ -8,6 +8,7 @@ import msgspec
 from tileyard.engine.commands import (
     CaseFinished,
     CaseLost,
+    CaseRanWell,
     Fact,
     LeaseAwaited,
     Leased,
@@ -16,6 +17,7 @@ from tileyard.engine.commands import (
     Released,
     RunOver,
 )
+from tileyard.engine.judging import is_judged
 from tileyard.engine.ledger import Ledger, Progress, RanOn
 from tileyard.engine.preparation import run_entry
 from tileyard.engine.provider import LeaseLostError, Slot, Waiting
@@ -36,12 +38,18 @@ LINGER_S = 1.0
 to start: then holding on costs at most as much as giving up and asking again would have."""
 
 
+Judge = Callable[[Progress, RanOn], None]
+Tell = Callable[[Fact], None]
+
+
 class Borrower:
     """The slots of a run, by device name. ``tell`` takes the facts that follow."""
 
     def __init__(
-        self, yard: Yard, slots: Sequence[Slot], ledger: Ledger, tell: Callable[[Fact], None]
+        self, yard: Yard, slots: Sequence[Slot], ledger: Ledger, tell: Tell, judge: Judge
     ) -> None:
+        """``judge`` is handed what ran well and whose outputs are still to be looked at."""
+        self._judge = judge
         self._yard = yard
         self._ledger = ledger
         self._tell = tell
@@ -153,6 +161,10 @@ class Borrower:
             progress.lost_on = slot.name
             self._ledger.note_attempt(progress, where)
             self._tell(CaseLost(case=reply.case, device=slot.name))
+            return
+        if reply.outcome is Outcome.UNCHECKED and is_judged(progress):
+            self._tell(CaseRanWell(case=reply.case, device=slot.name, seconds=reply.seconds))
+            self._judge(progress, where)
             return
         self._ledger.finish(progress, reply.outcome, reply.message, where)
         self._tell(CaseFinished(case=reply.case, device=slot.name, seconds=reply.seconds))

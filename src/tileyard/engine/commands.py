@@ -54,6 +54,14 @@ class CaseFinished(Record, tag="case_finished"):
     seconds: float = 0.0
 
 
+class CaseRanWell(Record, tag="case_ran_well"):
+    """A case is done with its device after ``seconds``; its outputs are yet to be judged, without one."""
+
+    case: str
+    device: str
+    seconds: float
+
+
 class CaseLost(Record, tag="case_lost"):
     """A case ended because its device or the host failed it, which says nothing of the case."""
 
@@ -127,6 +135,7 @@ Fact = (
     | BuildFailed
     | CompilerFreed
     | CaseFinished
+    | CaseRanWell
     | CaseLost
     | AuthorFreed
     | NothingKnown

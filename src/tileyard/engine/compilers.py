@@ -106,8 +106,8 @@ class CompilePool:
         log.parent.mkdir(parents=True, exist_ok=True)
         return WorkerCommand(
             argv=(sys.executable, "-m", "tileyard.workers.compiler", str(self._yard.home)),
-            env=worker_environment(threads=1),
+            env=worker_environment(threads=self._yard.build_threads or 1),
             cwd=str(Path.cwd()),
             log=str(log),
-            cores=(core,),
+            cores=() if self._yard.build_threads else (core,),
         )

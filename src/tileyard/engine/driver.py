@@ -33,7 +33,8 @@ from tileyard.engine.commands import (
     TrimAsked,
 )
 from tileyard.engine.compilers import CompilePool
-from tileyard.engine.ledger import Ledger, Progress
+from tileyard.engine.judging import Judging
+from tileyard.engine.ledger import Ledger, Progress, RanOn
 from tileyard.engine.lending import DeviceSite
 from tileyard.engine.preparation import Preparation
 from tileyard.engine.provider import LeaseProvider
@@ -68,7 +69,10 @@ class Driver:
         self._preparation = Preparation(yard, self._ledger, self._pool)
         self._facts: deque[Fact] = deque()
         self._woken = asyncio.Event()
-        self._borrower = Borrower(yard, self._provider.slots, self._ledger, self._tell)
+        self._borrower = Borrower(
+            yard, self._provider.slots, self._ledger, self._tell, self._judge_later
+        )
+        self._judging = Judging(yard, self._ledger)
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self._drop_reason = ""
@@ -231,6 +235,13 @@ class Driver:
             self._tell(CaseBuilt(case=case) if is_built else BuildFailed(case=case))
         self._tell(CompilerFreed(worker=worker))
 
+    def _judge_later(self, progress: Progress, ran: RanOn) -> None:
+        self._start(self._judge(progress, ran))
+
+    async def _judge(self, progress: Progress, ran: RanOn) -> None:
+        await self._judging.judge(progress, ran)
+        self._tell(CaseFinished(case=progress.case.id))
+
     def _look_up(self, batch: str) -> None:
         members = self._ledger.members(batch)
         if self._ledger.recall_paired(members):
@@ -251,6 +262,7 @@ class Driver:
                 for slot in slots
             },
             author=frozenset(yard.author.cores),
+            lanes=yard.author.lanes,
             # Without overlap everything is built before anything is run.
             window=WINDOW * len(slots) if yard.overlap else sys.maxsize,
             burst=BURST,

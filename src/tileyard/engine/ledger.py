@@ -21,6 +21,7 @@ from tileyard.model import (
     RunKey,
     Trial,
 )
+from tileyard.targets.command.records import CommandRun
 from tileyard.workers.protocol import CaseRan, Golden
 
 
@@ -33,6 +34,7 @@ class Progress:
     started_at: float
     log: str
     elaborated: Elaborated | None = None
+    command: CommandRun | None = None
     golden: Golden | None = None
     keys: Keys = field(default_factory=Keys)
     build_s: float = 0.0
@@ -165,6 +167,16 @@ class Ledger:
             reused=True,
         )
         self._end(progress, trial)
+        return True
+
+    def skip_proven(self, progress: Progress) -> bool:
+        """End a case that has passed before with the same run key, if this run is to skip such ones."""
+        if not self._yard.proven:
+            return False
+        known = self._yard.store.find_passed(progress.keys.run)
+        if known is None:
+            return False
+        self.finish(progress, Outcome.SKIPPED, f"proven by run {known.run}")
         return True
 
     def recall_measured(self, progress: Progress) -> bool:

@@ -61,6 +61,8 @@ class Preparation:
     def expected_s(self, progress: Progress) -> float | None:
         """How long the case ran when it was last run for this target; None if that is not known."""
         case = progress.case
+        if case.expected_s is not None:
+            return case.expected_s
         if case.kernel not in self._durations:
             known = self._yard.store.find_durations(case.kernel, self._yard.target)
             self._durations[case.kernel] = known
@@ -133,6 +135,7 @@ class Preparation:
             raise AssertionError(f"an author answered an elaboration with {reply}")
         self._ledger.write_log(progress, reply.log)
         progress.elaborated = reply.elaborated
+        progress.command = reply.command
         kernel, yard = reply.elaborated.kernel, self._yard
         key = build_key(kernel, yard.target, self._target.fingerprint, yard.options)
         progress.keys = Keys(build=key)
@@ -157,6 +160,8 @@ class Preparation:
         progress.golden = golden
         run = run_key(progress.keys.build, golden.key, case.check)
         progress.keys = msgspec.structs.replace(progress.keys, golden=golden.key, run=run)
+        if self._ledger.skip_proven(progress):
+            return False
         return progress.batch.order == "interleaved" or not self._ledger.recall_measured(progress)
 
     def _remember(self, progress: Progress) -> None:
@@ -187,6 +192,7 @@ def run_entry(progress: Progress) -> RunEntry:
         specs=elaborated.specs,
         scalars=elaborated.scalars,
         log=progress.log,
+        command=progress.command,
     )
 
 

@@ -49,6 +49,7 @@ class RememberedAuthor:
         self, author: TracedAuthor, file: Path, objects: ObjectStore, *, recall: bool
     ) -> None:
         self.cores = author.cores
+        self.lanes = author.lanes
         self._author = author
         self._file = str(file)
         self._objects = objects

@@ -15,6 +15,7 @@ class Stage(enum.Enum):
     BUILDING = "building"
     BUILT = "built"
     RUNNING = "running"
+    JUDGING = "judging"
     ENDED = "ended"
 
     __hash__ = object.__hash__  # that of Enum is written in Python, and asked for at every move
@@ -26,7 +27,8 @@ LEGAL_MOVES: dict[Stage, frozenset[Stage]] = {
     Stage.PREPARED: frozenset({Stage.BUILDING, Stage.BUILT, Stage.ENDED}),
     Stage.BUILDING: frozenset({Stage.BUILT, Stage.ENDED}),
     Stage.BUILT: frozenset({Stage.RUNNING, Stage.ENDED}),
-    Stage.RUNNING: frozenset({Stage.BUILT, Stage.ENDED}),
+    Stage.RUNNING: frozenset({Stage.BUILT, Stage.JUDGING, Stage.ENDED}),
+    Stage.JUDGING: frozenset({Stage.ENDED}),
     Stage.ENDED: frozenset(),
 }
 
@@ -35,7 +37,7 @@ class Site(Record):
     """The machine as the engine may use it.
 
     ``workers`` are compile workers, each pinned to a core. ``author`` is the cores on which the
-    author may run. ``window`` bounds the batches that are planned and have not ended, and with them
+    author may run, and ``lanes`` how many questions it answers at the same time. ``window`` bounds the batches that are planned and have not ended, and with them
     what is built and not yet run; it grows while cases are so short that they are handed over in
     numbers. ``burst`` is how many must be ready before building is paused for a device that shares
     its cores. ``group`` is how many kernels are built in one request at most.
@@ -44,6 +46,7 @@ class Site(Record):
     workers: tuple[int, ...]
     devices: dict[str, DeviceSite]
     author: frozenset[int]
+    lanes: int = 1
     window: int = 16
     burst: int = 8
     group: int = 1

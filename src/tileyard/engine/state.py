@@ -2,7 +2,7 @@
 
 One module because every rule of scheduling stands here, where each can be read beside the others.
 
-A case goes waiting -> preparing -> prepared -> building -> built -> running -> ended. A batch is
+A case goes waiting -> preparing -> prepared -> building -> built -> running (-> judging) -> ended. A batch is
 ready once each of its cases is built or has ended. Only then is a device asked for, and whichever
 comes first gets it. Cores are the one thing that building and timing compete for: a device that
 owns cores gets them to itself while a batch is timed on it.
@@ -26,6 +26,7 @@ from tileyard.engine.commands import (
     CaseFinished,
     CaseLost,
     CasePrepared,
+    CaseRanWell,
     Command,
     CompilerFreed,
     Drop,
@@ -95,7 +96,7 @@ class EngineState:
     _ready: ReadyQueue = field(default_factory=ReadyQueue)
     _dropped: set[str] = field(default_factory=set)
     _trimmed: set[str] = field(default_factory=set)
-    _author_busy: bool = False
+    _asking: int = 0
     _building: set[int] = field(default_factory=set)
     _due: list[Command] = field(default_factory=list)
     _pace_s: float = RUN_S
@@ -110,7 +111,7 @@ class EngineState:
     @property
     def is_idle(self) -> bool:
         """Nothing is planned, prepared, built or run at the moment."""
-        return not self._batches and not self._author_busy and not self._asked
+        return not self._batches and not self._asking and not self._asked
 
     @property
     def is_stopping(self) -> bool:
@@ -144,10 +145,13 @@ class EngineState:
                 self._building.remove(worker)
             case CaseFinished():
                 self._finished(fact)
+            case CaseRanWell(case=case, device=device, seconds=seconds):
+                self._ran(device, seconds)
+                self._move(case, Stage.JUDGING)
             case CaseLost(case=case, device=device):
                 self._case_lost(case, device)
             case AuthorFreed():
-                self._author_busy = False
+                self._asking -= 1
             case NothingKnown(batch=batch):
                 self._batches[batch].looked_up = True
                 self._settle(batch)
@@ -188,9 +192,12 @@ class EngineState:
     def _finished(self, fact: CaseFinished) -> None:
         self._exhausted = False
         if fact.device:
-            self._devices[fact.device].strikes = 0
-            self._pace_s += (fact.seconds - self._pace_s) / 4
+            self._ran(fact.device, fact.seconds)
         self._move(fact.case, Stage.ENDED)
+
+    def _ran(self, device: str, seconds: float) -> None:
+        self._devices[device].strikes = 0
+        self._pace_s += (seconds - self._pace_s) / 4
 
     def _case_lost(self, case: str, device: str) -> None:
         """Have a case run again, elsewhere if there is another device, or give it up."""
@@ -342,7 +349,7 @@ class EngineState:
     @property
     def _is_more_to_come(self) -> bool:
         """Something is on its way to being ready."""
-        return bool(self._waiting or self._to_build or self._building or self._author_busy)
+        return bool(self._waiting or self._to_build or self._building or self._asking)
 
     def _start_runs(self) -> None:
         usable = self._devices.usable
@@ -419,9 +426,9 @@ class EngineState:
     def _is_quiet(self, device: Borrowing, entry: Ready) -> bool:
         """Nothing of ours runs on these cores now; anywhere, if the batch is interleaved."""
         if entry.interleaved or not self.site.overlap:
-            return not self._building and not self._author_busy
+            return not self._building and not self._asking
         busy = {self.site.workers[worker] for worker in self._building}
-        if self._author_busy:
+        if self._asking:
             busy |= self.site.author
         return device.site.cores.isdisjoint(busy)
 
@@ -452,17 +459,18 @@ class EngineState:
             self._due.append(Build(cases=cases, worker=worker))
 
     def _start_preparing(self) -> None:
-        if self._author_busy or not self._waiting:
+        if self._asking >= self.site.lanes or not self._waiting:
             return
         held = self._held()
         if held and not self.site.author.isdisjoint(held):
             return
-        count = min(self._hot, MAX_PREPARED, len(self._waiting))
-        cases = tuple(self._waiting.popleft() for _ in range(count))
-        for case in cases:
-            self._move(case, Stage.PREPARING)
-        self._author_busy = True
-        self._due.append(Prepare(cases=cases))
+        while self._asking < self.site.lanes and self._waiting:
+            count = min(self._hot, MAX_PREPARED, ceil(len(self._waiting) / self.site.lanes))
+            cases = tuple(self._waiting.popleft() for _ in range(count))
+            for case in cases:
+                self._move(case, Stage.PREPARING)
+            self._asking += 1
+            self._due.append(Prepare(cases=cases))
 
     def _give_up_unstarted(self, device: str) -> None:
         """Give up every case that no process works on, for want of ``device`` if that is given."""

@@ -29,7 +29,8 @@ class Yard:
 
     ``queue_limit_s`` bounds the wait for a device. ``compile_workers`` is None for one on each core
     that no device owns; ``group_size`` is how many kernels are built in one request, None for
-    what suits the target.
+    what suits the target. ``build_threads`` is 0 for compile workers that keep to one core each, else how
+    many threads each may use, on any core. ``proven`` skips what has passed before with the same run key.
     """
 
     settings: Settings
@@ -47,6 +48,8 @@ class Yard:
     queue_limit_s: float = 1800.0
     compile_workers: int | None = None
     group_size: int | None = None
+    build_threads: int = 0
+    proven: bool = False
     clock: Clock = field(default_factory=SystemClock)
 
     @property

@@ -81,6 +81,8 @@ class Conversation:
 class ClientAuthor:
     """The author that lives in the client's own process: its cores are all of them."""
 
+    lanes = 1
+
     def __init__(self, conversation: Conversation, cores: tuple[int, ...]) -> None:
         self.cores = cores
         self._conversation = conversation

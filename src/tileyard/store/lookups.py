@@ -11,7 +11,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.pool import PoolProxiedConnection
 
 from tileyard.model import Outcome
-from tileyard.store.schema import trials
+from tileyard.store.schema import is_of_suite, trials
 
 REUSABLE = frozenset(
     {
@@ -51,6 +51,11 @@ class Question:
 
 FIND_MEASURED = Question(
     trials.c.measurement_key == bindparam("key", ""), trials.c.outcome.in_(sorted(REUSABLE))
+)
+FIND_PASSED = Question(
+    trials.c.run_key == bindparam("key", ""),
+    is_of_suite,  # as in its index
+    trials.c.outcome == Outcome.PASSED.value,
 )
 FIND_BUILD_FAILURE = Question(
     trials.c.build_key == bindparam("key", ""),

@@ -87,6 +87,9 @@ suite_times = Index(
     trials.c.reused,
     sqlite_where=is_of_suite,
 )
+suite_runs = Index(
+    "trials_of_suites_by_run_key", trials.c.run_key, trials.c.started_at, sqlite_where=is_of_suite
+)
 
 
 Fill = Callable[[Connection], None]
@@ -177,6 +180,7 @@ def _make_ready(connection: Connection, path: Path, fill: Fill) -> None:
             _add_run_times(connection)
             failed_builds.create(connection, checkfirst=True)
             suite_times.create(connection, checkfirst=True)
+            suite_runs.create(connection, checkfirst=True)
             return
     if connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar_one():
         raise HomeError(f"{path} is not a store of Tileyard", hint="move it away")

@@ -20,12 +20,21 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 
 from tileyard.errors import UsageError
-from tileyard.model import WELL, BuildKey, MeasurementKey, Outcome, Record, Trial
+from tileyard.model import (
+    WELL,
+    BuildKey,
+    MeasurementKey,
+    Outcome,
+    Record,
+    RunKey,
+    Trial,
+)
 from tileyard.store.events import list_run_files, read_run
 from tileyard.store.filesystem import MOUNTS
 from tileyard.store.lookups import (
     FIND_BUILD_FAILURE,
     FIND_MEASURED,
+    FIND_PASSED,
     REUSABLE,
     Lookups,
     Question,
@@ -144,6 +153,10 @@ class TrialStore:
     def find_measured(self, key: MeasurementKey) -> Trial | None:
         """The latest trial of this measurement whose outcome can be relied on again."""
         return self._find(FIND_MEASURED, key)
+
+    def find_passed(self, key: RunKey) -> Trial | None:
+        """The latest trial that passed with this run key."""
+        return self._find(FIND_PASSED, key)
 
     def find_build_failure(self, build: BuildKey) -> Trial | None:
         """The latest trial that failed while this was built, before it had a run key."""

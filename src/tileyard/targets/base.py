@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +23,14 @@ class Source(Record):
 class Build(Record):
     """The verdict on one source. ``outcome`` is ``passed`` or says how the build failed.
 
-    ``files`` are the artifact's files, relative to the directory given to ``build``, and
-    ``manifest`` is the target's own part of the manifest as JSON text. ``log`` is what the
+    ``files`` are the artifact's files, relative to the directory given to ``build``; ``tree`` is a
+    directory there that becomes part of it as a whole, empty for none. ``manifest`` is the target's own part of the manifest as JSON text. ``log`` is what the
     compiler said. ``binary`` identifies the device source with its compiler and flags.
     """
 
     outcome: Outcome
     files: tuple[str, ...] = ()
+    tree: str = ""
     manifest: str = ""
     log: str = ""
     diagnostic: Diagnostic | None = None
@@ -125,3 +126,10 @@ class Target(Protocol):
     def load(self, artifact: Artifact, device: Device) -> Loaded:
         """Load in a runner under a lease. Never compiles. Raises DamagedError or BindError."""
         ...
+
+
+@runtime_checkable
+class KeepsCaches(Protocol):
+    """A target whose tools keep something from build to build, below the directory ``caches``."""
+
+    caches: Path

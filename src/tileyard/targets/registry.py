@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from tileyard.errors import UsageError
 from tileyard.targets.base import Target
 
-BUILT_IN: dict[str, str] = {"cpu": "tileyard.targets.cpu.target:CpuTarget"}
+BUILT_IN: dict[str, str] = {
+    "cpu": "tileyard.targets.cpu.target:CpuTarget",
+    "command": "tileyard.targets.command.target:CommandTarget",
+}
 """Target names, each with the ``module:Class`` that is loaded when it is asked for."""
 
 

@@ -51,6 +51,8 @@ class SimulatedAuthor:
     Configs that differ in ``n`` alone share their artifact, and are measured each on its own.
     """
 
+    lanes = 1
+
     def __init__(self, objects: ObjectStore, cores: tuple[int, ...] = ()) -> None:
         self.cores = cores
         self._output: Digest = put_array(objects, np.full(1, RIGHT, dtype=np.float32))

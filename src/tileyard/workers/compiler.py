@@ -9,12 +9,13 @@ from typing import assert_never
 
 import msgspec
 
-from tileyard.artifacts.manifest import Manifest, publish
+from tileyard.artifacts.manifest import TREE_FILE, Manifest, publish
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.trees import Trees
 from tileyard.errors import DamagedError, TileyardError
 from tileyard.model import Digest, Outcome
 from tileyard.processes.wire import Channel
-from tileyard.targets.base import Build, Source, Target
+from tileyard.targets.base import Build, KeepsCaches, Source, Target
 from tileyard.targets.registry import make_target
 from tileyard.workers.protocol import (
     BuildKernel,
@@ -34,6 +35,8 @@ PROGRAM_FILE = "program.tile"
 
 BINARY = "binary"
 """The kind of record that says which files a binary has."""
+CACHES = "caches"
+"""The directory below the home in which build tools keep what they need not do twice."""
 
 
 class StoredBinaries:
@@ -60,6 +63,7 @@ class Compiler:
     """Answers requests about one target. ``home`` is the directory with the object store."""
 
     def __init__(self, home: Path) -> None:
+        self._home = home
         self._objects = ObjectStore(home / "objects")
         self._scratch = home / "tmp"
         self._target: Target | None = None
@@ -71,6 +75,8 @@ class Compiler:
             case DescribeTarget(target=name, plugins=plugins):
                 try:
                     self._target = make_target(name, plugins)
+                    if isinstance(self._target, KeepsCaches):
+                        self._target.caches = self._home / CACHES
                     self._fingerprint = self._target.fingerprint()
                 except TileyardError as error:
                     return BuildRefused(message=error.message, hint=error.hint)
@@ -110,6 +116,8 @@ class Compiler:
     def _publish(self, request: BuildKernel, build: Build, folder: Path, target: str) -> None:
         kernel = request.elaborated.kernel
         files = {name: self._objects.put_file(folder / name) for name in build.files}
+        if build.tree:
+            files[TREE_FILE] = Trees(self._objects).put(folder / build.tree)
         if kernel.program:
             files[PROGRAM_FILE] = self._objects.put_bytes(kernel.program.encode())
         manifest = Manifest(
@@ -122,8 +130,9 @@ class Compiler:
             details=build.manifest,
         )
         publish(manifest, self._objects)
-        files = {name: manifest.files[name] for name in build.files}
-        self._objects.put_record(BINARY, build.binary, msgspec.json.encode(files))
+        if build.binary:
+            files = {name: manifest.files[name] for name in build.files}
+            self._objects.put_record(BINARY, build.binary, msgspec.json.encode(files))
 
 
 def _describe(build: Build) -> str:

@@ -17,6 +17,7 @@ from tileyard.model import (
     TensorSpec,
     Value,
 )
+from tileyard.targets.command.records import CommandRun
 
 # ---- author: the process in which the user's code lives ---------------------------------------
 
@@ -93,10 +94,14 @@ class Accepted(Record, tag="accepted"):
 
 
 class ElaboratedConfig(Record, tag="elaborated_config"):
-    """Answer to ElaborateConfig; ``log`` is what the user's code printed."""
+    """Answer to ElaborateConfig; ``log`` is what the user's code printed.
+
+    ``command`` is what a case of programs runs once it is built, None for a kernel.
+    """
 
     elaborated: Elaborated
     log: str = ""
+    command: CommandRun | None = None
 
 
 class Golden(Record, tag="golden"):
@@ -104,6 +109,7 @@ class Golden(Record, tag="golden"):
 
     ``inputs`` has one entry for each ``in`` and ``inout`` tensor, ``outputs`` one for each ``out``
     and ``inout`` tensor in calling order, or none where the kernel has no reference.
+    ``tree`` is what the golden step of a case of programs made, as a directory; empty for none.
     ``is_identified`` says that the key was known before anything was computed, so that the same
     code would give the same.
     """
@@ -111,6 +117,7 @@ class Golden(Record, tag="golden"):
     key: GoldenKey
     inputs: tuple[Digest, ...]
     outputs: tuple[Digest, ...]
+    tree: Digest = Digest("")
     reused: bool = False
     is_identified: bool = False
 
@@ -129,8 +136,26 @@ class Failed(Record, tag="failed"):
     log: str = ""
 
 
-AuthorRequest = DescribeKernels | ExpandSpace | CheckConfigs | ElaborateConfig | MakeGolden
-AuthorReply = Kernels | Space | Accepted | ElaboratedConfig | Golden | Failed
+class JudgeOutputs(Record, tag="judge_outputs"):
+    """Are the outputs of a case of programs right, now that it has run. Answer: Judged."""
+
+    kernel: str
+    arguments: dict[str, Value]
+
+
+class Judged(Record, tag="judged"):
+    """Answer to JudgeOutputs; ``log`` is what the one who judged has printed."""
+
+    outcome: Outcome
+    message: str = ""
+    mismatch: Mismatch | None = None
+    log: str = ""
+
+
+AuthorRequest = (
+    DescribeKernels | ExpandSpace | CheckConfigs | ElaborateConfig | MakeGolden | JudgeOutputs
+)
+AuthorReply = Kernels | Space | Accepted | ElaboratedConfig | Golden | Judged | Failed
 
 
 class Answered(Record, tag="answered"):
@@ -204,7 +229,10 @@ CompilerReply = TargetInfo | BuildRefused | BuiltKernels
 
 
 class RunEntry(Record):
-    """What a runner needs for one case; everything it names is in the object store already."""
+    """What a runner needs for one case; everything it names is in the object store already.
+
+    ``command`` is what a case of programs runs, None for a kernel.
+    """
 
     case: str
     build: BuildKey
@@ -212,6 +240,7 @@ class RunEntry(Record):
     specs: tuple[TensorSpec, ...]
     scalars: tuple[Value, ...]
     log: str
+    command: CommandRun | None = None
 
 
 class RunBatch(Record, tag="run_batch"):

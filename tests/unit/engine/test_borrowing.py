@@ -46,6 +46,11 @@ class ToldSlot:
         """Nothing is held."""
 
 
+def judge_nothing(progress: Progress, ran: RanOn) -> None:
+    """Kernels are judged by their runner."""
+    raise AssertionError(f"case {progress.case.id} was handed to a judge")
+
+
 def open_cases(ledger: Ledger, count: int) -> list[Progress]:
     """Cases that are ready to run."""
     found = []
@@ -64,7 +69,7 @@ def borrow(yard: Yard, answers: Sequence[tuple[Outcome, int]]) -> tuple[list[Fac
     """Lease the first board and run one case for each answer; the facts, and the ledger."""
     facts: list[Fact] = []
     ledger = Ledger(yard, "run")
-    borrower = Borrower(yard, [ToldSlot(BOARDS[0], answers)], ledger, facts.append)
+    borrower = Borrower(yard, [ToldSlot(BOARDS[0], answers)], ledger, facts.append, judge_nothing)
     members = open_cases(ledger, max(1, len(answers)))
 
     async def main() -> None:
@@ -111,7 +116,7 @@ def test_a_case_that_is_given_up_ends_as_its_last_attempt(tmp_path: Path) -> Non
     with open_simulated_yard(tmp_path, BOARDS, (0,)) as yard:
         ledger = Ledger(yard, "run")
         facts: list[Fact] = []
-        borrower = Borrower(yard, [ToldSlot(BOARDS[0], [])], ledger, facts.append)
+        borrower = Borrower(yard, [ToldSlot(BOARDS[0], [])], ledger, facts.append, judge_nothing)
         (progress,) = open_cases(ledger, 1)
         progress.lost_on = "board:0"
         for number in (1, 2, 3):

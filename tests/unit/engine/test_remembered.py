@@ -36,6 +36,7 @@ class Scripted:
     reply: AuthorReply
     footprint: Footprint | None = None
     cores: tuple[int, ...] = (0,)
+    lanes: int = 1
     heard: list[Any] = field(default_factory=list)
 
     async def begin(self) -> None:

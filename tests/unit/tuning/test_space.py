@@ -36,6 +36,7 @@ class PlainAuthor:
     """An author of one kernel whose ``where`` accepts products of at most ``limit``."""
 
     cores = (0,)
+    lanes = 1
 
     def __init__(self, *kernels: KernelInfo, space: Space, limit: int = 10**9) -> None:
         self.kernels = kernels

@@ -1,0 +1,90 @@
+"""Slots that stand for no device: so many programs may run at the same time, and that is all.
+
+For simulators and whatever else runs on a CPU and shares it. Nothing is leased; the step host runs
+the programs and ends each at its own limit.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from tileyard.engine.hosting import StepHost
+from tileyard.engine.provider import LeaseLostError, Slot, Waiting, Watch
+from tileyard.errors import TileyardError
+from tileyard.model import Batch, Device
+from tileyard.workers.command_protocol import HostReply
+from tileyard.workers.protocol import BatchRan, CaseBegan, CaseRan, RunBatch, RunEntry
+
+KIND = "slot"
+
+
+def make_slots(count: int) -> tuple[Device, ...]:
+    """So many of them, as devices that own nothing."""
+    return tuple(
+        Device(name=f"{KIND}:{number}", kind=KIND, identity="anonymous slot")
+        for number in range(count)
+    )
+
+
+class AnonymousSlots:
+    """A provider of such slots, all served by one host, which it does not own."""
+
+    def __init__(self, host: StepHost, devices: Sequence[Device], target: str) -> None:
+        self.slots: Sequence[Slot] = tuple(_Slot(host, device, target) for device in devices)
+
+    async def open(self) -> None:
+        """Nothing has to be asked for."""
+
+    def withdraw(self) -> None:
+        """Nothing is ever waited for."""
+
+    async def close(self) -> None:
+        """The host ends what still runs."""
+
+
+class _Slot:
+    """One program at a time."""
+
+    appetite = 0
+
+    def __init__(self, host: StepHost, device: Device, target: str) -> None:
+        self.device = device
+        self._host = host
+        self._target = target
+        self._running: asyncio.Task[None] | None = None
+
+    async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
+        """Always free."""
+        return 0
+
+    async def release(self) -> None:
+        """Nothing is held."""
+
+    async def run(self, batch: Batch, entries: Sequence[RunEntry], watch: Watch) -> bool:
+        """Run them all; see ``Slot``."""
+        cases = {entry.case for entry in entries}
+        request = RunBatch(
+            batch=batch,
+            entries=tuple(entries),
+            target=self._target,
+            plugins={},
+            device=self.device,
+        )
+        answered: set[str] = set()
+        try:
+            async for reply in self._host.follow(request):
+                if isinstance(reply, BatchRan):
+                    return True
+                self._tell(reply, watch, answered)
+        except TileyardError as error:
+            raise LeaseLostError(str(error)) from error
+        raise AssertionError(f"{len(cases - answered)} cases were never answered for")
+
+    def _tell(self, reply: HostReply, watch: Watch, answered: set[str]) -> None:
+        match reply:
+            case CaseBegan(case=case):
+                watch.began(case)
+            case CaseRan(case=case):
+                answered.add(case)
+                watch.ran(reply, self.device.name, 0)
+            case _:
+                raise AssertionError(f"a step host answered a batch with {reply}")

@@ -1,0 +1,93 @@
+"""The engine's side of the step host: asks it for programs to be run, many at the same time."""
+
+import asyncio
+import itertools
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from tileyard.errors import HomeError, WorkerLostError
+from tileyard.processes.outcomes import judge_end
+from tileyard.processes.supervise import Worker, WorkerCommand
+from tileyard.workers.command_protocol import Asked, HostFailed, HostReply, HostRequest, Told
+from tileyard.workers.environment import worker_environment
+
+
+class StepHost:
+    """One process, started when it is first needed and again should it die.
+
+    ``threads`` is how many threads the numeric libraries of a program may start.
+    """
+
+    def __init__(self, home: Path, cores: tuple[int, ...], threads: int) -> None:
+        self._home = home
+        self._cores = cores
+        self._threads = threads
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, asyncio.Queue[HostReply | None]] = {}
+        self._starting = asyncio.Lock()
+        self._worker: Worker | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._lost = ""
+
+    async def ask(self, request: HostRequest) -> HostReply:
+        """The one answer to a request. Raises HomeError, or WorkerLostError if the host died."""
+        async for reply in self.follow(request):
+            return reply
+        raise WorkerLostError(f"the step host {self._lost}")
+
+    async def follow(self, request: HostRequest) -> AsyncIterator[HostReply]:
+        """All answers to a request; whoever has the last one stops asking. As ``ask``."""
+        worker = await self._start()
+        number = next(self._numbers)
+        answers: asyncio.Queue[HostReply | None] = asyncio.Queue()
+        self._answers[number] = answers
+        try:
+            await worker.send(Asked(number=number, request=request))
+            while (reply := await answers.get()) is not None:
+                if isinstance(reply, HostFailed):
+                    raise HomeError(reply.message)
+                yield reply
+        finally:
+            del self._answers[number]
+        raise WorkerLostError(f"the step host {self._lost}")
+
+    async def close(self) -> None:
+        """End the process and all that it runs."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            await worker.kill("run ended")
+        if self._reading is not None:
+            await self._reading
+
+    async def _start(self) -> Worker:
+        async with self._starting:
+            if self._worker is None:
+                self._worker = await Worker.start(self._command())
+                self._reading = asyncio.create_task(self._read(self._worker))
+        return self._worker
+
+    async def _read(self, worker: Worker) -> None:
+        """Hand out answers until the process has ended; then nobody will get one."""
+        try:
+            while True:
+                told: Told = await worker.receive(Told)
+                if told.number in self._answers:
+                    self._answers[told.number].put_nowait(told.reply)
+        except WorkerLostError:
+            self._lost = judge_end(await worker.ended()).message
+        if self._worker is worker:
+            self._worker = None
+        for answers in self._answers.values():
+            answers.put_nowait(None)
+
+    def _command(self) -> WorkerCommand:
+        log = self._home / "logs" / "steps.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        return WorkerCommand(
+            argv=(sys.executable, "-m", "tileyard.workers.step_host", str(self._home)),
+            env=worker_environment(threads=self._threads),
+            cwd=str(Path.cwd()),
+            log=str(log),
+            cores=self._cores,
+        )

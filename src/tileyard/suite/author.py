@@ -1,0 +1,301 @@
+"""The author of a suite: knows its cases, and has golden and check steps run with no device.
+
+Cases that are kernels are asked of the author of their file; for cases of programs nobody's code is
+imported at all.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from tileyard.artifacts.keys import canonical_json, digest_parts
+from tileyard.engine.hosting import StepHost
+from tileyard.errors import TileyardError
+from tileyard.model import (
+    Digest,
+    Elaborated,
+    GoldenKey,
+    Kernel,
+    Outcome,
+    Value,
+)
+from tileyard.suite.kernel_files import FileAuthors, MakeAuthor
+from tileyard.suite.records import CommandWork, KernelWork, SuiteCase
+from tileyard.targets.command.records import CommandRun, Step
+from tileyard.targets.command.target import BuildCommand
+from tileyard.workers.command_protocol import (
+    CompareOutputs,
+    DigestFiles,
+    DoStep,
+    FilesDigested,
+    FolderReady,
+    OutputsCompared,
+    PrepareFolder,
+    StepDone,
+)
+from tileyard.workers.command_runs import DATA
+from tileyard.workers.protocol import (
+    AuthorReply,
+    AuthorRequest,
+    ElaborateConfig,
+    ElaboratedConfig,
+    Failed,
+    Golden,
+    Judged,
+    JudgeOutputs,
+    MakeGolden,
+)
+
+CASE, ATTEMPT = "case", "attempt"
+"""The arguments of an engine's case: which of the testcase it is, and the number of a further attempt."""
+WORK, GOLDEN, CHECK = "work", "golden", "check"
+WRONG = 2
+"""The exit status by which a check step says that a result is wrong."""
+TAIL = 4000
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteSite:
+    """Where a suite is run. ``places`` and ``env`` come from a toolchain that it uses, if any.
+
+    ``threads`` is how many threads a golden or check step may use, ``lanes`` how many run at once.
+    """
+
+    home: Path
+    run: str
+    folder: Path
+    cores: tuple[int, ...]
+    lanes: int
+    threads: int
+    places: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+class SuiteAuthor:
+    """Answers for the cases of one run. ``make_author`` gives the author of a file of kernels."""
+
+    def __init__(
+        self,
+        cases: Sequence[SuiteCase],
+        site: SuiteSite,
+        host: StepHost,
+        make_author: MakeAuthor,
+    ) -> None:
+        self.cores = site.cores
+        self.lanes = site.lanes
+        self._cases = {(case.testcase, case.name): case for case in cases}
+        self._site = site
+        self._host = host
+        self._files = FileAuthors(make_author)
+        self._digests: dict[tuple[str, ...], asyncio.Task[str]] = {}
+        self._targets = _find_targets(cases)
+        self._goldens: dict[str, Digest] = {}
+
+    async def begin(self) -> None:
+        """Nothing is started before it is needed."""
+
+    async def close(self) -> None:
+        """End the authors of files; the host is its owner's to end."""
+        await self._files.close()
+
+    async def ask(self, request: AuthorRequest, limit_s: float) -> AuthorReply:
+        """Answer for one case."""
+        if not isinstance(request, ElaborateConfig | MakeGolden | JudgeOutputs):
+            raise AssertionError(f"the author of a suite was asked {request}")
+        case = self._cases[request.kernel, str(request.arguments[CASE])]
+        try:
+            match case.work:
+                case KernelWork() as work:
+                    return await self._files.ask(request, work, limit_s)
+                case CommandWork() as work:
+                    return await self._answer(request, case, work)
+        except TileyardError as error:
+            return Failed(message=str(error), outcome=Outcome.INFRA_ERROR)
+
+    # ---- programs --------------------------------------------------------------------------------
+
+    async def _answer(
+        self,
+        request: ElaborateConfig | MakeGolden | JudgeOutputs,
+        case: SuiteCase,
+        work: CommandWork,
+    ) -> AuthorReply:
+        folder = self._case_folder(case, request.arguments)
+        match request:
+            case ElaborateConfig():
+                return await self._elaborate(case, work, folder)
+            case MakeGolden():
+                return await self._make_golden(case, work, folder)
+            case JudgeOutputs():
+                return await self._judge(case, work, folder)
+
+    async def _elaborate(
+        self, case: SuiteCase, work: CommandWork, folder: str
+    ) -> ElaboratedConfig | Failed:
+        build = BuildCommand()
+        if work.build is not None:
+            build = BuildCommand(
+                argv=work.build.argv,
+                env={**self._site.env, **work.build.env},
+                cwd=work.build.cwd or str(self._site.folder),
+                inputs=await self._digest_inputs(work.build),
+                targets=self._targets[_build_of(work)],
+                places=dict(self._site.places),
+            )
+        kernel = Kernel(name=case.testcase, program=canonical_json(build))
+        return ElaboratedConfig(
+            elaborated=Elaborated(kernel=kernel),
+            command=CommandRun(
+                name=case.name,
+                run=work.run,
+                hot=work.hot,
+                folder=folder,
+                suite_folder=str(self._site.folder),
+                env=self._case_env(case),
+                places=dict(self._site.places),
+                is_judged=bool(work.check or work.outputs),
+            ),
+        )
+
+    async def _make_golden(
+        self, case: SuiteCase, work: CommandWork, folder: str
+    ) -> Golden | Failed:
+        """What the golden step makes, or made before; then the case's folder with a copy of it."""
+        parts = [canonical_json((case.seed, case.dtype, case.shape))]
+        tree = Digest("")
+        if work.golden is not None:
+            inputs = await self._digest_inputs(work.golden)
+            key = GoldenKey(digest_parts("golden", _step_key(work.golden, inputs), *parts))
+            request = self._request(case, work.golden, folder, GOLDEN)
+            done = await self._do(
+                msgspec.structs.replace(request, key=key, cwd=str(self._site.folder))
+            )
+            if done.message:
+                return _failed("golden step", done, _read_tail(request.log))
+            tree = done.tree
+            parts.append(key)
+        self._goldens[folder] = tree
+        ready = await self._host.ask(PrepareFolder(folder=folder, golden=tree))
+        if not isinstance(ready, FolderReady):
+            raise AssertionError(f"a step host answered a request for a folder with {ready}")
+        steps = (work.run, work.check, work.hot.step if work.hot is not None else None)
+        parts += [_step_key(s, await self._digest_inputs(s)) for s in steps if s is not None]
+        key = GoldenKey(digest_parts("case", *parts, canonical_json(work.outputs)))
+        return Golden(key=key, inputs=(), outputs=(), tree=tree)
+
+    async def _judge(self, case: SuiteCase, work: CommandWork, folder: str) -> Judged | Failed:
+        """The comparisons that need no program first, then the case's own check step."""
+        if work.outputs:
+            reply = await self._host.ask(
+                CompareOutputs(
+                    work=str(self._site.home / folder / DATA),
+                    golden=self._goldens[folder],
+                    checks=work.outputs,
+                )
+            )
+            if not isinstance(reply, OutputsCompared):
+                raise AssertionError(f"a step host answered a comparison with {reply}")
+            if work.check is None or reply.outcome is not Outcome.PASSED:
+                return Judged(outcome=reply.outcome, message=reply.message, mismatch=reply.mismatch)
+        if work.check is None:
+            return Judged(outcome=Outcome.PASSED)
+        request = self._request(case, work.check, folder, CHECK)
+        done = await self._do(request)
+        said = _read_tail(request.log)
+        if not done.message:
+            return Judged(outcome=Outcome.PASSED, log=said)
+        if done.end is not None and done.end.code == WRONG:
+            message = f"check step: {done.message}"
+            return Judged(outcome=Outcome.MISMATCH, message=message, log=said)
+        return _failed("check step", done, said)
+
+    # ---- what steps are told -------------------------------------------------------------------
+
+    async def _do(self, request: DoStep) -> StepDone:
+        done = await self._host.ask(request)
+        if not isinstance(done, StepDone):
+            raise AssertionError(f"a step host answered a step with {done}")
+        return done
+
+    def _request(self, case: SuiteCase, step: Step, folder: str, kind: str) -> DoStep:
+        data = str(self._site.home / folder / DATA)
+        places = {**self._site.places, "threads": str(self._site.threads)}
+        if folder in self._goldens:
+            places["work"] = data
+        return DoStep(
+            step=step,
+            places=places,
+            env=self._case_env(case),
+            cwd=data,
+            log=str(self._site.home / f"{folder}.{kind}.log"),
+            limit_s=step.limit_s or case.limits.golden_s,
+            golden=self._goldens.get(folder, Digest("")),
+        )
+
+    def _case_env(self, case: SuiteCase) -> dict[str, str]:
+        return {
+            **self._site.env,
+            "TILEYARD_CASE": case.id,
+            "TILEYARD_SEED": str(case.seed),
+        }
+
+    def _case_folder(self, case: SuiteCase, arguments: Mapping[str, Value]) -> str:
+        """Below the home: every attempt has a directory of its own."""
+        attempt = arguments.get(ATTEMPT)
+        name = case.name if attempt is None else f"{case.name}~{attempt}"
+        return f"{WORK}/{self._site.run}/{case.testcase}/{name}"
+
+    async def _digest_inputs(self, step: Step) -> str:
+        """The content of what a step names as its inputs, and of the files among its arguments."""
+        files = [text for text in step.argv if "{" not in text and self._is_file(text)]
+        patterns = tuple(dict.fromkeys((*step.inputs, *files)))
+        if not patterns:
+            return ""
+        if patterns not in self._digests:
+            self._digests[patterns] = asyncio.create_task(self._digest_files(patterns))
+        return await asyncio.shield(self._digests[patterns])
+
+    async def _digest_files(self, patterns: tuple[str, ...]) -> str:
+        request = DigestFiles(folder=str(self._site.folder), patterns=patterns)
+        reply = await self._host.ask(request)
+        if not isinstance(reply, FilesDigested):
+            raise AssertionError(f"a step host answered a question for a digest with {reply}")
+        return reply.digest
+
+    def _is_file(self, text: str) -> bool:
+        return len(text) < 1000 and "\0" not in text and (self._site.folder / text).is_file()
+
+
+def _find_targets(cases: Sequence[SuiteCase]) -> dict[str, tuple[str, ...]]:
+    """For each build step, what of it these cases need."""
+    found: dict[str, set[str]] = {}
+    for case in cases:
+        if isinstance(case.work, CommandWork) and case.work.build is not None:
+            found.setdefault(_build_of(case.work), set()).update(
+                {case.work.target} if case.work.target else set()
+            )
+    return {build: tuple(sorted(targets)) for build, targets in found.items()}
+
+
+def _build_of(work: CommandWork) -> str:
+    return canonical_json(work.build)
+
+
+def _step_key(step: Step, inputs: str) -> str:
+    return canonical_json((step.argv, step.env, step.cwd, inputs))
+
+
+def _failed(what: str, done: StepDone, log: str) -> Failed:
+    timed_out = done.end is not None and done.end.timed_out
+    outcome = Outcome.TIMEOUT if timed_out else Outcome.RUNTIME_ERROR
+    return Failed(message=f"{what}: {done.message}", outcome=outcome, log=log)
+
+
+def _read_tail(path: str) -> str:
+    try:
+        return Path(path).read_bytes()[-TAIL:].decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ""

@@ -1,0 +1,42 @@
+"""Putting what is known when a step runs into the templates of its arguments."""
+
+import string
+from collections.abc import Mapping, Sequence
+
+from tileyard.errors import BindError
+
+Place = str | tuple[str, ...]
+Places = Mapping[str, Place]
+"""What each place stands for; those that this step has no value for are not in it."""
+
+
+def fill(template: str, places: Places) -> str:
+    """The text with its places filled in. Raises BindError for one that has no value here.
+
+    A place that stands for several texts is their list with a space between.
+    """
+    parts: list[str] = []
+    for literal, name, _, _ in string.Formatter().parse(template):
+        parts.append(literal)
+        if name is not None:
+            value = _value(name, template, places)
+            parts.append(value if isinstance(value, str) else " ".join(value))
+    return "".join(parts)
+
+
+def fill_argv(argv: Sequence[str], places: Places) -> tuple[str, ...]:
+    """Arguments with their places filled in; ``{cases}`` alone becomes as many as it stands for."""
+    filled: list[str] = []
+    for template in argv:
+        value = places.get(template[1:-1]) if template[:1] == "{" and template[-1:] == "}" else None
+        if isinstance(value, tuple):
+            filled += value
+        else:
+            filled.append(fill(template, places))
+    return tuple(filled)
+
+
+def _value(name: str, template: str, places: Places) -> Place:
+    if name not in places:
+        raise BindError(f"{{{name}}} in {template!r} stands for nothing in this step of this case")
+    return places[name]

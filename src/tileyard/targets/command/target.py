@@ -1,0 +1,107 @@
+"""The target ``command``: builds with a program of the user's, and keeps the directory that it fills."""
+
+import contextlib
+import fcntl
+import os
+import platform
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from tileyard.artifacts.keys import digest_parts
+from tileyard.artifacts.manifest import Artifact
+from tileyard.errors import TileyardError
+from tileyard.model import Device, Diagnostic, Outcome, Record
+from tileyard.processes.steps import StepOrder, describe_end, run_step
+from tileyard.targets.base import NO_BINARIES, Binaries, Build, Loaded, Source
+from tileyard.targets.command.filling import Place, fill, fill_argv
+
+BUILT = "built"
+LOG = "build.log"
+
+
+class BuildCommand(Record):
+    """What the text of such a kernel says: the step, and the content of all that it reads.
+
+    ``targets`` is what of a shared build is needed. ``argv`` is empty where nothing is built.
+    """
+
+    argv: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    cwd: str = ""
+    inputs: str = ""
+    targets: tuple[str, ...] = ()
+    places: dict[str, str] = {}
+
+
+class CommandTarget:
+    """Runs build steps. ``caches`` is the directory below which each of them has one of its own."""
+
+    name = "command"
+    needs_tir = False
+    caches = Path()
+
+    def fingerprint(self) -> str:
+        """The machine; what else a build depends on, its step has to name."""
+        return f"command 1 {platform.machine()}"
+
+    def build(
+        self, sources: Sequence[Source], out: Path, known: Binaries = NO_BINARIES
+    ) -> Sequence[Build]:
+        """One run of the build step for each source. Who waits for it sees to its time limit."""
+        return [
+            self._build(source.elaborated.kernel.program, out / str(number))
+            for number, source in enumerate(sources)
+        ]
+
+    def load(self, artifact: Artifact, device: Device) -> Loaded:
+        """What this target builds is run as a program, not loaded."""
+        raise AssertionError("a built directory cannot be loaded")
+
+    def _build(self, text: str, folder: Path) -> Build:
+        command = msgspec.json.decode(text, type=BuildCommand)
+        if not command.argv:
+            return Build(outcome=Outcome.PASSED)
+        built, temporary = folder / BUILT, folder / "tmp"
+        built.mkdir(parents=True)
+        temporary.mkdir()
+        with self._cache(command) as cache:
+            places: dict[str, Place] = {
+                **command.places,
+                "out": str(built),
+                "cache": str(cache),
+                "targets": command.targets,
+                "threads": os.environ.get("OMP_NUM_THREADS", "1"),
+            }
+            try:
+                env = {name: fill(value, places) for name, value in command.env.items()}
+                order = StepOrder(
+                    argv=fill_argv(command.argv, places),
+                    env={**os.environ, "TMPDIR": str(temporary), **env},
+                    cwd=fill(command.cwd, places),
+                    log=str(folder / LOG),
+                )
+                end = run_step(order)
+            except TileyardError as error:
+                return _failed(str(error), "")
+        shutil.rmtree(temporary, ignore_errors=True)
+        log = (folder / LOG).read_text("utf-8", "replace")
+        if end.ok:
+            return Build(outcome=Outcome.PASSED, tree=BUILT, log=log)
+        return _failed(describe_end(end, order), log)
+
+    @contextlib.contextmanager
+    def _cache(self, command: BuildCommand) -> Iterator[Path]:
+        """A directory that stays, for one build at a time; it does not depend on what is selected."""
+        key = digest_parts("cache", command.cwd, *command.argv)
+        folder = self.caches / key[:16]
+        folder.mkdir(parents=True, exist_ok=True)
+        with (self.caches / f"{key[:16]}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield folder
+
+
+def _failed(message: str, log: str) -> Build:
+    return Build(outcome=Outcome.COMPILE_ERROR, log=log, diagnostic=Diagnostic(message=message))

@@ -1,0 +1,109 @@
+"""What engine and step host say to each other."""
+
+from tileyard.model import Digest, GoldenKey, Mismatch, Outcome, Record
+from tileyard.processes.steps import StepEnd
+from tileyard.targets.command.records import OutputCheck, Step
+from tileyard.workers.protocol import BatchRan, CaseBegan, CaseRan, RunBatch
+
+
+class DoStep(Record, tag="do_step"):
+    """Run a program of a case that needs no device. Answer: StepDone.
+
+    ``places`` and ``env`` are what it is told, ``cwd`` where it runs if it does not say itself. ``golden``
+    is the tree that stands for ``{golden}``. With a ``key``, what the program puts into ``{out}`` is kept as
+    a tree; if one was made before with the same key, nothing is run.
+    """
+
+    step: Step
+    places: dict[str, str]
+    env: dict[str, str]
+    cwd: str
+    log: str
+    limit_s: float
+    golden: Digest = Digest("")
+    key: GoldenKey = GoldenKey("")
+
+
+class DigestFiles(Record, tag="digest_files"):
+    """The digest of the content and names of files: globs, directories or files below ``folder``.
+
+    Answer: FilesDigested.
+    """
+
+    folder: str
+    patterns: tuple[str, ...]
+
+
+class PrepareFolder(Record, tag="prepare_folder"):
+    """Make a case's folder anew, with a copy of a tree as its data. Answer: FolderReady."""
+
+    folder: str
+    golden: Digest
+
+
+class CompareOutputs(Record, tag="compare_outputs"):
+    """Compare a case's outputs with what its golden step made. Answer: OutputsCompared."""
+
+    work: str
+    golden: Digest
+    checks: tuple[OutputCheck, ...]
+
+
+class StepDone(Record, tag="step_done"):
+    """Answer to DoStep. ``end`` is None where it was known; ``message`` says what went wrong, if it did."""
+
+    end: StepEnd | None = None
+    tree: Digest = Digest("")
+    message: str = ""
+
+
+class FilesDigested(Record, tag="files_digested"):
+    """Answer to DigestFiles. ``missing`` are patterns that fit no file."""
+
+    digest: str
+    missing: tuple[str, ...] = ()
+
+
+class FolderReady(Record, tag="folder_ready"):
+    """Answer to PrepareFolder."""
+
+
+class OutputsCompared(Record, tag="outputs_compared"):
+    """Answer to CompareOutputs."""
+
+    outcome: Outcome
+    message: str = ""
+    mismatch: Mismatch | None = None
+
+
+class HostFailed(Record, tag="host_failed"):
+    """A request could not be carried out: the disk is full, an object is damaged."""
+
+    message: str
+
+
+HostRequest = DoStep | DigestFiles | PrepareFolder | CompareOutputs | RunBatch
+HostReply = (
+    StepDone
+    | FilesDigested
+    | FolderReady
+    | OutputsCompared
+    | HostFailed
+    | CaseBegan
+    | CaseRan
+    | BatchRan
+)
+
+
+class Asked(Record):
+    """A request with a number, by which its answers are told from others'."""
+
+    number: int
+    request: HostRequest
+
+
+class Told(Record):
+    """An answer; a RunBatch has several, of which BatchRan is the last."""
+
+    number: int
+    reply: HostReply

@@ -1,0 +1,270 @@
+"""Runs the cases of a batch that are programs: one process each, or one for several hot ones.
+
+Whatever happens is the doing of the case that was running; the others go on in a fresh process.
+"""
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tileyard.artifacts.manifest import TREE_FILE, find_artifact
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.trees import Trees
+from tileyard.errors import TileyardError
+from tileyard.model import Case, Device, Digest, Outcome
+from tileyard.processes.steps import Heard, StepEnd, StepOrder, describe_end, run_step
+from tileyard.targets.command.filling import Places, fill, fill_argv
+from tileyard.targets.command.records import CommandRun, HotRun, Step
+from tileyard.workers.protocol import CaseBegan, CaseRan, RunBatch, RunEntry
+
+Tell = Callable[[CaseBegan | CaseRan], None]
+
+DATA, TEMPORARY, USED = "data", "tmp", "used"
+"""In a case's folder: what its steps work on, their temporary files, and a mark that it has run."""
+
+
+def make_folder(folder: Path, golden: Digest, trees: Trees) -> None:
+    """Make a case's folder, whose data begin as a copy of what its golden step made."""
+    if folder.exists():
+        shutil.rmtree(folder)
+    for name in (DATA, TEMPORARY):
+        (folder / name).mkdir(parents=True)
+    if golden:
+        trees.copy(golden, folder / DATA)
+
+
+class CommandRuns:
+    """Runs batches of such cases below ``home``, under the lease of this number.
+
+    With ``limited`` each case is ended at its own limit here; else whoever listens sees to that.
+    """
+
+    def __init__(
+        self, home: Path, trees: Trees, tell: Tell, *, lease: int = 0, limited: bool = True
+    ) -> None:
+        self._home = home
+        self._objects = ObjectStore(home / "objects")
+        self._trees = trees
+        self._tell = tell
+        self._lease = lease
+        self._limited = limited
+
+    def run(self, request: RunBatch) -> None:
+        """Run every entry; each is told of by its own CaseRan."""
+        cases = {case.id: case for case in request.batch.cases}
+        left = list(request.entries)
+        while left:
+            group = _take_group(left)
+            members = [_Member(cases[e.case], e, _command(e)) for e in group]
+            hot = members[0].command.hot
+            if hot is not None and len(members) > 1:
+                self._run_hot(members, hot, request.device)
+            else:
+                for member in members:
+                    self._run_alone(member, request.device)
+
+    def _run_alone(self, member: "_Member", device: Device) -> None:
+        self._tell(CaseBegan(case=member.case.id))
+        started_s = time.monotonic()
+        try:
+            order = self._order(member, member.command.run, device, [member])
+            end = run_step(order)
+        except TileyardError as error:
+            self._answer(member, Outcome.RUNTIME_ERROR, str(error), started_s)
+            return
+        outcome, message = judge_run(end, order)
+        if outcome is Outcome.PASSED and member.command.is_judged:
+            outcome = Outcome.UNCHECKED
+        self._answer(member, outcome, message, started_s)
+
+    def _run_hot(self, members: Sequence["_Member"], hot: HotRun, device: Device) -> None:
+        """One process for all of them; again for the rest after one that has ended it."""
+        left = list(members)
+        while left:
+            heard = _HotOutput(hot, {m.command.name: m for m in left}, self)
+            started_s = time.monotonic()
+            try:
+                order = self._order(left[0], hot.step, device, left)
+                end = run_step(order, heard)
+            except TileyardError as error:
+                for member in left:
+                    self._answer(member, Outcome.RUNTIME_ERROR, str(error), started_s)
+                return
+            left = [member for member in left if member.case.id not in heard.answered]
+            if not left:
+                return
+            culprit = heard.current or left[0]
+            if culprit is not heard.current:
+                self._tell(CaseBegan(case=culprit.case.id))
+            outcome, message = judge_run(end, order)
+            if outcome is Outcome.PASSED:
+                outcome = Outcome.INFRA_ERROR
+                message = f"its process ended with exit code 0 and said nothing of it; argv {list(order.argv)}"
+            self._answer(culprit, outcome, message, heard.since_s or started_s)
+            left.remove(culprit)
+
+    def _answer(self, member: "_Member", outcome: Outcome, message: str, started_s: float) -> None:
+        self._tell(
+            CaseRan(
+                case=member.case.id,
+                outcome=outcome,
+                seconds=time.monotonic() - started_s,
+                message=message,
+                lease=self._lease,
+            )
+        )
+
+    def _order(
+        self, member: "_Member", step: Step, device: Device, members: Sequence["_Member"]
+    ) -> StepOrder:
+        """The step with all places filled in; its folders are made ready."""
+        for other in members:
+            self._begin(other)
+        command = member.command
+        folder = self._home / command.folder
+        places: dict[str, str | tuple[str, ...]] = {
+            **command.places,
+            "work": str(folder / DATA),
+            "device": device.name.rpartition(":")[2],
+            "cases": tuple(other.command.name for other in members),
+        }
+        if member.entry.golden.tree:
+            places["golden"] = str(self._trees.path(member.entry.golden.tree))
+        built = self._find_built(member.entry)
+        if built:
+            places["build"] = str(built)
+        log = self._home / member.entry.log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        return StepOrder(
+            argv=fill_argv(step.argv, places),
+            env=step_environment(command.env, step.env, places, folder / TEMPORARY),
+            cwd=fill(step.cwd, places) or str(folder / DATA),
+            log=str(log),
+            limit_s=(step.limit_s or member.case.limits.run_s) if self._limited else 0.0,
+            memory_bytes=member.case.limits.memory_bytes,
+        )
+
+    def _begin(self, member: "_Member") -> None:
+        """Mark a case's folder as used; what an earlier attempt has used is made anew."""
+        folder = self._home / member.command.folder
+        if (folder / USED).exists() or not (folder / DATA).exists():
+            make_folder(folder, member.entry.golden.tree, self._trees)
+        (folder / USED).touch()
+
+    def _find_built(self, entry: RunEntry) -> Path | None:
+        artifact = find_artifact(entry.build, self._objects)
+        if artifact is None or TREE_FILE not in artifact.manifest.files:
+            return None
+        return self._trees.path(artifact.manifest.files[TREE_FILE])
+
+    def hear_began(self, member: "_Member") -> None:
+        """A hot process turned to a case."""
+        self._tell(CaseBegan(case=member.case.id))
+
+    def hear_ended(
+        self, member: "_Member", outcome: Outcome, message: str, started_s: float
+    ) -> None:
+        """A hot process is done with a case."""
+        self._answer(member, outcome, message, started_s)
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A case with what a runner was given for it."""
+
+    case: Case
+    entry: RunEntry
+    command: CommandRun
+
+
+@dataclass
+class _HotOutput(Heard):
+    """Reads on the output of a hot process which case it is at, and how each went."""
+
+    hot: HotRun
+    members: Mapping[str, _Member]
+    runs: CommandRuns
+    answered: set[str] = field(default_factory=set)
+    current: _Member | None = None
+    since_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._began = re.compile(self.hot.began)
+        self._ended = re.compile(self.hot.ended)
+
+    def line(self, text: str) -> None:
+        """Take a line as the begin or the end of a case, if it is one of those still to come."""
+        if (found := self._ended.search(text)) is not None:
+            member = self.members.get(found["case"])
+            if member is not None and member.case.id not in self.answered:
+                self._end(member, found["verdict"])
+        elif (found := self._began.search(text)) is not None:
+            member = self.members.get(found["case"])
+            if member is not None and member.case.id not in self.answered:
+                self._begin(member)
+
+    def deadline_s(self, since_s: float, limit_s: float) -> float:
+        """Each case has its own limit, from when the process turned to it."""
+        limits = self.current.case.limits if self.current is not None else None
+        own_s = limits.run_s if limits is not None else limit_s
+        return (self.since_s or since_s) + own_s
+
+    def _begin(self, member: _Member) -> None:
+        self.current, self.since_s = member, time.monotonic()
+        self.runs.hear_began(member)
+
+    def _end(self, member: _Member, verdict: str) -> None:
+        if self.current is not member:
+            self._begin(member)
+        outcome = self.hot.verdicts.get(verdict)
+        message = "" if outcome is not None else f"its process called its verdict {verdict!r}"
+        self.answered.add(member.case.id)
+        if outcome is Outcome.PASSED and member.command.is_judged:
+            outcome = Outcome.UNCHECKED
+        since_s, self.since_s = self.since_s, time.monotonic()
+        self.current = None
+        self.runs.hear_ended(member, outcome or Outcome.INFRA_ERROR, message, since_s)
+
+
+def judge_run(end: StepEnd, order: StepOrder) -> tuple[Outcome, str]:
+    """What the end of a run step says of the case; ``passed`` is still open to others to judge."""
+    if end.ok:
+        flagged = f"wrote {end.complaints} lines to stderr, kept in its log"
+        return Outcome.PASSED, flagged if end.complaints else ""
+    message = describe_end(end, order)
+    if end.refusal or end.survivors:
+        return Outcome.INFRA_ERROR, message
+    if end.timed_out:
+        return Outcome.TIMEOUT, message
+    if "bad_alloc" in end.tail or "MemoryError" in end.tail:
+        return Outcome.OUT_OF_MEMORY, message
+    return Outcome.CRASHED if end.signal is not None else Outcome.RUNTIME_ERROR, message
+
+
+def step_environment(
+    shared: Mapping[str, str], own: Mapping[str, str], places: Places, temporary: Path
+) -> dict[str, str]:
+    """This process's environment, with what suite and step add, and a temporary directory."""
+    added = {name: fill(text, places) for name, text in own.items()}
+    return {**os.environ, **shared, "TMPDIR": str(temporary), **added}
+
+
+def _take_group(left: list[RunEntry]) -> list[RunEntry]:
+    """The entries at the front that one hot process can run, or the first alone."""
+    first = _command(left[0])
+    count = 1
+    if first.hot is not None:
+        while count < len(left) and _command(left[count]).hot == first.hot:
+            count += 1
+    group, left[:] = left[:count], left[count:]
+    return group
+
+
+def _command(entry: RunEntry) -> CommandRun:
+    if entry.command is None:
+        raise AssertionError(f"case {entry.case} is no case of programs")
+    return entry.command

@@ -1,0 +1,148 @@
+"""The step host: runs programs side by side that need no device, or share none with anybody.
+
+One process for all of them: golden and check steps, and the runs of cases on anonymous slots. Each
+is served by a thread that waits most of the time.
+"""
+
+import functools
+import os
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import assert_never
+
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.trees import Trees
+from tileyard.errors import TileyardError
+from tileyard.model import Digest
+from tileyard.processes.steps import StepEnd, StepOrder, describe_end, run_step
+from tileyard.processes.wire import Channel
+from tileyard.targets.command.filling import fill, fill_argv
+from tileyard.workers.command_protocol import (
+    Asked,
+    CompareOutputs,
+    DigestFiles,
+    DoStep,
+    FilesDigested,
+    FolderReady,
+    HostFailed,
+    HostReply,
+    HostRequest,
+    OutputsCompared,
+    PrepareFolder,
+    StepDone,
+    Told,
+)
+from tileyard.workers.command_runs import TEMPORARY, CommandRuns, make_folder, step_environment
+from tileyard.workers.file_digests import FileDigests
+from tileyard.workers.protocol import BatchRan, RunBatch
+
+GOLDEN = "golden-tree"
+"""The kind of record that says which tree a golden step has made."""
+
+
+class StepHost:
+    """Answers requests, each in a thread of its own. ``home`` is the directory with the object store."""
+
+    def __init__(self, home: Path, channel: Channel) -> None:
+        self._home = home
+        self._objects = ObjectStore(home / "objects")
+        self._trees = Trees(self._objects)
+        self._channel = channel
+        self._sending = threading.Lock()
+        self._digests = FileDigests()
+
+    def serve(self, asked: Asked) -> None:
+        """Carry out one request and tell its answers."""
+        try:
+            reply = self._answer(asked.number, asked.request)
+        except TileyardError as error:
+            reply = HostFailed(message=str(error))
+        except OSError as error:
+            reply = HostFailed(message=f"{error.filename or self._home}: {error.strerror}")
+        self._tell(asked.number, reply)
+
+    def _answer(self, number: int, request: HostRequest) -> HostReply:
+        match request:
+            case DoStep():
+                return self._do_step(request)
+            case DigestFiles(folder=folder, patterns=patterns):
+                digest, missing = self._digests.digest(Path(folder), patterns)
+                return FilesDigested(digest=digest, missing=missing)
+            case PrepareFolder(folder=folder, golden=golden):
+                make_folder(self._home / folder, golden, self._trees)
+                return FolderReady()
+            case CompareOutputs():
+                return self._compare(request)
+            case RunBatch():
+                tell = functools.partial(self._tell, number)
+                CommandRuns(self._home, self._trees, tell).run(request)
+                return BatchRan(batch=request.batch.id)
+            case _:
+                assert_never(request)
+
+    def _do_step(self, request: DoStep) -> StepDone:
+        if not request.key:
+            end, message = self._run(request, Path(request.cwd).parent / TEMPORARY)
+            return StepDone(end=end, message=message)
+        known = self._objects.get_record(GOLDEN, request.key)
+        if known is not None and self._trees.has(Digest(known.decode())):
+            return StepDone(tree=Digest(known.decode()))
+        scratch = self._home / "tmp"
+        scratch.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=scratch) as folder:
+            out, temporary = Path(folder, "out"), Path(folder, TEMPORARY)
+            out.mkdir()
+            end, message = self._run(request, temporary, out)
+            if message:
+                return StepDone(end=end, message=message)
+            tree = self._trees.put(out)
+        self._objects.put_record(GOLDEN, request.key, tree.encode())
+        return StepDone(end=end, tree=tree)
+
+    def _run(
+        self, request: DoStep, temporary: Path, out: Path | None = None
+    ) -> tuple[StepEnd, str]:
+        """How the program ended, and one line on what went wrong, empty if nothing did."""
+        temporary.mkdir(exist_ok=True)
+        step, places = request.step, dict(request.places)
+        if out is not None:
+            places["out"] = str(out)
+        if request.golden:
+            places["golden"] = str(self._trees.path(request.golden))
+        log = Path(request.log)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        order = StepOrder(
+            argv=fill_argv(step.argv, places),
+            env=step_environment(request.env, step.env, places, temporary),
+            cwd=fill(step.cwd, places) or request.cwd,
+            log=str(log),
+            limit_s=request.limit_s,
+        )
+        end = run_step(order)
+        return end, "" if end.ok else describe_end(end, order)
+
+    def _compare(self, request: CompareOutputs) -> OutputsCompared:
+        # NumPy takes a tenth of a second to load, and many suites compare with programs of their own.
+        from tileyard.workers.output_checks import compare_outputs
+
+        golden = self._trees.path(request.golden) if request.golden else None
+        return compare_outputs(Path(request.work), golden, request.checks)
+
+    def _tell(self, number: int, reply: HostReply) -> None:
+        with self._sending:
+            self._channel.send(Told(number=number, reply=reply))
+
+
+def main(home: str) -> None:
+    """Serve requests until the engine closes the channel."""
+    channel = Channel.inherited()
+    host = StepHost(Path(home), channel)
+    while (asked := channel.receive(Asked)) is not None:
+        threading.Thread(target=host.serve, args=(asked,), daemon=True).start()
+    os._exit(0)  # the keeper ends what is still running
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
