@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from tileyard.errors import OutputFileError
+from tileyard.measure.outputs import compare_file
 from tileyard.model import Outcome
 from tileyard.targets.command.records import OutputCheck
 from tileyard.workers.command_protocol import OutputsCompared
@@ -11,5 +13,13 @@ from tileyard.workers.command_protocol import OutputsCompared
 def compare_outputs(
     work: Path, golden: Path | None, checks: Sequence[OutputCheck]
 ) -> OutputsCompared:
-    """The first output that is wrong decides."""
+    """The first output that is wrong decides. Without ``golden`` what it made is in ``work``."""
+    for check in checks:
+        try:
+            mismatch = compare_file(check, work, golden or work)
+        except OutputFileError as error:
+            return OutputsCompared(outcome=Outcome.MISMATCH, message=str(error))
+        if mismatch is not None:
+            message = mismatch.describe()
+            return OutputsCompared(outcome=Outcome.MISMATCH, message=message, mismatch=mismatch)
     return OutputsCompared(outcome=Outcome.PASSED)

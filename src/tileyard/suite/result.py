@@ -1,0 +1,144 @@
+"""What a run of a suite came to: one verdict for every case that was expected, and how long it took."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from tileyard.model import INFRASTRUCTURE, WELL, Mismatch, Outcome, Record, StopReason, Trial
+from tileyard.suite.records import LeftOut, Plan, Quarantine, SuiteCase
+
+
+class Attempted(Record):
+    """One attempt at a case. ``log`` is a path below the home, empty where nothing was said."""
+
+    trial: str
+    outcome: Outcome
+    message: str = ""
+    device: str = ""
+    run_s: float = 0.0
+    log: str = ""
+
+
+class CaseVerdict(Record):
+    """How a case of a suite ended: as its last attempt did.
+
+    ``is_flaky`` says that an attempt failed before that one passed. ``quarantine`` is who cares for a
+    case that does not gate, None for one that does.
+    """
+
+    case: str
+    testcase: str
+    family: str
+    outcome: Outcome
+    message: str = ""
+    mismatch: Mismatch | None = None
+    attempts: tuple[Attempted, ...] = ()
+    is_flaky: bool = False
+    quarantine: Quarantine | None = None
+    where: str = ""
+
+    @property
+    def is_failure(self) -> bool:
+        """The case itself failed, or never ran."""
+        return self.outcome not in WELL and self.outcome not in INFRASTRUCTURE
+
+    @property
+    def gates(self) -> bool:
+        """A failure of it is one of the run."""
+        return self.quarantine is None
+
+
+class Makespan(Record):
+    """How long the cases took on ``slots`` devices, in seconds, beside what was possible.
+
+    ``bound_s`` is max(longest piece, total / slots) with the times that were measured now,
+    ``predicted_s`` what the plan had said, ``achieved_s`` from the first start to the last end. ``reason``
+    says where the gap between bound and achieved comes from.
+    """
+
+    slots: int
+    total_s: float
+    bound_s: float
+    predicted_s: float
+    achieved_s: float
+    reason: str = ""
+
+
+class SuiteResult(Record):
+    """All of a run. ``verdicts`` has every selected case once, in the order of the suite.
+
+    ``home`` is where logs and data lie. ``seconds`` is the duration of the whole run.
+    """
+
+    run: str
+    suite: str
+    path: str
+    policy: str
+    home: str
+    verdicts: tuple[CaseVerdict, ...]
+    left_out: tuple[LeftOut, ...] = ()
+    uncovered: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    plan: Plan | None = None
+    makespan: Makespan | None = None
+    reason: StopReason = "done"
+    seconds: float = 0.0
+
+    def count(self) -> Counter[Outcome]:
+        """How many cases ended in each way, counted from their verdicts."""
+        return Counter(verdict.outcome for verdict in self.verdicts)
+
+    @property
+    def flaky(self) -> tuple[CaseVerdict, ...]:
+        """Cases that passed after an attempt that failed."""
+        return tuple(verdict for verdict in self.verdicts if verdict.is_flaky)
+
+    @property
+    def failures(self) -> tuple[CaseVerdict, ...]:
+        """Cases that fail the run."""
+        return tuple(v for v in self.verdicts if v.is_failure and v.gates)
+
+    @property
+    def exit_status(self) -> int:
+        """0 all well, 1 a case failed, 3 infrastructure only, 130 interrupted."""
+        if self.reason == "interrupted":
+            return 130
+        if self.failures:
+            return 1
+        return 3 if any(v.outcome in INFRASTRUCTURE and v.gates for v in self.verdicts) else 0
+
+
+def judge_cases(
+    cases: Sequence[SuiteCase],
+    trials: Mapping[str, Sequence[Trial]],
+    quarantined: Mapping[str, Quarantine],
+) -> tuple[CaseVerdict, ...]:
+    """A verdict for every case; one that no trial tells of was never reached."""
+    return tuple(_judge(case, trials.get(case.id, ()), quarantined.get(case.id)) for case in cases)
+
+
+def _judge(case: SuiteCase, trials: Sequence[Trial], quarantine: Quarantine | None) -> CaseVerdict:
+    last = trials[-1] if trials else None
+    passed = last is not None and last.outcome in WELL
+    return CaseVerdict(
+        case=case.id,
+        testcase=case.testcase,
+        family=case.family or case.testcase,
+        outcome=Outcome.NOT_RUN if last is None else last.outcome,
+        message="the run ended before this case was reached" if last is None else last.message,
+        mismatch=None if last is None else last.mismatch,
+        attempts=tuple(_attempt(trial) for trial in trials),
+        is_flaky=passed and any(trial.outcome not in WELL for trial in trials[:-1]),
+        quarantine=quarantine,
+        where=case.where,
+    )
+
+
+def _attempt(trial: Trial) -> Attempted:
+    return Attempted(
+        trial=trial.id,
+        outcome=trial.outcome,
+        message=trial.message,
+        device=trial.device,
+        run_s=trial.run_s,
+        log=trial.log,
+    )
