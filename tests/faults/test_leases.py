@@ -24,6 +24,7 @@ import pytest
 from tileyard.processes.keeper.blocking import wait_for
 from tileyard.processes.keeper.deciding import Choice, Wish
 from tileyard.processes.keeper.holding import LeaseFacts
+from tileyard.processes.keeper.quarantine import put_in_quarantine
 from tileyard.processes.keeper.ticket import Ticket
 
 DEADLINE_S = 30.0
@@ -424,6 +425,62 @@ def test_a_device_whose_keeper_was_killed_is_probed_before_it_is_used(host: Host
     done = host.run("--device", "npu", "--", "sh", "-c", "echo $TASK_DEVICE")
     assert done.stdout == b"1\n"
     assert b"put in quarantine: npu:0: its probe ended with code 1" in done.stderr
+
+
+def hold_the_first(host: Host, more: str) -> Started:
+    """Have npu:0 for as long as the process is not told to end, and npu:1 in quarantine."""
+    host.declare(more)
+    holder = host.start("--device", "npu:0", "--", "sh", "-c", "echo held; read line")
+    assert read_line(holder.stdout) == "held"
+    put_in_quarantine([str(host.locks / "device-card-1.lock")], "npu:1", "its probe failed")
+    return holder
+
+
+def test_who_waits_has_a_sick_device_probed_and_waits_no_longer_for_it(host: Host) -> None:
+    """The probe hangs; it is ended when the other device comes and the command begins."""
+    note = host.folder / "note"
+    holder = hold_the_first(host, f"probe = ['sh', '-c', 'echo $$ > {note}; exec sleep 1000']")
+    wanted = ("--device", "npu:0", "--device", "npu:1")
+    with host.start(*wanted, "--", "sh", "-c", "echo $TASK_DEVICE; read line") as waiter:
+        wait_until(lambda: note.exists() and note.read_text(encoding="ascii").endswith("\n"))
+        pid = int(note.read_text(encoding="ascii"))
+        holder.communicate(b"now\n", DEADLINE_S)
+        expected = "0"
+        assert read_line(waiter.stdout) == expected
+        assert gone(pid)
+        waiter.communicate(b"now\n", DEADLINE_S)
+    assert waiter.returncode == 0
+
+
+def test_who_waits_gets_a_device_that_has_come_back(host: Host) -> None:
+    """After three good probes, while the other device is still held."""
+    hold_the_first(host, "probe = ['true']")
+    script = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from tileyard.cli.lease import Wanted, find_choices\n"
+        "from tileyard.devices.reprobing import Reprobing\n"
+        "from tileyard.processes.lease_status import Limits\n"
+        "from tileyard.processes.wrapping import WrappedCommand\n"
+        "from tileyard.processes.records import LeaseRequest\n"
+        "choices = find_choices(Wanted(sys.argv[1:]))\n"
+        "class Soon(Reprobing):\n"
+        "    every_s = 0.05\n"
+        "command = WrappedCommand(['sh', '-c', 'echo $TASK_DEVICE'], LeaseRequest(choices=choices),\n"
+        "    Limits(), lambda status: None, meanwhile=Soon(choices, 0.05))\n"
+        "sys.exit(command.run().code)\n"
+    )
+    arguments = ("--device", "npu:0", "--device", "npu:1", "--", "true")
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        cwd=host.folder,
+        env=host.env,
+        capture_output=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    expected = (b"1\n", b"", 0)
+    assert (done.stdout, done.stderr, done.returncode) == expected
 
 
 def test_a_hung_probe_is_a_failed_one(host: Host) -> None:

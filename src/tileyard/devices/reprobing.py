@@ -4,6 +4,7 @@ That is done by a process of its own (``reprobe.py``), so that it can neither de
 outlast it: it ends when this end of its pipe does.
 """
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -46,13 +47,19 @@ class Reprobing:
         self._lifeline = -1
 
     def look(self) -> bool:
-        """Start the process if it is wanted and not there; whether it was started. Never waits for it."""
+        """Start the process if it is wanted and not there; whether it was started. Never waits for it.
+
+        One that cannot be started is tried again at the next look: nobody depends on it.
+        """
         _reap()
         if self._process is not None or not any(
             find_quarantine(device.locks) for device in self._devices
         ):
             return False
-        self._start()
+        try:
+            self._start()
+        except OSError:
+            return False
         return True
 
     def stop(self) -> None:
@@ -66,22 +73,24 @@ class Reprobing:
 
     def _start(self) -> None:
         job = Job(devices=self._devices, interval_s=self._interval_s)
-        theirs, self._lifeline = os.pipe()
-        told = os.memfd_create("tileyard-reprobe")  # a pipe might be too short for all of it
-        try:
+        with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+            told = os.memfd_create("tileyard-reprobe")  # a pipe might be too short for all of it
+            theirs.callback(os.close, told)
             os.write(told, msgspec.json.encode(job))
             os.lseek(told, 0, os.SEEK_SET)
+            line, lifeline = os.pipe()
+            theirs.callback(os.close, line)
+            ours.callback(os.close, lifeline)
             self._process = subprocess.Popen(
-                (sys.executable, "-P", "-m", "tileyard.devices.reprobe", f"{LIFELINE}={theirs}"),
+                (sys.executable, "-P", "-m", "tileyard.devices.reprobe", f"{LIFELINE}={line}"),
                 stdin=told,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                pass_fds=(theirs,),
+                pass_fds=(line,),
                 start_new_session=True,  # Ctrl-C is not for it
             )
-        finally:
-            os.close(theirs)
-            os.close(told)
+            self._lifeline = lifeline
+            ours.pop_all()
         if self._process.stdout is not None:
             self.news = self._process.stdout.fileno()
             os.set_blocking(self.news, False)

@@ -5,74 +5,42 @@ with the caller's standard streams. Signals are passed on. No asyncio here: it c
 rest of the start.
 """
 
-import enum
 import errno
 import os
 import select
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import Final
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final, Protocol
 
 import msgspec
 
-from tileyard.model import Record
+from tileyard.processes.caller_signals import ENDING, TO_GROUP, heed_signals
 from tileyard.processes.keeper.tree import kill_marked
 from tileyard.processes.keeper_line import PYTHON, keeper_argv
+from tileyard.processes.lease_status import LeaseStatus, Limits, State
 from tileyard.processes.records import LeaseRequest
 from tileyard.processes.refusals import Report, explain_refusal
-
-
-class State(enum.StrEnum):
-    """How far a leased command has come, or why it came no further."""
-
-    WAITING = "waiting"
-    RUNNING = "running"
-    ENDED = "ended"
-    QUEUE_TIMEOUT = "queue_timeout"
-    MAX_TIME = "max_time"
-    DEVICE_SICK = "device_sick"
-    NO_DEVICE = "no_device"
-    NESTED = "nested"
-    NOT_RUN = "not_run"
-    INTERRUPTED = "interrupted"
-    KEEPER_LOST = "keeper_lost"
-
 
 GRACE_S: Final = 5.0
 """How long a command that ran too long may take to end by itself after TERM."""
 CONFIRM_S: Final = 5.0
-TO_GROUP: Final = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH})
-"""What a terminal would have sent to all of its foreground processes."""
-ENDING: Final = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP})
-PASSED_ON: Final = (*ENDING, signal.SIGWINCH, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIGCONT)  # fmt: skip
 STATES: Final = {"sick": State.DEVICE_SICK, "nested": State.NESTED, "argv": State.NOT_RUN}
 
 
-class LeaseStatus(Record):
-    """What became of a leased command.
+class Meanwhile(Protocol):
+    """What is to be done while a command waits in the queue. Neither call may take long."""
 
-    ``code`` and ``signal`` are how it ended by itself, None where it did not. ``leases`` gives the
-    number of the lease of each device. ``message`` says in one line why it did not simply end.
-    """
+    every_s: float
 
-    state: State
-    code: int | None = None
-    signal: int | None = None
-    leases: dict[str, int] = {}
-    waited_s: float = 0.0
-    held_s: float = 0.0
-    place: int = 0
-    holder: str = ""
-    message: str = ""
+    def look(self) -> None:
+        """See to it: when the waiting begins, and every ``every_s`` from then on."""
+        ...
 
-
-class Limits(Record):
-    """How long a command may wait for its devices, and how long it may run; None for ever."""
-
-    queue_s: float | None = None
-    run_s: float | None = None
+    def stop(self) -> None:
+        """The waiting is over. Harmless when repeated, or where there was none."""
+        ...
 
 
 class WrappedCommand:
@@ -84,12 +52,16 @@ class WrappedCommand:
         lease: LeaseRequest,
         limits: Limits,
         tell: Callable[[LeaseStatus], None],
+        *,
+        meanwhile: Meanwhile | None = None,
     ) -> None:
         self.status = LeaseStatus(state=State.WAITING)
         self._argv = argv
         self._lease = lease
         self._limits = limits
         self._tell = tell
+        self._meanwhile = meanwhile
+        self._look_at: float | None = None
         self._asked = self._locked = self._started = self._over = 0.0
         self._end: State | None = None
         self._interrupt = 0
@@ -102,7 +74,7 @@ class WrappedCommand:
 
     def run(self) -> LeaseStatus:
         """Run it to its end. Call this from the main thread, at most once."""
-        with _heed_signals() as wakeup:
+        with heed_signals() as wakeup:
             self._asked = time.monotonic()
             keeper = self._spawn()
             self._change(State.WAITING)
@@ -110,6 +82,7 @@ class WrappedCommand:
                 pass
             if self._last is None:
                 os.waitpid(keeper, 0)
+        self._stop_looking()
         self._over = time.monotonic()
         os.close(self._control)
         os.close(self._reports)
@@ -149,7 +122,8 @@ class WrappedCommand:
         waiting = select.poll()
         waiting.register(self._reports, select.POLLIN)
         waiting.register(wakeup, select.POLLIN)
-        rest_s = self._enforce_limits()
+        rests = [rest_s for rest_s in (self._enforce_limits(), self._look()) if rest_s is not None]
+        rest_s = min(rests, default=None)
         ready = [fd for fd, _ in waiting.poll(None if rest_s is None else rest_s * 1000)]
         if self._reports in ready and not self._read_reports():
             return False
@@ -189,6 +163,20 @@ class WrappedCommand:
         self._order(order)
         return None
 
+    def _look(self) -> float | None:
+        """Seconds until something else is to be seen to, None for never."""
+        if self._meanwhile is None or self._look_at is None:
+            return None
+        if self._look_at <= time.monotonic():
+            self._meanwhile.look()
+            self._look_at = time.monotonic() + self._meanwhile.every_s
+        return self._look_at - time.monotonic()
+
+    def _stop_looking(self) -> None:
+        self._look_at = None
+        if self._meanwhile is not None:
+            self._meanwhile.stop()
+
     def _heed(self, number: signal.Signals) -> None:
         if number == signal.SIGTSTP:
             self._order("stop")
@@ -214,11 +202,13 @@ class WrappedCommand:
     def _take(self, report: Report) -> None:
         match report.event:
             case "waiting":
+                self._look_at = self._look_at or time.monotonic()
                 self._change(State.WAITING, place=report.position, holder=report.holder)
             case "quarantined":
                 self._change(self.status.state, message=report.text)
             case "locked":
                 self._locked = time.monotonic()
+                self._stop_looking()
                 names = [self._lease.choices[index].name for index in report.choices]
                 leases = dict(zip(names, report.leases, strict=True))
                 self._change(State.RUNNING, leases=leases, place=0, holder="", message="")
@@ -272,25 +262,3 @@ def _shell_code(last: Report) -> int | None:
     if last.event != "refused_argv":
         return None
     return 127 if last.errno == errno.ENOENT else 126
-
-
-@contextmanager
-def _heed_signals() -> Iterator[int]:
-    """Gives a descriptor from which the numbers of signals can be read, instead of dying of them.
-
-    What is ignored stays so, here and in the command: ``nohup`` works.
-    """
-    read_end, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    before = {number: signal.getsignal(number) for number in PASSED_ON}
-    wakeup = signal.set_wakeup_fd(write_end)
-    try:
-        for number, handler in before.items():
-            if handler is not signal.SIG_IGN:
-                signal.signal(number, lambda *_: None)
-        yield read_end
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(wakeup)
-        os.close(read_end)
-        os.close(write_end)
