@@ -125,12 +125,18 @@ class LeftOut(Record):
 
 
 class Selection(Record):
-    """What of a suite runs. ``uncovered`` are families of which nothing runs now."""
+    """What of a suite runs. ``uncovered`` are families of which nothing runs now.
+
+    ``quarantined`` are the cases that run and do not gate, by their ids. ``notes`` are lines that people
+    should see, as of a quarantine that has ended.
+    """
 
     policy: str
     cases: tuple[SuiteCase, ...]
     left_out: tuple[LeftOut, ...] = ()
     uncovered: tuple[str, ...] = ()
+    quarantined: dict[str, Quarantine] = {}
+    notes: tuple[str, ...] = ()
 
 
 # ---- how long things take ---------------------------------------------------------------------

@@ -1,0 +1,220 @@
+"""Which cases of a suite run: policy, lists, and what was asked for on the command line.
+
+What lies beyond the suite itself, a budget of time, shards and what is proven already, comes after.
+"""
+
+import datetime
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from typing import NoReturn
+
+from tileyard.errors import UsageError
+from tileyard.model import Record
+from tileyard.suite.globs import find_meant, first_fitting, fits, nearest
+from tileyard.suite.quarantine import find_quarantined
+from tileyard.suite.records import LeftOut, Policy, Quarantine, Rule, Selection, Suite, SuiteCase
+from tileyard.suite.smoke import choose_smoke, stand_of
+
+BUILT_IN = {
+    "full": Policy(name="full", select="full"),
+    "smoke": Policy(name="smoke", select="smoke"),
+}
+
+
+class Wish(Record):
+    """What was asked for. ``rerun`` are the ids of cases to run again, None where all may run.
+
+    ``select`` holds texts as ``globs.find_meant`` reads them, of which a case must fit one.
+    """
+
+    policy: str = "full"
+    select: tuple[str, ...] = ()
+    rerun: tuple[str, ...] | None = None
+
+
+class Facts(Record):
+    """What is known of the cases from before: how long each is expected to run, by its id."""
+
+    expected_s: dict[str, float] = {}
+
+
+def choose(suite: Suite, wish: Wish, today: datetime.date, facts: Facts) -> Selection:
+    """What of a suite runs, what does not and why, in the order of the suite.
+
+    Raises UsageError where a text means no case, and where nothing is left to run.
+    """
+    policy = find_policy(suite, wish.policy)
+    sieve = _Sieve(suite.cases)
+    _follow_lists(suite, sieve)
+    meant = _follow_wish(suite, wish, sieve)
+    _follow_policy(policy, sieve, facts, is_rerun=wish.rerun is not None)
+    if not sieve.rest:
+        _refuse_nothing(suite, wish, meant, sieve)
+    chosen = tuple(sieve.rest)
+    quarantined, notes = find_quarantined(suite.quarantine, (case.id for case in chosen), today)
+    return Selection(
+        policy=policy.name,
+        cases=chosen,
+        left_out=tuple(
+            LeftOut(case=case.id, reason=sieve.reasons[case.id])
+            for case in suite.cases
+            if case.id in sieve.reasons
+        ),
+        uncovered=find_uncovered(suite, chosen),
+        quarantined=quarantined,
+        notes=(*notes, *_tell_of_idle_rules(suite), *_tell_of_lost(suite, wish)),
+    )
+
+
+def find_policy(suite: Suite, name: str) -> Policy:
+    """The policy of that name: the suite's own, else a built-in one. Raises UsageError."""
+    policies = {**BUILT_IN, **suite.policies}
+    if name not in policies:
+        near = get_close_matches(name, policies, n=1)
+        listed = f"there are {', '.join(policies)}"
+        raise UsageError(
+            f"{suite.path}: there is no policy {name!r}",
+            f"did you mean {near[0]!r}? {listed}" if near else listed,
+        )
+    return policies[name]
+
+
+def find_uncovered(suite: Suite, cases: Iterable[SuiteCase]) -> tuple[str, ...]:
+    """The families of a suite of which none of these cases is one, in the order of the suite."""
+    covered = {case.family for case in cases}
+    return tuple(dict.fromkeys(case.family for case in suite.cases if case.family not in covered))
+
+
+def find_covering(
+    suite: Suite, families: Sequence[str], facts: Facts
+) -> dict[str, tuple[str, ...]]:
+    """For each of these families the policies that run something of it, budgets aside."""
+    found: dict[str, list[str]] = {family: [] for family in families}
+    for policy in {**BUILT_IN, **suite.policies}.values():
+        sieve = _Sieve(suite.cases)
+        _follow_lists(suite, sieve)
+        _follow_policy(policy, sieve, facts, is_rerun=False)
+        for family in {case.family for case in sieve.rest}.intersection(found):
+            found[family].append(policy.name)
+    return {family: tuple(names) for family, names in found.items()}
+
+
+class _Sieve:
+    """Cases that may still run, and the reasons of those that may not."""
+
+    def __init__(self, cases: Sequence[SuiteCase]) -> None:
+        self.rest = list(cases)
+        self.reasons: dict[str, str] = {}
+
+    def drop(self, reasons: dict[str, str]) -> None:
+        """Leave cases out, each for its reason."""
+        self.reasons.update(reasons)
+        self.rest = [case for case in self.rest if case.id not in reasons]
+
+
+def _follow_lists(suite: Suite, sieve: _Sieve) -> None:
+    if suite.allow:
+        allowed = [rule.cases for rule in suite.allow]
+        sieve.drop(
+            {
+                case.id: "is not on the allow list"
+                for case in sieve.rest
+                if first_fitting(allowed, case.id) is None
+            }
+        )
+    for rule in suite.skip:
+        sieve.drop(
+            {
+                case.id: f"is on the skip list: {rule.reason}"
+                for case in sieve.rest
+                if fits(rule.cases, case.id)
+            }
+        )
+
+
+def _follow_wish(suite: Suite, wish: Wish, sieve: _Sieve) -> frozenset[str]:
+    """Leave out what was not asked for; the ids of all that was. Raises UsageError."""
+    meant = frozenset(case.id for case in suite.cases)
+    if wish.select:
+        meant = frozenset().union(*(_find_asked(suite, text) for text in wish.select))
+        reason = f"is not what --select {' '.join(wish.select)} means"
+        sieve.drop({case.id: reason for case in sieve.rest if case.id not in meant})
+    if wish.rerun is not None:
+        meant = meant.intersection(wish.rerun)
+        reason = "did not fail in the run that is repeated"
+        sieve.drop({case.id: reason for case in sieve.rest if case.id not in meant})
+    return meant
+
+
+def _find_asked(suite: Suite, text: str) -> frozenset[str]:
+    meant = find_meant(text, suite.cases)
+    if not meant:
+        near = nearest(text, suite.cases)
+        raise UsageError(
+            f"{suite.path}: --select {text} means none of its {len(suite.cases)} cases",
+            f"did you mean {' or '.join(near)}?" if near else "",
+        )
+    return meant
+
+
+def _follow_policy(policy: Policy, sieve: _Sieve, facts: Facts, *, is_rerun: bool) -> None:
+    """Leave out what the policy does not ask for; all that failed before is asked for."""
+    if is_rerun:
+        return
+    if policy.cases:
+        reason = f"policy {policy.name} takes only cases like {', '.join(policy.cases)}"
+        sieve.drop(
+            {case.id: reason for case in sieve.rest if first_fitting(policy.cases, case.id) is None}
+        )
+    if policy.tags:
+        reason = f"policy {policy.name} takes only cases tagged {', '.join(policy.tags)}"
+        wanted = frozenset(policy.tags)
+        sieve.drop({case.id: reason for case in sieve.rest if not wanted.intersection(case.tags)})
+    if policy.select == "smoke":
+        stands = choose_smoke(sieve.rest, facts.expected_s)
+        sieve.drop(
+            {
+                case.id: f"policy {policy.name}: {stands[stand_of(case)][0]} stands for it"
+                for case in sieve.rest
+                if case.id not in stands[stand_of(case)]
+            }
+        )
+
+
+def _refuse_nothing(suite: Suite, wish: Wish, meant: frozenset[str], sieve: _Sieve) -> NoReturn:
+    """Say why nothing runs: nothing was asked for, or all of it is left out."""
+    asked = [f"policy {wish.policy}", *(f"--select {text}" for text in wish.select)]
+    if wish.rerun is not None:
+        asked.append(f"{len(wish.rerun)} cases that failed")
+    first = next((case.id for case in suite.cases if case.id in meant), "")
+    if wish.rerun == ():
+        why = "nothing failed in the run that is repeated"
+    elif not first:
+        why = "none of them is in the suite"
+    elif len(meant) == 1:
+        why = f"{first} {sieve.reasons[first]}"
+    else:
+        why = f"all {len(meant)} cases are left out, the first since {first} {sieve.reasons[first]}"
+    raise UsageError(f"{suite.path}: nothing to run for {', '.join(asked)}: {why}")
+
+
+def _tell_of_idle_rules(suite: Suite) -> Iterator[str]:
+    """Name the entries of lists that fit no case, as those of a case that was renamed."""
+    entries: tuple[tuple[str, Sequence[Rule | Quarantine]], ...] = (
+        ("allow", suite.allow),
+        ("skip", suite.skip),
+        ("quarantine", suite.quarantine),
+    )
+    for kind, rules in entries:
+        for rule in rules:
+            if not any(fits(rule.cases, case.id) for case in suite.cases):
+                yield f"{kind}: no case is like {rule.cases}"
+
+
+def _tell_of_lost(suite: Suite, wish: Wish) -> Iterator[str]:
+    """Say how many of the cases to be run again are not there any more."""
+    lost = frozenset(wish.rerun or ()).difference(case.id for case in suite.cases)
+    if lost:
+        yield f"{len(lost)} of the cases that failed are not in the suite any more: {min(lost)}" + (
+            ", ..." if len(lost) > 1 else ""
+        )
