@@ -1,0 +1,192 @@
+"""Plans: which cases run together, in which order they start, and when that will be over.
+
+The longest piece starts first, whichever slot is free takes the next one. Testcases stay whole, which
+saves start-up, unless that costs wall time; then the length of a piece is searched for.
+"""
+
+from collections.abc import Sequence
+from math import inf
+from typing import Literal
+
+import numpy as np
+from msgspec.structs import replace
+
+from tileyard.errors import UsageError
+from tileyard.model import Record
+from tileyard.suite.pieces import NO_COSTS, Costs, Cuts, Work, cut, gather, to_pieces
+from tileyard.suite.records import Expected, Piece, Plan
+from tileyard.suite.simulation import simulate, simulate_chains
+
+Split = Literal["auto", "off"] | float
+"""How long a piece may be, in seconds; ``auto`` searches for it, ``off`` leaves testcases whole."""
+
+GOOD_ENOUGH = 1.05
+"""Whole testcases that come so close to the bound of their total are not split."""
+
+TIE = 0.005
+"""A finer split must be better by this share: more pieces are more that can go wrong."""
+
+FINEST = 128
+"""No piece need be shorter than this part of the wall time that is hoped for."""
+
+STEP = 2**0.25
+"""From one tried length to the next."""
+
+FIXED_S = 300.0
+
+
+class WhatIf(Record):
+    """What another way to run the same cases would come to."""
+
+    name: str
+    pieces: int
+    predicted_s: float
+
+
+def make_plan(
+    expected: Sequence[Expected], slots: int, split: Split = "auto", costs: Costs = NO_COSTS
+) -> Plan:
+    """The plan for cases that take as long as expected. Raises UsageError where none can be made."""
+    _require(expected, slots, split)
+    work = gather(expected, costs)
+    whole = inf if split == "off" else split
+    limit_s = _search(work, slots, costs) if whole == "auto" else whole
+    return _plan_of(work, cut(work, costs, limit_s), limit_s, slots=slots, costs=costs)
+
+
+def compare(
+    expected: Sequence[Expected], slots: int, costs: Costs = NO_COSTS, fixed_s: float = FIXED_S
+) -> tuple[WhatIf, ...]:
+    """What is usual instead: whole testcases by name, or longest first, and pieces of one length.
+
+    Raises UsageError as ``make_plan`` does.
+    """
+    _require(expected, slots, fixed_s)
+    work = gather(expected, costs)
+    whole, fixed = cut(work, costs), cut(work, costs, fixed_s)
+    owners = np.searchsorted(work.bounds, whole.begins)
+    by_name = np.array(sorted(range(len(whole)), key=lambda i: work.testcases[owners[i]]))
+    named = Cuts(
+        begins=whole.begins[by_name],
+        ends=whole.ends[by_name],
+        lengths_s=whole.lengths_s[by_name],
+    )
+    ways = {
+        "whole testcases, by name": named,
+        "whole testcases, longest first": whole,
+        f"pieces of at most {_words(fixed_s)}, longest first": fixed,
+    }
+    return tuple(
+        WhatIf(name=name, pieces=len(cuts), predicted_s=_predict_s(work, cuts, slots, costs))
+        for name, cuts in ways.items()
+    )
+
+
+def _require(expected: Sequence[Expected], slots: int, split: Split) -> None:
+    """Refuse what no plan can be made of."""
+    if not expected:
+        raise UsageError("no case is selected, so there is nothing to plan")
+    if slots < 1:
+        raise UsageError(f"{slots} slots run nothing", "there must be at least one")
+    if not isinstance(split, str) and not split > 0:
+        raise UsageError(f"pieces of {split:g} s hold no case", "give a time, auto or off")
+
+
+def _predict_s(work: Work, cuts: Cuts, slots: int, costs: Costs) -> float:
+    """When the last piece ends."""
+    has_chains = costs.per == "case" and len(cuts) < len(work.cases)
+    if has_chains and costs.launch_s:
+        seconds = np.diff(work.ends_s).tolist()
+        spans = zip(cuts.begins.tolist(), cuts.ends.tolist(), strict=True)
+        chains = [seconds[begin:end] for begin, end in spans]
+        return max(simulate_chains(chains, slots, costs.launch_s))
+    return max(simulate(cuts.lengths_s.tolist(), slots, costs.launch_s))
+
+
+def _search(work: Work, slots: int, costs: Costs) -> float:
+    """How long pieces may be: shorter and shorter ones are tried while they can be any better."""
+    if costs.per == "case":  # launches are the same however testcases are split
+        costs = replace(costs, launch_s=0.0, startup_s=costs.process_s)
+    totals_s, counts, extra_s = work.totals_s, work.counts, costs.piece_s
+    work_s = float(totals_s.sum())
+    longest_case_s = float(np.diff(work.ends_s).max()) + extra_s
+
+    def hope_s(pieces: int) -> float:
+        """No order of so many pieces can be faster."""
+        return max(longest_case_s, (work_s + pieces * extra_s) / slots, pieces * costs.launch_s)
+
+    best_s, best_limit_s = _predict_s(work, cut(work, costs), slots, costs), inf
+    if best_s <= GOOD_ENOUGH * hope_s(len(counts)):
+        return best_limit_s
+    limit_s = float(np.max(totals_s, where=counts > 1, initial=0.0)) + extra_s
+    while (limit_s := limit_s / STEP) > work_s / slots / FINEST + extra_s:
+        least = np.ceil(totals_s / (limit_s - extra_s))
+        if hope_s(int(np.clip(least, 1, counts).sum())) < best_s * (1 - TIE):
+            tried_s = _predict_s(work, cut(work, costs, limit_s), slots, costs)
+            if tried_s < best_s * (1 - TIE):
+                best_s, best_limit_s = tried_s, limit_s
+    return best_limit_s
+
+
+def _plan_of(work: Work, cuts: Cuts, limit_s: float, *, slots: int, costs: Costs) -> Plan:
+    total_s, longest_s = float(cuts.lengths_s.sum()), float(cuts.lengths_s[0])
+    bound_s = max(longest_s, total_s / slots)
+    predicted_s = unhurried_s = _predict_s(work, cuts, slots, costs)
+    if costs.launch_s:
+        unhurried_s = _predict_s(work, cuts, slots, replace(costs, launch_s=0.0))
+    pieces = to_pieces(work, cuts)
+    return Plan(
+        slots=slots,
+        pieces=pieces,
+        startup_s=costs.startup_s,
+        total_s=total_s,
+        longest_s=longest_s,
+        bound_s=bound_s,
+        predicted_s=max(predicted_s, bound_s),  # sums in two orders differ in their last digits
+        split_s=limit_s if len(pieces) > len(work.testcases) else 0.0,
+        reason="; ".join(
+            [
+                *_say_bound(pieces[0], total_s / slots),
+                *_say_gap(bound_s, predicted_s, unhurried_s, costs.launch_s),
+            ]
+        ),
+    )
+
+
+def _say_bound(longest: Piece, share_s: float) -> list[str]:
+    """Which piece takes longer than each slot's share, if one does."""
+    if longest.expected_s <= share_s:
+        return []
+    size = len(longest.cases)
+    which = "a single case" if size == 1 else f"{size} cases in one piece"
+    return [
+        f"{longest.testcase} ({which}) takes {_words(longest.expected_s)},"
+        f" more than the {_words(share_s)} that each slot has to do"
+    ]
+
+
+def _say_gap(bound_s: float, predicted_s: float, unhurried_s: float, launch_s: float) -> list[str]:
+    """Where the time between the bound and the end of the last piece goes."""
+    gap_s = predicted_s - bound_s
+    if gap_s <= TIE * bound_s:
+        return ["no time to speak of is lost by order or start-up"]
+    launches_s, uneven_s = predicted_s - unhurried_s, unhurried_s - bound_s
+    sentences = []
+    if launches_s > 0.1 * gap_s:
+        sentences.append(
+            f"{_words(launches_s)} are lost because processes start one after another,"
+            f" {_words(launch_s)} apart"
+        )
+    if uneven_s > 0.1 * gap_s:
+        sentences.append(
+            f"pieces end unevenly: the last one ends {_words(uneven_s)} later"
+            " than if the work could be spread evenly"
+        )
+    return sentences
+
+
+def _words(seconds: float) -> str:
+    """A time with three digits, in the unit that suits."""
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"
