@@ -12,24 +12,22 @@ from tileyard.errors import UsageError
 from tileyard.model import Record
 from tileyard.suite.globs import find_meant, first_fitting, fits, nearest
 from tileyard.suite.quarantine import find_quarantined
-from tileyard.suite.records import LeftOut, Policy, Quarantine, Rule, Selection, Suite, SuiteCase
+from tileyard.suite.records import (
+    LeftOut,
+    Policy,
+    Quarantine,
+    Rule,
+    Selection,
+    Suite,
+    SuiteCase,
+    Wish,
+)
 from tileyard.suite.smoke import choose_smoke, stand_of
 
 BUILT_IN = {
     "full": Policy(name="full", select="full"),
     "smoke": Policy(name="smoke", select="smoke"),
 }
-
-
-class Wish(Record):
-    """What was asked for. ``rerun`` are the ids of cases to run again, None where all may run.
-
-    ``select`` holds texts as ``globs.find_meant`` reads them, of which a case must fit one.
-    """
-
-    policy: str = "full"
-    select: tuple[str, ...] = ()
-    rerun: tuple[str, ...] | None = None
 
 
 class Facts(Record):

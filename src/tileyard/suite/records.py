@@ -117,6 +117,17 @@ class Suite(Record):
 # ---- choosing -------------------------------------------------------------------------------
 
 
+class Wish(Record):
+    """What was asked for. ``rerun`` are the ids of cases to run again, None where all may run.
+
+    ``select`` holds texts as ``globs.find_meant`` reads them, of which a case must fit one.
+    """
+
+    policy: str = "full"
+    select: tuple[str, ...] = ()
+    rerun: tuple[str, ...] | None = None
+
+
 class LeftOut(Record):
     """A case that does not run, and why."""
 
