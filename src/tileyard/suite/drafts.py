@@ -60,16 +60,14 @@ class Common:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelFile:
-    """Kernels whose cases are not listed: one for each kernel, or ``kernel`` alone, and shape.
+    """Kernels whose cases are not listed: one for each kernel, or that of ``work`` alone, and shape.
 
     ``testcase`` is empty where each kernel is a testcase of its own.
     """
 
-    file: Path
     where: str
-    testcase: str = ""
-    kernel: str = ""
     work: KernelWork
+    testcase: str = ""
     common: Common
 
 

@@ -36,7 +36,7 @@ def read_suite(path: Path, settings: Settings) -> Suite:
     cases = []
     for case in draft.cases:
         if isinstance(case, KernelFile):
-            raise UsageError(f"{case.where}: lists no case of {case.file}")
+            raise UsageError(f"{case.where}: lists no case of {case.work.file}")
         cases.append(case)
     return draft.finish(cases)
 
@@ -80,7 +80,7 @@ class _Reader:
             (place.fail if place is not None else _refuse)(f"there is no file {path}")
         if path.suffix == ".py":
             work = KernelWork(file=str(path))
-            draft.cases.append(KernelFile(file=path, where=f"{path}:1", work=work, common=Common()))
+            draft.cases.append(KernelFile(where=f"{path}:1", work=work, common=Common()))
             return path.stem
         self._open.append(path)
         name = self._read_table(Document(path), draft)

@@ -110,10 +110,8 @@ class SuiteFile:
         )
         if not rows:
             yield KernelFile(
-                file=file,
                 where=place.where,
                 testcase=testcase.name,
-                kernel=testcase.kernel,
                 work=shared,
                 common=common,
             )

@@ -1,0 +1,146 @@
+"""Suites with kernels: the files' authors say which kernels, shapes and arguments there are."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from tileyard.errors import KernelFileError, UsageError
+from tileyard.model import KernelInfo, Value
+from tileyard.settings import Settings
+from tileyard.suite.drafts import Draft, KernelFile, find_seed
+from tileyard.suite.kernel_files import MakeAuthor
+from tileyard.suite.reading import read_draft
+from tileyard.suite.records import KernelWork, Rule, Suite, SuiteCase
+from tileyard.suite.tables import CaseTable
+from tileyard.workers.protocol import DescribeKernels, Failed, Kernels
+
+ASK_LIMIT_S = 60.0
+ONLY = "default"
+"""The case of a kernel that declares no shapes."""
+
+
+async def read_suite_with_kernels(path: Path, settings: Settings, make_author: MakeAuthor) -> Suite:
+    """The suite of a file or folder, also of a Python file of kernels.
+
+    Kernels get their names and complete arguments, and a testcase that lists no case has one for each
+    kernel and named shape. Each file is described by an author of its own, which is closed again.
+    Raises UsageError and KernelFileError.
+    """
+    draft = await asyncio.to_thread(read_draft, path, settings)
+    works = (case.work for case in draft.cases)
+    files = dict.fromkeys(work.file for work in works if isinstance(work, KernelWork))
+    described = {file: await _describe(file, make_author) for file in files}
+    return draft.finish(tuple(_complete(draft, described)))
+
+
+async def _describe(file: str, make_author: MakeAuthor) -> tuple[KernelInfo, ...]:
+    author = make_author(file)
+    try:
+        reply = await author.ask(DescribeKernels(), ASK_LIMIT_S)
+    finally:
+        await author.close()
+    if isinstance(reply, Failed):
+        raise KernelFileError(reply.message, trace=reply.log)
+    if not isinstance(reply, Kernels):
+        raise AssertionError(f"an author described its kernels with {reply}")
+    if not reply.kernels:
+        raise KernelFileError(f"{file}: holds no kernel", "use @tileyard.kernel or @tilelang.jit")
+    return reply.kernels
+
+
+def _complete(draft: Draft, described: dict[str, tuple[KernelInfo, ...]]) -> Iterator[SuiteCase]:
+    for case in draft.cases:
+        if isinstance(case, KernelFile):
+            yield from _expand(case, described[case.work.file], draft)
+        elif isinstance(case.work, KernelWork):
+            info = _find_kernel(described[case.work.file], case.work.kernel, case.where)
+            work = _complete_work(case.work, info, case.where)
+            missing = _missing(work, info)
+            if missing:
+                raise UsageError(
+                    f"{case.where}: {info.name} needs a value for {', '.join(missing)}",
+                    "give it in `arguments`, `config` or a shape",
+                )
+            yield msgspec.structs.replace(case, work=work)
+        else:
+            yield case
+
+
+def _expand(file: KernelFile, kernels: Sequence[KernelInfo], draft: Draft) -> Iterator[SuiteCase]:
+    """One case for each kernel and shape; a kernel that lacks arguments is left out for that reason."""
+    if file.work.kernel:
+        kernels = [_find_kernel(kernels, file.work.kernel, file.where)]
+    for info in kernels:
+        for shape in info.shapes or ("",):
+            work = _complete_work(
+                msgspec.structs.replace(file.work, kernel=info.name, shape=shape), info, file.where
+            )
+            name = shape or ONLY
+            if file.testcase and len(kernels) > 1:
+                name = f"{info.name}-{name}"
+            case = SuiteCase(
+                testcase=file.testcase or info.name,
+                name=name,
+                work=work,
+                family=file.common.family or info.name,
+                dtype=file.common.dtype,
+                tags=file.common.tags,
+                seed=find_seed(CaseTable(name=name)),
+                limits=file.common.limits,
+                where=file.where,
+            )
+            missing = _missing(work, info)
+            if missing:
+                reason = (
+                    f"{info.name} needs a value for {', '.join(missing)}, and no shape gives it"
+                )
+                draft.skip.append(Rule(cases=case.id, reason=reason))
+            yield case
+
+
+def _find_kernel(kernels: Sequence[KernelInfo], name: str, where: str) -> KernelInfo:
+    names = ", ".join(info.name for info in kernels)
+    if name:
+        for info in kernels:
+            if info.name == name:
+                return info
+        raise UsageError(f"{where}: there is no kernel {name!r}", f"there are: {names}")
+    if len(kernels) > 1:
+        raise UsageError(
+            f"{where}: the file holds {len(kernels)} kernels: {names}", "name one as `kernel`"
+        )
+    return kernels[0]
+
+
+def _complete_work(work: KernelWork, info: KernelInfo, where: str) -> KernelWork:
+    """With the kernel's name, the arguments of its shape, and the tolerance that its author asks for."""
+    shape: dict[str, Value] = {}
+    if work.shape:
+        if work.shape not in info.shapes:
+            known = ", ".join(info.shapes) or "none"
+            raise UsageError(
+                f"{where}: {info.name} has no shape {work.shape!r}", f"it has: {known}"
+            )
+        shape = info.shapes[work.shape]
+    elif info.shapes:
+        shape = next(iter(info.shapes.values()))
+    for key in (*work.arguments, *work.config):
+        if info.parameters and key not in info.parameters:
+            known = ", ".join(info.parameters)
+            raise UsageError(
+                f"{where}: {info.name} has no parameter {key!r}", f"its parameters: {known}"
+            )
+    given = {**shape, **work.arguments}
+    return msgspec.structs.replace(
+        work,
+        kernel=info.name,
+        arguments={key: value for key, value in given.items() if key not in work.config},
+        tolerance=work.tolerance or info.tolerance,
+    )
+
+
+def _missing(work: KernelWork, info: KernelInfo) -> list[str]:
+    given = {**work.arguments, **work.config}
+    return [key for key in info.required if key not in given]
