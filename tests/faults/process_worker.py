@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tileyard.model import Note
 from tileyard.processes.wire import Channel
+from tileyard.workers.leased import wait_for_lease
 
 
 def start_daemon() -> int:
@@ -37,6 +38,8 @@ def answer(verb: str, rest: str) -> str:
             return rest
         case "daemon":
             return str(start_daemon())
+        case "lease":
+            return str(wait_for_lease(os.environ))
         case "cores":
             return repr(sorted(os.sched_getaffinity(0)))
         case "files":

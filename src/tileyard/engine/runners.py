@@ -4,6 +4,7 @@ Whatever happens inside a runner becomes an outcome of exactly one case: the one
 """
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from tileyard.engine.runner_output import GENERAL, RunnerOutput
 from tileyard.errors import WorkerLostError
 from tileyard.model import Batch, Device, Outcome
 from tileyard.processes.outcomes import judge_end
-from tileyard.processes.supervise import LeaseRequest, Worker, WorkerCommand
+from tileyard.processes.supervise import LeaseRequest, Place, Worker, WorkerCommand
 from tileyard.settings import Settings
 from tileyard.workers.environment import worker_environment
 from tileyard.workers.protocol import (
@@ -80,25 +81,45 @@ class LocalDevices:
 
 
 class RunnerSlot:
-    """The runner of one device, started under a lease and ended with it."""
+    """The runner of one device, which is held for as long as that process tree lives.
+
+    It is started before there is a lease, so that nobody holds a device while Python imports; not so
+    where a device owns cores, on which somebody else may be timing just then.
+    """
 
     appetite = 0
 
     def __init__(self, site: Surroundings, device: Device) -> None:
         self.device = device
         self._site = site
+        self._is_early = bool(device.locks) and not device.cores
         self._worker: Worker | None = None
         self._output: RunnerOutput | None = None
+        self._starting = asyncio.Lock()
+
+    async def warm(self) -> None:
+        """Start the runner ahead of its lease, if that may be; return once it has all it needs but that.
+
+        One that does not start is heard of when the device is asked for.
+        """
+        if self._is_early:
+            async with self._starting:
+                with contextlib.suppress(LeaseLostError):
+                    await self._find_warm()
 
     async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
-        """Wait for the device, and start the runner in which it is held."""
+        """Wait for the device, with a runner that is ready for it or is then started."""
         limit_s = self._site.queue_limit_s
+
+        def tell(place: Place) -> None:
+            waiting(Waiting(place=place.position, holder=place.holder))
+
         try:
-            worker = self._worker = await Worker.start(
-                self._command(memory_bytes),
-                lock_limit_s=limit_s,
-                waiting=lambda place: waiting(Waiting(place=place.position, holder=place.holder)),
-            )
+            async with self._starting:
+                if not self._is_early:
+                    return (await self._start(memory_bytes, limit_s, tell)).lease
+                worker = await self._find_warm()
+            await worker.take_lease(memory_bytes, limit_s=limit_s, waiting=tell)
         except TimeoutError:
             self._forget()
             message = f"ran into the queue limit of {limit_s:g} s: {self.device.name} did not come"
@@ -106,6 +127,24 @@ class RunnerSlot:
         except WorkerLostError as error:
             self._forget()
             raise LeaseLostError(f"the runner did not start: {error}") from error
+        return worker.lease
+
+    async def _find_warm(self) -> Worker:
+        """The runner that waits for its lease, or else a new one."""
+        if self._worker is not None and self._worker.is_over:
+            self._forget()
+        return self._worker or await self._start(0)
+
+    async def _start(
+        self,
+        memory_bytes: int,
+        limit_s: float | None = None,
+        waiting: Callable[[Place], None] | None = None,
+    ) -> Worker:
+        """Start the runner; return once it has imported what it needs, with its lease unless early."""
+        worker = self._worker = await Worker.start(
+            self._command(memory_bytes), lock_limit_s=limit_s, waiting=waiting
+        )
         try:
             async with asyncio.timeout(START_LIMIT_S):
                 await worker.receive(RunnerReady)
@@ -113,7 +152,7 @@ class RunnerSlot:
             end = judge_end(await worker.kill("time limit"), limit=f"limit of {START_LIMIT_S:g} s")
             self._forget()
             raise LeaseLostError(f"the runner did not start: it {end.message}") from None
-        return worker.lease
+        return worker
 
     async def run(self, batch: Batch, entries: Sequence[RunEntry], watch: Watch) -> bool:
         """Run entries until all are answered, or one has ended the runner. See ``Slot``."""
@@ -130,10 +169,11 @@ class RunnerSlot:
 
     async def release(self) -> None:
         """End the process, which gives the lease back."""
-        if self._worker is not None:
-            # Forgotten only once it is gone: who is cancelled here leaves it to the next call.
-            await self._worker.kill("lease over")
-        self._forget()
+        async with self._starting:
+            if self._worker is not None:
+                # Forgotten only once it is gone: who is cancelled here leaves it to the next call.
+                await self._worker.kill("lease over")
+            self._forget()
 
     def _forget(self, rest: str = GENERAL) -> None:
         """The runner is gone. The rest of what it printed goes to a log below the home directory."""
@@ -210,4 +250,5 @@ class RunnerSlot:
             memory_bytes=memory_bytes,
             cores=self.device.cores,
             lease=LeaseRequest(choices=(self.device,)),
+            early=self._is_early,
         )

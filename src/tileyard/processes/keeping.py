@@ -36,7 +36,8 @@ _lingering: list[subprocess.Popen[bytes]] = []
 class KeeperLink:
     """A running keeper. ``started`` and ``ended`` are each answered exactly once, never by an error.
 
-    ``started`` is None once the worker runs, or why it cannot.
+    ``started`` is None once the worker runs, or why it cannot; ``leased`` likewise once an early
+    worker has its lease, which it is told by the keeper itself.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class KeeperLink:
         self.reason = ""
         self._loop = asyncio.get_running_loop()
         self.started: asyncio.Future[WorkerStartError | None] = self._loop.create_future()
+        self.leased: asyncio.Future[WorkerStartError | None] = self._loop.create_future()
         self.ended: asyncio.Future[Ended] = self._loop.create_future()
         self._command = command
         self._tree = secrets.token_hex(8)
@@ -70,6 +72,13 @@ class KeeperLink:
             with contextlib.suppress(BrokenPipeError):  # then its report is on the way
                 os.write(self._control, (f"probe\n{order}" if is_suspect else order).encode())
 
+    def ask_for_lease(self, memory_bytes: int) -> None:
+        """Have the keeper of an early worker take its lease, and hold the worker to this much memory."""
+        if not self.ended.done():
+            self._command = msgspec.structs.replace(self._command, memory_bytes=memory_bytes)
+            with contextlib.suppress(BrokenPipeError):
+                os.write(self._control, f"lease {memory_bytes}\n".encode())
+
     def give_up(self) -> None:
         """Kill the keeper itself, because it does not answer. Its worker dies with it."""
         if not self.ended.done():
@@ -81,11 +90,12 @@ class KeeperLink:
         command = self._command
         options = [
             f"cwd={command.cwd}",
-            f"memory={command.memory_bytes}",
+            f"memory={0 if command.early else command.memory_bytes}",
             f"cores={','.join(map(str, command.cores))}",
             f"pass={','.join(map(str, worker_fds))}",
             f"grace={command.grace_s:f}",
             f"confirm={CONFIRM_S:f}",
+            *(["early=1"] if command.early else []),
         ]
         log = -1
         try:
@@ -134,6 +144,7 @@ class KeeperLink:
                     Grant(device=choices[index], number=number)
                     for index, number in zip(report.choices, report.leases, strict=True)
                 )
+                self.leased.set_result(None)
             case "quarantined":
                 log.warning("put in quarantine: %s", report.text)
             case "started":
@@ -154,6 +165,8 @@ class KeeperLink:
         last = self._last
         if not self.started.done():
             self.started.set_result(self._explain_refusal(last))
+        if not self.leased.done():
+            self.leased.set_result(self._explain_refusal(last))
         command = self._command
         ended = Ended(memory_bytes=command.memory_bytes, reason=self.reason)
         if last is None:
@@ -183,7 +196,8 @@ class KeeperLink:
                 f"the log is {self._command.log}" if self._command.log else "",
             )
         if last.event == "ended":
-            return WorkerStartError(f"{what}: it was told to end before it began")
+            how = "was told to end" if last.told else "ended"
+            return WorkerStartError(f"{what}: it {how} before it began")
         command = self._command
         details = {"cores": ",".join(map(str, command.cores)), "cwd": command.cwd}
         return explain_refusal(last, command.argv[0], command.lease, details)

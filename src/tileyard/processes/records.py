@@ -34,7 +34,8 @@ class WorkerCommand(Record):
     ``env`` is the whole environment. ``log`` gets stdout and stderr appended; empty for none.
     ``memory_bytes`` limits the address space of each of its processes, 0 for no limit. ``cores``
     are those it may run on, none for all. ``lease`` says which devices it holds for as long as
-    its tree lives, None for none. ``grace_s`` is the time between
+    its tree lives, None for none; it starts once it has them, or, if it is ``early``, before that: then
+    it waits with ``wait_for_lease``, and is held to its memory from there on. ``grace_s`` is the time between
     TERM and KILL for what it leaves behind, and for the whole tree when the engine dies.
     """
 
@@ -45,6 +46,7 @@ class WorkerCommand(Record):
     memory_bytes: int = 0
     cores: tuple[int, ...] = ()
     lease: LeaseRequest | None = None
+    early: bool = False
     grace_s: float = 0.2
 
 

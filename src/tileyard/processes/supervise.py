@@ -44,7 +44,7 @@ class Worker:
         lock_limit_s: float | None = None,
         waiting: Callable[[Place], None] | None = None,
     ) -> Self:
-        """Start a worker; return once it has its devices and runs its program.
+        """Start a worker; return once it has its devices and runs its program; an early one has none yet.
 
         ``waiting`` is told its place in the queue whenever that changes.
         Raises TimeoutError if it took longer than ``lock_limit_s``, and WorkerStartError if it
@@ -53,22 +53,48 @@ class Worker:
         keeper, channel = _spawn(command)
         keeper.waiting = waiting
         worker = cls(command, keeper, channel)
-        running = False
+        await worker._wait_for(keeper.started, lock_limit_s)
+        return worker
+
+    async def take_lease(
+        self,
+        memory_bytes: int,
+        *,
+        limit_s: float | None = None,
+        waiting: Callable[[Place], None] | None = None,
+    ) -> None:
+        """Wait until an early worker has its devices; from then on its memory is limited.
+
+        Raises as ``start`` does, and then nothing is left of it.
+        """
+        self._keeper.waiting = waiting
+        self._keeper.ask_for_lease(memory_bytes)
+        await self._wait_for(self._keeper.leased, limit_s)
+
+    async def _wait_for(
+        self, step: asyncio.Future[WorkerStartError | None], limit_s: float | None
+    ) -> None:
+        """Wait for the keeper; end the worker where it refuses, takes too long, or nobody waits."""
+        is_done = False
         try:
-            async with asyncio.timeout(lock_limit_s):
-                refusal = await asyncio.shield(keeper.started)
+            async with asyncio.timeout(limit_s):
+                refusal = await asyncio.shield(step)
             if refusal is not None:
                 raise refusal
-            running = True
+            is_done = True
         finally:
-            if not running:
-                await worker.kill("it was not wanted any more")
-        return worker
+            if not is_done:
+                await self.kill("it was not wanted any more")
 
     @property
     def pid(self) -> int:
         """The leader of the worker's session."""
         return self._keeper.pid
+
+    @property
+    def is_over(self) -> bool:
+        """It has ended, or its keeper has given it up."""
+        return self._keeper.ended.done()
 
     @property
     def lease(self) -> int:

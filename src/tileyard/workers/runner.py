@@ -24,6 +24,7 @@ from tileyard.model import BuildKey, Case, Digest, Measurement, Mismatch, Outcom
 from tileyard.processes.wire import Channel
 from tileyard.targets.base import Array, Launch, Loaded
 from tileyard.targets.registry import make_target
+from tileyard.workers.leased import wait_for_lease
 from tileyard.workers.printed import Printed
 from tileyard.workers.protocol import (
     BatchRan,
@@ -41,13 +42,13 @@ INTERLEAVED_NS = 6e9
 
 
 class Runner:
-    """Runs batches, one after another. ``home`` is the directory with the object store."""
+    """Runs batches, one after another, under a lease. ``home`` is the directory with the object store."""
 
-    def __init__(self, home: Path, channel: Channel) -> None:
+    def __init__(self, home: Path, channel: Channel, lease: int) -> None:
         self._home = home
         self._objects = ObjectStore(home / "objects")
         self._channel = channel
-        self._lease = int(os.environ.get("TILEYARD_LEASE", "").partition(",")[0] or 0)
+        self._lease = lease
         self._artifacts: dict[BuildKey, Artifact] = {}
         self._arrays: dict[Digest, Array] = {}
         self._best: dict[str, BestSoFar] = {}
@@ -194,10 +195,10 @@ def _summarize(samples: Sequence[float], confidence: float) -> Measurement:
 
 
 def main(home: str) -> None:
-    """Serve batches until the engine closes the channel."""
+    """Serve batches until the engine closes the channel; touch nothing before the lease is held."""
     channel = Channel.inherited()
-    runner = Runner(Path(home), channel)
     channel.send(RunnerReady())
+    runner = Runner(Path(home), channel, wait_for_lease(os.environ))
     while (request := channel.receive(RunnerRequest)) is not None:
         runner.run(request)
 

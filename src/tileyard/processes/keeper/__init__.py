@@ -12,11 +12,14 @@ Options: ``parent`` (pid of the starter), ``tree`` (a token that marks the tree'
 ``cores`` (``0,1``), ``pass`` (inherited descriptors for the worker, ``5,6``), ``grace`` and
 ``confirm`` (seconds), ``cwd``, ``control`` and ``reports`` (descriptors), ``plain`` (a user's own
 command: it keeps the three standard streams, core dumps and its place before the OOM killer),
+``early`` (the worker starts before there is a lease; the order ``lease`` asks for it, and its
+number is written to the descriptor that ``TILEYARD_LEASE_PIPE`` names in the worker's environment),
 ``count`` and ``priority`` of the lease. After these, for each device that would do: ``choice``
 (its name), ``lock`` (repeated), ``env`` (repeated, ``K=V``), ``device-cores``, ``probe`` (repeated),
 ``probe-limit`` (seconds).
 
-The control pipe (0 if nothing else is said) takes orders, one a line: ``kill SECONDS``, ``probe``
+The control pipe (0 if nothing else is said) takes orders, one a line: ``kill SECONDS``, ``lease
+BYTES`` (ask for the lease of an early worker, and hold it to this much memory), ``probe``
 (probe the devices after the end), ``signal N``, ``signal-group N``, ``stop``, ``continue``. Its end
 means that the starter is gone; the starter's pidfd is watched too, since a fork of it may hold a
 copy of the pipe. Its parent-death signal is not used: it follows the thread that started the

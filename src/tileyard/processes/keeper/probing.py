@@ -40,7 +40,9 @@ def run_probe(watcher: Watcher, device: Device, environment: dict[str, str]) -> 
     while watcher.reap() and child not in watcher.ended and time.monotonic() < deadline:
         watcher.wait(deadline - time.monotonic())
     is_late = child not in watcher.ended
-    survivors = watcher.kill_tree()
+    was_suspect = watcher.is_suspect
+    survivors = watcher.kill_tree(spared=watcher.worker if watcher.is_working else 0)
+    watcher.is_suspect = was_suspect  # what a probe leaves says nothing of a worker
     while watcher.output_fd >= 0 and not survivors:
         watcher.wait(RESCAN_S)
     code = watcher.ended.get(child)

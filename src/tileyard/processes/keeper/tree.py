@@ -46,15 +46,23 @@ def all_pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
 
 
-def descendants_of(root: int) -> list[tuple[int, int]]:
-    """``(pid, parent)`` of all processes below ``root``, parents before their children."""
+def descendants_of(root: int, spared: int = 0) -> list[tuple[int, int]]:
+    """``(pid, parent)`` of all processes below ``root``, parents before their children.
+
+    Without ``spared`` and what is below it.
+    """
     children: dict[int, list[int]] = {}
     for pid in all_pids():
         children.setdefault(parent_of(pid), []).append(pid)
     found: list[tuple[int, int]] = []
     level = [root]
     while level:
-        pairs = [(child, parent) for parent in level for child in children.get(parent, [])]
+        pairs = [
+            (child, parent)
+            for parent in level
+            for child in children.get(parent, [])
+            if child != spared
+        ]
         found += pairs
         level = [child for child, _ in pairs]
     return found

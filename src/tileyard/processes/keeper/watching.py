@@ -28,7 +28,10 @@ RESCAN_S = 0.02
 
 
 class Watcher:
-    """Hears orders, signals and the ends of children. ``kill_at`` is when it kills, once told to end."""
+    """Hears orders, signals and the ends of children. ``kill_at`` is when it kills, once told to end.
+
+    ``asked_bytes`` is what a lease was asked for with, -1 before that.
+    """
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -37,6 +40,7 @@ class Watcher:
         self.peak_rss_bytes = 0
         self.kill_at: float | None = None
         self.is_suspect = False
+        self.asked_bytes = -1
         self.orders = b""
         self.output_fd = -1
         self.output = b""
@@ -100,9 +104,11 @@ class Watcher:
         verb, _, rest = line.partition(b" ")
         if verb == b"kill":
             self.ask_to_end(float(rest))
+        elif verb == b"lease":
+            self.asked_bytes = int(rest)
         elif verb == b"probe":
             self.is_suspect = True
-        elif self.worker and self.worker not in self.ended:
+        elif self.is_working:
             self.pass_on(verb, rest)
 
     def pass_on(self, verb: bytes, rest: bytes) -> None:
@@ -147,12 +153,22 @@ class Watcher:
             self.wait(rest_s)
         return self.kill_tree()
 
-    def kill_tree(self) -> list[int]:
-        """KILL until no child is left; return those that are there after the time to confirm it."""
+    @property
+    def is_working(self) -> bool:
+        """The worker was started, and its end was not seen yet."""
+        return self.worker != 0 and self.worker not in self.ended
+
+    def kill_tree(self, spared: int = 0) -> list[int]:
+        """KILL until no child is left; return those that are there after the time to confirm it.
+
+        ``spared`` is a child that may stay, with all that is below it.
+        """
         deadline = time.monotonic() + self.options.confirm_s
         while self.reap():
+            family = descendants_of(os.getpid(), spared)
+            if not family and spared:
+                break
             self.is_suspect = True
-            family = descendants_of(os.getpid())
             for pid, parent in family:
                 signal_child(pid, parent, SIGKILL)
             if time.monotonic() > deadline:

@@ -38,9 +38,7 @@ def become_worker(options: Options, environment: dict[str, str], keeper: int) ->
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # dumping a big worker takes seconds
             prefer_for_oom()
         if options.memory_bytes:
-            hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-            limit = options.memory_bytes if hard < 0 else min(options.memory_bytes, hard)
-            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+            limit_memory(0, options.memory_bytes)
         step = "cores"
         if options.cores:
             os.sched_setaffinity(0, options.cores)
@@ -53,6 +51,13 @@ def become_worker(options: Options, environment: dict[str, str], keeper: int) ->
         start_program(options.argv, environment, keeper)
     except OSError as error:
         raise RefusedError(step, error.errno or 0) from error
+
+
+def limit_memory(pid: int, memory_bytes: int) -> None:
+    """Limit the address space of a process of this user, 0 for this one, if it is not limited more."""
+    hard = resource.prlimit(pid, resource.RLIMIT_AS)[1]
+    limit = memory_bytes if hard < 0 else min(memory_bytes, hard)
+    resource.prlimit(pid, resource.RLIMIT_AS, (limit, limit))
 
 
 def prefer_for_oom() -> None:

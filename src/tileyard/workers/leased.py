@@ -1,0 +1,23 @@
+"""How a worker learns the number of its lease, and waits for it where it was started early."""
+
+import os
+from collections.abc import MutableMapping
+
+NUMBER_VARIABLE = "TILEYARD_LEASE"
+PIPE_VARIABLE = "TILEYARD_LEASE_PIPE"
+
+
+def wait_for_lease(environ: MutableMapping[str, str]) -> int:
+    """The number of this process's first lease, 0 where it needs none; from its keeper's own hand.
+
+    Returns once the lease is held, and leaves its number in ``environ`` for what this process starts.
+    Raises SystemExit if the keeper is gone.
+    """
+    pipe = environ.pop(PIPE_VARIABLE, "")
+    if pipe:
+        with os.fdopen(int(pipe), "r", encoding="ascii") as numbers:
+            line = numbers.readline()
+        if not line.endswith("\n"):
+            raise SystemExit("the keeper is gone: there will be no lease")
+        environ[NUMBER_VARIABLE] = line.rstrip()
+    return int(environ.get(NUMBER_VARIABLE, "").partition(",")[0] or 0)

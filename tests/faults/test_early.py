@@ -1,0 +1,183 @@
+"""A worker that starts before it has its device: it holds nothing until its keeper does."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.faults.test_processes import ask, command, gone, lock_file, run, wish
+
+from tileyard.errors import SickDeviceError, WorkerStartError
+from tileyard.model import Device, Note
+from tileyard.processes.keeper.quarantine import put_in_quarantine
+from tileyard.processes.keeper.tree import read_process
+from tileyard.processes.records import Place
+from tileyard.processes.supervise import LeaseRequest, Worker
+
+pytestmark = pytest.mark.slow
+
+
+def test_it_holds_nothing_before_it_asks(tmp_path: Path) -> None:
+    """Somebody else gets the device meanwhile; its own lease has the next number."""
+    lease = wish(lock_file(tmp_path))
+
+    async def main() -> None:
+        expected = 2
+        early = await Worker.start(command(tmp_path, lease=lease, early=True))
+        async with early, await Worker.start(command(tmp_path, lease=lease)) as holder:
+            assert holder.lease == expected - 1
+            assert early.grants == ()
+            await holder.kill("done")
+            await early.take_lease(0)
+            assert early.lease == expected
+            assert await ask(early, "lease") == str(expected)
+            assert await ask(early, "variable TILEYARD_LEASE") == str(expected)
+
+    run(main)
+
+
+def test_it_learns_its_number_only_with_the_lease(tmp_path: Path) -> None:
+    """It waits for that as long as somebody else has the device, and its place in the queue is told."""
+    lease = wish(lock_file(tmp_path))
+
+    async def main() -> None:
+        places: list[Place] = []
+        expected = "2"
+        early = await Worker.start(command(tmp_path, lease=lease, early=True))
+        async with early, await Worker.start(command(tmp_path, lease=lease)) as holder:
+            await early.send(Note(text="lease"))
+            answer = asyncio.create_task(early.receive(Note))
+            told = asyncio.Event()
+
+            def waiting(place: Place) -> None:
+                places.append(place)
+                told.set()
+
+            taking = asyncio.create_task(early.take_lease(0, waiting=waiting))
+            await told.wait()
+            assert not answer.done()
+            await holder.kill("done")
+            await taking
+            assert (await answer).text == expected
+            assert places[0].position == 1
+
+    run(main)
+
+
+def test_its_tree_is_marked_from_the_beginning(tmp_path: Path) -> None:
+    """The next holder of the device could tell it by its environment, whenever it was started."""
+    lock = lock_file(tmp_path)
+
+    async def main() -> None:
+        async with await Worker.start(command(tmp_path, lease=wish(lock), early=True)) as early:
+            environment = read_process(early.pid, "environ").split(b"\0")
+            expected = b"TILEYARD_PARTS=" + Path(lock).stem.encode()
+            assert expected in environment
+            assert any(variable.startswith(b"TILEYARD_TREE=") for variable in environment)
+
+    run(main)
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_it_does_not_outlive_its_keeper(tmp_path: Path, *, is_held: bool) -> None:
+    """Whether it has its lease by then or not; the device is free afterwards."""
+    lease = wish(lock_file(tmp_path))
+
+    async def main() -> None:
+        early = await Worker.start(command(tmp_path, lease=lease, early=True))
+        if is_held:
+            await early.take_lease(0)
+        os.kill(psutil.Process(early.pid).ppid(), signal.SIGKILL)
+        await early.ended()
+        assert gone(early.pid)
+        expected = 1 + is_held
+        async with await Worker.start(command(tmp_path, lease=lease)) as next_one:
+            assert next_one.lease == expected
+
+    run(main)
+
+
+def test_one_that_dies_while_it_waits_leaves_the_queue(tmp_path: Path) -> None:
+    """Who asked for it hears of it, and nobody waits behind a request of the dead."""
+    lock = lock_file(tmp_path)
+
+    async def main() -> None:
+        early = await Worker.start(command(tmp_path, lease=wish(lock), early=True))
+        async with early, await Worker.start(command(tmp_path, lease=wish(lock))):
+            waits = asyncio.Event()
+            taking = asyncio.create_task(early.take_lease(0, waiting=lambda _: waits.set()))
+            await waits.wait()
+            os.kill(early.pid, signal.SIGKILL)
+            with pytest.raises(WorkerStartError, match="ended before it began"):
+                await taking
+            assert early.is_over
+            expected: list[Path] = []
+            assert list((tmp_path / "locks" / "requests").iterdir()) == expected
+
+    run(main)
+
+
+def test_its_memory_is_limited_from_its_lease_on(tmp_path: Path) -> None:
+    """The limit comes with the first use, since what that needs was not known before."""
+
+    async def main() -> None:
+        early = await Worker.start(command(tmp_path, lease=wish(lock_file(tmp_path)), early=True))
+        async with early:
+            expected = str(1 << 30)
+            assert await ask(early, f"allocate {1 << 30}") == expected
+            await early.take_lease(1 << 29)
+            await early.send(Note(text=f"allocate {1 << 30}"))
+            ended = await early.ended()
+            assert ended.memory_bytes == 1 << 29
+            assert "MemoryError" in ended.log_tail
+
+    run(main)
+
+
+def test_it_outlives_the_probe_after_a_killed_holder(tmp_path: Path) -> None:
+    """What the probe leaves is ended, the worker that waits for the device is not."""
+    probe = (
+        sys.executable,
+        "-c",
+        "import os\nif os.fork() == 0:\n os.setsid()\n __import__('signal').pause()",
+    )
+    device = Device(
+        name="cpu:0",
+        kind="cpu",
+        identity="",
+        locks=(lock_file(tmp_path),),
+        probe=probe,
+        probe_limit_s=20.0,
+    )
+    lease = LeaseRequest(choices=(device,))
+
+    async def main() -> None:
+        expected = "2"
+        early = await Worker.start(command(tmp_path, lease=lease, early=True))
+        async with early, await Worker.start(command(tmp_path, lease=lease)) as holder:
+            os.kill(psutil.Process(holder.pid).ppid(), signal.SIGKILL)
+            await holder.ended()
+            await early.take_lease(0)
+            assert await ask(early, "lease") == expected
+            family = psutil.Process(psutil.Process(early.pid).ppid()).children(recursive=True)
+            assert [process.pid for process in family] == [early.pid]
+
+    run(main)
+
+
+def test_a_sick_device_is_refused_to_it(tmp_path: Path) -> None:
+    """The error is the same as for a worker that starts under its lease, and nothing is left of it."""
+    lock = lock_file(tmp_path)
+
+    async def main() -> None:
+        early = await Worker.start(command(tmp_path, lease=wish(lock), early=True))
+        put_in_quarantine([lock], "cpu:0", "it smokes")
+        expected = "it smokes"
+        with pytest.raises(SickDeviceError, match=expected):
+            await early.take_lease(0)
+        assert gone(early.pid)
+
+    run(main)
