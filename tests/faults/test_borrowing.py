@@ -2,9 +2,11 @@
 
 import asyncio
 import os
+import select
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tileyard.engine.driver import Driver
@@ -23,7 +25,9 @@ from tileyard.model import (
     Trial,
     Value,
 )
+from tileyard.processes.keeper.quarantine import put_in_quarantine
 from tileyard.processes.supervise import LeaseRequest, Worker, WorkerCommand
+from tileyard.testing.endings import has_ended
 from tileyard.testing.engine import (
     FixedSource,
     drive,
@@ -128,6 +132,46 @@ def test_another_device_takes_over_while_one_is_waited_for(tmp_path: Path) -> No
         assert {trial.outcome for trial in trials.values()} == {Outcome.PASSED}
 
     asyncio.run(main())
+
+
+def test_a_sick_device_comes_back_while_a_run_waits(tmp_path: Path) -> None:
+    """Three good probes are made beside the run, and then everything runs there."""
+
+    async def main() -> None:
+        first, second = simulated_devices(2, tmp_path / "locks")
+        second = msgspec.structs.replace(second, probe=("true",))
+        put_in_quarantine(second.locks, second.name, "its probe failed")
+        run = Run(tmp_path, (first, second), reprobe_s=0.05)
+        async with await hold(first, tmp_path):
+            trials = await run.finish(*({"n": n} for n in range(4)))
+        expected = {second.name}
+        assert {trial.device for trial in trials.values()} == expected
+        assert {trial.outcome for trial in trials.values()} == {Outcome.PASSED}
+
+    asyncio.run(main())
+
+
+def test_a_probe_that_hangs_holds_no_run_up(tmp_path: Path) -> None:
+    """The run ends as soon as its cases have, and the probe after it."""
+    note = tmp_path / "pid"
+
+    async def main() -> None:
+        first, second = simulated_devices(2, tmp_path / "locks")
+        script = f"echo $$ > {note}.draft; mv {note}.draft {note}; exec sleep 1000"
+        second = msgspec.structs.replace(second, probe=("sh", "-c", script), probe_limit_s=1000.0)
+        put_in_quarantine(second.locks, second.name, "its probe failed")
+        run = Run(tmp_path, (first, second), reprobe_s=0.05)
+        async with await hold(first, tmp_path):
+            running = asyncio.create_task(run.finish(*({"n": n} for n in range(4))))
+            async with asyncio.timeout(DEADLINE_S):
+                while not note.exists():
+                    await asyncio.to_thread(select.select, [], [], [], 0.01)
+        trials = await running
+        expected = {first.name}
+        assert {trial.device for trial in trials.values()} == expected
+
+    asyncio.run(main())
+    assert has_ended(int(note.read_text(encoding="ascii")), DEADLINE_S)
 
 
 def test_what_a_device_failed_is_run_again_on_another_one(tmp_path: Path) -> None:

@@ -120,6 +120,12 @@ class Released(Record, tag="released"):
     device: str
 
 
+class Readmitted(Record, tag="readmitted"):
+    """A device that was looked after is out of quarantine."""
+
+    device: str
+
+
 class StopAsked(Record, tag="stop_asked"):
     """Nothing new is to be started; what runs is finished."""
 
@@ -145,6 +151,7 @@ Fact = (
     | RunOver
     | LingerOver
     | Released
+    | Readmitted
     | StopAsked
     | TrimAsked
 )
@@ -203,6 +210,12 @@ class Release(Record, tag="release"):
     device: str
 
 
+class LookAfter(Record, tag="look_after"):
+    """From now on have these devices, and no others, probed while they are in quarantine."""
+
+    devices: tuple[str, ...]
+
+
 class Drop(Record, tag="drop"):
     """A case will not be reached: record it as not run."""
 
@@ -222,4 +235,17 @@ class GiveUp(Record, tag="give_up"):
     case: str
 
 
-Command = Ask | Prepare | Build | LookUp | Acquire | Run | Linger | Release | Drop | Strand | GiveUp
+Command = (
+    Ask
+    | Prepare
+    | Build
+    | LookUp
+    | Acquire
+    | Run
+    | Linger
+    | Release
+    | LookAfter
+    | Drop
+    | Strand
+    | GiveUp
+)

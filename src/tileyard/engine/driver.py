@@ -23,6 +23,7 @@ from tileyard.engine.commands import (
     Fact,
     GiveUp,
     Linger,
+    LookAfter,
     LookUp,
     NothingKnown,
     Prepare,
@@ -38,6 +39,7 @@ from tileyard.engine.ledger import Ledger, Progress, RanOn
 from tileyard.engine.lending import DeviceSite
 from tileyard.engine.preparation import Preparation
 from tileyard.engine.provider import LeaseProvider
+from tileyard.engine.readmission import Readmission
 from tileyard.engine.runners import LocalDevices
 from tileyard.engine.source import CaseSource
 from tileyard.engine.stages import Site
@@ -73,6 +75,8 @@ class Driver:
             yard, self._provider.slots, self._ledger, self._tell, self._judge_later
         )
         self._judging = Judging(yard, self._ledger)
+        devices = [slot.device for slot in self._provider.slots]
+        self._readmission = Readmission(devices, yard.reprobe_s, self._tell)
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self._drop_reason = ""
@@ -91,6 +95,7 @@ class Driver:
 
     async def close(self) -> None:
         """End every process of the run; cases that are still open are recorded as not run."""
+        self._readmission.close()
         for task in self._tasks:
             if not task.cancelling():  # or it would be disturbed in giving up what it holds
                 task.cancel()
@@ -167,6 +172,8 @@ class Driver:
                 self._borrower.linger(device)
             case Release(device=device):
                 self._start(self._borrower.release(device))
+            case LookAfter(devices=devices):
+                self._readmission.look_after(devices)
             case Drop(case=case):
                 self._end(case, Outcome.NOT_RUN, self._drop_reason)
             case Strand(case=case, device=device):

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from tileyard.model import Record
 
 MAX_STRIKES = 3
-"""How often in a row a device may fail to give us a runner before this run does without it."""
+"""How often in a row a device may fail to give us a runner before this run does without it, unless it
+comes back from quarantine."""
 
 
 class DeviceSite(Record):
@@ -35,7 +36,7 @@ LEASE_MOVES: dict[Lease, frozenset[Lease]] = {
     Lease.ASKED: frozenset({Lease.HELD, Lease.RELEASING, Lease.FREE, Lease.UNUSABLE}),
     Lease.HELD: frozenset({Lease.RELEASING, Lease.FREE, Lease.UNUSABLE}),
     Lease.RELEASING: frozenset({Lease.FREE}),
-    Lease.UNUSABLE: frozenset(),
+    Lease.UNUSABLE: frozenset({Lease.FREE}),
 }
 
 
@@ -78,6 +79,12 @@ class Borrowing:
         self.lease = lease
         self.awaited = self.lingering = False
 
+    def take_back(self) -> None:
+        """Try a device again that was given up."""
+        if self.lease is Lease.UNUSABLE:
+            self.strikes = 0
+            self.move(Lease.FREE)
+
     def strike(self) -> None:
         """Count a failure of the device; it is free for another try, or of no use any more."""
         self.strikes += 1
@@ -100,6 +107,11 @@ class Lending:
     def usable(self) -> frozenset[str]:
         """The devices that this run has not given up on."""
         return frozenset(d.name for d in self if d.lease is not Lease.UNUSABLE)
+
+    @property
+    def given_up(self) -> tuple[str, ...]:
+        """The others: they are of use again only once somebody has found them well."""
+        return tuple(d.name for d in self if d.lease is Lease.UNUSABLE)
 
     @property
     def is_any_held(self) -> bool:

@@ -21,6 +21,9 @@ class Stage(enum.Enum):
     __hash__ = object.__hash__  # that of Enum is written in Python, and asked for at every move
 
 
+UNSTARTED = (Stage.WAITING, Stage.PREPARED, Stage.BUILT)
+"""Where a case stands while no process works on it."""
+
 LEGAL_MOVES: dict[Stage, frozenset[Stage]] = {
     Stage.WAITING: frozenset({Stage.PREPARING, Stage.ENDED}),
     Stage.PREPARING: frozenset({Stage.PREPARED, Stage.BUILT, Stage.ENDED}),

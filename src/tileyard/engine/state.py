@@ -37,9 +37,11 @@ from tileyard.engine.commands import (
     LeaseFailed,
     Linger,
     LingerOver,
+    LookAfter,
     LookUp,
     NothingKnown,
     Prepare,
+    Readmitted,
     Release,
     Released,
     Run,
@@ -50,7 +52,7 @@ from tileyard.engine.commands import (
 )
 from tileyard.engine.lending import Borrowing, Lease, Lending
 from tileyard.engine.ready import Ready, ReadyQueue
-from tileyard.engine.stages import LEGAL_MOVES, Site, Stage
+from tileyard.engine.stages import LEGAL_MOVES, UNSTARTED, Site, Stage
 from tileyard.model import Batch, Case, Outcome
 
 MAX_RETRIES = 2
@@ -64,8 +66,6 @@ HOT_S = 0.02
 """Cases so short that several run in this time are also prepared and planned in numbers."""
 MAX_PREPARED = 16
 """How many of such cases are prepared in one go, so that they become ready together."""
-UNSTARTED = (Stage.WAITING, Stage.PREPARED, Stage.BUILT)
-"""Where a case stands while no process works on it."""
 
 
 @dataclass
@@ -103,6 +103,7 @@ class EngineState:
     _exhausted: bool = False
     _stopping: bool = False
     _asked: bool = False
+    _looked_after: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self._devices = Lending(self.site.devices)
@@ -157,6 +158,8 @@ class EngineState:
                 self._settle(batch)
             case Leased() | LeaseAwaited() | LeaseFailed() | RunOver() | LingerOver() | Released():
                 self._device_step(fact)
+            case Readmitted(device=device):
+                self._devices[device].take_back()
             case StopAsked():
                 self._stopping = True
             case TrimAsked():
@@ -328,11 +331,10 @@ class EngineState:
         self._ask_for_devices()
         self._start_builds()
         self._start_preparing()
+        self._look_after_sick()
         if not (self._stopping or self._exhausted or self._asked):
-            room = max(self.site.window, 4 * self._hot * len(self.site.devices)) - len(
-                self._batches
-            )
-            if room > 0:
+            window = max(self.site.window, 4 * self._hot * len(self.site.devices))
+            if (room := window - len(self._batches)) > 0:
                 self._asked = True
                 self._due.append(Ask(limit=room))
         commands, self._due = self._due, []
@@ -409,6 +411,14 @@ class EngineState:
             device.memory_bytes = entry.memory_bytes
             case = self._runnable(self._batches[entry.batch])[0]
             self._due.append(Acquire(device=device.name, case=case.id))
+
+    def _look_after_sick(self) -> None:
+        """Have devices that were given up come back while there is something for them to run."""
+        is_wanted = not self._stopping and (self._ready or self._is_more_to_come)
+        given_up = self._devices.given_up if is_wanted else ()
+        if given_up != self._looked_after:
+            self._looked_after = given_up
+            self._due.append(LookAfter(devices=given_up))
 
     def _is_burst(self) -> bool:
         """Enough is ready to pause building, or there is nothing left that could be built."""

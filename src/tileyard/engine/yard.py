@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.clock import Clock, SystemClock
+from tileyard.devices.reprobing import INTERVAL_S
 from tileyard.engine.authors import Author
 from tileyard.model import Device, Event, Value
 from tileyard.settings import Settings
@@ -31,6 +32,7 @@ class Yard:
     that no device owns; ``group_size`` is how many kernels are built in one request, None for
     what suits the target. ``build_threads`` is 0 for compile workers that keep to one core each, else how
     many threads each may use, on any core. ``proven`` skips what has passed before with the same run key.
+    ``reprobe_s`` is how long a device in quarantine is left alone between two probes.
     """
 
     settings: Settings
@@ -50,6 +52,7 @@ class Yard:
     group_size: int | None = None
     build_threads: int = 0
     proven: bool = False
+    reprobe_s: float = INTERVAL_S
     clock: Clock = field(default_factory=SystemClock)
 
     @property

@@ -27,9 +27,11 @@ from tileyard.engine.commands import (
     LeaseFailed,
     Linger,
     LingerOver,
+    LookAfter,
     LookUp,
     NothingKnown,
     Prepare,
+    Readmitted,
     Release,
     Released,
     Run,
@@ -38,7 +40,7 @@ from tileyard.engine.commands import (
     Strand,
     TrimAsked,
 )
-from tileyard.engine.lending import DeviceSite
+from tileyard.engine.lending import MAX_STRIKES, DeviceSite
 from tileyard.engine.stages import LEGAL_MOVES, Site, Stage
 from tileyard.engine.state import MAX_RETRIES, EngineState
 from tileyard.model import Batch, BuildKey, Case, Outcome
@@ -592,6 +594,32 @@ def test_a_device_that_gives_no_runner_is_done_without() -> None:
     expected = [Strand(case="a", device="board:0")]
     assert of_kind(commands, Strand) == expected
     assert asked == []
+
+
+def test_a_device_that_was_given_up_is_used_again_once_it_is_well() -> None:
+    """It is looked after as long as there is something for it to run, and then asked for again."""
+    state = EngineState(boards(2))
+    asked = prepared(state, batch("a"), batch("b"), batch("c"))
+    assert Acquire(device="board:1", case="a") in asked
+    failed = LeaseFailed(device="board:1", outcome=Outcome.INFRA_ERROR)
+    looked_after = [c for _ in range(MAX_STRIKES) for c in of_kind(state.step(failed), LookAfter)]
+    expected = [LookAfter(devices=("board:1",))]
+    assert looked_after == expected
+    again = state.step(Readmitted(device="board:1"))
+    assert again == [Acquire(device="board:1", case="a"), LookAfter(devices=())]
+    assert state.step(Readmitted(device="board:1")) == []
+
+
+def test_nothing_is_looked_after_when_nothing_is_left_to_run() -> None:
+    """Neither once the last cases run, nor after a stop."""
+    expected = [LookAfter(devices=())]
+    for fact in (Leased(device="board:1"), StopAsked()):
+        state = EngineState(boards(2))
+        prepared(state, batch("a"))
+        for _ in range(MAX_STRIKES):
+            state.step(LeaseFailed(device="board:0", outcome=Outcome.INFRA_ERROR))
+        found = of_kind(state.step(fact), LookAfter)
+        assert found == expected
 
 
 def test_a_stop_ends_the_wait_for_a_device() -> None:

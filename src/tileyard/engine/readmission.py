@@ -1,0 +1,58 @@
+"""Devices that a run has given up, because they are in quarantine, and what brings them back.
+
+They are probed by a process of its own (``devices/reprobing.py``) while something waits that they
+could run; the engine only hears which one came back.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable, Sequence
+
+from tileyard.devices.reprobing import Reprobing
+from tileyard.engine.commands import Fact, Readmitted
+from tileyard.model import Device
+
+
+class Readmission:
+    """Has devices of a run probed. ``tell`` takes the facts that follow."""
+
+    def __init__(
+        self, devices: Iterable[Device], interval_s: float, tell: Callable[[Fact], None]
+    ) -> None:
+        self._devices = {device.name: device for device in devices}
+        self._interval_s = interval_s
+        self._tell = tell
+        self._reprobing: Reprobing | None = None
+        self._unread = b""
+
+    def look_after(self, names: Sequence[str]) -> None:
+        """From now on these and no others, as far as they are in quarantine. Waits for nothing."""
+        self.close()
+        if not names:
+            return
+        devices = [self._devices[name] for name in names]
+        self._reprobing = Reprobing(devices, self._interval_s)
+        if self._reprobing.look():
+            asyncio.get_running_loop().add_reader(self._reprobing.news, self._hear)
+
+    def close(self) -> None:
+        """No more. What is still probed is given back by that process."""
+        if self._reprobing is None:
+            return
+        self._stop_hearing()
+        self._reprobing.stop()
+        self._reprobing, self._unread = None, b""
+
+    def _hear(self) -> None:
+        if self._reprobing is None:
+            return
+        data = os.read(self._reprobing.news, 1 << 16)
+        if not data:  # it ended by itself: the lock directory cannot be used
+            self._stop_hearing()
+        *names, self._unread = (self._unread + data).split(b"\n")
+        for name in names:
+            self._tell(Readmitted(device=name.decode()))
+
+    def _stop_hearing(self) -> None:
+        if self._reprobing is not None and self._reprobing.news >= 0:
+            asyncio.get_running_loop().remove_reader(self._reprobing.news)
