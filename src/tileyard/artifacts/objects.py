@@ -77,6 +77,20 @@ class ObjectStore:
                 self._publish(temporary, self._blob(digest))
         return digest
 
+    def adopt(self, path: Path, digest: Digest) -> None:
+        """Store a file by moving it. It must have this digest, and lie on the store's file system.
+
+        Raises HomeError.
+        """
+        if self._is_sound(digest):
+            path.unlink()
+            return
+        with self._writing():
+            path.chmod(0o444)
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+            self._publish(path, self._blob(digest))
+
     def get_bytes(self, digest: Digest) -> bytes:
         """A blob's content, verified. Raises DamagedError where it is missing or damaged."""
         with self._open(digest) as file:

@@ -1,0 +1,192 @@
+"""A bundle as a file: a manifest and then contents, in a form that is checked rather than parsed.
+
+A ``.tyb`` is a tar archive in one zstd frame, ``manifest.json`` first and then ``contents/<digest>``
+in the manifest's order, followed by the SHA-256 of all that (in a frame that zstd tools skip):
+``tar --zstd -tf`` lists it. Every header follows from the manifest, so the reader does not interpret
+what it reads but compares it with what must stand there; nothing in the file can name a place to
+write to. Equal contents give equal bytes, as long as the compressor is the same.
+"""
+
+import contextlib
+import hashlib
+import os
+import tarfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import zstandard
+
+from tileyard.errors import BundleError
+
+MANIFEST = "manifest.json"
+BIGGEST_MANIFEST = 64 << 20
+_LEVEL = 6
+_WINDOW = 1 << 26
+"""More than the compressor ever asks for, so that no file makes its reader reserve gigabytes."""
+_BLOCK = tarfile.BLOCKSIZE
+_END = b"\0" * (2 * _BLOCK)
+_FEED = 4096
+"""Of a file that expands beyond all measure, so much yields at most 130 MB at once."""
+_PIECE = 1 << 20
+_FOOT = b"\x5e\x2a\x4d\x18" + (32).to_bytes(4, "little")
+_FOOT_SIZE = len(_FOOT) + 32
+
+
+class BundleWriter:
+    """Writes a bundle into an open file, front to back."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._sum = hashlib.sha256()
+        self._compressor = zstandard.ZstdCompressor(
+            level=_LEVEL, write_checksum=True, write_content_size=False
+        ).compressobj()
+
+    def add(self, name: str, size: int, pieces: Iterable[bytes]) -> None:
+        """Append a member; ``pieces`` make ``size`` bytes."""
+        self._put(member_header(name, size))
+        left = size
+        for piece in pieces:
+            left -= len(piece)
+            self._put(piece)
+        if left:
+            raise BundleError(f"{name} changed while it was packed")
+        self._put(bytes(-size % _BLOCK))
+
+    def finish(self) -> None:
+        """Write the end of the archive and the digest of it all."""
+        self._put(_END)
+        self._write(self._compressor.flush())
+        self._file.write(_FOOT + self._sum.digest())
+
+    def _put(self, data: bytes) -> None:
+        self._write(self._compressor.compress(data))
+
+    def _write(self, data: bytes) -> None:
+        self._sum.update(data)
+        self._file.write(data)
+
+
+class BundleReader:
+    """Reads a bundle front to back. Every method raises BundleError where the file is not right."""
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self._file = file
+        self._name = name
+        self._sum = hashlib.sha256()
+        self._pending = bytearray()
+        self._at = 0
+        self._decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW).decompressobj()
+        with self._reading():
+            self.size = os.fstat(file.fileno()).st_size
+            self._left = self.size - _FOOT_SIZE
+            if self._left < _BLOCK // 16:
+                raise self._refuse("it is too short")
+
+    def read_manifest(self) -> bytes:
+        """The first member."""
+        header = self._take(_BLOCK)
+        try:
+            size = int(header[124:135], 8)
+        except ValueError:
+            raise self._refuse("it does not begin with a manifest") from None
+        if header != member_header(MANIFEST, size):
+            raise self._refuse("it does not begin with a manifest")
+        if size > BIGGEST_MANIFEST:
+            raise self._refuse(f"its manifest of {size} bytes is too large")
+        return b"".join(self._content(size))
+
+    def read(self, name: str, size: int) -> Iterator[bytes]:
+        """The next member, which must have this name and size."""
+        expected = member_header(name, size)
+        if self._take(len(expected)) != expected:
+            raise self._refuse(f"{name} does not follow where the manifest says so")
+        yield from self._content(size)
+
+    def finish(self) -> None:
+        """Make sure that nothing follows, and that the file is what was written."""
+        if self._take(len(_END)) != _END:
+            raise self._refuse("there is more in it than its manifest says")
+        while not self._decompressor.eof and self._feed():
+            pass
+        if self._at < len(self._pending) or self._left or not self._decompressor.eof:
+            raise self._refuse("there is more in it than its manifest says")
+        with self._reading():
+            foot = self._file.read(_FOOT_SIZE + 1)
+        if foot != _FOOT + self._sum.digest():
+            raise self._refuse("its bytes are not those that were written")
+
+    def _content(self, size: int) -> Iterator[bytes]:
+        left = size
+        while left:
+            piece = self._take(min(left, _PIECE))
+            left -= len(piece)
+            yield piece
+        padding = bytes(-size % _BLOCK)
+        if self._take(len(padding)) != padding:
+            raise self._refuse("its padding is not empty")
+
+    def _take(self, size: int) -> bytes:
+        """Exactly ``size`` bytes of the archive."""
+        while len(self._pending) - self._at < size:
+            del self._pending[: self._at]
+            self._at = 0
+            if not self._feed():
+                raise self._refuse("it is cut off")
+        with memoryview(self._pending) as pending:
+            data = bytes(pending[self._at : self._at + size])
+        self._at += size
+        return data
+
+    def _feed(self) -> bool:
+        """Decompress a little more; False at the end."""
+        with self._reading():
+            data = self._file.read(min(_FEED, self._left))
+        if not data or self._decompressor.eof:
+            return False
+        self._left -= len(data)
+        self._sum.update(data)
+        try:
+            self._pending += self._decompressor.decompress(data)
+        except zstandard.ZstdError as error:
+            raise self._refuse(f"it cannot be decompressed ({error})") from None
+        if self._decompressor.unused_data:
+            raise self._refuse("there is more in it than its manifest says")
+        return True
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self._refuse(f"it cannot be read ({error.strerror})") from error
+
+    def _refuse(self, reason: str) -> BundleError:
+        return BundleError(f"{self._name} is no sound bundle: {reason}")
+
+
+def member_name(digest: str) -> str:
+    """The name of the member that has this content."""
+    return f"contents/{digest}"
+
+
+def member_header(name: str, size: int) -> bytes:
+    """The one header that a member of this name and size has: no owner, no time, no link."""
+    info = tarfile.TarInfo(name)
+    info.size = size
+    return info.tobuf(format=tarfile.GNU_FORMAT)
+
+
+@contextlib.contextmanager
+def written(output: Path) -> Iterator[BinaryIO]:
+    """A file that appears under its name when it is complete, or not at all."""
+    temporary = output.with_name(f".{output.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+        temporary.replace(output)
+    except OSError as error:
+        raise BundleError(f"cannot write {output}: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)

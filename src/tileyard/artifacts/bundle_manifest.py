@@ -1,0 +1,146 @@
+"""What a bundle says of itself, and the rules that keep a hostile one from saying too much. Pure."""
+
+import re
+from typing import Literal
+
+import msgspec
+
+from tileyard.artifacts.compat import Refusal, Requirements
+from tileyard.errors import BundleError
+from tileyard.model import Digest, Record
+
+BUNDLE_VERSION = 1
+MOST_CONTENTS = 1_000_000
+MOST_BYTES = 256 << 30
+FREE_BYTES, EXPANSION = 4 << 30, 1000
+"""A bundle may declare the larger of this many bytes and this many times its own size."""
+
+_DIGEST = re.compile(r"[0-9a-f]{40}")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
+
+Kind = Literal["toolchain", "selection"]
+
+
+class Content(Record):
+    """A piece of content: what it is called and how large it is."""
+
+    digest: Digest
+    size: int
+
+
+class PackedRecord(Record):
+    """A record of the store whose data is a content."""
+
+    kind: str
+    key: str
+    data: Digest
+
+
+class BundleManifest(Record):
+    """Everything in a bundle. ``contents`` follow in this order, sorted by digest.
+
+    ``blobs`` and ``trees`` (by their listings) and ``records`` go into the store; ``cases`` is the
+    content with the case list, empty for none. ``commit`` and ``toolchain`` say what it was made from
+    and by, ``details`` is the maker's own part as JSON text.
+    """
+
+    kind: Kind
+    commit: str
+    toolchain: str
+    target: str
+    requires: Requirements
+    contents: tuple[Content, ...]
+    blobs: tuple[Digest, ...] = ()
+    trees: tuple[Digest, ...] = ()
+    records: tuple[PackedRecord, ...] = ()
+    cases: str = ""
+    details: str = ""
+    version: int = BUNDLE_VERSION
+
+    @property
+    def size(self) -> int:
+        """The size of all contents together, in bytes."""
+        return sum(content.size for content in self.contents)
+
+
+class Expected(Record):
+    """What is asked of a bundle. Empty fields ask for nothing. A commit may be abbreviated."""
+
+    kind: Literal["", "toolchain", "selection"] = ""
+    commit: str = ""
+    target: str = ""
+
+
+class _Versioned(Record):
+    """The only field that every version has."""
+
+    version: int
+
+
+def encode_manifest(manifest: BundleManifest) -> bytes:
+    """The bytes that stand first in a bundle."""
+    return msgspec.json.encode(manifest, order="sorted")
+
+
+def decode_manifest(data: bytes, name: str, file_size: int) -> BundleManifest:
+    """A manifest that keeps all rules, from the bundle ``name`` of this size. Raises BundleError."""
+    try:
+        version = msgspec.json.decode(data, type=_Versioned).version
+        if version != BUNDLE_VERSION:
+            age = "newer" if version > BUNDLE_VERSION else "older"
+            raise BundleError(
+                f"{name} cannot be used here: bundle format: {BUNDLE_VERSION} is what this tileyard"
+                f" reads, found {version}, which is {age}",
+                "use the tileyard that made it, or make it again",
+            )
+        manifest = msgspec.json.decode(data, type=BundleManifest)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BundleError(
+            f"{name} is no sound bundle: its manifest is not right ({error})"
+        ) from None
+    reason = _find_fault(manifest, max(FREE_BYTES, EXPANSION * file_size))
+    if reason:
+        raise BundleError(f"{name} is no sound bundle: {reason}")
+    return manifest
+
+
+def find_mismatches(manifest: BundleManifest, expected: Expected) -> tuple[Refusal, ...]:
+    """Where a bundle is not the one that was asked for."""
+    pairs = [("kind", expected.kind, manifest.kind), ("target", expected.target, manifest.target)]
+    found = [
+        Refusal(requirement=f"bundle's {what}", needed=needed, found=has)
+        for what, needed, has in pairs
+        if needed and needed != has
+    ]
+    if expected.commit and not is_same_commit(expected.commit, manifest.commit):
+        found.append(Refusal(requirement="commit", needed=expected.commit, found=manifest.commit))
+    return tuple(found)
+
+
+def is_same_commit(one: str, other: str) -> bool:
+    """Whether two names of commits are equal, or one abbreviates the other to at least 7 digits."""
+    short, long = sorted((one.lower(), other.lower()), key=len)
+    return short == long or (len(short) >= 7 and long.startswith(short))
+
+
+def _find_fault(manifest: BundleManifest, limit: int) -> str:
+    sizes = {content.digest: content.size for content in manifest.contents}
+    digests = [content.digest for content in manifest.contents]
+    named = {record.data for record in manifest.records} | {*manifest.blobs, *manifest.trees}
+    if manifest.cases:
+        named.add(Digest(manifest.cases))
+    if len(digests) > MOST_CONTENTS:
+        return f"it has more than {MOST_CONTENTS} entries"
+    if any(not _DIGEST.fullmatch(digest) for digest in digests):
+        return "an entry's name is no digest"
+    if digests != sorted(sizes):
+        return "its entries are not sorted, or not different"
+    if any(size < 0 for size in sizes.values()):
+        return "an entry's size is below zero"
+    if manifest.size > min(limit, MOST_BYTES):
+        return f"it declares {manifest.size} bytes, which is more than it can be trusted with"
+    if not named <= sizes.keys():
+        return f"it names {min(named - sizes.keys())!r}, which is not in it"
+    if not all(_NAME.fullmatch(r.kind) and _NAME.fullmatch(r.key) for r in manifest.records):
+        return "a record's name is not one"
+    return ""

@@ -1,0 +1,196 @@
+"""Bundles: what one machine built, in one file that another one can run.
+
+A bundle holds blobs, trees and records of an object store, and a case list. Opening one checks that
+it is what was asked for and fits this host, unpacks it into a private folder, verifies every digest,
+and only then publishes, records last. A bundle is trusted as much as whoever made it: digests
+protect from damage, not from a maker who means harm and whose programs are then run.
+"""
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from tileyard.artifacts.bundle_file import (
+    BIGGEST_MANIFEST,
+    MANIFEST,
+    BundleReader,
+    BundleWriter,
+    member_name,
+    written,
+)
+from tileyard.artifacts.bundle_manifest import (
+    BundleManifest,
+    Expected,
+    Kind,
+    PackedRecord,
+    decode_manifest,
+    encode_manifest,
+    find_mismatches,
+)
+from tileyard.artifacts.bundle_sources import Sources, derive_requirements
+from tileyard.artifacts.compat import Host, Requirements, find_refusals, require_fit
+from tileyard.artifacts.host import read_host
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.references import Reference, follow
+from tileyard.artifacts.unpacking import Unpacking, private_folder
+from tileyard.errors import BundleError, UsageError
+from tileyard.model import Digest, Record
+
+_ANYTHING = Expected()
+
+
+class Packing(Record):
+    """What goes into a bundle.
+
+    Of ``records`` everything that they name is packed with them: manifests with their files, golden
+    results with their arrays, steps with their trees. ``blobs`` and ``trees`` are packed besides.
+    ``requires`` states what cannot be read off the packed files (driver, Python, further CPU
+    features); what can be is added, unless ``is_complete``.
+    """
+
+    kind: Kind = "selection"
+    commit: str = ""
+    toolchain: str = ""
+    target: str = ""
+    records: tuple[Reference, ...] = ()
+    blobs: tuple[Digest, ...] = ()
+    trees: tuple[Digest, ...] = ()
+    requires: Requirements = Requirements()
+    is_complete: bool = False
+    details: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundle:
+    """An opened bundle, whose content lies in the object store now."""
+
+    manifest: BundleManifest
+    cases: bytes
+
+
+def write_bundle(
+    packing: Packing, objects: ObjectStore, output: Path, cases: bytes = b""
+) -> BundleManifest:
+    """Pack parts of a store into the file ``output``, which appears when it is complete.
+
+    Raises UsageError where a record is not there, DamagedError where content is missing or
+    damaged, BundleError where ``output`` cannot be written.
+    """
+    sources = Sources(objects)
+    references = sorted(set(packing.records), key=lambda one: (one.kind, one.key))
+    data = [_get_record(objects, reference) for reference in references]
+    named = follow(data, objects)
+    blobs = sorted({*packing.blobs, *named.blobs})
+    trees = sorted({*packing.trees, *named.trees})
+    for blob in blobs:
+        sources.add_blob(blob)
+    for tree in trees:
+        sources.add_tree(tree)
+    records = tuple(
+        PackedRecord(kind=reference.kind, key=reference.key, data=sources.add_bytes(one))
+        for reference, one in zip(references, data, strict=True)
+    )
+    requires = packing.requires
+    if not packing.is_complete:
+        requires = derive_requirements(requires, sources.files.values(), data)
+    case_list = sources.add_bytes(cases) if cases else ""
+    manifest = BundleManifest(
+        kind=packing.kind,
+        commit=packing.commit,
+        toolchain=packing.toolchain,
+        target=packing.target,
+        requires=requires,
+        contents=sources.contents(),
+        blobs=tuple(blobs),
+        trees=tuple(trees),
+        records=records,
+        cases=case_list,
+        details=packing.details,
+    )
+    with written(output) as file:
+        writer = BundleWriter(file)
+        head = encode_manifest(manifest)
+        if len(head) > BIGGEST_MANIFEST:
+            raise UsageError(f"{output.name} would have too many entries", "pack less into it")
+        writer.add(MANIFEST, len(head), (head,))
+        for content in manifest.contents:
+            writer.add(member_name(content.digest), content.size, sources.read(content.digest))
+        writer.finish()
+    return manifest
+
+
+def read_manifest(path: Path) -> BundleManifest:
+    """What a bundle says of itself, its content unread. Raises BundleError."""
+    with _opened(path) as file:
+        reader = BundleReader(file, path.name)
+        return decode_manifest(reader.read_manifest(), path.name, reader.size)
+
+
+def check_bundle(
+    path: Path, expected: Expected = _ANYTHING, host: Host | None = None
+) -> BundleManifest:
+    """Make sure from its manifest alone that a bundle is the one that is asked for and fits here.
+
+    Raises IncompatibleError with one line for each requirement that is not met, or BundleError.
+    ``host`` is this one where it is None.
+    """
+    manifest = read_manifest(path)
+    _require_fit(path.name, manifest, expected, host)
+    return manifest
+
+
+def open_bundle(
+    path: Path, objects: ObjectStore, expected: Expected = _ANYTHING, host: Host | None = None
+) -> Bundle:
+    """Check a bundle, verify all of it and put its blobs, trees and records into a store.
+
+    A record that the store has already stays as it is while all that it names is there. Raises
+    IncompatibleError, BundleError or HomeError; then nothing was published.
+    """
+    with _opened(path) as file:
+        reader = BundleReader(file, path.name)
+        manifest = decode_manifest(reader.read_manifest(), path.name, reader.size)
+        _require_fit(path.name, manifest, expected, host)
+        with private_folder(objects.root) as folder:
+            unpacking = Unpacking(path.name, manifest, folder)
+            unpacking.unpack(reader)
+            unpacking.assemble_trees()
+            cases = unpacking.read(Digest(manifest.cases)) if manifest.cases else b""
+            unpacking.publish(objects)
+    return Bundle(manifest=manifest, cases=cases)
+
+
+def _require_fit(
+    name: str, manifest: BundleManifest, expected: Expected, host: Host | None
+) -> None:
+    """Raise IncompatibleError where a bundle is another one or does not fit the host."""
+    mismatches = find_mismatches(manifest, expected)
+    require_fit(name, mismatches)
+    here = host or read_host(manifest.requires.libraries)
+    require_fit(name, find_refusals(manifest.requires, here))
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise BundleError(f"cannot read the bundle {path}: {error.strerror}") from error
+    with file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise BundleError(f"the bundle {path} is not a plain file")
+        yield file
+
+
+def _get_record(objects: ObjectStore, reference: Reference) -> bytes:
+    data = objects.get_record(reference.kind, reference.key)
+    if data is None:
+        raise UsageError(
+            f"there is no {reference.kind} {reference.key} to be packed",
+            "run what is to be packed first",
+        )
+    return data

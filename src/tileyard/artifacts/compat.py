@@ -1,0 +1,170 @@
+"""What a bundle needs of a host, what a host has, and where the two do not meet. Pure."""
+
+from collections.abc import Iterable, Iterator
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from tileyard.artifacts.elf import Needs, is_newer
+from tileyard.artifacts.libraries import GLIBC_FAMILY
+from tileyard.errors import IncompatibleError
+from tileyard.model import Record
+
+CPU_LEVELS: dict[str, frozenset[str]] = {
+    "x86-64-v1": frozenset({"sse2"}),
+    "x86-64-v2": frozenset({"cx16", "popcnt", "pni", "ssse3", "sse4_1", "sse4_2"}),
+    "x86-64-v3": frozenset({"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"}),
+    "x86-64-v4": frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}),
+}
+"""What each level adds to the one before, in the kernel's names (``/proc/cpuinfo``)."""
+
+
+class Requirements(Record):
+    """What must be there. Empty fields ask for nothing.
+
+    ``cpu_level`` is one of ``CPU_LEVELS``, ``cpu_features`` are the kernel's names. ``glibc``,
+    ``glibcxx`` and ``cxxabi`` are the highest symbol versions that are used. ``python`` is a tag
+    such as ``cp311``. ``libraries`` are sonames that are not in the bundle. ``driver`` is a range
+    such as ``>=535,<600``. ``has_cxx`` says that the bundle brings a C++ runtime for hosts whose own
+    is older, or not there.
+    """
+
+    machine: str = ""
+    cpu_level: str = ""
+    cpu_features: tuple[str, ...] = ()
+    glibc: str = ""
+    glibcxx: str = ""
+    cxxabi: str = ""
+    python: str = ""
+    libraries: tuple[str, ...] = ()
+    driver: str = ""
+    has_cxx: bool = False
+
+
+class Host(Record):
+    """What a host has. Empty where it has none, or does not say.
+
+    ``libraries`` are those, of the ones that were asked for, that the dynamic loader would find.
+    """
+
+    machine: str
+    cpu_features: tuple[str, ...] = ()
+    glibc: str = ""
+    glibcxx: str = ""
+    cxxabi: str = ""
+    python: str = ""
+    libraries: tuple[str, ...] = ()
+    driver: str = ""
+
+
+class Refusal(Record):
+    """A requirement that is not met: which one, what is needed, what was found."""
+
+    requirement: str
+    needed: str
+    found: str
+
+    def describe(self) -> str:
+        """One line for people."""
+        return f"{self.requirement}: {self.needed} is needed, found {self.found or 'none'}"
+
+
+def find_refusals(needed: Requirements, host: Host) -> tuple[Refusal, ...]:
+    """Everything that is needed and not there, in the order in which people read it."""
+    return tuple(_refuse(needed, host))
+
+
+def require_fit(what: str, refusals: Iterable[Refusal]) -> None:
+    """Raise IncompatibleError if there are any."""
+    lines = tuple(refusal.describe() for refusal in refusals)
+    if lines:
+        raise IncompatibleError(f"{what} cannot be used here: {'; '.join(lines)}", refusals=lines)
+
+
+def sum_needs(needs: Iterable[Needs], packed: Iterable[str]) -> Requirements:
+    """What ELF files need together; ``packed`` are the sonames that they bring along.
+
+    Libraries of the glibc family are stated by glibc's version and not by name.
+    """
+    present = set(packed)
+    machines: set[str] = set()
+    versions: dict[str, str] = {}
+    libraries: set[str] = set()
+    for one in needs:
+        machines.add(one.machine)
+        libraries.update(one.libraries)
+        for family, version in one.versions.items():
+            if is_newer(version, versions.get(family, "")):
+                versions[family] = version
+    return Requirements(
+        machine=" and ".join(sorted(machines)),
+        glibc=versions.get("GLIBC", ""),
+        glibcxx=versions.get("GLIBCXX", ""),
+        cxxabi=versions.get("CXXABI", ""),
+        libraries=tuple(
+            sorted(name for name in libraries - present if not GLIBC_FAMILY.fullmatch(name))
+        ),
+    )
+
+
+def features_of_level(level: str) -> frozenset[str]:
+    """Everything that a CPU of this level has; nothing for a level that is not known."""
+    names = list(CPU_LEVELS)
+    if level not in names:
+        return frozenset()
+    return frozenset().union(*(CPU_LEVELS[name] for name in names[: names.index(level) + 1]))
+
+
+def find_level(features: Iterable[str]) -> str:
+    """The highest level that these features make; empty for none."""
+    present = set(features)
+    best = ""
+    for level, added in CPU_LEVELS.items():
+        if not added <= present:
+            break
+        best = level
+    return best
+
+
+def is_in_range(version: str, wanted: str) -> bool:
+    """Whether a driver's version lies in a range. A range that cannot be read has nothing in it."""
+    try:
+        return Version(version) in SpecifierSet(wanted)
+    except (InvalidVersion, InvalidSpecifier):
+        return False
+
+
+def _refuse(needed: Requirements, host: Host) -> Iterator[Refusal]:
+    if needed.machine and needed.machine != host.machine:
+        # What else is missing follows from that.
+        yield Refusal(requirement="architecture", needed=needed.machine, found=host.machine)
+        return
+    present = set(host.cpu_features)
+    if needed.cpu_level and not _has_level(needed.cpu_level, present):
+        yield Refusal(
+            requirement="cpu level", needed=needed.cpu_level, found=find_level(host.cpu_features)
+        )
+    lacking = [name for name in needed.cpu_features if name not in present]
+    if lacking:
+        yield Refusal(
+            requirement="cpu features", needed=", ".join(lacking), found="a CPU without them"
+        )
+    versions = [("glibc", needed.glibc, host.glibc)]
+    if not needed.has_cxx:
+        versions.append(("libstdc++ (GLIBCXX)", needed.glibcxx, host.glibcxx))
+        versions.append(("libstdc++ (CXXABI)", needed.cxxabi, host.cxxabi))
+    for requirement, version, found in versions:
+        if version and (not found or is_newer(version, found)):
+            yield Refusal(requirement=requirement, needed=version, found=found)
+    if needed.python and needed.python != host.python:
+        yield Refusal(requirement="python", needed=needed.python, found=host.python)
+    for name in needed.libraries:
+        if name not in host.libraries:
+            yield Refusal(requirement="library", needed=name, found="")
+    if needed.driver and not is_in_range(host.driver, needed.driver):
+        yield Refusal(requirement="driver", needed=needed.driver, found=host.driver)
+
+
+def _has_level(level: str, present: set[str]) -> bool:
+    wanted = features_of_level(level)
+    return bool(wanted) and wanted <= present

@@ -1,0 +1,173 @@
+"""What is needed against what is there: each refusal says which, what and what was found."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tileyard.artifacts.compat import (
+    CPU_LEVELS,
+    Host,
+    Requirements,
+    features_of_level,
+    find_level,
+    find_refusals,
+    is_in_range,
+    require_fit,
+    sum_needs,
+)
+from tileyard.artifacts.elf import Needs, highest_versions, is_newer
+from tileyard.artifacts.host import python_tag, read_driver, read_features, read_host
+from tileyard.errors import IncompatibleError
+
+HOST = Host(
+    machine="x86_64",
+    cpu_features=tuple(features_of_level("x86-64-v3")),
+    glibc="2.36",
+    glibcxx="3.4.30",
+    cxxabi="1.3.13",
+    python="cp311",
+    libraries=("libgomp.so.1",),
+    driver="550.54.15",
+)
+
+MET = Requirements(
+    machine="x86_64",
+    cpu_level="x86-64-v3",
+    cpu_features=("avx2",),
+    glibc="2.36",
+    glibcxx="3.4.9",
+    cxxabi="1.3.13",
+    python="cp311",
+    libraries=("libgomp.so.1",),
+    driver=">=535,<600",
+)
+
+
+def test_host_that_has_everything_is_not_refused() -> None:
+    """Equal and higher versions do; versions are compared by number and not as text."""
+    expected = ()
+
+    assert find_refusals(MET, HOST) == expected
+    assert find_refusals(Requirements(), Host(machine="riscv64")) == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"machine": "aarch64"}, "architecture: aarch64 is needed, found x86_64"),
+        ({"cpu_level": "x86-64-v4"}, "cpu level: x86-64-v4 is needed, found x86-64-v3"),
+        (
+            {"cpu_features": ("avx2", "avx512f")},
+            "cpu features: avx512f is needed, found a CPU without them",
+        ),
+        ({"glibc": "2.38"}, "glibc: 2.38 is needed, found 2.36"),
+        ({"glibcxx": "3.4.31"}, "libstdc++ (GLIBCXX): 3.4.31 is needed, found 3.4.30"),
+        ({"cxxabi": "1.3.14"}, "libstdc++ (CXXABI): 1.3.14 is needed, found 1.3.13"),
+        ({"python": "cp312"}, "python: cp312 is needed, found cp311"),
+        ({"libraries": ("libfoo.so.2",)}, "library: libfoo.so.2 is needed, found none"),
+        ({"driver": ">=560"}, "driver: >=560 is needed, found 550.54.15"),
+    ],
+)
+def test_each_requirement_that_is_not_met_is_one_line(
+    change: dict[str, object], expected: str
+) -> None:
+    """The line names the requirement, what is needed and what was found."""
+    refusals = find_refusals(msgspec.structs.replace(MET, **change), HOST)
+
+    assert [refusal.describe() for refusal in refusals] == [expected]
+    with pytest.raises(IncompatibleError) as caught:
+        require_fit("x.tyb", refusals)
+    assert caught.value.refusals == (expected,)
+    assert "\n" not in str(caught.value)
+
+
+def test_all_that_is_missing_is_said_at_once() -> None:
+    """Nobody has to come back for the second reason; of another architecture nothing more is said."""
+    bare = Host(machine="x86_64")
+    expected = 9 - 1
+
+    assert len(find_refusals(MET, bare)) == expected
+    assert len(find_refusals(MET, Host(machine="aarch64"))) == 1
+
+
+def test_packed_cxx_runtime_serves_an_older_host() -> None:
+    """A bundle that brings libstdc++ asks for the C library's version alone."""
+    needed = msgspec.structs.replace(MET, glibcxx="3.4.99", cxxabi="1.9", has_cxx=True)
+    expected = ()
+
+    assert find_refusals(needed, HOST) == expected
+    assert len(find_refusals(msgspec.structs.replace(needed, glibc="2.99"), HOST)) == 1
+
+
+def test_levels_build_on_each_other() -> None:
+    """Each level has all of the one before; what is missing below cannot be made up for above."""
+    levels = list(CPU_LEVELS)
+    expected = levels
+
+    assert [find_level(features_of_level(level)) for level in levels] == expected
+    assert find_level(CPU_LEVELS["x86-64-v4"]) == ""
+    assert find_refusals(Requirements(cpu_level="z16"), HOST) != ()
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted", "expected"),
+    [
+        ("550.54.15", ">=535", True),
+        ("550.54.15", ">=535,<550", False),
+        ("", ">=535", False),
+        ("550", "about 535", False),
+    ],
+)
+def test_driver_range(version: str, wanted: str, expected: bool) -> None:
+    """A range is as Python packages write it; one that cannot be read has nothing in it."""
+    assert is_in_range(version, wanted) is expected
+
+
+def test_needs_of_several_files_add_up() -> None:
+    """The highest version counts; what is packed and what glibc stands for is not asked for."""
+    needs = [
+        Needs(machine="x86_64", libraries=("libc.so.6", "liba.so"), versions={"GLIBC": "2.4"}),
+        Needs(machine="x86_64", libraries=("libb.so",), versions={"GLIBC": "2.34", "CXXABI": "1"}),
+    ]
+    expected = Requirements(machine="x86_64", glibc="2.34", cxxabi="1", libraries=("libb.so",))
+
+    assert sum_needs(needs, ["liba.so"]) == expected
+
+
+def test_versions_of_symbols() -> None:
+    """Families are told apart, private ones left out, and numbers compared as numbers."""
+    names = ["GLIBC_2.9", "GLIBC_2.34", "GLIBC_PRIVATE", "GLIBCXX_3.4.9", "CXXABI_1.3", "FOO_9"]
+    expected = {"GLIBC": "2.34", "GLIBCXX": "3.4.9", "CXXABI": "1.3"}
+
+    assert highest_versions(names) == expected
+    assert is_newer("2.10", "2.9")
+    assert is_newer("1", "")
+    assert not is_newer("", "")
+    assert not is_newer("2.9", "2.9")
+
+
+def test_this_host_is_described(tmp_path: Path) -> None:
+    """The C library, Python and libraries of the running process are found."""
+    host = read_host(libraries=("libc.so.6", "libnothere.so.9"))
+    expected = ("libc.so.6",)
+
+    assert host.libraries == expected
+    assert host.glibc.startswith("2.")
+    assert host.python == python_tag()
+    assert python_tag().startswith("cp3")
+    assert read_features(tmp_path / "none") == ()
+    assert read_host(driver="1.2").driver == "1.2"
+
+
+def test_driver_and_features_are_read_from_the_kernels_files(tmp_path: Path) -> None:
+    """The numbers in the text are found; where there is no file there is no driver."""
+    (tmp_path / "version").write_text(
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar 5\nGCC version: 12.2.0\n"
+    )
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nflags\t\t: avx fma\n\nflags: other\n")
+    expected = "550.54.15"
+
+    assert read_driver(tmp_path / "version") == expected
+    assert read_driver(tmp_path / "none") == ""
+    assert read_features(tmp_path / "cpuinfo") == ("avx", "fma")
