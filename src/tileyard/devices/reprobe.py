@@ -79,10 +79,6 @@ def main() -> None:
     """Read the job from stdin and do it."""
     with open(0, "rb", closefd=False) as file:
         job = msgspec.json.decode(file.read(), type=Job)
-    sick = [device for device in job.devices if not read_health(device).is_well]
-    cores = {core for device in sick for core in device.cores}
-    if cores:  # nothing is timed on these
-        os.sched_setaffinity(0, cores)
     asyncio.run(_look_after_all(job, int(sys.argv[1].removeprefix(f"{LIFELINE}="))))
 
 

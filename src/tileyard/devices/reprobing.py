@@ -8,7 +8,7 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -36,13 +36,20 @@ class Reprobing:
     """Probes those of ``devices`` that are in quarantine, from the first look that finds one.
 
     ``news`` is a descriptor to read from once a look has returned True: a line with the name of each
-    device that has come back. It is closed by ``stop``.
+    device that has come back. It is closed by ``stop``. ``cores`` are those on which nothing is
+    disturbed, empty for the ones that the sick devices own, if any.
     """
 
-    def __init__(self, devices: Sequence[Device], interval_s: float = INTERVAL_S) -> None:
+    def __init__(
+        self,
+        devices: Sequence[Device],
+        interval_s: float = INTERVAL_S,
+        cores: frozenset[int] = frozenset(),
+    ) -> None:
         self.news = -1
         self._devices = tuple(device for device in devices if device.locks)
         self._interval_s = interval_s
+        self._cores = cores
         self._process: subprocess.Popen[bytes] | None = None
         self._lifeline = -1
 
@@ -52,12 +59,14 @@ class Reprobing:
         One that cannot be started is tried again at the next look: nobody depends on it.
         """
         _reap()
-        if self._process is not None or not any(
-            find_quarantine(device.locks) for device in self._devices
-        ):
+        if self._process is not None:
+            return False
+        sick = [device for device in self._devices if find_quarantine(device.locks)]
+        if not sick:
             return False
         try:
-            self._start()
+            with _on_cores(self._cores or {core for one in sick for core in one.cores}):
+                self._start()
         except OSError:
             return False
         return True
@@ -94,6 +103,18 @@ class Reprobing:
         if self._process.stdout is not None:
             self.news = self._process.stdout.fileno()
             os.set_blocking(self.news, False)
+
+
+@contextlib.contextmanager
+def _on_cores(cores: frozenset[int] | set[int]) -> Iterator[None]:
+    """What is started in the block is kept to these cores, all of its life; nothing for no cores."""
+    before = os.sched_getaffinity(0)
+    try:
+        if cores:
+            os.sched_setaffinity(0, cores)  # of this thread alone, and inherited
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def _reap() -> None:

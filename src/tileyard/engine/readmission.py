@@ -31,7 +31,9 @@ class Readmission:
         if not names:
             return
         devices = [self._devices[name] for name in names]
-        self._reprobing = Reprobing(devices, self._interval_s)
+        timed = {c for name, one in self._devices.items() if name not in names for c in one.cores}
+        cores = frozenset(os.sched_getaffinity(0) - timed)
+        self._reprobing = Reprobing(devices, self._interval_s, cores)
         if self._reprobing.look():
             asyncio.get_running_loop().add_reader(self._reprobing.news, self._hear)
 

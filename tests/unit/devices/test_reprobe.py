@@ -163,6 +163,26 @@ def test_a_process_of_its_own_looks_after_it(device: Device, tmp_path: Path) -> 
     well.stop()
 
 
+@pytest.mark.parametrize(("owned", "asked"), [((0,), ()), ((), (1,)), ((0,), (1,))])
+def test_it_runs_where_it_disturbs_nobody(
+    device: Device, owned: tuple[int, ...], asked: tuple[int, ...]
+) -> None:
+    """On the cores that it was given, or on those of what is sick; the caller keeps its own."""
+    allowed = sorted(os.sched_getaffinity(0))
+    if len(allowed) < 2:
+        pytest.skip("needs two cores")
+    sick = msgspec.structs.replace(device, cores=tuple(allowed[n] for n in owned))
+    before = set(psutil.Process().children())
+    reprobing = Reprobing((sick,), HOUR_S, frozenset(allowed[n] for n in asked))
+    assert reprobing.look()
+    (process,) = set(psutil.Process().children()) - before
+    expected = [allowed[n] for n in asked or owned]
+    assert process.cpu_affinity() == expected
+    assert sorted(os.sched_getaffinity(0)) == allowed
+    reprobing.stop()
+    assert has_ended(process.pid, DEADLINE_S)
+
+
 def test_who_stops_waits_for_nothing_and_leaves_nothing(device: Device, tmp_path: Path) -> None:
     """A probe that hangs holds the device; with its process it is ended, and the device is free."""
     note = tmp_path / "pid"
