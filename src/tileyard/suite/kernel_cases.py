@@ -9,11 +9,11 @@ import msgspec
 from tileyard.errors import KernelFileError, UsageError
 from tileyard.model import KernelInfo, Value
 from tileyard.settings import Settings
-from tileyard.suite.drafts import Draft, KernelFile, find_seed
+from tileyard.suite.files.drafts import Draft, KernelFile, find_seed
+from tileyard.suite.files.tables import CaseTable
 from tileyard.suite.kernel_files import MakeAuthor
 from tileyard.suite.reading import read_draft
 from tileyard.suite.records import KernelWork, Rule, Suite, SuiteCase
-from tileyard.suite.tables import CaseTable
 from tileyard.workers.protocol import DescribeKernels, Failed, Kernels
 
 ASK_LIMIT_S = 60.0

@@ -9,18 +9,17 @@ from pathlib import Path
 
 from tileyard.errors import UsageError
 from tileyard.settings import Settings
-from tileyard.suite.drafts import Common, Draft, KernelFile
-from tileyard.suite.records import KernelWork, Policy, Quarantine, Rule, Suite
-from tileyard.suite.tables import (
-    Document,
-    Place,
+from tileyard.suite.files.drafts import Common, Draft, KernelFile
+from tileyard.suite.files.places import Document, Place
+from tileyard.suite.files.tables import (
     PolicyTable,
     QuarantineTable,
     RuleTable,
     SuiteTable,
     decode,
 )
-from tileyard.suite.testcases import SuiteFile
+from tileyard.suite.files.testcases import SuiteFile
+from tileyard.suite.records import KernelWork, Policy, Quarantine, Rule, Suite
 
 SUITE_FILE = "suite.toml"
 WILDCARDS = "*?["

@@ -11,8 +11,9 @@ from pathlib import Path
 import msgspec
 
 from tileyard.settings import Settings
-from tileyard.suite.steps import StepPlan
-from tileyard.suite.tables import ListedCaseTable, Place, StepTable, as_step, decode
+from tileyard.suite.files.places import Place
+from tileyard.suite.files.steps import StepPlan
+from tileyard.suite.files.tables import ListedCaseTable, StepTable, as_step, decode
 
 LIMIT_S = 120.0
 TAIL = 2000

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tileyard.suite.toml_lines import Path, key_lines
+from tileyard.suite.files.toml_lines import Path, key_lines
 
 DOCUMENT = '''
 name = "x"

@@ -1,23 +1,16 @@
 """The tables of a suite file as they are written, decoded strictly: an error names file, line and key."""
 
 import datetime
-import tomllib
-from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import cached_property
-from pathlib import Path
-from typing import Annotated, Literal, NoReturn, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
-from tileyard.errors import UsageError
 from tileyard.model import Outcome, Record, Value
-from tileyard.suite.toml_lines import Path as KeyPath
-from tileyard.suite.toml_lines import key_lines
+from tileyard.suite.files.places import Place, Table
 from tileyard.targets.command.records import NanPolicy
 
-Table = dict[str, object]
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200, pattern=r"^[^\s\x00]+$")]
+Name = Annotated[str, msgspec.Meta(max_length=200)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Shape = tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
@@ -177,71 +170,6 @@ class PolicyTable(Strict):
     retries: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
 
 
-class Document:
-    """A suite file: its table, and where in it each key stands."""
-
-    def __init__(self, path: Path) -> None:
-        """Raises UsageError where the file cannot be read or is not TOML."""
-        self.path = path
-        self.folder = path.parent
-        try:
-            self._text = path.read_text(encoding="utf-8")
-            self.table: Table = tomllib.loads(self._text)
-        except OSError as error:
-            raise UsageError(f"{path}: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise UsageError(f"{path}: is not UTF-8") from error
-        except tomllib.TOMLDecodeError as error:
-            raise UsageError(f"{path}: is not valid TOML: {error}") from error
-
-    @cached_property
-    def lines(self) -> dict[KeyPath, int]:
-        """The line of each key."""
-        return key_lines(self._text.replace("\r\n", "\n"))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """A place in a suite file, for messages. ``note`` is said of it besides, as of a listed case."""
-
-    document: Document
-    keys: KeyPath = ()
-    note: str = ""
-
-    def __truediv__(self, key: str | int) -> "Place":
-        """What lies below a key or an index."""
-        return replace(self, keys=(*self.keys, key))
-
-    @property
-    def up(self) -> "Place":
-        """What it lies in."""
-        return replace(self, keys=self.keys[:-1])
-
-    @property
-    def where(self) -> str:
-        """``file:line``."""
-        return f"{self.document.path}:{self._line()}"
-
-    @property
-    def key(self) -> str:
-        """The key as people write it, with indexes in brackets."""
-        parts = [f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.keys]
-        return "".join(parts).removeprefix(".")
-
-    def fail(self, problem: str, hint: str = "") -> NoReturn:
-        """Raise UsageError that says where, at which key, and what."""
-        parts = [self.where, self.key, self.note, problem]
-        raise UsageError(": ".join(part for part in parts if part), hint)
-
-    def _line(self) -> int:
-        lines = self.document.lines
-        # What stands in no file, as the rows that a command printed, has the line of what brought it.
-        for length in range(len(self.keys), 0, -1):
-            if self.keys[:length] in lines:
-                return lines[self.keys[:length]]
-        return 1
-
-
 Decoded = TypeVar("Decoded", bound=Strict)
 
 
@@ -261,9 +189,14 @@ def decode(raw: object, kind: type[Decoded], place: Place) -> Decoded:
         problem, _, tail = str(error).partition(" - at ")
         for key in _read_path(tail):
             place = place / key
-        if "RFC3339 encoded date" in problem:
-            problem = "is no date of the form 2026-12-31"
-        place.fail(problem[:1].lower() + problem[1:])
+        place.fail(_reword(problem))
+
+
+def check_name(name: str, place: Place) -> None:
+    """Raise UsageError for a name that cannot be a relative path: names become those of folders."""
+    parts = name.split("/")
+    if any(part in ("", ".", "..") for part in parts) or not name.isprintable() or " " in name:
+        place.fail(f"{name!r} is no name: it may hold neither spaces nor empty or dotted parts")
 
 
 def as_step(raw: object) -> object:
@@ -286,6 +219,16 @@ def _read_path(tail: str) -> list[str | int]:
         elif part:
             keys.append(part)
     return keys
+
+
+def _reword(problem: str) -> str:
+    """msgspec's words in those of TOML."""
+    if "RFC3339 encoded date" in problem:
+        return "is no date of the form 2026-12-31"
+    if problem.startswith("Object missing required field"):
+        return f"misses the key {problem.rpartition(' ')[2]}"
+    words = problem[:1].lower() + problem[1:]
+    return words.replace("`object", "`table").replace("array`", "list`")
 
 
 def _describe(raw: object) -> str:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tileyard.model import Tolerance
 from tileyard.suite.dtypes import canonical_dtype
-from tileyard.suite.records import CommandWork
-from tileyard.suite.steps import (
+from tileyard.suite.files.places import Place
+from tileyard.suite.files.steps import (
     OF_TESTCASE,
     Env,
     StepPlan,
@@ -17,16 +17,16 @@ from tileyard.suite.steps import (
     read_run,
     read_step,
 )
-from tileyard.suite.tables import (
+from tileyard.suite.files.tables import (
     CommonTable,
     OutputTable,
-    Place,
     Shape,
     StepsTable,
     TestcaseTable,
     decode,
 )
-from tileyard.suite.templates import Template
+from tileyard.suite.files.templates import Template
+from tileyard.suite.records import CommandWork
 from tileyard.targets.command.records import OutputCheck
 
 Level = tuple[StepsTable, Place]
@@ -54,16 +54,19 @@ class OutputPlan:
         """The comparison for a case; ``shapes`` are its shape and the valid part of it."""
         shape = self._shape(self._table.shape, "shape", values)
         valid = self._shape(self._table.valid_shape, "valid_shape", values)
+        said_by = self._place
         if shape is None:
-            shape, valid = shapes[0], valid or shapes[1]
-            if not shape:
+            if not shapes[0]:
                 (self._place / "shape").fail(f"no shape is known for {case.where}")
+            if valid is None:
+                valid, said_by = shapes[1], case
+            shape = shapes[0]
         valid = valid or ()
         if valid and (
             len(valid) != len(shape)
             or any(part > whole for part, whole in zip(valid, shape, strict=True))
         ):
-            (self._place / "valid_shape").fail(
+            (said_by / "valid_shape").fail(
                 f"{show_shape(valid)} is no part of {show_shape(shape)} ({case.where})"
             )
         said = fill_at(self._dtype, values, self._place / "dtype")

@@ -8,8 +8,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from tileyard.suite.tables import BuildTable, HotTable, Place, RunTable, StepTable, as_step, decode
-from tileyard.suite.templates import Template, TemplateError, read_template
+from tileyard.suite.files.places import Place
+from tileyard.suite.files.tables import BuildTable, HotTable, RunTable, StepTable, as_step, decode
+from tileyard.suite.files.templates import Template, TemplateError, read_template
 from tileyard.targets.command.records import HotRun, Step
 
 Kind = Literal["build", "golden", "run", "check", "hot", "list"]
@@ -52,7 +53,7 @@ class StepPlan:
             read_at(text, self._argv_place / number) for number, text in enumerate(table.argv)
         ]
         for number, template in enumerate(self._argv):
-            if template.names.intersection(ALONE) and len(template.pieces) > 1:
+            if template.names.intersection(ALONE) and not template.is_lone:
                 (self._argv_place / number).fail(
                     "becomes several arguments, so it must stand alone"
                 )

@@ -24,6 +24,11 @@ class Template:
         """What it asks for."""
         return frozenset(name for _, name in self.pieces if name)
 
+    @property
+    def is_lone(self) -> bool:
+        """Whether it is one name and nothing else."""
+        return len(self.pieces) == 1 and not self.pieces[0][0]
+
     def fill_in(self, values: Mapping[str, str], later: Iterable[str]) -> str:
         """The text as a template of the names ``later``, with all else filled in.
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from tileyard.errors import UsageError
 from tileyard.model import Limits, Tolerance
-from tileyard.suite.command_cases import read_tolerance
+from tileyard.suite.files.command_cases import read_tolerance
+from tileyard.suite.files.places import Place
+from tileyard.suite.files.tables import CaseTable, CommonTable, ListedCaseTable, check_name
 from tileyard.suite.records import (
     CommandWork,
     KernelWork,
@@ -17,7 +19,6 @@ from tileyard.suite.records import (
     Suite,
     SuiteCase,
 )
-from tileyard.suite.tables import CaseTable, CommonTable, ListedCaseTable, Place
 from tileyard.targets.command.records import PLACES
 
 TAKEN = frozenset({*PLACES, "suite", "testcase", "case", "dtype", "shape", "valid_shape", "seed"})
@@ -110,7 +111,8 @@ class Draft:
 def make_case(
     testcase: str, row: CaseTable, common: Common, work: CommandWork | KernelWork, place: Place
 ) -> SuiteCase:
-    """A case out of its row."""
+    """A case out of its row. Raises UsageError for a name that is none."""
+    check_name(row.name, place / "name")
     where = row.where if isinstance(row, ListedCaseTable) else ""
     return SuiteCase(
         testcase=testcase,

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tileyard.settings import Settings
-from tileyard.suite.command_cases import CommandPlan, is_of_kernels, show_shape
-from tileyard.suite.drafts import Common, KernelFile, find_seed, make_case
-from tileyard.suite.listing import list_cases
+from tileyard.suite.files.command_cases import CommandPlan, is_of_kernels, show_shape
+from tileyard.suite.files.drafts import Common, KernelFile, find_seed, make_case
+from tileyard.suite.files.listing import list_cases
+from tileyard.suite.files.places import Place
+from tileyard.suite.files.tables import CaseTable, SuiteTable, TestcaseTable, check_name, decode
 from tileyard.suite.records import KernelWork, SuiteCase
-from tileyard.suite.tables import CaseTable, Place, SuiteTable, TestcaseTable, decode
 
 Row = tuple[CaseTable, Place]
 """A case as it is written, and where."""
@@ -38,11 +39,13 @@ class SuiteFile:
             if testcase.name in seen:
                 first = seen[testcase.name].where
                 (place / "name").fail(f"{testcase.name!r} stands twice, also at {first}")
+            check_name(testcase.name, place / "name")
             seen[testcase.name] = place
             rows = self._rows(testcase, place) + listed.pop(testcase.name, [])
             yield from self._testcase(testcase, place, rows)
         for name, rows in listed.items():
             place = self._top / "list"
+            check_name(name, rows[0][1] / "testcase")
             yield from self._testcase(TestcaseTable(name=name), place, rows)
 
     def _rows(self, testcase: TestcaseTable, place: Place) -> list[Row]:

@@ -1,0 +1,411 @@
+"""What is wrong with a suite file is told with file, line and key."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tileyard.errors import UsageError
+from tileyard.settings import Settings, read_settings
+from tileyard.suite.reading import read_suite
+
+GOOD = """\
+name = "s"
+dtype = "float32"
+
+[build]
+argv = ["python3", "build.py", "{targets}"]
+target = "{case}"
+
+[golden]
+argv = ["python3", "golden.py", "{seed}"]
+
+[run]
+argv = ["{build}/sim", "{work}"]
+
+[run.hot]
+argv = ["{build}/sim", "{cases}"]
+began = 'BEGIN (?P<case>\\S+)'
+ended = 'END (?P<case>\\S+) (?P<verdict>\\w+)'
+verdicts = { ok = "passed" }
+
+[output]
+file = "out.bin"
+golden = "want.bin"
+
+[[testcase]]
+name = "a"
+
+[[testcase.case]]
+name = "one"
+shape = [4, 8]
+vars = { op = "sum" }
+
+[[testcase]]
+name = "b"
+run = ["python3", "run.py"]
+case = [{ name = "one", shape = [4] }, { name = "two", shape = [5] }]
+
+[policies.quick]
+tags = ["quick"]
+
+[[skip]]
+cases = "a/*"
+reason = "broken"
+
+[[quarantine]]
+cases = "a/*"
+owner = "ana"
+reason = "flaky"
+until = 2026-12-01
+"""
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """A home below the test's folder."""
+    return read_settings({"TILEYARD_HOME": str(tmp_path / "home")}, tmp_path)
+
+
+def problem_of(folder: Path, text: str, settings: Settings) -> str:
+    """What reading a suite says, without the folder's name."""
+    path = folder / "suite.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError) as refused:
+        read_suite(path, settings)
+    assert refused.value.exit_status == 2
+    return str(refused.value).replace(f"{folder}/", "")
+
+
+def test_the_good_suite_is_good(tmp_path: Path, settings: Settings) -> None:
+    """What the other tests break is whole at first."""
+    path = tmp_path / "suite.toml"
+    path.write_text(GOOD, encoding="utf-8")
+    expected = ["a/one", "b/one", "b/two"]
+    assert [case.id for case in read_suite(path, settings).cases] == expected
+
+
+BAD = {
+    "unknown key": (
+        'target = "{case}"',
+        'targett = "{case}"',
+        "suite.toml:6: build.targett: unknown key (did you mean 'target'",
+    ),
+    "unknown key, nothing near": (
+        'target = "{case}"',
+        "zzz = 1",
+        "suite.toml:6: build.zzz: unknown key (known are argv, env,",
+    ),
+    "unknown key of the file": (
+        "[policies.quick]",
+        "[polices.quick]",
+        "suite.toml:37: polices: unknown key (did you mean 'policies'",
+    ),
+    "unknown key in an inline table": (
+        'name = "two", shape',
+        'name = "two", shap',
+        "suite.toml:35: testcase[1].case[1].shap: unknown key (did you mean 'shape'",
+    ),
+    "wrong type": (
+        "shape = [4, 8]",
+        'shape = [4, "8"]',
+        "suite.toml:29: testcase[0].case[0].shape[1]: expected `int`, got `str`",
+    ),
+    "wrong type of a variable": (
+        'vars = { op = "sum" }',
+        "vars = { op = [1] }",
+        "suite.toml:30: testcase[0].case[0].vars: expected `bool | int | float | str`, got `list`",
+    ),
+    "negative limit": (
+        "shape = [4, 8]",
+        "limits = { run_s = -1 }",
+        "suite.toml:29: testcase[0].case[0].limits.run_s: expected `float` > 0.0",
+    ),
+    "missing key": (
+        'reason = "broken"',
+        "",
+        "suite.toml:40: skip[0]: misses the key `reason`",
+    ),
+    "no table": (
+        '[policies.quick]\ntags = ["quick"]',
+        "[policies]\nquick = 3",
+        "suite.toml:37: policies: expected `table`, got `int`",
+    ),
+    "no step": (
+        'run = ["python3", "run.py"]',
+        'run = "python3 run.py"',
+        "suite.toml:34: testcase[1].run: is no table but 'python3 run.py'",
+    ),
+    "name with a space": (
+        'name = "a"',
+        'name = "a b"',
+        "suite.toml:25: testcase[0].name: 'a b' is no name",
+    ),
+    "name that climbs": (
+        '{ name = "two"',
+        '{ name = "../two"',
+        "suite.toml:35: testcase[1].case[1].name: '../two' is no name",
+    ),
+    "duplicate case": (
+        'name = "two"',
+        'name = "one"',
+        "suite.toml:35: case b/one stands twice, also at suite.toml:35",
+    ),
+    "duplicate testcase": (
+        'name = "b"',
+        'name = "a"',
+        "suite.toml:33: testcase[1].name: 'a' stands twice, also at suite.toml:24",
+    ),
+    "missing program": (
+        '["python3", "run.py"]',
+        '["no-such-program", "run.py"]',
+        "suite.toml:34: testcase[1].run[0]: there is no program 'no-such-program'",
+    ),
+    "missing program of a path": (
+        '["python3", "golden.py", "{seed}"]',
+        '["tools/golden", "{seed}"]',
+        "suite.toml:9: golden.argv[0]: there is no program 'tools/golden'",
+    ),
+    "empty argv": (
+        '["python3", "run.py"]',
+        "[]",
+        "suite.toml:34: testcase[1].run: names no program",
+    ),
+    "unknown placeholder": (
+        '"{seed}"',
+        '"{sead}"',
+        "suite.toml:9: golden.argv[2]: {sead} stands for nothing here; did you mean {seed}?",
+    ),
+    "a place of another step": (
+        '"{seed}"',
+        '"{device}"',
+        "suite.toml:9: golden.argv[2]: {device} stands for nothing here",
+    ),
+    "broken template": (
+        '"{seed}"',
+        '"{seed"',
+        "suite.toml:9: golden.argv[2]: '{seed' is no template",
+    ),
+    "several arguments in one": (
+        '"{cases}"',
+        '"--cases={cases}"',
+        "suite.toml:15: run.hot.argv[1]: becomes several arguments, so it must stand alone",
+    ),
+    "a hot run that knows of one case": (
+        '"{cases}"',
+        '"{case}", "{cases}"',
+        "suite.toml:15: run.hot.argv[1]: {case} stands for nothing here; did you mean {cases}?",
+    ),
+    "a hot run that is told of no case": (
+        '"{cases}"',
+        '"all"',
+        "suite.toml:15: run.hot.argv: names no {cases}",
+    ),
+    "no target": (
+        'target = "{case}"',
+        "",
+        "suite.toml:4: build: asks for {targets}, and no `target` says what a case needs",
+    ),
+    "bad regex": (
+        "'BEGIN (?P<case>\\S+)'",
+        "'BEGIN (?P<case>\\S+'",
+        "suite.toml:16: run.hot.began: 'BEGIN (?P<case>\\\\S+' is no regular expression",
+    ),
+    "regex without its group": (
+        "(?P<verdict>\\w+)",
+        "(\\w+)",
+        "suite.toml:17: run.hot.ended: 'END (?P<case>\\\\S+) (\\\\w+)' has no group (?P<verdict>...)",
+    ),
+    "unknown outcome": (
+        'ok = "passed"',
+        'ok = "fine"',
+        "suite.toml:18: run.hot.verdicts: invalid enum value 'fine'",
+    ),
+    "bad date": (
+        "until = 2026-12-01",
+        'until = "next week"',
+        "suite.toml:48: quarantine[0].until: is no date of the form 2026-12-31",
+    ),
+    "eps beside rtol": (
+        "shape = [4, 8]",
+        "shape = [4, 8]\neps = 1\nrtol = 1",
+        "suite.toml:30: testcase[0].case[0].eps: stands for both rtol and atol",
+    ),
+    "a variable with a name that is taken": (
+        'vars = { op = "sum" }',
+        'vars = { work = "sum" }',
+        "suite.toml:30: testcase[0].case[0].vars.work: stands for something else already",
+    ),
+    "no shape to compare": (
+        "shape = [4, 8]",
+        "",
+        "suite.toml:20: output.shape: no shape is known for suite.toml:27",
+    ),
+    "a valid shape that is no part": (
+        "shape = [4, 8]",
+        "shape = [4, 8]\nvalid_shape = [5, 8]",
+        "suite.toml:30: testcase[0].case[0].valid_shape: 5x8 is no part of 4x8",
+    ),
+    "a type that cannot be compared": (
+        'dtype = "float32"',
+        'dtype = "float3"',
+        "suite.toml:20: output.dtype: 'float3' is no type that can be compared",
+    ),
+    "a step of programs beside a file of kernels": (
+        'run = ["python3", "run.py"]',
+        'run = ["python3", "run.py"]\nfile = "suite.toml"',
+        "suite.toml:34: testcase[1].run: is a step of programs",
+    ),
+    "a kernel without its file": (
+        'run = ["python3", "run.py"]',
+        'kernel = "k"',
+        "suite.toml:34: testcase[1].kernel: belongs to a testcase of kernels, which needs `file`",
+    ),
+    "a variable of the environment": (
+        'target = "{case}"',
+        'target = "{case}"\nenv = { "A-B" = "1" }',
+        "suite.toml:7: build.env.A-B: 'A-B' is not the name of a variable",
+    ),
+    "no TOML": (
+        "[policies.quick]",
+        "[policies.quick",
+        "suite.toml: is not valid TOML",
+    ),
+    "include of nothing": (
+        'name = "s"',
+        'name = "s"\ninclude = ["other.toml"]',
+        "suite.toml:2: include[0]: there is no file other.toml",
+    ),
+    "include of nothing like it": (
+        'name = "s"',
+        'name = "s"\ninclude = ["*/other.toml"]',
+        "suite.toml:2: include[0]: there is no file like */other.toml",
+    ),
+    "include of itself": (
+        'name = "s"',
+        'name = "s"\ninclude = ["suite.toml"]',
+        "suite.toml:2: include[0]: includes itself: suite.toml -> suite.toml",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_suite_is_refused(tmp_path: Path, settings: Settings, what: str) -> None:
+    """Each mistake is told in words, with the line on which it stands and the key."""
+    found, instead, expected = BAD[what]
+    assert found in GOOD
+    problem = problem_of(tmp_path, GOOD.replace(found, instead, 1), settings)
+    assert expected in problem
+
+
+def test_a_circle_of_files_is_refused(tmp_path: Path, settings: Settings) -> None:
+    """The way back to the file is told in full."""
+    (tmp_path / "one.toml").write_text('name = "o"\ninclude = ["two.toml"]\n', encoding="utf-8")
+    (tmp_path / "two.toml").write_text('name = "t"\ninclude = ["one.toml"]\n', encoding="utf-8")
+    problem = problem_of(tmp_path, 'name = "s"\ninclude = ["one.toml"]\n', settings)
+    expected = "two.toml:2: include[0]: includes itself: one.toml -> two.toml -> one.toml"
+    assert problem == expected
+
+
+def test_an_allow_list_speaks_for_the_whole_suite(tmp_path: Path, settings: Settings) -> None:
+    """An included file cannot take away cases of others."""
+    one = GOOD + '[[allow]]\ncases = "a/*"\nreason = "r"\n'
+    (tmp_path / "one.toml").write_text(one, encoding="utf-8")
+    problem = problem_of(tmp_path, 'name = "s"\ninclude = ["one.toml"]\n', settings)
+    assert problem.startswith("one.toml:49: allow: an included file has no say")
+
+
+LIST = 'name = "s"\nrun = ["python3", "run.py"]\nlist = {}\n'
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        (
+            "import sys; sys.stderr.write('no cases today'); sys.exit(3)",
+            "suite.toml:3: list: exited with 3: {python} cases.py in {folder}\nno cases today",
+        ),
+        (
+            "import os; os.kill(os.getpid(), 11)",
+            "suite.toml:3: list: was ended by SIGSEGV: {python} cases.py in {folder}; "
+            "it wrote nothing to stderr",
+        ),
+        ("", "suite.toml:3: list: printed no case: {python} cases.py in {folder}"),
+        (
+            'print(\'{"name": "a"}\\nhello\')',
+            "suite.toml:3: list: line 2 of what it printed: is no JSON",
+        ),
+        (
+            'print(\'{"name": "a", "eps_": 1}\')',
+            "suite.toml:3: list.eps_: line 1 of what it printed: unknown key (did you mean 'eps'",
+        ),
+        (
+            'print(\'{"name": "a"}\\n{"name": "a"}\')',
+            "suite.toml:3: case s/a stands twice, also at suite.toml:3",
+        ),
+        ("print('[]')", "suite.toml:3: list: line 1 of what it printed: is no table but a list"),
+    ],
+)
+def test_a_list_that_fails_says_how(
+    tmp_path: Path, settings: Settings, script: str, expected: str
+) -> None:
+    """Code or signal, arguments, working directory and last words, or the line that is no case."""
+    (tmp_path / "cases.py").write_text(script, encoding="utf-8")
+    text = LIST.format(f'["{sys.executable}", "cases.py"]')
+    problem = problem_of(tmp_path, text, settings)
+    wanted = (
+        expected.format(python=sys.executable, folder=tmp_path)
+        if "{python}" in expected
+        else (expected)
+    )
+    assert problem.startswith(wanted)
+
+
+def test_a_list_that_hangs_is_ended(tmp_path: Path, settings: Settings) -> None:
+    """Past its limit a list's program is ended, also what it left running in its session."""
+    script = "import subprocess; subprocess.run(['sleep', '1000'])"
+    (tmp_path / "cases.py").write_text(script, encoding="utf-8")
+    text = LIST.format(f'{{ argv = ["{sys.executable}", "cases.py"], limit_s = 0.2 }}')
+    problem = problem_of(tmp_path, text, settings)
+    expected = (
+        f"suite.toml:3: list: took longer than 0.2 s: {sys.executable} cases.py in {tmp_path}"
+    )
+    assert problem == expected
+
+
+def test_a_testcase_that_a_list_does_not_mention_is_refused(
+    tmp_path: Path, settings: Settings
+) -> None:
+    """Where cases are listed, a testcase without any was misspelt on one side."""
+    (tmp_path / "cases.py").write_text('print(\'{"name": "a"}\')', encoding="utf-8")
+    text = LIST.format(f'["{sys.executable}", "cases.py"]') + '[[testcase]]\nname = "t"\n'
+    problem = problem_of(tmp_path, text, settings)
+    expected = "suite.toml:4: testcase[0]: no case of 't' was listed"
+    assert problem == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('name = "s"\n', "suite.toml:1: has no testcase"),
+        ('name = "s"\n[[testcase]]\nname = "t"\n', "suite.toml:2: testcase[0].run: is missing"),
+        (
+            'name = "s"\n[[testcase]]\nname = "t"\nfile = "no.py"\n',
+            "suite.toml:4: testcase[0].file: there is no file no.py",
+        ),
+        ("", "suite.toml:1: misses the key `name`"),
+    ],
+)
+def test_a_suite_that_says_too_little_is_refused(
+    tmp_path: Path, settings: Settings, text: str, expected: str
+) -> None:
+    """What is missing is told where it should stand."""
+    assert problem_of(tmp_path, text, settings).startswith(expected)
+
+
+def test_what_is_no_suite_is_refused(tmp_path: Path, settings: Settings) -> None:
+    """A folder without suites, and a file that does not exist, are told by their paths."""
+    with pytest.raises(UsageError, match=r"holds no suite\.toml, nor does any folder in it"):
+        read_suite(tmp_path, settings)
+    with pytest.raises(UsageError, match=r"there is no file .*/none\.toml"):
+        read_suite(tmp_path / "none.toml", settings)
