@@ -12,7 +12,7 @@ from pathlib import Path
 from tileyard.clock import SystemClock
 from tileyard.engine.driver import Driver
 from tileyard.model import Limits, Value
-from tileyard.service.tuning import new_run_name
+from tileyard.service.naming import new_run_name
 from tileyard.store.events import EventLog
 from tileyard.testing.engine import drive, open_simulated_yard, simulated_devices
 from tileyard.tuning.request import StudyResult, TuneRequest

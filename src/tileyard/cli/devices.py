@@ -33,6 +33,8 @@ def devices(
     idle" is the share in which somebody held it and it did nothing; "?" where that is not known.
     Both are seen now, through this window: nobody watches while this command does not run.
 
+    Queues through which devices of others can be had are listed as they are declared; none is asked.
+
     A name may be a class (cuda), a device (cuda:1), or its UUID; see docs for declaring devices.
     """
     if context.invoked_subcommand is not None:
@@ -65,8 +67,8 @@ def probe(
 ) -> int:
     """Probe a device that nobody holds, and draw the consequences.
 
-    A failed probe puts it into quarantine; the third good one in a row brings it back. Nothing
-    probes by itself: let cron run "tileyard devices probe --quarantined" every few minutes.
+    A failed probe puts it into quarantine; the third good one in a row brings it back. While
+    anybody waits for such a device it is probed once a minute; where nobody does, cron may.
 
     Exit status: 0 all are good, 1 one failed, 3 one is in use or its probe could not tell.
     """
@@ -115,7 +117,10 @@ def readmit(name: Name) -> int:
 def quarantine(
     name: Name, reason: Annotated[str, typer.Argument(help="Why, in a few words.")]
 ) -> int:
-    """Keep everyone from leasing a device until it is readmitted; its holder keeps it."""
+    """Keep everyone from leasing a device until it is readmitted; its holder keeps it.
+
+    It is not probed by itself either: only "devices readmit" and "devices probe" bring it back.
+    """
     from tileyard.devices.health import quarantine_device, read_health
     from tileyard.devices.registry import parse_device
     from tileyard.report.words import clean_line

@@ -5,7 +5,7 @@ import traceback
 
 import typer
 
-from tileyard.cli import devices, doctor, lease_help, run_artifact, show, trials, tune
+from tileyard.cli import devices, doctor, lease_help, run_artifact, show, test, trials, tune
 from tileyard.errors import TileyardError
 
 app = typer.Typer(
@@ -17,6 +17,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help: drawing it costs a fifth of a second
 )
 app.command("tune")(tune.tune)
+app.command("test")(test.run_suite)
 app.command("trials")(trials.trials)
 app.command("show")(show.show)
 app.add_typer(devices.app, name="devices")

@@ -12,7 +12,7 @@ from tileyard.cli.opening import print_json
 from tileyard.model import INFRASTRUCTURE
 from tileyard.report.progress import Progress
 from tileyard.report.study import print_study
-from tileyard.service.client import StudyClient
+from tileyard.service.client import RunClient, StudyClient
 from tileyard.service.messages import StartTune
 from tileyard.settings import read_settings
 
@@ -37,7 +37,7 @@ def run(start: StartTune, *, as_json: bool) -> int:
 
 
 @contextlib.contextmanager
-def stop_on_interrupt(client: StudyClient) -> Iterator[None]:
+def stop_on_interrupt(client: RunClient) -> Iterator[None]:
     """Ctrl-C once: what runs is finished; twice: everything is ended at once."""
     pressed = 0
 

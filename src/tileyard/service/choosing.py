@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from tileyard.devices.cores import format_cores
 from tileyard.devices.foreign import ForeignQueue
 from tileyard.devices.queues import find_queue, is_queue
 from tileyard.devices.registry import resolve_devices
@@ -41,3 +42,17 @@ def choose_devices(names: Sequence[str], target: str, settings: Settings) -> tup
 def choose_queues(names: Sequence[str], settings: Settings) -> tuple[ForeignQueue, ...]:
     """The queues among the names, each once. Raises UsageError for one that is not declared."""
     return tuple(find_queue(name, settings) for name in dict.fromkeys(names) if is_queue(name))
+
+
+def share_cores(target: str, count: int, settings: Settings) -> tuple[str, ...]:
+    """The names of so many CPU devices that share the cores evenly; none for the target's usual ones.
+
+    Raises UsageError where there are not so many cores.
+    """
+    if not count or target.partition(":")[0] in CLASSES[1:]:
+        return ()
+    cores = settings.cores
+    if count > len(cores):
+        raise UsageError(f"{count} slots for kernels need as many cores", f"there are {len(cores)}")
+    shares = (cores[len(cores) * i // count : len(cores) * (i + 1) // count] for i in range(count))
+    return tuple(f"cpu:cores={format_cores(share)}" for share in shares)

@@ -19,11 +19,13 @@ from tileyard.service.messages import (
     Happened,
     Question,
     Refused,
-    StartTune,
+    Start,
     Stop,
     StudyEnded,
+    SuiteEnded,
 )
 from tileyard.settings import Settings
+from tileyard.suite.result import SuiteResult
 from tileyard.tuning.request import StudyResult
 from tileyard.workers.protocol import AuthorReply, AuthorRequest
 
@@ -31,14 +33,14 @@ AnswerQuestion = Callable[[AuthorRequest], AuthorReply]
 Listener = Callable[[Event], None]
 
 
-class StudyClient:
-    """One tuning run in an engine process of its own.
+class RunClient:
+    """One run in an engine process of its own.
 
     ``answer`` is the author, where the user's code lives in this process and not in a file.
     """
 
     def __init__(
-        self, start: StartTune, settings: Settings, answer: AnswerQuestion | None = None
+        self, start: Start, settings: Settings, answer: AnswerQuestion | None = None
     ) -> None:
         self._start = start
         self._settings = settings
@@ -47,8 +49,8 @@ class StudyClient:
         self._stops: list[Stop] = []
         self._ended_now = False
 
-    def run(self, listen: Listener) -> StudyResult:
-        """Run to the end and return the result.
+    def follow(self, listen: Listener) -> StudyEnded | SuiteEnded:
+        """Run to the end and return what it came to.
 
         Raises what the engine refused, as a TileyardError, InterruptedRunError if it was ended
         by ``stop`` with ``now``, or EngineLostError if it died. Leaving
@@ -70,8 +72,8 @@ class StudyClient:
                         engine.channel.send(Answer(number=number, reply=self._reply(request)))
                     case Refused():
                         raise _refusal(message)
-                    case StudyEnded(result=result):
-                        return result
+                    case StudyEnded() | SuiteEnded():
+                        return message
                     case None:
                         raise _lost(engine.close(), is_asked=self._ended_now)
                     case _:
@@ -91,6 +93,28 @@ class StudyClient:
         if self._answer is None:
             raise AssertionError(f"the engine asked a client without an author for {request}")
         return self._answer(request)
+
+
+class StudyClient(RunClient):
+    """One tuning run."""
+
+    def run(self, listen: Listener) -> StudyResult:
+        """Run to the end and return the result. Raises as ``follow``."""
+        ended = self.follow(listen)
+        if not isinstance(ended, StudyEnded):
+            raise AssertionError(f"a tuning run came to {ended}")
+        return ended.result
+
+
+class SuiteClient(RunClient):
+    """One run of a suite."""
+
+    def run(self, listen: Listener) -> SuiteResult:
+        """Run to the end and return the result. Raises as ``follow``."""
+        ended = self.follow(listen)
+        if not isinstance(ended, SuiteEnded):
+            raise AssertionError(f"a run of a suite came to {ended}")
+        return ended.result
 
 
 def _refusal(refused: Refused) -> TileyardError:

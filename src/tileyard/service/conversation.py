@@ -12,6 +12,8 @@ from tileyard.service.messages import (
     EngineMessage,
     Happened,
     Question,
+    Start,
+    StartTest,
     StartTune,
     Stop,
 )
@@ -27,10 +29,10 @@ class Conversation:
         self._questions: dict[int, asyncio.Future[AuthorReply]] = {}
         self._asked = 0
 
-    async def wait_start(self) -> StartTune | None:
+    async def wait_start(self) -> Start | None:
         """The client's request; None if the client left without one."""
         message = await self._channel.receive(ClientMessage)
-        if message is None or isinstance(message, StartTune):
+        if message is None or isinstance(message, StartTune | StartTest):
             return message
         raise AssertionError(f"a client began with {message}")
 
@@ -73,7 +75,7 @@ class Conversation:
                     self._questions.pop(number).set_result(reply)
                 case Stop():
                     stop(message)
-                case StartTune():
+                case StartTune() | StartTest():
                     raise EngineLostError("the client asked for a second run in one conversation")
         stop(Stop(now=True))
 

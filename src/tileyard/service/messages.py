@@ -1,6 +1,10 @@
 """What a client and the engine process say to each other, over the engine's standard streams."""
 
+from typing import Literal
+
 from tileyard.model import Event, Record
+from tileyard.suite.records import Wish
+from tileyard.suite.result import SuiteResult
 from tileyard.tuning.request import StudyResult, TuneRequest
 from tileyard.workers.protocol import AuthorReply, AuthorRequest
 
@@ -20,6 +24,32 @@ class StartTune(Record, tag="start_tune"):
     overlap: bool = True
     compile_workers: int | None = None
     group_size: int | None = None
+    queue_limit_s: float = 1800.0
+
+
+class StartTest(Record, tag="start_test"):
+    """Begin a run of a suite: of ``path``, what ``wish`` says.
+
+    ``slots`` is how many cases of programs run at once where no ``devices`` are named, 0 for one on
+    each core; of kernels for a CPU it is into how many the cores are divided. ``split_s`` is how long a
+    piece may be, ``auto`` or ``off``. ``shard`` is ``2/8`` for the second of eight. ``golden_threads``
+    is 0 for the cores divided among the golden steps that run at once. ``changed`` leaves out what is proven,
+    ``rerun_failed`` what did not fail when it was last run; ``retries`` is None for what the policy says.
+    """
+
+    path: str
+    wish: Wish
+    target: str = "cpu"
+    devices: tuple[str, ...] = ()
+    slots: int = 0
+    split: float | Literal["auto", "off"] = "auto"
+    shard: str = ""
+    budget_s: float = 0.0
+    changed: bool = False
+    rerun_failed: bool = False
+    retries: int | None = None
+    golden_threads: int = 0
+    compile_workers: int | None = None
     queue_limit_s: float = 1800.0
 
 
@@ -58,11 +88,18 @@ class Refused(Record, tag="refused"):
     exit_status: int
 
 
+class SuiteEnded(Record, tag="suite_ended"):
+    """The run of a suite is over."""
+
+    result: SuiteResult
+
+
 class StudyEnded(Record, tag="study_ended"):
     """The tuning run is over."""
 
     result: StudyResult
 
 
-ClientMessage = StartTune | Answer | Stop
-EngineMessage = Happened | Question | Refused | StudyEnded
+Start = StartTune | StartTest
+ClientMessage = StartTune | StartTest | Answer | Stop
+EngineMessage = Happened | Question | Refused | StudyEnded | SuiteEnded

@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 from pathlib import Path
+from typing import assert_never
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.engine.authors import Author, WorkerAuthor
@@ -18,7 +19,15 @@ from tileyard.errors import TileyardError
 from tileyard.processes.wire import AsyncChannel
 from tileyard.service.choosing import choose_devices
 from tileyard.service.conversation import ClientAuthor, Conversation
-from tileyard.service.messages import Refused, StartTune, Stop, StudyEnded
+from tileyard.service.messages import (
+    Refused,
+    Start,
+    StartTest,
+    StartTune,
+    Stop,
+    StudyEnded,
+    SuiteEnded,
+)
 from tileyard.settings import Settings, read_settings
 from tileyard.tuning.request import StudyResult
 
@@ -30,7 +39,7 @@ async def serve(channel: AsyncChannel) -> None:
     if start is None:
         return
     stopping = asyncio.Event()
-    work = asyncio.create_task(_tune(start, conversation, stopping))
+    work = asyncio.create_task(_carry_out(start, conversation, stopping))
 
     def stop(request: Stop) -> None:
         stopping.set()
@@ -44,7 +53,7 @@ async def serve(channel: AsyncChannel) -> None:
     writing = asyncio.create_task(conversation.write())
     with contextlib.suppress(asyncio.CancelledError):
         try:
-            conversation.tell(StudyEnded(result=await work))
+            conversation.tell(await work)
         except TileyardError as error:
             conversation.tell(
                 Refused(
@@ -58,6 +67,22 @@ async def serve(channel: AsyncChannel) -> None:
     await writing
     reading.cancel()
     await asyncio.gather(reading, return_exceptions=True)
+
+
+async def _carry_out(
+    start: Start, conversation: Conversation, stopping: asyncio.Event
+) -> StudyEnded | SuiteEnded:
+    match start:
+        case StartTune():
+            return StudyEnded(result=await _tune(start, conversation, stopping))
+        case StartTest():
+            from tileyard.service.suites import SuiteRun
+
+            settings = read_settings(os.environ, Path.cwd())
+            run = SuiteRun(start, settings, conversation)
+            return SuiteEnded(result=await run.run(stopping))
+        case _:
+            assert_never(start)
 
 
 async def _tune(

@@ -1,8 +1,6 @@
 """One tuning run inside the engine process: opens the yard, drives the study, judges it."""
 
 import asyncio
-import secrets
-import time
 from contextlib import AsyncExitStack
 
 from tileyard.artifacts.objects import ObjectStore
@@ -16,6 +14,8 @@ from tileyard.model import Note, RunEnded, RunStarted, StopReason
 from tileyard.service.choosing import choose_devices, choose_queues
 from tileyard.service.conversation import Conversation
 from tileyard.service.messages import StartTune
+from tileyard.service.naming import new_run_name
+from tileyard.service.stopping import stop_when
 from tileyard.settings import Settings
 from tileyard.store.events import EventLog
 from tileyard.store.trials import TrialStore
@@ -89,7 +89,7 @@ class Tuning:
             if len(space.configs) < space.size:
                 text = f"{len(space.configs)} of {space.size} points of the space are tried"
                 yard.emit(Note(text=text))
-            watching = asyncio.create_task(_stop_when(stopping, driver))
+            watching = asyncio.create_task(stop_when(stopping, driver))
             stack.callback(watching.cancel)
             budget_s = start.request.budget_s
             if budget_s is not None:
@@ -109,17 +109,7 @@ class Tuning:
             return study.result(ended, devices[0].name)
 
 
-async def _stop_when(stopping: asyncio.Event, driver: Driver) -> None:
-    await stopping.wait()
-    driver.stop()
-
-
 def _cut_short(study: Study, driver: Driver, reason: str) -> None:
     """What was asked of the finals is not the budget's to end."""
     if study.is_screening:
         driver.trim(reason)
-
-
-def new_run_name() -> str:
-    """A short name that sorts by time: month, day, hour, minute, and four random digits."""
-    return f"{time.strftime('%m%d-%H%M')}-{secrets.token_hex(2)}"

@@ -37,6 +37,11 @@ class CaseVerdict(Record):
     where: str = ""
 
     @property
+    def is_bad(self) -> bool:
+        """It ended neither well nor skipped."""
+        return self.outcome not in WELL
+
+    @property
     def is_failure(self) -> bool:
         """The case itself failed, or never ran."""
         return self.outcome not in WELL and self.outcome not in INFRASTRUCTURE

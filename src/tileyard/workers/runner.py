@@ -15,6 +15,7 @@ import numpy as np
 from tileyard.artifacts.arrays import get_array
 from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.trees import Trees
 from tileyard.errors import DamagedError, TileyardError
 from tileyard.measure.compare import compare
 from tileyard.measure.paired import interleave
@@ -24,6 +25,7 @@ from tileyard.model import BuildKey, Case, Digest, Measurement, Mismatch, Outcom
 from tileyard.processes.wire import Channel
 from tileyard.targets.base import Array, Launch, Loaded
 from tileyard.targets.registry import make_target
+from tileyard.workers.command_runs import CommandRuns
 from tileyard.workers.leased import wait_for_lease
 from tileyard.workers.printed import Printed
 from tileyard.workers.protocol import (
@@ -53,10 +55,16 @@ class Runner:
         self._arrays: dict[Digest, Array] = {}
         self._best: dict[str, BestSoFar] = {}
         self._printed = Printed(home)
+        self._commands = CommandRuns(
+            home, Trees(self._objects), channel.send, lease=self._lease, limited=False
+        )
 
     def run(self, request: RunBatch) -> None:
         """Run every entry of a batch; each is answered by its own CaseRan."""
-        if request.batch.order == "interleaved":
+        if all(entry.command is not None for entry in request.entries):
+            # Whoever listens ends this process, and with it the device's use, at a case's limit.
+            self._commands.run(request)
+        elif request.batch.order == "interleaved":
             self._run_interleaved(request)
         else:
             for entry in request.entries:

@@ -21,13 +21,18 @@ from tileyard.workers.protocol import RunEntry
 
 
 class Lenders:
-    """This host and the queues of a run, as one provider: the devices of the yard, in their order."""
+    """This host and the queues of a run, as one provider: the devices of the yard, in their order.
 
-    def __init__(self, yard: Yard, queues: Sequence[ForeignQueue]) -> None:
-        own = [device for device in yard.devices if device.kind != QUEUE_KIND]
+    ``others`` lend what is neither this host's nor a queue's.
+    """
+
+    def __init__(self, yard: Yard, queues: Sequence[ForeignQueue], *others: LeaseProvider) -> None:
+        foreign = {slot.device.name for lender in others for slot in lender.slots}
+        own = [d for d in yard.devices if d.kind != QUEUE_KIND and d.name not in foreign]
         self._lenders: tuple[LeaseProvider, ...] = (
             *((LocalDevices(yard, own),) if own else ()),
             *(QueueProvider(_hasten(queue, yard), yard) for queue in queues),
+            *others,
         )
         slots = {slot.device.name: slot for lender in self._lenders for slot in lender.slots}
         self.slots: Sequence[Slot] = tuple(slots[device.name] for device in yard.devices)

@@ -1,0 +1,100 @@
+"""``tileyard test``: run a suite of cases."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from tileyard.cli.values import parse_duration_s
+from tileyard.errors import UsageError
+
+
+def run_suite(  # noqa: PLR0913 - options, by keyword only
+    suite: Annotated[
+        str, typer.Argument(help="suite.toml, a folder, or a Python file of kernels.")
+    ],
+    *,
+    policy: Annotated[
+        str, typer.Option(help="full, smoke, or a policy of the suite's own.")
+    ] = "full",
+    select: Annotated[
+        list[str] | None,
+        typer.Option("--select", "--case", metavar="TEXT", help="Cases by id, glob or tag."),
+    ] = None,
+    target: Annotated[str, typer.Option(help="What kernels are compiled for.")] = "cpu",
+    devices: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="Run on these; again for more of them.")
+    ] = None,
+    slots: Annotated[
+        int, typer.Option(min=0, help="How many cases run at once without devices; 0: one a core.")
+    ] = 0,
+    split: Annotated[
+        str, typer.Option(metavar="auto|off|TIME", help="How long a piece of a testcase may be.")
+    ] = "auto",
+    shard: Annotated[str, typer.Option(metavar="I/N", help="Run the I-th of N equal parts.")] = "",
+    budget: Annotated[
+        str, typer.Option(metavar="TIME", help="Run the most valuable cases that fit.")
+    ] = "",
+    changed: Annotated[
+        bool, typer.Option("--changed", help="Skip cases that passed with the same content.")
+    ] = False,
+    rerun_failed: Annotated[
+        bool, typer.Option("--rerun-failed", help="Run what failed in the last run of the suite.")
+    ] = False,
+    retries: Annotated[
+        int | None, typer.Option(min=0, help="Run a case that fails so often again.")
+    ] = None,
+    golden_threads: Annotated[
+        int, typer.Option(min=0, help="Threads of each golden or check step.")
+    ] = 0,
+    compile_workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes that build.")
+    ] = None,
+    queue_limit: Annotated[
+        str, typer.Option(metavar="TIME", help="Wait no longer than this for a device.")
+    ] = "30m",
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write JUnit XML.")] = None,
+    summary: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the result as JSON.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> int:
+    """Run a suite: every selected case is built, run and checked, and ends with one verdict.
+
+    Exit status: 0 all well, 1 a case failed, 2 bad usage or nothing selected, 3 infrastructure only,
+    130 interrupted.
+    """
+    from tileyard.cli.suite_session import SuiteReports, run
+    from tileyard.service.messages import StartTest
+    from tileyard.suite.records import Wish
+
+    if not Path(suite).exists():
+        raise UsageError(f"there is no suite {suite}")
+    start = StartTest(
+        path=str(Path(suite).absolute()),
+        wish=Wish(policy=policy, select=tuple(select or ())),
+        target=target,
+        devices=tuple(devices or ()),
+        slots=slots,
+        split=_parse_split(split),
+        shard=shard,
+        budget_s=parse_duration_s(budget) if budget else 0.0,
+        changed=changed,
+        rerun_failed=rerun_failed,
+        retries=retries,
+        golden_threads=golden_threads,
+        compile_workers=compile_workers,
+        queue_limit_s=parse_duration_s(queue_limit),
+    )
+    reports = SuiteReports(suite=suite, junit=junit, summary=summary, as_json=json)
+    return run(start, reports)
+
+
+def _parse_split(text: str) -> float | Literal["auto", "off"]:
+    match text:
+        case "auto":
+            return "auto"
+        case "off":
+            return "off"
+        case _:
+            return parse_duration_s(text)

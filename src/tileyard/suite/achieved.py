@@ -1,0 +1,111 @@
+"""How long a run's cases took on their devices, beside what was possible, and where the rest went."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from tileyard.model import CaseEnded, CaseStarted, Event, Record
+from tileyard.suite.records import Plan
+from tileyard.suite.result import Makespan
+from tileyard.suite.source import case_of
+
+NOTICED = 0.01
+"""A part of the gap is told of if it is at least this share of the whole."""
+
+
+class Span(Record):
+    """When a case ran, in seconds since the epoch."""
+
+    case: str
+    begin: float
+    end: float
+
+
+class Achieved:
+    """A listener that keeps when every case ran."""
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+        self._begun: dict[str, float] = {}
+
+    def __call__(self, event: Event) -> None:
+        """Note the begin and the end of a case on its device."""
+        match event:
+            case CaseStarted(case=case, at=at):
+                self._begun[case] = at
+            case CaseEnded(trial=trial) if trial.case in self._begun:
+                begin = self._begun.pop(trial.case)
+                end = begin + trial.run_s
+                self.spans.append(Span(case=case_of(trial), begin=begin, end=end))
+            case _:
+                pass
+
+
+def measure_makespan(spans: Iterable[Span], plan: Plan, began: float) -> Makespan | None:
+    """What these spans come to under a plan that was begun at that time; None where nothing ran."""
+    ordered = sorted(spans, key=lambda span: span.begin)
+    if not ordered:
+        return None
+    took: dict[str, float] = {}
+    for span in ordered:
+        took[span.case] = took.get(span.case, 0.0) + span.end - span.begin
+    total_s = sum(took.values())
+    longest_s = max(sum(took.get(case, 0.0) for case in piece.cases) for piece in plan.pieces)
+    bound_s = max(longest_s, total_s / plan.slots)
+    achieved_s = max(span.end for span in ordered) - began
+    return Makespan(
+        slots=plan.slots,
+        total_s=total_s,
+        bound_s=bound_s,
+        predicted_s=plan.predicted_s,
+        achieved_s=achieved_s,
+        reason=_explain(ordered, took, plan, began, achieved_s - bound_s),
+    )
+
+
+def add_makespans(makespans: Sequence[Makespan]) -> Makespan | None:
+    """Parts that ran one after another, as a whole; None if there was none."""
+    if len(makespans) < 2:
+        return makespans[0] if makespans else None
+    return Makespan(
+        slots=max(part.slots for part in makespans),
+        total_s=sum(part.total_s for part in makespans),
+        bound_s=sum(part.bound_s for part in makespans),
+        predicted_s=sum(part.predicted_s for part in makespans),
+        achieved_s=sum(part.achieved_s for part in makespans),
+        reason="; ".join(part.reason for part in makespans if part.reason),
+    )
+
+
+def _explain(
+    spans: list[Span], took: Mapping[str, float], plan: Plan, began: float, gap_s: float
+) -> str:
+    """Where the time beyond the bound went: before the first case, at the end, in between."""
+    last = max(spans, key=lambda span: span.end)
+    whole_s = last.end - began
+    least_s = NOTICED * whole_s
+    lead_s = spans[0].begin - began
+    tail_at = _find_tail(spans, min(plan.slots, len(spans)))
+    tail_s = last.end - tail_at
+    parts = []
+    if lead_s > least_s:
+        parts.append(f"{lead_s:.1f} s before the first case could start")
+    if tail_s > least_s:
+        parts.append(
+            f"{tail_s:.1f} s at the end with fewer than {plan.slots} at work, for {last.case}"
+        )
+    expected_s = plan.total_s - plan.startup_s * len(plan.pieces)
+    if expected_s > 0 and abs(ratio := sum(took.values()) / expected_s - 1) > NOTICED:
+        parts.append(f"cases took {ratio:+.0%} against what was expected")
+    if not parts and gap_s > least_s:
+        parts.append("starting processes, and slots that waited for a build")
+    return "; ".join(parts)
+
+
+def _find_tail(spans: list[Span], slots: int) -> float:
+    """From when on fewer than ``slots`` ran, until the end."""
+    changes = sorted([(s.begin, 1) for s in spans] + [(s.end, -1) for s in spans])
+    running, full_until = 0, spans[0].begin
+    for at, change in changes:
+        if running >= slots and change < 0:
+            full_until = at
+        running += change
+    return full_until
