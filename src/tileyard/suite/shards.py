@@ -1,0 +1,77 @@
+"""Shards: a suite cut into parts of the same expected time, in the same places from run to run.
+
+Testcases are laid end to end on a line in an order that hashes give, each as long as its cases are
+expected to take, and the line is cut into equal parts; a case belongs to the part in which its
+middle lies. So a shard has at most the mean and one longest case, a testcase is in one shard unless a cut
+goes through it, and what is added somewhere moves each cut by less than its own length: only cases next
+to the cuts change shards.
+"""
+
+import re
+from collections.abc import Sequence
+from hashlib import blake2b
+from itertools import accumulate
+
+from tileyard.errors import UsageError
+from tileyard.model import Record
+from tileyard.suite.records import Expected
+
+_SHARD = re.compile(r"(\d{1,6})/(\d{1,6})", re.ASCII)
+
+
+class Shard(Record):
+    """Part ``number`` of ``count``, from 1."""
+
+    number: int
+    count: int
+
+
+def parse_shard(text: str) -> Shard:
+    """``2/8`` is the second of eight. Raises UsageError."""
+    match = _SHARD.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is not a shard such as 2/8")
+    shard = Shard(number=int(match[1]), count=int(match[2]))
+    if not 1 <= shard.number <= shard.count:
+        raise UsageError(
+            f"there is no shard {shard.number} of {shard.count}",
+            f"1/{shard.count} to {shard.count}/{shard.count} are" if shard.count else "",
+        )
+    return shard
+
+
+def assign_shards(expected: Sequence[Expected], count: int) -> list[int]:
+    """The number of each case's shard, from 1. All who share a suite must expect the same times."""
+    hashes = {one.testcase: _hash(one.testcase) for one in expected}
+    # The names break the ties of hashes, so that the order in which cases are given says nothing.
+    order = sorted(
+        range(len(expected)),
+        key=lambda i: (hashes[expected[i].testcase], expected[i].testcase, expected[i].case),
+    )
+    times_s = [expected[i].seconds for i in order]
+    if not any(times_s):
+        times_s = [1.0] * len(order)
+    ends_s = list(accumulate(times_s))
+    numbers = [1] * len(expected)
+    for i, end_s, time_s in zip(order, ends_s, times_s, strict=True):
+        middle = (end_s - time_s / 2) / ends_s[-1]
+        numbers[i] = min(count, int(middle * count) + 1)
+    return numbers
+
+
+def take_shard(expected: Sequence[Expected], shard: Shard) -> tuple[Expected, ...]:
+    """The cases of one shard, in the order given. Raises UsageError where it has none."""
+    numbers = assign_shards(expected, shard.count)
+    taken = tuple(
+        one for one, number in zip(expected, numbers, strict=True) if number == shard.number
+    )
+    if not taken:
+        raise UsageError(
+            f"shard {shard.number}/{shard.count} has no case: there are {len(expected)} in all",
+            "take fewer shards",
+        )
+    return taken
+
+
+def _hash(name: str) -> bytes:
+    return blake2b(name.encode(), digest_size=8).digest()
