@@ -1,22 +1,31 @@
 """One program of a user's: run it, hear it, end its whole tree, and say how it went.
 
-For a process that runs many programs side by side and is itself a worker: whatever a program leaves
-behind is found by the token in its environment, and should this process die, its keeper ends all.
+For a process that runs many programs side by side and is itself a worker. What a program leaves behind
+becomes a child of this process, so that having no such children is the proof that nothing was left;
+what there is, is told apart by the token in its environment. Should this process die, its keeper ends all.
 """
 
 import contextlib
+import functools
 import os
 import resource
 import secrets
 import select
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 from typing import Final
 
 from tileyard.model import Record
-from tileyard.processes.keeper.tree import all_pids, carries, kill_marked, read_process
+from tileyard.processes.keeper.tree import (
+    all_pids,
+    carries,
+    kill_marked,
+    libc,
+    read_process,
+)
 from tileyard.processes.outcomes import describe_signal
 
 GRACE_S: Final = 0.2
@@ -27,6 +36,7 @@ DRAIN_S: Final = 0.2
 """How long the output of a program is read once all of it has ended: a stranger may hold the pipe."""
 TAIL_BYTES: Final = 2048
 POLL_S: Final = 0.01
+PR_SET_CHILD_SUBREAPER: Final = 36
 
 
 class StepOrder(Record):
@@ -80,6 +90,7 @@ class Heard:
 
 def run_step(order: StepOrder, heard: Heard | None = None) -> StepEnd:
     """Run a program to its end, or to its limit; nothing of it is left afterwards."""
+    adopt_orphans()
     tree = secrets.token_hex(8)
     above = os.environ.get("TILEYARD_TREE", "")
     env = {**order.env, "TILEYARD_TREE": f"{above}:{tree}" if above else tree}
@@ -108,7 +119,7 @@ def run_step(order: StepOrder, heard: Heard | None = None) -> StepEnd:
         timed_out = follower.follow(order.limit_s)
         if timed_out:
             _end(process, tree)
-        survivors = _end_leftovers(tree)
+        survivors = _end_leftovers(tree, process.pid)
         follower.drain()
     finally:
         os.close(log)
@@ -244,10 +255,35 @@ def _end(process: subprocess.Popen[bytes], tree: str) -> None:
     process.wait()
 
 
-def _end_leftovers(tree: str) -> list[int]:
+@functools.cache
+def adopt_orphans() -> None:
+    """From now on what a child leaves behind becomes a child of this process."""
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _has_orphans(leader: int) -> bool:
+    """Whether anything was left behind by any program; what has ended meanwhile is reaped.
+
+    Orphans are given to the main thread, which starts no program, or just this one.
+    """
+    main = threading.main_thread()
+    try:
+        children = Path(f"/proc/self/task/{main.native_id}/children").read_bytes().split()
+    except OSError:  # this kernel does not tell
+        return True
+    found = False
+    for pid in map(int, children):
+        if pid == leader:
+            continue
+        with contextlib.suppress(ChildProcessError):
+            found = found or os.waitpid(pid, os.WNOHANG)[0] == 0
+    return found
+
+
+def _end_leftovers(tree: str, leader: int) -> list[int]:
     """End what a program left behind, and say what would not end."""
     until_s = time.monotonic() + CONFIRM_S
-    while kill_marked(tree):
+    while _has_orphans(leader) and kill_marked(tree):
         if time.monotonic() > until_s:
             return [pid for pid in all_pids() if carries(read_process(pid, "environ"), tree)]
         time.sleep(POLL_S)
