@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from tileyard.model import Note
+from tileyard.processes.async_wire import AsyncChannel
 from tileyard.processes.launch import start_engine_process
-from tileyard.processes.wire import AsyncChannel
 
 
 async def serve() -> None:

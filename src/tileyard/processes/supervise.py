@@ -11,9 +11,10 @@ from typing import Any, Final, NoReturn, Self, TypeVar, overload
 
 from tileyard.errors import WireError, WorkerLostError, WorkerStartError
 from tileyard.model import Record
+from tileyard.processes.async_wire import AsyncChannel
 from tileyard.processes.keeping import CONFIRM_S, KeeperLink
 from tileyard.processes.records import Ended, Grant, LeaseRequest, Place, WorkerCommand
-from tileyard.processes.wire import CHANNEL_VARIABLE, AsyncChannel, format_channel
+from tileyard.processes.wire import CHANNEL_VARIABLE, format_channel
 
 __all__ = ["Ended", "Grant", "LeaseRequest", "Place", "Worker", "WorkerCommand"]
 

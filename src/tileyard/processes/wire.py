@@ -1,11 +1,10 @@
 """Messages between processes: msgpack of records behind a 4-byte little-endian length, over pipes.
 
-``Channel`` blocks and is for workers and clients; ``AsyncChannel`` is for the engine. Neither
-reads ahead of its caller by more than one pipe's content, so a slow reader holds back its writer.
+``Channel`` blocks and is for workers and clients; the engine's ``AsyncChannel`` is in a module of its
+own, since asyncio is an eighth of what a worker would import. Neither reads ahead of its caller by
+more than one pipe's content, so a slow reader holds back its writer.
 """
 
-import asyncio
-import errno
 import functools
 import os
 from collections.abc import MutableMapping
@@ -20,7 +19,7 @@ from tileyard.model import Record
 CHANNEL_VARIABLE: Final = "TILEYARD_CHANNEL"
 MAX_MESSAGE_BYTES: Final = 64 << 20
 _HEADER_BYTES: Final = 4
-_READ_BYTES: Final = 1 << 16
+READ_BYTES: Final = 1 << 16
 
 T = TypeVar("T")
 
@@ -51,13 +50,14 @@ def format_channel(read_fd: int, write_fd: int) -> str:
     return f"{read_fd},{write_fd},{os.getpid()}"
 
 
-class _Inbox:
+class Inbox:
     """Bytes that arrived and are not yet messages."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
 
     def add(self, data: bytes) -> None:
+        """Take in what was read."""
         self._bytes += data
 
     def take(self, kind: Any) -> Any:  # noqa: ANN401 - the two receive() overloads give it a type
@@ -83,7 +83,7 @@ class _Inbox:
             ) from error
 
 
-def _claim_channel(environ: MutableMapping[str, str]) -> tuple[int, int, int]:
+def claim_channel(environ: MutableMapping[str, str]) -> tuple[int, int, int]:
     """The ends named in the environment, kept from this process's own children."""
     value = environ.pop(CHANNEL_VARIABLE, "")
     try:
@@ -104,12 +104,12 @@ class Channel:
     def __init__(self, read_fd: int, write_fd: int) -> None:
         self._read_fd = read_fd
         self._write_fd = write_fd
-        self._inbox = _Inbox()
+        self._inbox = Inbox()
 
     @classmethod
     def inherited(cls, environ: MutableMapping[str, str] = os.environ) -> Self:
         """The channel to the process that started this one; can be taken once."""
-        read_fd, write_fd, _ = _claim_channel(environ)
+        read_fd, write_fd, _ = claim_channel(environ)
         return cls(read_fd, write_fd)
 
     def send(self, record: Record) -> None:
@@ -132,7 +132,7 @@ class Channel:
             message = self._inbox.take(kind)
             if message is not None:
                 return message
-            data = os.read(self._read_fd, _READ_BYTES)
+            data = os.read(self._read_fd, READ_BYTES)
             if not data:
                 return None
             self._inbox.add(data)
@@ -148,148 +148,3 @@ class Channel:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class _Readiness:
-    """Waits until a pipe can be read, or written; ``stop`` ends a wait before its time."""
-
-    def __init__(self, fd: int, *, writable: bool) -> None:
-        self._fd = fd
-        self._writable = writable
-        self._future: asyncio.Future[None] | None = None
-
-    @property
-    def is_waiting(self) -> bool:
-        return self._future is not None
-
-    async def wait(self) -> None:
-        loop = asyncio.get_running_loop()
-        future = self._future = loop.create_future()
-        (loop.add_writer if self._writable else loop.add_reader)(self._fd, self.wake)
-        try:
-            await future
-        finally:
-            self.stop()
-
-    def wake(self) -> None:
-        if self._future is not None and not self._future.done():
-            self._future.set_result(None)
-
-    def stop(self) -> None:
-        if self._future is not None:
-            loop = self._future.get_loop()
-            (loop.remove_writer if self._writable else loop.remove_reader)(self._fd)
-            self.wake()
-            self._future = None
-
-
-class AsyncChannel:
-    """The asyncio side, without tasks or threads: nothing is read unless ``receive`` waits for it.
-
-    One task may receive at a time; sends are put in a row. A cancelled ``receive`` loses nothing;
-    the rest of a message whose ``send`` was cancelled goes out before the next one.
-    """
-
-    def __init__(self, read_fd: int, write_fd: int, peer_fd: int = -1) -> None:
-        """Own these ends; ``peer_fd`` is a pidfd of a process whose end counts as the channel's."""
-        self._read_fd = read_fd
-        self._write_fd = write_fd
-        self._peer_fd = peer_fd
-        self._peer_gone = False
-        self._peer_loop: asyncio.AbstractEventLoop | None = None
-        self._inbox = _Inbox()
-        self._unsent = bytearray()
-        self._sending = asyncio.Lock()
-        self._readable = _Readiness(read_fd, writable=False)
-        self._writable = _Readiness(write_fd, writable=True)
-        os.set_blocking(read_fd, False)
-        os.set_blocking(write_fd, False)
-
-    @classmethod
-    def inherited(cls, environ: MutableMapping[str, str] = os.environ) -> Self:
-        """The channel to the process that started this one; it ends when that process does.
-
-        The pipe alone would stay open while a fork of that process keeps a copy of its end.
-        """
-        read_fd, write_fd, peer = _claim_channel(environ)
-        try:
-            peer_fd = os.pidfd_open(peer)
-        except OSError:  # gone already, or a kernel before 5.3, where the pipe must do
-            peer_fd = -1
-        channel = cls(read_fd, write_fd, peer_fd)
-        channel._peer_gone = os.getppid() != peer
-        return channel
-
-    async def send(self, record: Record) -> None:
-        """Write one message, waiting for room. Raises BrokenPipeError if nobody can read it."""
-        frame = encode_frame(record)
-        async with self._sending:
-            self._unsent += frame
-            while self._unsent:
-                if self._write_fd < 0:
-                    raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
-                try:
-                    del self._unsent[: os.write(self._write_fd, self._unsent)]
-                except BlockingIOError:
-                    await self._writable.wait()
-
-    @overload
-    async def receive(self, kind: type[T]) -> T | None: ...
-    @overload
-    async def receive(self, kind: UnionType) -> Any: ...  # noqa: ANN401 - as in Channel
-    async def receive(self, kind: type[T] | UnionType) -> Any:
-        """Return what ``Channel.receive`` would; never blocks the loop."""
-        if self._readable.is_waiting:
-            raise RuntimeError("another task is receiving from this channel")
-        while True:
-            message = self._inbox.take(kind)
-            if message is not None or self._read_fd < 0:
-                return message
-            try:
-                data = os.read(self._read_fd, _READ_BYTES)
-            except BlockingIOError:
-                if self._peer_gone:
-                    return None
-                self._watch_peer()
-                await self._readable.wait()
-                continue
-            if not data:
-                return None
-            self._inbox.add(data)
-
-    def finish(self) -> None:
-        """Take in what had arrived, then close: for when the other side is known to be gone.
-
-        ``receive`` still gives those messages. Harmless when repeated.
-        """
-        while self._read_fd >= 0:
-            try:
-                data = os.read(self._read_fd, _READ_BYTES)
-            except BlockingIOError:
-                break
-            if not data:
-                break
-            self._inbox.add(data)
-        self.close()
-
-    def close(self) -> None:
-        """Close both ends and wake who waits on them. Harmless when repeated."""
-        self._readable.stop()
-        self._writable.stop()
-        if self._peer_loop is not None:
-            self._peer_loop.remove_reader(self._peer_fd)
-            self._peer_loop = None
-        for fd in {self._read_fd, self._write_fd, self._peer_fd} - {-1}:
-            os.close(fd)
-        self._read_fd = self._write_fd = self._peer_fd = -1
-
-    def _watch_peer(self) -> None:
-        if self._peer_fd >= 0 and self._peer_loop is None:
-            self._peer_loop = asyncio.get_running_loop()
-            self._peer_loop.add_reader(self._peer_fd, self._note_peer_gone)
-
-    def _note_peer_gone(self) -> None:
-        self._peer_gone = True
-        if self._peer_loop is not None:  # it stays readable from now on
-            self._peer_loop.remove_reader(self._peer_fd)
-        self._readable.wake()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from tileyard.errors import EngineLostError
 from tileyard.model import Event
-from tileyard.processes.wire import AsyncChannel
+from tileyard.processes.async_wire import AsyncChannel
 from tileyard.service.messages import (
     Answer,
     ClientMessage,

@@ -16,7 +16,7 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.engine.authors import Author, WorkerAuthor
 from tileyard.engine.remembered import RememberedAuthor
 from tileyard.errors import TileyardError
-from tileyard.processes.wire import AsyncChannel
+from tileyard.processes.async_wire import AsyncChannel
 from tileyard.service.choosing import choose_devices
 from tileyard.service.conversation import ClientAuthor, Conversation
 from tileyard.service.messages import (

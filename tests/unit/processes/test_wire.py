@@ -9,7 +9,8 @@ import pytest
 from tileyard.errors import WireError
 from tileyard.model import Digest, Note, Record
 from tileyard.processes import wire
-from tileyard.processes.wire import AsyncChannel, Channel, encode_frame, format_channel
+from tileyard.processes.async_wire import AsyncChannel
+from tileyard.processes.wire import Channel, encode_frame, format_channel
 
 
 class Ask(Record, tag="ask"):
