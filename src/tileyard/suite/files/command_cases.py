@@ -10,8 +10,6 @@ from tileyard.suite.files.steps import (
     OF_TESTCASE,
     Env,
     StepPlan,
-    fill_at,
-    read_at,
     read_build,
     read_env,
     read_run,
@@ -25,7 +23,7 @@ from tileyard.suite.files.tables import (
     TestcaseTable,
     decode,
 )
-from tileyard.suite.files.templates import Template
+from tileyard.suite.files.texts import Text, read_text
 from tileyard.suite.records import CommandWork
 from tileyard.targets.command.records import OutputCheck
 
@@ -39,10 +37,12 @@ class OutputPlan:
     def __init__(self, raw: object, place: Place) -> None:
         self._table = decode(raw, OutputTable, place)
         self._place = place
-        self._file = read_at(self._table.file, place / "file")
-        self._golden = read_at(self._table.golden, place / "golden")
-        self._dtype = read_at(self._table.dtype or "{dtype}", place / "dtype")
+        self._file = read_text(self._table.file, place / "file")
+        self._golden = read_text(self._table.golden, place / "golden")
+        self._dtype = read_text(self._table.dtype or "{dtype}", place / "dtype")
         self._tolerance = read_tolerance(self._table, place)
+        self._shape = _read_shape(self._table.shape, place / "shape")
+        self._valid_shape = _read_shape(self._table.valid_shape, place / "valid_shape")
 
     def fill(
         self,
@@ -52,8 +52,8 @@ class OutputPlan:
         case: Place,
     ) -> OutputCheck:
         """The comparison for a case; ``shapes`` are its shape and the valid part of it."""
-        shape = self._shape(self._table.shape, "shape", values)
-        valid = self._shape(self._table.valid_shape, "valid_shape", values)
+        shape = _fill_shape(self._shape, values)
+        valid = _fill_shape(self._valid_shape, values)
         said_by = self._place
         if shape is None:
             if not shapes[0]:
@@ -69,29 +69,19 @@ class OutputPlan:
             (said_by / "valid_shape").fail(
                 f"{show_shape(valid)} is no part of {show_shape(shape)} ({case.where})"
             )
-        said = fill_at(self._dtype, values, self._place / "dtype")
+        said = self._dtype.fill(values)
         dtype = canonical_dtype(said)
         if not dtype:
-            (self._place / "dtype").fail(f"{said!r} is no type that can be compared ({case.where})")
+            self._dtype.place.fail(f"{said!r} is no type that can be compared ({case.where})")
         return OutputCheck(
-            file=fill_at(self._file, values, self._place / "file"),
-            golden=fill_at(self._golden, values, self._place / "golden"),
+            file=self._file.fill(values),
+            golden=self._golden.fill(values),
             dtype=dtype,
             shape=shape,
             valid_shape=valid,
             tolerance=self._tolerance or tolerance,
             nan=self._table.nan,
         )
-
-    def _shape(self, said: Shape | str | None, key: str, values: Mapping[str, str]) -> Shape | None:
-        if not isinstance(said, str):
-            return said
-        place = self._place / key
-        text = fill_at(read_at(said, place), values, place)
-        parts = text.replace(",", "x").replace(" ", "").split("x") if text else []
-        if not all(part.isdecimal() for part in parts):
-            place.fail(f"{text!r} is no shape; one is written as 16x64")
-        return tuple(int(part) for part in parts)
 
 
 class CommandPlan:
@@ -106,7 +96,7 @@ class CommandPlan:
         found = {
             name: _find(name, levels) for name in ("build", "golden", "run", "check", "output")
         }
-        self._build: tuple[StepPlan, Template] | None = None
+        self._build: tuple[StepPlan, Text] | None = None
         if found["build"]:
             self._build = read_build(*found["build"], env)
         self._golden = (
@@ -137,7 +127,7 @@ class CommandPlan:
         if self._build is not None:
             plan, wanted = self._build
             build = plan.fill_in(values, self._home)
-            target = fill_at(wanted, values, plan.place / "target")
+            target = wanted.fill(values)
         golden = self._golden.fill_in(values, self._home) if self._golden is not None else None
         check = self._check.fill_in(values, self._home) if self._check is not None else None
         return CommandWork(
@@ -200,3 +190,17 @@ def is_of_kernels(table: TestcaseTable, place: Place) -> bool:
         if getattr(table, key) not in (None, False):
             (place / key).fail("is a step of programs, and `file` says that this one is of kernels")
     return True
+
+
+def _read_shape(said: Shape | str | None, place: Place) -> Shape | Text | None:
+    return read_text(said, place) if isinstance(said, str) else said
+
+
+def _fill_shape(shape: Shape | Text | None, values: Mapping[str, str]) -> Shape | None:
+    if not isinstance(shape, Text):
+        return shape
+    text = shape.fill(values)
+    parts = text.replace(",", "x").replace(" ", "").split("x") if text else []
+    if not all(part.isdecimal() for part in parts):
+        shape.place.fail(f"{text!r} is no shape; one is written as 16x64")
+    return tuple(int(part) for part in parts)

@@ -14,6 +14,7 @@ from tileyard.settings import Settings
 from tileyard.suite.files.places import Place
 from tileyard.suite.files.steps import StepPlan
 from tileyard.suite.files.tables import ListedCaseTable, StepTable, as_step, decode
+from tileyard.suite.files.templates import read_template
 
 LIMIT_S = 120.0
 TAIL = 2000
@@ -30,13 +31,13 @@ def list_cases(
     folder = place.document.folder
     values = {"suite": str(folder), **({"testcase": testcase} if testcase else {})}
     step = plan.fill_in(values, folder)
-    argv = tuple(_single(text) for text in step.argv)
+    argv = tuple(read_template(text).fill({}) for text in step.argv)
     env = {
         **os.environ,
         **settings.environment(),
-        **{name: _single(text) for name, text in step.env.items()},
+        **{name: read_template(text).fill({}) for name, text in step.env.items()},
     }
-    cwd = Path(_single(step.cwd)) if step.cwd else folder
+    cwd = Path(read_template(step.cwd).fill({})) if step.cwd else folder
     printed = _run(argv, env, cwd, step.limit_s or LIMIT_S, place)
     count = 0
     for number, line in enumerate(printed.splitlines(), start=1):
@@ -101,8 +102,3 @@ def _how_it_ended(code: int) -> str:
     if code > 0:
         return f"exited with {code}"
     return f"was ended by {signal.Signals(-code).name}"
-
-
-def _single(text: str) -> str:
-    """A finished text out of a template that asks for nothing."""
-    return text.replace("{{", "{").replace("}}", "}")

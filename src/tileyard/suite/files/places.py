@@ -46,7 +46,7 @@ class Place:
 
     def __truediv__(self, key: str | int) -> "Place":
         """What lies below a key or an index."""
-        return replace(self, keys=(*self.keys, key))
+        return Place(document=self.document, keys=(*self.keys, key), note=self.note)
 
     @property
     def up(self) -> "Place":

@@ -3,14 +3,15 @@
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Mapping
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Literal
 
 from tileyard.suite.files.places import Place
 from tileyard.suite.files.tables import BuildTable, HotTable, RunTable, StepTable, as_step, decode
-from tileyard.suite.files.templates import Template, TemplateError, read_template
+from tileyard.suite.files.templates import double
+from tileyard.suite.files.texts import Text, read_text
 from tileyard.targets.command.records import HotRun, Step
 
 Kind = Literal["build", "golden", "run", "check", "hot", "list"]
@@ -31,8 +32,8 @@ ALONE = ("targets", "cases")
 OF_TESTCASE = frozenset({"suite", "testcase"})
 """What is the same for all cases of a testcase."""
 
-Env = Mapping[str, tuple[Template, Place]]
-"""Variables, each with the place that says so."""
+Env = Mapping[str, Text]
+"""Variables of steps."""
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -44,25 +45,21 @@ class StepPlan:
         """``is_list`` says that the step is written as its ``argv`` alone."""
         self.kind = kind
         self.place = place
-        self._argv_place = place if is_list else place / "argv"
         self._later = PLACES_OF[kind]
         self._limit_s = table.limit_s or 0.0
+        argv = place if is_list else place / "argv"
         if not table.argv or not table.argv[0]:
-            self._argv_place.fail("names no program")
-        self._argv = [
-            read_at(text, self._argv_place / number) for number, text in enumerate(table.argv)
-        ]
-        for number, template in enumerate(self._argv):
-            if template.names.intersection(ALONE) and not template.is_lone:
-                (self._argv_place / number).fail(
-                    "becomes several arguments, so it must stand alone"
-                )
-        self._env: dict[str, tuple[Template, Place]] = {}
+            argv.fail("names no program")
+        self._argv = [read_text(text, argv / number) for number, text in enumerate(table.argv)]
+        for text in self._argv:
+            if text.template.names.intersection(ALONE) and not text.template.is_lone:
+                text.place.fail("becomes several arguments, so it must stand alone")
+        self._env: dict[str, Text] = {}
         self.add_env(read_env(table.env, place / "env"))
         self._inputs = [
-            read_at(text, place / "inputs" / number) for number, text in enumerate(table.inputs)
+            read_text(text, place / "inputs" / number) for number, text in enumerate(table.inputs)
         ]
-        self._cwd = read_at(table.cwd, place / "cwd")
+        self._cwd = read_text(table.cwd, place / "cwd")
         self._kept: Step | None = None
 
     def add_env(self, env: Env) -> None:
@@ -72,11 +69,8 @@ class StepPlan:
     @property
     def names(self) -> frozenset[str]:
         """All that its texts ask for."""
-        env = (template for template, _ in self._env.values())
-        found: frozenset[str] = frozenset()
-        return found.union(
-            *(one.names for one in (*self._argv, *env, *self._inputs, self._cwd)),
-        )
+        texts = (*self._argv, *self._env.values(), *self._inputs, self._cwd)
+        return frozenset(name for text in texts for name in text.template.names)
 
     def fill_in(self, values: Mapping[str, str], home: Path) -> Step:
         """The step of a case. ``home`` is the suite's folder, which an empty ``cwd`` stands for."""
@@ -85,53 +79,41 @@ class StepPlan:
         folder = self.place.document.folder
         step = Step(
             argv=self._fill_argv(values, folder),
-            env={
-                variable: fill_in_at(template, values, self._later, place)
-                for variable, (template, place) in self._env.items()
-            },
-            inputs=tuple(
-                str(folder / fill_at(template, values, self.place / "inputs" / number))
-                for number, template in enumerate(self._inputs)
-            ),
+            env={name: text.fill_in(values, self._later) for name, text in self._env.items()},
+            inputs=tuple(str(folder / text.fill(values)) for text in self._inputs),
             cwd=self._fill_cwd(values, folder, home),
             limit_s=self._limit_s,
         )
-        if self.names <= self._later | OF_TESTCASE:
+        if self._is_same_for_all:
             self._kept = step
         return step
 
+    @cached_property
+    def _is_same_for_all(self) -> bool:
+        return self.names <= self._later | OF_TESTCASE
+
     def _fill_argv(self, values: Mapping[str, str], folder: Path) -> tuple[str, ...]:
-        argv = [
-            fill_in_at(template, values, self._later, self._argv_place / number)
-            for number, template in enumerate(self._argv)
-        ]
-        if not self._argv[0].names & self._later:
-            own_path = self._env.get("PATH")
-            search = fill_in_at(own_path[0], values, self._later, own_path[1]) if own_path else ""
-            program = fill_at(self._argv[0], values, self._argv_place / 0)
-            found = find_program(program, folder, search)
-            if not found:
-                (self._argv_place / 0).fail(
-                    f"there is no program {program!r}, neither on PATH nor in {folder}",
-                    "what a build step makes is found under {build}",
-                )
-            argv[0] = _double(found)
-        return tuple(argv)
+        program, *rest = self._argv
+        argv = [text.fill_in(values, self._later) for text in rest]
+        if program.template.names & self._later:
+            return (program.fill_in(values, self._later), *argv)
+        search = self._env["PATH"].fill_in(values, self._later) if "PATH" in self._env else ""
+        name = program.fill(values)
+        found = find_program(name, folder, search)
+        if not found:
+            program.place.fail(
+                f"there is no program {name!r}, neither on PATH nor in {folder}",
+                "what a build step makes is found under {build}",
+            )
+        return (double(found), *argv)
 
     def _fill_cwd(self, values: Mapping[str, str], folder: Path, home: Path) -> str:
-        cwd = fill_in_at(self._cwd, values, self._later, self.place / "cwd")
-        if cwd.startswith("/") or self._begins_later(self._cwd):
+        cwd = self._cwd.fill_in(values, self._later)
+        if cwd.startswith("/") or self._cwd.template.first in self._later:
             return cwd
         if not cwd and (self.kind in IN_WORK or folder == home):
             return ""
-        return _double(str(folder)) + (f"/{cwd}" if cwd else "")
-
-    def _begins_later(self, template: Template) -> bool:
-        return (
-            bool(template.pieces)
-            and template.pieces[0][0] == ""
-            and (template.pieces[0][1] in self._later)
-        )
+        return double(str(folder)) + (f"/{cwd}" if cwd else "")
 
 
 class HotPlan:
@@ -167,14 +149,14 @@ def read_step(raw: object, kind: Kind, place: Place, env: Env) -> StepPlan:
     return plan
 
 
-def read_build(raw: object, place: Place, env: Env) -> tuple[StepPlan, Template]:
+def read_build(raw: object, place: Place, env: Env) -> tuple[StepPlan, Text]:
     """A build step, and what of it a case needs."""
     table = decode(as_step(raw), BuildTable, place)
     plan = StepPlan(table, "build", place, isinstance(raw, list))
     plan.add_env(env)
     if "targets" in plan.names and not table.target:
         place.fail("asks for {targets}, and no `target` says what a case needs")
-    return plan, read_at(table.target, place / "target")
+    return plan, read_text(table.target, place / "target")
 
 
 def read_run(raw: object, place: Place, env: Env) -> tuple[StepPlan, HotPlan | None]:
@@ -191,33 +173,7 @@ def read_env(table: Mapping[str, str], place: Place) -> Env:
     for variable in table:
         if _VARIABLE.fullmatch(variable) is None:
             (place / variable).fail(f"{variable!r} is not the name of a variable")
-    return {name: (read_at(text, place / name), place / name) for name, text in table.items()}
-
-
-def read_at(text: str, place: Place) -> Template:
-    """A template that stands at a place. Raises UsageError that names it."""
-    try:
-        return read_template(text)
-    except TemplateError as error:
-        place.fail(str(error))
-
-
-def fill_in_at(
-    template: Template, values: Mapping[str, str], later: Iterable[str], place: Place
-) -> str:
-    """A template with what is known filled in. Raises UsageError that names its place."""
-    try:
-        return template.fill_in(values, later)
-    except TemplateError as error:
-        place.fail(str(error))
-
-
-def fill_at(template: Template, values: Mapping[str, str], place: Place) -> str:
-    """The finished text of a template. Raises UsageError that names its place."""
-    try:
-        return template.fill(values)
-    except TemplateError as error:
-        place.fail(str(error))
+    return {name: read_text(text, place / name) for name, text in table.items()}
 
 
 @lru_cache(maxsize=4096)
@@ -243,7 +199,3 @@ def _check_pattern(text: str, groups: tuple[str, ...], place: Place) -> None:
     for group in groups:
         if group not in pattern.groupindex:
             place.fail(f"{text!r} has no group (?P<{group}>...)")
-
-
-def _double(text: str) -> str:
-    return text.replace("{", "{{").replace("}", "}}")

@@ -14,15 +14,19 @@ class TemplateError(ValueError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Template:
-    """A text taken apart: literal pieces, each with the name that follows it, empty for none."""
+    """A text taken apart: literal pieces, each with the name that follows it, empty for none.
+
+    ``names`` are all that it asks for.
+    """
 
     text: str
     pieces: tuple[tuple[str, str], ...]
+    names: frozenset[str]
 
     @property
-    def names(self) -> frozenset[str]:
-        """What it asks for."""
-        return frozenset(name for _, name in self.pieces if name)
+    def first(self) -> str:
+        """The name that it begins with, empty where it begins with anything else."""
+        return self.pieces[0][1] if self.pieces and not self.pieces[0][0] else ""
 
     @property
     def is_lone(self) -> bool:
@@ -36,9 +40,9 @@ class Template:
         """
         parts = []
         for literal, name in self.pieces:
-            parts.append(_double(literal))
+            parts.append(double(literal))
             if name in values:
-                parts.append(_double(values[name]))
+                parts.append(double(values[name]))
             elif name in later:
                 parts.append(f"{{{name}}}")
             elif name:
@@ -71,7 +75,8 @@ def read_template(text: str) -> Template:
         raise TemplateError(f"{text!r} is no template: {error}; {BRACES}") from error
     if "\0" in text:
         raise TemplateError("a NUL character cannot be passed on")
-    return Template(text=text, pieces=tuple(pieces))
+    names = frozenset(name for _, name in pieces if name)
+    return Template(text=text, pieces=tuple(pieces), names=names)
 
 
 def unknown(name: str, known: Iterable[str]) -> TemplateError:
@@ -83,5 +88,6 @@ def unknown(name: str, known: Iterable[str]) -> TemplateError:
     return TemplateError(f"{{{name}}} stands for nothing here; {meant}known are {listed}; {BRACES}")
 
 
-def _double(text: str) -> str:
+def double(text: str) -> str:
+    """A text as a template that stands for it."""
     return text.replace("{", "{{").replace("}", "}}")
