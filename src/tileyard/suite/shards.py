@@ -1,7 +1,7 @@
 """Shards: a suite cut into parts of the same expected time, in the same places from run to run.
 
-Testcases are laid end to end on a line in an order that hashes give, each as long as its cases are
-expected to take, and the line is cut into equal parts; a case belongs to the part in which its
+Testcases are laid end to end on a line in an order that hashes give, so that names that are alike, whose
+expected times may be wrong together, lie apart. Each is as long as its cases are expected to take, and the line is cut into equal parts; a case belongs to the part in which its
 middle lies. So a shard has at most the mean and one longest case, a testcase is in one shard unless a cut
 goes through it, and what is added somewhere moves each cut by less than its own length: only cases next
 to the cuts change shards.

@@ -148,3 +148,16 @@ def test_an_empty_shard_is_refused() -> None:
     content = [Expected(case="t/0", testcase="t", seconds=1.0)]
     with pytest.raises(UsageError, match=expected):
         take_shard(content, Shard(number=1, count=2))
+
+
+def test_names_that_are_alike_lie_apart() -> None:
+    """What is wrong with the expected times of one family meets several shards."""
+    content = [
+        Expected(case=f"{family}{i}/0", testcase=f"{family}{i}", seconds=1.0)
+        for family in ("sum", "sort", "scan", "softmax")
+        for i in range(10)
+    ]
+    numbers = numbers_of(content, 4)
+    expected = 1
+    for family in ("sum", "sort", "scan", "softmax"):
+        assert len({n for case, n in numbers.items() if case.startswith(family)}) > expected

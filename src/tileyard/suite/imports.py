@@ -1,0 +1,191 @@
+"""How long tests took, as other tools have written it down.
+
+Known are tables (``testcase,seconds`` or ``testcase,case,seconds`` by the names of their columns, lines
+that begin with ``#`` passed over), ``.test_durations`` of pytest-split, JUnit XML, and logs of pytest
+``--durations`` and ctest. What a file is is told by its content.
+"""
+
+import csv
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+from tileyard.errors import UsageError
+from tileyard.model import Record
+from tileyard.suite.junit_times import read_junit
+
+_PYTEST = re.compile(r"\s*(\d+(?:\.\d+)?)s\s+(setup|call|teardown)\s+(\S.*?)\s*")
+_CTEST = re.compile(r"\s*\d+/\d+\s+Test\s+#\d+:\s+(\S+)\s.*?(\d+(?:\.\d+)?)\s+sec\b.*")
+
+
+class ImportedTime(Record):
+    """How long a testcase took, or one case of it."""
+
+    testcase: str
+    seconds: float
+    case: str = ""
+
+    @property
+    def id(self) -> str:
+        """As a suite calls the case: ``testcase/case``, or the testcase where it is taken whole."""
+        return f"{self.testcase}/{self.case}" if self.case else self.testcase
+
+
+def read_times(path: Path) -> tuple[ImportedTime, ...]:
+    """What a file says, each case once. Raises UsageError that names file, line and key."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"{path}:{line}: is not UTF-8 text") from error
+    found = {time.id: time for time in _choose_reader(text)(path, text)}  # of several the last
+    if not found:
+        raise UsageError(f"{path}: says of no test how long it took")
+    return tuple(found.values())
+
+
+def name_test(test: str) -> tuple[str, str]:
+    """Testcase and case of a test as pytest calls it: its file, and what stands behind that."""
+    testcase, _, case = test.partition("::")
+    return testcase, case
+
+
+def _choose_reader(text: str) -> Callable[[Path, str], Iterator[ImportedTime]]:
+    first = next((line for _, line in _content_lines(text)), "").strip()
+    if first.startswith("<"):
+        return _read_junit
+    if first.startswith(("{", "[")):
+        return _read_json
+    return _read_table if "," in first or first in ("testcase", "seconds") else _read_log
+
+
+def _fail(path: Path, line: int, problem: str) -> NoReturn:
+    raise UsageError(f"{path}:{line}: {problem}")
+
+
+def _content_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines that say something, with their numbers."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip() and not line.startswith("#"):
+            yield number, line
+
+
+def _try_seconds(given: object) -> float | None:
+    """A time that is given as text or number; some writers of JUnit XML group thousands."""
+    text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", given) if isinstance(given, str) else given
+    if isinstance(text, bool) or not isinstance(text, str | int | float):
+        return None
+    try:
+        seconds = float(text)
+    except (ValueError, OverflowError):
+        return None
+    return seconds if 0 <= seconds < math.inf else None
+
+
+def _refuse_time(path: Path, line: int, key: str, given: object) -> NoReturn:
+    _fail(path, line, f"{key}: {given!r} is not a number of seconds")
+
+
+def _read_table(path: Path, text: str) -> Iterator[ImportedTime]:
+    lines = _content_lines(text)
+    number, first = next(lines)
+    columns = _split(path, number, first)
+    for name in ("testcase", "seconds"):
+        if columns.count(name) != 1:
+            _fail(path, number, f"needs one column {name!r}; its columns are {', '.join(columns)}")
+    stands: dict[str, int] = {}
+    wholes: dict[str, int] = {}
+    parts: dict[str, int] = {}
+    for number, line in lines:
+        fields = _split(path, number, line)
+        if len(fields) != len(columns):
+            _fail(path, number, f"has {len(fields)} fields for {len(columns)} columns")
+        row = dict(zip(columns, fields, strict=True))
+        if not row["testcase"]:
+            _fail(path, number, "testcase: is empty")
+        seconds = _try_seconds(row["seconds"])
+        if seconds is None:
+            _refuse_time(path, number, "seconds", row["seconds"])
+        time = ImportedTime(testcase=row["testcase"], case=row.get("case", ""), seconds=seconds)
+        if time.id in stands:
+            _fail(path, number, f"testcase: {time.id} stands on line {stands[time.id]} already")
+        stands[time.id] = number
+        (parts if time.case else wholes)[time.testcase] = number
+        if time.testcase in parts and time.testcase in wholes:  # the same time would count twice
+            _fail(
+                path,
+                number,
+                f"case: lines {parts[time.testcase]} and {wholes[time.testcase]} have"
+                f" a part of {time.testcase} and all of it",
+            )
+        yield time
+
+
+def _split(path: Path, number: int, line: str) -> list[str]:
+    try:
+        return [field.strip() for field in next(csv.reader([line], strict=True))]
+    except csv.Error as error:
+        _fail(path, number, f"is not a row of a table: {error}")
+
+
+def _read_json(path: Path, text: str) -> Iterator[ImportedTime]:
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        _fail(path, error.lineno, f"is not JSON: {error.msg}")
+    except RecursionError:
+        _fail(path, 1, "is nested too deeply")
+    # Older versions of pytest-split wrote a list of pairs.
+    pairs = content.items() if isinstance(content, dict) else content
+    for pair in pairs:
+        if not (isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str)):
+            _fail(path, 1, "is not an object that holds the seconds of each test")
+        test, given = pair
+        testcase, case = name_test(test)
+        seconds = _try_seconds(given)
+        if seconds is None:
+            _refuse_time(path, _line_of(text, test), test, given)
+        if not testcase:
+            _fail(path, _line_of(text, test), f"{test!r} names no test")
+        yield ImportedTime(testcase=testcase, case=case, seconds=seconds)
+
+
+def _line_of(text: str, key: str) -> int:
+    """Where a key stands in JSON, 1 where it is written in some other way."""
+    place = max(text.find(json.dumps(key)), text.find(json.dumps(key, ensure_ascii=False)), 0)
+    return text.count("\n", 0, place) + 1
+
+
+def _read_junit(path: Path, text: str) -> Iterator[ImportedTime]:
+    for row in read_junit(path, text):
+        seconds = _try_seconds(row.time)
+        if seconds is None:
+            _refuse_time(path, row.line, f"time of {row.name}", row.time)
+        yield ImportedTime(testcase=row.group, case=row.name, seconds=seconds)
+
+
+def _read_log(path: Path, text: str) -> Iterator[ImportedTime]:
+    """A test's setup, call and teardown count together; of several runs of ctest the last counts."""
+    phases: dict[str, dict[str, float]] = {}
+    for _, line in _content_lines(text):
+        if match := _PYTEST.fullmatch(line):
+            phases.setdefault(match[3], {})[match[2]] = float(match[1])
+        elif match := _CTEST.fullmatch(line):
+            phases[match[1]] = {"run": float(match[2])}
+    if not phases:
+        _fail(
+            path,
+            1,
+            "is no table with the columns testcase and seconds, no JSON, no JUnit XML,"
+            " and no log of pytest or ctest with run times",
+        )
+    for test, times_s in phases.items():
+        testcase, case = name_test(test)
+        yield ImportedTime(testcase=testcase, case=case, seconds=sum(times_s.values()))
