@@ -166,6 +166,21 @@ class BundleReader:
         return BundleError(f"{self._name} is no sound bundle: {reason}")
 
 
+def verify_foot(file: BinaryIO, name: str) -> None:
+    """Make sure that a bundle's bytes are those that were written. Raises BundleError."""
+    try:
+        left = os.fstat(file.fileno()).st_size - _FOOT_SIZE
+        state = hashlib.sha256()
+        while left > 0 and (piece := file.read(min(left, _PIECE))):
+            left -= len(piece)
+            state.update(piece)
+        foot = file.read(_FOOT_SIZE + 1)
+    except OSError as error:
+        raise BundleError(f"{name} cannot be read: {error.strerror}") from error
+    if foot != _FOOT + state.digest():
+        raise BundleError(f"{name} is no sound bundle: its bytes are not those that were written")
+
+
 def member_name(digest: str) -> str:
     """The name of the member that has this content."""
     return f"contents/{digest}"

@@ -20,6 +20,7 @@ from tileyard.artifacts.bundle_file import (
     BundleReader,
     BundleWriter,
     member_name,
+    verify_foot,
     written,
 )
 from tileyard.artifacts.bundle_manifest import (
@@ -133,12 +134,14 @@ def read_manifest(path: Path) -> BundleManifest:
 def check_bundle(
     path: Path, expected: Expected = _ANYTHING, host: Host | None = None
 ) -> BundleManifest:
-    """Make sure from its manifest alone that a bundle is the one that is asked for and fits here.
+    """Make sure, without unpacking it, that a bundle is whole, the one asked for, and fits here.
 
     Raises IncompatibleError with one line for each requirement that is not met, or BundleError.
     ``host`` is this one where it is None.
     """
     manifest = read_manifest(path)
+    with _opened(path) as file:
+        verify_foot(file, path.name)
     _require_fit(path.name, manifest, expected, host)
     return manifest
 

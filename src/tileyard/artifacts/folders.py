@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tileyard.artifacts.copying import open_plain
 from tileyard.artifacts.keys import digest_chunks
-from tileyard.artifacts.listing import Entry, Listing, TreeFile, TreeFolder, TreeLink
+from tileyard.artifacts.listing import Entry, Listing, TreeFile, TreeFolder, TreeLink, check_listing
 from tileyard.errors import UsageError
 from tileyard.model import Digest
 
@@ -35,6 +35,19 @@ def read_listing(folder: Path) -> Listing:
                 is_executable=bool(status.st_mode & stat.S_IXUSR),
             )
     return Listing(entries={path: entry for path, entry in entries.items() if path not in holding})
+
+
+def check_folder(folder: Path) -> None:
+    """Raise UsageError, in one line, for anything in a folder that no tree can hold."""
+    if not folder.is_dir():
+        raise UsageError(f"{str(folder)!r} is not a directory")
+    entries: dict[str, Entry] = {}
+    for path, status in walk(folder):
+        if stat.S_ISLNK(status.st_mode):
+            entries[path] = TreeLink(target=read_link(folder / path))
+        elif stat.S_ISREG(status.st_mode):
+            entries[path] = TreeFile(digest=Digest(""), size=status.st_size)
+    check_listing(Listing(entries=entries))
 
 
 def walk(folder: Path, below: str = "") -> Iterator[tuple[str, os.stat_result]]:

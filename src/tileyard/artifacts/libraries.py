@@ -54,9 +54,6 @@ class LibraryFinder:
 
     def find(self, soname: str, needs: Needs, user: Path) -> Path | None:
         """The library that the file ``user``, with these needs, would be given; None for none."""
-        if "/" in soname:
-            path = Path(soname)
-            return path if path.is_absolute() and path.is_file() else None
         own = expand_search(needs.search, user)
         before, after = (own, ()) if needs.is_rpath else ((), own)
         for folder in (*before, *self._variable, *after):

@@ -17,6 +17,7 @@ from tileyard.artifacts.folders import (
     FILE_MODE,
     PROGRAM_MODE,
     Stamp,
+    check_folder,
     compare,
     compare_contents,
     freeze,
@@ -57,14 +58,14 @@ class Trees:
         that leads out, a name that is not UTF-8, an unreadable file), HomeError where the store
         cannot be written.
         """
-        self._check(folder)
+        check_folder(folder)
         with self._staging() as staged:
             self._copy_in(folder, staged)
             return self._publish(staged)
 
     def adopt(self, folder: Path) -> Digest:
         """Like ``put``, but moves the folder itself, which must lie on the store's file system."""
-        self._check(folder)
+        check_folder(folder)
         with self._writing():
             digest = self._publish(folder)
             if folder.is_dir():  # the tree was there already
@@ -134,18 +135,6 @@ class Trees:
 
     def _folder(self, digest: Digest) -> Path:
         return self._root / digest[:2] / digest
-
-    def _check(self, folder: Path) -> None:
-        """Refuse before anything is written."""
-        if not folder.is_dir():
-            raise UsageError(f"{str(folder)!r} is not a directory")
-        entries: dict[str, Entry] = {}
-        for path, status in walk(folder):
-            if stat.S_ISLNK(status.st_mode):
-                entries[path] = TreeLink(target=read_link(folder / path))
-            elif stat.S_ISREG(status.st_mode):
-                entries[path] = TreeFile(digest=Digest(""), size=status.st_size)
-        check_listing(Listing(entries=entries))
 
     def _copy_in(self, folder: Path, staged: Path) -> None:
         for path, status in walk(folder):

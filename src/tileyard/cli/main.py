@@ -5,7 +5,7 @@ import traceback
 
 import typer
 
-from tileyard.cli import devices, doctor, lease_help, run_artifact, show, test, trials, tune
+from tileyard.cli import bundle, devices, doctor, lease_help, run_artifact, show, test, trials, tune
 from tileyard.errors import TileyardError
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.command("show")(show.show)
 app.add_typer(devices.app, name="devices")
 app.command("doctor")(doctor.doctor)
 app.command("lease", help="Run any command while holding devices.")(lease_help.describe)
+app.command("bundle")(bundle.bundle)
 app.command("run-artifact")(run_artifact.run_artifact)
 
 USAGE = 2

@@ -32,6 +32,15 @@ def format_seconds(seconds: float) -> str:
     return f"{int(seconds // 60)} min {int(seconds % 60)} s"
 
 
+def format_bytes(size: float) -> str:
+    """Three significant digits with the unit that suits: B, KiB, MiB, GiB or TiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1024
+    return f"{size:.3g} TiB"
+
+
 def clean_line(text: str, limit: int = 0) -> str:
     """Text of others as one line that no terminal obeys, cut at ``limit`` characters if that is not 0."""
     shown = "".join(letter if letter.isprintable() else " " for letter in text)

@@ -1,0 +1,102 @@
+"""``tileyard bundle``: what one machine built, in one file for others."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from tileyard.artifacts.bundle_manifest import BundleManifest
+
+Folders = Annotated[
+    list[str] | None,
+    typer.Option("--bin", metavar="DIR", help="A directory of the tree for PATH, besides bin."),
+]
+Packages = Annotated[
+    list[str] | None,
+    typer.Option("--python", metavar="DIR", help="A directory of the tree for PYTHONPATH."),
+]
+Prefixes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--prefix", metavar="DIR", help="A place that the tree's files take for their own."
+    ),
+]
+
+
+def bundle(  # noqa: PLR0913 - each option of the command is a parameter
+    *,
+    tree: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Pack this folder as a toolchain.")
+    ] = None,
+    commit: Annotated[
+        str, typer.Option(metavar="SHA", help="The commit that the tree was built from.")
+    ] = "",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The bundle to write.")
+    ] = None,
+    programs: Folders = None,
+    python: Packages = None,
+    prefix: Prefixes = None,
+    inspect: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Say what a bundle is, and whether it can be used here."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """Pack a built toolchain into one file that other machines use, or look at such a file.
+
+    The shared libraries that its programs need come along, except those of glibc and of device
+    drivers; text files that hold its place are made to hold the new one. Equal content gives equal
+    bytes. LD_LIBRARY_PATH counts as it does for the toolchain itself.
+
+    Exit status: 0 done, or the bundle can be used here, 2 it can not.
+    """
+    from tileyard.errors import UsageError
+
+    if inspect is not None:
+        if tree is not None or output is not None:
+            raise UsageError("--inspect stands alone")
+        return _inspect(inspect, commit, as_json=json)
+    if tree is None or output is None:
+        raise UsageError("say what is to be packed with --tree, and where to with -o")
+    if not commit:
+        raise UsageError(
+            "say with --commit what the tree was built from", "it is what a later job asks for"
+        )
+    from tileyard.artifacts.toolchains import ToolchainSource, pack_toolchain
+
+    search = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    source = ToolchainSource(
+        folder=tree,
+        commit=commit,
+        prefixes=tuple(prefix or ()),
+        programs=tuple(programs or ()),
+        python=tuple(python or ()),
+        search=tuple(Path(folder) for folder in search if folder),
+    )
+    _print(pack_toolchain(source, output), output, as_json=json)
+    return 0
+
+
+def _inspect(path: Path, commit: str, *, as_json: bool) -> int:
+    from tileyard.artifacts.bundle_manifest import Expected
+    from tileyard.artifacts.bundles import check_bundle, read_manifest
+
+    manifest = read_manifest(path)
+    _print(manifest, path, as_json=as_json)
+    check_bundle(path, Expected(commit=commit))
+    return 0
+
+
+def _print(manifest: "BundleManifest", path: Path, *, as_json: bool) -> None:
+    from rich.console import Console
+
+    from tileyard.cli.opening import print_json
+    from tileyard.report.bundles import print_bundle
+
+    if as_json:
+        print_json(manifest)
+    else:
+        print_bundle(Console(), manifest, path.name, path.stat().st_size)
