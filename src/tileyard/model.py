@@ -317,7 +317,11 @@ StopReason = Literal["done", "budget", "interrupted"]
 
 
 class RunStarted(Record, tag="run_started"):
-    """The first event of a run. ``cases`` is how many are expected, ``flops`` the work of each."""
+    """The first event of a run. ``cases`` is how many are expected, ``flops`` the work of each.
+
+    ``expected_s`` is what they should take together, one after another, 0 if nobody knows. A case that
+    fails is tried ``retries`` times again. ``spared`` are cases whose failures are none of the run's.
+    """
 
     run: str
     at: float
@@ -326,13 +330,17 @@ class RunStarted(Record, tag="run_started"):
     devices: tuple[Device, ...]
     cases: int = 0
     flops: float = 0.0
+    expected_s: float = 0.0
+    retries: int = 0
+    spared: tuple[str, ...] = ()
     version: int = EVENT_VERSION
 
 
 class CasePlanned(Record, tag="case_planned"):
-    """A case was accepted; exactly one CaseEnded will follow."""
+    """A case was accepted, as one of a batch; exactly one CaseEnded will follow."""
 
     case: Case
+    batch: str = ""
 
 
 class BuildStarted(Record, tag="build_started"):

@@ -216,7 +216,7 @@ class Driver:
         for batch in batches:
             for case in batch.cases:
                 self._ledger.open(case, batch)
-                self._yard.emit(CasePlanned(case=case))
+                self._yard.emit(CasePlanned(case=case, batch=batch.id))
         exhausted = len(batches) < limit or self._source.done()
         self._tell(BatchesPlanned(batches=batches, exhausted=exhausted))
 

@@ -1,0 +1,278 @@
+"""What a run of a suite came to: counts, what failed and how to run it again, and where the time went.
+
+Everything is cut after a few lines and says how much more there is, so that a run with thousands of
+failures stays readable.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from tileyard.model import Outcome
+from tileyard.report.suite_words import (
+    Rerun,
+    count_of,
+    failed_attempts,
+    is_infrastructure,
+    log_of,
+    rerun_command,
+    why,
+)
+from tileyard.report.words import clean_line, format_seconds, outcome_style
+from tileyard.suite.result import CaseVerdict, SuiteResult
+
+SHOWN = 20
+"""So many cases are shown one by one."""
+FEW = 5
+"""So many are named where only their number matters."""
+COUNT_WIDTH = 9
+
+
+def print_suite(
+    console: Console, result: SuiteResult, rerun: Rerun | None = None, rest: str = ""
+) -> None:
+    """Print all that matters of a run.
+
+    ``rerun`` gives the command for one case, by default one with the suite's path; ``rest`` says where to
+    find what is not shown.
+    """
+    _Printer(console, result, rerun or rerun_command(result.path), rest).print()
+
+
+class _Printer:
+    def __init__(self, console: Console, result: SuiteResult, rerun: Rerun, rest: str) -> None:
+        self._console = console
+        self._result = result
+        self._rerun = rerun
+        self._rest = rest or f"tileyard trials --run {result.run}"
+        self._home = Path(result.home)
+
+    def print(self) -> None:
+        result = self._result
+        verdicts = result.verdicts
+        self._print_counts()
+        not_run = [v for v in verdicts if v.outcome is Outcome.NOT_RUN]
+        failed = [v for v in result.failures if v.outcome is not Outcome.NOT_RUN]
+        faults = [v for v in verdicts if is_infrastructure(v) and v.gates]
+        spared = [v for v in verdicts if _is_spared(v)]
+        self._print_section("failed", failed, self._tell)
+        self._print_section("failed by devices, queues or hosts", faults, self._tell)
+        self._print_section("in quarantine, failed, do not gate", spared, self._tell_spared)
+        self._print_section("flaky", result.flaky, self._tell_flaky)
+        self._print_groups("never ran", [(v.case, why(v)) for v in not_run])
+        self._print_groups("left out", [(one.case, one.reason) for one in result.left_out])
+        if result.uncovered:
+            self._head("families of which nothing ran", len(result.uncovered))
+            self._say(_name_few(result.uncovered, SHOWN), indent=2)
+        self._print_longest()
+        self._console.print()
+        self._print_time()
+        for note in result.notes:
+            self._say(Text(clean_line(note), style="yellow"))
+        self._print_verdict(failed, faults)
+
+    def _print_counts(self) -> None:
+        result = self._result
+        self._say(
+            Text.assemble(
+                (f"suite {clean_line(result.suite)}", "bold"),
+                f", policy {clean_line(result.policy)}" if result.policy else "",
+                f": {count_of(len(result.verdicts), 'case')} in {format_seconds(result.seconds)}",
+                f", run {result.run}",
+            )
+        )
+        counts = result.count()
+        spared = sum(map(_is_spared, result.verdicts))
+        rows = [
+            *((counts[one], str(one), outcome_style(one)) for one in Outcome if counts[one]),
+            (len(result.flaky), "of these flaky: passed after they had failed", "yellow"),
+            (spared, "of these in quarantine: failed, and do not gate", "yellow"),
+            (len(result.left_out), "left out", "dim"),
+        ]
+        for number, what, style in rows:
+            if number:
+                self._say(Text.assemble(f"{number:>{COUNT_WIDTH}}  ", (what, style)))
+
+    def _print_section(
+        self, title: str, verdicts: Sequence[CaseVerdict], tell: Callable[[CaseVerdict], None]
+    ) -> None:
+        if not verdicts:
+            return
+        self._head(title, len(verdicts))
+        for verdict in verdicts[:SHOWN]:
+            tell(verdict)
+        more = verdicts[SHOWN:]
+        if not more:
+            return
+        self._say(Text(f"and {len(more)} more:"), indent=2)
+        kinds = Counter((v.outcome, v.testcase) for v in more).most_common()
+        for (outcome, testcase), number in kinds[:FEW]:
+            self._say(
+                Text.assemble(
+                    f"{number:>{COUNT_WIDTH}}  ",
+                    (str(outcome), outcome_style(outcome)),
+                    f" in {clean_line(testcase)}",
+                )
+            )
+        if len(kinds) > FEW:
+            others = sum(number for _, number in kinds[FEW:])
+            self._say(Text(f"{others:>{COUNT_WIDTH}}  others"))
+        self._say(Text(f"all of them: {self._rest}"), indent=2, is_kept=True)
+
+    def _tell(self, verdict: CaseVerdict) -> None:
+        """A case that failed, with all that is needed to look at it and to run it again."""
+        tried = len(verdict.attempts)
+        self._say(
+            Text.assemble(
+                (str(verdict.outcome), outcome_style(verdict.outcome)),
+                "  ",
+                (clean_line(verdict.case), "bold"),
+                f" ({tried} attempts)" if tried > 1 else "",
+                f": {why(verdict)}",
+            ),
+            indent=2,
+        )
+        if verdict.where:
+            self._fact("at", verdict.where)
+        if (log := log_of(verdict, self._home)) is not None:
+            self._fact("log", str(log))
+        self._fact("rerun", self._rerun(verdict.case))
+
+    def _tell_spared(self, verdict: CaseVerdict) -> None:
+        self._tell(verdict)
+        if (spared := verdict.quarantine) is not None:
+            text = f"{clean_line(spared.owner)} until {spared.until}: {clean_line(spared.reason)}"
+            self._say(Text(f"owner  {text}", style="dim"), indent=4)
+
+    def _tell_flaky(self, verdict: CaseVerdict) -> None:
+        failed = failed_attempts(verdict)
+        last = failed[-1]
+        self._say(
+            Text.assemble(
+                (clean_line(verdict.case), "bold"),
+                f": {verdict.outcome} at attempt {len(verdict.attempts)}, before that ",
+                (str(last.outcome), outcome_style(last.outcome)),
+                f": {clean_line(last.message)}" if last.message else "",
+            ),
+            indent=2,
+        )
+        if last.log:
+            self._fact("log", str(self._home / last.log))
+
+    def _print_groups(self, title: str, cases: Sequence[tuple[str, str]]) -> None:
+        """Cases by what is said of them, the largest group first."""
+        if not cases:
+            return
+        self._head(title, len(cases))
+        groups: defaultdict[str, list[str]] = defaultdict(list)
+        for case, reason in cases:
+            groups[reason].append(case)
+        ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
+        for reason, names in ordered[:SHOWN]:
+            text = Text(f"{len(names):>{COUNT_WIDTH}}  {clean_line(reason)}: ")
+            self._say(text + _name_few(names, FEW), hang=COUNT_WIDTH + 2)
+        if len(ordered) > SHOWN:
+            others = sum(len(names) for _, names in ordered[SHOWN:])
+            reasons = count_of(len(ordered) - SHOWN, "other reason")
+            self._say(Text(f"{others:>{COUNT_WIDTH}}  for {reasons}"))
+
+    def _print_longest(self) -> None:
+        times = [(_run_s(verdict), verdict) for verdict in self._result.verdicts]
+        total_s = sum(run_s for run_s, _ in times)
+        if not total_s or len(times) < 2:
+            return
+        self._head("longest", min(FEW, len(times)))
+        for run_s, verdict in sorted(times, key=lambda one: -one[0])[:FEW]:
+            if run_s:
+                share = f"{format_seconds(run_s):>12}  {run_s / total_s:>6.1%}  "
+                self._say(Text(share + clean_line(verdict.case)), hang=len(share))
+
+    def _print_time(self) -> None:
+        span = self._result.makespan
+        if span is None:
+            return
+        gap_s = span.achieved_s - span.bound_s
+        part = f", {gap_s / span.bound_s:.1%}" if span.bound_s else ""
+        self._say(
+            Text.assemble(
+                ("time: ", "bold"),
+                f"{format_seconds(span.total_s)} of work on {count_of(span.slots, 'slot')}; "
+                f"lower bound max(longest piece, total/slots) {format_seconds(span.bound_s)}, "
+                f"predicted {format_seconds(span.predicted_s)}, "
+                f"achieved {format_seconds(span.achieved_s)}; "
+                f"gap {_signed(gap_s)}{part}",
+                f": {clean_line(span.reason)}" if span.reason else "",
+            ),
+        )
+
+    def _print_verdict(self, failed: Sequence[CaseVerdict], faults: Sequence[CaseVerdict]) -> None:
+        result = self._result
+        if result.reason != "done":
+            why_stopped = {"budget": "its time was spent", "interrupted": "it was interrupted"}
+            self._say(Text(f"stopped early: {why_stopped[result.reason]}", style="yellow"))
+        not_run = len(result.failures) - len(failed)
+        said = [
+            count_of(len(failed), "case") + " failed" if failed else "",
+            count_of(not_run, "case") + " never ran" if not_run else "",
+            count_of(len(faults), "case") + " met faults of devices, queues or hosts"
+            if faults
+            else "",
+        ]
+        if any(said):
+            self._say(Text("FAILED: " + ", ".join(filter(None, said)), style="bold red"))
+        elif result.exit_status == 0:
+            self._say(Text("all that gates is well", style="bold green"))
+
+    # ---- lines -----------------------------------------------------------------------------
+
+    def _head(self, title: str, number: int) -> None:
+        self._console.print()
+        self._say(Text.assemble((title, "bold"), f" ({number})"))
+
+    def _fact(self, name: str, text: str) -> None:
+        """A path or a command, which nothing breaks or shortens: it is there to be copied."""
+        self._say(Text(f"{name:<6} {clean_line(text)}", style="dim"), indent=4, is_kept=True)
+
+    def _say(self, text: Text, indent: int = 0, hang: int = 0, is_kept: bool = False) -> None:
+        """Print text wrapped to the console's width; ``hang`` indents all lines but the first."""
+        if is_kept:
+            lines: Iterable[Text] = [text]
+        else:
+            lines = _wrap(self._console, text, indent, hang or 2)
+        for line in lines:
+            self._console.print(Text(" " * indent) + line, soft_wrap=True, highlight=False)
+
+
+def _wrap(console: Console, text: Text, indent: int, hang: int) -> Iterable[Text]:
+    """Lines that fit, without the blanks that a table would fill them up with."""
+    room = max(console.width - indent - hang, 20)
+    first, *rest = text.wrap(console, room + hang) or [Text()]
+    first.rstrip()
+    yield first
+    if rest:
+        begun = len(first)
+        remaining = text[begun:]
+        remaining = remaining[len(remaining) - len(remaining.plain.lstrip()) :]
+        for line in remaining.wrap(console, room):
+            line.rstrip()
+            yield Text(" " * hang) + line
+
+
+def _is_spared(verdict: CaseVerdict) -> bool:
+    return not verdict.gates and (verdict.is_failure or is_infrastructure(verdict))
+
+
+def _run_s(verdict: CaseVerdict) -> float:
+    return verdict.attempts[-1].run_s if verdict.attempts else 0.0
+
+
+def _name_few(names: Sequence[str], few: int) -> Text:
+    shown = ", ".join(clean_line(name) for name in names[:few])
+    return Text(shown + (", ..." if len(names) > few else ""), style="dim")
+
+
+def _signed(seconds: float) -> str:
+    return f"{'-' if seconds < 0 else ''}{format_seconds(abs(seconds))}"
