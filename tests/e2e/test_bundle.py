@@ -259,8 +259,6 @@ def test_toolchain_runs_in_another_root(packed: Path, tmp_path: Path) -> None:
     fill_root(root)
     shutil.copy(packed, root / "bundle" / "toolchain.tyb")
     (root / "bundle" / "run.py").write_text(SCRIPT)
-    import tileyard
-
     places = {sys.prefix, sys.base_prefix, str(Path(tileyard.__file__).parent.parent)}
     environment = {
         **BARE,
