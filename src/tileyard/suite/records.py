@@ -154,12 +154,18 @@ class Selection(Record):
 
 
 class Expected(Record):
-    """How long a case is expected to run, in seconds, and what says so."""
+    """How long a case is expected to run, in seconds, and what says so.
+
+    ``seconds`` is the median of ``samples`` earlier runs, ``high_s`` what nine of ten of them do not
+    exceed, 0 if that is not known.
+    """
 
     case: str
     testcase: str
     seconds: float
     source: Literal["history", "family", "default"] = "history"
+    high_s: float = 0.0
+    samples: int = 0
 
 
 class Piece(Record):

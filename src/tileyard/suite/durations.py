@@ -1,0 +1,229 @@
+"""How long cases are expected to run: as before, else as their family makes likely."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import log, prod
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tileyard.devices.names import class_of
+from tileyard.model import Outcome, Record
+from tileyard.store.suites import RunTime
+from tileyard.suite.imports import ImportedTime
+from tileyard.suite.records import Expected, SuiteCase
+
+ENDED = frozenset({Outcome.PASSED, Outcome.UNCHECKED, Outcome.MISMATCH})
+"""Outcomes of runs that came to their own end; what cut the others short may have been cured."""
+
+LIKELY = 0.5
+HIGH = 0.9
+"""The quantiles of earlier runs that are told of."""
+
+DEFAULT_S = 10.0
+"""What a case is taken for where nothing at all is known."""
+
+ATTEMPT_MARK = "~"
+"""Divides a case's id from the number of the attempt, where it was tried again."""
+
+STEEPEST = 2.0
+"""Time grows with no higher power of the size; what says otherwise is noise."""
+
+ENOUGH = 3
+"""How many cases of a family must be known before its own growth with the size is believed."""
+
+FARTHEST = 32.0
+"""No case is taken for longer than so many times the longest of its family that ran."""
+
+FASTEST_S = 1e-3
+"""Shorter times than this are as good as this: growth is fitted on a logarithmic scale."""
+
+
+class Known(Record):
+    """How long a case took: the median, what nine of ten runs don't exceed, and of how many."""
+
+    seconds: float
+    high_s: float
+    samples: int
+
+
+def learn(times: Iterable[RunTime], target: str = "", device_class: str = "") -> dict[str, Known]:
+    """What earlier runs say of each case, by its id, on this target and class of devices, or on all.
+
+    A case of which no run came to its own end is expected to take as long as it then did.
+    """
+    ended: dict[str, list[float]] = {}
+    others: dict[str, list[float]] = {}
+    for time in times:
+        if target and time.target != target:
+            continue
+        if time.run_s <= 0 or (device_class and class_of(time.device) != device_class):
+            continue
+        found = ended if time.outcome in ENDED else others
+        found.setdefault(case_of_attempt(time.case), []).append(time.run_s)
+    return {case: _summarize(times_s) for case, times_s in (others | ended).items()}
+
+
+def learn_imported(times: Iterable[ImportedTime], cases: Sequence[SuiteCase]) -> dict[str, Known]:
+    """What an imported history says of these cases; a testcase's time is shared among its cases."""
+    found = {time.id: time.seconds for time in times}
+    members: dict[str, list[str]] = {}
+    for case in cases:
+        members.setdefault(case.testcase, []).append(case.id)
+    known = {}
+    for testcase, ids in members.items():
+        for case_id in ids:
+            seconds = found.get(case_id)
+            if seconds is None and testcase in found:
+                seconds = found[testcase] / len(ids)
+            if seconds is not None:
+                known[case_id] = Known(seconds=seconds, high_s=seconds, samples=1)
+    return known
+
+
+def expect(cases: Sequence[SuiteCase], known: Mapping[str, Known]) -> tuple[Expected, ...]:
+    """How long each case is expected to run, in the order given, and what says so."""
+    new = [case for case in cases if case.id not in known]
+    guesses = dict(zip((case.id for case in new), _guess(new, cases, known), strict=True))
+    expected = []
+    for case in cases:
+        before = known.get(case.id)
+        expected.append(
+            guesses[case.id]
+            if before is None
+            else Expected(
+                case=case.id,
+                testcase=case.testcase,
+                seconds=before.seconds,
+                high_s=before.high_s,
+                samples=before.samples,
+            )
+        )
+    return tuple(expected)
+
+
+def expect_imported(times: Iterable[ImportedTime], case_s: float = 0.0) -> tuple[Expected, ...]:
+    """An imported history taken for the suite itself.
+
+    With ``case_s`` each entry consists of cases of that many seconds, the last of which is shorter.
+    """
+    expected = []
+    for time in times:
+        testcase, whole_s = time.testcase, time.seconds
+        if not case_s or whole_s <= case_s:
+            expected.append(Expected(case=time.id, testcase=testcase, seconds=whole_s, samples=1))
+            continue
+        full = int(whole_s / case_s * (1 + 1e-12))
+        parts_s = [case_s] * full
+        if whole_s - full * case_s > 1e-9 * whole_s:
+            parts_s.append(whole_s - full * case_s)
+        expected += [
+            Expected(case=f"{time.id}/{number}", testcase=testcase, seconds=part_s, samples=1)
+            for number, part_s in enumerate(parts_s, start=1)
+        ]
+    return tuple(expected)
+
+
+def case_of_attempt(name: str) -> str:
+    """The id of the case of which this is an attempt."""
+    case, mark, attempt = name.rpartition(ATTEMPT_MARK)
+    return case if mark and attempt.isdecimal() else name
+
+
+def find_quantile(ordered: Sequence[float], share: float) -> float:
+    """A quantile of sorted values, linear between neighbours."""
+    place = (len(ordered) - 1) * share
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def _summarize(times_s: list[float]) -> Known:
+    ordered = sorted(times_s)
+    return Known(
+        seconds=find_quantile(ordered, LIKELY),
+        high_s=find_quantile(ordered, HIGH),
+        samples=len(ordered),
+    )
+
+
+# ---- cases that never ran -----------------------------------------------------------------------
+
+
+def _guess(
+    new: Sequence[SuiteCase], cases: Sequence[SuiteCase], known: Mapping[str, Known]
+) -> list[Expected]:
+    """New cases from known ones of their family: ``log(seconds)`` is linear in ``log(size)``.
+
+    The line's slope is the family's, all known cases' together where that is too few; its height is that
+    of the cases of the same family and dtype, or of the family. Sizes say nothing outside a family.
+    """
+    if not new:
+        return []
+    seen = [case for case in cases if case.id in known]
+    if not seen:
+        return [_expected(case, DEFAULT_S, "default") for case in new]
+    families = {family: n for n, family in enumerate(dict.fromkeys(_family(c) for c in seen))}
+    stands = {stand: n for n, stand in enumerate(dict.fromkeys(_stand(c) for c in seen))}
+    family_of = np.array([families[_family(case)] for case in seen])
+    stand_of = np.array([stands[_stand(case)] for case in seen])
+    x = np.array([_log_size(case) for case in seen])
+    y = np.log(np.maximum([known[case.id].seconds for case in seen], FASTEST_S))
+    slopes = _fit_slopes(x, y, family_of, stand_of)
+    heights = y - slopes[family_of] * x
+    by_family = _means(heights, family_of)
+    by_stand = _means(heights, stand_of)
+    longest = np.full(len(families), -np.inf)
+    np.maximum.at(longest, family_of, y)
+    usual_s = float(np.exp(np.median(y)))
+    guesses = []
+    for case in new:
+        family = families.get(_family(case))
+        if family is None:
+            guesses.append(_expected(case, usual_s, "default"))
+            continue
+        stand = stands.get(_stand(case))
+        height = by_family[family] if stand is None else by_stand[stand]
+        guess = height + slopes[family] * _log_size(case)
+        seconds = float(np.exp(min(guess, longest[family] + log(FARTHEST))))
+        guesses.append(_expected(case, seconds, "family"))
+    return guesses
+
+
+def _fit_slopes(
+    x: NDArray[np.float64],
+    y: NDArray[np.float64],
+    family_of: NDArray[np.int64],
+    stand_of: NDArray[np.int64],
+) -> NDArray[np.float64]:
+    """How time grows with size in each family, within cases of one dtype."""
+    dx, dy = x - _means(x, stand_of)[stand_of], y - _means(y, stand_of)[stand_of]
+    spreads, products = np.bincount(family_of, dx * dx), np.bincount(family_of, dx * dy)
+    pooled = products.sum() / spreads.sum() if spreads.sum() > 0 else 0.0
+    is_enough = (spreads > 0) & (np.bincount(family_of) >= ENOUGH)
+    own = np.divide(products, spreads, out=np.zeros_like(products), where=spreads > 0)
+    return np.clip(np.where(is_enough, own, pooled), 0.0, STEEPEST)
+
+
+def _means(values: NDArray[np.float64], groups: NDArray[np.int64]) -> NDArray[np.float64]:
+    means: NDArray[np.float64] = np.bincount(groups, values) / np.bincount(groups)
+    return means
+
+
+def _expected(case: SuiteCase, seconds: float, source: Literal["family", "default"]) -> Expected:
+    return Expected(
+        case=case.id, testcase=case.testcase, seconds=seconds, high_s=seconds, source=source
+    )
+
+
+def _family(case: SuiteCase) -> str:
+    return case.family or case.testcase
+
+
+def _stand(case: SuiteCase) -> tuple[str, str]:
+    return _family(case), case.dtype
+
+
+def _log_size(case: SuiteCase) -> float:
+    """Of its volume; a case without a shape is like one of a single element."""
+    return log(max(prod(case.shape), 1))
