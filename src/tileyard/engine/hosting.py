@@ -11,6 +11,7 @@ from tileyard.processes.outcomes import judge_end
 from tileyard.processes.supervise import Worker, WorkerCommand
 from tileyard.workers.command_protocol import Asked, HostFailed, HostReply, HostRequest, Told
 from tileyard.workers.environment import worker_environment
+from tileyard.workers.protocol import CaseBegan, CaseRan
 
 
 class StepHost:
@@ -37,7 +38,7 @@ class StepHost:
         raise WorkerLostError(f"the step host {self._lost}")
 
     async def follow(self, request: HostRequest) -> AsyncIterator[HostReply]:
-        """All answers to a request; whoever has the last one stops asking. As ``ask``."""
+        """All answers to a request, of which a batch has several. Raises as ``ask``."""
         worker = await self._start()
         number = next(self._numbers)
         answers: asyncio.Queue[HostReply | None] = asyncio.Queue()
@@ -48,6 +49,8 @@ class StepHost:
                 if isinstance(reply, HostFailed):
                     raise HomeError(reply.message)
                 yield reply
+                if not isinstance(reply, CaseBegan | CaseRan):
+                    return
         finally:
             del self._answers[number]
         raise WorkerLostError(f"the step host {self._lost}")

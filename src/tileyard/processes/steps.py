@@ -80,8 +80,16 @@ class StepEnd(Record):
 class Heard:
     """What is done with a program's output while it runs; this one does nothing."""
 
-    def line(self, text: str) -> None:
-        """A line of its standard output."""
+    splits_log = False
+    """Whether lines go to logs of their own, as ``line`` and ``log`` say."""
+
+    def line(self, text: str) -> str:
+        """Take in a line of its standard output; the log that it belongs to, empty for the step's."""
+        return ""
+
+    def log(self) -> str:
+        """The log that a line of its standard error belongs to now, empty for the step's."""
+        return ""
 
     def deadline_s(self, since_s: float, limit_s: float) -> float:
         """When, on the monotonic clock, it is to be ended: by default its limit after its start."""
@@ -206,7 +214,8 @@ class _Follower:
             if sum(self._read(fd) for fd in ready & self._streams.keys()) == 0:  # all are read
                 break
         for fd, rest in self._streams.items():
-            self._tell(fd, rest)
+            if rest:
+                self._tell(fd, rest)
 
     def _read(self, fd: int) -> bool:
         """Take in what a stream holds; False if that was nothing."""
@@ -216,9 +225,12 @@ class _Follower:
             return False
         if not data:
             self._poll.unregister(fd)
-            self._tell(fd, self._streams.pop(fd))
+            rest = self._streams.pop(fd)
+            if rest:
+                self._tell(fd, rest)
             return False
-        os.write(self._log, data)
+        if not self._heard.splits_log:
+            os.write(self._log, data)
         self.printed += len(data)
         self.tail = (self.tail + data)[-TAIL_BYTES:]
         *lines, rest = (self._streams[fd] + data).split(b"\n")
@@ -230,8 +242,18 @@ class _Follower:
     def _tell(self, fd: int, line: bytes) -> None:
         if fd == self._stderr:
             self.complaints += bool(line.strip())
-        elif line:
-            self._heard.line(line.decode("utf-8", "replace"))
+            log = self._heard.log()
+        else:
+            log = self._heard.line(line.decode("utf-8", "replace"))
+        if self._heard.splits_log:
+            self._write(log, line + b"\n")
+
+    def _write(self, log: str, line: bytes) -> None:
+        if not log:
+            os.write(self._log, line)
+            return
+        with Path(log).open("ab") as file:
+            file.write(line)
 
 
 def _limit_memory(pid: int, memory_bytes: int) -> None:

@@ -85,7 +85,8 @@ class CommandRuns:
         """One process for all of them; again for the rest after one that has ended it."""
         left = list(members)
         while left:
-            heard = _HotOutput(hot, {m.command.name: m for m in left}, self)
+            logs = {m.case.id: str(self._home / m.entry.log) for m in left}
+            heard = _HotOutput(hot, {m.command.name: m for m in left}, logs, self)
             started_s = time.monotonic()
             try:
                 order = self._order(left[0], hot.step, device, left)
@@ -187,7 +188,9 @@ class _HotOutput(Heard):
 
     hot: HotRun
     members: Mapping[str, _Member]
+    logs: Mapping[str, str]
     runs: CommandRuns
+    splits_log = True
     answered: set[str] = field(default_factory=set)
     current: _Member | None = None
     since_s: float = 0.0
@@ -196,16 +199,23 @@ class _HotOutput(Heard):
         self._began = re.compile(self.hot.began)
         self._ended = re.compile(self.hot.ended)
 
-    def line(self, text: str) -> None:
+    def line(self, text: str) -> str:
         """Take a line as the begin or the end of a case, if it is one of those still to come."""
-        if (found := self._ended.search(text)) is not None:
-            member = self.members.get(found["case"])
-            if member is not None and member.case.id not in self.answered:
-                self._end(member, found["verdict"])
-        elif (found := self._began.search(text)) is not None:
-            member = self.members.get(found["case"])
-            if member is not None and member.case.id not in self.answered:
-                self._begin(member)
+        for form, take in ((self._ended, self._end), (self._began, self._begin)):
+            found = form.search(text)
+            member = self.members.get(found["case"]) if found is not None else None
+            if found is not None and member is not None and member.case.id not in self.answered:
+                take(member, found)
+                return self.logs[member.case.id]
+        return self.log()
+
+    def log(self) -> str:
+        """That of the case that is running, or of the next one."""
+        current = self.current
+        if current is None:
+            left = (m for m in self.members.values() if m.case.id not in self.answered)
+            current = next(left, None)
+        return "" if current is None else self.logs[current.case.id]
 
     def deadline_s(self, since_s: float, limit_s: float) -> float:
         """Each case has its own limit, from when the process turned to it."""
@@ -213,11 +223,12 @@ class _HotOutput(Heard):
         own_s = limits.run_s if limits is not None else limit_s
         return (self.since_s or since_s) + own_s
 
-    def _begin(self, member: _Member) -> None:
+    def _begin(self, member: _Member, _found: re.Match[str] | None = None) -> None:
         self.current, self.since_s = member, time.monotonic()
         self.runs.hear_began(member)
 
-    def _end(self, member: _Member, verdict: str) -> None:
+    def _end(self, member: _Member, found: re.Match[str]) -> None:
+        verdict = found["verdict"]
         if self.current is not member:
             self._begin(member)
         outcome = self.hot.verdicts.get(verdict)
