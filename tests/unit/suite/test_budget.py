@@ -1,0 +1,167 @@
+"""Budgets: what runs fits, what matters goes first, and what is left out is told of."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tileyard.errors import UsageError
+from tileyard.model import Outcome
+from tileyard.store.suites import RunTime
+from tileyard.suite.budget import CaseFacts, Reason, fit_budget, gather_facts, rank
+from tileyard.suite.pieces import Costs
+from tileyard.suite.plan import make_plan
+from tileyard.suite.records import Expected
+
+
+def facts(name: str, seconds: float, family: str = "f", **fields: object) -> CaseFacts:
+    """What is known of a case ``testcase/name``."""
+    testcase = name.partition("/")[0]
+    expected = Expected(case=name, testcase=testcase, seconds=seconds)
+    return CaseFacts(expected=expected, family=family, **fields)  # type: ignore[arg-type]  # fields by name
+
+
+all_facts = st.lists(
+    st.builds(
+        lambda seconds, family, testcase, changed, failures: (
+            seconds,
+            family,
+            testcase,
+            changed,
+            failures,
+        ),
+        st.floats(0.01, 50.0),
+        st.sampled_from("abc"),
+        st.sampled_from("tuvw"),
+        st.booleans(),
+        st.integers(0, 2),
+    ),
+    min_size=1,
+    max_size=40,
+).map(
+    lambda rows: [
+        facts(f"{t}/{i}", seconds, family, is_changed=changed, failures=failures, runs=3)
+        for i, (seconds, family, t, changed, failures) in enumerate(rows)
+    ]
+)
+
+
+@pytest.mark.slow
+@settings(deadline=None)
+@given(
+    all_facts,
+    st.floats(50.0, 300.0),
+    st.integers(1, 8),
+    st.sampled_from([Costs(), Costs(startup_s=1.0), Costs(startup_s=1.0, launch_s=0.5)]),
+)
+def test_what_runs_fits_and_nothing_is_lost(
+    content: list[CaseFacts], budget_s: float, slots: int, costs: Costs
+) -> None:
+    """Every case runs or is left out with a reason, and the plan of those that run keeps the budget."""
+    try:
+        found = fit_budget(content, budget_s, slots, costs)
+    except UsageError:
+        assert min(one.expected.seconds for one in content) + costs.startup_s > budget_s
+        return
+    expected = sorted(one.expected.case for one in content)
+    assert sorted([*found.cases, *(left.case for left in found.left_out)]) == expected
+    running = [one.expected for one in content if one.expected.case in found.cases]
+    assert make_plan(running, slots, costs=costs).predicted_s <= budget_s * (1 + 1e-6)
+    assert set(found.reasons) == set(found.cases)
+
+
+def test_what_matters_goes_first() -> None:
+    """Changed, recently failing, one of each family that is not covered, then the cheap ones."""
+    content = [
+        facts("t/cheap", 1.0, "sum"),
+        facts("t/cheaper", 0.5, "sum"),
+        facts("t/failed", 40.0, "sum", failures=1, runs=4),
+        facts("t/changed", 90.0, "sum", is_changed=True),
+        facts("t/new", 30.0, "scan"),
+        facts("t/newer", 20.0, "scan"),
+    ]
+    expected = [
+        (Reason.CHANGED, "t/changed"),
+        (Reason.FAILED, "t/failed"),
+        (Reason.UNCOVERED, "t/newer"),
+        (Reason.VALUE, "t/cheaper"),
+        (Reason.VALUE, "t/cheap"),
+        (Reason.VALUE, "t/new"),
+    ]
+    assert [(reason, one.expected.case) for reason, one in rank(content)] == expected
+
+
+def test_what_fails_more_often_is_worth_more() -> None:
+    """Of two cases that take the same time the one that failed more often goes first."""
+    often = facts("t/often", 5.0, failures=3, runs=4)
+    seldom = facts("t/seldom", 5.0, failures=1, runs=4)
+    expected = [often, seldom]
+    assert [one for _, one in rank([seldom, often])] == expected
+
+
+def test_reasons_are_told() -> None:
+    """A case that is too long alone, and one for which no room was left."""
+    content = [facts("t/a", 50.0), facts("t/b", 90.0), facts("t/c", 200.0)]
+    found = fit_budget(content, 100.0, 1)
+    expected = {
+        "t/b": "takes 90 s, and 50 s of all slots' time were left when its turn came",
+        "t/c": "takes 200 s alone, more than the budget of 100 s",
+    }
+    assert found.cases == ("t/a",)
+    assert {left.case: left.reason for left in found.left_out} == expected
+
+
+def test_smaller_cases_fill_what_a_large_one_leaves() -> None:
+    """A changed case that does not fit keeps nobody else out."""
+    content = [
+        facts("t/a", 80.0, is_changed=True),
+        facts("t/b", 60.0, is_changed=True),
+        facts("t/c", 15.0),
+    ]
+    expected = ("t/b", "t/c")
+    assert fit_budget(content, 100.0, 1).cases == expected
+
+
+def test_start_up_is_part_of_the_budget() -> None:
+    """Two testcases of 40 s fit into 100 s, but not with 15 s to start each."""
+    content = [facts("t/a", 40.0), facts("u/a", 40.0)]
+    expected = [2, 1]
+    found = [fit_budget(content, 100.0, 1, Costs(startup_s=s)).cases for s in (0.0, 15.0)]
+    assert [len(cases) for cases in found] == expected
+
+
+def test_more_slots_hold_more() -> None:
+    """The budget is of wall time."""
+    content = [facts(f"t/{i}", 10.0) for i in range(100)]
+    expected = [1, 4, 40]
+    assert [len(fit_budget(content, 10.0, slots).cases) for slots in (1, 4, 40)] == expected
+
+
+def test_facts_come_from_what_ran() -> None:
+    """Failures are counted over all attempts; a lost device is no failure."""
+    outcomes = [
+        ("t/a", Outcome.MISMATCH),
+        ("t/a~2", Outcome.PASSED),
+        ("t/b", Outcome.INFRA_ERROR),
+        ("t/b", Outcome.PASSED),
+    ]
+    times = [
+        RunTime(case=case, target="", device="", outcome=outcome, started_at=0.0, run_s=1.0)
+        for case, outcome in outcomes
+    ]
+    cases = [Expected(case=f"t/{name}", testcase="t", seconds=1.0) for name in "abc"]
+    found = gather_facts(cases, ["x", "y", "z"], times, {"t/c"})
+    expected = [("x", 1, 2, False), ("y", 0, 1, False), ("z", 0, 0, True)]
+    assert [(f.family, f.failures, f.runs, f.is_changed) for f in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("budget_s", "slots", "expected"),
+    [
+        (1.0, 1, "no case fits into a budget of 1 s: the shortest of 1 is expected to take 5 s"),
+        (10.0, 0, "0 slots run nothing"),
+    ],
+)
+def test_budgets_for_nothing_are_refused(budget_s: float, slots: int, expected: str) -> None:
+    """A run of no case is no run."""
+    with pytest.raises(UsageError, match=expected):
+        fit_budget([facts("t/a", 5.0)], budget_s, slots)
