@@ -81,12 +81,12 @@ class Idleness:
                 pass
 
 
-def configs(count: int) -> list[dict[str, Value]]:
+def configs(count: int, build_s: float = BUILD_S) -> list[dict[str, Value]]:
     """Kernels that differ in how long they run; every one is built."""
     generator = random.Random(1)
     spread = [min(max(generator.lognormvariate(-0.3, 0.8), 0.1), 3.0) for _ in range(count)]
     return [
-        {"n": n, "build_s": BUILD_S, "run_s": RUN_S * share, "sample_ns": 1000.0 + n}
+        {"n": n, "build_s": build_s, "run_s": RUN_S * share, "sample_ns": 1000.0 + n}
         for n, share in enumerate(spread)
     ]
 
@@ -106,9 +106,10 @@ async def study(
     return idleness
 
 
-async def measure(count: int, devices: int, *, overlap: bool = True, shares: bool = False) -> float:
+async def measure(
+    wanted: list[dict[str, Value]], devices: int, *, overlap: bool = True, shares: bool = False
+) -> float:
     """One study; prints its line and returns its seconds."""
-    wanted = configs(count)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         every = simulated_devices(devices, folder / "locks")
@@ -144,17 +145,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=60, help="configs for each device")
     parser.add_argument("--devices", type=int, nargs="*", default=[1, 2, 4, 8])
+    parser.add_argument("--build-s", type=float, default=BUILD_S, help="what a build takes")
     parser.add_argument("--alone", action="store_true", help="nothing beside it to compare with")
     options = parser.parse_args()
     for devices in options.devices:
-        count = options.cases * devices
-        overlap = asyncio.run(measure(count, devices))
+        wanted = configs(options.cases * devices, options.build_s)
+        overlap = asyncio.run(measure(wanted, devices))
         if options.alone:
             continue
-        others = {"--no-overlap": asyncio.run(measure(count, devices, overlap=False))}
+        others = {"--no-overlap": asyncio.run(measure(wanted, devices, overlap=False))}
         if devices > 1:
-            others["static shares"] = asyncio.run(measure(count, devices, shares=True))
-            others["one device"] = asyncio.run(measure(count, 1))
+            others["static shares"] = asyncio.run(measure(wanted, devices, shares=True))
+            others["one device"] = asyncio.run(measure(wanted, 1))
         ratios = ", ".join(f"{name} {seconds / overlap:.2f} x" for name, seconds in others.items())
         print(f"    beside it: {ratios}\n")
 

@@ -52,6 +52,9 @@ class _Slot:
         self._target = target
         self._running: asyncio.Task[None] | None = None
 
+    async def warm(self) -> None:
+        """The host runs already."""
+
     async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
         """Always free."""
         return 0

@@ -160,6 +160,7 @@ class Driver:
             case Build(cases=cases, worker=worker):
                 members = [self._ledger.progress(case) for case in cases]
                 self._start(self._build(members, worker))
+                self._start(self._borrower.warm(len(members)))
             case LookUp(batch=batch):
                 self._look_up(batch)
             case Acquire(device=device, case=case):

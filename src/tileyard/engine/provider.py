@@ -57,6 +57,13 @@ class Slot(Protocol):
     device: Device
     appetite: int
 
+    async def warm(self) -> None:
+        """Make ready what ``acquire`` needs besides the device, if anything; it is called soon.
+
+        Tells of no failure: ``acquire`` tries again. Harmless when repeated.
+        """
+        ...
+
     async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
         """Return the number of the lease once it is held; 0 where none is held between batches.
 

@@ -104,7 +104,7 @@ class RunnerSlot:
         """
         if self._is_early:
             async with self._starting:
-                with contextlib.suppress(LeaseLostError):
+                with contextlib.suppress(LeaseLostError, WorkerLostError):
                     await self._find_warm()
 
     async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
@@ -142,6 +142,7 @@ class RunnerSlot:
         waiting: Callable[[Place], None] | None = None,
     ) -> Worker:
         """Start the runner; return once it has imported what it needs, with its lease unless early."""
+        self._forget()
         worker = self._worker = await Worker.start(
             self._command(memory_bytes), lock_limit_s=limit_s, waiting=waiting
         )

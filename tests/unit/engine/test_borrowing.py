@@ -27,6 +27,11 @@ class ToldSlot:
     def __init__(self, device: Device, answers: Sequence[tuple[Outcome, int]]) -> None:
         self.device = device
         self._answers = answers
+        self.warmed = 0
+
+    async def warm(self) -> None:
+        """Count."""
+        self.warmed += 1
 
     async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
         """Always under lease 7."""
@@ -167,3 +172,24 @@ def test_a_case_that_is_unknown_gets_its_key_where_it_runs(tmp_path: Path) -> No
         assert not ledger.recall_measured(progress)
         expected = ""
         assert progress.keys.measurement == expected
+
+
+def test_cold_slots_are_warmed_once_for_each_lease(tmp_path: Path) -> None:
+    """As many as are wanted, none that is asked for or held, and again after it was given up."""
+    slots = [ToldSlot(device, [(Outcome.PASSED, 7)]) for device in BOARDS]
+    counts: list[list[int]] = []
+
+    async def main(borrower: Borrower) -> None:
+        await borrower.acquire(BOARDS[0].name, 0)
+        for count in (1, 1):
+            await borrower.warm(count)
+            counts.append([slot.warmed for slot in slots])
+        await borrower.release(BOARDS[0].name)
+        await borrower.warm(5)
+        counts.append([slot.warmed for slot in slots])
+
+    with open_simulated_yard(tmp_path, BOARDS, (0,)) as yard:
+        ledger = Ledger(yard, "r")
+        asyncio.run(main(Borrower(yard, slots, ledger, [].append, judge_nothing)))
+    expected = [[0, 1], [0, 1], [1, 1]]
+    assert [found[:2] for found in counts] == expected

@@ -84,6 +84,9 @@ class QueueSlot:
         self._yard = yard
         self._task: QueueTask | None = None
 
+    async def warm(self) -> None:
+        """There is nothing to do before a batch is submitted."""
+
     async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
         """The queue gives a device to each task on its own."""
         return 0
