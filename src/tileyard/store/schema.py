@@ -80,6 +80,7 @@ suite_times = Index(
     "trials_of_suites",
     trials.c.case_id,
     trials.c.started_at,
+    trials.c.kernel,
     trials.c.target,
     trials.c.device,
     trials.c.outcome,

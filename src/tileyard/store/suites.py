@@ -13,6 +13,7 @@ LATEST = 8
 
 _COLUMNS = (
     trials.c.case_id,
+    trials.c.kernel,
     trials.c.target,
     trials.c.device,
     trials.c.outcome,
@@ -27,6 +28,7 @@ class RunTime(Record):
     """One attempt at a suite's case. ``run_s`` is 0 where it did not get to a device."""
 
     case: str
+    testcase: str
     target: str
     device: str
     outcome: Outcome
@@ -61,6 +63,7 @@ def read_run_times(connection: Connection, query: RunTimeQuery) -> list[RunTime]
     return [
         RunTime(
             case=case,
+            testcase=testcase,
             target=target,
             device=device,
             outcome=_OUTCOMES[outcome],
@@ -68,5 +71,7 @@ def read_run_times(connection: Connection, query: RunTimeQuery) -> list[RunTime]
             run_s=run_s or 0.0,
         )
         for _, attempts in groupby(rows, key=itemgetter(0))
-        for case, target, device, outcome, started_at, run_s in list(attempts)[-query.latest :]
+        for case, testcase, target, device, outcome, started_at, run_s in list(attempts)[
+            -query.latest :
+        ]
     ]

@@ -95,7 +95,7 @@ def test_records_are_not_read(tmp_path: Path) -> None:
     expected = "USING COVERING INDEX trials_of_suites"
     with sqlite3.connect(tmp_path / "store.db") as database:
         plan = database.execute(
-            "EXPLAIN QUERY PLAN SELECT case_id, target, device, outcome, started_at, run_s"
+            "EXPLAIN QUERY PLAN SELECT case_id, kernel, target, device, outcome, started_at, run_s"
             " FROM trials WHERE instr(case_id, '/') > 0 AND reused = 0 ORDER BY case_id, started_at"
         ).fetchall()
     database.close()

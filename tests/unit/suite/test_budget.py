@@ -145,7 +145,15 @@ def test_facts_come_from_what_ran() -> None:
         ("t/b", Outcome.PASSED),
     ]
     times = [
-        RunTime(case=case, target="", device="", outcome=outcome, started_at=0.0, run_s=1.0)
+        RunTime(
+            case=case,
+            testcase="t",
+            target="",
+            device="",
+            outcome=outcome,
+            started_at=0.0,
+            run_s=1.0,
+        )
         for case, outcome in outcomes
     ]
     cases = [Expected(case=f"t/{name}", testcase="t", seconds=1.0) for name in "abc"]

@@ -36,6 +36,7 @@ def ran(name: str, run_s: float, **fields: object) -> RunTime:
     """A run of a case."""
     usual: dict[str, object] = {
         "case": name,
+        "testcase": name.partition("/")[0],
         "target": "command",
         "device": "sim:0",
         "outcome": Outcome.PASSED,

@@ -1,0 +1,138 @@
+"""The distribution of how long cases take: its tail, and what has moved since some date."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from tileyard.model import Record
+from tileyard.store.suites import RunTime
+from tileyard.suite.durations import ENDED, HIGH, LIKELY, case_of_attempt, find_quantile
+
+QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
+
+SAMPLES = 3
+"""How many runs a case needs before and after the date to be compared."""
+
+MOVED = 1.2
+"""The factor between two medians from which on a case has moved; its quartiles must part as well."""
+
+
+class CaseHistory(Record):
+    """How long a case takes: median, what nine of ten runs don't exceed, and its share of the total."""
+
+    case: str
+    seconds: float
+    high_s: float
+    samples: int
+    share: float
+
+
+class Quantile(Record):
+    """So many of all cases take no longer than ``seconds``."""
+
+    share: float
+    seconds: float
+
+
+class Moved(Record):
+    """A case whose median is another one since the date."""
+
+    case: str
+    before_s: float
+    after_s: float
+    samples_before: int
+    samples_after: int
+
+    @property
+    def ratio(self) -> float:
+        """After to before."""
+        return self.after_s / self.before_s
+
+
+class History(Record):
+    """All cases that ran. ``total_s`` is the sum of their medians: one run of all, one after another.
+
+    ``longest`` are the cases that take longest, ``longest_testcases`` the testcases, in which a case's
+    ``seconds`` are the sum of its cases'. ``moved`` are those that changed most, ``compared`` of how many
+    that can be said. ``high_s`` of a testcase is the sum of its cases'.
+    """
+
+    cases: int
+    runs: int
+    total_s: float
+    quantiles: tuple[Quantile, ...]
+    longest: tuple[CaseHistory, ...]
+    longest_testcases: tuple[CaseHistory, ...]
+    since: float
+    compared: int
+    moved: tuple[Moved, ...]
+
+
+def summarize_history(times: Iterable[RunTime], since: float, longest: int = 10) -> History:
+    """What runs that came to their own end say; ``since`` is in seconds since the epoch."""
+    by_case: dict[str, list[RunTime]] = {}
+    for time in times:
+        if time.outcome in ENDED and time.run_s > 0:
+            by_case.setdefault(case_of_attempt(time.case), []).append(time)
+    ordered = {case: sorted(time.run_s for time in own) for case, own in by_case.items()}
+    medians = {case: find_quantile(own, LIKELY) for case, own in ordered.items()}
+    total_s = sum(medians.values())
+    by_testcase: dict[str, list[str]] = {}
+    for case, own in by_case.items():
+        by_testcase.setdefault(own[0].testcase, []).append(case)
+    shared = sorted(medians.values())
+    both = {case: _part(own, since) for case, own in by_case.items()}
+    compared = {case: parts for case, parts in both.items() if min(map(len, parts)) >= SAMPLES}
+
+    def describe(name: str, cases: Sequence[str]) -> CaseHistory:
+        seconds = sum([medians[case] for case in cases])
+        return CaseHistory(
+            case=name,
+            seconds=seconds,
+            high_s=sum([find_quantile(ordered[case], HIGH) for case in cases]),
+            samples=min([len(ordered[case]) for case in cases]),
+            share=seconds / total_s,
+        )
+
+    def take_longest(groups: Iterable[tuple[str, Sequence[str]]]) -> tuple[CaseHistory, ...]:
+        described = [describe(name, cases) for name, cases in groups]
+        return tuple(sorted(described, key=lambda one: (-one.seconds, one.case))[:longest])
+
+    return History(
+        cases=len(ordered),
+        runs=sum(len(own) for own in ordered.values()),
+        total_s=total_s,
+        quantiles=tuple(
+            Quantile(share=share, seconds=find_quantile(shared, share))
+            for share in QUANTILES
+            if shared
+        ),
+        longest=take_longest((case, [case]) for case in ordered),
+        longest_testcases=take_longest(by_testcase.items()),
+        since=since,
+        compared=len(compared),
+        moved=_find_moved(compared)[:longest],
+    )
+
+
+def _part(own: Sequence[RunTime], since: float) -> tuple[list[float], list[float]]:
+    """The times from before the date and from after it, sorted."""
+    before = sorted(time.run_s for time in own if time.started_at < since)
+    return before, sorted(time.run_s for time in own if time.started_at >= since)
+
+
+def _find_moved(compared: Mapping[str, tuple[list[float], list[float]]]) -> tuple[Moved, ...]:
+    """Those that moved clearly, the one that costs or saves most in front."""
+    found = []
+    for case, (before, after) in compared.items():
+        moved = Moved(
+            case=case,
+            before_s=find_quantile(before, LIKELY),
+            after_s=find_quantile(after, LIKELY),
+            samples_before=len(before),
+            samples_after=len(after),
+        )
+        is_slower = find_quantile(after, 0.25) > find_quantile(before, 0.75)
+        is_faster = find_quantile(after, 0.75) < find_quantile(before, 0.25)
+        if (is_slower and moved.ratio >= MOVED) or (is_faster and moved.ratio <= 1 / MOVED):
+            found.append(moved)
+    found.sort(key=lambda one: (-abs(one.after_s - one.before_s), one.case))
+    return tuple(found)

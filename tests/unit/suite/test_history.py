@@ -1,0 +1,95 @@
+"""The history of a suite: which cases make its tail, and which have moved."""
+
+import pytest
+
+from tileyard.model import Outcome
+from tileyard.store.suites import RunTime
+from tileyard.suite.history import Quantile, summarize_history
+
+DATE = 100.0
+
+
+def runs(name: str, *times_s: float, at: float = 0.0, **fields: object) -> list[RunTime]:
+    """Runs of a case ``testcase/name``, one second after another."""
+    usual: dict[str, object] = {
+        "case": name,
+        "testcase": name.rpartition("/")[0],
+        "target": "command",
+        "device": "sim:0",
+        "outcome": Outcome.PASSED,
+    }
+    return [
+        RunTime(**(usual | {"run_s": run_s, "started_at": at + second} | fields))  # type: ignore[arg-type]  # fields by name
+        for second, run_s in enumerate(times_s)
+    ]
+
+
+def test_the_tail_is_named() -> None:
+    """The longest cases and testcases with their share of one run of all."""
+    times = [
+        *runs("a/x", 60.0, 62.0, 61.0),
+        *runs("b/x", 20.0),
+        *runs("b/y", 19.0),
+        *runs("dir/c.py/x", 0.5),
+        *runs("dir/c.py/x~2", 0.5),
+    ]
+    history = summarize_history(times, DATE, longest=2)
+    total_s = 61.0 + 20.0 + 19.0 + 0.5
+    expected = (4, 7, pytest.approx(total_s))
+    assert (history.cases, history.runs, history.total_s) == expected
+    assert [(one.case, one.seconds) for one in history.longest] == [("a/x", 61.0), ("b/x", 20.0)]
+    assert [(one.case, one.seconds) for one in history.longest_testcases] == [
+        ("a", 61.0),
+        ("b", 39.0),
+    ]
+    assert history.longest[0].share == pytest.approx(61.0 / total_s)
+    assert Quantile(share=0.5, seconds=19.5) in history.quantiles
+
+
+def test_a_clear_change_of_the_median_is_told() -> None:
+    """Cases that became slower or faster, the one that costs or saves most in front."""
+    times = [
+        *runs("t/slower", 10.0, 10.1, 9.9),
+        *runs("t/slower", 15.0, 15.2, 14.9, at=DATE),
+        *runs("t/faster", 100.0, 100.0, 99.0),
+        *runs("t/faster", 50.0, 51.0, 50.0, at=DATE),
+    ]
+    history = summarize_history(times, DATE)
+    expected = [("t/faster", pytest.approx(0.5)), ("t/slower", pytest.approx(1.5))]
+    assert [(one.case, one.ratio) for one in history.moved] == expected
+    assert history.compared == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "compared"),
+    [
+        ((10.0, 10.0), (20.0, 20.0, 20.0), 0),
+        ((10.0, 10.0, 10.0), (20.0, 20.0), 0),
+        ((10.0, 10.0, 10.0), (11.0, 11.0, 11.0), 1),
+        ((10.0, 5.0, 40.0, 41.0), (30.0, 31.0, 32.0), 1),
+        ((30.0, 31.0, 32.0), (10.0, 9.0, 40.0, 41.0, 8.0), 1),
+    ],
+)
+def test_noise_is_no_change(
+    before: tuple[float, ...], after: tuple[float, ...], compared: int
+) -> None:
+    """Too few runs, a small factor, or medians within each other's spread."""
+    expected: tuple[object, ...] = ()
+    history = summarize_history([*runs("t/a", *before), *runs("t/a", *after, at=DATE)], DATE)
+    assert history.moved == expected
+    assert history.compared == compared
+
+
+def test_runs_that_were_cut_short_are_left_out() -> None:
+    """A time limit is no duration."""
+    times = [*runs("t/a", 5.0), *runs("t/a", 60.0, outcome=Outcome.TIMEOUT), *runs("t/b", 0.0)]
+    expected = (1, 1, 5.0)
+    history = summarize_history(times, DATE)
+    assert (history.cases, history.runs, history.total_s) == expected
+
+
+def test_no_history_is_empty() -> None:
+    """Nothing ran: nothing to tell."""
+    history = summarize_history([], DATE)
+    expected = (0, 0, (), ())
+    assert (history.cases, history.total_s, history.quantiles, history.longest) == expected
