@@ -8,7 +8,9 @@ from rich.console import Console
 
 from tileyard.cli.opening import print_json
 from tileyard.cli.session import stop_on_interrupt
-from tileyard.report.progress import Progress
+from tileyard.report.suite import print_suite
+from tileyard.report.suite_progress import SuiteProgress
+from tileyard.report.suite_words import rerun_command
 from tileyard.service.client import SuiteClient
 from tileyard.service.messages import StartTest
 from tileyard.settings import read_settings
@@ -29,8 +31,14 @@ def run(start: StartTest, reports: SuiteReports) -> int:
     settings = read_settings(os.environ, Path.cwd())
     client = SuiteClient(start, settings)
     console = Console(stderr=reports.as_json)
-    with stop_on_interrupt(client), Progress(console) as progress:
+    rerun = rerun_command(reports.suite)
+    with (
+        stop_on_interrupt(client),
+        SuiteProgress(console, settings.home, rerun) as progress,
+    ):
         result = client.run(progress)
     if reports.as_json:
         print_json(result)
+    else:
+        print_suite(console, result, rerun)
     return result.exit_status

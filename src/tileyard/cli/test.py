@@ -36,8 +36,11 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
         str, typer.Option(metavar="TIME", help="Run the most valuable cases that fit.")
     ] = "",
     changed: Annotated[
-        bool, typer.Option("--changed", help="Skip cases that passed with the same content.")
-    ] = False,
+        str, typer.Option(metavar="RUN|any", help="Skip what passed there with the same content.")
+    ] = "",
+    durations: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="How long cases took elsewhere.")
+    ] = None,
     rerun_failed: Annotated[
         bool, typer.Option("--rerun-failed", help="Run what failed in the last run of the suite.")
     ] = False,
@@ -80,6 +83,7 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
         shard=shard,
         budget_s=parse_duration_s(budget) if budget else 0.0,
         changed=changed,
+        durations="" if durations is None else str(durations.absolute()),
         rerun_failed=rerun_failed,
         retries=retries,
         golden_threads=golden_threads,

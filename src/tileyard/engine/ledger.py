@@ -24,6 +24,9 @@ from tileyard.model import (
 from tileyard.targets.command.records import CommandRun
 from tileyard.workers.protocol import CaseRan, Golden
 
+ANY_RUN = "any"
+"""Says that whichever run a case passed in proves it."""
+
 
 @dataclass
 class Progress:
@@ -171,9 +174,10 @@ class Ledger:
 
     def skip_proven(self, progress: Progress) -> bool:
         """End a case that has passed before with the same run key, if this run is to skip such ones."""
-        if not self._yard.proven:
+        if not self._yard.proven_by:
             return False
-        known = self._yard.store.find_passed(progress.keys.run)
+        by = "" if self._yard.proven_by == ANY_RUN else self._yard.proven_by
+        known = self._yard.store.find_passed(progress.keys.run, by)
         if known is None:
             return False
         self.finish(progress, Outcome.SKIPPED, f"proven by run {known.run}")

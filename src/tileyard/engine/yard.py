@@ -31,7 +31,8 @@ class Yard:
     ``queue_limit_s`` bounds the wait for a device. ``compile_workers`` is None for one on each core
     that no device owns; ``group_size`` is how many kernels are built in one request, None for
     what suits the target. ``build_threads`` is 0 for compile workers that keep to one core each, else how
-    many threads each may use, on any core. ``proven`` skips what has passed before with the same run key.
+    many threads each may use, on any core. ``proven_by`` is the run, or ``any``,
+    whose passed cases are skipped where their run keys are the same; empty for none.
     ``reprobe_s`` is how long a device in quarantine is left alone between two probes.
     """
 
@@ -51,7 +52,7 @@ class Yard:
     compile_workers: int | None = None
     group_size: int | None = None
     build_threads: int = 0
-    proven: bool = False
+    proven_by: str = ""
     reprobe_s: float = INTERVAL_S
     clock: Clock = field(default_factory=SystemClock)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tileyard.model import INFRASTRUCTURE, WELL, Mismatch, Outcome
 from tileyard.report.words import clean_line
+from tileyard.suite.records import ATTEMPT_MARK
 from tileyard.suite.result import Attempted, CaseVerdict
-from tileyard.suite.source import AGAIN
 
 Rerun = Callable[[str], str]
 """The command line that runs just the case with that id."""
@@ -24,7 +24,7 @@ def rerun_command(suite: str) -> Rerun:
 
 def split_attempt(case: str) -> tuple[str, int]:
     """The suite's case and the number of the attempt, from the id of an engine's case."""
-    name, mark, attempt = case.rpartition(AGAIN)
+    name, mark, attempt = case.rpartition(ATTEMPT_MARK)
     return (name, int(attempt)) if mark and attempt.isdecimal() else (case, 1)
 
 

@@ -31,10 +31,12 @@ class StartTest(Record, tag="start_test"):
     """Begin a run of a suite: of ``path``, what ``wish`` says.
 
     ``slots`` is how many cases of programs run at once where no ``devices`` are named, 0 for one on
-    each core; of kernels for a CPU it is into how many the cores are divided. ``split_s`` is how long a
-    piece may be, ``auto`` or ``off``. ``shard`` is ``2/8`` for the second of eight. ``golden_threads``
-    is 0 for the cores divided among the golden steps that run at once. ``changed`` leaves out what is proven,
-    ``rerun_failed`` what did not fail when it was last run; ``retries`` is None for what the policy says.
+    each core; of kernels for a CPU it is into how many the cores are divided. ``split`` is how long a
+    piece may be, in seconds. ``shard`` is ``2/8`` for the second of eight. ``golden_threads`` is 0 for
+    the cores divided among the golden steps that run at once. ``changed`` leaves out what the run of
+    that name, or ``any``, has proven, ``rerun_failed`` what did not fail when it was last run.
+    ``durations`` is a file that says how long cases took elsewhere. ``retries`` is None for what the
+    policy says.
     """
 
     path: str
@@ -45,7 +47,8 @@ class StartTest(Record, tag="start_test"):
     split: float | Literal["auto", "off"] = "auto"
     shard: str = ""
     budget_s: float = 0.0
-    changed: bool = False
+    changed: str = ""
+    durations: str = ""
     rerun_failed: bool = False
     retries: int | None = None
     golden_threads: int = 0

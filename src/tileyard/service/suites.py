@@ -1,8 +1,7 @@
 """One run of a suite inside the engine process: reads it, chooses, plans, drives it, and judges."""
 
 import asyncio
-import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from tileyard.engine.authors import Author, WorkerAuthor
 from tileyard.engine.driver import Driver
 from tileyard.engine.foreign_queue.slots import Lenders
 from tileyard.engine.hosting import StepHost
+from tileyard.engine.ledger import ANY_RUN
 from tileyard.engine.provider import LeaseProvider
 from tileyard.engine.remembered import RememberedAuthor
 from tileyard.engine.yard import Listener, Yard
@@ -29,19 +29,28 @@ from tileyard.service.naming import new_run_name
 from tileyard.service.stopping import stop_when
 from tileyard.settings import Settings
 from tileyard.store.events import EventLog
+from tileyard.store.suites import RunTimeQuery
 from tileyard.store.trials import TrialStore
 from tileyard.suite.achieved import Achieved, add_makespans, measure_makespan
 from tileyard.suite.author import SuiteAuthor, SuiteSite
-from tileyard.suite.choosing import Facts, choose, find_policy
+from tileyard.suite.choosing import find_policy
+from tileyard.suite.durations import learn_imported
 from tileyard.suite.failing import note_failing, read_failing
+from tileyard.suite.imports import read_times
 from tileyard.suite.kernel_cases import read_suite_with_kernels
+from tileyard.suite.outlook import (
+    COMMAND,
+    Bounds,
+    Outlook,
+    expect_all,
+    look_ahead,
+    target_of,
+)
 from tileyard.suite.plan import make_plan
-from tileyard.suite.records import CommandWork, Expected, Plan, Selection, Suite, SuiteCase, Wish
+from tileyard.suite.records import Plan, Selection, Suite, SuiteCase, Wish
 from tileyard.suite.result import Makespan, SuiteResult, judge_cases
+from tileyard.suite.shards import parse_shard
 from tileyard.suite.source import SuiteSource
-
-COMMAND = "command"
-"""The target of cases that are programs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,11 +84,10 @@ class SuiteRun:
         started_s = self._clock.monotonic_s()
         home, path = self._settings.home, Path(self._start.path)
         suite = await read_suite_with_kernels(path, self._settings, self._make_author)
-        wish = self._find_wish(suite)
         with TrialStore.open(home) as store:
-            expected = self._expect(suite, store)
-            selection = choose(suite, wish, _today(), Facts(expected_s=expected))
-            parts = tuple(self._divide(selection, expected))
+            outlook, devices = self._look_ahead(suite, store)
+            selection = outlook.selection
+            parts = tuple(self._divide(outlook, devices))
             with EventLog(home, self._run) as log:
                 self._listeners = [log.add, self._conversation.tell_event]
                 self._tell_start(suite, selection, parts)
@@ -123,27 +131,48 @@ class SuiteRun:
             raise UsageError(f"{suite.path}: no case of it failed when it was last run")
         return msgspec.structs.replace(wish, rerun=failing)
 
-    def _expect(self, suite: Suite, store: TrialStore) -> dict[str, float]:
-        return dict.fromkeys((case.id for case in suite.cases), 1.0)
+    def _look_ahead(
+        self, suite: Suite, store: TrialStore
+    ) -> tuple[Outlook, dict[str, tuple[Device, ...]]]:
+        """What will run, and the devices for each target."""
+        start = self._start
+        wish = self._find_wish(suite)
+        targets = dict.fromkeys(map(self._target_of, suite.cases))
+        devices = {target: self._choose_devices(target) for target in targets}
+        times = store.list_run_times(RunTimeQuery())
+        told = read_times(Path(start.durations)) if start.durations else ()
+        imported = learn_imported(told, suite.cases)
+        kinds = {target: found[0].kind for target, found in devices.items()}
+        expected = expect_all(suite, times, kinds, self._target_of, imported)
+        bounds = Bounds(
+            shard=parse_shard(start.shard) if start.shard else None,
+            budget_s=start.budget_s,
+            slots=max(map(len, devices.values()), default=1),
+        )
+        return look_ahead(suite, wish, expected, bounds, times), devices
 
-    def _divide(self, selection: Selection, expected: dict[str, float]) -> Iterator[Part]:
-        """The cases that are programs, and those that are kernels."""
-        programs = tuple(c for c in selection.cases if isinstance(c.work, CommandWork))
-        kernels = tuple(c for c in selection.cases if not isinstance(c.work, CommandWork))
-        parts = ((COMMAND, programs), (self._start.target, kernels))
-        for number, (target, cases) in enumerate(part for part in parts if part[1]):
-            devices = self._choose_devices(target)
-            times = [
-                Expected(case=case.id, testcase=case.testcase, seconds=expected[case.id])
-                for case in cases
-            ]
+    def _target_of(self, case: SuiteCase) -> str:
+        return target_of(case, self._start.target)
+
+    def _divide(
+        self, outlook: Outlook, devices: Mapping[str, tuple[Device, ...]]
+    ) -> Iterator[Part]:
+        """The selected cases of each target, with their plan."""
+        number = 0
+        for target, found in devices.items():
+            selected = outlook.selection.cases
+            cases = tuple(case for case in selected if self._target_of(case) == target)
+            if not cases:
+                continue
+            number += 1
+            expected = outlook.of(cases)
             yield Part(
-                run=self._run if number == 0 else f"{self._run}-{number + 1}",
+                run=self._run if number == 1 else f"{self._run}-{number}",
                 target=target,
                 cases=cases,
-                devices=devices,
-                expected_s=expected,
-                plan=make_plan(times, len(devices), self._start.split),
+                devices=found,
+                expected_s={one.case: one.seconds for one in expected},
+                plan=make_plan(expected, len(found), self._start.split),
             )
 
     def _choose_devices(self, target: str) -> tuple[Device, ...]:
@@ -188,11 +217,13 @@ class SuiteRun:
             stack.push_async_callback(host.close)
             author = SuiteAuthor(part.cases, site, host, self._make_author)
             stack.push_async_callback(author.close)
+            policy = find_policy(suite, self._start.wish.policy)
             yard = self._make_yard(part, author, store)
+            yard.proven_by = self._start.changed or (ANY_RUN if policy.changed else "")
             yard.listeners += [*self._listeners, achieved]
             yard.flushes.append(log.flush)
-            retries = find_policy(suite, self._start.wish.policy).retries
-            retries = retries if self._start.retries is None else self._start.retries
+            asked = self._start.retries
+            retries = policy.retries if asked is None else asked
             source = SuiteSource(part.cases, part.plan.pieces, part.expected_s, retries)
             driver = Driver(source, yard, part.run, self._make_provider(part, yard, host))
             await driver.open()
@@ -233,7 +264,6 @@ class SuiteRun:
             target=part.target,
             devices=part.devices,
             reuse=False,
-            proven=start.changed,
             queue_limit_s=start.queue_limit_s,
             compile_workers=start.compile_workers,
             build_threads=len(settings.cores) if part.target == COMMAND else 0,
@@ -244,7 +274,3 @@ class SuiteRun:
         author = WorkerAuthor(Path(file), self._settings.home, self._settings.cores)
         objects = ObjectStore(self._settings.home / "objects")
         return RememberedAuthor(author, Path(file), objects, recall=True)
-
-
-def _today() -> datetime.date:
-    return datetime.datetime.now(tz=datetime.UTC).astimezone().date()

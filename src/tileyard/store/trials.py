@@ -40,7 +40,13 @@ from tileyard.store.lookups import (
     Question,
 )
 from tileyard.store.rows import DURATIONS, durations_of, row_of
-from tileyard.store.schema import explained, one_transaction, open_database, trials
+from tileyard.store.schema import (
+    explained,
+    is_of_suite,
+    one_transaction,
+    open_database,
+    trials,
+)
 from tileyard.store.suites import RunTime, RunTimeQuery, read_run_times
 
 _WELL = sorted(outcome.value for outcome in WELL)
@@ -154,9 +160,13 @@ class TrialStore:
         """The latest trial of this measurement whose outcome can be relied on again."""
         return self._find(FIND_MEASURED, key)
 
-    def find_passed(self, key: RunKey) -> Trial | None:
-        """The latest trial that passed with this run key."""
-        return self._find(FIND_PASSED, key)
+    def find_passed(self, key: RunKey, run: str = "") -> Trial | None:
+        """The latest trial of a suite's case that passed with this run key, in this run if one is named."""
+        if not run:
+            return self._find(FIND_PASSED, key)
+        wanted = (trials.c.run_key == key, is_of_suite, trials.c.run == run)
+        found = self._select([*wanted, trials.c.outcome == Outcome.PASSED.value], 1)
+        return found[0] if found else None
 
     def find_build_failure(self, build: BuildKey) -> Trial | None:
         """The latest trial that failed while this was built, before it had a run key."""

@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from tileyard.model import CaseEnded, CaseStarted, Event, Record
-from tileyard.suite.records import Plan
+from tileyard.suite.records import Plan, case_of_attempt
 from tileyard.suite.result import Makespan
-from tileyard.suite.source import case_of
 
 NOTICED = 0.01
 """A part of the gap is told of if it is at least this share of the whole."""
@@ -34,7 +33,7 @@ class Achieved:
             case CaseEnded(trial=trial) if trial.case in self._begun:
                 begin = self._begun.pop(trial.case)
                 end = begin + trial.run_s
-                self.spans.append(Span(case=case_of(trial), begin=begin, end=end))
+                self.spans.append(Span(case=case_of_attempt(trial.case), begin=begin, end=end))
             case _:
                 pass
 

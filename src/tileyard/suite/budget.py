@@ -10,10 +10,9 @@ from collections.abc import Collection, Iterable, Sequence
 from tileyard.errors import UsageError
 from tileyard.model import INFRASTRUCTURE, WELL, Outcome, Record
 from tileyard.store.suites import RunTime
-from tileyard.suite.durations import case_of_attempt
 from tileyard.suite.pieces import NO_COSTS, Costs
 from tileyard.suite.plan import make_plan
-from tileyard.suite.records import Expected, LeftOut
+from tileyard.suite.records import Expected, LeftOut, case_of_attempt
 
 SQUEEZE = 0.98
 """How much less is tried where a choice does not fit its budget when it is planned."""

@@ -11,7 +11,7 @@ from tileyard.devices.names import class_of
 from tileyard.model import Outcome, Record
 from tileyard.store.suites import RunTime
 from tileyard.suite.imports import ImportedTime
-from tileyard.suite.records import Expected, SuiteCase
+from tileyard.suite.records import Expected, SuiteCase, case_of_attempt
 
 ENDED = frozenset({Outcome.PASSED, Outcome.UNCHECKED, Outcome.MISMATCH})
 """Outcomes of runs that came to their own end; what cut the others short may have been cured."""
@@ -22,9 +22,6 @@ HIGH = 0.9
 
 DEFAULT_S = 10.0
 """What a case is taken for where nothing at all is known."""
-
-ATTEMPT_MARK = "~"
-"""Divides a case's id from the number of the attempt, where it was tried again."""
 
 STEEPEST = 2.0
 """Time grows with no higher power of the size; what says otherwise is noise."""
@@ -122,12 +119,6 @@ def expect_imported(times: Iterable[ImportedTime], case_s: float = 0.0) -> tuple
             for number, part_s in enumerate(parts_s, start=1)
         ]
     return tuple(expected)
-
-
-def case_of_attempt(name: str) -> str:
-    """The id of the case of which this is an attempt."""
-    case, mark, attempt = name.rpartition(ATTEMPT_MARK)
-    return case if mark and attempt.isdecimal() else name
 
 
 def find_quantile(ordered: Sequence[float], share: float) -> float:

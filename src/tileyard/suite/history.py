@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tileyard.model import Record
 from tileyard.store.suites import RunTime
-from tileyard.suite.durations import ENDED, HIGH, LIKELY, case_of_attempt, find_quantile
+from tileyard.suite.durations import ENDED, HIGH, LIKELY, find_quantile
+from tileyard.suite.records import case_of_attempt
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 

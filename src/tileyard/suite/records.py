@@ -65,6 +65,16 @@ class SuiteCase(Record):
         return f"{self.testcase}/{self.name}"
 
 
+ATTEMPT_MARK = "~"
+"""Divides a case's id from the number of the attempt, where it was tried again."""
+
+
+def case_of_attempt(name: str) -> str:
+    """The id of the case of which this is an attempt."""
+    case, mark, attempt = name.rpartition(ATTEMPT_MARK)
+    return case if mark and attempt.isdecimal() else name
+
+
 class Rule(Record):
     """Cases whose id fits the glob ``cases`` are to be left out, or in, and why."""
 

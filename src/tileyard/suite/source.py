@@ -5,10 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from tileyard.model import INFRASTRUCTURE, WELL, Batch, Case, CheckPolicy, Outcome, Trial, Value
 from tileyard.suite.author import ATTEMPT, CASE
-from tileyard.suite.records import KernelWork, Piece, SuiteCase
-
-AGAIN = "~"
-"""Stands in an engine's case between the name of a suite's and the number of the attempt."""
+from tileyard.suite.records import ATTEMPT_MARK, KernelWork, Piece, SuiteCase, case_of_attempt
 
 
 class SuiteSource:
@@ -49,7 +46,7 @@ class SuiteSource:
     def tell(self, trial: Trial) -> None:
         """Take in a trial; one that failed is tried again while it may be."""
         self._pending -= 1
-        name = case_of(trial)
+        name = case_of_attempt(trial.case)
         attempts = self.trials.setdefault(name, [])
         attempts.append(trial)
         if trial.outcome is Outcome.NOT_RUN:
@@ -71,7 +68,7 @@ class SuiteSource:
             arguments[ATTEMPT] = attempt
         tolerance = case.work.tolerance if isinstance(case.work, KernelWork) else None
         return Case(
-            id=name if attempt == 1 else f"{name}{AGAIN}{attempt}",
+            id=name if attempt == 1 else f"{name}{ATTEMPT_MARK}{attempt}",
             kernel=case.testcase,
             arguments=arguments,
             check=CheckPolicy(tolerance=tolerance),
@@ -79,9 +76,3 @@ class SuiteSource:
             limits=case.limits,
             expected_s=self._expected_s.get(name),
         )
-
-
-def case_of(trial: Trial) -> str:
-    """The suite's case that a trial is of."""
-    name, mark, attempt = trial.case.rpartition(AGAIN)
-    return name if mark and attempt.isdecimal() else trial.case

@@ -6,9 +6,7 @@ import pytest
 
 from tileyard.model import Outcome
 from tileyard.store.suites import RunTime
-from tileyard.suite import source
 from tileyard.suite.durations import (
-    ATTEMPT_MARK,
     DEFAULT_S,
     FARTHEST,
     Known,
@@ -92,7 +90,6 @@ def test_later_attempts_are_of_the_same_case() -> None:
     found = learn([ran("t/a", 1.0), ran("t/a~2", 1.0)])
     assert {name: known.samples for name, known in found.items()} == expected
     assert case_of_attempt("t/a~b") == "t/a~b"
-    assert source.AGAIN == ATTEMPT_MARK
 
 
 def test_known_cases_are_expected_as_before() -> None:

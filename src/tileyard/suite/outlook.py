@@ -1,0 +1,118 @@
+"""What of a suite will run, and how long each of it should take: all that is known before a run."""
+
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+
+from tileyard.model import Record
+from tileyard.store.suites import RunTime
+from tileyard.suite.budget import fit_budget, gather_facts
+from tileyard.suite.choosing import Facts, choose, find_policy
+from tileyard.suite.durations import Known, expect, learn
+from tileyard.suite.records import (
+    CommandWork,
+    Expected,
+    LeftOut,
+    Selection,
+    Suite,
+    SuiteCase,
+    Wish,
+)
+from tileyard.suite.shards import Shard, take_shard
+
+COMMAND = "command"
+"""The target of cases that are programs."""
+
+
+class Bounds(Record):
+    """What a run may be held to beside its policy: a shard, and a wall time on ``slots`` devices."""
+
+    shard: Shard | None = None
+    budget_s: float = 0.0
+    slots: int = 1
+
+
+class Outlook(Record):
+    """The cases that run, and what each is expected to take, by its id."""
+
+    selection: Selection
+    expected: dict[str, Expected]
+
+    def of(self, cases: Sequence[SuiteCase]) -> tuple[Expected, ...]:
+        """What is expected of these cases, in their order."""
+        return tuple(self.expected[case.id] for case in cases)
+
+
+def target_of(case: SuiteCase, kernels: str) -> str:
+    """What a case is built for: programs for their own target, kernels for the one that is named."""
+    return COMMAND if isinstance(case.work, CommandWork) else kernels
+
+
+def expect_all(
+    suite: Suite,
+    times: Sequence[RunTime],
+    class_of_target: Mapping[str, str],
+    targets: Callable[[SuiteCase], str],
+    imported: Mapping[str, Known],
+) -> dict[str, Expected]:
+    """What every case is expected to take on the class of devices that its target runs on."""
+    expected: dict[str, Expected] = {}
+    for target, kind in class_of_target.items():
+        cases = [case for case in suite.cases if targets(case) == target]
+        known = {**imported, **learn(times, target, kind)}
+        expected.update((one.case, one) for one in expect(cases, known))
+    return expected
+
+
+def look_ahead(
+    suite: Suite,
+    wish: Wish,
+    expected: dict[str, Expected],
+    bounds: Bounds,
+    times: Sequence[RunTime],
+) -> Outlook:
+    """Choose by policy, lists and wish; then take the shard, then what fits into the budget.
+
+    Raises UsageError where nothing is left.
+    """
+    facts = Facts(expected_s={case: one.seconds for case, one in expected.items()})
+    today = datetime.datetime.now(tz=datetime.UTC).astimezone().date()
+    selection = choose(suite, wish, today, facts)
+    if bounds.shard is not None:
+        taken = take_shard([expected[case.id] for case in selection.cases], bounds.shard)
+        reason = f"another shard than {bounds.shard.number}/{bounds.shard.count} runs it"
+        kept = {one.case for one in taken}
+        selection = _keep(selection, kept, {c.id: reason for c in selection.cases})
+    budget_s = bounds.budget_s or find_policy(suite, wish.policy).budget_s
+    if budget_s:
+        chosen = fit_budget(
+            gather_facts(
+                [expected[case.id] for case in selection.cases],
+                [case.family for case in selection.cases],
+                times,
+            ),
+            budget_s,
+            bounds.slots,
+        )
+        reasons = {left.case: left.reason for left in chosen.left_out}
+        selection = _keep(selection, set(chosen.cases), reasons)
+    return Outlook(selection=selection, expected=expected)
+
+
+def _keep(selection: Selection, kept: set[str], reasons: Mapping[str, str]) -> Selection:
+    """The selection without the cases that are not kept, each of which has its reason."""
+    left = tuple(
+        LeftOut(case=case.id, reason=reasons[case.id])
+        for case in selection.cases
+        if case.id not in kept
+    )
+    cases = tuple(case for case in selection.cases if case.id in kept)
+    covered = {case.family for case in cases}
+    lost = dict.fromkeys(c.family for c in selection.cases if c.family not in covered)
+    return Selection(
+        policy=selection.policy,
+        cases=cases,
+        left_out=(*selection.left_out, *left),
+        uncovered=(*selection.uncovered, *lost),
+        quarantined={c.id: q for c in cases if (q := selection.quarantined.get(c.id))},
+        notes=selection.notes,
+    )
