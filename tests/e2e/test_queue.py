@@ -130,12 +130,14 @@ def test_one_interrupt_takes_waiting_tasks_out_of_the_queue(cli: CommandLine, qu
     space = ("--config", "fault=none", "--config", "block=32")
     with cli.start("tune", FAULTS, *space, "--devices", "queue:lab", "--json") as process:
         (queue / "waiting").read_text(encoding="ascii")
+        (seen,) = cli.run_json("devices", "--window", "10ms")["queues"]
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate()
     expected = ["not_run"]
     assert [trial["outcome"] for trial in json.loads(output)["trials"]] == expected
     assert process.returncode == 130
     assert (queue / "tasks/1/cancel").exists()
+    assert (seen["name"], seen["is_tool_found"], seen["tasks"]) == ("queue:lab", True, 1)
 
 
 @pytest.mark.parametrize(

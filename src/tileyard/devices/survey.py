@@ -1,4 +1,7 @@
-"""All devices of a host at one moment: health, holder, queue, and how busy they are."""
+"""All devices of a host at one moment: health, holder, queue, and how busy they are.
+
+Beside them stand the queues through which devices of others can be had.
+"""
 
 import contextlib
 import time
@@ -12,6 +15,7 @@ from tileyard.devices.cuda import GpuList
 from tileyard.devices.health import Health, read_health
 from tileyard.devices.names import device_lock
 from tileyard.devices.occupancy import Holder, Occupancy, list_leased, read_occupancy
+from tileyard.devices.queue_states import QueueState, survey_queues
 from tileyard.devices.registry import find_devices, list_visible_gpus, parse_device
 from tileyard.errors import UsageError
 from tileyard.model import Device, Record
@@ -43,13 +47,15 @@ class DeviceState(Record):
 class Survey(Record):
     """Every device ``at`` a time in seconds since the epoch, seen through a window of ``window_s``.
 
-    ``notes`` say what could not be found out.
+    ``queues`` are those that are declared: their devices are not this host's. ``notes`` say what
+    could not be found out.
     """
 
     at: float
     lock_dir: str
     window_s: float
     devices: tuple[DeviceState, ...]
+    queues: tuple[QueueState, ...] = ()
     notes: tuple[str, ...] = ()
     version: int = SURVEY_VERSION
 
@@ -81,6 +87,7 @@ def survey_devices(
         lock_dir=str(settings.lock_dir),
         window_s=window_s,
         devices=tuple(states),
+        queues=survey_queues(settings),
         notes=(f"GPUs are not listed: {gpus.failure}",) if gpus.failure else (),
     )
 

@@ -41,8 +41,32 @@ def print_survey(console: Console, survey: Survey) -> None:
             _share(state.held_idle_share) if state.holder is not None else "",
         )
     console.print(table)
+    if survey.queues:
+        console.print()
+        console.print(_list_queues(survey))
     for note in survey.notes:
         console.print(Text(clean_line(note), style="yellow"), soft_wrap=True)
+
+
+def _list_queues(survey: Survey) -> Table:
+    """One row a queue: where its devices are had from, and what of ours is there."""
+    table = Table(header_style="bold", box=None)
+    for column in ("queue", "class", "devices", "client", "slots", "our tasks"):
+        right = column in ("slots", "our tasks")
+        table.add_column(column, justify="right" if right else "left")
+    for queue in survey.queues:
+        client = Text(clean_line(queue.tool, COMMAND_LENGTH))
+        if not queue.is_tool_found:
+            client.append(": is not on this machine", style="red")
+        table.add_row(
+            Text(queue.name),
+            Text(queue.kind),
+            Text(clean_line(queue.identity)),
+            client,
+            str(queue.slots),
+            str(queue.tasks or ""),
+        )
+    return table
 
 
 def print_probe(console: Console, report: ProbeReport) -> None:

@@ -7,6 +7,7 @@ from rich.console import Console
 from tileyard.devices.health import GoodProbe, Health, ProbeReport
 from tileyard.devices.occupancy import Holder
 from tileyard.devices.probes import Probe, Verdict
+from tileyard.devices.queue_states import QueueState
 from tileyard.devices.survey import DeviceState, Survey
 from tileyard.doctor.findings import Finding, Level
 from tileyard.report.devices import print_probe, print_survey
@@ -60,6 +61,30 @@ def test_a_table_of_devices() -> None:
     assert lines[1] == expected
     assert " ".join(lines[2]) == "npu:1 npu quarantine: smoke (npu:1.0, by bob, 60 s ago) 1 ?"
     assert " ".join(lines[3]) == "GPUs are not listed: x"
+
+
+def test_queues_stand_below_the_devices() -> None:
+    """What submits is named, and said to be missing where it is."""
+    queues = tuple(
+        QueueState(
+            name=f"queue:{name}",
+            kind="npu",
+            identity="910B3",
+            slots=4,
+            tool="task-submit",
+            is_tool_found=found,
+            tasks=tasks,
+        )
+        for name, found, tasks in (("lab", True, 2), ("far", False, 0))
+    )
+    survey = Survey(at=1.0, lock_dir="/locks", window_s=0.5, devices=(), queues=queues)
+    lines = [" ".join(line.split()) for line in shown(survey).splitlines()]
+    expected = [
+        "queue class devices client slots our tasks",
+        "queue:lab npu 910B3 task-submit 4 2",
+        "queue:far npu 910B3 task-submit: is not on this machine 4",
+    ]
+    assert lines[-3:] == expected
 
 
 def test_what_others_wrote_cannot_steer_a_terminal() -> None:

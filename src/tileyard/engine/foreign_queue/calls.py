@@ -7,13 +7,13 @@ wanted any more is cancelled before its client is let go.
 import asyncio
 import contextlib
 import os
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from tileyard.devices.foreign import Call, ForeignQueue, fill_submit
+from tileyard.devices.queue_states import submitter_argv
 from tileyard.engine.foreign_queue.submission import ClientEnd
 from tileyard.errors import WorkerLostError
 from tileyard.model import Record
@@ -66,7 +66,7 @@ class QueueCall:
         log.parent.mkdir(parents=True, exist_ok=True)
         worker = await Worker.start(
             WorkerCommand(
-                argv=(sys.executable, "-m", "tileyard.workers.submitter"),
+                argv=submitter_argv(queue),
                 env=dict(os.environ),
                 cwd=self.cwd,
                 log=str(log),
