@@ -21,7 +21,9 @@ from tileyard.suite.records import (
 )
 from tileyard.targets.command.records import PLACES
 
-TAKEN = frozenset({*PLACES, "suite", "testcase", "case", "dtype", "shape", "valid_shape", "seed"})
+TAKEN = frozenset(
+    {*PLACES, "suite", "python", "testcase", "case", "dtype", "shape", "valid_shape", "seed"}
+)
 """Names in templates that a case's own ``vars`` cannot have."""
 
 

@@ -4,6 +4,7 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +30,7 @@ def list_cases(
     """
     plan = StepPlan(decode(as_step(raw), StepTable, place), "list", place, isinstance(raw, list))
     folder = place.document.folder
-    values = {"suite": str(folder), **({"testcase": testcase} if testcase else {})}
+    values = shared_values(folder) | ({"testcase": testcase} if testcase else {})
     step = plan.fill_in(values, folder)
     argv = tuple(read_template(text).fill({}) for text in step.argv)
     env = {
@@ -52,6 +53,11 @@ def list_cases(
         yield decode(row, ListedCaseTable, at), at
     if not count:
         place.fail(f"printed no case: {shlex.join(argv)} in {cwd}")
+
+
+def shared_values(folder: Path) -> dict[str, str]:
+    """What templates of every file know: its folder, and the Python that runs Tileyard."""
+    return {"suite": str(folder), "python": sys.executable}
 
 
 def _run(

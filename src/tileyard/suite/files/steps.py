@@ -29,7 +29,7 @@ IN_WORK: frozenset[Kind] = frozenset({"run", "check", "hot"})
 """Steps that run in the case's work directory unless they say otherwise."""
 ALONE = ("targets", "cases")
 """Places that become several arguments, and so must be arguments of their own."""
-OF_TESTCASE = frozenset({"suite", "testcase"})
+OF_TESTCASE = frozenset({"suite", "python", "testcase"})
 """What is the same for all cases of a testcase."""
 
 Env = Mapping[str, Text]

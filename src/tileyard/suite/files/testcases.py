@@ -6,7 +6,7 @@ from pathlib import Path
 from tileyard.settings import Settings
 from tileyard.suite.files.command_cases import CommandPlan, is_of_kernels, show_shape
 from tileyard.suite.files.drafts import Common, KernelFile, find_seed, make_case
-from tileyard.suite.files.listing import list_cases
+from tileyard.suite.files.listing import list_cases, shared_values
 from tileyard.suite.files.places import Place
 from tileyard.suite.files.tables import CaseTable, SuiteTable, TestcaseTable, check_name, decode
 from tileyard.suite.records import KernelWork, SuiteCase
@@ -82,7 +82,7 @@ class SuiteFile:
             seed = find_seed(row)
             values = {
                 **own.vars,
-                "suite": str(at.document.folder),
+                **shared_values(at.document.folder),
                 "testcase": testcase.name,
                 "case": row.name,
                 "dtype": own.dtype,
