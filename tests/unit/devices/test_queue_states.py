@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from tileyard.devices.foreign import decode_queues
-from tileyard.devices.queue_states import submitter_argv, survey_queues
+from tileyard.devices.queue_states import SUBMITTER, submitter_argv, survey_queues
 from tileyard.devices.survey import survey_devices
 from tileyard.settings import Settings
 
@@ -48,7 +48,7 @@ def test_our_tasks_are_counted_by_who_follows_them(tmp_path: Path) -> None:
         [{"name": "lab", "device": "npu:0", "identity": "i", "submit": ["x", "{command}"]}], "here"
     )
     argv = submitter_argv(lab)
-    for pid, command in enumerate([argv, argv, ("python", "keeper", "--", *argv), ()], 100):
+    for pid, command in enumerate([argv, argv, ("keeper", SUBMITTER, "--", "lab"), ()], 100):
         (tmp_path / f"proc/{pid}").mkdir(parents=True)
         data = "".join(f"{part}\0" for part in command).encode()
         (tmp_path / f"proc/{pid}/cmdline").write_bytes(data)
