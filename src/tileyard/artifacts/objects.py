@@ -12,12 +12,14 @@ import contextlib
 import errno
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from tileyard.artifacts.keys import digest_bytes, digest_chunks
+from tileyard.artifacts.pins import note_use
 from tileyard.clock import Clock, SystemClock
 from tileyard.errors import DamagedError, HomeError
 from tileyard.model import Digest
@@ -37,7 +39,7 @@ class ObjectStore:
     """Blobs and records below ``root``, which is created by the first write.
 
     ``<root>/<2 hex>/<digest>`` is a blob, read-only; ``<root>/records/<kind>/<2 characters>/<key>``
-    a record. Any number of threads and processes may use one root at the same time. ``clock`` says
+    a record. What is used is noted for those who collect what is not (``pins``). Any number of threads and processes may use one root at the same time. ``clock`` says
     which abandoned temporary files are old enough to be removed.
     """
 
@@ -94,6 +96,7 @@ class ObjectStore:
     def get_bytes(self, digest: Digest) -> bytes:
         """A blob's content, verified. Raises DamagedError where it is missing or damaged."""
         with self._open(digest) as file:
+            self._use(digest, file)
             data = file.read()
             if digest_bytes(data) != digest:
                 raise self._set_aside(digest, file)
@@ -106,16 +109,22 @@ class ObjectStore:
         """
         path = self._blob(digest)
         with self._open(digest) as file:
-            stamp = _stamp(os.fstat(file.fileno()))
-            if self._verified.get(digest) != stamp:
-                if digest_chunks(_chunks_of(file)) != digest:
-                    raise self._set_aside(digest, file)
-                self._verified[digest] = stamp
+            known = self._verified.get(digest)
+            is_known = known == _stamp(os.fstat(file.fileno()))
+            stamp = self._use(digest, file)
+            if not is_known and digest_chunks(_chunks_of(file)) != digest:
+                raise self._set_aside(digest, file)
+            self._verified[digest] = stamp
         return path
 
     def has(self, digest: Digest) -> bool:
         """Whether there is a blob of this name; its content is verified when it is read."""
-        return self._blob(digest).is_file()
+        path = self._blob(digest)
+        try:
+            status = path.stat()
+        except OSError:
+            return False
+        return stat.S_ISREG(status.st_mode) and self._note_use(path, status)
 
     # ---- records ----------------------------------------------------------------------------
 
@@ -128,8 +137,10 @@ class ObjectStore:
 
     def get_record(self, kind: str, key: str) -> bytes | None:
         """What was last stored there; None where there is nothing, or it is torn or was altered."""
+        path = self._record(kind, key)
         try:
-            content = self._record(kind, key).read_bytes()
+            content = path.read_bytes()
+            self._note_use(path, path.stat())
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -150,6 +161,15 @@ class ObjectStore:
         _require(_RECORD_NAME, key)
         return self.root / "records" / kind / key[:2] / key
 
+    def _note_use(self, path: Path, status: os.stat_result) -> bool:
+        return note_use(self.root, path, status, self._clock.wall_s())
+
+    def _use(self, digest: Digest, file: BinaryIO) -> _Stamp:
+        """Note that a blob is used; the stamp that it has then. Raises DamagedError if it has gone."""
+        if not self._note_use(self._blob(digest), os.fstat(file.fileno())):
+            raise self._missing(digest)
+        return _stamp(os.fstat(file.fileno()))
+
     def _is_sound(self, digest: Digest) -> bool:
         """Whether the blob is there and good, so that it need not be written again."""
         if not self.has(digest):
@@ -164,11 +184,14 @@ class ObjectStore:
         try:
             return self._blob(digest).open("rb")
         except FileNotFoundError:
-            raise DamagedError(
-                f"object {digest} is missing from {self.root}", hint="run again to rebuild it"
-            ) from None
+            raise self._missing(digest) from None
         except OSError as error:
             raise _unusable("read", self.root, error) from error
+
+    def _missing(self, digest: Digest) -> DamagedError:
+        return DamagedError(
+            f"object {digest} is missing from {self.root}", hint="run again to rebuild it"
+        )
 
     def _set_aside(self, digest: Digest, file: BinaryIO) -> DamagedError:
         """Make room for a rebuild, unless another process has already put a new file there."""

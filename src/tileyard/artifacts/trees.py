@@ -7,6 +7,7 @@ tore is noticed like any other damage, moved aside and made anew.
 """
 
 import contextlib
+import errno
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from tileyard.artifacts.folders import (
     read_listing,
     walk,
 )
+from tileyard.artifacts.keys import digest_bytes
 from tileyard.artifacts.listing import (
     Entry,
     Listing,
@@ -86,6 +88,7 @@ class Trees:
                 compare_contents(folder, listing)
                 self._verified[digest] = stamps
         except FileNotFoundError:
+            self._forget(digest)
             raise DamagedError(
                 f"tree {digest} is missing from {self._objects.root}",
                 hint="run again to rebuild it",
@@ -152,22 +155,39 @@ class Trees:
         """Name a directory by what it now holds, freeze it and put it in its place."""
         listing = read_listing(staged)
         check_listing(listing)
-        digest = self._objects.put_bytes(encode_listing(listing))
-        with contextlib.suppress(DamagedError):
-            self.path(digest)
-            return digest
+        data = encode_listing(listing)
+        digest = digest_bytes(data)
+        if self._objects.has(digest):
+            with contextlib.suppress(DamagedError):
+                self.path(digest)
+                return digest
         freeze(staged)
+        if not self._move_in(digest, staged, listing):
+            # Somebody else was faster, or left it without its listing. If it is not sound it is
+            # moved aside, and there is room for this one.
+            self._objects.put_bytes(data)
+            with contextlib.suppress(DamagedError):
+                self.path(digest)
+                return digest
+            self._move_in(digest, staged, listing)
+        # The listing comes last: while there is one, there is a directory.
+        self._objects.put_bytes(data)
+        return digest
+
+    def _move_in(self, digest: Digest, staged: Path, listing: Listing) -> bool:
+        """Put a frozen directory in its place; False where there is one."""
         place = self._folder(digest)
         place.parent.mkdir(parents=True, exist_ok=True)
         staged.chmod(0o700)  # a directory that changes its parent must be writable
         try:
             staged.rename(place)
-        except OSError:
-            # Somebody else was faster; theirs is as good if it can be had at all.
-            self.path(digest)
-        else:
-            place.chmod(PROGRAM_MODE)
-        return digest
+        except OSError as error:
+            if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+                return False
+            raise
+        place.chmod(PROGRAM_MODE)
+        self._verified[digest] = compare(place, listing)
+        return True
 
     @contextlib.contextmanager
     def _staging(self) -> Iterator[Path]:
@@ -191,15 +211,21 @@ class Trees:
                 hint="set TILEYARD_HOME elsewhere or free some space",
             ) from error
 
+    def _forget(self, digest: Digest) -> None:
+        """Have an artifact with a tree that is gone read as absent, so that it is made anew."""
+        self._verified.pop(digest, None)
+        with contextlib.suppress(OSError):
+            self._objects.path(digest).unlink(missing_ok=True)
+
     def _set_aside(self, digest: Digest, reason: str) -> DamagedError:
         """Make room for a rebuild. Who uses the directory now keeps it."""
-        self._verified.pop(digest, None)
         folder, aside = self._folder(digest), self._root / "damaged"
         # A store that cannot be written keeps the damaged one; what is reported stays the same.
         with contextlib.suppress(OSError):
             aside.mkdir(exist_ok=True)
             folder.chmod(0o700)
             folder.rename(Path(tempfile.mkdtemp(dir=aside, prefix=f"{digest}.")) / "tree")
+        self._forget(digest)
         return DamagedError(
             f"tree {digest} in {self._objects.root} is not what its name promises: {reason}",
             hint="it was moved aside; run again to rebuild it",

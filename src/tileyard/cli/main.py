@@ -5,7 +5,20 @@ import traceback
 
 import typer
 
-from tileyard.cli import bundle, devices, doctor, lease_help, run_artifact, show, test, trials, tune
+from tileyard.cli import (
+    bundle,
+    cache,
+    devices,
+    doctor,
+    history,
+    lease_help,
+    plan,
+    run_artifact,
+    show,
+    test,
+    trials,
+    tune,
+)
 from tileyard.errors import TileyardError
 
 app = typer.Typer(
@@ -18,12 +31,15 @@ app = typer.Typer(
 )
 app.command("tune")(tune.tune)
 app.command("test")(test.run_suite)
+app.command("plan")(plan.plan)
+app.command("history")(history.history)
 app.command("trials")(trials.trials)
 app.command("show")(show.show)
 app.add_typer(devices.app, name="devices")
 app.command("doctor")(doctor.doctor)
 app.command("lease", help="Run any command while holding devices.")(lease_help.describe)
 app.command("bundle")(bundle.bundle)
+app.add_typer(cache.app, name="cache")
 app.command("run-artifact")(run_artifact.run_artifact)
 
 USAGE = 2

@@ -39,11 +39,11 @@ def parse_pairs(items: Iterable[str], option: str) -> dict[str, str]:
 
 
 def parse_bytes(text: str) -> int:
-    """``512MiB``, ``8GiB`` or a plain number of bytes."""
-    match = re.fullmatch(r"(\d+)\s*(KiB|MiB|GiB)?", text.strip())
+    """``512MiB``, ``8GiB``, ``10G`` (likewise a power of 1024) or a plain number of bytes."""
+    match = re.fullmatch(r"(\d+)\s*(?:([KMGT])(?:iB)?)?", text.strip())
     if match is None:
         raise typer.BadParameter(f"{text!r} is not a size such as 512MiB or 8GiB")
-    return int(match[1]) << {None: 0, "KiB": 10, "MiB": 20, "GiB": 30}[match[2]]
+    return int(match[1]) << 10 * (" KMGT".index(match[2]) if match[2] else 0)
 
 
 def parse_count(text: str, option: str) -> int:

@@ -43,7 +43,10 @@ def test_durations(text: str, expected: float) -> None:
     assert parse_duration_s(text) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("text", "expected"), [("7", 7), ("2KiB", 2048), ("8GiB", 8 << 30)])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("7", 7), ("2KiB", 2048), ("8GiB", 8 << 30), ("10G", 10 << 30), ("1 T", 1 << 40)],
+)
 def test_sizes(text: str, expected: int) -> None:
     """Sizes come with binary units."""
     assert parse_bytes(text) == expected

@@ -1,0 +1,110 @@
+"""What keeps an object store's collection of garbage away from what is in use.
+
+Every use of a blob or record is noted in its time of change (never the time of access, which mounts
+may not keep): at most once a day, but anew after each collection has begun. A collection removes
+nothing that was used after it began. A run holds a pin, a file locked by the kernel for as long as its
+process lives; while one is held, nothing goes that was used since the day before it was taken.
+
+``gate`` makes the two sides see each other: who notes a use or takes a pin shares it, who removes
+has it alone, so an object is either noted first and kept, or gone first and missed.
+"""
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tileyard.errors import HomeError
+
+THROTTLE_S = 86_400.0
+SLACK_S = 600.0
+"""How far the clocks of hosts that share a store may be apart."""
+GATE, PINS = "gc.lock", "pins"
+
+
+@contextlib.contextmanager
+def hold(root: Path) -> Iterator[None]:
+    """Keep everything that is used in the block from being collected, however its process ends.
+
+    ``root`` is the object store's. The workers of a run need no pin of their own. Raises HomeError
+    where the store cannot be written.
+    """
+    try:
+        with gate(root, fcntl.LOCK_SH):
+            folder = root / PINS
+            folder.mkdir(exist_ok=True)
+            descriptor, name = tempfile.mkstemp(dir=folder, prefix=f"{os.getpid()}.")
+            os.fchmod(descriptor, 0o644)  # others must be able to see that it is held
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError as error:
+        raise HomeError(f"cannot write to {root}: {error.strerror or error}") from error
+    try:
+        yield
+    finally:
+        Path(name).unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def find_oldest_pin(root: Path) -> float | None:
+    """When the oldest pin that is held was taken; None for none. Pins of dead processes are removed.
+
+    To be called with the gate closed. Raises OSError.
+    """
+    taken = []
+    for path in (root / PINS).glob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            since = path.stat().st_mtime
+            if _is_held(path):
+                taken.append(since)
+            else:
+                path.unlink()
+    return min(taken, default=None)
+
+
+@contextlib.contextmanager
+def gate(root: Path, how: int) -> Iterator[None]:
+    """The gate between use and removal: ``LOCK_SH`` to use, ``LOCK_EX`` to remove. Raises OSError."""
+    root.mkdir(parents=True, exist_ok=True)
+    # Readable is enough to lock, so that users who share a store can share its gate.
+    descriptor = os.open(root / GATE, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, how)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def note_use(root: Path, path: Path, status: os.stat_result, now_s: float) -> bool:
+    """Note that an object is used now, if that is due; False if it has been removed meanwhile.
+
+    ``status`` is the object's. A store of others that cannot be written keeps the time it has.
+    """
+    if status.st_mtime >= max(now_s - THROTTLE_S, collection_began(root)):
+        return True
+    try:
+        with gate(root, fcntl.LOCK_SH):
+            os.utime(path)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def collection_began(root: Path) -> float:
+    """When the last collection began; 0 for none."""
+    try:
+        return (root / GATE).stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _is_held(path: Path) -> bool:
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

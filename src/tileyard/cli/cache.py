@@ -1,0 +1,52 @@
+"""``tileyard cache``: what can be made again, and what of it is to stay."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+
+
+@app.callback()
+def cache() -> None:
+    """Look after artifacts, golden results and logs, all of which can be made again."""
+
+
+@app.command()
+def gc(
+    *,
+    max_size: Annotated[
+        str, typer.Option(metavar="SIZE", help="What may stay, such as 10G; the rest goes.")
+    ] = "",
+    keep_days: Annotated[
+        float | None, typer.Option(metavar="N", help="What was not used for N days goes.", min=0)
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """Remove what was used least recently: artifacts, golden results, trees, answers, logs, leftovers.
+
+    What a run that goes on has used since the day before it began stays, and whatever is used
+    while this command works. Trials and their history are never removed.
+    """
+    from rich.console import Console
+
+    from tileyard.artifacts.collection import Keep, collect
+    from tileyard.cli.opening import print_json
+    from tileyard.cli.values import parse_bytes
+    from tileyard.errors import UsageError
+    from tileyard.report.cache import print_collection
+    from tileyard.settings import read_settings
+
+    if not max_size and keep_days is None:
+        raise UsageError("say what is to stay", "--max-size 10G, --keep-days 14, or both")
+    keep = Keep(max_bytes=parse_bytes(max_size) if max_size else None, days=keep_days)
+    home = read_settings(os.environ, Path.cwd()).home
+    done = collect(home, keep, dry_run=dry_run)
+    if json:
+        print_json(done)
+    else:
+        print_collection(Console(), done, home)
+    return 0

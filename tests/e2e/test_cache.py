@@ -1,0 +1,71 @@
+"""``tileyard cache gc`` as a user runs it."""
+
+import os
+
+import pytest
+from tests.conftest import CommandLine
+
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.pins import hold
+
+pytestmark = pytest.mark.slow
+
+
+def fill(cli: CommandLine) -> ObjectStore:
+    """A home with a golden result that nobody has used for decades."""
+    objects = ObjectStore(cli.home / "objects")
+    blob = objects.put_bytes(b"x" * 100_000)
+    objects.put_record("golden", "key", blob.encode())
+    for path in (objects._blob(blob), objects._record("golden", "key")):
+        os.utime(path, (1, 1))
+    return objects
+
+
+def test_old_results_go(cli: CommandLine) -> None:
+    """People read what went; a dry run says the same and removes nothing."""
+    objects = fill(cli)
+    dry = cli.run("cache", "gc", "--keep-days", "14", "--dry-run")
+    assert objects._record("golden", "key").is_file()
+    done = cli.run("cache", "gc", "--keep-days", "14")
+    expected = "2 golden results"
+
+    assert (dry.returncode, done.returncode) == (0, 0)
+    assert expected in dry.stdout
+    assert "would free 104 KiB" in dry.stdout
+    assert expected in done.stdout
+    assert objects.get_record("golden", "key") is None
+    assert cli.run_json("cache", "gc", "--max-size", "1G")["freed"] == []
+
+
+def test_what_a_run_may_use_is_said_to_stay(cli: CommandLine) -> None:
+    """What is over the size and in use is named, and is there afterwards."""
+    objects = ObjectStore(cli.home / "objects")
+    blob = objects.put_bytes(b"x" * 100_000)
+    expected = "more should go and stay: a run that goes on may use it"
+
+    with hold(objects.root):
+        done = cli.run("cache", "gc", "--max-size", "1K")
+
+    assert expected in done.stdout
+    assert objects.has(blob)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ((), "say what is to stay"),
+        (("--max-size", "much"), "'much' is not a size"),
+        (("--keep-days", "-1"), "-1"),
+        (("--keep-days", "3"), "nothing to collect in"),
+    ],
+)
+def test_bad_request_is_one_line(cli: CommandLine, arguments: tuple[str, ...], line: str) -> None:
+    """Exit status 2, and nothing is made."""
+    expected = 2
+
+    done = cli.run("cache", "gc", *arguments)
+
+    assert done.returncode == expected
+    assert line in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not cli.home.exists()
