@@ -4,7 +4,7 @@ Everything is cut after a few lines and says how much more there is, so that a r
 failures stays readable.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -13,10 +13,16 @@ from rich.text import Text
 
 from tileyard.model import Outcome
 from tileyard.report.suite_words import (
+    STOPS,
     Rerun,
     count_of,
+    describe_end,
+    describe_time,
     failed_attempts,
+    find_longest,
+    group_by_reason,
     is_infrastructure,
+    is_spared,
     log_of,
     rerun_command,
     why,
@@ -57,7 +63,7 @@ class _Printer:
         not_run = [v for v in verdicts if v.outcome is Outcome.NOT_RUN]
         failed = [v for v in result.failures if v.outcome is not Outcome.NOT_RUN]
         faults = [v for v in verdicts if is_infrastructure(v) and v.gates]
-        spared = [v for v in verdicts if _is_spared(v)]
+        spared = [v for v in verdicts if is_spared(v)]
         self._print_section("failed", failed, self._tell)
         self._print_section("failed by devices, queues or hosts", faults, self._tell)
         self._print_section("in quarantine, failed, do not gate", spared, self._tell_spared)
@@ -68,11 +74,7 @@ class _Printer:
             self._head("families of which nothing ran", len(result.uncovered))
             self._say(_name_few(result.uncovered, SHOWN), indent=2)
         self._print_longest()
-        self._console.print()
-        self._print_time()
-        for note in result.notes:
-            self._say(Text(clean_line(note), style="yellow"))
-        self._print_verdict(failed, faults)
+        self._print_end()
 
     def _print_counts(self) -> None:
         result = self._result
@@ -85,7 +87,7 @@ class _Printer:
             )
         )
         counts = result.count()
-        spared = sum(map(_is_spared, result.verdicts))
+        spared = sum(map(is_spared, result.verdicts))
         rows = [
             *((counts[one], str(one), outcome_style(one)) for one in Outcome if counts[one]),
             (len(result.flaky), "of these flaky: passed after they had failed", "yellow"),
@@ -163,67 +165,38 @@ class _Printer:
             self._fact("log", str(self._home / last.log))
 
     def _print_groups(self, title: str, cases: Sequence[tuple[str, str]]) -> None:
-        """Cases by what is said of them, the largest group first."""
         if not cases:
             return
         self._head(title, len(cases))
-        groups: defaultdict[str, list[str]] = defaultdict(list)
-        for case, reason in cases:
-            groups[reason].append(case)
-        ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
-        for reason, names in ordered[:SHOWN]:
+        groups = group_by_reason(cases)
+        for reason, names in groups[:SHOWN]:
             text = Text(f"{len(names):>{COUNT_WIDTH}}  {clean_line(reason)}: ")
             self._say(text + _name_few(names, FEW), hang=COUNT_WIDTH + 2)
-        if len(ordered) > SHOWN:
-            others = sum(len(names) for _, names in ordered[SHOWN:])
-            reasons = count_of(len(ordered) - SHOWN, "other reason")
+        if len(groups) > SHOWN:
+            others = sum(len(names) for _, names in groups[SHOWN:])
+            reasons = count_of(len(groups) - SHOWN, "other reason")
             self._say(Text(f"{others:>{COUNT_WIDTH}}  for {reasons}"))
 
     def _print_longest(self) -> None:
-        times = [(_run_s(verdict), verdict) for verdict in self._result.verdicts]
-        total_s = sum(run_s for run_s, _ in times)
-        if not total_s or len(times) < 2:
-            return
-        self._head("longest", min(FEW, len(times)))
-        for run_s, verdict in sorted(times, key=lambda one: -one[0])[:FEW]:
-            if run_s:
-                share = f"{format_seconds(run_s):>12}  {run_s / total_s:>6.1%}  "
-                self._say(Text(share + clean_line(verdict.case)), hang=len(share))
+        longest = find_longest(self._result, FEW)
+        if longest:
+            self._head("longest", len(longest))
+        for verdict, seconds, share in longest:
+            text = f"{format_seconds(seconds):>12}  {share:>6.1%}  "
+            self._say(Text(text + clean_line(verdict.case)), hang=len(text))
 
-    def _print_time(self) -> None:
-        span = self._result.makespan
-        if span is None:
-            return
-        gap_s = span.achieved_s - span.bound_s
-        part = f", {gap_s / span.bound_s:.1%}" if span.bound_s else ""
-        self._say(
-            Text.assemble(
-                ("time: ", "bold"),
-                f"{format_seconds(span.total_s)} of work on {count_of(span.slots, 'slot')}; "
-                f"lower bound max(longest piece, total/slots) {format_seconds(span.bound_s)}, "
-                f"predicted {format_seconds(span.predicted_s)}, "
-                f"achieved {format_seconds(span.achieved_s)}; "
-                f"gap {_signed(gap_s)}{part}",
-                f": {clean_line(span.reason)}" if span.reason else "",
-            ),
-        )
-
-    def _print_verdict(self, failed: Sequence[CaseVerdict], faults: Sequence[CaseVerdict]) -> None:
+    def _print_end(self) -> None:
         result = self._result
+        self._console.print()
+        if result.makespan is not None:
+            self._say(Text.assemble(("time: ", "bold"), describe_time(result.makespan)))
+        for note in result.notes:
+            self._say(Text(clean_line(note), style="yellow"))
         if result.reason != "done":
-            why_stopped = {"budget": "its time was spent", "interrupted": "it was interrupted"}
-            self._say(Text(f"stopped early: {why_stopped[result.reason]}", style="yellow"))
-        not_run = len(result.failures) - len(failed)
-        said = [
-            count_of(len(failed), "case") + " failed" if failed else "",
-            count_of(not_run, "case") + " never ran" if not_run else "",
-            count_of(len(faults), "case") + " met faults of devices, queues or hosts"
-            if faults
-            else "",
-        ]
-        if any(said):
-            self._say(Text("FAILED: " + ", ".join(filter(None, said)), style="bold red"))
-        elif result.exit_status == 0:
+            self._say(Text(STOPS[result.reason], style="yellow"))
+        if wrong := describe_end(result):
+            self._say(Text(f"FAILED: {wrong}", style="bold red"))
+        elif result.reason == "done":
             self._say(Text("all that gates is well", style="bold green"))
 
     # ---- lines -----------------------------------------------------------------------------
@@ -261,18 +234,6 @@ def _wrap(console: Console, text: Text, indent: int, hang: int) -> Iterable[Text
             yield Text(" " * hang) + line
 
 
-def _is_spared(verdict: CaseVerdict) -> bool:
-    return not verdict.gates and (verdict.is_failure or is_infrastructure(verdict))
-
-
-def _run_s(verdict: CaseVerdict) -> float:
-    return verdict.attempts[-1].run_s if verdict.attempts else 0.0
-
-
 def _name_few(names: Sequence[str], few: int) -> Text:
     shown = ", ".join(clean_line(name) for name in names[:few])
     return Text(shown + (", ..." if len(names) > few else ""), style="dim")
-
-
-def _signed(seconds: float) -> str:
-    return f"{'-' if seconds < 0 else ''}{format_seconds(abs(seconds))}"

@@ -19,7 +19,7 @@ DOUBT = 3
 class Running:
     """A case on a slot; ``id`` is the engine's. ``left_s`` is negative where it takes longer than expected, None if unknown.
 
-    ``limit_s`` is when it will be ended, in seconds from now; 0 for no limit.
+    ``limit_s`` is when it will be ended, in seconds from now.
     """
 
     device: str
@@ -29,6 +29,12 @@ class Running:
     ran_s: float
     left_s: float | None
     limit_s: float
+
+    @property
+    def remaining_s(self) -> float:
+        """A guess at how long it still takes: what is over its time by a minute takes a minute more."""
+        left_s = self.left_s or 0.0
+        return left_s if left_s >= 0 else min(-left_s, max(self.limit_s, 0.0))
 
 
 @dataclass(kw_only=True)
@@ -146,7 +152,7 @@ class Forecast:
         """What runs, the one with most time left first."""
         ratio = self.ratio
         found = [self._look_at(device, case, ratio, now_s) for device, case in self._on.items()]
-        return sorted(found, key=lambda one: (-(one.left_s or 0.0), -one.ran_s))
+        return sorted(found, key=lambda one: (-one.remaining_s, -one.ran_s))
 
     def left_s(self, now_s: float) -> float | None:
         """How long it will take until the last case ends; None where nothing says how long cases take."""
@@ -161,9 +167,9 @@ class Forecast:
             case = self._open.get(one.id)
             if case is None or case.expected_s is None:
                 continue
-            done_s = min(one.ran_s, ratio * case.expected_s)
-            work_s -= done_s
-            ends_s.append(ratio * self._batches[case.batch].left_s - done_s)
+            grown_s = one.remaining_s - ratio * case.expected_s
+            work_s += grown_s
+            ends_s.append(ratio * self._batches[case.batch].left_s + grown_s)
         next_s = min(ends_s) + ratio * self._next_batch_s() if len(ends_s) >= slots else 0.0
         return max(0.0, work_s / slots, max(ends_s, default=0.0), next_s)
 

@@ -40,7 +40,7 @@ from tileyard.report.suite_live import Drawn, draw, say_state
 from tileyard.report.suite_words import Rerun, format_case, say_why, split_attempt
 from tileyard.report.words import clean_line, outcome_style
 
-REDRAW_S = 0.2
+REDRAW_S = 0.5
 HEARTBEAT_S = 30.0
 TICK_S = 1.0
 OUTCOME_WIDTH = 14

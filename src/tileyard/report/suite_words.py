@@ -1,23 +1,24 @@
 """What is said of a case of a suite, the same way while it runs and after it."""
 
+import heapq
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from tileyard.model import INFRASTRUCTURE, WELL, Mismatch, Outcome
-from tileyard.report.words import clean_line
+from tileyard.model import INFRASTRUCTURE, WELL, Mismatch, Outcome, StopReason
+from tileyard.report.words import clean_line, format_seconds
 from tileyard.suite.records import ATTEMPT_MARK
-from tileyard.suite.result import Attempted, CaseVerdict
+from tileyard.suite.result import Attempted, CaseVerdict, Makespan, SuiteResult
 
 Rerun = Callable[[str], str]
 """The command line that runs just the case with that id."""
 
 
-def rerun_command(suite: str) -> Rerun:
-    """How to run one case of ``suite`` again: its path, as the user gave it."""
+def rerun_command(suite: str, options: Sequence[str] = ()) -> Rerun:
+    """How to run one case of ``suite`` again: its path and the options, as the user gave them."""
 
     def command(case: str) -> str:
-        return shlex.join(("tileyard", "test", suite, "--case", case))
+        return shlex.join(("tileyard", "test", suite, *options, "--case", case))
 
     return command
 
@@ -65,3 +66,65 @@ def is_infrastructure(verdict: CaseVerdict) -> bool:
 def count_of(number: int, what: str) -> str:
     """``1 case``, ``2 cases``."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def is_spared(verdict: CaseVerdict) -> bool:
+    """It failed and does not gate."""
+    return verdict.is_bad and not verdict.gates
+
+
+def run_s(verdict: CaseVerdict) -> float:
+    """How long the last attempt ran."""
+    return verdict.attempts[-1].run_s if verdict.attempts else 0.0
+
+
+def find_longest(result: SuiteResult, number: int) -> list[tuple[CaseVerdict, float, float]]:
+    """The cases that ran longest, each with its time and its share of the time of all; of one case none."""
+    total_s = sum(map(run_s, result.verdicts))
+    if len(result.verdicts) < 2 or not total_s:
+        return []
+    ordered = heapq.nlargest(number, result.verdicts, key=run_s)
+    return [(one, run_s(one), run_s(one) / total_s) for one in ordered if run_s(one)]
+
+
+def group_by_reason(cases: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
+    """Ids of cases by what is said of them, the largest group first."""
+    groups: dict[str, list[str]] = {}
+    for case, reason in cases:
+        groups.setdefault(reason, []).append(case)
+    return sorted(groups.items(), key=lambda group: -len(group[1]))
+
+
+def describe_time(span: Makespan) -> str:
+    """The lower bound, the prediction, what was achieved, the gap, and its reason."""
+    gap_s = span.achieved_s - span.bound_s
+    sign = "-" if gap_s < 0 else ""
+    part = f", {gap_s / span.bound_s:.1%}" if span.bound_s else ""
+    reason = f": {clean_line(span.reason)}" if span.reason else ""
+    return (
+        f"{format_seconds(span.total_s)} of work on {count_of(span.slots, 'slot')}; "
+        f"lower bound max(longest piece, total/slots) {format_seconds(span.bound_s)}, "
+        f"predicted {format_seconds(span.predicted_s)}, achieved {format_seconds(span.achieved_s)}; "
+        f"gap {sign}{format_seconds(abs(gap_s))}{part}{reason}"
+    )
+
+
+def describe_end(result: SuiteResult) -> str:
+    """What of a run is not well, in a few words; empty where all that gates is."""
+    not_run = sum(v.outcome is Outcome.NOT_RUN for v in result.failures)
+    failed = len(result.failures) - not_run
+    faults = sum(is_infrastructure(v) and v.gates for v in result.verdicts)
+    said = (
+        f"{count_of(failed, 'case')} failed" if failed else "",
+        f"{count_of(not_run, 'case')} never ran" if not_run else "",
+        f"{count_of(faults, 'case')} met faults of devices, queues or hosts" if faults else "",
+    )
+    return ", ".join(part for part in said if part)
+
+
+STOPS: dict[StopReason, str] = {
+    "done": "",
+    "budget": "stopped early: its time was spent",
+    "interrupted": "stopped early: it was interrupted",
+}
+"""What is said of a run that did not get to its end."""

@@ -1,0 +1,116 @@
+"""A run of a suite for GitHub Actions: a page for the job, and annotations at the lines of cases."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from tileyard.errors import UsageError
+from tileyard.model import Outcome
+from tileyard.report.suite_markdown import render_page
+from tileyard.report.suite_words import (
+    Rerun,
+    count_of,
+    failed_attempts,
+    is_infrastructure,
+    rerun_command,
+    why,
+)
+from tileyard.report.words import clean_line
+from tileyard.suite.result import CaseVerdict, SuiteResult
+
+PAGE_BYTES = 1 << 20
+"""GitHub drops the page of a step that is larger."""
+PER_LEVEL = 10
+"""GitHub shows so many annotations of each level for a step."""
+MESSAGE_LENGTH = 1000
+_CUT = "\n\nThere was no room for the rest of this page.\n"
+
+
+def write_step_summary(result: SuiteResult, path: Path, rerun: Rerun | None = None) -> None:
+    """Append Markdown to the file that ``$GITHUB_STEP_SUMMARY`` names, as much as there is room for.
+
+    Raises UsageError where it cannot be written.
+    """
+    try:
+        used = path.stat().st_size if path.exists() else 0
+        with path.open("ab") as file:
+            file.write(_fit(render_page(result, rerun), PAGE_BYTES - used))
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+
+
+def annotations(
+    result: SuiteResult, root: Path | None = None, rerun: Rerun | None = None
+) -> list[str]:
+    """Workflow commands, one a line, to be printed: errors, warnings, and how many more there are.
+
+    Files below ``root``, the checkout, are named as they are there.
+    """
+    command = rerun or rerun_command(result.path)
+    errors = [v for v in result.failures if v.outcome is not Outcome.NOT_RUN]
+    errors += [v for v in result.verdicts if is_infrastructure(v) and v.gates]
+    spared = [v for v in result.verdicts if v.is_bad and not v.gates]
+    lines = []
+    for level, verdicts in (("error", errors), ("warning", [*spared, *result.flaky])):
+        shown, more = verdicts[:PER_LEVEL], len(verdicts) - PER_LEVEL
+        lines += [_annotate(level, one, root, command(one.case)) for one in shown]
+        if more > 0:
+            text = f"{count_of(more, f'more {level}')} of suite {result.suite}: see its report"
+            lines.append(_command("notice", {"title": result.suite}, text))
+    not_run = sum(v.outcome is Outcome.NOT_RUN for v in result.verdicts)
+    if not_run:
+        text = f"{count_of(not_run, 'case')} of suite {result.suite} never ran"
+        lines.append(_command("notice", {"title": result.suite}, text))
+    return lines
+
+
+def _fit(blocks: Iterable[str], room: int) -> bytes:
+    """As many blocks as there is room for, and a line that says so if some are missing."""
+    page = bytearray()
+    for block in blocks:
+        encoded = block.encode("utf-8", "replace")
+        if len(page) + len(encoded) + len(_CUT) > room:
+            return bytes(page) + (_CUT.encode() if len(page) + len(_CUT) <= room else b"")
+        page += encoded
+    return bytes(page)
+
+
+def _annotate(level: str, verdict: CaseVerdict, root: Path | None, rerun: str) -> str:
+    properties: dict[str, str] = {}
+    file, _, line = verdict.where.rpartition(":")
+    if file and line.isdecimal():
+        properties["file"] = _below(file, root)
+        properties["line"] = line
+    properties["title"] = f"{_state(verdict)}: {verdict.case}"
+    return _command(level, properties, f"{clean_line(_say_why(verdict), MESSAGE_LENGTH)}\n{rerun}")
+
+
+def _state(verdict: CaseVerdict) -> str:
+    if verdict.is_flaky:
+        return "flaky"
+    return str(verdict.outcome) if verdict.gates else f"{verdict.outcome} in quarantine"
+
+
+def _say_why(verdict: CaseVerdict) -> str:
+    if not verdict.is_flaky:
+        return why(verdict)
+    last = failed_attempts(verdict)[-1]
+    return f"{last.outcome}, then {verdict.outcome}: {last.message}"
+
+
+def _below(file: str, root: Path | None) -> str:
+    path = Path(file)
+    return str(path.relative_to(root)) if root is not None and path.is_relative_to(root) else file
+
+
+def _command(level: str, properties: dict[str, str], message: str) -> str:
+    listed = ",".join(f"{name}={_escape_property(text)}" for name, text in properties.items())
+    return f"::{level} {listed}::{_escape_data(message)}"
+
+
+def _escape_data(text: str) -> str:
+    clean = text.encode("utf-8", "replace").decode()
+    return clean.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _escape_property(text: str) -> str:
+    return _escape_data(clean_line(text)).replace(":", "%3A").replace(",", "%2C")

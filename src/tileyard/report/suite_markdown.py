@@ -1,0 +1,159 @@
+"""A run of a suite as a page of GitHub's Markdown, in blocks that may be left off from the end.
+
+Text of others is escaped, never trusted: a message cannot become a heading, a link, HTML, or another
+column of its table.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from tileyard.model import Outcome
+from tileyard.report.suite_words import (
+    STOPS,
+    Rerun,
+    count_of,
+    describe_end,
+    describe_time,
+    failed_attempts,
+    find_longest,
+    group_by_reason,
+    is_infrastructure,
+    is_spared,
+    rerun_command,
+    why,
+)
+from tileyard.report.words import clean_line, format_seconds
+from tileyard.suite.result import CaseVerdict, SuiteResult
+
+ROWS = 200
+FEW = 5
+NAMED = 50
+CELL_LENGTH = 300
+_ACTIVE = re.compile(r"[\\`*_\[\]<>&|~#@$!:]")
+"""What Markdown, HTML or GitHub could take for more than a letter; as entities it never is."""
+
+
+def render_page(result: SuiteResult, rerun: Rerun | None = None) -> Iterator[str]:
+    """Blocks of the page, what matters most first; each is complete in itself."""
+    command = rerun or rerun_command(result.path)
+    yield from _head(result)
+    bad = [v for v in result.verdicts if v.is_bad]
+    failed = [v for v in bad if v.gates and v.outcome is not Outcome.NOT_RUN]
+    failed.sort(key=is_infrastructure)
+    yield from _table(
+        "Failed",
+        ("outcome", "case", "message", "run it again"),
+        ((str(v.outcome), code(v.case), _why(v), code(command(v.case))) for v in failed[:ROWS]),
+        len(failed),
+    )
+    spared = [v for v in bad if is_spared(v)]
+    yield from _table(
+        "In quarantine, failed, do not gate",
+        ("outcome", "case", "message", "owner", "until", "reason"),
+        ((str(v.outcome), code(v.case), _why(v), *_quarantine(v)) for v in spared[:ROWS]),
+        len(spared),
+    )
+    yield from _table(
+        "Flaky",
+        ("case", "attempts", "failed with"),
+        ((code(v.case), str(len(v.attempts)), text(_say_failed(v))) for v in result.flaky[:ROWS]),
+        len(result.flaky),
+    )
+    not_run = [(v.case, why(v)) for v in bad if v.gates and v.outcome is Outcome.NOT_RUN]
+    yield from _groups("Never ran", not_run)
+    if result.uncovered:
+        names = ", ".join(code(name) for name in result.uncovered[:NAMED])
+        more = len(result.uncovered) - NAMED
+        yield f"\n**Families of which nothing ran:** {names}{f' and {more} more' if more > 0 else ''}\n"
+    yield from _groups("Left out", [(one.case, one.reason) for one in result.left_out])
+    longest = find_longest(result, FEW)
+    yield from _table(
+        "Longest",
+        ("case", "time", "share"),
+        ((code(v.case), format_seconds(seconds), f"{share:.1%}") for v, seconds, share in longest),
+        len(longest),
+    )
+
+
+def text(words: str, limit: int = CELL_LENGTH) -> str:
+    """Plain text as Markdown that shows just that, on one line."""
+    return _ACTIVE.sub(lambda found: f"&#{ord(found[0])};", clean_line(words, limit))
+
+
+def code(words: str) -> str:
+    """The same in the letters of code. No span of backquotes: in a table these may hold no ``|``."""
+    return f"<code>{text(words)}</code>" if words else ""
+
+
+def _head(result: SuiteResult) -> Iterator[str]:
+    wrong = describe_end(result)
+    verdict = "failed" if wrong else "passed" if result.reason == "done" else result.reason
+    policy = f", policy {text(result.policy)}" if result.policy else ""
+    cases = count_of(len(result.verdicts), "case")
+    yield f"\n## Suite {text(result.suite)}: {verdict}\n"
+    yield f"\n{cases} in {format_seconds(result.seconds)}{policy}, run {text(result.run)}\n"
+    for line in (wrong, STOPS[result.reason], *result.notes):
+        if line:
+            yield f"\n**{text(line, limit=0)}**\n"
+    counts = result.count()
+    rows = [(str(one), str(counts[one])) for one in Outcome if counts[one]]
+    rows += [("of these flaky", str(len(result.flaky)))] if result.flaky else []
+    rows += [("left out", str(len(result.left_out)))] if result.left_out else []
+    yield _heading(("outcome", "cases"))
+    yield from map(_row, rows)
+    if result.makespan is not None:
+        yield f"\n{text(describe_time(result.makespan), limit=0)}\n"
+
+
+def _table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], number: int
+) -> Iterator[str]:
+    """A table of some of ``number`` cases; a block for each row, so that it may end anywhere."""
+    if not number:
+        return
+    yield f"\n### {title} ({number})\n" + _heading(columns)
+    yield from map(_row, rows)
+    if number > ROWS:
+        yield f"\nand {number - ROWS} more\n"
+
+
+def _heading(columns: Sequence[str]) -> str:
+    return "\n" + _row(columns) + _row(["---"] * len(columns))
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _groups(title: str, cases: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Folded away, because there may be many and they are seldom news."""
+    if not cases:
+        return
+    groups = group_by_reason(cases)
+    lines = [
+        f"<li>{len(names)}: {text(reason)}: {', '.join(map(code, names[:FEW]))}"
+        f"{', ...' if len(names) > FEW else ''}</li>\n"
+        for reason, names in groups[:NAMED]
+    ]
+    if len(groups) > NAMED:
+        others = sum(len(names) for _, names in groups[NAMED:])
+        lines.append(f"<li>{others}: for {count_of(len(groups) - NAMED, 'other reason')}</li>\n")
+    # HTML without empty lines, which would end it.
+    summary = f"<summary>{title} ({len(cases)})</summary>"
+    yield f"\n<details>{summary}\n<ul>\n{''.join(lines)}</ul>\n</details>\n"
+
+
+def _why(verdict: CaseVerdict) -> str:
+    return text(why(verdict))
+
+
+def _quarantine(verdict: CaseVerdict) -> tuple[str, str, str]:
+    spared = verdict.quarantine
+    return (
+        ("", "", "") if spared is None else (text(spared.owner), spared.until, text(spared.reason))
+    )
+
+
+def _say_failed(verdict: CaseVerdict) -> str:
+    last = failed_attempts(verdict)[-1]
+    return f"{last.outcome}: {last.message}" if last.message else str(last.outcome)

@@ -1,0 +1,81 @@
+"""A run of a suite as JSON, for machines: docs/reference/summary.md says what is in it."""
+
+import json
+from pathlib import Path
+
+import msgspec
+
+from tileyard.errors import UsageError
+from tileyard.model import Outcome, Record
+from tileyard.report.suite_files import write_atomically
+from tileyard.suite.result import SuiteResult
+
+VERSION = 1
+"""Raised when a reader of the last version would misread the file; new keys alone do not raise it."""
+
+
+class Summary(Record):
+    """All of the file. ``counts`` has every outcome, those of no case too.
+
+    The four rows of ids need no second look at the verdicts: ``failures`` fail the run, ``faults`` would
+    fail it too and are those of devices, queues or hosts, ``quarantined`` failed and do not gate, and
+    ``flaky`` passed after they had failed.
+    """
+
+    version: int
+    exit_status: int
+    counts: dict[str, int]
+    failures: tuple[str, ...]
+    faults: tuple[str, ...]
+    quarantined: tuple[str, ...]
+    flaky: tuple[str, ...]
+    result: SuiteResult
+
+
+def summarize(result: SuiteResult) -> Summary:
+    """What the file says of a run."""
+    counts = result.count()
+    bad = [verdict for verdict in result.verdicts if verdict.is_bad]
+    return Summary(
+        version=VERSION,
+        exit_status=result.exit_status,
+        counts={str(outcome): counts[outcome] for outcome in Outcome},
+        failures=tuple(verdict.case for verdict in result.failures),
+        faults=tuple(one.case for one in bad if one.gates and not one.is_failure),
+        quarantined=tuple(verdict.case for verdict in bad if not verdict.gates),
+        flaky=tuple(verdict.case for verdict in result.flaky),
+        result=result,
+    )
+
+
+def write_summary(result: SuiteResult, path: Path) -> None:
+    """Write the file whole or not at all. Raises UsageError where it cannot be written."""
+    write_atomically(path, (_encode(summarize(result)), b"\n"))
+
+
+def read_summary(path: Path) -> Summary:
+    """What a file says. Raises UsageError where it is unreadable or of another version."""
+    try:
+        content = path.read_bytes()
+        version = msgspec.json.decode(content, type=_Versioned).version
+        if version != VERSION:
+            raise UsageError(f"{path}: has version {version}, and {VERSION} can be read")
+        return msgspec.json.decode(content, type=Summary)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"{path}: is no summary: {error}") from error
+
+
+class _Versioned(Record):
+    version: int
+
+
+def _encode(summary: Summary) -> bytes:
+    try:
+        encoded = msgspec.json.encode(summary)
+    except UnicodeEncodeError:
+        # Names of files need not be text, and JSON is nothing else.
+        plain = json.dumps(msgspec.to_builtins(summary), ensure_ascii=False)
+        encoded = plain.encode("utf-8", "replace")
+    return msgspec.json.format(encoded, indent=1)
