@@ -29,15 +29,21 @@ from tileyard.service.naming import new_run_name
 from tileyard.service.stopping import stop_when
 from tileyard.settings import Settings
 from tileyard.store.events import EventLog
-from tileyard.store.suites import RunTimeQuery
+from tileyard.store.run_times import RunTimeQuery
 from tileyard.store.trials import TrialStore
-from tileyard.suite.achieved import Achieved, add_makespans, measure_makespan
+from tileyard.suite.achieved import (
+    Achieved,
+    Span,
+    add_makespans,
+    measure_makespans,
+    measure_startup,
+)
 from tileyard.suite.author import SuiteAuthor, SuiteSite
 from tileyard.suite.choosing import find_policy
 from tileyard.suite.durations import learn_imported
-from tileyard.suite.failing import note_failing, read_failing
 from tileyard.suite.imports import read_times
 from tileyard.suite.kernel_cases import read_suite_with_kernels
+from tileyard.suite.memory import Memory, read_memory, update_memory
 from tileyard.suite.outlook import (
     COMMAND,
     Bounds,
@@ -46,6 +52,7 @@ from tileyard.suite.outlook import (
     look_ahead,
     target_of,
 )
+from tileyard.suite.pieces import Costs
 from tileyard.suite.plan import make_plan
 from tileyard.suite.records import Plan, Selection, Suite, SuiteCase, Wish
 from tileyard.suite.result import Makespan, SuiteResult, judge_cases
@@ -85,25 +92,28 @@ class SuiteRun:
         home, path = self._settings.home, Path(self._start.path)
         suite = await read_suite_with_kernels(path, self._settings, self._make_author)
         with TrialStore.open(home) as store:
-            outlook, devices = self._look_ahead(suite, store)
+            memory = read_memory(home, suite.path)
+            outlook, devices = self._look_ahead(suite, store, memory)
             selection = outlook.selection
-            parts = tuple(self._divide(outlook, devices))
+            parts = tuple(self._divide(outlook, devices, memory))
             with EventLog(home, self._run) as log:
                 self._listeners = [log.add, self._conversation.tell_event]
                 self._tell_start(suite, selection, parts)
                 trials: dict[str, list[Trial]] = {}
                 makespans: list[Makespan] = []
+                startup_s: float | None = None
                 for part in parts:
                     if not stopping.is_set():
-                        told, took = await self._drive(suite, part, store, log, stopping)
+                        told, spans, began = await self._drive(suite, part, store, log, stopping)
                         trials.update(told)
-                        makespans += took
+                        makespans += measure_makespans(spans, part.plan, began)
+                        startup_s = measure_startup(spans, part.plan)
                 reason: StopReason = "interrupted" if stopping.is_set() else "done"
                 at = self._clock.wall_s()
                 self._tell(RunEnded(run=self._run, at=at, reason=reason))
                 log.flush()
         verdicts = judge_cases(selection.cases, trials, selection.quarantined)
-        note_failing(home, suite.path, verdicts)
+        update_memory(home, suite.path, verdicts, startup_s)
         return SuiteResult(
             run=self._run,
             suite=suite.name,
@@ -122,21 +132,21 @@ class SuiteRun:
 
     # ---- before anything runs ------------------------------------------------------------------
 
-    def _find_wish(self, suite: Suite) -> Wish:
+    def _find_wish(self, suite: Suite, memory: Memory) -> Wish:
         wish = self._start.wish
         if not self._start.rerun_failed:
             return wish
-        failing = read_failing(self._settings.home, suite.path)
+        failing = memory.failing
         if not failing:
             raise UsageError(f"{suite.path}: no case of it failed when it was last run")
         return msgspec.structs.replace(wish, rerun=failing)
 
     def _look_ahead(
-        self, suite: Suite, store: TrialStore
+        self, suite: Suite, store: TrialStore, memory: Memory
     ) -> tuple[Outlook, dict[str, tuple[Device, ...]]]:
         """What will run, and the devices for each target."""
         start = self._start
-        wish = self._find_wish(suite)
+        wish = self._find_wish(suite, memory)
         targets = dict.fromkeys(map(self._target_of, suite.cases))
         devices = {target: self._choose_devices(target) for target in targets}
         times = store.list_run_times(RunTimeQuery())
@@ -155,7 +165,7 @@ class SuiteRun:
         return target_of(case, self._start.target)
 
     def _divide(
-        self, outlook: Outlook, devices: Mapping[str, tuple[Device, ...]]
+        self, outlook: Outlook, devices: Mapping[str, tuple[Device, ...]], memory: Memory
     ) -> Iterator[Part]:
         """The selected cases of each target, with their plan."""
         number = 0
@@ -172,7 +182,9 @@ class SuiteRun:
                 cases=cases,
                 devices=found,
                 expected_s={one.case: one.seconds for one in expected},
-                plan=make_plan(expected, len(found), self._start.split),
+                plan=make_plan(
+                    expected, len(found), self._start.split, Costs(startup_s=memory.startup_s)
+                ),
             )
 
     def _choose_devices(self, target: str) -> tuple[Device, ...]:
@@ -208,8 +220,8 @@ class SuiteRun:
 
     async def _drive(
         self, suite: Suite, part: Part, store: TrialStore, log: EventLog, stopping: asyncio.Event
-    ) -> tuple[dict[str, list[Trial]], list[Makespan]]:
-        """Run a part to its end: its trials by case, and how long it took if anything ran."""
+    ) -> tuple[dict[str, list[Trial]], list[Span], float]:
+        """Run a part to its end: its trials by case, when each case ran, and when it was begun."""
         began, achieved = self._clock.wall_s(), Achieved()
         async with AsyncExitStack() as stack:
             site = self._site(suite, part)
@@ -232,8 +244,7 @@ class SuiteRun:
             stack.callback(watching.cancel)
             async for _ in driver.trials():
                 pass
-        makespan = measure_makespan(achieved.spans, part.plan, began)
-        return source.trials, [makespan] if makespan is not None else []
+        return source.trials, achieved.spans, began
 
     def _site(self, suite: Suite, part: Part) -> SuiteSite:
         """Programs answer in as many lanes as there are cores; kernels' authors keep off the devices."""

@@ -11,9 +11,10 @@ NOTICED = 0.01
 
 
 class Span(Record):
-    """When a case ran, in seconds since the epoch."""
+    """When a case ran on which device, in seconds since the epoch."""
 
     case: str
+    device: str
     begin: float
     end: float
 
@@ -23,26 +24,32 @@ class Achieved:
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
-        self._begun: dict[str, float] = {}
+        self._begun: dict[str, tuple[str, float]] = {}
 
     def __call__(self, event: Event) -> None:
         """Note the begin and the end of a case on its device."""
         match event:
-            case CaseStarted(case=case, at=at):
-                self._begun[case] = at
+            case CaseStarted(case=case, device=device, at=at):
+                self._begun[case] = (device, at)
             case CaseEnded(trial=trial) if trial.case in self._begun:
-                begin = self._begun.pop(trial.case)
-                end = begin + trial.run_s
-                self.spans.append(Span(case=case_of_attempt(trial.case), begin=begin, end=end))
+                device, begin = self._begun.pop(trial.case)
+                self.spans.append(
+                    Span(
+                        case=case_of_attempt(trial.case),
+                        device=device,
+                        begin=begin,
+                        end=begin + trial.run_s,
+                    )
+                )
             case _:
                 pass
 
 
-def measure_makespan(spans: Iterable[Span], plan: Plan, began: float) -> Makespan | None:
-    """What these spans come to under a plan that was begun at that time; None where nothing ran."""
+def measure_makespans(spans: Iterable[Span], plan: Plan, began: float) -> list[Makespan]:
+    """What these spans come to under a plan that was begun at that time; none where nothing ran."""
     ordered = sorted(spans, key=lambda span: span.begin)
     if not ordered:
-        return None
+        return []
     took: dict[str, float] = {}
     for span in ordered:
         took[span.case] = took.get(span.case, 0.0) + span.end - span.begin
@@ -50,14 +57,33 @@ def measure_makespan(spans: Iterable[Span], plan: Plan, began: float) -> Makespa
     longest_s = max(sum(took.get(case, 0.0) for case in piece.cases) for piece in plan.pieces)
     bound_s = max(longest_s, total_s / plan.slots)
     achieved_s = max(span.end for span in ordered) - began
-    return Makespan(
-        slots=plan.slots,
-        total_s=total_s,
-        bound_s=bound_s,
-        predicted_s=plan.predicted_s,
-        achieved_s=achieved_s,
-        reason=_explain(ordered, took, plan, began, achieved_s - bound_s),
-    )
+    return [
+        Makespan(
+            slots=plan.slots,
+            total_s=total_s,
+            bound_s=bound_s,
+            predicted_s=plan.predicted_s,
+            achieved_s=achieved_s,
+            reason=_explain(ordered, took, plan, began, achieved_s - bound_s),
+        )
+    ]
+
+
+def measure_startup(spans: Iterable[Span], plan: Plan) -> float | None:
+    """What a piece costs before its first case, in seconds; None where no device ran two pieces.
+
+    The lower quartile of what lay between two pieces on the same device: above it, a device also waited
+    for what was not ready.
+    """
+    piece_of = {case: piece for piece in plan.pieces for case in piece.cases}
+    last: dict[str, Span] = {}
+    gaps_s = []
+    for span in sorted(spans, key=lambda span: span.begin):
+        before = last.get(span.device)
+        if before is not None and piece_of[before.case] is not piece_of[span.case]:
+            gaps_s.append(max(0.0, span.begin - before.end))
+        last[span.device] = span
+    return sorted(gaps_s)[len(gaps_s) // 4] if gaps_s else None
 
 
 def add_makespans(makespans: Sequence[Makespan]) -> Makespan | None:

@@ -1,4 +1,4 @@
-"""Which cases of a suite failed when they were last run, so that just these can be run again."""
+"""What a home remembers of a suite from run to run: what failed, and what starting a piece costs."""
 
 import os
 import tempfile
@@ -15,33 +15,40 @@ from tileyard.suite.result import CaseVerdict
 FOLDER = "suites"
 
 
-class Failing(Record):
-    """The ids of cases that failed, or that no device could be had for, when they were last run."""
+class Memory(Record):
+    """The ids of cases that ended badly when they were last run, and the start-up of a piece in seconds."""
 
-    cases: tuple[str, ...] = ()
+    failing: tuple[str, ...] = ()
+    startup_s: float = 0.0
 
 
-def read_failing(home: Path, suite: str) -> tuple[str, ...]:
+def read_memory(home: Path, suite: str) -> Memory:
     """What is known of the suite with this path; nothing where it never ran, or the file is torn."""
     try:
-        return msgspec.json.decode(_path(home, suite).read_bytes(), type=Failing).cases
+        return msgspec.json.decode(_path(home, suite).read_bytes(), type=Memory)
     except (FileNotFoundError, msgspec.DecodeError):
-        return ()
+        return Memory()
 
 
-def note_failing(home: Path, suite: str, verdicts: Iterable[CaseVerdict]) -> None:
+def update_memory(
+    home: Path, suite: str, verdicts: Iterable[CaseVerdict], startup_s: float | None
+) -> None:
     """Take in what a run has found; what it did not run stays as it was. Raises HomeError."""
-    known = dict.fromkeys(read_failing(home, suite))
+    known = read_memory(home, suite)
+    failing = dict.fromkeys(known.failing)
     for verdict in verdicts:
-        known.pop(verdict.case, None)
+        failing.pop(verdict.case, None)
         if verdict.is_bad:
-            known[verdict.case] = None
+            failing[verdict.case] = None
+    memory = Memory(
+        failing=tuple(failing), startup_s=known.startup_s if startup_s is None else startup_s
+    )
     path = _path(home, suite)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=path.parent)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.encode(Failing(cases=tuple(known))))
+            file.write(msgspec.json.encode(memory))
         Path(name).replace(path)
     except OSError as error:
         raise HomeError(f"cannot write to {path.parent}: {error.strerror}") from error
