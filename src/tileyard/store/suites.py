@@ -5,11 +5,9 @@ from operator import itemgetter
 
 from sqlalchemy import Connection, select
 
-from tileyard.model import Outcome, Record
+from tileyard.model import Outcome
+from tileyard.store.run_times import RunTime, RunTimeQuery
 from tileyard.store.schema import is_of_suite, trials
-
-LATEST = 8
-"""How many runs of a case are read where nothing else is asked for."""
 
 _COLUMNS = (
     trials.c.case_id,
@@ -22,29 +20,6 @@ _COLUMNS = (
 )
 _TOLD = sorted(set(Outcome) - {Outcome.SKIPPED, Outcome.NOT_RUN})
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
-
-
-class RunTime(Record):
-    """One attempt at a suite's case. ``run_s`` is 0 where it did not get to a device."""
-
-    case: str
-    testcase: str
-    target: str
-    device: str
-    outcome: Outcome
-    started_at: float
-    run_s: float
-
-
-class RunTimeQuery(Record):
-    """Which attempts to read; an empty field asks for nothing.
-
-    ``since`` is in seconds since the epoch. Of each case the ``latest`` ones are read, 0 for all.
-    """
-
-    target: str = ""
-    since: float = 0.0
-    latest: int = LATEST
 
 
 def read_run_times(connection: Connection, query: RunTimeQuery) -> list[RunTime]:

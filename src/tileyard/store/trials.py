@@ -40,6 +40,7 @@ from tileyard.store.lookups import (
     Question,
 )
 from tileyard.store.rows import DURATIONS, durations_of, row_of
+from tileyard.store.run_times import RunTime, RunTimeQuery
 from tileyard.store.schema import (
     explained,
     is_of_suite,
@@ -47,7 +48,7 @@ from tileyard.store.schema import (
     open_database,
     trials,
 )
-from tileyard.store.suites import RunTime, RunTimeQuery, read_run_times
+from tileyard.store.suites import read_run_times
 
 _WELL = sorted(outcome.value for outcome in WELL)
 _DECODER = msgspec.json.Decoder(Trial)

@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable, Sequence
 
 from tileyard.errors import UsageError
 from tileyard.model import INFRASTRUCTURE, WELL, Outcome, Record
-from tileyard.store.suites import RunTime
+from tileyard.store.run_times import RunTime
 from tileyard.suite.pieces import NO_COSTS, Costs
-from tileyard.suite.plan import make_plan
+from tileyard.suite.plan import make_plan, say_seconds
 from tileyard.suite.records import Expected, LeftOut, case_of_attempt
 
 SQUEEZE = 0.98
@@ -100,8 +100,8 @@ def fit_budget(
         if not chosen:
             shortest_s = min((one.expected.seconds for one in facts), default=0.0)
             raise UsageError(
-                f"no case fits into a budget of {budget_s:g} s:"
-                f" the shortest of {len(facts)} is expected to take {shortest_s:.3g} s"
+                f"no case fits into a budget of {say_seconds(budget_s)}:"
+                f" the shortest of {len(facts)} is expected to take {say_seconds(shortest_s)}"
             )
         expected = [one.expected for one in facts if one.expected.case in chosen]
         plan = make_plan(expected, slots, "auto", costs)
@@ -160,13 +160,13 @@ def _choose(
         needs_s = one.expected.seconds + start_s
         if one.expected.seconds + costs.process_s > budget_s:
             left_out[case] = (
-                f"takes {one.expected.seconds + costs.process_s:.3g} s alone,"
-                f" more than the budget of {budget_s:g} s"
+                f"takes {say_seconds(one.expected.seconds + costs.process_s)} alone,"
+                f" more than the budget of {say_seconds(budget_s)}"
             )
         elif needs_s > room_s:
             left_out[case] = (
-                f"takes {needs_s:.3g} s, and {room_s:.3g} s of all slots' time were left"
-                " when its turn came"
+                f"takes {say_seconds(needs_s)}, and {say_seconds(room_s)} of all slots' time"
+                " were left when its turn came"
             )
         else:
             chosen[case] = reason

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tileyard.devices.names import class_of
 from tileyard.model import Outcome, Record
-from tileyard.store.suites import RunTime
+from tileyard.store.run_times import RunTime
 from tileyard.suite.imports import ImportedTime
 from tileyard.suite.records import Expected, SuiteCase, case_of_attempt
 

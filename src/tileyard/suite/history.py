@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from tileyard.model import Record
-from tileyard.store.suites import RunTime
+from tileyard.store.run_times import RunTime
 from tileyard.suite.durations import ENDED, HIGH, LIKELY, find_quantile
 from tileyard.suite.records import case_of_attempt
 

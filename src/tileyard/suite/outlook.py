@@ -4,7 +4,7 @@ import datetime
 from collections.abc import Callable, Mapping, Sequence
 
 from tileyard.model import Record
-from tileyard.store.suites import RunTime
+from tileyard.store.run_times import RunTime
 from tileyard.suite.budget import fit_budget, gather_facts
 from tileyard.suite.choosing import Facts, choose, find_policy
 from tileyard.suite.durations import Known, expect, learn

@@ -74,7 +74,7 @@ def compare(
     ways = {
         "whole testcases, by name": named,
         "whole testcases, longest first": whole,
-        f"pieces of at most {_words(fixed_s)}, longest first": fixed,
+        f"pieces of at most {say_seconds(fixed_s)}, longest first": fixed,
     }
     return tuple(
         WhatIf(name=name, pieces=len(cuts), predicted_s=_predict_s(work, cuts, slots, costs))
@@ -160,8 +160,8 @@ def _say_bound(longest: Piece, share_s: float) -> list[str]:
     size = len(longest.cases)
     which = "a single case" if size == 1 else f"{size} cases in one piece"
     return [
-        f"{longest.testcase} ({which}) takes {_words(longest.expected_s)},"
-        f" more than the {_words(share_s)} that each slot has to do"
+        f"{longest.testcase} ({which}) takes {say_seconds(longest.expected_s)},"
+        f" more than the {say_seconds(share_s)} that each slot has to do"
     ]
 
 
@@ -174,19 +174,19 @@ def _say_gap(bound_s: float, predicted_s: float, unhurried_s: float, launch_s: f
     sentences = []
     if launches_s > 0.1 * gap_s:
         sentences.append(
-            f"{_words(launches_s)} are lost because processes start one after another,"
-            f" {_words(launch_s)} apart"
+            f"{say_seconds(launches_s)} are lost because processes start one after another,"
+            f" {say_seconds(launch_s)} apart"
         )
     if uneven_s > 0.1 * gap_s:
         sentences.append(
-            f"pieces end unevenly: the last one ends {_words(uneven_s)} later"
+            f"pieces end unevenly: the last one ends {say_seconds(uneven_s)} later"
             " than if the work could be spread evenly"
         )
     return sentences
 
 
-def _words(seconds: float) -> str:
-    """A time with three digits, in the unit that suits."""
+def say_seconds(seconds: float) -> str:
+    """A time with three digits, in the unit that suits: the way times stand in reasons."""
     if seconds < 120:
         return f"{seconds:.3g} s"
     return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"

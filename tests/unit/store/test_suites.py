@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tileyard.model import Outcome, Trial
-from tileyard.store.suites import RunTimeQuery
+from tileyard.store.run_times import RunTimeQuery
 from tileyard.store.trials import TrialQuery, TrialStore
 
 MakeTrial = Callable[..., Trial]

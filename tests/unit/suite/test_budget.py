@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tileyard.errors import UsageError
 from tileyard.model import Outcome
-from tileyard.store.suites import RunTime
+from tileyard.store.run_times import RunTime
 from tileyard.suite.budget import CaseFacts, Reason, fit_budget, gather_facts, rank
 from tileyard.suite.pieces import Costs
 from tileyard.suite.plan import make_plan
@@ -100,11 +100,11 @@ def test_what_fails_more_often_is_worth_more() -> None:
 
 def test_reasons_are_told() -> None:
     """A case that is too long alone, and one for which no room was left."""
-    content = [facts("t/a", 50.0), facts("t/b", 90.0), facts("t/c", 200.0)]
+    content = [facts("t/a", 50.0), facts("t/b", 90.0), facts("t/c", 300.0)]
     found = fit_budget(content, 100.0, 1)
     expected = {
         "t/b": "takes 90 s, and 50 s of all slots' time were left when its turn came",
-        "t/c": "takes 200 s alone, more than the budget of 100 s",
+        "t/c": "takes 5 min alone, more than the budget of 100 s",
     }
     assert found.cases == ("t/a",)
     assert {left.case: left.reason for left in found.left_out} == expected

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from tileyard.model import Outcome
-from tileyard.store.suites import RunTime
+from tileyard.store.run_times import RunTime
 from tileyard.suite.durations import (
     DEFAULT_S,
     FARTHEST,

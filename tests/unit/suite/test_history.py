@@ -3,7 +3,7 @@
 import pytest
 
 from tileyard.model import Outcome
-from tileyard.store.suites import RunTime
+from tileyard.store.run_times import RunTime
 from tileyard.suite.history import Quantile, summarize_history
 
 DATE = 100.0

@@ -1,0 +1,65 @@
+"""``tileyard history``: how long the cases of suites take, and what has moved."""
+
+import datetime
+import re
+from typing import Annotated
+
+import typer
+
+from tileyard.cli.durations import parse_duration_s
+from tileyard.errors import UsageError
+
+
+def history(
+    *,
+    tail: Annotated[
+        bool, typer.Option("--tail", help="Name the longest cases and what has moved.")
+    ] = False,
+    since: Annotated[
+        str, typer.Option(metavar="DATE|TIME", help="Compare what ran since then, or so long ago.")
+    ] = "7d",
+    target: Annotated[str, typer.Option(help="Only runs for this target.")] = "",
+    limit: Annotated[int, typer.Option(min=1, help="How many cases to list.")] = 10,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """Show how long cases take: the longest ones, their share, quantiles, and what has moved.
+
+    A case has moved if its median differs by a fifth and the middle halves of its runs before and after
+    do not touch; it needs three runs on each side.
+    """
+    from rich.console import Console
+
+    from tileyard.cli.opening import open_store, print_json
+    from tileyard.clock import SystemClock
+    from tileyard.report.history import print_history
+    from tileyard.store.run_times import RunTimeQuery
+    from tileyard.suite.history import summarize_history
+
+    since_s = _parse_since(since, SystemClock().wall_s())
+    with open_store() as (store, home):
+        times = store.list_run_times(RunTimeQuery(target=target, latest=0))
+    if not times:
+        raise UsageError(f"no suite was run in {home} yet" + (f" for {target}" if target else ""))
+    found = summarize_history(times, since_s, limit)
+    if json:
+        print_json(found)
+    else:
+        print_history(Console(), found, tail=tail)
+    return 0
+
+
+def _parse_since(text: str, now_s: float) -> float:
+    """A date, or a time before now (``7d`` too), in seconds since the epoch."""
+    if days := re.fullmatch(r"(\d+)d", text, re.ASCII):
+        return now_s - 86400.0 * int(days[1])
+    if re.match(r"\d{4}-", text):
+        try:
+            return datetime.datetime.fromisoformat(text).timestamp()
+        except (ValueError, OverflowError) as error:
+            raise UsageError(f"--since: {text!r} is not a date such as 2026-11-14") from error
+    try:
+        return now_s - parse_duration_s(text)
+    except UsageError as error:
+        raise UsageError(
+            f"--since: {text!r} is neither a date such as 2026-11-14 nor a time such as 7d or 12h"
+        ) from error

@@ -1,0 +1,95 @@
+"""A prediction as the command line makes it: cases and their times in, a view of the plan out."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from tileyard.cli.opening import print_json
+from tileyard.errors import UsageError
+from tileyard.report.plan import print_prediction
+from tileyard.settings import Settings, read_settings
+from tileyard.store.run_times import RunTime, RunTimeQuery
+from tileyard.suite.budget import gather_facts
+from tileyard.suite.durations import expect_imported, learn_imported
+from tileyard.suite.imports import read_times
+from tileyard.suite.narrowing import Narrowed, narrow
+from tileyard.suite.outlook import COMMAND, Bounds, expect_all, look_ahead, target_of
+from tileyard.suite.pieces import Costs
+from tileyard.suite.plan import Split
+from tileyard.suite.prediction import predict
+from tileyard.suite.reading import read_suite
+from tileyard.suite.records import Wish
+from tileyard.suite.shards import Shard
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRequest:
+    """What is to be predicted. ``slots`` is None for one a core; 0 and empty ask for nothing."""
+
+    suite: Path | None
+    durations: Path | None
+    case_s: float
+    slots: int | None
+    split: Split
+    costs: Costs
+    wish: Wish
+    target: str
+    device_class: str
+    shard: Shard | None
+    budget_s: float
+    as_json: bool
+
+
+def run(request: PlanRequest) -> int:
+    """Predict and print; the exit status. Raises UsageError for what cannot be planned."""
+    settings = read_settings(os.environ, Path.cwd())
+    slots = len(settings.cores) if request.slots is None else request.slots
+    if request.suite is not None:
+        narrowed = _look_at(request.suite, request, slots, settings)
+    elif request.durations is not None:
+        expected = expect_imported(read_times(request.durations), request.case_s)
+        facts = gather_facts(expected, [one.testcase for one in expected])
+        narrowed = narrow(facts, request.shard, request.budget_s, slots, request.costs)
+    else:
+        raise UsageError("nothing to plan", "name a suite, or a file of times with --durations")
+    prediction = predict(narrowed, slots, request.split, request.costs)
+    if request.as_json:
+        print_json(prediction)
+    else:
+        print_prediction(Console(), prediction)
+    return 0
+
+
+def _look_at(path: Path, request: PlanRequest, slots: int, settings: Settings) -> Narrowed:
+    """What ``tileyard test`` would run of a suite, and what it would expect of that."""
+    if not path.exists():
+        raise UsageError(f"there is no suite {path}")
+    suite = read_suite(path, settings)
+    times = _read_store(settings.home)
+    imported = {}
+    if request.durations is not None:
+        imported = learn_imported(read_times(request.durations), suite.cases)
+    classes = dict.fromkeys((COMMAND, request.target), request.device_class)
+    expected = expect_all(
+        suite, times, classes, lambda case: target_of(case, request.target), imported
+    )
+    bounds = Bounds(shard=request.shard, budget_s=request.budget_s, slots=slots)
+    outlook = look_ahead(suite, request.wish, expected, bounds, times)
+    return Narrowed(
+        expected=outlook.of(outlook.selection.cases),
+        left_out=outlook.selection.left_out,
+        shard=request.shard,
+    )
+
+
+def _read_store(home: Path) -> Sequence[RunTime]:
+    """What is recorded; nothing where there is no store yet."""
+    from tileyard.store.trials import TrialStore  # a third of a second, which imports do not need
+
+    if not (home / "store.db").is_file():
+        return ()
+    with TrialStore.open(home) as store:
+        return store.list_run_times(RunTimeQuery())

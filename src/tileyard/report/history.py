@@ -1,0 +1,72 @@
+"""The distribution of how long cases take, for people."""
+
+import datetime
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tileyard.report.words import clean_line, format_seconds
+from tileyard.suite.history import CaseHistory, History
+
+
+def print_history(console: Console, history: History, *, tail: bool) -> None:
+    """Print totals and quantiles; with ``tail`` also the longest cases and what has moved."""
+    _say(
+        console,
+        f"{history.cases} cases in {history.runs} runs that came to their end;"
+        f" one run of each takes {format_seconds(history.total_s)} in all",
+    )
+    quantiles = [f"{one.share:.0%} {format_seconds(one.seconds)}" for one in history.quantiles]
+    if quantiles:
+        _say(console, f"no longer than: {', '.join(quantiles)}")
+    if not tail:
+        return
+    _print_longest(console, "longest testcases", history.longest_testcases)
+    _print_longest(console, "longest cases", history.longest)
+    since = datetime.datetime.fromtimestamp(history.since).astimezone().strftime("%Y-%m-%d %H:%M")
+    if not history.moved:
+        _say(
+            console,
+            f"nothing moved since {since}, of {history.compared} cases that can be compared",
+        )
+        return
+    table = _new_table(f"moved since {since}", "before", "after", "ratio", "runs")
+    for moved in history.moved:
+        table.add_row(
+            Text(clean_line(moved.case)),
+            format_seconds(moved.before_s),
+            format_seconds(moved.after_s),
+            Text(f"{moved.ratio:.2f}", style="red" if moved.ratio > 1 else "green"),
+            f"{moved.samples_before} / {moved.samples_after}",
+        )
+    console.print(table)
+
+
+def _print_longest(console: Console, title: str, longest: Sequence[CaseHistory]) -> None:
+    table = _new_table(title, "median", "90 %", "share", "all up to here", "runs")
+    so_far = 0.0
+    for one in longest:
+        so_far += one.share
+        table.add_row(
+            Text(clean_line(one.case)),
+            format_seconds(one.seconds),
+            format_seconds(one.high_s),
+            f"{one.share:.1%}",
+            f"{so_far:.1%}",
+            str(one.samples),
+        )
+    console.print(table)
+
+
+def _new_table(title: str, *columns: str) -> Table:
+    table = Table(header_style="bold", box=None)
+    table.add_column(title, no_wrap=True)
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(Text(clean_line(line)), soft_wrap=True, highlight=False)

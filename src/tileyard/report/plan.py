@@ -1,0 +1,116 @@
+"""A prediction for people: what bounds the run, what is predicted, and what is usual instead."""
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tileyard.report.words import clean_line, format_seconds
+from tileyard.suite.narrowing import IN_SHARD
+from tileyard.suite.plan import WhatIf
+from tileyard.suite.prediction import Prediction
+from tileyard.suite.records import LeftOut
+
+LISTED = 20
+"""How many of the cases that are left out are listed."""
+
+
+def print_prediction(console: Console, prediction: Prediction) -> None:
+    """Print all of it; every figure is in ``--json`` too."""
+    plan = prediction.plan
+    _say(
+        console,
+        f"{_count(prediction.cases, 'case')} of {_count(prediction.testcases, 'testcase')},"
+        f" {format_seconds(plan.total_s)} of work on {_count(plan.slots, 'slot')}"
+        f" (expected times: {_sources(prediction)})",
+    )
+    _say_shards(console, prediction)
+    console.print(_table(prediction))
+    _say(
+        console,
+        f"lower bound of any split, max(longest case, total/slots): "
+        f"{format_seconds(prediction.floor_s)}",
+    )
+    _say(
+        console,
+        f"lower bound of these pieces, max(longest piece, total/slots):"
+        f" {format_seconds(plan.bound_s)}; predicted {format_seconds(plan.predicted_s)},"
+        f" {_more(plan.predicted_s, plan.bound_s)}",
+    )
+    _say(console, f"why: {plan.reason}")
+    _say_left_out(console, prediction.left_out)
+
+
+def _table(prediction: Prediction) -> Table:
+    plan = prediction.plan
+    split = f"split at {format_seconds(plan.split_s)}" if plan.split_s else "testcases whole"
+    table = Table(header_style="bold", box=None)
+    table.add_column("way", no_wrap=True)
+    for column in ("pieces", "wall time", "x floor"):
+        table.add_column(column, justify="right", no_wrap=True)
+    own = WhatIf(
+        name=f"this plan: {split}, longest first",
+        pieces=len(plan.pieces),
+        predicted_s=plan.predicted_s,
+    )
+    for way in (own, *prediction.instead):
+        table.add_row(
+            Text(way.name),
+            str(way.pieces),
+            format_seconds(way.predicted_s),
+            f"{way.predicted_s / prediction.floor_s:.3f}" if prediction.floor_s else "",
+            style="bold" if way is own else "",
+        )
+    return table
+
+
+def _say_shards(console: Console, prediction: Prediction) -> None:
+    shard, shards_s = prediction.shard, prediction.shards_s
+    if shard is None:
+        return
+    if not shards_s:
+        _say(console, f"shard {shard.number}/{shard.count}")
+        return
+    mean_s = sum(shards_s) / len(shards_s)
+    _say(
+        console,
+        f"shard {shard.number}/{shard.count}: {format_seconds(shards_s[shard.number - 1])} of"
+        f" {format_seconds(sum(shards_s))}; the longest shard has {_more(max(shards_s), mean_s)}"
+        " than the mean",
+    )
+
+
+def _say_left_out(console: Console, left_out: tuple[LeftOut, ...]) -> None:
+    """All are counted; of those that are in other shards no more is to be said."""
+    if left_out:
+        _say(console, f"left out: {_count(len(left_out), 'case')}")
+    told = [left for left in left_out if not left.reason.startswith(IN_SHARD)]
+    for left in told[:LISTED]:
+        console.print(Text(f"  {clean_line(left.case)} {clean_line(left.reason)}"), soft_wrap=True)
+    if len(told) > LISTED:
+        _say(console, f"and {len(told) - LISTED} more, which --json lists")
+
+
+def _sources(prediction: Prediction) -> str:
+    words = {
+        "history": "from history",
+        "family": "estimated from their family",
+        "default": "of which nothing is known",
+    }
+    return ", ".join(
+        f"{prediction.sources[source]} {text}"
+        for source, text in words.items()
+        if source in prediction.sources
+    )
+
+
+def _more(value: float, base: float) -> str:
+    share = value / base - 1 if base else 0.0
+    return f"{share:.1%} more" if share >= 0.0005 else "no more"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(Text(clean_line(line)), soft_wrap=True, highlight=False)
