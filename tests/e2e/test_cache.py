@@ -55,7 +55,7 @@ def test_what_a_run_may_use_is_said_to_stay(cli: CommandLine) -> None:
     [
         ((), "say what is to stay"),
         (("--max-size", "much"), "'much' is not a size"),
-        (("--keep-days", "-1"), "-1"),
+        (("--keep-days", "-1"), "--keep-days"),
         (("--keep-days", "3"), "nothing to collect in"),
     ],
 )

@@ -14,7 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tileyard.artifacts import bundle_manifest, unpacking
-from tileyard.artifacts.bundle_file import MANIFEST, BundleReader, BundleWriter, member_name
+from tileyard.artifacts.bundle_file import (
+    MANIFEST,
+    BundleReader,
+    BundleWriter,
+    member_header,
+    member_name,
+)
 from tileyard.artifacts.bundle_manifest import (
     BundleManifest,
     Content,
@@ -519,6 +525,34 @@ def test_frames_after_the_end_are_refused(bundle: Path, tmp_path: Path) -> None:
     for one in more:
         (tmp_path / "y.tyb").write_bytes(sign(body + one()))
         assert "more in it" in refuse(tmp_path / "y.tyb", tmp_path / "objects")
+
+
+@pytest.mark.parametrize("size", [1, 512, 10_240])
+def test_archive_that_goes_on_is_refused(tmp_path: Path, size: int) -> None:
+    """Not even zeros may follow the end of the archive, though tar would not mind."""
+    body = io.BytesIO()
+    writer = BundleWriter(body)
+    head = encode_manifest(manifest_of())
+    writer.add(MANIFEST, len(head), (head,))
+    writer._put(bytes(1024 + size))
+    writer._write(writer._compressor.flush())
+    (tmp_path / "y.tyb").write_bytes(sign(body.getvalue()))
+    expected = "more in it"
+
+    assert expected in refuse(tmp_path / "y.tyb", tmp_path / "objects")
+
+
+def test_padding_that_is_not_empty_is_refused(tmp_path: Path) -> None:
+    """Nothing hides between the members."""
+    body = io.BytesIO()
+    writer = BundleWriter(body)
+    head = encode_manifest(manifest_of())
+    writer._put(member_header(MANIFEST, len(head)) + head + b"x" * (-len(head) % 512))
+    writer.finish()
+    (tmp_path / "y.tyb").write_bytes(body.getvalue())
+    expected = "padding"
+
+    assert expected in refuse(tmp_path / "y.tyb", tmp_path / "objects")
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:

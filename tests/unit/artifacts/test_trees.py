@@ -220,13 +220,20 @@ def swap_file(place: Path) -> None:
     (place / "data").symlink_to("bin/tool")
 
 
-CHANGES = [change_content, change_mode, remove_entry, add_entry, turn_link, swap_file]
+CHANGES = [
+    (change_content, "'data' was changed"),
+    (change_mode, "'data' was changed"),
+    (remove_entry, "'data' is gone"),
+    (add_entry, "'empty/new' was added"),
+    (turn_link, "'bin/link' was changed"),
+    (swap_file, "'data' was changed"),
+]
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(("change", "expected"), CHANGES)
 def test_changed_tree_is_refused_moved_aside_and_made_anew(
-    trees: Trees, folder: Path, change: object, is_known: bool
+    trees: Trees, folder: Path, change: object, expected: str, is_known: bool
 ) -> None:
     """Damage is noticed by who verified the tree before and by who did not."""
     assert callable(change)
@@ -241,6 +248,7 @@ def test_changed_tree_is_refused_moved_aside_and_made_anew(
     with pytest.raises(DamagedError, match=digest) as caught:
         reader.path(digest)
 
+    assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not reader.has(digest)
     assert trees.put(folder) == digest
