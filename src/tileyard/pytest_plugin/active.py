@@ -1,0 +1,164 @@
+"""A run with ``--tileyard`` as its tests and fixtures see it."""
+
+import pickle
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from tileyard.artifacts.manifest import find_artifact
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.errors import DamagedError, UsageError
+from tileyard.model import Device, Outcome
+from tileyard.pytest_plugin.declared import DeclaredSteps
+from tileyard.pytest_plugin.devices import Holdings, TileDevice
+from tileyard.pytest_plugin.forked import Teller
+from tileyard.pytest_plugin.options import PluginOptions
+from tileyard.pytest_plugin.records import StepResult
+from tileyard.settings import Settings
+from tileyard.targets.registry import make_target
+
+T = TypeVar("T")
+
+
+class PreparedKernel:
+    """A kernel that was built before the tests ran: call it while a device is held.
+
+    It takes NumPy arrays or torch CPU tensors as what ``tileyard.compile`` returns does.
+    """
+
+    def __init__(
+        self, result: StepResult, name: str, settings: Settings, holdings: Holdings
+    ) -> None:
+        self.name = name
+        self.build = result.build
+        self.target = result.target
+        self._settings = settings
+        self._holdings = holdings
+        self._loaded: dict[str, Callable[..., object]] = {}
+
+    def __call__(self, *arguments: object) -> object:
+        """Run it on the device that the test holds. Raises UsageError where it holds none."""
+        device = self._holdings.device
+        if device is None:
+            raise UsageError(
+                f"kernel {self.name} is called while the test holds no device",
+                "call it inside `with tile_device():`",
+            )
+        if device.name not in self._loaded:
+            self._loaded[device.name] = self._load(device)
+        return self._loaded[device.name](*arguments)
+
+    def _load(self, device: Device) -> Callable[..., object]:
+        artifact = find_artifact(self.build, ObjectStore(self._settings.home / "objects"))
+        if artifact is None:
+            raise DamagedError(f"the artifact of {self.name} is gone", "run again to build it")
+        loaded = make_target(self.target, self._settings.plugins).load(artifact, device)
+        return loaded.as_callable()
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.name} for {self.target}, built ahead>"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """What a ``tile_compile`` step made: what its function returned, and the directory it got."""
+
+    result: object
+    folder: Path
+    seconds: float
+
+
+class Active:
+    """Options, devices and what was prepared. In a test's own process also what that one holds."""
+
+    def __init__(
+        self,
+        options: PluginOptions,
+        settings: Settings,
+        devices: tuple[Device, ...],
+        folder: Path,
+    ) -> None:
+        """``folder`` is the run's own directory."""
+        self.options = options
+        self.settings = settings
+        self.devices = devices
+        self.folder = folder
+        self.declared: DeclaredSteps | None = None
+        self.results: dict[str, StepResult] = {}
+        self._holdings: Holdings | None = None
+
+    def enter(self, teller: Teller) -> Holdings:
+        """In a test's own process: what it holds is told through ``teller``."""
+        self._holdings = Holdings(self.devices, self.options.queue_limit_s, teller)
+        return self._holdings
+
+    def find_failure(self, item: pytest.Item) -> tuple[Outcome, str] | None:
+        """Why a test cannot run: a compile step that failed."""
+        if self.declared is None:
+            raise AssertionError("a test is about to run and nothing was prepared")
+        refusal = self.declared.refusals.get(item.nodeid)
+        if refusal is not None:
+            return Outcome.COMPILE_ERROR, refusal
+        for named in (self.declared.kernels, self.declared.functions):
+            for name, step in named.get(item.nodeid, {}).items():
+                result = self.results[step]
+                if result.outcome is not Outcome.PASSED:
+                    return result.outcome, f"{name} could not be built: {result.message}"
+        return None
+
+    # ---- fixtures -----------------------------------------------------------------------------
+
+    def device(self) -> TileDevice:
+        """For ``tile_device``."""
+        return TileDevice(self._inside())
+
+    def kernels(self, item: pytest.Item) -> Mapping[str, PreparedKernel]:
+        """For ``tile_kernels``."""
+        return {
+            name: PreparedKernel(result, name, self.settings, self._inside())
+            for name, result in self._results(item, kernels=True).items()
+        }
+
+    def kernel(self, item: pytest.Item) -> PreparedKernel:
+        """For ``tile_kernel``."""
+        return _only(self.kernels(item), "tile_kernel", "tile_kernels")
+
+    def builds(self, item: pytest.Item) -> Mapping[str, Built]:
+        """For ``tile_builds``."""
+        return {
+            name: Built(
+                result=pickle.loads(Path(result.pickled).read_bytes()),
+                folder=Path(result.folder),
+                seconds=result.seconds,
+            )
+            for name, result in self._results(item, kernels=False).items()
+        }
+
+    def built(self, item: pytest.Item) -> Built:
+        """For ``tile_built``."""
+        return _only(self.builds(item), "tile_compile", "tile_builds")
+
+    def _results(self, item: pytest.Item, *, kernels: bool) -> dict[str, StepResult]:
+        if self.declared is None:
+            raise AssertionError("a test runs and nothing was prepared")
+        named = self.declared.kernels if kernels else self.declared.functions
+        return {name: self.results[step] for name, step in named.get(item.nodeid, {}).items()}
+
+    def _inside(self) -> Holdings:
+        if self._holdings is None:
+            raise AssertionError("a test runs outside a process of its own")
+        return self._holdings
+
+
+def _only(found: Mapping[str, T], marker: str, fixture: str) -> T:
+    if len(found) == 1:
+        return next(iter(found.values()))
+    if not found:
+        raise UsageError(f"this test has no marker {marker}")
+    raise UsageError(
+        f"this test has {len(found)} markers {marker}: {', '.join(found)}",
+        f"take them by name from the fixture {fixture}",
+    )

@@ -1,0 +1,195 @@
+"""The compile steps that tests declare with their markers, each once however many tests share it."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tileyard.artifacts.keys import canonical_json
+from tileyard.cli.durations import parse_duration_s
+from tileyard.errors import TileyardError, UsageError
+from tileyard.frontend.calls import call_by_name, parameters_of
+from tileyard.frontend.declare import kernel as declare_kernel
+from tileyard.frontend.declare import user_function
+from tileyard.frontend.discover import find_declared
+from tileyard.frontend.found import Found
+from tileyard.frontend.plain_values import to_plain
+from tileyard.frontend.recipes import read_recipe
+from tileyard.model import Value
+
+KERNEL, FUNCTION = "tile_kernel", "tile_compile"
+_KERNEL_OPTIONS = frozenset({"kernel", "name", "arguments", "target", "out_idx"})
+_FUNCTION_OPTIONS = frozenset({"function", "name", "limit"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelStep:
+    """Build one kernel. ``id`` names the step in every process of the run.
+
+    ``source`` is a kernel with its ``arguments``, or a PrimFunc with its ``out_idx``.
+    """
+
+    id: str
+    source: Found | Any
+    arguments: dict[str, Value]
+    target: str
+    out_idx: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionStep:
+    """Call a function that builds something, with ``values`` and a directory of its own."""
+
+    id: str
+    function: Callable[..., object]
+    values: dict[str, object]
+    limit_s: float
+
+
+Step = KernelStep | FunctionStep
+
+
+class DeclaredSteps:
+    """The steps of the selected tests. ``refusals`` says of tests why theirs make no sense.
+
+    ``kernels`` and ``functions`` give each test's steps by the name of their marker.
+    """
+
+    def __init__(self, items: Iterable[pytest.Item], target: str, build_limit_s: float) -> None:
+        self.steps: dict[str, Step] = {}
+        self.refusals: dict[str, str] = {}
+        self.kernels: dict[str, dict[str, str]] = {}
+        self.functions: dict[str, dict[str, str]] = {}
+        self._target = target
+        self._build_limit_s = build_limit_s
+        self._known: dict[object, str] = {}
+        self._found: dict[int, Found] = {}
+        # in an order that every process of a run has, so that the ids are the same
+        for item in sorted(items, key=lambda item: item.nodeid):
+            try:
+                self._read(item)
+            except TileyardError as error:
+                self.refusals[item.nodeid] = f"its compile step makes no sense: {error}"
+
+    def _read(self, item: pytest.Item) -> None:
+        for kind, named in ((KERNEL, self.kernels), (FUNCTION, self.functions)):
+            # the farthest first, so that a test's own marker replaces its module's of that name
+            for marker in reversed(list(item.iter_markers(kind))):
+                read = self._read_kernel if kind == KERNEL else self._read_function
+                name, identity, step = read(item, marker, f"{item.nodeid}#{kind}")
+                first = self._known.setdefault(identity, step.id)
+                if first == step.id:
+                    self.steps[step.id] = step
+                named.setdefault(item.nodeid, {})[name] = first
+
+    def _read_kernel(
+        self, item: pytest.Item, marker: pytest.Mark, prefix: str
+    ) -> tuple[str, object, KernelStep]:
+        values = _values_of(item)
+        kernel = _find_subject(marker, "kernel", values)
+        options = {key: marker.kwargs[key] for key in _KERNEL_OPTIONS & marker.kwargs.keys()}
+        own = {key: value for key, value in marker.kwargs.items() if key not in _KERNEL_OPTIONS}
+        given = options.get("arguments")
+        if callable(given):
+            given = call_by_name(given, values, f"arguments of {item.nodeid}")
+        if given is not None and not isinstance(given, Mapping):
+            raise UsageError(
+                f"arguments must be a mapping, or a function that returns one: {given!r}"
+            )
+        target = str(options.get("target") or self._target)
+        out_idx = _read_positions(options.get("out_idx"))
+        name = str(options.get("name") or _name_of(kernel))
+        arguments: dict[str, Value] = {}
+        source: Found | Any = kernel
+        if type(kernel).__name__ != "PrimFunc":
+            source = self._find(kernel)
+            taken = {key: value for key, value in values.items() if key in source.parameters.names}
+            arguments = {
+                key: to_plain(value) for key, value in {**taken, **(given or {}), **own}.items()
+            }
+        elif own or given:
+            raise UsageError(f"{name} is a PrimFunc, which takes no arguments: {', '.join(own)}")
+        identity = (id(kernel), canonical_json(arguments), target, out_idx)
+        step = KernelStep(
+            id=f"{prefix}:{name}",
+            source=source,
+            arguments=arguments,
+            target=target,
+            out_idx=out_idx,
+        )
+        return name, identity, step
+
+    def _find(self, kernel: object) -> Found:
+        """The kernel, read once: a plain function that returns a PrimFunc counts as one."""
+        if id(kernel) not in self._found:
+            declared = kernel
+            if read_recipe(kernel) is None:
+                if not callable(kernel):
+                    raise UsageError(
+                        f"{kernel!r} is no kernel", "give a function that returns a PrimFunc"
+                    )
+                declared = declare_kernel(kernel)
+            self._found[id(kernel)] = find_declared(declared)
+        return self._found[id(kernel)]
+
+    def _read_function(
+        self, item: pytest.Item, marker: pytest.Mark, prefix: str
+    ) -> tuple[str, object, FunctionStep]:
+        values = _values_of(item)
+        function = _find_subject(marker, "function", values)
+        if not callable(function):
+            raise UsageError(f"{FUNCTION} takes a function, not {function!r}")
+        own = {k: value for k, value in marker.kwargs.items() if k not in _FUNCTION_OPTIONS}
+        limit = marker.kwargs.get("limit")
+        name = str(marker.kwargs.get("name") or _name_of(function))
+        named = {parameter.name for parameter in parameters_of(function) or ()}
+        taken = {key: value for key, value in values.items() if key in named}
+        step = FunctionStep(
+            id=f"{prefix}:{name}",
+            function=function,
+            values={**taken, **own},
+            limit_s=parse_duration_s(str(limit)) if limit else self._build_limit_s,
+        )
+        # A test's values compare in ways of their own: what pytest calls them has to do.
+        shown = tuple(sorted((key, id(value), repr(value)) for key, value in step.values.items()))
+        return name, (id(function), shown), step
+
+
+def _find_subject(marker: pytest.Mark, key: str, values: Mapping[str, object]) -> Any:  # noqa: ANN401 - the user's
+    """What the marker is about: given itself, or as the name of one of the test's parameters."""
+    given = [*marker.args, *(marker.kwargs[name] for name in (key,) if name in marker.kwargs)]
+    if len(given) != 1:
+        raise UsageError(f"{marker.name} takes one {key}, not {len(given)}", f"write {key}=...")
+    (subject,) = given
+    if not isinstance(subject, str):
+        return subject
+    if subject not in values:
+        raise UsageError(
+            f"{marker.name} names {subject!r}, which is no parameter of the test",
+            f"they are {', '.join(values)}" if values else "the test has none",
+        )
+    return values[subject]
+
+
+def _values_of(item: pytest.Item) -> dict[str, object]:
+    """The values that pytest gives the test's parameters."""
+    spec = getattr(item, "callspec", None)
+    return {} if spec is None else dict(spec.params)
+
+
+def _name_of(given: object) -> str:
+    attrs = getattr(given, "attrs", None)
+    if type(given).__name__ == "PrimFunc" and attrs is not None:
+        return str(dict(attrs.items()).get("global_symbol") or "kernel")
+    return str(getattr(user_function(given), "__name__", None) or "kernel")
+
+
+def _read_positions(given: object) -> tuple[int, ...] | None:
+    if given is None:
+        return None
+    if isinstance(given, int):
+        return (given,)
+    if isinstance(given, (list, tuple)) and all(isinstance(item, int) for item in given):
+        return tuple(given)
+    raise UsageError(f"out_idx must be positions of parameters, not {given!r}")

@@ -1,0 +1,99 @@
+"""What every pytest run loads: options, markers and fixtures. All else waits for ``--tileyard``.
+
+Nothing of Tileyard is imported here: a run that does not ask for it pays for this file alone.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tileyard.pytest_plugin.active import Active
+    from tileyard.pytest_plugin.devices import TileDevice
+
+ACTIVE: "pytest.StashKey[Active]" = pytest.StashKey()
+"""Where a run with ``--tileyard`` keeps what belongs to it."""
+
+MARKERS = (
+    "tile_kernel(*, kernel, name='', arguments=None, target='', out_idx=None, **values): build this "
+    "kernel before the tests run; values come from here and from the test's own parameters",
+    "tile_compile(*, function, name='', limit=''): call this function before the tests run, with no "
+    "device; it gets `out`, a directory, and the test's parameters that it names",
+    "tile_limit(limit): how long this test may take, such as '90s' or '5m'",
+)
+OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("target", {"metavar": "NAME", "help": "what kernels are compiled for (default: cpu)"}),
+    ("device", {"metavar": "NAME", "action": "append", "help": "what tests may lease; repeatable (default: the target's class)"}),
+    ("limit", {"metavar": "TIME", "help": "how long a test may take before it is killed (default: 5m)"}),
+    ("build-limit", {"metavar": "TIME", "help": "how long a compile step may take (default: 5m)"}),
+    ("queue-limit", {"metavar": "TIME", "help": "how long a test may wait for a device (default: 30m)"}),
+    ("workers", {"metavar": "N", "help": "tests at the same time, without pytest-xdist (default: 1)"}),
+    ("dynamic", {"metavar": "error|lease", "help": "what becomes of a test that compiles while it runs: it fails, or holds a device from then on (default: error)"}),
+    ("report", {"metavar": "FILE", "help": "write builds, holds of devices and results as JSON"}),
+)  # fmt: skip
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the options."""
+    group = parser.getgroup("tileyard", "tile kernels: compile first, lease devices briefly")
+    group.addoption(
+        "--tileyard",
+        action="store_true",
+        default=False,
+        help="run compile steps first and with no device, and every test in a process of its own",
+    )
+    for name, settings in OPTIONS:
+        group.addoption(f"--tileyard-{name}", default=None, **settings)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the markers; with ``--tileyard``, take the run over."""
+    for marker in MARKERS:
+        config.addinivalue_line("markers", marker)
+    if config.getoption("tileyard"):
+        # Only here, so that other runs do not pay for it.
+        from tileyard.pytest_plugin.plugin import activate
+
+        activate(config)
+        return
+    for name, _ in OPTIONS:
+        if config.getoption(f"tileyard_{name.replace('-', '_')}") is not None:
+            raise pytest.UsageError(f"--tileyard-{name} needs --tileyard")
+
+
+def _active(request: pytest.FixtureRequest, fixture: str) -> "Active":
+    active = request.config.stash.get(ACTIVE, None)
+    if active is None:
+        pytest.fail(f"the fixture {fixture} needs `pytest --tileyard`", pytrace=False)
+    return active
+
+
+@pytest.fixture
+def tile_device(request: pytest.FixtureRequest) -> "TileDevice":
+    """Lease a device for a block: ``with tile_device() as device:``, or ``tile_device.run(f, *args)``."""
+    return _active(request, "tile_device").device()
+
+
+@pytest.fixture
+def tile_kernel(request: pytest.FixtureRequest) -> object:
+    """The compiled kernel of the test's ``tile_kernel`` marker, a function on arrays."""
+    return _active(request, "tile_kernel").kernel(request.node)
+
+
+@pytest.fixture
+def tile_kernels(request: pytest.FixtureRequest) -> Mapping[str, object]:
+    """The compiled kernels of all the test's ``tile_kernel`` markers by name."""
+    return _active(request, "tile_kernels").kernels(request.node)
+
+
+@pytest.fixture
+def tile_built(request: pytest.FixtureRequest) -> object:
+    """What the test's ``tile_compile`` step made: ``result``, ``folder`` and ``seconds``."""
+    return _active(request, "tile_built").built(request.node)
+
+
+@pytest.fixture
+def tile_builds(request: pytest.FixtureRequest) -> Mapping[str, object]:
+    """What all the test's ``tile_compile`` steps made, by name."""
+    return _active(request, "tile_builds").builds(request.node)

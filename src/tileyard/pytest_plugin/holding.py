@@ -1,0 +1,187 @@
+"""A lease in the hands of this very process: a keeper holds it until it is given back, or all ends.
+
+What the keeper keeps alive is a shell that waits for a word. If this process dies without having
+given it, the shell dies of a signal, so that the keeper has the devices probed, as after any crash.
+"""
+
+import os
+import secrets
+import select
+import signal
+import time
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from tileyard.devices.occupancy import parts_of
+from tileyard.errors import WorkerStartError
+from tileyard.model import Device
+from tileyard.processes.keeper.worker import short_name
+from tileyard.processes.keeper_line import PYTHON, keeper_argv
+from tileyard.processes.records import LeaseRequest
+from tileyard.processes.refusals import Report, explain_refusal
+from tileyard.pytest_plugin.forked import keeper_environment
+
+HOLDER: Final = (
+    "/bin/sh",
+    "-c",
+    'trap "" TERM; read word && [ "$word" = done ] || kill -KILL $$',
+)
+GRACE_S: Final = 0.2
+CONFIRM_S: Final = 5.0
+_decoder = msgspec.json.Decoder(Report)
+
+
+class QueueTimeoutError(TimeoutError):
+    """Nobody gave a device back in time."""
+
+
+class HeldLease:
+    """A lease of one device. ``release`` gives it back; so does the end of this process.
+
+    ``at`` is when it began and ``waited_s`` what was waited for it, on the monotonic clock.
+    """
+
+    def __init__(self, choices: tuple[Device, ...], queue_limit_s: float) -> None:
+        """Wait for one of ``choices``. Raises QueueTimeoutError, and WorkerStartError if it can't be had."""
+        self._request = LeaseRequest(choices=choices)
+        self._holder = ""
+        self._unread = b""
+        self._replaced: dict[str, str | None] = {}
+        self.at = 0.0
+        asked = time.monotonic()
+        self._tree = secrets.token_hex(8)
+        self._keeper, self._control, self._reports, self._word = self._spawn()
+        is_held = False
+        try:
+            granted = self._wait(asked + queue_limit_s, queue_limit_s)
+            is_held = True
+        finally:
+            if not is_held:
+                self._end(b"kill 0\n")
+        self.waited_s = self.at - asked
+        self.device = choices[granted.choices[0]]
+        self.number = granted.leases[0]
+        self._mark()
+
+    def release(self) -> float:
+        """Give it back; the time at which that was confirmed."""
+        self._unmark()
+        with suppress(BrokenPipeError):  # then the keeper has ended, and the lease with it
+            os.write(self._word, b"done\n")
+        return self._end(b"")
+
+    def _spawn(self) -> tuple[int, int, int, int]:
+        """A keeper, and our ends of the pipes to it and to what it keeps."""
+        control_out, control = os.pipe()
+        reports, reports_in = os.pipe()
+        word_out, word = os.pipe()
+        for fd in (control_out, reports_in):
+            os.set_inheritable(fd, True)
+        options = [
+            "cwd=/",
+            f"grace={GRACE_S:f}",
+            f"confirm={CONFIRM_S:f}",
+            f"control={control_out}",
+            f"reports={reports_in}",
+            "plain=1",
+        ]
+        try:
+            keeper = os.posix_spawn(
+                PYTHON[0],
+                keeper_argv(self._tree, options, self._request, HOLDER),
+                keeper_environment(),
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, word_out, 0),
+                    (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+                ],
+                setsid=True,  # whoever ends the test with all it has started spares it
+                setsigmask=(),
+            )
+        finally:
+            for fd in (control_out, reports_in, word_out):
+                os.close(fd)
+        return keeper, control, reports, word
+
+    def _wait(self, until_s: float, limit_s: float) -> Report:
+        """What was granted, once the keeper says that its holder runs."""
+        granted: Report | None = None
+        while True:
+            report = self._next_report(until_s)
+            if report is None:
+                raise WorkerStartError("the keeper of a lease was killed")
+            match report.event:
+                case "waiting":
+                    self._holder = report.holder
+                case "locked":
+                    granted, self.at = report, time.monotonic()
+                case "started":
+                    if granted is None:
+                        raise AssertionError("a keeper started its worker without a lease")
+                    return granted
+                case "timeout":
+                    names = " or ".join(device.name for device in self._request.choices[:4])
+                    held = f", held by {self._holder}" if self._holder else ""
+                    raise QueueTimeoutError(f"no {names} within {limit_s:g} s{held}")
+                case _:
+                    if report.refused_step:
+                        raise explain_refusal(report, "tile_device", self._request, {})
+
+    def _next_report(self, until_s: float) -> Report | None:
+        """The next report, one of ``timeout`` if there is none in time, None if none will come."""
+        while b"\n" not in self._unread:
+            left_s = until_s - time.monotonic()
+            if left_s <= 0 or not select.select([self._reports], [], [], left_s)[0]:
+                return Report(event="timeout")
+            data = os.read(self._reports, 1 << 16)
+            if not data:
+                return None
+            self._unread += data
+        line, _, self._unread = self._unread.partition(b"\n")
+        return _decoder.decode(line)
+
+    def _end(self, order: bytes) -> float:
+        """Have the keeper give up what it holds; when that was confirmed.
+
+        It reports its end once it has; if it goes on after that, it probes what may be sick.
+        """
+        if order:
+            with suppress(BrokenPipeError):
+                os.write(self._control, order)
+        os.close(self._word)
+        until_s = time.monotonic() + GRACE_S + 2 * CONFIRM_S
+        report = self._next_report(until_s)
+        while report is not None and report.event != "ended" and not report.refused_step:
+            if report.event == "timeout":
+                os.kill(self._keeper, signal.SIGKILL)
+                break
+            report = self._next_report(until_s)
+        at = time.monotonic()
+        os.close(self._control)
+        os.close(self._reports)
+        if report is None or not report.lingers:
+            os.waitpid(self._keeper, 0)
+        return at
+
+    # ---- what the processes that a test starts find the device by ---------------------------------
+
+    def _mark(self) -> None:
+        """Put the marks of the lease into this process's environment, for what it starts."""
+        lists = {"TILEYARD_TREE": [self._tree], "TILEYARD_PARTS": list(parts_of(self.device))}
+        marks = {
+            name: ":".join([*filter(None, [os.environ.get(name, "")]), *items])
+            for name, items in lists.items()
+        }
+        marks |= {"TILEYARD_LEASE": str(self.number), "TASK_DEVICE": short_name(self.device.name)}
+        for name, text in {**marks, **self.device.env}.items():
+            self._replaced[name] = os.environ.get(name)
+            os.environ[name] = text
+
+    def _unmark(self) -> None:
+        for name, text in self._replaced.items():
+            if text is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = text

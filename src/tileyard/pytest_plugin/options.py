@@ -1,0 +1,109 @@
+"""The options of a run with ``--tileyard``, read once and checked."""
+
+from typing import Any, Literal
+
+import pytest
+
+from tileyard.cli.durations import parse_duration_s
+from tileyard.errors import UsageError
+from tileyard.model import Record
+
+DEFAULT_TARGET = "cpu"
+DEFAULT_LIMIT = DEFAULT_BUILD_LIMIT = "5m"
+DEFAULT_QUEUE_LIMIT = "30m"
+MAX_WORKERS = 1024
+REFUSED = (
+    ("usepdb", "--pdb"),
+    ("trace", "--trace"),
+)
+"""What needs the terminal, which tests in processes of their own have not."""
+
+Dynamic = Literal["error", "lease"]
+
+
+class PluginOptions(Record):
+    """What the command line asks for. Limits are in seconds; no ``devices`` are all of the target's class."""
+
+    target: str
+    devices: tuple[str, ...]
+    limit_s: float
+    build_limit_s: float
+    queue_limit_s: float
+    workers: int
+    dynamic: Dynamic
+    report: str
+
+
+def read_options(config: pytest.Config) -> PluginOptions:
+    """The options. Raises UsageError, naming the one that makes no sense."""
+    for attribute, option in REFUSED:
+        if config.getoption(attribute, False):
+            raise UsageError(
+                f"{option} does not go with --tileyard", "run that one test without --tileyard"
+            )
+    return PluginOptions(
+        target=_get(config, "target") or DEFAULT_TARGET,
+        devices=tuple(_get(config, "device") or ()),
+        limit_s=_read_limit("--tileyard-limit", _get(config, "limit") or DEFAULT_LIMIT),
+        build_limit_s=_read_limit(
+            "--tileyard-build-limit", _get(config, "build_limit") or DEFAULT_BUILD_LIMIT
+        ),
+        queue_limit_s=_read_limit(
+            "--tileyard-queue-limit", _get(config, "queue_limit") or DEFAULT_QUEUE_LIMIT
+        ),
+        workers=_read_workers(config),
+        dynamic=_read_dynamic(_get(config, "dynamic")),
+        report=_get(config, "report") or "",
+    )
+
+
+def read_marked_limit(item: pytest.Item, default_s: float) -> float:
+    """How long a test may take. Raises UsageError where its ``tile_limit`` marker makes no sense."""
+    marker = item.get_closest_marker("tile_limit")
+    if marker is None:
+        return default_s
+    if len(marker.args) != 1 or marker.kwargs:
+        raise UsageError(f"{item.nodeid}: tile_limit takes one duration, such as '90s'")
+    return _read_limit(f"{item.nodeid}: tile_limit", str(marker.args[0]))
+
+
+def is_distributed(config: pytest.Config) -> bool:
+    """Whether pytest-xdist hands the tests out, seen from its controller."""
+    return bool(config.getoption("tx", None)) or config.getoption("dist", "no") != "no"
+
+
+def _get(config: pytest.Config, name: str) -> Any:  # noqa: ANN401 - pytest does not know the types
+    return config.getoption(f"tileyard_{name}")
+
+
+def _read_limit(option: str, text: str) -> float:
+    try:
+        seconds = parse_duration_s(text)
+    except UsageError as error:
+        raise UsageError(f"{option}: {error.message}") from None
+    if seconds <= 0:
+        raise UsageError(f"{option}: {text!r} leaves no time at all")
+    return seconds
+
+
+def _read_workers(config: pytest.Config) -> int:
+    text = _get(config, "workers")
+    if text is None:
+        return 1
+    if is_distributed(config):
+        raise UsageError(
+            "--tileyard-workers does not go with pytest-xdist's -n", "give one of them"
+        )
+    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= MAX_WORKERS:
+        raise UsageError(f"--tileyard-workers: {text!r} is not between 1 and {MAX_WORKERS}")
+    return int(text)
+
+
+def _read_dynamic(text: str | None) -> Dynamic:
+    match text or "error":
+        case "error":
+            return "error"
+        case "lease":
+            return "lease"
+        case _:
+            raise UsageError(f"--tileyard-dynamic: {text!r} is neither error nor lease")

@@ -1,0 +1,292 @@
+"""Takes a pytest run over once ``--tileyard`` is given: alone, or as a part of pytest-xdist's."""
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Generator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tileyard.devices.locks import prepare_locks
+from tileyard.devices.queues import is_queue
+from tileyard.errors import TileyardError, UsageError
+from tileyard.model import Device
+from tileyard.pytest_plugin.active import Active
+from tileyard.pytest_plugin.declared import DeclaredSteps
+from tileyard.pytest_plugin.entry import ACTIVE
+from tileyard.pytest_plugin.history import TrialWriter, read_durations, sort_longest_first
+from tileyard.pytest_plugin.options import (
+    PluginOptions,
+    is_distributed,
+    read_marked_limit,
+    read_options,
+)
+from tileyard.pytest_plugin.preparing import Preparing
+from tileyard.pytest_plugin.recording import Recording
+from tileyard.pytest_plugin.running import run_all, run_one
+from tileyard.pytest_plugin.sharing import prepare_shares, read_shares
+from tileyard.service.choosing import choose_devices
+from tileyard.service.naming import new_run_name
+from tileyard.settings import Settings, read_settings
+from tileyard.store.trials import TrialStore
+from tileyard.targets.registry import make_target
+
+SHARED = "tileyard"
+"""The key of what pytest-xdist's controller tells its processes."""
+SHARES = "shares"
+KEPT_RUNS = 5
+"""How many runs' directories are kept."""
+
+
+def activate(config: pytest.Config) -> None:
+    """Read options and settings, and register what carries the run out. Raises UsageError of pytest."""
+    try:
+        options = read_options(config)
+        settings = read_settings(os.environ, Path.cwd())
+        devices = _choose_devices(options, settings)
+        make_target(options.target, settings.plugins)
+        shared: dict[str, Any] | None = getattr(config, "workerinput", {}).get(SHARED)
+        if shared is not None:
+            active = Active(options, settings, devices, Path(shared["folder"]))
+            _register(config, active, XdistWorker(active, shared, _worker_number(config)))
+            return
+        began = time.monotonic()
+        run = new_run_name()
+        active = Active(options, settings, devices, _make_folder(settings.home, run))
+        store = TrialStore.open(settings.home)
+        config.add_cleanup(store.close)
+        writer = TrialWriter(settings.home, store, run, "pytest")
+        recording = Recording(run, began, writer, options.report)
+        durations = read_durations(store)
+    except TileyardError as error:
+        raise pytest.UsageError(str(error)) from None
+    plugin: object
+    if is_distributed(config):
+        if config.getoption("maxschedchunk", None) is None:
+            config.option.maxschedchunk = 1  # or one process would get all of the longest
+        plugin = XdistController(active, recording, run, durations)
+    else:
+        plugin = Alone(active, recording, store, durations)
+    config.pluginmanager.register(recording, "tileyard-recording")
+    _register(config, active, plugin)
+
+
+class Alone:
+    """A run in which this process collects, prepares, and starts every test."""
+
+    def __init__(
+        self,
+        active: Active,
+        recording: Recording,
+        store: TrialStore,
+        durations: Mapping[str, float],
+    ) -> None:
+        self._active = active
+        self._recording = recording
+        self._store = store
+        self._durations = durations
+        self._began = time.monotonic()
+
+    def pytest_report_header(self) -> str:
+        """What the tests run on."""
+        return _describe(self._active, self._active.options.workers)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> None:
+        """The longest first."""
+        if not _is_ordered(config):
+            sort_longest_first(items, self._durations, 1)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        """Prepare everything, then run the tests."""
+        config = session.config
+        if config.option.collectonly or (
+            session.testsfailed and not config.option.continue_on_collection_errors
+        ):
+            return None  # pytest's own loop has the last word on these
+        active, recording = self._active, self._recording
+        recording.selected = {item.nodeid for item in session.items}
+        began = time.monotonic()
+        steps = _declare(active, session.items)
+        preparing = Preparing(active.settings, self._store, active.settings.cores, active.folder)
+        results = _explained(preparing.run, list(steps.steps.values()), active)
+        active.results = {result.step: result for result in results}
+        recording.steps, recording.prepare_s = tuple(results), time.monotonic() - began
+        _share_temporary(config)
+        run_all(session, active, self, self._began)
+        return True
+
+
+class XdistController:
+    """The process that hands tests out: it knows all results and runs nothing."""
+
+    def __init__(
+        self, active: Active, recording: Recording, run: str, durations: Mapping[str, float]
+    ) -> None:
+        self._active = active
+        self._recording = recording
+        self._shared = {
+            "run": run,
+            "folder": str(active.folder),
+            "durations": dict(durations),
+            "began": time.monotonic(),
+        }
+
+    def pytest_report_header(self) -> str:
+        """What the tests run on."""
+        return _describe(self._active, 0)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401 - pytest-xdist's
+        """Tell a process where to put things and what is known."""
+        node.workerinput[SHARED] = self._shared
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """Gather what the processes have prepared."""
+        results = tuple(read_shares(self._active.folder / SHARES))
+        self._recording.steps = results
+        if results:
+            ends = [result.at + result.seconds for result in results]
+            self._recording.prepare_s = max(ends) - min(result.at for result in results)
+
+
+class XdistWorker:
+    """One of pytest-xdist's processes: it prepares its share, and starts the tests that it is given."""
+
+    def __init__(self, active: Active, shared: Mapping[str, Any], number: tuple[int, int]) -> None:
+        self._active = active
+        self._shared = shared
+        self._own, self._count = number
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> None:
+        """The longest first, the same in all processes."""
+        if not _is_ordered(config):
+            sort_longest_first(items, self._shared["durations"], self._count)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
+        """Prepare before the first test."""
+        if not session.config.option.collectonly and session.items:
+            active = self._active
+            steps = list(_declare(active, session.items).steps.values())
+            cores = active.settings.cores
+            own = cores[self._own :: self._count] or (cores[self._own % len(cores)],)
+            preparing = Preparing(active.settings, None, own, active.folder)
+            results = prepare_shares(
+                steps,
+                active.folder / SHARES,
+                self._own,
+                self._count,
+                lambda share: _explained(preparing.run, share, active),
+            )
+            active.results = {result.step: result for result in results}
+            _share_temporary(session.config)
+        return (yield)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool:
+        """Run a test in a process of its own."""
+        run_one(item, self._active, self, self._shared["began"])
+        return True
+
+
+# ---- the steps of starting ------------------------------------------------------------------------
+
+
+def _choose_devices(options: PluginOptions, settings: Settings) -> tuple[Device, ...]:
+    queues = [name for name in options.devices if is_queue(name)]
+    if queues:
+        raise UsageError(
+            f"{queues[0]} is a queue, and a test can only lease devices of this host",
+            "`tileyard test` submits to queues",
+        )
+    devices = choose_devices(options.devices, options.target, settings)
+    for device in devices:
+        prepare_locks(device)
+    return devices
+
+
+def _register(config: pytest.Config, active: Active, plugin: object) -> None:
+    config.stash[ACTIVE] = active
+    config.pluginmanager.register(plugin, "tileyard-run")
+
+
+def _make_folder(home: Path, run: str) -> Path:
+    """The run's own directory, locked while it goes on; those of old runs that have ended go."""
+    above = home / "pytest"
+    folder = above / run
+    folder.mkdir(parents=True)
+    lock = os.open(folder / "alive", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fcntl.flock(lock, fcntl.LOCK_SH)  # closed by the end of this process
+    old = sorted(above.iterdir(), key=lambda path: path.stat().st_mtime)[:-KEPT_RUNS]
+    for path in old:
+        with suppress(OSError):
+            other = os.open(path / "alive", os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(other)
+    return folder
+
+
+def _worker_number(config: pytest.Config) -> tuple[int, int]:
+    """Which of how many processes this is; one that replaces another counts on."""
+    given: Mapping[str, Any] = getattr(config, "workerinput", {})
+    count = int(given["workercount"])
+    digits = "".join(filter(str.isdecimal, str(given["workerid"])))
+    return int(digits or 0) % count, count
+
+
+def _declare(active: Active, items: list[pytest.Item]) -> DeclaredSteps:
+    """Read the markers of all tests. Raises UsageError of pytest for a limit that makes no sense."""
+    options = active.options
+    active.declared = DeclaredSteps(items, options.target, options.build_limit_s)
+    try:
+        for item in items:
+            read_marked_limit(item, options.limit_s)
+    except TileyardError as error:
+        raise pytest.UsageError(str(error)) from None
+    return active.declared
+
+
+def _explained(run: Any, steps: Any, active: Active) -> Any:  # noqa: ANN401 - typed where it is used
+    """Carry steps out. Raises UsageError of pytest where that cannot be done here at all."""
+    try:
+        return run(steps, active.options.build_limit_s)
+    except* TileyardError as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        message = str(error)
+    raise pytest.UsageError(message)
+
+
+def _share_temporary(config: pytest.Config) -> None:
+    """Let all tests put their files below one directory, as they do in one process."""
+    factory = getattr(config, "_tmp_path_factory", None)
+    if factory is not None:
+        factory.getbasetemp()
+
+
+def _is_ordered(config: pytest.Config) -> bool:
+    """Whether somebody asked for an order of his own."""
+    names = ("failedfirst", "newfirst", "stepwise")
+    return any(config.getoption(name, False) for name in names)
+
+
+def _describe(active: Active, workers: int) -> str:
+    names = ", ".join(device.name for device in active.devices)
+    shown = f", {workers} tests at a time" if workers else ""
+    return f"tileyard: target {active.options.target}, devices {names}{shown}; in {active.folder}"

@@ -1,0 +1,158 @@
+"""What the processes of a run say to each other, and what the run comes to."""
+
+from typing import Any
+
+from tileyard.model import BuildKey, Outcome, Record
+
+# ---- what a test's own process tells ------------------------------------------------------------
+
+
+class Reported(Record):
+    """A report of pytest's on one phase, in its own plain form. ``outcome`` is what it means to us."""
+
+    data: dict[str, Any]
+    outcome: Outcome
+
+
+class Warned(Record):
+    """A warning that pytest recorded; ``arguments`` are those of its hook."""
+
+    arguments: dict[str, Any]
+
+
+class DeviceWanted(Record):
+    """The test waits for a device from now on: its limit does not run."""
+
+
+class DeviceRefused(Record):
+    """It waits no longer, and got none."""
+
+
+class HoldBegan(Record):
+    """The test holds a device from ``at`` on, in seconds of the host's monotonic clock."""
+
+    device: str
+    lease: int
+    at: float
+    waited_s: float
+    dynamic: bool = False
+
+
+class HoldEnded(Record):
+    """The device is given back, and that is confirmed."""
+
+    device: str
+    lease: int
+    at: float
+
+
+class Compiled(Record):
+    """The test had ``kernel`` compiled while it ran."""
+
+    kernel: str
+
+
+class Answered(Record):
+    """The one answer of a process that was started for one question."""
+
+    reply: Any
+
+
+class Left(Record):
+    """The whole run is to end: ``pytest.exit`` or an interrupt."""
+
+    reason: str
+    code: int | None = None
+    interrupted: bool = False
+
+
+# ---- what a run comes to --------------------------------------------------------------------------
+
+
+class StepResult(Record):
+    """What became of one compile step. ``at`` is when it began, on the host's monotonic clock.
+
+    ``build`` is the key of a kernel's artifact and ``target`` what it was built for; ``folder`` the
+    directory of a function's step, and ``pickled`` the file in which its result lies.
+    """
+
+    step: str
+    outcome: Outcome = Outcome.PASSED
+    message: str = ""
+    at: float = 0.0
+    seconds: float = 0.0
+    reused: bool = False
+    build: BuildKey = BuildKey("")
+    target: str = ""
+    folder: str = ""
+    pickled: str = ""
+
+
+class Hold(Record):
+    """A device in the hands of one test: a line of the lease ledger.
+
+    ``at`` is in seconds since the run began. ``dynamic`` says that the test took it because it had
+    compiled something itself.
+    """
+
+    test: str
+    device: str
+    lease: int
+    at: float
+    held_s: float
+    waited_s: float
+    dynamic: bool = False
+
+
+class TestFacts(Record):
+    """What is known of a test beside its reports; travels with the last of them.
+
+    ``seconds`` is the time of its process without the wait for devices.
+    """
+
+    __test__ = False  # no test class, whatever pytest takes its name for
+
+    seconds: float
+    outcome: Outcome
+    message: str = ""
+    log: str = ""
+    holds: tuple[Hold, ...] = ()
+    compiled: tuple[str, ...] = ()
+
+
+class TestEntry(Record):
+    """One test of the run."""
+
+    __test__ = False
+
+    test: str
+    outcome: Outcome
+    seconds: float
+    held_s: float = 0.0
+    message: str = ""
+    compiled: tuple[str, ...] = ()
+
+
+class DeviceUse(Record):
+    """How long a device was held in all, and its share of the run's wall time."""
+
+    device: str
+    holds: int
+    held_s: float
+    share: float
+
+
+class RunReport(Record):
+    """What ``--tileyard-report`` writes. Times are in seconds."""
+
+    run: str
+    exit_status: int
+    wall_s: float
+    prepare_s: float
+    build_s: float
+    most_builds_at_once: int
+    steps: tuple[StepResult, ...]
+    devices: tuple[DeviceUse, ...]
+    holds: tuple[Hold, ...]
+    tests: tuple[TestEntry, ...]
+    version: int = 1
