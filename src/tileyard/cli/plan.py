@@ -32,8 +32,12 @@ def plan(  # noqa: PLR0913 - options, by keyword only
         typer.Option(metavar="TIME", help="Imported testcases consist of cases of this length."),
     ] = "",
     startup: Annotated[
-        str, typer.Option(metavar="TIME", help="What each process needs before its first case.")
-    ] = "0s",
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="What each process needs before its first case; else as the suite's last run says.",
+        ),
+    ] = "",
     launch: Annotated[
         str, typer.Option(metavar="TIME", help="For so much of that no other process can start.")
     ] = "0s",
@@ -65,7 +69,6 @@ def plan(  # noqa: PLR0913 - options, by keyword only
     Exit status: 0, or 2 for bad usage and where no case is selected.
     """
     from tileyard.cli.plan_session import PlanRequest, run
-    from tileyard.suite.pieces import Costs
     from tileyard.suite.records import Wish
     from tileyard.suite.shards import parse_shard
 
@@ -78,9 +81,9 @@ def plan(  # noqa: PLR0913 - options, by keyword only
             case_s=_parse_some("--case-time", case_time),
             slots=slots,
             split=_parse_split(split),
-            costs=Costs(
-                startup_s=_parse("--startup", startup), launch_s=_parse("--launch", launch), per=per
-            ),
+            startup_s=_parse("--startup", startup) if startup else None,
+            launch_s=_parse("--launch", launch),
+            per=per,
             wish=Wish(policy=policy, select=tuple(select or ())),
             target=target,
             device_class=device_class,

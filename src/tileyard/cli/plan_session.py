@@ -4,7 +4,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+from msgspec.structs import replace
 from rich.console import Console
 
 from tileyard.cli.opening import print_json
@@ -15,26 +17,32 @@ from tileyard.store.run_times import RunTime, RunTimeQuery
 from tileyard.suite.budget import gather_facts
 from tileyard.suite.durations import expect_imported, learn_imported
 from tileyard.suite.imports import read_times
+from tileyard.suite.memory import read_memory
 from tileyard.suite.narrowing import Narrowed, narrow
 from tileyard.suite.outlook import COMMAND, Bounds, expect_all, look_ahead, target_of
 from tileyard.suite.pieces import Costs
 from tileyard.suite.plan import Split
 from tileyard.suite.prediction import predict
 from tileyard.suite.reading import read_suite
-from tileyard.suite.records import Wish
+from tileyard.suite.records import Suite, Wish
 from tileyard.suite.shards import Shard
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRequest:
-    """What is to be predicted. ``slots`` is None for one a core; 0 and empty ask for nothing."""
+    """What is to be predicted; 0 and empty ask for nothing.
+
+    ``slots`` is None for one a core, ``startup_s`` for what the suite's last run measured.
+    """
 
     suite: Path | None
     durations: Path | None
     case_s: float
     slots: int | None
     split: Split
-    costs: Costs
+    startup_s: float | None
+    launch_s: float
+    per: Literal["piece", "case"]
     wish: Wish
     target: str
     device_class: str
@@ -47,15 +55,19 @@ def run(request: PlanRequest) -> int:
     """Predict and print; the exit status. Raises UsageError for what cannot be planned."""
     settings = read_settings(os.environ, Path.cwd())
     slots = len(settings.cores) if request.slots is None else request.slots
+    costs = Costs(startup_s=request.startup_s or 0.0, launch_s=request.launch_s, per=request.per)
     if request.suite is not None:
-        narrowed = _look_at(request.suite, request, slots, settings)
+        suite = _read_suite(request.suite, settings)
+        narrowed = _look_at(suite, request, slots, settings)
+        if request.startup_s is None:
+            costs = replace(costs, startup_s=read_memory(settings.home, suite.path).startup_s)
     elif request.durations is not None:
         expected = expect_imported(read_times(request.durations), request.case_s)
         facts = gather_facts(expected, [one.testcase for one in expected])
-        narrowed = narrow(facts, request.shard, request.budget_s, slots, request.costs)
+        narrowed = narrow(facts, request.shard, request.budget_s, slots, costs)
     else:
         raise UsageError("nothing to plan", "name a suite, or a file of times with --durations")
-    prediction = predict(narrowed, slots, request.split, request.costs)
+    prediction = predict(narrowed, slots, request.split, costs)
     if request.as_json:
         print_json(prediction)
     else:
@@ -63,11 +75,14 @@ def run(request: PlanRequest) -> int:
     return 0
 
 
-def _look_at(path: Path, request: PlanRequest, slots: int, settings: Settings) -> Narrowed:
-    """What ``tileyard test`` would run of a suite, and what it would expect of that."""
+def _read_suite(path: Path, settings: Settings) -> Suite:
     if not path.exists():
         raise UsageError(f"there is no suite {path}")
-    suite = read_suite(path, settings)
+    return read_suite(path, settings)
+
+
+def _look_at(suite: Suite, request: PlanRequest, slots: int, settings: Settings) -> Narrowed:
+    """What ``tileyard test`` would run of a suite, and what it would expect of that."""
     times = _read_store(settings.home)
     imported = {}
     if request.durations is not None:

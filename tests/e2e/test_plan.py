@@ -1,0 +1,209 @@
+"""``tileyard plan`` and ``tileyard history`` from the outside: figures, refusals, and nothing is run."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.conftest import ROOT, CommandLine
+
+from tileyard.model import Outcome, Trial
+from tileyard.store.trials import TrialStore
+
+LONG_TAIL = str(ROOT / "tests" / "data" / "st_long_tail.csv")
+REAL = ("plan", "--durations", LONG_TAIL, "--slots", "64", "--case-time", "1m")
+SUITE = """
+name = "sleepers"
+[[testcase]]
+name = "short"
+run = { argv = ["touch", "ran"] }
+case = [{ name = "a" }, { name = "b" }]
+[[testcase]]
+name = "long"
+run = { argv = ["touch", "ran"] }
+case = [{ name = "a", shape = [64] }, { name = "b", shape = [128] }]
+"""
+
+pytestmark = pytest.mark.slow
+
+
+def refused(cli: CommandLine, *arguments: str) -> str:
+    """The one line with which a command is refused."""
+    done = cli.run(*arguments)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("tileyard: ")
+    return line
+
+
+def record(home: Path, *runs: tuple[str, float, float]) -> None:
+    """Record runs of cases: id, when they started, how long they took."""
+    with TrialStore.open(home) as store:
+        for number, (case, started_at, run_s) in enumerate(runs):
+            store.record(
+                Trial(
+                    id=f"r.{number}",
+                    run="r",
+                    case=case,
+                    batch="b",
+                    kernel=case.partition("/")[0],
+                    arguments={},
+                    config={},
+                    target="command",
+                    device="slot:0",
+                    outcome=Outcome.PASSED,
+                    started_at=started_at,
+                    run_s=run_s,
+                )
+            )
+
+
+def test_the_real_suite_comes_near_its_floor(cli: CommandLine) -> None:
+    """64 slots, inner cases of one minute: within 5 % of what no plan could beat; the usual ways not."""
+    found = cli.run_json(*REAL)
+    expected_s = max(60.0, 595.86 * 60 / 64)
+    assert found["floor_s"] == pytest.approx(expected_s, rel=1e-4)
+    assert found["plan"]["predicted_s"] <= 1.05 * expected_s
+    whole_s = 1493.3
+    by_name, whole, fixed = (way["predicted_s"] for way in found["instead"])
+    assert by_name >= whole
+    assert whole == pytest.approx(whole_s)
+    assert fixed > 1.05 * expected_s
+    assert sum(len(piece["cases"]) for piece in found["plan"]["pieces"]) == found["cases"]
+    assert not cli.home.exists()
+
+
+def test_the_same_is_told_to_people(cli: CommandLine) -> None:
+    """The plan, the usual ways and the reason for the gap, each on its line."""
+    done = cli.run(*REAL)
+    expected = [
+        "635 cases of 71 testcases, 595 min 51 s of work on 64 slots",
+        "whole testcases, by name",
+        "whole testcases, longest first",
+        "pieces of at most 5 min, longest first",
+        "lower bound of any split, max(longest case, total/slots): 9 min 18 s",
+        "why: pieces end unevenly",
+    ]
+    assert done.returncode == 0, done.stderr
+    assert [text for text in expected if text in done.stdout] == expected
+
+
+def test_split_can_be_turned_off_or_fixed(cli: CommandLine) -> None:
+    """Whole testcases take as long as the longest one."""
+    expected_s = {"off": 1493.3, "5m": 600.0}
+    found = {split: cli.run_json(*REAL, "--split", split) for split in expected_s}
+    assert {split: one["plan"]["predicted_s"] for split, one in found.items()} == pytest.approx(
+        expected_s
+    )
+
+
+def test_start_up_makes_longer_pieces(cli: CommandLine) -> None:
+    """What each process costs is weighed against what splitting gains."""
+    cheap = cli.run_json(*REAL)["plan"]
+    dear = cli.run_json(*REAL, "--startup", "30s", "--launch", "500ms")["plan"]
+    expected = len(cheap["pieces"])
+    assert len(dear["pieces"]) < expected
+    assert dear["predicted_s"] > cheap["predicted_s"]
+    assert "processes start one after another" in dear["reason"]
+
+
+def test_shards_and_budgets_narrow_a_plan(cli: CommandLine) -> None:
+    """Every case is run by one shard; what a budget leaves out is listed with its reason."""
+    parts = [cli.run_json(*REAL, "--shard", f"{n}/4") for n in (1, 2, 3, 4)]
+    cases = [case for part in parts for piece in part["plan"]["pieces"] for case in piece["cases"]]
+    expected = 635
+    assert len(cases) == len(set(cases)) == expected
+    assert max(parts[0]["shards_s"]) <= 1.05 * sum(parts[0]["shards_s"]) / 4
+
+    short = cli.run_json(*REAL, "--budget", "2m")
+    assert short["plan"]["predicted_s"] <= 120.0
+    assert short["cases"] + len(short["left_out"]) == expected
+    assert "were left when its turn came" in short["left_out"][0]["reason"]
+
+
+def test_a_suite_is_planned_by_what_is_recorded(cli: CommandLine) -> None:
+    """Its own history, its families' where a case is new; and no program of it is run."""
+    (cli.cwd / "suite.toml").write_text(SUITE, encoding="utf-8")
+    record(cli.home, ("long/a", 1.0, 50.0), ("long/a", 2.0, 52.0), ("short/a", 3.0, 2.0))
+    expected = {"history": 2, "family": 2}
+    found = cli.run_json("plan", "suite.toml", "--slots", "2")
+    assert found["sources"] == expected
+    first = found["plan"]["pieces"][0]
+    assert first["testcase"] == "long"
+    assert first["expected_s"] >= 51.0
+    assert not list(cli.cwd.rglob("ran"))
+
+
+def test_a_suite_can_be_planned_by_the_times_of_another_tool(cli: CommandLine) -> None:
+    """The time of a testcase is shared among its cases."""
+    (cli.cwd / "suite.toml").write_text(SUITE, encoding="utf-8")
+    (cli.cwd / "times.csv").write_text("testcase,seconds\nlong,100\nshort,4\n", encoding="utf-8")
+    found = cli.run_json("plan", "suite.toml", "--durations", "times.csv", "--slots", "2")
+    expected = (2, 52.0, {"history": 4})
+    plan = found["plan"]
+    assert (plan["slots"], plan["bound_s"], found["sources"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("plan",), "nothing to plan (name a suite, or a file of times with --durations)"),
+        (("plan", "missing.toml"), "there is no suite missing.toml"),
+        (("plan", "--durations", "missing.csv"), "cannot read missing.csv"),
+        ((*REAL[:3], "--slots", "0"), "0 slots run nothing"),
+        ((*REAL[:3], "--slots", "many"), "'--slots'"),
+        ((*REAL, "--split", "5 weeks"), "--split: '5 weeks' is not a duration"),
+        ((*REAL, "--split", "0s"), "--split: '0s' holds no case"),
+        ((*REAL[:3], "--case-time", "0"), "--case-time: '0' holds no case"),
+        ((*REAL, "--startup", "5 parsecs"), "--startup: '5 parsecs' is not a duration"),
+        ((*REAL, "--shard", "9/8"), "there is no shard 9 of 8 (1/8 to 8/8 are)"),
+        ((*REAL, "--shard", "half"), "'half' is not a shard such as 2/8"),
+        ((*REAL, "--shard", "1/9999"), "shard 1/9999 has no case"),
+        ((*REAL, "--budget", "1s"), "no case fits into a budget of 1 s"),
+        ((*REAL, "--per", "shard"), "--per"),
+        (("history",), "nothing is recorded in"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(
+    cli: CommandLine, arguments: tuple[str, ...], expected: str
+) -> None:
+    """In one line, with exit status 2."""
+    assert expected in refused(cli, *arguments)
+
+
+def test_bad_histories_name_file_line_and_key(cli: CommandLine) -> None:
+    """As in a table that somebody edited."""
+    (cli.cwd / "times.csv").write_text("testcase,seconds\nlong,soon\n", encoding="utf-8")
+    expected = "times.csv:2: seconds: 'soon' is not a number of seconds"
+    assert expected in refused(cli, "plan", "--durations", "times.csv")
+
+
+def test_history_tells_of_the_tail_and_of_what_moved(cli: CommandLine) -> None:
+    """The longest case, its share, and the median that became another one since a date."""
+    day_s = 86400.0
+    before = [("sum/a", day * day_s, 10.0 + day / 10) for day in range(4)]
+    after = [("sum/a", (200 + day) * day_s, 20.0 + day / 10) for day in range(4)]
+    record(cli.home, *before, *after, ("scan/a", 5.0, 1.0))
+    found = cli.run_json("history", "--tail", "--since", "1970-04-11")
+    expected = ["sum/a"]
+    assert [moved["case"] for moved in found["moved"]] == expected
+    assert found["longest"][0]["case"] == "sum/a"
+    assert found["longest"][0]["share"] > 0.9
+
+    shown = cli.run("history", "--tail", "--since", "1970-04-11")
+    assert "longest testcases" in shown.stdout
+    assert "1.99" in shown.stdout
+    quiet = cli.run("history", "--tail")
+    assert "nothing moved since" in quiet.stdout
+    assert "99999-01-01" in refused(cli, "history", "--since", "99999-01-01")
+    assert "neither a date" in refused(cli, "history", "--since", "soon")
+    assert "no suite was run" in refused(cli, "history", "--target", "cpu")
+
+
+def test_json_is_one_document(cli: CommandLine) -> None:
+    """Nothing else is printed."""
+    done: subprocess.CompletedProcess[str] = cli.run(*REAL, "--json")
+    expected = ""
+    assert done.stderr == expected
+    assert json.loads(done.stdout)["cases"] > 0

@@ -1,0 +1,120 @@
+"""Predictions and histories for people."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from tileyard.model import Outcome
+from tileyard.report.history import print_history
+from tileyard.report.plan import LISTED, print_prediction
+from tileyard.store.run_times import RunTime
+from tileyard.suite.budget import gather_facts
+from tileyard.suite.history import summarize_history
+from tileyard.suite.narrowing import Narrowed, narrow
+from tileyard.suite.prediction import predict
+from tileyard.suite.records import Expected, LeftOut
+from tileyard.suite.shards import Shard
+
+
+def shown(narrowed: Narrowed, slots: int = 2) -> list[str]:
+    """The lines of a prediction."""
+    file = io.StringIO()
+    print_prediction(Console(file=file, width=160), predict(narrowed, slots))
+    return file.getvalue().splitlines()
+
+
+def make_expected(count: int) -> tuple[Expected, ...]:
+    """Testcases of one case, ten minutes each."""
+    return tuple(Expected(case=f"t{i}/a", testcase=f"t{i}", seconds=600.0) for i in range(count))
+
+
+def test_bounds_prediction_and_reason_are_shown() -> None:
+    """With what is usual instead."""
+    lines = shown(Narrowed(expected=make_expected(3)))
+    expected = [
+        "3 cases of 3 testcases, 30 min 0 s of work on 2 slots (expected times: 3 from history)",
+        "lower bound of any split, max(longest case, total/slots): 15 min 0 s",
+        "lower bound of these pieces, max(longest piece, total/slots): 15 min 0 s;"
+        " predicted 20 min 0 s, 33.3% more",
+        "why: pieces end unevenly: the last one ends 5 min later than if the work could be"
+        " spread evenly",
+    ]
+    assert [line for line in lines if line in expected] == expected
+    assert sum("longest first" in line for line in lines) == 3
+    assert any(
+        line.split() == ["whole", "testcases,", "by", "name", "3", "20", "min", "0", "s", "1.333"]
+        for line in lines
+    )
+
+
+def test_what_is_left_out_is_listed_with_reasons() -> None:
+    """Up to a limit; cases that another shard runs are counted only."""
+    left = [LeftOut(case=f"x/{i}", reason="is not wanted") for i in range(LISTED + 3)]
+    left.append(LeftOut(case="y/0", reason="another shard than 1/2 runs it"))
+    lines = shown(Narrowed(expected=make_expected(1), left_out=tuple(left)))
+    expected = [
+        f"left out: {LISTED + 4} cases",
+        "  x/0 is not wanted",
+        "and 3 more, which --json lists",
+    ]
+    assert [line for line in lines if line in expected] == expected
+    assert not any("y/0" in line for line in lines)
+
+
+def test_shards_are_compared_with_their_mean() -> None:
+    """So that an uneven division is seen."""
+    facts = gather_facts(make_expected(6), ["f"] * 6)
+    expected = "shard 1/2: 30 min 0 s of 60 min 0 s; the longest shard has no more than the mean"
+    assert expected in shown(narrow(facts, Shard(number=1, count=2)))
+
+
+def test_an_estimate_is_no_history() -> None:
+    """What nothing is known of is said to be so."""
+    cases = (
+        Expected(case="t/a", testcase="t", seconds=1.0, source="family"),
+        Expected(case="t/b", testcase="t", seconds=1.0, source="default"),
+    )
+    expected = "1 estimated from their family, 1 of which nothing is known"
+    assert expected in shown(Narrowed(expected=cases))[0]
+
+
+def test_names_of_others_cannot_drive_the_terminal() -> None:
+    """Control characters in names are not passed on."""
+    cases = (Expected(case="t\x1b[31m/a", testcase="t\x1b[31m", seconds=9.0),)
+    left = (LeftOut(case="\x1b[31m", reason="\x1b[0m"),)
+    expected = "\x1b"
+    assert expected not in "\n".join(shown(Narrowed(expected=cases, left_out=left)))
+
+
+@pytest.mark.parametrize("tail", [False, True])
+def test_the_tail_is_shown_when_asked_for(*, tail: bool) -> None:
+    """Quantiles always; the longest cases and what has moved with --tail."""
+    times = [
+        RunTime(
+            case="sum/a",
+            testcase="sum",
+            target="command",
+            device="sim:0",
+            outcome=Outcome.PASSED,
+            started_at=float(i),
+            run_s=60.0 if i < 3 else 90.0,
+        )
+        for i in range(6)
+    ]
+    file = io.StringIO()
+    print_history(Console(file=file, width=160), summarize_history(times, 3.0), tail=tail)
+    text = file.getvalue()
+    expected = "1 cases in 6 runs that came to their end; one run of each takes 75 s in all"
+    assert expected in text
+    assert "99% 75 s" in text
+    for word in ("longest cases", "longest testcases", "moved since", "1.50", "3 / 3", "100.0%"):
+        assert (word in text) is tail
+
+
+def test_a_quiet_week_is_told() -> None:
+    """Nothing moved is said with how many cases that rests on."""
+    file = io.StringIO()
+    print_history(Console(file=file, width=160), summarize_history([], 0.0), tail=True)
+    expected = "of 0 cases that can be compared"
+    assert expected in file.getvalue()
