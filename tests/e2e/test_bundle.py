@@ -8,18 +8,30 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.conftest import CommandLine
+from tests.conftest import KERNELS, CommandLine
 
 import tileyard
-from tileyard.artifacts.bundles import read_manifest
+from tileyard.artifacts.bundle_manifest import Expected
+from tileyard.artifacts.bundles import (
+    Packing,
+    check_bundle,
+    open_bundle,
+    read_manifest,
+    write_bundle,
+)
 from tileyard.artifacts.elf import read_needs
+from tileyard.artifacts.host import read_host
 from tileyard.artifacts.libraries import CXX_RUNTIME, GLIBC_FAMILY, LibraryFinder
+from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.toolchains import Layout, Toolchain, open_toolchain
 from tileyard.errors import IncompatibleError
+from tileyard.model import RunKey
+from tileyard.workers.run_records import RunRecord, find_run, remember_run
 
 pytestmark = pytest.mark.slow
 
 COMMIT = "c0ffee" * 6 + "c0ff"
+MACHINE = os.uname().machine
 BARE = {"PATH": "/usr/bin:/bin"}
 
 SOURCES = {
@@ -203,6 +215,7 @@ exec chroot "$ROOT" /bin/sh -c "cd / && exec $INSIDE"
 SCRIPT = """
 import subprocess, sys
 from pathlib import Path
+from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.toolchains import open_toolchain
 toolchain = open_toolchain(Path("/bundle/toolchain.tyb"), sys.argv[1], Path("/home/run"))
 environment = toolchain.environment({"PATH": "/bin"})
@@ -280,3 +293,38 @@ def test_toolchain_runs_in_another_root(packed: Path, tmp_path: Path) -> None:
     assert done.stdout == expected, done.stderr
     assert not (root / "usr/bin").exists()
     assert read_manifest(packed).requires.has_cxx
+
+
+# ---- kernels --------------------------------------------------------------------------------------
+
+
+def test_kernels_run_where_there_is_no_compiler(cli: CommandLine, tmp_path: Path) -> None:
+    """A case list names artifacts and golden results by digest; what it names is all it takes."""
+    kernel = f"{KERNELS / 'elementwise.py'}::gelu"
+    tuned = cli.run(
+        "tune", kernel, "--arg", "N=256", "--config", "block=32,64", "--reference", "gelu_reference"
+    )
+    assert tuned.returncode == 0, tuned.stdout
+    made = ObjectStore(cli.home / "objects")
+    keys = [line.split()[0] for line in (made.root / "runs.jsonl").read_text().split("\n") if line]
+    runs = {key: find_run(made, key) for key in keys}
+    cases = msgspec.json.encode(runs)
+    manifest = write_bundle(Packing(target="cpu"), made, tmp_path / "x.tyb", cases)
+
+    other = CommandLine(tmp_path / "other", {"CC": "/nowhere/cc", "PATH": "/nowhere"})
+    other.cwd.mkdir()
+    there = ObjectStore(other.home / "objects")
+    opened = open_bundle(tmp_path / "x.tyb", there, Expected(target="cpu"))
+    for key, record in msgspec.json.decode(opened.cases, type=dict[str, RunRecord]).items():
+        remember_run(there, RunKey(key), record)
+    done = other.run("run-artifact", *keys)
+    expected = len(keys)
+
+    assert expected >= 2
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert done.stdout.count(": passed on cpu:0 in") == expected
+    assert "avx" in " ".join(manifest.requires.cpu_features) or MACHINE != "x86_64"
+    assert manifest.requires.machine == MACHINE
+    bare = msgspec.structs.replace(read_host(manifest.requires.libraries), cpu_features=("fpu",))
+    with pytest.raises(IncompatibleError, match="cpu features: "):
+        check_bundle(tmp_path / "x.tyb", host=bare)

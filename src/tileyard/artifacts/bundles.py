@@ -36,7 +36,7 @@ from tileyard.artifacts.bundle_sources import Sources, derive_requirements
 from tileyard.artifacts.compat import Host, Requirements, find_refusals, require_fit
 from tileyard.artifacts.host import read_host
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.artifacts.references import Reference, follow
+from tileyard.artifacts.references import Reference, follow, read_record
 from tileyard.artifacts.unpacking import Unpacking, private_folder
 from tileyard.errors import BundleError, UsageError
 from tileyard.model import Digest, Record
@@ -47,8 +47,8 @@ _ANYTHING = Expected()
 class Packing(Record):
     """What goes into a bundle.
 
-    Of ``records`` everything that they name is packed with them: manifests with their files, golden
-    results with their arrays, steps with their trees. ``blobs`` and ``trees`` are packed besides.
+    What ``records`` and the case list name by digest is packed with them: a case's artifact with its
+    files, its golden result with its arrays or tree. ``blobs`` and ``trees`` are packed besides.
     ``requires`` states what cannot be read off the packed files (driver, Python, further CPU
     features); what can be is added, unless ``is_complete``.
     """
@@ -82,9 +82,8 @@ def write_bundle(
     damaged, BundleError where ``output`` cannot be written.
     """
     sources = Sources(objects)
-    references = sorted(set(packing.records), key=lambda one: (one.kind, one.key))
-    data = [_get_record(objects, reference) for reference in references]
-    named = follow(data, objects)
+    named = follow(packing.records, [cases], objects)
+    data = [read_record(objects, reference) for reference in named.records]
     blobs = sorted({*packing.blobs, *named.blobs})
     trees = sorted({*packing.trees, *named.trees})
     for blob in blobs:
@@ -93,7 +92,7 @@ def write_bundle(
         sources.add_tree(tree)
     records = tuple(
         PackedRecord(kind=reference.kind, key=reference.key, data=sources.add_bytes(one))
-        for reference, one in zip(references, data, strict=True)
+        for reference, one in zip(named.records, data, strict=True)
     )
     requires = packing.requires
     if not packing.is_complete:
@@ -187,13 +186,3 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise BundleError(f"the bundle {path} is not a plain file")
         yield file
-
-
-def _get_record(objects: ObjectStore, reference: Reference) -> bytes:
-    data = objects.get_record(reference.kind, reference.key)
-    if data is None:
-        raise UsageError(
-            f"there is no {reference.kind} {reference.key} to be packed",
-            "run what is to be packed first",
-        )
-    return data
