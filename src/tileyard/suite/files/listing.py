@@ -13,7 +13,7 @@ import msgspec
 
 from tileyard.settings import Settings
 from tileyard.suite.files.places import Place
-from tileyard.suite.files.steps import StepPlan
+from tileyard.suite.files.steps import Env, StepPlan
 from tileyard.suite.files.tables import ListedCaseTable, StepTable, as_step, decode
 from tileyard.suite.files.templates import read_template
 
@@ -22,24 +22,26 @@ TAIL = 2000
 
 
 def list_cases(
-    raw: object, place: Place, settings: Settings, testcase: str = ""
+    raw: object, place: Place, settings: Settings, env: Env, testcase: str = ""
 ) -> Iterator[tuple[ListedCaseTable, Place]]:
     """Run the command that is written at a place; each line of its output is a case in JSON.
 
-    Raises UsageError that says how it failed, or which of its lines is no case.
+    It gets those variables of ``env`` that do not depend on a case or a step. Raises UsageError that
+    says how it failed, or which of its lines is no case.
     """
     plan = StepPlan(decode(as_step(raw), StepTable, place), "list", place, isinstance(raw, list))
     folder = place.document.folder
     values = shared_values(folder) | ({"testcase": testcase} if testcase else {})
+    plan.add_env({name: text for name, text in env.items() if text.template.names <= {*values}})
     step = plan.fill_in(values, folder)
     argv = tuple(read_template(text).fill({}) for text in step.argv)
-    env = {
+    variables = {
         **os.environ,
         **settings.environment(),
         **{name: read_template(text).fill({}) for name, text in step.env.items()},
     }
     cwd = Path(read_template(step.cwd).fill({})) if step.cwd else folder
-    printed = _run(argv, env, cwd, step.limit_s or LIMIT_S, place)
+    printed = _run(argv, variables, cwd, step.limit_s or LIMIT_S, place)
     count = 0
     for number, line in enumerate(printed.splitlines(), start=1):
         if not line.strip():

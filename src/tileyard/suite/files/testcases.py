@@ -8,6 +8,7 @@ from tileyard.suite.files.command_cases import CommandPlan, is_of_kernels, show_
 from tileyard.suite.files.drafts import Common, KernelFile, find_seed, make_case
 from tileyard.suite.files.listing import list_cases, shared_values
 from tileyard.suite.files.places import Place
+from tileyard.suite.files.steps import read_env
 from tileyard.suite.files.tables import CaseTable, SuiteTable, TestcaseTable, check_name, decode
 from tileyard.suite.records import KernelWork, SuiteCase
 
@@ -24,13 +25,14 @@ class SuiteFile:
         self._home = home
         self._settings = settings
         self._common = Common().narrowed(table, top)
+        self._env = read_env(table.env, top / "env")
 
     def cases(self) -> Iterator[SuiteCase | KernelFile]:
         """All cases, testcase by testcase: those that are declared, then those that are only listed."""
         listed: dict[str, list[Row]] = {}
         if self._table.list is not None:
             place = self._top / "list"
-            for row, at in list_cases(self._table.list, place, self._settings):
+            for row, at in list_cases(self._table.list, place, self._settings, self._env):
                 listed.setdefault(row.testcase or self._table.name, []).append((row, at))
         seen: dict[str, Place] = {}
         for number, raw in enumerate(self._table.testcase):
@@ -54,7 +56,10 @@ class SuiteFile:
             at = place / "case" / number
             rows.append((decode(raw, CaseTable, at), at))
         if testcase.list is not None:
-            for row, at in list_cases(testcase.list, place / "list", self._settings, testcase.name):
+            env = {**self._env, **read_env(testcase.env, place / "env")}
+            for row, at in list_cases(
+                testcase.list, place / "list", self._settings, env, testcase.name
+            ):
                 if row.testcase not in ("", testcase.name):
                     (at / "testcase").fail(f"is {row.testcase!r} in a list of {testcase.name!r}")
                 rows.append((row, at))
