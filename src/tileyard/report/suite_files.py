@@ -46,7 +46,7 @@ def read_tail(path: Path, size: int) -> str:
             begin = max(0, length - size)
             file.seek(begin)
             content = file.read(size)
-    except OSError:
+    except (OSError, ValueError):  # the latter for a name that no file can have
         return ""
     if begin:
         cut = content.find(b"\n") + 1  # 0 where one line is longer than all that may be quoted

@@ -145,7 +145,8 @@ class SuiteProgress:
                 assert_never(event)
 
     def _begin(self, event: RunStarted) -> None:
-        self._shown_s = self._started_s = self._clock.monotonic_s()
+        self._started_s = self._clock.monotonic_s()
+        self._shown_s = self._started_s if self._live is None else float("-inf")
         slots = len(event.devices)
         self._forecast.begin(slots, event.cases, event.expected_s)
         self._retries, self._spared = event.retries, frozenset(event.spared)

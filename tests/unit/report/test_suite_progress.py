@@ -1,0 +1,299 @@
+"""What people see while a suite runs, from events made by hand and a clock that is set."""
+
+import io
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tileyard.model import (
+    Case,
+    CaseEnded,
+    CasePlanned,
+    CaseStarted,
+    Device,
+    DeviceAwaited,
+    DeviceLeased,
+    Event,
+    Limits,
+    Note,
+    Outcome,
+    RunStarted,
+    Trial,
+)
+from tileyard.report.suite_progress import SuiteProgress
+from tileyard.report.suite_words import rerun_command
+
+
+class SetClock:
+    """Shows what it was set to."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def monotonic_s(self) -> float:
+        """The time that was set."""
+        return self.now_s
+
+    def wall_s(self) -> float:
+        """The same."""
+        return self.now_s
+
+
+class Watched:
+    """A view, what it has printed, and the clock that it reads."""
+
+    def __init__(self, terminal: bool) -> None:
+        self.file = io.StringIO()
+        self.clock = SetClock()
+        console = Console(
+            file=self.file, width=100, height=24, force_terminal=terminal, color_system=None
+        )
+        rerun = rerun_command("ops.toml")
+        self.progress = SuiteProgress(console, Path("/home/t"), rerun, self.clock)
+
+    def tell(self, *events: Event) -> None:
+        """Tell events, all at the present time."""
+        for event in events:
+            self.progress(event)
+
+    def said(self) -> str:
+        """All that was printed since this was asked last."""
+        text = self.file.getvalue()
+        self.file.seek(0)
+        self.file.truncate()
+        return text
+
+
+@contextmanager
+def watch(terminal: bool = False) -> Iterator[Watched]:
+    """A view that is open."""
+    watched = Watched(terminal)
+    with watched.progress:
+        yield watched
+
+
+def started(retries: int = 0, spared: tuple[str, ...] = (), slots: int = 2) -> RunStarted:
+    """A run of ten cases that should take a hundred seconds."""
+    devices = tuple(Device(name=f"slot:{i}", kind="slot", identity="x") for i in range(slots))
+    return RunStarted(
+        run="r",
+        at=0.0,
+        title="test ops (full)",
+        target="command",
+        devices=devices,
+        cases=10,
+        expected_s=100.0,
+        retries=retries,
+        spared=spared,
+    )
+
+
+def planned(case: str, expected_s: float = 10.0, batch: str = "") -> CasePlanned:
+    """A case that should take so long and may take a minute."""
+    return CasePlanned(
+        case=Case(id=case, kernel="row", expected_s=expected_s, limits=Limits(run_s=60.0)),
+        batch=batch,
+    )
+
+
+def ended(case: str, outcome: Outcome = Outcome.PASSED, run_s: float = 10.0) -> CaseEnded:
+    """A case that ended; a failure has a message of two lines and a log."""
+    is_well = outcome is Outcome.PASSED
+    trial = Trial(
+        id="r.1",
+        run="r",
+        case=case,
+        batch=case,
+        kernel="row",
+        arguments={},
+        config={},
+        target="command",
+        outcome=outcome,
+        message="" if is_well else "it went\n\x1b[31mwrong",
+        run_s=run_s,
+        log="" if is_well else f"logs/r/{case}.log",
+    )
+    return CaseEnded(trial=trial)
+
+
+def test_a_failure_is_one_line_with_its_log_and_how_to_run_it_again() -> None:
+    """Without a terminal a failure is a line at once, and a case that passed is none."""
+    with watch() as watched:
+        watched.tell(started(), planned("row/a"), ended("row/a"))
+        watched.said()
+        watched.tell(planned("row/b"), ended("row/b", Outcome.CRASHED))
+    expected = (
+        "crashed       row/b: it went [31mwrong  log: /home/t/logs/r/row/b.log"
+        "  rerun: tileyard test ops.toml --case row/b\n"
+    )
+    assert watched.said() == expected
+
+
+def test_without_a_terminal_there_is_a_line_in_half_a_minute() -> None:
+    """A heartbeat comes after thirty seconds, with or without events, and has counts and the time left."""
+    with watch() as watched:
+        watched.tell(started(), planned("row/a"), planned("row/b", 30.0))
+        watched.tell(CaseStarted(case="row/a", device="slot:0", at=0.0))
+        watched.tell(CaseStarted(case="row/b", device="slot:1", at=0.0))
+        watched.clock.now_s += 10.0
+        watched.tell(ended("row/a"))
+        watched.said()
+        watched.clock.now_s += 10.0
+        watched.progress.tick()
+        early = watched.said()
+        watched.clock.now_s += 10.0
+        watched.progress.tick()
+        watched.progress.tick()
+    expected = (
+        "30 s: 1/10 cases; 1 passed; 1/2 slots in use; about 30 s left; "
+        "longest: row/b, about 0.0 s left\n"
+    )
+    assert not early
+    assert watched.said() == expected
+
+
+def test_a_failure_that_will_be_tried_again_is_none_yet() -> None:
+    """It is announced as such, counted as neither, and the case that passes then is flaky."""
+    with watch() as watched:
+        watched.tell(started(retries=1), planned("row/a"), ended("row/a", Outcome.CRASHED))
+        first = watched.said()
+        watched.clock.now_s += 30.0
+        watched.tell(planned("row/a~2"))
+        between = watched.said()
+        watched.clock.now_s += 30.0
+        watched.tell(ended("row/a~2"))
+    flaky, after = watched.said().splitlines()
+    expected = ("flaky         row/a: passed at attempt 2", "60 s: 1/10 cases; 1 passed; 1 flaky")
+    assert "(failed, will be tried again)" in first
+    assert "0/10 cases; 1 to be tried again;" in between
+    assert flaky == expected[0]
+    assert after.startswith(expected[1])
+
+
+def test_the_last_attempt_fails_for_good() -> None:
+    """With its retries used up a case is a failure, and is named with its attempt."""
+    with watch() as watched:
+        watched.tell(started(retries=1), ended("row/a", Outcome.CRASHED))
+        watched.said()
+        watched.tell(ended("row/a~2", Outcome.TIMEOUT))
+    line = watched.said()
+    expected = "timeout       row/a, attempt 2: it went [31mwrong  log: /home/t/logs/r/row/a~2.log"
+    assert line.startswith(expected)
+    assert "again" not in line
+    assert "--case row/a\n" in line
+
+
+def test_a_retry_that_nobody_announced_takes_its_failure_back() -> None:
+    """A case that is planned again has no outcome, whatever was counted before."""
+    with watch() as watched:
+        watched.tell(started(), planned("row/a"), ended("row/a", Outcome.CRASHED))
+        watched.clock.now_s += 30.0
+        watched.tell(planned("row/a~2"))
+    last = watched.said().splitlines()[-1]
+    expected = "30 s: 0/10 cases; 1 to be tried again"
+    assert last.startswith(expected)
+
+
+def test_faults_of_devices_are_final_and_cases_that_never_ran_are_counted_alone() -> None:
+    """Infrastructure is not tried again, and an interrupted run prints no line for each open case."""
+    with watch() as watched:
+        watched.tell(started(retries=3), ended("row/a", Outcome.INFRA_ERROR))
+        fault = watched.said()
+        watched.tell(ended("row/b", Outcome.NOT_RUN), ended("row/c", Outcome.CRASHED))
+        rest = watched.said()
+        watched.clock.now_s += 30.0
+        watched.progress.tick()
+    expected = "30 s: 3/10 cases; 1 crashed; 1 infra_error; 1 not_run;"
+    assert "again" not in fault
+    assert rest.count("\n") == 1  # and what failed is not tried again once the run is stopped
+    assert "again" not in rest
+    assert watched.said().startswith(expected)
+
+
+def test_a_failure_in_quarantine_says_that_it_does_not_gate() -> None:
+    """People see at once that it is known."""
+    with watch() as watched:
+        watched.tell(started(spared=("row/a",)), ended("row/a", Outcome.MISMATCH))
+    expected = "(in quarantine, does not gate)"
+    assert expected in watched.said()
+
+
+def test_notes_and_waits_are_printed_once() -> None:
+    """Who has a device is said when it begins to be waited for, not each time that is told."""
+    with watch() as watched:
+        waits = [DeviceAwaited(device="npu:0", at=0.0, holder="bob") for _ in range(3)]
+        watched.tell(started(), *waits, DeviceLeased(device="npu:0", at=0.0, lease=1))
+        watched.tell(Note(text="read\nthis"))
+    expected = ["waiting for npu:0, held by bob", "read this"]
+    assert watched.said().splitlines()[1:] == expected
+
+
+def test_a_terminal_shows_counts_slots_and_the_tail() -> None:
+    """The running case with most time left comes first; one beyond its time says when it is ended."""
+    with watch(terminal=True) as watched:
+        watched.tell(started(), planned("row/a"), planned("row/b~2", 30.0))
+        watched.tell(CaseStarted(case="row/a", device="slot:0", at=0.0))
+        watched.tell(CaseStarted(case="row/b~2", device="slot:1", at=0.0))
+        watched.said()
+        watched.clock.now_s += 12.0
+        watched.progress.tick()
+        frame = watched.said()
+    lines = [" ".join(line.split()) for line in frame.splitlines()]
+    expected = [
+        "slot:1 row/b, attempt 2 12 s about 18 s left",
+        "slot:0 row/a 12 s 2.0 s over, limit in 48 s",
+    ]
+    assert lines[-2:] == expected
+    assert "2/2 slots in use" in lines
+    assert any("0/10 12 s about" in line for line in lines)
+
+
+def test_a_terminal_is_redrawn_no_more_than_twice_a_second() -> None:
+    """A thousand events at one moment cost one frame."""
+    with watch(terminal=True) as watched:
+        watched.tell(started())
+        watched.said()
+        for number in range(500):
+            watched.tell(planned(f"row/{number}"), ended(f"row/{number}"))
+        crowd = watched.said()
+        watched.clock.now_s += 1.0
+        watched.progress.tick()
+        one = watched.said()
+    assert not crowd
+    assert "500 passed" in one
+
+
+def test_a_failure_on_a_terminal_stands_above_the_view() -> None:
+    """Its log and the command have lines of their own, to be copied."""
+    with watch(terminal=True) as watched:
+        watched.tell(started())
+        watched.said()
+        watched.tell(ended("row/b", Outcome.CRASHED))
+        said = watched.said()
+    expected = [
+        "              log: /home/t/logs/r/row/b.log",
+        "              rerun: tileyard test ops.toml --case row/b",
+    ]
+    at = said.index("crashed       row/b: it went [31mwrong")
+    assert [line.rstrip() for line in said[at:].splitlines()[1:3]] == expected
+
+
+def test_the_view_goes_on_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread shows how far things are while no event comes, and ends with the view."""
+    monkeypatch.setattr("tileyard.report.suite_progress.TICK_S", 0.001)
+    said = threading.Event()
+    with watch() as watched:
+        watched.tell(started())
+        watched.said()
+        monkeypatch.setattr(watched.file, "flush", said.set, raising=False)
+        watched.clock.now_s += 31.0
+        thread = watched.progress._ticking
+        assert said.wait(30.0)
+    expected = "31 s: 0/10 cases;"
+    assert thread is not None
+    assert not thread.is_alive()
+    assert watched.said().startswith(expected)

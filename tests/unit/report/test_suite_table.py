@@ -1,0 +1,160 @@
+"""The closing table of a suite's run, as text of eighty columns."""
+
+import io
+
+import msgspec
+from rich.console import Console
+from tests.unit.report.suite_results import one_of_each, suite_result, verdict
+
+from tileyard.model import Outcome
+from tileyard.report.suite import print_suite
+from tileyard.report.suite_words import rerun_command
+from tileyard.suite.records import LeftOut
+from tileyard.suite.result import Attempted, SuiteResult
+
+WHOLE = """\
+suite ops, policy nightly: 7 cases in 3 min 20 s, run r
+        2  passed
+        2  mismatch
+        1  infra_error
+        1  skipped
+        1  not_run
+        1  of these flaky: passed after they had failed
+        1  of these in quarantine: failed, and do not gate
+        8  left out
+
+failed (1)
+  mismatch  row/f16 (2 attempts): y[3, 4] is 1.0, expected 2.0; 12 of 4096
+    elements are wrong
+    at     /suites/ops.toml:7
+    log    /home/t/logs/r/row/f16~2.log
+    rerun  tileyard test ops.toml --case row/f16
+
+failed by devices, queues or hosts (1)
+  infra_error  cast/f4: slot:3 went away
+    at     /suites/ops.toml:12
+    log    /home/t/logs/r/cast/f4~1.log
+    rerun  tileyard test ops.toml --case cast/f4
+
+in quarantine, failed, do not gate (1)
+  mismatch  cast/f8: y[0] is 1, expected 2
+    at     /suites/ops.toml:12
+    log    /home/t/logs/r/cast/f8~1.log
+    rerun  tileyard test ops.toml --case cast/f8
+    owner  ana until 2026-12-01: rounds to even since 2.4
+
+flaky (1)
+  col/f16: passed at attempt 2, before that crashed: died of SIGBUS
+    log    /home/t/logs/r/col/f16~1.log
+
+never ran (1)
+        1  the run ended before this case was reached: sort/i8
+
+left out (8)
+        7  not in the smoke run: gemm/big0, gemm/big1, gemm/big2, gemm/big3,
+           gemm/big4, ...
+        1  skip list: takes a day: gemm/tiny
+
+families of which nothing ran (2)
+  gemm, softmax
+
+longest (5)
+        30 s   85.7%  row/f16
+       1.0 s    2.9%  row/f32
+       1.0 s    2.9%  col/f16
+       1.0 s    2.9%  col/f32
+       1.0 s    2.9%  cast/f8
+
+time: 100 min 0 s of work on 64 slots; lower bound max(longest piece,
+  total/slots) 100 s, predicted 104 s, achieved 110 s; gap 10 s, 10.0%: 4.0 s
+  before the first case could start
+the quarantine of row/* ended on 2026-11-01: 2 cases gate again
+FAILED: 1 case failed, 1 case never ran, 1 case met faults of devices, queues or
+  hosts
+"""
+
+
+def show(result: SuiteResult, rest: str = "") -> str:
+    """What is printed of a result, eighty columns wide."""
+    console = Console(file=io.StringIO(), width=80, record=True)
+    print_suite(console, result, rerun_command("ops.toml"), rest)
+    return console.export_text()
+
+
+def test_all_that_can_happen_is_told() -> None:
+    """Counts, everything that went wrong, what did not run and where the time went."""
+    assert show(one_of_each()) == WHOLE
+
+
+def test_a_run_without_trouble_is_short() -> None:
+    """Sections of which there is nothing are left off."""
+    result = msgspec.structs.replace(
+        suite_result(verdict("row/a", Outcome.PASSED)), policy="", seconds=1.5
+    )
+    expected = "suite ops: 1 case in 1.5 s, run r\n        1  passed\n\nall that gates is well\n"
+    assert show(result) == expected
+
+
+def test_a_thousand_failures_stay_readable() -> None:
+    """Twenty are shown, the others counted by outcome and testcase, and it says where all are."""
+    failed = [verdict(f"t{i % 10}/c{i}", Outcome.CRASHED, message="boom") for i in range(1000)]
+    text = show(suite_result(*failed), rest="out/summary.json")
+    expected = (
+        "  and 980 more:\n"
+        "       98  crashed in t0\n"
+        "       98  crashed in t1\n"
+        "       98  crashed in t2\n"
+        "       98  crashed in t3\n"
+        "       98  crashed in t4\n"
+        "      490  others\n"
+        "  all of them: out/summary.json\n"
+    )
+    assert expected in text
+    assert text.count("rerun") == 20
+    assert len(text.splitlines()) < 120
+
+
+def test_reasons_without_number_are_cut() -> None:
+    """Where each case has a reason of its own the groups are cut too."""
+    left_out = tuple(LeftOut(case=f"t/c{i}", reason=f"proven by run {i}") for i in range(5000))
+    result = suite_result(verdict("row/a", Outcome.PASSED))
+    text = show(msgspec.structs.replace(result, left_out=left_out))
+    expected = "     4980  for 4980 other reasons"
+    assert expected in text
+    assert len(text.splitlines()) < 40
+
+
+def test_what_passed_is_counted_from_verdicts() -> None:
+    """An interrupted run has as many passed cases as verdicts say so, whatever else is missing."""
+    passed = [verdict(f"t/{i}", Outcome.PASSED) for i in range(3)]
+    never = verdict("t/never", Outcome.NOT_RUN, message="stopped")
+    result = msgspec.structs.replace(suite_result(*passed, never), reason="interrupted")
+    text = show(result)
+    expected = ["        3  passed", "        1  not_run", "stopped early: it was interrupted"]
+    assert [line for line in text.splitlines() if line in expected] == expected
+    assert "FAILED: 1 case never ran" in text
+
+
+def test_paths_and_commands_are_not_broken() -> None:
+    """They are there to be copied; all else fits, and obeys no code for terminals."""
+    name = "row/" + "x" * 90
+    bad = verdict(name, Outcome.CRASHED, message="\x1b[2Jboom " * 30)
+    lines = show(suite_result(bad)).splitlines()
+    expected = [f"    rerun  tileyard test ops.toml --case {name}"]
+    assert [line for line in lines if line.lstrip().startswith("rerun")] == expected
+    assert "\x1b" not in "".join(lines)
+    kept = ("log ", "rerun ", "at ")
+    assert all(len(line) <= 80 for line in lines if not line.lstrip().startswith(kept))
+
+
+def test_a_flaky_case_that_said_nothing_is_listed_too() -> None:
+    """A failed attempt without message and log has its outcome."""
+    attempts = (
+        Attempted(trial="r.1", outcome=Outcome.TIMEOUT),
+        Attempted(trial="r.2", outcome=Outcome.PASSED),
+    )
+    flaky = msgspec.structs.replace(
+        verdict("row/a", Outcome.TIMEOUT, Outcome.PASSED), attempts=attempts
+    )
+    expected = "  row/a: passed at attempt 2, before that timeout\n"
+    assert expected in show(suite_result(flaky))

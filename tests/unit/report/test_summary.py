@@ -1,0 +1,77 @@
+"""The JSON of a suite's run."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.unit.report.suite_results import one_of_each, suite_result, verdict
+
+from tileyard.errors import UsageError
+from tileyard.model import Outcome
+from tileyard.report.summary import read_summary, write_summary
+
+
+def test_it_says_what_machines_ask_first(tmp_path: Path) -> None:
+    """Version, exit status, counts of every outcome, and who failed, without a look at the verdicts."""
+    path = tmp_path / "summary.json"
+    write_summary(one_of_each(), path)
+    content = json.loads(path.read_text())
+    result = content.pop("result")
+    counts = dict.fromkeys(map(str, Outcome), 0)
+    counts |= {"passed": 2, "mismatch": 2, "infra_error": 1, "skipped": 1, "not_run": 1}
+    expected = {
+        "version": 1,
+        "exit_status": 1,
+        "counts": counts,
+        "failures": ["row/f16", "sort/i8"],
+        "faults": ["cast/f4"],
+        "quarantined": ["cast/f8"],
+        "flaky": ["col/f16"],
+    }
+    assert content == expected
+    assert result["verdicts"][1]["attempts"][0]["outcome"] == "crashed"
+    assert result["makespan"]["bound_s"] == 100.0
+
+
+def test_it_can_be_read_again(tmp_path: Path) -> None:
+    """Nothing of the result is lost."""
+    path = tmp_path / "summary.json"
+    expected = one_of_each()
+    write_summary(expected, path)
+    assert read_summary(path).result == expected
+
+
+def test_names_that_are_no_text_do_not_stop_it(tmp_path: Path) -> None:
+    """A path of undecodable bytes is written with marks in their places."""
+    path = tmp_path / "summary.json"
+    odd = msgspec.structs.replace(suite_result(verdict("t/a", Outcome.PASSED)), path="a\udc80b")
+    write_summary(odd, path)
+    expected = "a?b"
+    assert json.loads(path.read_text())["result"]["path"] == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ('{"version": 2}', "has version 2, and 1 can be read"),
+        ("{}", "is no summary: Object missing required field `version`"),
+        ('{"version": 1}', "is no summary: Object missing required field `exit_status`"),
+        ("{", "is no summary: Input data was truncated"),
+    ],
+)
+def test_what_is_no_summary_is_refused(tmp_path: Path, content: str, expected: str) -> None:
+    """The message names the file and what is wrong with it."""
+    path = tmp_path / "summary.json"
+    path.write_text(content)
+    with pytest.raises(UsageError) as caught:
+        read_summary(path)
+    assert str(caught.value) == f"{path}: {expected}"
+
+
+def test_a_summary_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    """Likewise."""
+    expected = f"cannot read {tmp_path / 'none'}: No such file or directory"
+    with pytest.raises(UsageError) as caught:
+        read_summary(tmp_path / "none")
+    assert str(caught.value) == expected
