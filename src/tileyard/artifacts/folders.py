@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tileyard.artifacts.copying import open_plain
@@ -56,15 +56,13 @@ def walk(folder: Path, below: str = "") -> Iterator[tuple[str, os.stat_result]]:
     """
     try:
         with os.scandir(folder / below) as found:
-            names = sorted(entry.name for entry in found)
-        for name in names:
-            path = f"{below}/{name}" if below else name
-            status = (folder / path).lstat()
+            entries = sorted(found, key=lambda entry: entry.name)
+        for entry in entries:
+            path = f"{below}/{entry.name}" if below else entry.name
+            status = entry.stat(follow_symlinks=False)
             kind = stat.S_IFMT(status.st_mode)
             if kind not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK):
-                raise UsageError(
-                    f"{str(folder / path)!r} is neither a file, a directory nor a link"
-                )
+                raise UsageError(f"{entry.path!r} is neither a file, a directory nor a link")
             yield path, status
             if kind == stat.S_IFDIR:
                 yield from walk(folder, path)
@@ -96,6 +94,18 @@ def compare(folder: Path, listing: Listing) -> dict[str, Stamp]:
     if missing:
         raise UsageError(f"{min(missing)!r} is gone")
     return stamps
+
+
+def is_unchanged(folder: Path, stamps: Mapping[str, Stamp]) -> bool:
+    """Whether a folder has the stamps that ``compare`` once gave: those of its directories change
+    with every entry that comes or goes. Raises FileNotFoundError where the folder is gone.
+    """
+    root = str(folder.absolute())
+    try:
+        return all(_stamp(os.lstat(f"{root}/{path}")) == stamp for path, stamp in stamps.items())
+    except FileNotFoundError:
+        folder.lstat()
+        return False
 
 
 def _has_form(status: os.stat_result, entry: TreeFile) -> bool:

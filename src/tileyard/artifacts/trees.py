@@ -22,6 +22,7 @@ from tileyard.artifacts.folders import (
     compare,
     compare_contents,
     freeze,
+    is_unchanged,
     read_link,
     read_listing,
     walk,
@@ -42,6 +43,7 @@ from tileyard.errors import DamagedError, HomeError, UsageError
 from tileyard.model import Digest
 
 FOLDER = "trees"
+_UNKNOWN: dict[str, Stamp] = {"": (0, 0, 0, 0)}
 
 
 class Trees:
@@ -75,18 +77,17 @@ class Trees:
         return digest
 
     def path(self, digest: Digest) -> Path:
-        """Where the directory lies. Sizes, modes and names are compared with the listing each time,
-        contents once a process unless something has changed since.
+        """Where the directory lies. It is compared with its listing once a process, contents too, and
+        again whenever the time, size or mode of anything in it has changed.
 
         Raises DamagedError where it is missing or not what its listing says.
         """
         listing = self.listing(digest)
         folder = self._folder(digest)
         try:
-            stamps = compare(folder, listing)
-            if self._verified.get(digest) != stamps:
+            if not is_unchanged(folder, self._verified.get(digest, _UNKNOWN)):
+                self._verified[digest] = compare(folder, listing)
                 compare_contents(folder, listing)
-                self._verified[digest] = stamps
         except FileNotFoundError:
             self._forget(digest)
             raise DamagedError(
