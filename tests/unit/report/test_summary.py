@@ -5,11 +5,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.conftest import ROOT
 from tests.unit.report.suite_results import one_of_each, suite_result, verdict
 
 from tileyard.errors import UsageError
-from tileyard.model import Outcome
-from tileyard.report.summary import read_summary, write_summary
+from tileyard.model import Mismatch, Outcome
+from tileyard.report.summary import Summary, read_summary, write_summary
+from tileyard.suite.records import LeftOut, Piece, Plan, Quarantine
+from tileyard.suite.result import Attempted, CaseVerdict, Makespan, SuiteResult
 
 
 def test_it_says_what_machines_ask_first(tmp_path: Path) -> None:
@@ -40,6 +43,31 @@ def test_it_can_be_read_again(tmp_path: Path) -> None:
     expected = one_of_each()
     write_summary(expected, path)
     assert read_summary(path).result == expected
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        Summary,
+        SuiteResult,
+        LeftOut,
+        CaseVerdict,
+        Attempted,
+        Mismatch,
+        Quarantine,
+        Makespan,
+        Plan,
+        Piece,
+    ],
+)
+def test_every_key_is_documented(kind: type[msgspec.Struct]) -> None:
+    """docs/reference/summary.md names all that can be in the file."""
+    page = (ROOT / "docs" / "reference" / "summary.md").read_text()
+    unknown = [
+        field.name for field in msgspec.structs.fields(kind) if f"`{field.name}`" not in page
+    ]
+    expected: list[str] = []
+    assert unknown == expected
 
 
 def test_names_that_are_no_text_do_not_stop_it(tmp_path: Path) -> None:
