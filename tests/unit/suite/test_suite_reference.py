@@ -1,0 +1,61 @@
+"""The reference of suite files against the code."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tileyard.settings import read_settings
+from tileyard.suite.files import tables
+from tileyard.suite.files.drafts import TAKEN
+from tileyard.suite.files.steps import PLACES_OF
+from tileyard.suite.reading import read_suite
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "suites.md"
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    """The page's text."""
+    return PAGE.read_text(encoding="utf-8")
+
+
+def test_the_complete_example_is_a_suite(page: str, tmp_path: Path) -> None:
+    """What the page shows can be read as it stands, once the programs that it names are there."""
+    (found,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "suite.toml").write_text(found, encoding="utf-8")
+    build = tmp_path / "build.sh"
+    build.write_text("#!/bin/sh\n", encoding="utf-8")
+    build.chmod(0o755)
+    (tmp_path / "gemm.py").write_text("", encoding="utf-8")
+    (tmp_path / "sort_cases.py").write_text('print(\'{"name": "up"}\')', encoding="utf-8")
+    suite = read_suite(tmp_path / "suite.toml", read_settings({}, tmp_path))
+    expected = ["rowsum/f32_64x128", "rowsum/f16_64x4096", "sort/up", "gemm/small", "gemm/wide"]
+    assert [case.id for case in suite.cases] == expected
+    assert set(suite.policies) == {"change", "nightly"}
+    assert tomllib.loads(found)["name"] == suite.name
+
+
+@pytest.mark.parametrize(
+    "table",
+    ["Suite", "Testcase", "ListedCase", "Step", "Build", "Hot", "Output", "Limits", "Policy"],
+)
+def test_every_key_is_told_of(page: str, table: str) -> None:
+    """No key of a table is missing from the page."""
+    words = set(re.findall(r"\w+", page))
+    missing = [
+        key for key in getattr(tables, f"{table}Table").__struct_fields__ if key not in words
+    ]
+    expected: list[str] = []
+    assert missing == expected
+
+
+def test_every_name_in_braces_is_told_of(page: str) -> None:
+    """The page names all that templates know, and what each step is told."""
+    told = set(re.findall(r"\{(\w+)\}", page))
+    assert set(TAKEN) <= told
+    for step in ("build", "golden", "run", "check"):
+        row = next(line for line in page.split("\n") if line.startswith(f"| `{step}` |"))
+        expected = PLACES_OF[step]
+        assert set(re.findall(r"\{(\w+)\}", row)) == expected
