@@ -167,18 +167,16 @@ def _guess(
     longest = np.full(len(families), -np.inf)
     np.maximum.at(longest, family_of, y)
     usual_s = float(np.exp(np.median(y)))
-    guesses = []
-    for case in new:
-        family = families.get(_family(case))
-        if family is None:
-            guesses.append(_expected(case, usual_s, "default"))
-            continue
-        stand = stands.get(_stand(case))
-        height = by_family[family] if stand is None else by_stand[stand]
-        guess = height + slopes[family] * _log_size(case)
-        seconds = float(np.exp(min(guess, longest[family] + log(FARTHEST))))
-        guesses.append(_expected(case, seconds, "family"))
-    return guesses
+    home = np.array([families.get(_family(case), -1) for case in new])
+    stand = np.array([stands.get(_stand(case), -1) for case in new])
+    height = np.where(stand >= 0, by_stand[stand], by_family[home])
+    size = np.array([_log_size(case) for case in new])
+    farthest = longest[home] + log(FARTHEST)
+    seconds = np.exp(np.minimum(height + slopes[home] * size, farthest)).tolist()
+    return [
+        _expected(case, guess_s, "family") if family >= 0 else _expected(case, usual_s, "default")
+        for case, guess_s, family in zip(new, seconds, home.tolist(), strict=True)
+    ]
 
 
 def _fit_slopes(

@@ -52,13 +52,14 @@ class Work:
 
     Arrays, because plans for 100,000 cases are compared with each other: testcase ``i`` has the
     cases from ``bounds[i]`` to ``bounds[i + 1]``, and ``ends_s[j]`` is what the first ``j`` cases take
-    one after another.
+    one after another; ``ends_list_s`` is the same, for what looks at single ones.
     """
 
     testcases: list[str]
     cases: list[str]
     bounds: Indices
     ends_s: Seconds
+    ends_list_s: list[float]
 
     @property
     def totals_s(self) -> Seconds:
@@ -89,11 +90,13 @@ def gather(expected: Sequence[Expected], costs: Costs) -> Work:
     members = np.array([numbers.setdefault(one.testcase, len(numbers)) for one in expected])
     order = np.argsort(members, kind="stable")
     seconds = np.array([one.seconds for one in expected])[order] + costs.case_s
+    ends_s = np.concatenate(([0.0], np.cumsum(seconds)))
     return Work(
         testcases=list(numbers),
         cases=[expected[place].case for place in order.tolist()],
         bounds=np.searchsorted(members[order], np.arange(len(numbers) + 1)),
-        ends_s=np.concatenate(([0.0], np.cumsum(seconds))),
+        ends_s=ends_s,
+        ends_list_s=ends_s.tolist(),
     )
 
 
@@ -103,7 +106,7 @@ def cut(work: Work, costs: Costs, limit_s: float = inf) -> Cuts:
     is_whole = (work.totals_s <= room_s) | (work.counts == 1)
     begins = work.bounds[:-1][is_whole].tolist()
     ends = work.bounds[1:][is_whole].tolist()
-    ends_s = work.ends_s.tolist() if len(begins) < len(work.testcases) else []
+    ends_s = work.ends_list_s
     for testcase in np.flatnonzero(~is_whole).tolist():
         begin, last = work.bounds[testcase : testcase + 2].tolist()
         while begin < last:

@@ -4,9 +4,9 @@ The longest piece starts first, whichever slot is free takes the next one. Testc
 saves start-up, unless that costs wall time; then the length of a piece is searched for.
 """
 
-from collections.abc import Sequence
-from math import inf
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from math import inf, log2
+from typing import Literal, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -24,13 +24,16 @@ GOOD_ENOUGH = 1.05
 """Whole testcases that come so close to the bound of their total are not split."""
 
 TIE = 0.005
-"""A finer split must be better by this share: more pieces are more that can go wrong."""
+"""Of splits that differ by no more than this share the one with the fewest pieces is taken."""
 
 FINEST = 128
 """No piece need be shorter than this part of the wall time that is hoped for."""
 
-STEP = 2**0.25
-"""From one tried length to the next."""
+STEPS = 16
+"""How many lengths are tried between one and its double; a quarter of them at first."""
+
+EFFORT = 250_000
+"""How many pieces may be simulated in search of the best length: a fraction of a second."""
 
 FIXED_S = 300.0
 
@@ -41,6 +44,14 @@ class WhatIf(Record):
     name: str
     pieces: int
     predicted_s: float
+
+
+class _Tried(NamedTuple):
+    """What a length of pieces comes to; the least is the best."""
+
+    predicted_s: float
+    pieces: int
+    limit_s: float
 
 
 def make_plan(
@@ -115,17 +126,31 @@ def _search(work: Work, slots: int, costs: Costs) -> float:
         """No order of so many pieces can be faster."""
         return max(longest_case_s, (work_s + pieces * extra_s) / slots, pieces * costs.launch_s)
 
-    best_s, best_limit_s = _predict_s(work, cut(work, costs), slots, costs), inf
-    if best_s <= GOOD_ENOUGH * hope_s(len(counts)):
-        return best_limit_s
-    limit_s = float(np.max(totals_s, where=counts > 1, initial=0.0)) + extra_s
-    while (limit_s := limit_s / STEP) > work_s / slots / FINEST + extra_s:
+    whole_s = _predict_s(work, cut(work, costs), slots, costs)
+    if whole_s <= GOOD_ENOUGH * hope_s(len(counts)):
+        return inf
+    longest_s = float(np.max(totals_s, where=counts > 1, initial=0.0)) + extra_s
+    finest_s = work_s / slots / FINEST + extra_s
+    tried = [_Tried(whole_s, len(counts), inf)]
+    effort = 0
+    for limit_s in _limits(longest_s, finest_s):
         least = np.ceil(totals_s / (limit_s - extra_s))
-        if hope_s(int(np.clip(least, 1, counts).sum())) < best_s * (1 - TIE):
-            tried_s = _predict_s(work, cut(work, costs, limit_s), slots, costs)
-            if tried_s < best_s * (1 - TIE):
-                best_s, best_limit_s = tried_s, limit_s
-    return best_limit_s
+        if hope_s(int(np.clip(least, 1, counts).sum())) < min(tried).predicted_s:
+            cuts = cut(work, costs, limit_s)
+            tried.append(_Tried(_predict_s(work, cuts, slots, costs), len(cuts), limit_s))
+            effort += len(cuts)
+            if effort > EFFORT:
+                break
+    close_s = min(tried).predicted_s * (1 + TIE)
+    return min((t for t in tried if t.predicted_s <= close_s), key=lambda t: t.pieces).limit_s
+
+
+def _limits(longest_s: float, finest_s: float) -> Iterator[float]:
+    """Lengths between the two, in large steps from the longest on, then those between these."""
+    steps = int(log2(longest_s / finest_s) * STEPS) if longest_s > finest_s else 0
+    for stride, first in ((4, 4), (4, 2), (2, 1)):
+        for step in range(first, steps, stride):
+            yield longest_s / 2 ** (step / STEPS)
 
 
 def _plan_of(work: Work, cuts: Cuts, limit_s: float, *, slots: int, costs: Costs) -> Plan:

@@ -173,3 +173,12 @@ def test_budgets_for_nothing_are_refused(budget_s: float, slots: int, expected: 
     """A run of no case is no run."""
     with pytest.raises(UsageError, match=expected):
         fit_budget([facts("t/a", 5.0)], budget_s, slots)
+
+
+def test_slots_that_end_unevenly_hold_less() -> None:
+    """Five cases of a minute are 300 s, but do not end within 100 s on three slots."""
+    content = [facts(f"t{i}/0", 60.0) for i in range(5)]
+    found = fit_budget(content, 100.0, 3)
+    expected = 3
+    assert len(found.cases) == expected
+    assert found.predicted_s <= 100.0
