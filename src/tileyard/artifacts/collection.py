@@ -119,8 +119,8 @@ def _remove(holding: Holding, root: Path, protected: float) -> bool:
     """Remove one holding unless it was used meanwhile. What is used at this moment waits for us."""
     hidden = None
     try:
-        with gate(root, fcntl.LOCK_EX):
-            if _latest(holding) >= protected:
+        with gate(root, fcntl.LOCK_EX), _locked(holding.lock) as is_free:
+            if not is_free or _latest(holding) >= protected:
                 return False
             if holding.folder is not None:
                 # Out of sight at once: to remove a folder takes its time.
@@ -142,6 +142,21 @@ def _latest(holding: Holding) -> float:
     if holding.folder == holding.marker:
         return measure(holding.marker)[1]
     return holding.marker.lstat().st_mtime
+
+
+@contextlib.contextmanager
+def _locked(lock: Path | None) -> Iterator[bool]:
+    """Whether nobody works in a directory; nobody begins to in the block."""
+    if lock is None:
+        yield True
+        return
+    with lock.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
 
 
 def _sum_up(gone: Iterable[Holding]) -> Iterator[Freed]:

@@ -17,6 +17,7 @@ RECORD_KINDS = {
 }
 """What people call the records of a kind, and the blobs that they name. Others keep their names."""
 TREES, LOGS, LEFTOVERS, UNNAMED = "trees", "logs", "leftovers", "blobs that nothing names"
+CACHES = "build folders"
 _LEFTOVER_AGE_S = 86_400.0
 
 
@@ -24,7 +25,7 @@ class Holding(Record):
     """Something that is removed as a whole. Times are seconds since the epoch, of the file system.
 
     ``marker`` is the file whose time says when it was last used; it goes first. ``folder`` is a
-    directory that goes with it, None for none. ``used_at`` may be later than the marker's own time:
+    directory that goes with it, None for none; ``lock`` is locked by who works in it. ``used_at`` may be later than the marker's own time:
     what a record names is as recent as the record.
     """
 
@@ -33,6 +34,7 @@ class Holding(Record):
     size: int
     used_at: float
     folder: Path | None = None
+    lock: Path | None = None
 
 
 def survey_home(home: Path, now_s: float) -> list[Holding]:
@@ -41,6 +43,7 @@ def survey_home(home: Path, now_s: float) -> list[Holding]:
     found = [
         *_survey_objects(root),
         *_survey_logs(home / "logs"),
+        *_survey_caches(home / "caches"),
         *_survey_leftovers(home, root),
     ]
     old = now_s - _LEFTOVER_AGE_S
@@ -88,6 +91,18 @@ def _survey_logs(logs: Path) -> Iterator[Holding]:
         size, latest = measure(path)
         folder = path if path.is_dir() and not path.is_symlink() else None
         yield Holding(what=LOGS, marker=path, size=size, used_at=latest, folder=folder)
+
+
+def _survey_caches(caches: Path) -> Iterator[Holding]:
+    """What build tools keep from one build to the next."""
+    for folder in _entries(caches):
+        if folder.is_dir() and not folder.is_symlink():
+            lock = caches / f"{folder.name}.lock"
+            size, latest = measure(folder)
+            used_at = max(latest, measure(lock)[1])
+            yield Holding(
+                what=CACHES, marker=folder, size=size, used_at=used_at, folder=folder, lock=lock
+            )
 
 
 def _survey_leftovers(home: Path, root: Path) -> Iterator[Holding]:

@@ -266,6 +266,26 @@ def test_logs_and_leftovers_go(objects: ObjectStore) -> None:
     assert list((home / "logs").iterdir()) == []
 
 
+def test_build_folder_goes_unless_somebody_builds_in_it(objects: ObjectStore) -> None:
+    """What a build tool keeps goes when it is old, but not under a build that takes long."""
+    objects.put_bytes(b"")
+    caches = home_of(objects) / "caches"
+    for name in ("free", "taken"):
+        (caches / name).mkdir(parents=True)
+        (caches / name / "object.o").write_bytes(b"x")
+        (caches / f"{name}.lock").touch()
+    expected = 1
+
+    with (caches / "taken.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = collect(home_of(objects), Keep(days=14), clock=Later(15))
+
+    assert freed(done)["build folders"] == expected
+    assert not (caches / "free").exists()
+    assert (caches / "taken" / "object.o").is_file()
+    assert done.in_use_bytes > 0
+
+
 def test_history_is_never_removed(objects: ObjectStore) -> None:
     """Trials and streams of events cannot be made again."""
     home = home_of(objects)

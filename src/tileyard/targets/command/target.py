@@ -97,9 +97,10 @@ class CommandTarget:
         """A directory that stays, for one build at a time; it does not depend on what is selected."""
         key = digest_parts("cache", command.cwd, *command.argv)
         folder = self.caches / key[:16]
-        folder.mkdir(parents=True, exist_ok=True)
+        self.caches.mkdir(parents=True, exist_ok=True)
         with (self.caches / f"{key[:16]}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            folder.mkdir(exist_ok=True)  # under the lock: who collects garbage takes it, too
             yield folder
 
 
