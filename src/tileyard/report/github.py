@@ -7,6 +7,7 @@ from tileyard.errors import UsageError
 from tileyard.model import Outcome
 from tileyard.report.suite_markdown import render_page
 from tileyard.report.suite_words import (
+    MESSAGE_LENGTH,
     Rerun,
     count_of,
     failed_attempts,
@@ -21,7 +22,6 @@ PAGE_BYTES = 1 << 20
 """GitHub drops the page of a step that is larger."""
 PER_LEVEL = 10
 """GitHub shows so many annotations of each level for a step."""
-MESSAGE_LENGTH = 1000
 _CUT = "\n\nThere was no room for the rest of this page.\n"
 
 
@@ -81,7 +81,7 @@ def _annotate(level: str, verdict: CaseVerdict, root: Path | None, rerun: str) -
         properties["file"] = _below(file, root)
         properties["line"] = line
     properties["title"] = f"{_state(verdict)}: {verdict.case}"
-    return _command(level, properties, f"{clean_line(_say_why(verdict), MESSAGE_LENGTH)}\n{rerun}")
+    return _command(level, properties, f"{_say_why(verdict)}\n{rerun}")
 
 
 def _state(verdict: CaseVerdict) -> str:
@@ -94,7 +94,7 @@ def _say_why(verdict: CaseVerdict) -> str:
     if not verdict.is_flaky:
         return why(verdict)
     last = failed_attempts(verdict)[-1]
-    return f"{last.outcome}, then {verdict.outcome}: {last.message}"
+    return f"{last.outcome}, then {verdict.outcome}: {clean_line(last.message, MESSAGE_LENGTH)}"
 
 
 def _below(file: str, root: Path | None) -> str:

@@ -19,7 +19,7 @@ from xml.sax.saxutils import quoteattr
 
 from tileyard.model import INFRASTRUCTURE, WELL, Outcome, Record
 from tileyard.report.suite_files import read_tail, write_atomically
-from tileyard.report.suite_words import failed_attempts, run_s, why
+from tileyard.report.suite_words import MESSAGE_LENGTH, failed_attempts, run_s, why
 from tileyard.report.words import clean_line
 from tileyard.suite.records import LeftOut
 from tileyard.suite.result import Attempted, CaseVerdict, SuiteResult
@@ -28,7 +28,6 @@ TAIL_BYTES = 16 << 10
 """So much of a log is quoted."""
 LOG_BYTES = 8 << 20
 """So much of all logs together: servers refuse files of tens of megabytes."""
-MESSAGE_LENGTH = 500
 ERRORS = INFRASTRUCTURE | {Outcome.NOT_RUN}
 ORDER = (
     *("failure", "rerunFailure", "flakyFailure", "skipped"),
@@ -160,7 +159,7 @@ def _add_failures(element: Element, verdict: CaseVerdict, quotes: "_Quotes") -> 
     is_error = verdict.outcome in ERRORS
     failed = failed_attempts(verdict)
     main = next((one for one in failed if (one.outcome in ERRORS) is is_error), None)
-    outcome, reason = verdict.outcome, why(verdict)
+    outcome, reason = verdict.outcome, verdict.message or why(verdict)
     if main is not None:
         outcome, reason = main.outcome, _why(main)
     tag = "error" if is_error else "failure"

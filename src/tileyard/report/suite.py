@@ -13,6 +13,7 @@ from rich.text import Text
 
 from tileyard.model import Outcome
 from tileyard.report.suite_words import (
+    MESSAGE_LENGTH,
     STOPS,
     Rerun,
     count_of,
@@ -157,7 +158,7 @@ class _Printer:
                 (clean_line(verdict.case), "bold"),
                 f": {verdict.outcome} at attempt {len(verdict.attempts)}, before that ",
                 (str(last.outcome), outcome_style(last.outcome)),
-                f": {clean_line(last.message)}" if last.message else "",
+                f": {clean_line(last.message, MESSAGE_LENGTH)}" if last.message else "",
             ),
             indent=2,
         )

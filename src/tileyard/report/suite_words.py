@@ -10,6 +10,7 @@ from tileyard.report.words import clean_line, format_seconds
 from tileyard.suite.records import ATTEMPT_MARK
 from tileyard.suite.result import Attempted, CaseVerdict, Makespan, SuiteResult
 
+MESSAGE_LENGTH = 500
 Rerun = Callable[[str], str]
 """The command line that runs just the case with that id."""
 
@@ -36,8 +37,9 @@ def format_case(case: str, attempt: int) -> str:
 
 
 def say_why(message: str, mismatch: Mismatch | None, outcome: Outcome) -> str:
-    """One line that says what went wrong, whatever is known of it."""
-    return clean_line(message or (mismatch.describe() if mismatch else "") or str(outcome))
+    """One line that says what went wrong, whatever is known of it; the log has what is too long."""
+    known = message or (mismatch.describe() if mismatch else "") or str(outcome)
+    return clean_line(known, MESSAGE_LENGTH)
 
 
 def why(verdict: CaseVerdict) -> str:

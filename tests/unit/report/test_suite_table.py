@@ -158,3 +158,11 @@ def test_a_flaky_case_that_said_nothing_is_listed_too() -> None:
     )
     expected = "  row/a: passed at attempt 2, before that timeout\n"
     assert expected in show(suite_result(flaky))
+
+
+def test_a_message_without_end_is_cut() -> None:
+    """Half a screen of it is enough beside the place of the log."""
+    text = show(suite_result(verdict("row/a", Outcome.CRASHED, message="long " * 1000)))
+    expected = 25
+    assert len(text.splitlines()) < expected
+    assert "…" in text
