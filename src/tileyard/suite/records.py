@@ -178,7 +178,8 @@ class Expected(Record):
     samples: int = 0
 
 
-class Piece(Record):
+# A piece can be part of no cycle, and the collector would look at 100,000 of them again and again.
+class Piece(Record, gc=False):
     """Cases of one testcase that run one after another in one process.
 
     ``expected_s`` includes the start-up of the process.

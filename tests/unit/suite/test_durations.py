@@ -10,14 +10,13 @@ from tileyard.suite.durations import (
     DEFAULT_S,
     FARTHEST,
     Known,
-    case_of_attempt,
     expect,
     expect_imported,
     learn,
     learn_imported,
 )
 from tileyard.suite.imports import ImportedTime
-from tileyard.suite.records import CommandWork, SuiteCase
+from tileyard.suite.records import CommandWork, SuiteCase, case_of_attempt
 from tileyard.targets.command.records import Step
 
 WORK = CommandWork(run=Step(argv=("true",)))
