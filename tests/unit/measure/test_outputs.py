@@ -98,6 +98,8 @@ def test_sizes_that_do_not_fit_are_told_in_one_line(tmp_path: Path) -> None:
         check_arrays(tmp_path, want[:1], want, check)
     expected = "output out.bin has 2,048 bytes, 4,096 were expected (2x512 float32)"
     assert str(wrong.value) == expected
+    with pytest.raises(OutputFileError, match=r"out\.bin has 8,192 bytes, 4,096 were expected"):
+        check_arrays(tmp_path, np.concatenate([want, want]), want, check)
     (tmp_path / "out.bin").unlink()
     with pytest.raises(OutputFileError, match=r"output out\.bin cannot be read .*4,096 bytes"):
         compare_file(check, tmp_path, tmp_path / "golden")

@@ -1,5 +1,8 @@
 """What is wrong with a suite file is told with file, line and key."""
 
+import os
+import select
+import signal
 import sys
 from pathlib import Path
 
@@ -361,16 +364,36 @@ def test_a_list_that_fails_says_how(
     assert problem.startswith(wanted)
 
 
+@pytest.mark.slow
 def test_a_list_that_hangs_is_ended(tmp_path: Path, settings: Settings) -> None:
     """Past its limit a list's program is ended, also what it left running in its session."""
-    script = "import subprocess; subprocess.run(['sleep', '1000'])"
-    (tmp_path / "cases.py").write_text(script, encoding="utf-8")
-    text = LIST.format(f'{{ argv = ["{sys.executable}", "cases.py"], limit_s = 0.2 }}')
-    problem = problem_of(tmp_path, text, settings)
-    expected = (
-        f"suite.toml:3: list: took longer than 0.2 s: {sys.executable} cases.py in {tmp_path}"
+    script = (
+        "import subprocess\n"
+        "child = subprocess.Popen(['sleep', '1000'])\n"
+        "open('child', 'w').write(str(child.pid))\n"
+        "child.wait()"
     )
+    (tmp_path / "cases.py").write_text(script, encoding="utf-8")
+    text = LIST.format(f'{{ argv = ["{sys.executable}", "cases.py"], limit_s = 1 }}')
+    problem = problem_of(tmp_path, text, settings)
+    expected = f"suite.toml:3: list: took longer than 1 s: {sys.executable} cases.py in {tmp_path}"
     assert problem == expected
+    assert is_gone(int((tmp_path / "child").read_text()))
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended, or does soon; one that does not is ended here."""
+    try:
+        watched = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        readable, _, _ = select.select([watched], [], [], 10)
+        if not readable:
+            signal.pidfd_send_signal(watched, signal.SIGKILL)
+        return bool(readable)
+    finally:
+        os.close(watched)
 
 
 def test_a_testcase_that_a_list_does_not_mention_is_refused(

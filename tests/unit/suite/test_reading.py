@@ -350,3 +350,65 @@ def test_programs_of_the_suite_are_called_by_their_paths(
         os.chdir(before)
     expected = (str(program),)
     assert work_of(suite.cases[0]).run.argv == expected
+
+
+def test_working_directories_begin_where_a_place_says(tmp_path: Path, settings: Settings) -> None:
+    """A folder below a place is known later, any other one is relative to the suite file."""
+    text = """
+name = "s"
+[golden]
+argv = ["python3", "golden.py"]
+cwd = "{out}/data"
+[run]
+argv = ["python3", "run.py"]
+cwd = "/tmp"
+[check]
+argv = ["python3", "check.py"]
+cwd = "tools/{testcase}"
+[[testcase]]
+name = "t"
+"""
+    work = work_of(read_suite(write(tmp_path, text), settings).cases[0])
+    expected = ("{out}/data", "/tmp", f"{tmp_path}/tools/t")
+    assert work.golden is not None
+    assert work.check is not None
+    assert (work.golden.cwd, work.run.cwd, work.check.cwd) == expected
+
+
+def test_a_list_gets_the_variables_that_it_can_know(tmp_path: Path, settings: Settings) -> None:
+    """Variables of the suite and the testcase are set for lists, but for those that name a place."""
+    text = """
+name = "s"
+env = { ROOT = "{suite}/x", THREADS = "{threads}" }
+run = ["python3", "run.py"]
+[[testcase]]
+name = "t"
+env = { OF = "{testcase}" }
+list = ["python3", "cases.py"]
+"""
+    script = (
+        "import json, os\n"
+        "name = '-'.join(os.environ.get(key, 'none') for key in ('OF', 'THREADS'))\n"
+        "print(json.dumps({'name': name, 'where': os.environ['ROOT']}))"
+    )
+    write(tmp_path, script, "cases.py")
+    case = read_suite(write(tmp_path, text), settings).cases[0]
+    expected = ("t-none", f"{tmp_path}/x")
+    assert (case.name, case.where) == expected
+
+
+def test_an_output_may_be_compared_in_its_own_way(tmp_path: Path, settings: Settings) -> None:
+    """What an output says of tolerances counts more than what its case says."""
+    text = """
+name = "s"
+[[testcase]]
+name = "t"
+run = ["python3", "run.py"]
+dtype = "f32"
+eps = 0.5
+output = [{ file = "a", golden = "a" }, { file = "b", golden = "b", atol = 2 }]
+case = [{ name = "c", shape = [2] }]
+"""
+    work = work_of(read_suite(write(tmp_path, text), settings).cases[0])
+    expected = [Tolerance(rtol=0.5, atol=0.5), Tolerance(rtol=0.0, atol=2.0)]
+    assert [output.tolerance for output in work.outputs] == expected
