@@ -1,6 +1,7 @@
 """``tileyard bundle`` as CI uses it: one job packs a toolchain, another one, elsewhere, runs it."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,8 @@ from tileyard.artifacts.host import read_host
 from tileyard.artifacts.libraries import CXX_RUNTIME, GLIBC_FAMILY, LibraryFinder
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.toolchains import Layout, Toolchain, open_toolchain
-from tileyard.errors import IncompatibleError
+from tileyard.artifacts.trees import Trees
+from tileyard.errors import BundleError, IncompatibleError
 from tileyard.model import RunKey
 from tileyard.workers.run_records import RunRecord, find_run, remember_run
 
@@ -121,6 +123,40 @@ def test_toolchain_is_unpacked_once_and_healed(packed: Path, cli: CommandLine) -
     tool.unlink()
     again = open_toolchain(packed, COMMIT, cli.home)
     assert run(again, "tool") == "the answer is 42\n"
+
+
+@pytest.mark.parametrize(
+    ("details", "line"),
+    [
+        ({"programs": ("../../../etc",)}, "'../../../etc' is no path within it"),
+        ({"libraries": ("/etc",)}, "'/etc' is no path within it"),
+        ({"relocated": ("a/../../../x",)}, "is no path within it"),
+        ({"relocated": ("nothing",)}, "it has no file 'nothing'"),
+        ({"python": ("content/nothing",)}, "it has no directory 'content/nothing'"),
+        (None, "does not say what it is"),
+    ],
+)
+def test_hostile_toolchain_is_refused(
+    cli: CommandLine, details: dict[str, tuple[str, ...]] | None, line: str
+) -> None:
+    """What a maker says of a toolchain leads nowhere else: nothing is read or written there."""
+    objects = ObjectStore(cli.cwd / "made")
+    (cli.cwd / "tree" / "content").mkdir(parents=True)
+    tree = Trees(objects).put(cli.cwd / "tree")
+    layout = msgspec.structs.replace(
+        Layout(programs=(), python=(), libraries=()), **(details or {})
+    )
+    packing = Packing(
+        kind="toolchain",
+        trees=(tree,),
+        details=msgspec.json.encode(layout).decode() if details else "[]",
+    )
+    write_bundle(packing, objects, cli.cwd / "x.tyb")
+    expected = line
+
+    with pytest.raises(BundleError, match=re.escape(expected)):
+        open_toolchain(cli.cwd / "x.tyb", "", cli.home)
+    assert not (cli.home / "toolchains").exists()
 
 
 def test_same_content_at_two_places_is_the_same_bundle(built: Path, cli: CommandLine) -> None:

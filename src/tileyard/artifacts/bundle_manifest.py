@@ -1,6 +1,7 @@
 """What a bundle says of itself, and the rules that keep a hostile one from saying too much. Pure."""
 
 import re
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -12,6 +13,7 @@ from tileyard.model import Digest, Record
 BUNDLE_VERSION = 1
 MOST_CONTENTS = 1_000_000
 MOST_BYTES = 256 << 30
+LONGEST_TEXT = 1000
 FREE_BYTES, EXPANSION = 4 << 30, 1000
 """A bundle may declare the larger of this many bytes and this many times its own size."""
 
@@ -135,12 +137,24 @@ def _find_fault(manifest: BundleManifest, limit: int) -> str:
         return "an entry's name is no digest"
     if digests != sorted(sizes):
         return "its entries are not sorted, or not different"
-    if any(size < 0 for size in sizes.values()):
-        return "an entry's size is below zero"
+    if not all(0 <= size <= MOST_BYTES for size in sizes.values()):
+        return "an entry's size is below zero, or more than it can be trusted with"
     if manifest.size > min(limit, MOST_BYTES):
         return f"it declares {manifest.size} bytes, which is more than it can be trusted with"
     if not named <= sizes.keys():
         return f"it names {min(named - sizes.keys())!r}, which is not in it"
+    if not all(text.isprintable() and len(text) <= LONGEST_TEXT for text in _texts(manifest)):
+        return "a text of its manifest is too long, or not one line"
     if not all(_NAME.fullmatch(r.kind) and _NAME.fullmatch(r.key) for r in manifest.records):
         return "a record's name is not one"
     return ""
+
+
+def _texts(manifest: BundleManifest) -> Iterator[str]:
+    """What is shown to people, or compared with what they asked for."""
+    yield from (manifest.commit, manifest.toolchain, manifest.target)
+    for value in msgspec.structs.astuple(manifest.requires):
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, tuple):
+            yield from value

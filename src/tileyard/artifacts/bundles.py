@@ -179,10 +179,12 @@ def _require_fit(
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
-        file = path.open("rb")
+        # Not to wait for whoever might write into a pipe of this name.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise BundleError(f"cannot read the bundle {path}: {error.strerror}") from error
-    with file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise BundleError(f"the bundle {path} is not a plain file")
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise BundleError(f"the bundle {path} is not a plain file")
+    with os.fdopen(descriptor, "rb") as file:
         yield file

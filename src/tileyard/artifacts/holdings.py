@@ -17,7 +17,7 @@ RECORD_KINDS = {
 }
 """What people call the records of a kind, and the blobs that they name. Others keep their names."""
 TREES, LOGS, LEFTOVERS, UNNAMED = "trees", "logs", "leftovers", "blobs that nothing names"
-CACHES = "build folders"
+CACHES, COMPILED = "build folders", "compiled Python"
 _LEFTOVER_AGE_S = 86_400.0
 
 
@@ -115,6 +115,10 @@ def _survey_leftovers(home: Path, root: Path) -> Iterator[Holding]:
         root / "trees" / "damaged",
     )
     candidates = [path for place in places for path in _entries(place)]
+    compiled = home / "toolchains" / "pycache"
+    if compiled.is_dir():
+        size, latest = measure(compiled)
+        yield Holding(what=COMPILED, marker=compiled, size=size, used_at=latest, folder=compiled)
     candidates += [
         path
         for path in _entries(home / "toolchains")

@@ -65,7 +65,7 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
         raise UsageError(
             "say with --commit what the tree was built from", "it is what a later job asks for"
         )
-    from tileyard.artifacts.toolchains import ToolchainSource, pack_toolchain
+    from tileyard.artifacts.toolchain_packing import ToolchainSource, pack_toolchain
 
     search = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
     source = ToolchainSource(

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -219,6 +220,15 @@ def test_features_of_kernels_are_required(tmp_path: Path) -> None:
         (Expected(target="cpu"), {}, "target: cpu is needed, found command"),
         (Expected(kind="toolchain"), {}, "kind: toolchain is needed, found selection"),
         (Expected(), {"machine": "vax"}, "architecture: vax is needed, found any"),
+        (Expected(), {"cpu_level": "x86-64-v9"}, "cpu level: x86-64-v9 is needed, found none"),
+        (
+            Expected(),
+            {"machine": "any", "cpu_features": ("amx",)},
+            "cpu features: amx is needed, found a CPU without",
+        ),
+        (Expected(), {"glibc": "2.99"}, "glibc: 2.99 is needed, found none"),
+        (Expected(), {"glibcxx": "3.9"}, r"libstdc\+\+ \(GLIBCXX\): 3.9 is needed, found none"),
+        (Expected(), {"cxxabi": "1.9"}, r"libstdc\+\+ \(CXXABI\): 1.9 is needed, found none"),
         (Expected(), {"python": "cp27"}, "python: cp27 is needed, found none"),
         (Expected(), {"libraries": ("libx.so",)}, "library: libx.so is needed, found none"),
         (Expected(), {"driver": ">=5"}, "driver: >=5 is needed, found none"),
@@ -269,6 +279,7 @@ def refuse(path: Path, root: Path) -> str:
     return str(caught.value)
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @FUZZ
 def test_any_flipped_bit_is_refused(
@@ -284,6 +295,7 @@ def test_any_flipped_bit_is_refused(
     assert "y.tyb" in refuse(base / "y.tyb", base / "objects")
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @FUZZ
 def test_any_cut_or_changed_length_is_refused(
@@ -302,6 +314,7 @@ def test_any_cut_or_changed_length_is_refused(
     assert "y.tyb" in refuse(base / "y.tyb", base / "objects")
 
 
+@pytest.mark.slow
 @given(data=st.binary(max_size=2000))
 @FUZZ
 def test_bytes_of_any_kind_are_no_bundle(
@@ -387,13 +400,26 @@ def hostile_members() -> Iterator[tuple[str, BundleManifest | bytes, dict[str, b
         "huge",
         manifest_of(contents=(Content(digest=digest_bytes(b"a"), size=1 << 40),)),
         {name: b"a"},
-        "declares",
+        "trusted with",
     )
     yield (
         "negative",
         manifest_of(contents=(Content(digest=digest_bytes(b"a"), size=-1),)),
         {name: b"a"},
         "below zero",
+    )
+    yield (
+        "beyond numbers",
+        manifest_of(contents=(Content(digest=digest_bytes(b"a"), size=10**4000),)),
+        {name: b"a"},
+        "trusted with",
+    )
+    yield "two lines", manifest_of(b"a", commit="a\nb"), {name: b"a"}, "not one line"
+    yield (
+        "terminal",
+        manifest_of(b"a", requires=Requirements(libraries=("\x1b[2J",))),
+        {name: b"a"},
+        "not one line",
     )
     yield "not named", manifest_of(b"a", blobs=()), {name: b"a"}, "nothing names"
     yield "not there", manifest_of(b"a", blobs=(digest_bytes(b"b"),)), {name: b"a"}, "not in it"
@@ -493,6 +519,7 @@ def test_manifest_that_is_too_large_is_not_read(
     assert expected in refuse(tmp_path / "y.tyb", tmp_path / "objects")
 
 
+@pytest.mark.slow
 def test_bomb_is_read_no_further_than_it_declares(tmp_path: Path) -> None:
     """Gigabytes of zeros behind an honest beginning are refused when the first of them is seen."""
     body = io.BytesIO()
@@ -555,9 +582,22 @@ def test_padding_that_is_not_empty_is_refused(tmp_path: Path) -> None:
     assert expected in refuse(tmp_path / "y.tyb", tmp_path / "objects")
 
 
+def test_size_is_measured_by_that_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What declares a thousand times its own size is refused, beyond what is small anyway."""
+    monkeypatch.setattr(bundle_manifest, "FREE_BYTES", 1000)
+    data = b"a" * 3_000_000
+    forge(tmp_path / "y.tyb", manifest_of(data), members_of(data))
+    expected = "declares 3000000 bytes"
+
+    assert expected in refuse(tmp_path / "y.tyb", tmp_path / "objects")
+
+
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     """A folder, and a name of nothing, are one line."""
-    for name in (".", "nothing.tyb"):
+    os.mkfifo(tmp_path / "pipe")
+    for name in (".", "nothing.tyb", "pipe"):
         with pytest.raises(TileyardError) as caught:
             read_manifest(tmp_path / name)
         assert "\n" not in str(caught.value)

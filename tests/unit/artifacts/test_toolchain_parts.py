@@ -119,6 +119,7 @@ def test_programs_say_what_they_need() -> None:
     assert needs.versions["GLIBC"].startswith("2.")
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @FUZZ
 def test_damaged_program_is_none(

@@ -300,6 +300,7 @@ def test_digest_of_a_blob_is_no_tree(trees: Trees) -> None:
 names = st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=8)
 
 
+@pytest.mark.slow
 @given(
     files=st.dictionaries(
         names.filter(lambda name: name not in (".", "..")), st.binary(max_size=20), max_size=6
