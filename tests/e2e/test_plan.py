@@ -136,13 +136,18 @@ def test_a_suite_is_planned_by_what_is_recorded(cli: CommandLine) -> None:
 
 
 def test_a_suite_can_be_planned_by_the_times_of_another_tool(cli: CommandLine) -> None:
-    """The time of a testcase is shared among its cases."""
+    """The time of a testcase is shared among its cases, and what is recorded here has no say."""
+    record(cli.home, ("long/a", 1.0, 999.0))
     (cli.cwd / "suite.toml").write_text(SUITE, encoding="utf-8")
     (cli.cwd / "times.csv").write_text("testcase,seconds\nlong,100\nshort,4\n", encoding="utf-8")
     found = cli.run_json("plan", "suite.toml", "--durations", "times.csv", "--slots", "2")
     expected = (2, 52.0, {"history": 4})
     plan = found["plan"]
     assert (plan["slots"], plan["bound_s"], found["sources"]) == expected
+
+    (cli.cwd / "times.csv").write_text("testcase,seconds\nother,100\n", encoding="utf-8")
+    line = refused(cli, "plan", "suite.toml", "--durations", "times.csv")
+    assert "times.csv: says of none of the 4 cases" in line
 
 
 @pytest.mark.parametrize(

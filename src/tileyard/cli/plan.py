@@ -53,7 +53,8 @@ def plan(  # noqa: PLR0913 - options, by keyword only
     ] = None,
     target: Annotated[str, typer.Option(help="What kernels are compiled for.")] = "cpu",
     device_class: Annotated[
-        str, typer.Option(metavar="CLASS", help="Only times of devices of this class, as in npu.")
+        str,
+        typer.Option("--class", metavar="CLASS", help="Only times of devices of this class."),
     ] = "",
     shard: Annotated[str, typer.Option(metavar="I/N", help="The I-th of N equal parts.")] = "",
     budget: Annotated[

@@ -87,6 +87,11 @@ def _look_at(suite: Suite, request: PlanRequest, slots: int, settings: Settings)
     imported = {}
     if request.durations is not None:
         imported = learn_imported(read_times(request.durations), suite.cases)
+        if not imported:
+            raise UsageError(
+                f"{request.durations}: says of none of the {len(suite.cases)} cases of {suite.path}"
+                " how long it took"
+            )
     classes = dict.fromkeys((COMMAND, request.target), request.device_class)
     expected = expect_all(
         suite, times, classes, lambda case: target_of(case, request.target), imported

@@ -54,11 +54,15 @@ def expect_all(
     targets: Callable[[SuiteCase], str],
     imported: Mapping[str, Known],
 ) -> dict[str, Expected]:
-    """What every case is expected to take on the class of devices that its target runs on."""
+    """What every case is expected to take on the class of devices that its target runs on.
+
+    Where times are ``imported`` they alone count: jobs that share a suite agree on their shards only if
+    they expect the same, and each has a store of its own.
+    """
     expected: dict[str, Expected] = {}
     for target, kind in class_of_target.items():
         cases = [case for case in suite.cases if targets(case) == target]
-        known = {**imported, **learn(times, target, kind)}
+        known = imported or learn(times, target, kind)
         expected.update((one.case, one) for one in expect(cases, known))
     return expected
 
