@@ -19,6 +19,8 @@ from tileyard.workers.protocol import DescribeKernels, Failed, Kernels
 ASK_LIMIT_S = 60.0
 ONLY = "default"
 """The case of a kernel that declares no shapes."""
+DTYPE_ARGUMENTS = ("dtype", "in_dtype")
+"""What kernels call the type of their inputs."""
 
 
 async def read_suite_with_kernels(path: Path, settings: Settings, make_author: MakeAuthor) -> Suite:
@@ -63,7 +65,7 @@ def _complete(draft: Draft, described: dict[str, tuple[KernelInfo, ...]]) -> Ite
                     f"{case.where}: {info.name} needs a value for {', '.join(missing)}",
                     "give it in `arguments`, `config` or a shape",
                 )
-            yield msgspec.structs.replace(case, work=work)
+            yield msgspec.structs.replace(case, work=work, dtype=case.dtype or _dtype(work, info))
         else:
             yield case
 
@@ -85,7 +87,7 @@ def _expand(file: KernelFile, kernels: Sequence[KernelInfo], draft: Draft) -> It
                 name=name,
                 work=work,
                 family=file.common.family or info.name,
-                dtype=file.common.dtype,
+                dtype=file.common.dtype or _dtype(work, info),
                 tags=file.common.tags,
                 seed=find_seed(CaseTable(name=name)),
                 limits=file.common.limits,
@@ -144,3 +146,9 @@ def _complete_work(work: KernelWork, info: KernelInfo, where: str) -> KernelWork
 def _missing(work: KernelWork, info: KernelInfo) -> list[str]:
     given = {**work.arguments, **work.config}
     return [key for key in info.required if key not in given]
+
+
+def _dtype(work: KernelWork, info: KernelInfo) -> str:
+    """The type that a kernel is told to compute with, empty where it is told none."""
+    given = {**info.defaults, **work.arguments}
+    return next((str(given[key]) for key in DTYPE_ARGUMENTS if key in given), "")

@@ -2,6 +2,7 @@
 
 import datetime
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from tileyard.suite.choosing import Facts, Wish, choose, find_covering, find_pol
 from tileyard.suite.dtypes import canonical_dtype, dtype_class
 from tileyard.suite.records import (
     CommandWork,
+    KernelWork,
     LeftOut,
     Policy,
     Quarantine,
@@ -105,6 +107,27 @@ def test_smoke_has_one_of_each_family_and_class_of_dtypes() -> None:
     assert selection.uncovered == ()
 
 
+def test_of_cases_that_nothing_is_known_of_the_smallest_stands_for_the_others() -> None:
+    """Data of programs and arguments of kernels say how much work a case is."""
+    programs = tuple(
+        msgspec.structs.replace(case(name), shape=shape)
+        for name, shape in (("large", (64, 64)), ("small", (8, 8)), ("wide", (8, 64)))
+    )
+    kernels = tuple(
+        SuiteCase(
+            testcase="gemm",
+            name=str(size),
+            work=KernelWork(file="k.py", arguments={"M": size, "N": 8, "flag": True}),
+            family="gemm",
+        )
+        for size in (64, 16, 32)
+    )
+    suite = Suite(name="s", path="/s", folder="/", cases=(*programs, *kernels))
+    expected = ["small", "16"]
+    assert names(run(suite, policy="smoke")) == expected
+
+
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(

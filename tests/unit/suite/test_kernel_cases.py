@@ -190,3 +190,19 @@ def test_a_suite_of_programs_asks_no_author(tmp_path: Path, settings: Settings) 
     suite = read(path, settings)
     expected = ["t/default"]
     assert [case.id for case in suite.cases] == expected
+
+
+def test_the_type_of_a_kernel_is_what_it_is_told(kernels: Path, settings: Settings) -> None:
+    """An argument or a default that names a type says what class of dtypes a case stands for."""
+    typed = KernelInfo(
+        name="cast",
+        file="k.py",
+        style="jit",
+        parameters=("n", "in_dtype"),
+        required=(),
+        defaults={"in_dtype": "float16"},
+        shapes={"half": {"n": 4}, "single": {"n": 4, "in_dtype": "float32"}},
+    )
+    suite = read(kernels, settings, typed)
+    expected = ["float16", "float32"]
+    assert [case.dtype for case in suite.cases] == expected

@@ -214,7 +214,7 @@ vars = { rows = 4 }
 
 LISTED = """
 name = "listed"
-list = ["python3", "cases.py"]
+list = ["{python}", "cases.py"]
 run = ["python3", "{suite}/{testcase}.py", "{case}"]
 [[testcase]]
 name = "b"
@@ -252,7 +252,7 @@ name = "s"
 [[testcase]]
 name = "t"
 run = ["python3", "run.py"]
-list = { argv = ["python3", "cases.py", "{testcase}"], cwd = "tools", env = { N = "2" } }
+list = { argv = ["{python}", "cases.py", "{testcase}"], cwd = "tools", env = { N = "2" } }
 """
     script = (
         "import json, os, sys\n"
@@ -384,7 +384,7 @@ run = ["python3", "run.py"]
 [[testcase]]
 name = "t"
 env = { OF = "{testcase}" }
-list = ["python3", "cases.py"]
+list = ["{python}", "cases.py"]
 """
     script = (
         "import json, os\n"
