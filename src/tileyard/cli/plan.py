@@ -41,6 +41,9 @@ def plan(  # noqa: PLR0913 - options, by keyword only
     launch: Annotated[
         str, typer.Option(metavar="TIME", help="For so much of that no other process can start.")
     ] = "0s",
+    lead: Annotated[
+        str, typer.Option(metavar="TIME", help="What passes before the first process can start.")
+    ] = "0s",
     per: Annotated[
         Literal["piece", "case"], typer.Option(help="What has a process of its own.")
     ] = "piece",
@@ -84,6 +87,7 @@ def plan(  # noqa: PLR0913 - options, by keyword only
             split=_parse_split(split),
             startup_s=_parse("--startup", startup) if startup else None,
             launch_s=_parse("--launch", launch),
+            lead_s=_parse("--lead", lead),
             per=per,
             wish=Wish(policy=policy, select=tuple(select or ())),
             target=target,

@@ -42,6 +42,7 @@ class PlanRequest:
     split: Split
     startup_s: float | None
     launch_s: float
+    lead_s: float
     per: Literal["piece", "case"]
     wish: Wish
     target: str
@@ -55,7 +56,12 @@ def run(request: PlanRequest) -> int:
     """Predict and print; the exit status. Raises UsageError for what cannot be planned."""
     settings = read_settings(os.environ, Path.cwd())
     slots = len(settings.cores) if request.slots is None else request.slots
-    costs = Costs(startup_s=request.startup_s or 0.0, launch_s=request.launch_s, per=request.per)
+    costs = Costs(
+        startup_s=request.startup_s or 0.0,
+        launch_s=request.launch_s,
+        lead_s=request.lead_s,
+        per=request.per,
+    )
     if request.suite is not None:
         suite = _read_suite(request.suite, settings)
         narrowed = _look_at(suite, request, slots, settings)

@@ -23,11 +23,13 @@ class Costs(Record):
     """What it costs to start a process, in seconds.
 
     A process needs ``startup_s`` before its first case. For the first ``launch_s`` of that no other
-    process can start. A process runs a ``piece``, or each ``case`` has its own.
+    process can start. A process runs a ``piece``, or each ``case`` has its own. ``lead_s`` passes
+    before there is anything to start.
     """
 
     startup_s: float = 0.0
     launch_s: float = 0.0
+    lead_s: float = 0.0
     per: Literal["piece", "case"] = "piece"
 
     @property

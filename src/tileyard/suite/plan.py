@@ -110,13 +110,14 @@ def _predict_s(work: Work, cuts: Cuts, slots: int, costs: Costs) -> float:
         seconds = np.diff(work.ends_s).tolist()
         spans = zip(cuts.begins.tolist(), cuts.ends.tolist(), strict=True)
         chains = [seconds[begin:end] for begin, end in spans]
-        return max(simulate_chains(chains, slots, costs.launch_s))
-    return max(simulate(cuts.lengths_s.tolist(), slots, costs.launch_s))
+        return costs.lead_s + max(simulate_chains(chains, slots, costs.launch_s))
+    return costs.lead_s + max(simulate(cuts.lengths_s.tolist(), slots, costs.launch_s))
 
 
 def _search(work: Work, slots: int, costs: Costs) -> float:
     """How long pieces may be: shorter and shorter ones are tried while they can be any better."""
-    if costs.per == "case":  # launches are the same however testcases are split
+    costs = replace(costs, lead_s=0.0)  # this and launches are the same however testcases are split
+    if costs.per == "case":
         costs = replace(costs, launch_s=0.0, startup_s=costs.process_s)
     totals_s, counts, extra_s = work.totals_s, work.counts, costs.piece_s
     work_s = float(totals_s.sum())
@@ -172,7 +173,7 @@ def _plan_of(work: Work, cuts: Cuts, limit_s: float, *, slots: int, costs: Costs
         reason="; ".join(
             [
                 *_say_bound(pieces[0], total_s / slots),
-                *_say_gap(bound_s, predicted_s, unhurried_s, costs.launch_s),
+                *_say_gap(bound_s, predicted_s, unhurried_s, costs),
             ]
         ),
     )
@@ -190,17 +191,19 @@ def _say_bound(longest: Piece, share_s: float) -> list[str]:
     ]
 
 
-def _say_gap(bound_s: float, predicted_s: float, unhurried_s: float, launch_s: float) -> list[str]:
+def _say_gap(bound_s: float, predicted_s: float, unhurried_s: float, costs: Costs) -> list[str]:
     """Where the time between the bound and the end of the last piece goes."""
     gap_s = predicted_s - bound_s
     if gap_s <= TIE * bound_s:
         return ["no time to speak of is lost by order or start-up"]
-    launches_s, uneven_s = predicted_s - unhurried_s, unhurried_s - bound_s
+    launches_s, uneven_s = predicted_s - unhurried_s, unhurried_s - bound_s - costs.lead_s
     sentences = []
+    if costs.lead_s > 0.1 * gap_s:
+        sentences.append(f"{say_seconds(costs.lead_s)} pass before the first process can start")
     if launches_s > 0.1 * gap_s:
         sentences.append(
             f"{say_seconds(launches_s)} are lost because processes start one after another,"
-            f" {say_seconds(launch_s)} apart"
+            f" {say_seconds(costs.launch_s)} apart"
         )
     if uneven_s > 0.1 * gap_s:
         sentences.append(

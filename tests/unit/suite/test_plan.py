@@ -184,6 +184,7 @@ def test_start_up_is_charged_for_each_process(per: str, expected_s: float) -> No
         ([[9.0], [1.0], [1.0]], Costs(), "t0 (a single case) takes 9 s, more than the 5.5 s"),
         ([[4.0], [4.0]], Costs(), "no time to speak of is lost"),
         ([[4.0], [4.0], [4.0]], Costs(), "pieces end unevenly: the last one ends 2 s later"),
+        ([[4.0], [4.0]], Costs(lead_s=3.0), "3 s pass before the first process can start"),
         ([[4.0], [4.0]], Costs(launch_s=1.0), "1 s are lost because processes start one after"),
     ],
 )
@@ -226,3 +227,13 @@ def test_whole_testcases_that_come_near_the_floor_are_left_whole() -> None:
     assert (len(plan.pieces), plan.predicted_s / (plan.total_s / 2)) == expected
     more = make_plan([*far, *near[18:22]], 8)
     assert len(more.pieces) > len({one.testcase for one in [*far, *near[18:22]]})
+
+
+def test_what_comes_before_the_first_process_is_added() -> None:
+    """It moves the end of every plan by as much, and changes no piece."""
+    cases = read_long_tail(60.0)
+    plan, later = (make_plan(cases, SLOTS, costs=Costs(lead_s=lead_s)) for lead_s in (0.0, 7.0))
+    expected_s = plan.predicted_s + 7.0
+    assert later.predicted_s == pytest.approx(expected_s)
+    assert later.pieces == plan.pieces
+    assert later.bound_s == plan.bound_s
