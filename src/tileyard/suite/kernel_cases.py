@@ -1,6 +1,7 @@
 """Suites with kernels: the files' authors say which kernels, shapes and arguments there are."""
 
 import asyncio
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from tileyard.workers.protocol import DescribeKernels, Failed, Kernels
 ASK_LIMIT_S = 60.0
 ONLY = "default"
 """The case of a kernel that declares no shapes."""
+BREAKS = re.compile(r"[\s/]+")
+"""What names of shapes may hold, and names of cases may not."""
 DTYPE_ARGUMENTS = ("dtype", "in_dtype")
 """What kernels call the type of their inputs."""
 
@@ -79,7 +82,7 @@ def _expand(file: KernelFile, kernels: Sequence[KernelInfo], draft: Draft) -> It
             work = _complete_work(
                 msgspec.structs.replace(file.work, kernel=info.name, shape=shape), info, file.where
             )
-            name = shape or ONLY
+            name = BREAKS.sub("-", shape) or ONLY
             if file.testcase and len(kernels) > 1:
                 name = f"{info.name}-{name}"
             case = SuiteCase(

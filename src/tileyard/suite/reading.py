@@ -16,6 +16,7 @@ from tileyard.suite.files.tables import (
     QuarantineTable,
     RuleTable,
     SuiteTable,
+    check_name,
     decode,
 )
 from tileyard.suite.files.testcases import SuiteFile
@@ -89,6 +90,7 @@ class _Reader:
     def _read_table(self, document: Document, draft: Draft) -> str:
         top = Place(document=document)
         table = decode(document.table, SuiteTable, top)
+        check_name(table.name, top / "name")
         own_policies = dict(_read_policies(table, top))
         for number, text in enumerate(table.include):
             place = top / "include" / number

@@ -139,6 +139,11 @@ BAD = {
         'run = "python3 run.py"',
         "suite.toml:34: testcase[1].run: is no table but 'python3 run.py'",
     ),
+    "suite with a space": (
+        'name = "s"',
+        'name = "s s"',
+        "suite.toml:1: name: 's s' is no name",
+    ),
     "name with a space": (
         'name = "a"',
         'name = "a b"',

@@ -193,7 +193,7 @@ def test_a_suite_of_programs_asks_no_author(tmp_path: Path, settings: Settings) 
 
 
 def test_the_type_of_a_kernel_is_what_it_is_told(kernels: Path, settings: Settings) -> None:
-    """An argument or a default that names a type says what class of dtypes a case stands for."""
+    """An argument or a default that names a type says what a case stands for; names hold no spaces."""
     typed = KernelInfo(
         name="cast",
         file="k.py",
@@ -201,8 +201,8 @@ def test_the_type_of_a_kernel_is_what_it_is_told(kernels: Path, settings: Settin
         parameters=("n", "in_dtype"),
         required=(),
         defaults={"in_dtype": "float16"},
-        shapes={"half": {"n": 4}, "single": {"n": 4, "in_dtype": "float32"}},
+        shapes={"half / any": {"n": 4}, "single": {"n": 4, "in_dtype": "float32"}},
     )
     suite = read(kernels, settings, typed)
-    expected = ["float16", "float32"]
-    assert [case.dtype for case in suite.cases] == expected
+    expected = [("half-any", "float16"), ("single", "float32")]
+    assert [(case.name, case.dtype) for case in suite.cases] == expected
