@@ -49,17 +49,18 @@ def annotations(
     errors = [v for v in result.failures if v.outcome is not Outcome.NOT_RUN]
     errors += [v for v in result.verdicts if is_infrastructure(v) and v.gates]
     spared = [v for v in result.verdicts if v.is_bad and not v.gates]
+    suite = clean_line(result.suite)
     lines = []
     for level, verdicts in (("error", errors), ("warning", [*spared, *result.flaky])):
         shown, more = verdicts[:PER_LEVEL], len(verdicts) - PER_LEVEL
         lines += [_annotate(level, one, root, command(one.case)) for one in shown]
         if more > 0:
-            text = f"{count_of(more, f'more {level}')} of suite {result.suite}: see its report"
-            lines.append(_command("notice", {"title": result.suite}, text))
+            text = f"{count_of(more, f'more {level}')} of suite {suite}: see its report"
+            lines.append(_command("notice", {"title": suite}, text))
     not_run = sum(v.outcome is Outcome.NOT_RUN for v in result.verdicts)
     if not_run:
-        text = f"{count_of(not_run, 'case')} of suite {result.suite} never ran"
-        lines.append(_command("notice", {"title": result.suite}, text))
+        text = f"{count_of(not_run, 'case')} of suite {suite} never ran"
+        lines.append(_command("notice", {"title": suite}, text))
     return lines
 
 
@@ -81,7 +82,7 @@ def _annotate(level: str, verdict: CaseVerdict, root: Path | None, rerun: str) -
         properties["file"] = _below(file, root)
         properties["line"] = line
     properties["title"] = f"{_state(verdict)}: {verdict.case}"
-    return _command(level, properties, f"{_say_why(verdict)}\n{rerun}")
+    return _command(level, properties, f"{_say_why(verdict)}\n{clean_line(rerun)}")
 
 
 def _state(verdict: CaseVerdict) -> str:
@@ -108,8 +109,7 @@ def _command(level: str, properties: dict[str, str], message: str) -> str:
 
 
 def _escape_data(text: str) -> str:
-    clean = text.encode("utf-8", "replace").decode()
-    return clean.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _escape_property(text: str) -> str:

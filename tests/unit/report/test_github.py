@@ -112,6 +112,27 @@ def test_a_page_never_grows_beyond_what_github_takes(tmp_path: Path) -> None:
             assert size == used
 
 
+def test_a_page_that_was_cut_always_says_so(tmp_path: Path) -> None:
+    """Wherever the room ends, the last line tells of it."""
+    path = tmp_path / "page.md"
+    result = suite_result(*[verdict(f"t/c{i}", Outcome.CRASHED, message="m") for i in range(9)])
+    expected = "\n\nThere was no room for the rest of this page.\n"
+    for room in range(60, 900, 7):
+        path.write_text("x" * (PAGE_BYTES - room))
+        write_step_summary(result, path)
+        assert path.stat().st_size <= PAGE_BYTES
+        assert path.read_text().endswith(expected)
+
+
+def test_what_cases_did_wrong_comes_before_what_was_done_to_them(tmp_path: Path) -> None:
+    """Faults of devices stand below failures, whatever their order in the suite."""
+    path = tmp_path / "page.md"
+    lost = verdict("t/lost", Outcome.INFRA_ERROR, message="m")
+    write_step_summary(suite_result(lost, verdict("t/bad", Outcome.CRASHED, message="m")), path)
+    expected = ["t/bad", "t/lost"]
+    assert re.findall(r"^\| \w+ \| <code>(t/\w+)", path.read_text(), re.MULTILINE)[:2] == expected
+
+
 def test_many_failures_are_cut_and_counted(tmp_path: Path) -> None:
     """Two hundred rows are shown, and the rest is a number."""
     path = tmp_path / "page.md"
@@ -191,8 +212,7 @@ def test_no_text_breaks_an_annotation(message: str, where: str, name: str, suite
     odd = msgspec.structs.replace(bad, case=f"t/{name}", where=f"{where}:3")
     result = suite_result(*[odd] * 11)
     for line in annotations(msgspec.structs.replace(result, suite=suite, path="s")):
-        assert line == line.encode("utf-8").decode()
-        assert not set("\r\n") & set(line)
+        assert line.isprintable()
         assert re.fullmatch(
             r"::(error|notice) ((file|line|title)=[^,:]*,?)+::([^%]|%25|%0A|%0D)*", line
         )

@@ -153,6 +153,7 @@ def test_cases_that_do_not_count_are_skipped_with_their_reason(tmp_path: Path) -
         "cast/f8": "mismatch, in quarantine until 2026-12-01 (ana: rounds to even since 2.4): "
         "y[0] is 1, expected 2",
     }
+    assert find(root, "cast/f8").findtext("system-out") == "log: /home/t/logs/r/cast/f8~1.log\n"
     for case, reason in expected.items():
         skipped = find(root, case).find("skipped")
         assert skipped is not None

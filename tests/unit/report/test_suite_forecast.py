@@ -151,6 +151,8 @@ def test_a_device_runs_one_case() -> None:
         forecast.add(plan(name, 1.0))
     forecast.start("a", "npu:0", 0.0)
     forecast.start("b", "npu:0", 0.0)
+    forecast.end(trial("a", 1.0))
+    assert forecast.busy == 1
     forecast.start("c", "npu:1", 0.0)
     forecast.leave("npu:1")
     forecast.start("b", "npu:2", 0.0)

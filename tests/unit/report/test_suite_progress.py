@@ -168,7 +168,7 @@ def test_a_failure_that_will_be_tried_again_is_none_yet() -> None:
         watched.tell(ended("row/a~2"))
     flaky, after = watched.said().splitlines()
     expected = ("flaky         row/a: passed at attempt 2", "60 s: 1/10 cases; 1 passed; 1 flaky")
-    assert "(failed, will be tried again)" in first
+    assert first.endswith("(failed, will be tried again)  log: /home/t/logs/r/row/a.log\n")
     assert "0/10 cases; 1 to be tried again;" in between
     assert flaky == expected[0]
     assert after.startswith(expected[1])

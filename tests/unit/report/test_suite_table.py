@@ -160,6 +160,21 @@ def test_a_flaky_case_that_said_nothing_is_listed_too() -> None:
     assert expected in show(suite_result(flaky))
 
 
+def test_a_case_that_failed_twice_has_the_log_of_the_last_attempt() -> None:
+    """That is what its message is of; where the last attempt left none, the one before."""
+    text = show(suite_result(verdict("row/a", Outcome.CRASHED, Outcome.TIMEOUT, message="m")))
+    expected = "    log    /home/t/logs/r/row/a~2.log\n"
+    assert expected in text
+    assert "a~1" not in text
+
+
+def test_a_case_in_quarantine_that_passed_is_not_listed() -> None:
+    """Only failures are told of."""
+    text = show(suite_result(verdict("row/a", Outcome.PASSED, spared=True)))
+    expected = "quarantine"
+    assert expected not in text
+
+
 def test_a_message_without_end_is_cut() -> None:
     """Half a screen of it is enough beside the place of the log."""
     text = show(suite_result(verdict("row/a", Outcome.CRASHED, message="long " * 1000)))

@@ -37,6 +37,20 @@ def test_it_says_what_machines_ask_first(tmp_path: Path) -> None:
     assert result["makespan"]["bound_s"] == 100.0
 
 
+def test_each_case_that_ended_badly_is_listed_once(tmp_path: Path) -> None:
+    """A fault in quarantine is none of the run's; a case in quarantine that passed is nothing at all."""
+    path = tmp_path / "summary.json"
+    spared = verdict("t/lost", Outcome.INFRA_ERROR, spared=True)
+    fine = verdict("t/fine", Outcome.PASSED, spared=True)
+    write_summary(suite_result(spared, fine), path)
+    summary = read_summary(path)
+    expected = ((), (), ("t/lost",), 0)
+    assert summary.failures == expected[0]
+    assert summary.faults == expected[1]
+    assert summary.quarantined == expected[2]
+    assert summary.exit_status == expected[3]
+
+
 def test_it_can_be_read_again(tmp_path: Path) -> None:
     """Nothing of the result is lost."""
     path = tmp_path / "summary.json"
