@@ -10,10 +10,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
-    Integer,
-    cast,
     delete,
-    func,
     insert,
     select,
 )
@@ -21,7 +18,6 @@ from sqlalchemy.exc import IntegrityError
 
 from tileyard.errors import UsageError
 from tileyard.model import (
-    WELL,
     BuildKey,
     MeasurementKey,
     Outcome,
@@ -41,6 +37,7 @@ from tileyard.store.lookups import (
 )
 from tileyard.store.rows import DURATIONS, durations_of, row_of
 from tileyard.store.run_times import RunTime, RunTimeQuery
+from tileyard.store.runs import RunSummary, read_runs
 from tileyard.store.schema import (
     explained,
     is_of_suite,
@@ -50,7 +47,6 @@ from tileyard.store.schema import (
 )
 from tileyard.store.suites import read_run_times
 
-_WELL = sorted(outcome.value for outcome in WELL)
 _DECODER = msgspec.json.Decoder(Trial)
 _NEWEST = (trials.c.started_at.desc(), trials.c.number.desc())
 _INSERT = insert(trials)
@@ -64,18 +60,6 @@ class TrialQuery(Record):
     target: str = ""
     outcome: Outcome | None = None
     limit: int = 50
-
-
-class RunSummary(Record):
-    """What the trials of one run say of it; times are seconds since the epoch."""
-
-    run: str
-    target: str
-    kernels: tuple[str, ...]
-    trials: int
-    well: int
-    first_started_at: float
-    last_started_at: float
 
 
 class Rebuilt(Record):
@@ -232,33 +216,8 @@ class TrialStore:
 
     def list_runs(self, limit: int = 0) -> list[RunSummary]:
         """A summary of every run that has a trial, the newest first; ``limit`` 0 means all."""
-        statement = (
-            select(
-                trials.c.run,
-                func.min(trials.c.target),
-                func.json_group_array(trials.c.kernel.distinct()),
-                func.count(),
-                func.sum(cast(trials.c.outcome.in_(_WELL), Integer)),
-                func.min(trials.c.started_at),
-                func.max(trials.c.started_at),
-            )
-            .group_by(trials.c.run)
-            .order_by(func.max(trials.c.started_at).desc(), func.max(trials.c.number).desc())
-            .limit(limit or None)
-        )
         with explained(self._path), self._engine.connect() as connection:
-            return [
-                RunSummary(
-                    run=run,
-                    target=target,
-                    kernels=tuple(sorted(msgspec.json.decode(kernels, type=list[str]))),
-                    trials=count,
-                    well=well,
-                    first_started_at=first,
-                    last_started_at=last,
-                )
-                for run, target, kernels, count, well, first, last in connection.execute(statement)
-            ]
+            return read_runs(connection, limit)
 
     # ---- inside -----------------------------------------------------------------------------
 

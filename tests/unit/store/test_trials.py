@@ -11,7 +11,8 @@ import pytest
 from tileyard.errors import UsageError
 from tileyard.model import BuildKey, Keys, MeasurementKey, Mismatch, Outcome, Trial
 from tileyard.store.lookups import BUILD_FAILURES, REUSABLE
-from tileyard.store.trials import RunSummary, TrialQuery, TrialStore
+from tileyard.store.runs import RunSummary
+from tileyard.store.trials import TrialQuery, TrialStore
 
 MakeTrial = Callable[..., Trial]
 
