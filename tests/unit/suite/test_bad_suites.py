@@ -214,6 +214,16 @@ BAD = {
         "",
         "suite.toml:4: build: asks for {targets}, and no `target` says what a case needs",
     ),
+    "what no build makes": (
+        'run = ["python3", "run.py"]',
+        'build = false\nrun = ["{build}/sim"]\ncheck = ["true"]',
+        "suite.toml:35: testcase[1].run: asks for {build}, and there is no build step",
+    ),
+    "what no golden step makes": (
+        'run = ["python3", "run.py"]',
+        'golden = false\nrun = ["true"]\ncheck = ["cmp", "{golden}/x", "{work}/x"]',
+        "suite.toml:36: testcase[1].check: asks for {golden}, and there is no golden step",
+    ),
     "bad regex": (
         "'BEGIN (?P<case>\\S+)'",
         "'BEGIN (?P<case>\\S+'",

@@ -9,7 +9,6 @@ from tileyard.suite.files.places import Place
 from tileyard.suite.files.steps import (
     OF_TESTCASE,
     Env,
-    StepPlan,
     read_build,
     read_env,
     read_run,
@@ -93,26 +92,27 @@ class CommandPlan:
         levels = (testcase, suite)
         env: Env = {**_env_of(suite), **_env_of(testcase)}
         place = testcase[1]
-        found = {
-            name: _find(name, levels) for name in ("build", "golden", "run", "check", "output")
-        }
-        self._build: tuple[StepPlan, Text] | None = None
-        if found["build"]:
-            self._build = read_build(*found["build"], env)
-        self._golden = (
-            read_step(found["golden"][0], "golden", found["golden"][1], env)
-            if (found["golden"])
-            else None
-        )
-        if not found["run"]:
+        build, run = _find("build", levels), _find("run", levels)
+        golden, check, output = (_find(name, levels) for name in ("golden", "check", "output"))
+        if not run:
             (place / "run").fail("is missing, here and in the suite")
-        self._run, self._hot = read_run(*found["run"], env)
-        self._check = (
-            read_step(found["check"][0], "check", found["check"][1], env)
-            if (found["check"])
-            else None
-        )
-        self._outputs = _read_outputs(*found["output"]) if found["output"] else ()
+        self._build = read_build(*build, env) if build else None
+        self._golden = read_step(golden[0], "golden", golden[1], env) if golden else None
+        self._run, self._hot = read_run(*run, env)
+        self._check = read_step(check[0], "check", check[1], env) if check else None
+        self._outputs = _read_outputs(*output) if output else ()
+        self._check_sources()
+
+    def _check_sources(self) -> None:
+        """Refuse a step that asks for what no step makes."""
+        made = {"build": self._build, "golden": self._golden}
+        hot = self._hot.step if self._hot is not None else None
+        for plan in (self._run, self._check, hot):
+            if plan is None:
+                continue
+            for name in sorted(plan.names & made.keys()):
+                if made[name] is None:
+                    plan.place.fail(f"asks for {{{name}}}, and there is no {name} step")
 
     def fill_in(
         self,

@@ -121,11 +121,11 @@ class HotPlan:
 
     def __init__(self, raw: object, place: Place, env: Env) -> None:
         table = decode(raw, HotTable, place)
-        self._step = StepPlan(table, "hot", place, is_list=False)
-        self._step.add_env(env)
+        self.step = StepPlan(table, "hot", place, is_list=False)
+        self.step.add_env(env)
         _check_pattern(table.began, ("case",), place / "began")
         _check_pattern(table.ended, ("case", "verdict"), place / "ended")
-        if "cases" not in self._step.names:
+        if "cases" not in self.step.names:
             (place / "argv").fail("names no {cases}, so no case could be asked for")
         if not table.verdicts:
             (place / "verdicts").fail("says of no verdict what it means")
@@ -134,7 +134,7 @@ class HotPlan:
     def fill_in(self, values: Mapping[str, str], home: Path) -> HotRun:
         """The hot run of a testcase; ``values`` are what all its cases share."""
         return HotRun(
-            step=self._step.fill_in(values, home),
+            step=self.step.fill_in(values, home),
             began=self._table.began,
             ended=self._table.ended,
             verdicts=self._table.verdicts,
