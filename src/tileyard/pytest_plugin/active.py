@@ -12,9 +12,9 @@ from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import DamagedError, UsageError
 from tileyard.model import Device, Outcome
+from tileyard.pytest_plugin.copied import Teller
 from tileyard.pytest_plugin.declared import DeclaredSteps
 from tileyard.pytest_plugin.devices import Holdings, TileDevice
-from tileyard.pytest_plugin.forked import Teller
 from tileyard.pytest_plugin.options import PluginOptions
 from tileyard.pytest_plugin.records import StepResult
 from tileyard.settings import Settings

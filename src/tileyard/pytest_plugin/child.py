@@ -14,9 +14,10 @@ from _pytest.runner import runtestprotocol
 from tileyard.errors import NestedLeaseError, UsageError, WorkerStartError
 from tileyard.model import Outcome
 from tileyard.pytest_plugin.active import Active
+from tileyard.pytest_plugin.copied import Teller
 from tileyard.pytest_plugin.devices import Holdings
-from tileyard.pytest_plugin.forked import Teller
 from tileyard.pytest_plugin.holding import QueueTimeoutError
+from tileyard.pytest_plugin.logs import out_log
 from tileyard.pytest_plugin.records import Compiled, Left, Reported, Warned
 from tileyard.workers.compiler import Compiler
 from tileyard.workers.protocol import BuildKernels, CompilerReply, CompilerRequest
@@ -116,6 +117,7 @@ class Inside:
     # ---- compiling while the test runs ----------------------------------------------------------
 
     def _note_compile(self, kernel: str) -> None:
+        __tracebackhide__ = True
         self._tell(Compiled(kernel=kernel))
         if self._active.options.dynamic == "lease":
             if self._holdings is not None:
@@ -183,11 +185,6 @@ def watch_tilelang(heard: Callable[[str], None], module: object) -> None:
         return compile_kernel(self, func, *args, **kwargs)
 
     setattr(jit_kernel, JIT_COMPILE, watched)
-
-
-def out_log(log: Path) -> Path:
-    """Where a test's stdout goes; its stderr goes to ``log``."""
-    return log.with_suffix(".out")
 
 
 def _renew_capture(config: pytest.Config, log: Path) -> None:

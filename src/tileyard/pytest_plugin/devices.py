@@ -6,7 +6,7 @@ from typing import ParamSpec, TypeVar
 
 from tileyard.errors import NestedLeaseError
 from tileyard.model import Device, Record
-from tileyard.pytest_plugin.forked import Teller
+from tileyard.pytest_plugin.copied import Teller
 from tileyard.pytest_plugin.holding import HeldLease
 from tileyard.pytest_plugin.records import DeviceRefused, DeviceWanted, HoldBegan, HoldEnded
 
@@ -44,6 +44,7 @@ class Holdings:
     @contextmanager
     def hold(self) -> Iterator[LeasedDevice]:
         """Hold a device for the block. Raises NestedLeaseError within another one."""
+        __tracebackhide__ = True
         if self._held is not None and self._is_dynamic:
             yield _describe(self._held)
             return
@@ -111,6 +112,7 @@ class TileDevice:
         The wait does not count to the test's limit. Raises QueueTimeoutError after the queue limit,
         and NestedLeaseError where one is held already.
         """
+        __tracebackhide__ = True
         with self._holdings.hold() as device:
             yield device
 

@@ -5,20 +5,15 @@ through a pipe; a crash or a hang says where it was in ``log``.
 """
 
 import asyncio
-import ctypes
-import faulthandler
 import os
 import pickle
 import secrets
 import select
 import signal
-import struct
 import sys
-import threading
 import time
-import traceback
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -26,36 +21,11 @@ from typing import Final
 from tileyard.model import Record
 from tileyard.processes.keeper.tree import kill_marked
 from tileyard.processes.outcomes import describe_signal
+from tileyard.pytest_plugin.copied import HEADER, Teller, be_copy
+from tileyard.pytest_plugin.logs import STACK_BYTES, cut_stack, stack_log, take_tail
 
 GRACE_S: Final = 0.5
 """Between the signal that has a process say where it is, and the one that ends it."""
-FATAL: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
-PR_SET_PDEATHSIG: Final = 1
-TAIL_BYTES: Final = 4096
-STACK_BYTES: Final = 1 << 16
-CALLERS: Final = ("/_pytest/", "/pluggy/", "/tileyard/pytest_plugin/")
-"""What the innermost frame that is not the user's has in its path."""
-FAILED: Final = 70
-"""The exit code of a copy whose work raised."""
-_HEADER: Final = struct.Struct("<I")
-_libc = ctypes.CDLL(None, use_errno=True)
-_own_trees: list[str] = []
-
-
-class Teller:
-    """The copy's end of the pipe; usable from any thread."""
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-        self._lock = threading.Lock()
-
-    def tell(self, message: Record) -> None:
-        """Send one message, waiting for room."""
-        data = pickle.dumps(message)
-        data = _HEADER.pack(len(data)) + data
-        with self._lock:
-            while data:
-                data = data[os.write(self.fd, data) :]
 
 
 class ForkEnd(Record):
@@ -115,7 +85,7 @@ class Forked:
             warnings.simplefilter("ignore", DeprecationWarning)
             self.pid = os.fork()
         if self.pid == 0:
-            _be_copy(work, Teller(write_end), (log_fd, stack_fd), parent, self._tree)
+            be_copy(work, Teller(write_end), (log_fd, stack_fd), parent, self._tree)
         for fd in (write_end, log_fd, stack_fd):
             os.close(fd)
         os.set_blocking(self._pipe, False)
@@ -150,6 +120,10 @@ class Forked:
             self._paused_s += now - self._since
             self._since, self._is_paused = now, False
 
+    def begin_anew(self) -> None:
+        """Let its limit count from now on."""
+        self._used, self._since = 0.0, time.monotonic()
+
     def left_s(self) -> float | None:
         """Seconds until something has to be done about its limit, None for nothing."""
         if self._asked_at is not None:
@@ -176,12 +150,12 @@ class Forked:
             while data := os.read(self._pipe, 1 << 16):
                 self._unread += data
         messages: list[Record] = []
-        while len(self._unread) >= _HEADER.size:
-            (size,) = _HEADER.unpack_from(self._unread)
-            if len(self._unread) < _HEADER.size + size:
+        while len(self._unread) >= HEADER.size:
+            (size,) = HEADER.unpack_from(self._unread)
+            if len(self._unread) < HEADER.size + size:
                 break
-            messages.append(pickle.loads(self._unread[_HEADER.size : _HEADER.size + size]))
-            self._unread = self._unread[_HEADER.size + size :]
+            messages.append(pickle.loads(self._unread[HEADER.size : HEADER.size + size]))
+            self._unread = self._unread[HEADER.size + size :]
         if is_over:
             self._conclude()
         return messages
@@ -217,15 +191,8 @@ class Forked:
             signal=-code if code < 0 else None,
             timed_out=self._asked_at is not None,
             tail=take_tail(self.log, keep=True),
-            stack=_cut_stack(take_tail(stack_log(self.log), STACK_BYTES)),
+            stack=cut_stack(take_tail(stack_log(self.log), STACK_BYTES)),
         )
-
-
-def keeper_environment() -> dict[str, str]:
-    """The environment without the mark of this copy: whoever ends all that it started spares a keeper."""
-    marks = [mark for mark in os.environ.get("TILEYARD_TREE", "").split(":") if mark]
-    left = ":".join(mark for mark in marks if mark not in _own_trees)
-    return {**os.environ, "TILEYARD_TREE": left}
 
 
 def wait_any(copies: Iterable[Forked]) -> list[Forked]:
@@ -242,82 +209,23 @@ def wait_any(copies: Iterable[Forked]) -> list[Forked]:
     return list(ready.values())
 
 
-async def finish(copy: Forked) -> list[Record]:
-    """All that a copy has to say, once it has ended; within a running event loop."""
+async def follow(copy: Forked) -> AsyncGenerator[Record, None]:
+    """All that a copy has to say, until it has ended; within a running event loop."""
     loop = asyncio.get_running_loop()
-    messages: list[Record] = []
     told = asyncio.Event()
     fds = copy.fds
     for fd in fds:
         loop.add_reader(fd, told.set)
     try:
-        while True:
+        while copy.end is None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(copy.left_s()):
                     await told.wait()
             told.clear()
             copy.enforce()
-            messages += copy.read()
-            if copy.end is not None:
-                return messages
+            for message in copy.read():
+                yield message
     finally:
         for fd in fds:
             loop.remove_reader(fd)
         copy.close()
-
-
-def _be_copy(
-    work: Callable[[Teller], None], teller: Teller, logs: tuple[int, int], parent: int, tree: str
-) -> None:
-    """In the copy: do the work and end, without anything that the original would do at its end."""
-    log_fd, stack_fd = logs
-    code = FAILED
-    try:
-        os.setsid()
-        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(FAILED)
-        above = os.environ.get("TILEYARD_TREE", "")
-        _own_trees[:] = [tree]
-        os.environ["TILEYARD_TREE"] = f"{above}:{tree}" if above else tree
-        signal.set_wakeup_fd(-1)
-        faulthandler.disable()
-        for number in FATAL:  # TVM's own handler spends a second on C frames, device in hand
-            signal.signal(number, signal.SIG_DFL)
-        faulthandler.enable(file=stack_fd)
-        asyncio.set_event_loop(None)
-        work(teller)
-        code = 0
-    except BaseException:  # noqa: BLE001 - a worker's entry
-        os.write(log_fd, traceback.format_exc().encode())
-    finally:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(ValueError, OSError):
-                stream.flush()
-        os._exit(code)
-
-
-def stack_log(log: Path) -> Path:
-    """Where a copy says where it was when it died of a signal."""
-    return log.with_suffix(".stack")
-
-
-def take_tail(path: Path, size: int = TAIL_BYTES, *, keep: bool = False) -> str:
-    """The end of a file that is not needed any more, unless it is to be kept and not empty."""
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return ""
-    if not (data and keep):
-        path.unlink()
-    return data[-size:].decode("utf-8", "replace").replace("\0", "").strip()
-
-
-def _cut_stack(text: str) -> str:
-    """The user's frames: up to those of pytest, or of this module, which called them."""
-    kept = []
-    for line in text.splitlines():
-        if any(part in line for part in CALLERS):
-            break
-        kept.append(line)
-    return "\n".join(kept)

@@ -60,19 +60,22 @@ def _expect_s(nodeid: str, durations: Mapping[str, float]) -> float:
 
 
 class TrialWriter:
-    """Writes a run's tests down: in its event stream, and in the store."""
+    """Writes a run's tests down: in its event stream, and in the store. A run without any leaves no trace."""
 
-    def __init__(self, home: Path, store: TrialStore, run: str, title: str) -> None:
+    def __init__(self, home: Path, store: TrialStore, run: str) -> None:
+        self._home = home
         self._store = store
         self._run = run
         self._count = 0
-        self._log = EventLog(home, run)
-        self._log.append(
-            RunStarted(run=run, at=time.time(), title=title, target=TARGET, devices=())
-        )
+        self._log: EventLog | None = None
 
     def write(self, nodeid: str, facts: TestFacts, build_s: float) -> None:
         """One test that has ended."""
+        if self._log is None:
+            self._log = EventLog(self._home, self._run)
+            self._log.append(
+                RunStarted(run=self._run, at=time.time(), title="pytest", target=TARGET, devices=())
+            )
         self._count += 1
         hold = facts.holds[-1] if facts.holds else None
         trial = Trial(
@@ -98,5 +101,6 @@ class TrialWriter:
 
     def close(self, reason: StopReason) -> None:
         """The run is over."""
-        self._log.append(RunEnded(run=self._run, at=time.time(), reason=reason))
-        self._log.close()
+        if self._log is not None:
+            self._log.append(RunEnded(run=self._run, at=time.time(), reason=reason))
+            self._log.close()

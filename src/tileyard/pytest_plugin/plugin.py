@@ -38,6 +38,8 @@ from tileyard.targets.registry import make_target
 SHARED = "tileyard"
 """The key of what pytest-xdist's controller tells its processes."""
 SHARES = "shares"
+RUNS = "pytest"
+"""Below the home: a directory for each run."""
 KEPT_RUNS = 5
 """How many runs' directories are kept."""
 
@@ -56,10 +58,10 @@ def activate(config: pytest.Config) -> None:
             return
         began = time.monotonic()
         run = new_run_name()
-        active = Active(options, settings, devices, _make_folder(settings.home, run))
+        active = Active(options, settings, devices, settings.home / RUNS / run)
         store = TrialStore.open(settings.home)
         config.add_cleanup(store.close)
-        writer = TrialWriter(settings.home, store, run, "pytest")
+        writer = TrialWriter(settings.home, store, run)
         recording = Recording(run, began, writer, options.report)
         durations = read_durations(store)
     except TileyardError as error:
@@ -68,7 +70,7 @@ def activate(config: pytest.Config) -> None:
     if is_distributed(config):
         if config.getoption("maxschedchunk", None) is None:
             config.option.maxschedchunk = 1  # or one process would get all of the longest
-        plugin = XdistController(active, recording, run, durations)
+        plugin = XdistController(active, recording, began, durations)
     else:
         plugin = Alone(active, recording, store, durations)
     config.pluginmanager.register(recording, "tileyard-recording")
@@ -89,7 +91,6 @@ class Alone:
         self._recording = recording
         self._store = store
         self._durations = durations
-        self._began = time.monotonic()
 
     def pytest_report_header(self) -> str:
         """What the tests run on."""
@@ -113,14 +114,14 @@ class Alone:
             return None  # pytest's own loop has the last word on these
         active, recording = self._active, self._recording
         recording.selected = {item.nodeid for item in session.items}
-        began = time.monotonic()
+        _make_folder(active.folder)
         steps = _declare(active, session.items)
         preparing = Preparing(active.settings, self._store, active.settings.cores, active.folder)
         results = _explained(preparing.run, list(steps.steps.values()), active)
         active.results = {result.step: result for result in results}
-        recording.steps, recording.prepare_s = tuple(results), time.monotonic() - began
+        recording.find_steps = lambda: tuple(results)
         _share_temporary(config)
-        run_all(session, active, self, self._began)
+        run_all(session, active, self, recording.began)
         return True
 
 
@@ -128,15 +129,14 @@ class XdistController:
     """The process that hands tests out: it knows all results and runs nothing."""
 
     def __init__(
-        self, active: Active, recording: Recording, run: str, durations: Mapping[str, float]
+        self, active: Active, recording: Recording, began: float, durations: Mapping[str, float]
     ) -> None:
         self._active = active
-        self._recording = recording
+        recording.find_steps = lambda: tuple(read_shares(active.folder / SHARES))
         self._shared = {
-            "run": run,
             "folder": str(active.folder),
             "durations": dict(durations),
-            "began": time.monotonic(),
+            "began": began,
         }
 
     def pytest_report_header(self) -> str:
@@ -146,16 +146,9 @@ class XdistController:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401 - pytest-xdist's
         """Tell a process where to put things and what is known."""
+        if not self._active.folder.exists():
+            _make_folder(self._active.folder)
         node.workerinput[SHARED] = self._shared
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self) -> None:
-        """Gather what the processes have prepared."""
-        results = tuple(read_shares(self._active.folder / SHARES))
-        self._recording.steps = results
-        if results:
-            ends = [result.at + result.seconds for result in results]
-            self._recording.prepare_s = max(ends) - min(result.at for result in results)
 
 
 class XdistWorker:
@@ -222,15 +215,13 @@ def _register(config: pytest.Config, active: Active, plugin: object) -> None:
     config.pluginmanager.register(plugin, "tileyard-run")
 
 
-def _make_folder(home: Path, run: str) -> Path:
-    """The run's own directory, locked while it goes on; those of old runs that have ended go."""
-    above = home / "pytest"
-    folder = above / run
+def _make_folder(folder: Path) -> None:
+    """Make the run's own directory, locked while it goes on; those of old runs that have ended go."""
     folder.mkdir(parents=True)
     lock = os.open(folder / "alive", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    fcntl.flock(lock, fcntl.LOCK_SH)  # closed by the end of this process
-    old = sorted(above.iterdir(), key=lambda path: path.stat().st_mtime)[:-KEPT_RUNS]
-    for path in old:
+    fcntl.flock(lock, fcntl.LOCK_SH)  # until this process ends
+    runs = sorted(folder.parent.iterdir(), key=lambda path: path.stat().st_mtime)
+    for path in runs[:-KEPT_RUNS]:
         with suppress(OSError):
             other = os.open(path / "alive", os.O_RDWR | os.O_CLOEXEC)
             try:
@@ -238,7 +229,6 @@ def _make_folder(home: Path, run: str) -> Path:
                 shutil.rmtree(path, ignore_errors=True)
             finally:
                 os.close(other)
-    return folder
 
 
 def _worker_number(config: pytest.Config) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """What a run came to: trials, the ledger of devices, a summary, and an exit code that tells the truth."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 
 import msgspec
@@ -30,11 +30,10 @@ class Recording:
     """
 
     def __init__(self, run: str, began: float, writer: TrialWriter, report: str) -> None:
-        self.steps: tuple[StepResult, ...] = ()
-        self.prepare_s = 0.0
+        self.find_steps: Callable[[], tuple[StepResult, ...]] = tuple
         self.selected: set[str] = set()
         self._run = run
-        self._began = began
+        self.began = began
         self._writer = writer
         self._report_file = Path(report) if report else None
         self._failed: set[str] = set()
@@ -71,20 +70,14 @@ class Recording:
         """Take note of what was selected."""
         self.selected.update(ids)
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write down what the run came to; where something failed or is missing, it has failed."""
-        missing = self.selected - self._facts.keys()
-        wrong = {
-            "failed": len(self._failed),
-            "without a result": len(missing),
-        }
-        if session.exitstatus == pytest.ExitCode.OK and (any(wrong.values()) or self._lost):
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-            what = [f"{count} {name}" for name, count in wrong.items() if count]
-            what += [f"{len(self._lost)} dead workers"] if self._lost else []
-            self._notes.append(f"exit status 1 in place of 0: {', '.join(what)}")
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
+        """Write down what the run came to; where something failed or is missing, it has failed.
+
+        Whatever else is done at its end: pytest-xdist has been seen to return 0 over nine failures.
+        """
         self._notes += [f"worker {lost} died" for lost in self._lost]
+        self._notes += self._correct(session)
         interrupted = session.exitstatus == pytest.ExitCode.INTERRUPTED
         try:
             self._writer.close("interrupted" if interrupted else "done")
@@ -92,17 +85,16 @@ class Recording:
             self._notes.append(str(error))
         self._report = self._sum_up(int(session.exitstatus))
         if self._report_file is not None:
-            try:
-                self._report_file.write_bytes(
-                    msgspec.json.format(msgspec.json.encode(self._report)) + b"\n"
-                )
-            except OSError as error:
-                self._notes.append(f"cannot write {self._report_file}: {error.strerror}")
+            self._write(self._report_file, self._report)
+        result = yield
+        self._correct(session)
+        return result
 
     def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
         """Say how long devices were held, and what else people should know."""
         report = self._report
-        if report is None or terminalreporter.config.option.verbose < 0:
+        is_quiet = terminalreporter.config.option.verbose < 0
+        if report is None or not (self._notes or ((report.tests or report.steps) and not is_quiet)):
             return
         write = terminalreporter.write_line
         terminalreporter.write_sep("-", f"tileyard run {report.run}")
@@ -122,6 +114,25 @@ class Recording:
 
     # ---- inside -------------------------------------------------------------------------------
 
+    def _correct(self, session: pytest.Session) -> list[str]:
+        """Take a false 0 back, and say so."""
+        wrong = {
+            "failed": len(self._failed),
+            "without a result": len(self.selected - self._facts.keys()),
+            "dead workers": len(self._lost),
+        }
+        if session.exitstatus != pytest.ExitCode.OK or not any(wrong.values()):
+            return []
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        counts = ", ".join(f"{count} {name}" for name, count in wrong.items() if count)
+        return [f"exit status 1 in place of 0: {counts}"]
+
+    def _write(self, path: Path, report: RunReport) -> None:
+        try:
+            path.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
+        except OSError as error:
+            self._notes.append(f"cannot write {path}: {error.strerror}")
+
     def _keep(self, nodeid: str, facts: TestFacts) -> None:
         self._facts[nodeid] = facts
         try:
@@ -130,7 +141,9 @@ class Recording:
             self._notes.append(f"{nodeid} is not recorded: {error}")
 
     def _sum_up(self, exit_status: int) -> RunReport:
-        wall_s = time.monotonic() - self._began
+        wall_s = time.monotonic() - self.began
+        steps = self.find_steps()
+        ends = [step.at + step.seconds for step in steps]
         holds = sorted(
             (hold for facts in self._facts.values() for hold in facts.holds),
             key=lambda hold: hold.at,
@@ -140,10 +153,10 @@ class Recording:
             run=self._run,
             exit_status=exit_status,
             wall_s=wall_s,
-            prepare_s=self.prepare_s,
-            build_s=sum(step.seconds for step in self.steps),
-            most_builds_at_once=count_most_at_once(self.steps),
-            steps=self.steps,
+            prepare_s=max(ends) - min(step.at for step in steps) if steps else 0.0,
+            build_s=sum(step.seconds for step in steps),
+            most_builds_at_once=count_most_at_once(steps),
+            steps=steps,
             devices=tuple(measure_use(holds, wall_s)),
             holds=tuple(holds),
             tests=tuple(tests),

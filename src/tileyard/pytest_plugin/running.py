@@ -7,8 +7,10 @@ import pytest
 
 from tileyard.model import Outcome, Record
 from tileyard.pytest_plugin.active import Active
-from tileyard.pytest_plugin.child import Inside, out_log
-from tileyard.pytest_plugin.forked import Forked, ForkEnd, Teller, take_tail, wait_any
+from tileyard.pytest_plugin.child import Inside
+from tileyard.pytest_plugin.copied import Teller
+from tileyard.pytest_plugin.forked import Forked, ForkEnd, wait_any
+from tileyard.pytest_plugin.logs import out_log, take_tail
 from tileyard.pytest_plugin.options import read_marked_limit
 from tileyard.pytest_plugin.records import (
     Compiled,

@@ -1,8 +1,8 @@
 """Compile steps shared out among the processes of pytest-xdist: each is carried out once.
 
 Every process has the same steps in the same order. Share ``k`` is a file of results; who holds its
-lock makes it. A process takes its own share first and then looks at all others: it waits for those
-that are being made, and makes those whose maker died.
+lock makes it. A process takes its own share first and then those that nobody has begun; at last it
+waits for those that are being made, and makes those whose maker died.
 """
 
 import fcntl
@@ -25,18 +25,17 @@ def prepare_shares(
 ) -> list[StepResult]:
     """All results, after this process has made what was its to make. ``own`` is below ``count``."""
     folder.mkdir(parents=True, exist_ok=True)
-    results: list[StepResult] = []
-    for offset in range(count):
-        number = (own + offset) % count
-        path = folder / f"share-{number}.json"
-        with _locked(path.with_suffix(".lock")):
-            if not path.exists():
-                made = make(steps[number::count])
-                draft = path.with_suffix(".draft")
-                draft.write_bytes(msgspec.json.encode(made))
-                draft.replace(path)
-        results += _decoder.decode(path.read_bytes())
-    return results
+    order = [(own + offset) % count for offset in range(count)]
+    for is_patient in (False, True):
+        for number in order:
+            path = folder / f"share-{number}.json"
+            with _locked(path.with_suffix(".lock"), is_patient=is_patient) as is_ours:
+                if is_ours and not path.exists():
+                    made = make(steps[number::count])
+                    draft = path.with_suffix(".draft")
+                    draft.write_bytes(msgspec.json.encode(made))
+                    draft.replace(path)
+    return list(read_shares(folder))
 
 
 def read_shares(folder: Path) -> Iterator[StepResult]:
@@ -46,10 +45,14 @@ def read_shares(folder: Path) -> Iterator[StepResult]:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _locked(path: Path, *, is_patient: bool) -> Iterator[bool]:
+    """Hold a lock for the block, unless another has it and we are not ``is_patient``; says which."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        fcntl.flock(lock, fcntl.LOCK_EX if is_patient else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        yield False
+    else:
+        yield True
     finally:
         os.close(lock)
