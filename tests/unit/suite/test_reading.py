@@ -412,3 +412,26 @@ case = [{ name = "c", shape = [2] }]
     work = work_of(read_suite(write(tmp_path, text), settings).cases[0])
     expected = [Tolerance(rtol=0.5, atol=0.5), Tolerance(rtol=0.0, atol=2.0)]
     assert [output.tolerance for output in work.outputs] == expected
+
+
+def test_variables_are_set_for_the_steps_that_can_know_them(
+    tmp_path: Path, settings: Settings
+) -> None:
+    """A device is no affair of a golden step, so a variable that names it is set for the run alone."""
+    text = """
+name = "s"
+env = { CARD = "{device}", LIBRARIES = "{build}/lib", SEED = "{seed}" }
+build = ["python3", "build.py"]
+golden = ["python3", "golden.py"]
+run = ["python3", "run.py"]
+[[testcase]]
+name = "t"
+case = [{ name = "c", seed = 3 }]
+"""
+    work = work_of(read_suite(write(tmp_path, text), settings).cases[0])
+    expected = {"CARD": "{device}", "LIBRARIES": "{build}/lib", "SEED": "3"}
+    assert work.run.env == expected
+    assert work.golden is not None
+    assert work.golden.env == {"SEED": "3"}
+    assert work.build is not None
+    assert work.build.env == {"SEED": "3"}

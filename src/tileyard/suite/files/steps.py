@@ -12,7 +12,7 @@ from tileyard.suite.files.places import Place
 from tileyard.suite.files.tables import BuildTable, HotTable, RunTable, StepTable, as_step, decode
 from tileyard.suite.files.templates import double
 from tileyard.suite.files.texts import Text, read_text
-from tileyard.targets.command.records import HotRun, Step
+from tileyard.targets.command.records import PLACES, HotRun, Step
 
 Kind = Literal["build", "golden", "run", "check", "hot", "list"]
 
@@ -35,6 +35,7 @@ OF_TESTCASE = frozenset({"suite", "python", "testcase"})
 Env = Mapping[str, Text]
 """Variables of steps."""
 
+_PLACES = frozenset(PLACES)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -54,8 +55,7 @@ class StepPlan:
         for text in self._argv:
             if text.template.names.intersection(ALONE) and not text.template.is_lone:
                 text.place.fail("becomes several arguments, so it must stand alone")
-        self._env: dict[str, Text] = {}
-        self.add_env(read_env(table.env, place / "env"))
+        self._env = dict(read_env(table.env, place / "env"))
         self._inputs = [
             read_text(text, place / "inputs" / number) for number, text in enumerate(table.inputs)
         ]
@@ -63,8 +63,14 @@ class StepPlan:
         self._kept: Step | None = None
 
     def add_env(self, env: Env) -> None:
-        """Take variables from a more general table; what the step has itself stays."""
-        self._env = {**env, **self._env}
+        """Take variables from a more general table, but for those that ask for what this step is not told.
+
+        What the step has itself stays.
+        """
+        told = {
+            name: text for name, text in env.items() if text.template.names & _PLACES <= self._later
+        }
+        self._env = {**told, **self._env}
 
     @property
     def names(self) -> frozenset[str]:
