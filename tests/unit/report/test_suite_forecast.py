@@ -155,7 +155,9 @@ def test_a_device_runs_one_case() -> None:
     assert forecast.busy == 1
     forecast.start("c", "npu:1", 0.0)
     forecast.leave("npu:1")
+    forecast.start("c", "npu:2", 0.0)
     forecast.start("b", "npu:2", 0.0)
+    forecast.end(trial("c", 1.0))
     expected = [("npu:2", "b")]
     assert [(one.device, one.case) for one in forecast.running(0.0)] == expected
     assert forecast.busy == 1
