@@ -159,6 +159,45 @@ def test_hostile_toolchain_is_refused(
     assert not (cli.home / "toolchains").exists()
 
 
+def test_what_the_packer_states_is_checked(built: Path, cli: CommandLine) -> None:
+    """A CPU and a driver that no file tells of are stated on the command line, and refused there."""
+    stated = ("--cpu-level", "x86-64-v2", "--driver", ">=9999")
+    output = ("-o", str(cli.cwd / "x.tyb"), "--commit", COMMIT)
+    assert cli.run("bundle", "--tree", f"{built}/inst", *output, *stated).returncode == 0
+    expected = "driver: >=9999 is needed, found"
+
+    done = cli.run("bundle", "--inspect", str(cli.cwd / "x.tyb"))
+
+    assert f"needs {MACHINE} x86-64-v2" in done.stdout
+    assert done.returncode == 2
+    assert expected in done.stderr
+
+
+OPENER = """
+import sys
+from pathlib import Path
+from tileyard.artifacts.toolchains import open_toolchain
+for _ in range(3):
+    toolchain = open_toolchain(Path(sys.argv[1]), "", Path(sys.argv[2]))
+    assert (toolchain.folder / "bin" / "wrapper").read_text().endswith(f"{toolchain.folder}/bin/tool\\n")
+"""
+
+
+def test_toolchain_is_opened_by_several_at_once(packed: Path, cli: CommandLine) -> None:
+    """Processes that open one bundle in one home at the same time all get it whole."""
+    openers = [
+        subprocess.Popen(
+            [sys.executable, "-c", OPENER, packed, cli.home], stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(3)
+    ]
+    expected = ["", "", ""]
+
+    assert [opener.communicate()[1] for opener in openers] == expected
+    assert not list((cli.home / "objects" / "tmp").iterdir())
+    assert not list((cli.home / "toolchains").glob(".*"))
+
+
 def test_same_content_at_two_places_is_the_same_bundle(built: Path, cli: CommandLine) -> None:
     """Where a toolchain was built takes no part, but for what binaries hold of it."""
     (built / "inst/bin/tool").unlink()
@@ -218,6 +257,8 @@ def test_bundle_says_what_it_is(packed: Path, cli: CommandLine) -> None:
         (("--tree", "full", "-o", "no/x.tyb", "--commit", "c"), "cannot write no/x.tyb"),
         (("--tree", "out", "-o", "x.tyb", "--commit", "c"), "the link 'a' leaves the tree"),
         (("--tree", "full", "-o", "x.tyb", "--commit", "c", "--bin", "b"), "'b' is not a dir"),
+        (("--tree", "full", "-o", "x", "--commit", "c", "--cpu-level", "v9"), "no CPU level 'v9'"),
+        (("--tree", "full", "-o", "x", "--commit", "c", "--driver", "5"), "'5' is not a range"),
         (("--inspect", "full/file"), "is no sound bundle"),
         (("--inspect", "nothing"), "cannot read the bundle"),
         (("--inspect", "x", "--tree", "full"), "stands alone"),

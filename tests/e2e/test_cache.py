@@ -3,8 +3,9 @@
 import os
 
 import pytest
-from tests.conftest import CommandLine
+from tests.conftest import KERNELS, CommandLine
 
+from tileyard.artifacts.collection import Keep, collect
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.pins import hold
 
@@ -48,6 +49,24 @@ def test_what_a_run_may_use_is_said_to_stay(cli: CommandLine) -> None:
 
     assert expected in done.stdout
     assert objects.has(blob)
+
+
+def test_run_beside_collections_misses_nothing(cli: CommandLine) -> None:
+    """A tuning run whose store is collected from all the time ends as it would alone."""
+    objects = ObjectStore(cli.home / "objects")
+    kernel = f"{KERNELS / 'elementwise.py'}::gelu"
+    arguments = (kernel, "--arg", "N=256", "--config", "block=32,64", "--fresh")
+    expected = 0
+
+    with hold(objects.root):
+        for _ in range(2):
+            run = cli.start("tune", *arguments, "--reference", "gelu_reference")
+            while run.poll() is None:
+                collect(cli.home, Keep(max_bytes=0))
+            said = run.communicate()
+            assert run.returncode == expected, said
+
+    assert collect(cli.home, Keep(max_bytes=0), dry_run=True).freed_bytes > 0
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from tileyard.artifacts.bundle_manifest import Content
-from tileyard.artifacts.compat import Requirements, sum_needs
+from tileyard.artifacts.compat import Requirements, higher_level, sum_needs
 from tileyard.artifacts.elf import is_newer, read_needs
 from tileyard.artifacts.keys import digest_bytes
 from tileyard.artifacts.listing import TreeFile
@@ -84,7 +84,7 @@ def derive_requirements(
     features = {*stated.cpu_features, *(name for data in records for name in _features(data))}
     return Requirements(
         machine=stated.machine or scanned.machine or (here if features else ""),
-        cpu_level=stated.cpu_level,
+        cpu_level=higher_level(stated.cpu_level, scanned.cpu_level),
         cpu_features=tuple(sorted(features)),
         glibc=_higher(stated.glibc, scanned.glibc),
         glibcxx=_higher(stated.glibcxx, scanned.glibcxx),

@@ -90,14 +90,17 @@ def sum_needs(needs: Iterable[Needs], packed: Iterable[str]) -> Requirements:
     machines: set[str] = set()
     versions: dict[str, str] = {}
     libraries: set[str] = set()
+    levels: set[str] = set()
     for one in needs:
         machines.add(one.machine)
+        levels.add(one.cpu_level)
         libraries.update(one.libraries)
         for family, version in one.versions.items():
             if is_newer(version, versions.get(family, "")):
                 versions[family] = version
     return Requirements(
         machine=" and ".join(sorted(machines)),
+        cpu_level=max(levels, key=_rank, default=""),
         glibc=versions.get("GLIBC", ""),
         glibcxx=versions.get("GLIBCXX", ""),
         cxxabi=versions.get("CXXABI", ""),
@@ -105,6 +108,11 @@ def sum_needs(needs: Iterable[Needs], packed: Iterable[str]) -> Requirements:
             sorted(name for name in libraries - present if not GLIBC_FAMILY.fullmatch(name))
         ),
     )
+
+
+def higher_level(one: str, other: str) -> str:
+    """The level that serves both."""
+    return max(one, other, key=_rank)
 
 
 def features_of_level(level: str) -> frozenset[str]:
@@ -132,6 +140,12 @@ def is_in_range(version: str, wanted: str) -> bool:
         return Version(version) in SpecifierSet(wanted)
     except (InvalidVersion, InvalidSpecifier):
         return False
+
+
+def _rank(level: str) -> int:
+    """Where a level stands; one that is not known above all others, so that it is not lost."""
+    names = ["", *CPU_LEVELS]
+    return names.index(level) if level in names else len(names)
 
 
 def _refuse(needed: Requirements, host: Host) -> Iterator[Refusal]:

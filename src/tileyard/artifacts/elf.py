@@ -24,6 +24,10 @@ MACHINES = {
 }
 """ELF's names of machines, and the kernel's (``uname -m``)."""
 
+LEVELS = ("x86-64-v1", "x86-64-v2", "x86-64-v3", "x86-64-v4")
+"""The bits of a mark of what a CPU must have, the lowest first."""
+
+_ISA_NEEDED = "GNU_PROPERTY_X86_ISA_1_NEEDED"
 _VERSIONED = re.compile(r"(GLIBC|GLIBCXX|CXXABI)_(\d+(?:\.\d+)*)")
 
 
@@ -31,7 +35,8 @@ class Needs(Record):
     """What one ELF file says. ``versions`` has the highest of each of GLIBC, GLIBCXX and CXXABI.
 
     ``libraries`` are the sonames that it asks the dynamic loader for. ``is_rpath`` says that
-    ``search`` stands in DT_RPATH, which counts before LD_LIBRARY_PATH.
+    ``search`` stands in DT_RPATH, which counts before LD_LIBRARY_PATH. ``cpu_level`` is the one that
+    its linker marked it with, which few do; empty for none.
     """
 
     machine: str
@@ -40,6 +45,7 @@ class Needs(Record):
     search: tuple[str, ...] = ()
     is_rpath: bool = False
     versions: dict[str, str] = {}
+    cpu_level: str = ""
 
 
 def is_elf(path: Path) -> bool:
@@ -119,6 +125,7 @@ def _read(elf: Any) -> Needs | None:  # noqa: ANN401 - the library has no types
         search=tuple(folder for folder in search if folder),
         is_rpath=bool(rpath) and not runpath,
         versions=highest_versions(_needed_versions(elf)),
+        cpu_level=_marked_level(elf),
     )
 
 
@@ -132,3 +139,17 @@ def _needed_versions(elf: Any) -> list[str]:  # noqa: ANN401 - the library has n
     if section is None:
         return []
     return [str(aux.name) for _, auxes in section.iter_versions() for aux in auxes]
+
+
+def _marked_level(elf: Any) -> str:  # noqa: ANN401 - the library has no types
+    section = elf.get_section_by_name(".note.gnu.property")
+    if section is None or elf.header.e_machine != "EM_X86_64":
+        return ""
+    bits = 0
+    for note in section.iter_notes():
+        if note["n_type"] == "NT_GNU_PROPERTY_TYPE_0":
+            for mark in note["n_desc"]:
+                if mark.pr_type == _ISA_NEEDED:
+                    bits |= int(mark.pr_data)
+    marked = [level for bit, level in enumerate(LEVELS) if bits >> bit & 1]
+    return marked[-1] if marked else ""

@@ -10,7 +10,7 @@ import msgspec
 
 from tileyard.artifacts.bundle_manifest import BundleManifest
 from tileyard.artifacts.bundles import Packing, write_bundle
-from tileyard.artifacts.compat import Requirements, sum_needs
+from tileyard.artifacts.compat import Requirements, higher_level, sum_needs
 from tileyard.artifacts.copying import copy_file, remove_folder
 from tileyard.artifacts.gathering import Gathered, gather
 from tileyard.artifacts.host import python_tag
@@ -30,7 +30,8 @@ class ToolchainSource(Record):
 
     ``prefixes`` are further places that its files may name as their own. ``programs`` and ``python``
     are directories of it for PATH and PYTHONPATH, besides those that are found. ``search`` is the
-    LD_LIBRARY_PATH under which it works.
+    LD_LIBRARY_PATH under which it works. ``cpu_level`` and ``driver`` are what it needs besides what
+    can be read off its files.
     """
 
     folder: Path
@@ -39,6 +40,8 @@ class ToolchainSource(Record):
     programs: tuple[str, ...] = ()
     python: tuple[str, ...] = ()
     search: tuple[Path, ...] = ()
+    cpu_level: str = ""
+    driver: str = ""
 
 
 def pack_toolchain(source: ToolchainSource, output: Path) -> BundleManifest:
@@ -62,7 +65,7 @@ def pack_toolchain(source: ToolchainSource, output: Path) -> BundleManifest:
                 commit=source.commit,
                 toolchain=tree,
                 trees=(tree,),
-                requires=_state_needs(gathered, folder),
+                requires=_state_needs(source, folder, gathered),
                 is_complete=True,
                 details=msgspec.json.encode(layout, order="sorted").decode(),
             )
@@ -97,11 +100,13 @@ def _lay_out(source: ToolchainSource, folder: Path, gathered: Gathered, made: Pa
     )
 
 
-def _state_needs(gathered: Gathered, folder: Path) -> Requirements:
+def _state_needs(source: ToolchainSource, folder: Path, gathered: Gathered) -> Requirements:
     packed = {*gathered.libraries, *gathered.cxx}
     summed = sum_needs(gathered.needs, packed)
     return msgspec.structs.replace(
         summed,
+        cpu_level=higher_level(source.cpu_level, summed.cpu_level),
+        driver=source.driver,
         libraries=tuple(sorted(gathered.base)),
         python=_find_tag(folder),
         has_cxx=bool(gathered.cxx),

@@ -39,6 +39,12 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
     programs: Folders = None,
     python: Packages = None,
     prefix: Prefixes = None,
+    cpu_level: Annotated[
+        str, typer.Option(metavar="LEVEL", help="What CPU it needs, such as x86-64-v3.")
+    ] = "",
+    driver: Annotated[
+        str, typer.Option(metavar="RANGE", help='What driver it needs, such as ">=535,<600".')
+    ] = "",
     inspect: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Say what a bundle is, and whether it can be used here."),
@@ -74,10 +80,32 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
         prefixes=tuple(prefix or ()),
         programs=tuple(programs or ()),
         python=tuple(python or ()),
+        cpu_level=_known_level(cpu_level),
+        driver=_known_range(driver),
         search=tuple(Path(folder) for folder in search if folder),
     )
     _print(pack_toolchain(source, output), output, as_json=json)
     return 0
+
+
+def _known_level(level: str) -> str:
+    from tileyard.artifacts.compat import CPU_LEVELS
+    from tileyard.errors import UsageError
+
+    if level and level not in CPU_LEVELS:
+        raise UsageError(f"there is no CPU level {level!r}", f"there are: {', '.join(CPU_LEVELS)}")
+    return level
+
+
+def _known_range(driver: str) -> str:
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    from tileyard.errors import UsageError
+
+    try:
+        return str(SpecifierSet(driver))
+    except InvalidSpecifier:
+        raise UsageError(f"{driver!r} is not a range of versions such as >=535,<600") from None
 
 
 def _inspect(path: Path, commit: str, *, as_json: bool) -> int:

@@ -12,6 +12,7 @@ from tileyard.artifacts.compat import (
     features_of_level,
     find_level,
     find_refusals,
+    higher_level,
     is_in_range,
     require_fit,
     sum_needs,
@@ -133,6 +134,17 @@ def test_needs_of_several_files_add_up() -> None:
     expected = Requirements(machine="x86_64", glibc="2.34", cxxabi="1", libraries=("libb.so",))
 
     assert sum_needs(needs, ["liba.so"]) == expected
+
+
+def test_highest_level_counts() -> None:
+    """The level that one file is marked with is what all of them need; an unknown one is kept."""
+    needs = [Needs(machine="x86_64", cpu_level=level) for level in ("x86-64-v3", "", "x86-64-v2")]
+    expected = "x86-64-v3"
+
+    assert sum_needs(needs, []).cpu_level == expected
+    assert higher_level("x86-64-v2", "x86-64-v3") == expected
+    assert higher_level("", "x86-64-v3") == expected
+    assert higher_level("z16", "x86-64-v3") == "z16"
 
 
 def test_versions_of_symbols() -> None:

@@ -232,6 +232,21 @@ def test_libraries_are_looked_for_in_the_loaders_order(tmp_path: Path) -> None:
 
 
 @needs_cc
+@pytest.mark.skipif(MACHINE != "x86_64", reason="a mark of x86-64")
+def test_marked_cpu_level_is_read(tmp_path: Path) -> None:
+    """What a linker was told about the CPU is known before the program meets another one."""
+    make_library(tmp_path / "plain.so")
+    make_library(tmp_path / "marked.so", "-Wl,-z,x86-64-v3")
+    expected = "x86-64-v3"
+
+    marked, plain = read_needs(tmp_path / "marked.so"), read_needs(tmp_path / "plain.so")
+    assert marked is not None
+    assert marked.cpu_level == expected
+    assert plain is not None
+    assert plain.cpu_level == ""
+
+
+@needs_cc
 def test_what_a_folder_needs_is_gathered(tmp_path: Path) -> None:
     """Libraries from outside with theirs, folders whose own are not found, and what nobody has."""
     outside, folder = tmp_path / "outside", tmp_path / "folder"
