@@ -167,6 +167,8 @@ def test_a_suite_can_be_planned_by_the_times_of_another_tool(cli: CommandLine) -
         ((*REAL, "--shard", "1/9999"), "shard 1/9999 has no case"),
         ((*REAL, "--budget", "1s"), "no case fits into a budget of 1 s"),
         ((*REAL, "--per", "shard"), "--per"),
+        ((*REAL, "--select", "trow*"), "--policy, --select and --class choose of a suite"),
+        (("plan", ".", "--case-time", "1m"), "--case-time is for imported times"),
         (("history",), "nothing is recorded in"),
     ],
 )

@@ -68,7 +68,7 @@ def plan(  # noqa: PLR0913 - options, by keyword only
     """Predict how long a suite runs on some slots, what decides that, and what is usual instead.
 
     Times come from the store, or from a file of another tool with --durations; then no suite is needed.
-    Nothing is built and nothing is run.
+    Nothing is built, and nothing is run but what lists a suite's cases.
 
     Exit status: 0, or 2 for bad usage and where no case is selected.
     """
@@ -78,6 +78,8 @@ def plan(  # noqa: PLR0913 - options, by keyword only
 
     if case_time and suite is not None:
         raise UsageError("--case-time is for imported times: a suite's cases are known")
+    if suite is None and (policy != "full" or select or device_class):
+        raise UsageError("--policy, --select and --class choose of a suite, and none is named")
     return run(
         PlanRequest(
             suite=suite,
