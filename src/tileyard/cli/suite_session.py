@@ -8,12 +8,16 @@ from rich.console import Console
 
 from tileyard.cli.opening import print_json
 from tileyard.cli.session import stop_on_interrupt
+from tileyard.report.github import annotations, write_step_summary
+from tileyard.report.junit import write_junit
 from tileyard.report.suite import print_suite
 from tileyard.report.suite_progress import SuiteProgress
-from tileyard.report.suite_words import rerun_command
+from tileyard.report.suite_words import Rerun, rerun_command
+from tileyard.report.summary import write_summary
 from tileyard.service.client import SuiteClient
 from tileyard.service.messages import StartTest
 from tileyard.settings import read_settings
+from tileyard.suite.result import SuiteResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,4 +45,19 @@ def run(start: StartTest, reports: SuiteReports) -> int:
         print_json(result)
     else:
         print_suite(console, result, rerun)
+    if reports.junit is not None:
+        write_junit(result, reports.junit)
+    if reports.summary is not None:
+        write_summary(result, reports.summary)
+    _tell_github(result, rerun, as_json=reports.as_json)
     return result.exit_status
+
+
+def _tell_github(result: SuiteResult, rerun: Rerun, *, as_json: bool) -> None:
+    """A page and annotations, where a job of GitHub Actions runs this."""
+    page = os.environ.get("GITHUB_STEP_SUMMARY")
+    if page:
+        write_step_summary(result, Path(page), rerun)
+    if os.environ.get("GITHUB_ACTIONS") == "true" and not as_json:
+        for line in annotations(result):
+            print(line)

@@ -29,16 +29,21 @@ class AnonymousSlots:
     """A provider of such slots, all served by one host, which it does not own."""
 
     def __init__(self, host: StepHost, devices: Sequence[Device], target: str) -> None:
+        self._host = host
+        self._stopping: asyncio.Future[None] | None = None
         self.slots: Sequence[Slot] = tuple(_Slot(host, device, target) for device in devices)
 
     async def open(self) -> None:
         """Nothing has to be asked for."""
 
     def withdraw(self) -> None:
-        """Nothing is ever waited for."""
+        """Have no further case of what runs begun."""
+        self._stopping = asyncio.ensure_future(self._host.stop_batches())
 
     async def close(self) -> None:
         """The host ends what still runs."""
+        if self._stopping is not None:
+            await asyncio.wait({self._stopping})
 
 
 class _Slot:

@@ -1,15 +1,23 @@
 """The engine's side of the step host: asks it for programs to be run, many at the same time."""
 
 import asyncio
+import contextlib
 import itertools
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from tileyard.errors import HomeError, WorkerLostError
+from tileyard.errors import HomeError, TileyardError, WorkerLostError
 from tileyard.processes.outcomes import judge_end
 from tileyard.processes.supervise import Worker, WorkerCommand
-from tileyard.workers.command_protocol import Asked, HostFailed, HostReply, HostRequest, Told
+from tileyard.workers.command_protocol import (
+    Asked,
+    HostFailed,
+    HostReply,
+    HostRequest,
+    StopBatches,
+    Told,
+)
 from tileyard.workers.environment import worker_environment
 from tileyard.workers.protocol import CaseBegan, CaseRan
 
@@ -54,6 +62,12 @@ class StepHost:
         finally:
             del self._answers[number]
         raise WorkerLostError(f"the step host {self._lost}")
+
+    async def stop_batches(self) -> None:
+        """Have no further case of the batches that run begun; harmless where none does."""
+        if self._worker is not None:
+            with contextlib.suppress(TileyardError):  # what is gone runs nothing
+                await self.ask(StopBatches())
 
     async def close(self) -> None:
         """End the process and all that it runs."""

@@ -29,6 +29,7 @@ from tileyard.workers.protocol import (
     RunEntry,
     RunnerReady,
     RunnerReply,
+    StopBatch,
 )
 
 START_LIMIT_S = 60.0
@@ -73,7 +74,9 @@ class LocalDevices:
         """The locks were made ready when the devices were named."""
 
     def withdraw(self) -> None:
-        """What is asked for and not held is released one by one, as the engine decides."""
+        """Have no further case begun. What is asked for and not held the engine itself releases."""
+        for slot in self.slots:
+            slot.withdraw()
 
     async def close(self) -> None:
         """End every runner."""
@@ -96,6 +99,8 @@ class RunnerSlot:
         self._worker: Worker | None = None
         self._output: RunnerOutput | None = None
         self._starting = asyncio.Lock()
+        self._is_running = False
+        self._telling: asyncio.Future[None] | None = None
 
     async def warm(self) -> None:
         """Start the runner ahead of its lease, if that may be; return once it has all it needs but that.
@@ -161,12 +166,25 @@ class RunnerSlot:
             raise AssertionError(f"a batch was to run on {self.device.name}, which is not held")
         is_fresh = batch.process == "fresh"
         left = {entry.case: entry for entry in (entries[:1] if is_fresh else entries)}
-        culprit = await self._run(self._worker, batch, left, watch)
+        self._is_running = True
+        try:
+            culprit = await self._run(self._worker, batch, left, watch)
+        finally:
+            self._is_running = False
         if culprit is not None:
             watch.ran(culprit, self.device.name, culprit.lease)
         elif is_fresh:
             await self.release()
         return self._worker is not None
+
+    def withdraw(self) -> None:
+        """Tell a runner that is at work; a case that it has begun is finished."""
+        if self._worker is not None and self._is_running:
+            self._telling = asyncio.ensure_future(self._tell_to_stop(self._worker))
+
+    async def _tell_to_stop(self, worker: Worker) -> None:
+        with contextlib.suppress(WorkerLostError):  # who waits for its answers hears of it
+            await worker.send(StopBatch())
 
     async def release(self) -> None:
         """End the process, which gives the lease back."""

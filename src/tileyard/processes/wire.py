@@ -7,6 +7,7 @@ more than one pipe's content, so a slow reader holds back its writer.
 
 import functools
 import os
+import select
 from collections.abc import MutableMapping
 from types import UnionType
 from typing import Any, Final, Self, TypeVar, overload
@@ -136,6 +137,10 @@ class Channel:
             if not data:
                 return None
             self._inbox.add(data)
+
+    def has_news(self) -> bool:
+        """Whether something has arrived, or the other side is gone: ``receive`` would not wait long."""
+        return bool(select.select([self._read_fd], [], [], 0)[0])
 
     def close(self) -> None:
         """Close both ends, which the other side sees as the end. Harmless when repeated."""

@@ -38,7 +38,7 @@ from tileyard.suite.achieved import (
     measure_makespans,
     measure_startup,
 )
-from tileyard.suite.author import SuiteAuthor, SuiteSite
+from tileyard.suite.author import SuiteAuthor
 from tileyard.suite.choosing import find_policy
 from tileyard.suite.durations import learn_imported
 from tileyard.suite.imports import read_times
@@ -57,6 +57,7 @@ from tileyard.suite.plan import make_plan
 from tileyard.suite.records import Plan, Selection, Suite, SuiteCase, Wish
 from tileyard.suite.result import Makespan, SuiteResult, judge_cases
 from tileyard.suite.shards import parse_shard
+from tileyard.suite.site import SuiteSite
 from tileyard.suite.source import SuiteSource
 
 

@@ -6,7 +6,6 @@ imported at all.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -24,8 +23,10 @@ from tileyard.model import (
 )
 from tileyard.suite.kernel_files import FileAuthors, MakeAuthor
 from tileyard.suite.records import CommandWork, KernelWork, SuiteCase
+from tileyard.suite.site import SuiteSite
 from tileyard.targets.command.records import CommandRun, Step
 from tileyard.targets.command.target import BuildCommand
+from tileyard.workers.case_folders import DATA
 from tileyard.workers.command_protocol import (
     CompareOutputs,
     DigestFiles,
@@ -36,7 +37,6 @@ from tileyard.workers.command_protocol import (
     PrepareFolder,
     StepDone,
 )
-from tileyard.workers.command_runs import DATA
 from tileyard.workers.protocol import (
     AuthorReply,
     AuthorRequest,
@@ -55,23 +55,6 @@ WORK, GOLDEN, CHECK = "work", "golden", "check"
 WRONG = 2
 """The exit status by which a check step says that a result is wrong."""
 TAIL = 4000
-
-
-@dataclass(frozen=True, kw_only=True)
-class SuiteSite:
-    """Where a suite is run. ``places`` and ``env`` come from a toolchain that it uses, if any.
-
-    ``threads`` is how many threads a golden or check step may use, ``lanes`` how many run at once.
-    """
-
-    home: Path
-    run: str
-    folder: Path
-    cores: tuple[int, ...]
-    lanes: int
-    threads: int
-    places: Mapping[str, str] = field(default_factory=dict)
-    env: Mapping[str, str] = field(default_factory=dict)
 
 
 class SuiteAuthor:
@@ -244,10 +227,10 @@ class SuiteAuthor:
         }
 
     def _case_folder(self, case: SuiteCase, arguments: Mapping[str, Value]) -> str:
-        """Below the home: every attempt has a directory of its own."""
+        """Absolute, since the far side of a queue has another home; each attempt has its own."""
         attempt = arguments.get(ATTEMPT)
         name = case.name if attempt is None else f"{case.name}~{attempt}"
-        return f"{WORK}/{self._site.run}/{case.testcase}/{name}"
+        return str(self._site.home / WORK / self._site.run / case.testcase / name)
 
     async def _digest_inputs(self, step: Step) -> str:
         """The content of what a step names as its inputs, and of the files among its arguments."""

@@ -49,6 +49,14 @@ class CompareOutputs(Record, tag="compare_outputs"):
     checks: tuple[OutputCheck, ...]
 
 
+class StopBatches(Record, tag="stop_batches"):
+    """Begin no further case of the batches that run. Answer: BatchesStopped, and their BatchRan."""
+
+
+class BatchesStopped(Record, tag="batches_stopped"):
+    """Answer to StopBatches."""
+
+
 class StepDone(Record, tag="step_done"):
     """Answer to DoStep. ``end`` is None where it was known; ``message`` says what went wrong, if it did."""
 
@@ -82,9 +90,10 @@ class HostFailed(Record, tag="host_failed"):
     message: str
 
 
-HostRequest = DoStep | DigestFiles | PrepareFolder | CompareOutputs | RunBatch
+HostRequest = DoStep | StopBatches | DigestFiles | PrepareFolder | CompareOutputs | RunBatch
 HostReply = (
     StepDone
+    | BatchesStopped
     | FilesDigested
     | FolderReady
     | OutputsCompared

@@ -5,50 +5,44 @@ Whatever happens is the doing of the case that was running; the others go on in 
 
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tileyard.artifacts.manifest import TREE_FILE, find_artifact
-from tileyard.artifacts.objects import ObjectStore
-from tileyard.artifacts.trees import Trees
 from tileyard.errors import TileyardError
-from tileyard.model import Case, Device, Digest, Outcome
-from tileyard.processes.steps import Heard, StepEnd, StepOrder, describe_end, run_step
+from tileyard.model import Case, Device, Outcome
+from tileyard.processes.step_output import Heard
+from tileyard.processes.steps import StepEnd, StepOrder, describe_end, run_step
 from tileyard.targets.command.filling import Places, fill, fill_argv
 from tileyard.targets.command.records import CommandRun, HotRun, Step
+from tileyard.workers.case_folders import DATA, TEMPORARY, USED, Stores, make_folder
 from tileyard.workers.protocol import CaseBegan, CaseRan, RunBatch, RunEntry
 
 Tell = Callable[[CaseBegan | CaseRan], None]
 
-DATA, TEMPORARY, USED = "data", "tmp", "used"
-"""In a case's folder: what its steps work on, their temporary files, and a mark that it has run."""
-
-
-def make_folder(folder: Path, golden: Digest, trees: Trees) -> None:
-    """Make a case's folder, whose data begin as a copy of what its golden step made."""
-    if folder.exists():
-        shutil.rmtree(folder)
-    for name in (DATA, TEMPORARY):
-        (folder / name).mkdir(parents=True)
-    if golden:
-        trees.copy(golden, folder / DATA)
-
 
 class CommandRuns:
-    """Runs batches of such cases below ``home``, under the lease of this number.
+    """Runs batches of such cases, under the lease of this number.
 
     With ``limited`` each case is ended at its own limit here; else whoever listens sees to that.
+    Once ``is_stopped`` says so, no further case is begun.
     """
 
     def __init__(
-        self, home: Path, trees: Trees, tell: Tell, *, lease: int = 0, limited: bool = True
+        self,
+        stores: Stores,
+        tell: Tell,
+        is_stopped: Callable[[], bool],
+        *,
+        lease: int = 0,
+        limited: bool = True,
     ) -> None:
-        self._home = home
-        self._objects = ObjectStore(home / "objects")
-        self._trees = trees
+        self.is_stopped = is_stopped
+        self._home = stores.home
+        self._objects = stores.objects
+        self._trees = stores.trees
         self._tell = tell
         self._lease = lease
         self._limited = limited
@@ -57,15 +51,14 @@ class CommandRuns:
         """Run every entry; each is told of by its own CaseRan."""
         cases = {case.id: case for case in request.batch.cases}
         left = list(request.entries)
-        while left:
+        while left and not self.is_stopped():
             group = _take_group(left)
             members = [_Member(cases[e.case], e, _command(e)) for e in group]
             hot = members[0].command.hot
             if hot is not None and len(members) > 1:
                 self._run_hot(members, hot, request.device)
             else:
-                for member in members:
-                    self._run_alone(member, request.device)
+                self._run_alone(members[0], request.device)
 
     def _run_alone(self, member: "_Member", device: Device) -> None:
         self._tell(CaseBegan(case=member.case.id))
@@ -84,7 +77,7 @@ class CommandRuns:
     def _run_hot(self, members: Sequence["_Member"], hot: HotRun, device: Device) -> None:
         """One process for all of them; again for the rest after one that has ended it."""
         left = list(members)
-        while left:
+        while left and not self.is_stopped():
             logs = {m.case.id: str(self._home / m.entry.log) for m in left}
             heard = _HotOutput(hot, {m.command.name: m for m in left}, logs, self)
             started_s = time.monotonic()
@@ -96,7 +89,7 @@ class CommandRuns:
                     self._answer(member, Outcome.RUNTIME_ERROR, str(error), started_s)
                 return
             left = [member for member in left if member.case.id not in heard.answered]
-            if not left:
+            if not left or (self.is_stopped() and heard.current is None):
                 return
             culprit = heard.current or left[0]
             if culprit is not heard.current:
@@ -222,6 +215,10 @@ class _HotOutput(Heard):
         limits = self.current.case.limits if self.current is not None else None
         own_s = limits.run_s if limits is not None else limit_s
         return (self.since_s or since_s) + own_s
+
+    def wants_end(self) -> bool:
+        """Between two cases, once no further one is to be begun."""
+        return self.current is None and bool(self.answered) and self.runs.is_stopped()
 
     def _begin(self, member: _Member, _found: re.Match[str] | None = None) -> None:
         self.current, self.since_s = member, time.monotonic()

@@ -253,6 +253,10 @@ class RunBatch(Record, tag="run_batch"):
     device: Device
 
 
+class StopBatch(Record, tag="stop_batch"):
+    """Begin no further case of the batch that runs. Answer: its BatchRan; none if nothing runs."""
+
+
 class RunnerReady(Record, tag="runner_ready"):
     """The first message of a runner: it has loaded what it needs, and waits for a batch."""
 
@@ -281,5 +285,5 @@ class BatchRan(Record, tag="batch_ran"):
     batch: str
 
 
-RunnerRequest = RunBatch
+RunnerRequest = RunBatch | StopBatch
 RunnerReply = RunnerReady | CaseBegan | CaseRan | BatchRan

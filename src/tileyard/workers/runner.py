@@ -15,7 +15,6 @@ import numpy as np
 from tileyard.artifacts.arrays import get_array
 from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.artifacts.trees import Trees
 from tileyard.errors import DamagedError, TileyardError
 from tileyard.measure.compare import compare
 from tileyard.measure.paired import interleave
@@ -25,6 +24,7 @@ from tileyard.model import BuildKey, Case, Digest, Measurement, Mismatch, Outcom
 from tileyard.processes.wire import Channel
 from tileyard.targets.base import Array, Launch, Loaded
 from tileyard.targets.registry import make_target
+from tileyard.workers.case_folders import Stores
 from tileyard.workers.command_runs import CommandRuns
 from tileyard.workers.leased import wait_for_lease
 from tileyard.workers.printed import Printed
@@ -56,7 +56,7 @@ class Runner:
         self._best: dict[str, BestSoFar] = {}
         self._printed = Printed(home)
         self._commands = CommandRuns(
-            home, Trees(self._objects), channel.send, lease=self._lease, limited=False
+            Stores(home), channel.send, channel.has_news, lease=self._lease, limited=False
         )
 
     def run(self, request: RunBatch) -> None:
@@ -68,6 +68,8 @@ class Runner:
             self._run_interleaved(request)
         else:
             for entry in request.entries:
+                if self._channel.has_news():  # to stop, or that the engine is gone
+                    break
                 self._run_alone(request, entry)
         self._channel.send(BatchRan(batch=request.batch.id))
 
@@ -208,7 +210,8 @@ def main(home: str) -> None:
     channel.send(RunnerReady())
     runner = Runner(Path(home), channel, wait_for_lease(os.environ))
     while (request := channel.receive(RunnerRequest)) is not None:
-        runner.run(request)
+        if isinstance(request, RunBatch):  # a StopBatch that came too late says nothing
+            runner.run(request)
 
 
 if __name__ == "__main__":

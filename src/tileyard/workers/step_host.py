@@ -12,15 +12,15 @@ import threading
 from pathlib import Path
 from typing import assert_never
 
-from tileyard.artifacts.objects import ObjectStore
-from tileyard.artifacts.trees import Trees
 from tileyard.errors import TileyardError
 from tileyard.model import Digest
 from tileyard.processes.steps import StepEnd, StepOrder, describe_end, run_step
 from tileyard.processes.wire import Channel
 from tileyard.targets.command.filling import fill, fill_argv
+from tileyard.workers.case_folders import TEMPORARY, Stores, make_folder
 from tileyard.workers.command_protocol import (
     Asked,
+    BatchesStopped,
     CompareOutputs,
     DigestFiles,
     DoStep,
@@ -32,9 +32,10 @@ from tileyard.workers.command_protocol import (
     OutputsCompared,
     PrepareFolder,
     StepDone,
+    StopBatches,
     Told,
 )
-from tileyard.workers.command_runs import TEMPORARY, CommandRuns, make_folder, step_environment
+from tileyard.workers.command_runs import CommandRuns, step_environment
 from tileyard.workers.file_digests import FileDigests
 from tileyard.workers.protocol import BatchRan, RunBatch
 
@@ -46,9 +47,10 @@ class StepHost:
     """Answers requests, each in a thread of its own. ``home`` is the directory with the object store."""
 
     def __init__(self, home: Path, channel: Channel) -> None:
+        self._stores = Stores(home)
         self._home = home
-        self._objects = ObjectStore(home / "objects")
-        self._trees = Trees(self._objects)
+        self._objects, self._trees = self._stores.objects, self._stores.trees
+        self._stopped = threading.Event()
         self._channel = channel
         self._sending = threading.Lock()
         self._digests = FileDigests()
@@ -75,9 +77,14 @@ class StepHost:
                 return FolderReady()
             case CompareOutputs():
                 return self._compare(request)
+            case StopBatches():
+                # Batches that come after this one are run.
+                self._stopped.set()
+                self._stopped = threading.Event()
+                return BatchesStopped()
             case RunBatch():
                 tell = functools.partial(self._tell, number)
-                CommandRuns(self._home, self._trees, tell).run(request)
+                CommandRuns(self._stores, tell, self._stopped.is_set).run(request)
                 return BatchRan(batch=request.batch.id)
             case _:
                 assert_never(request)

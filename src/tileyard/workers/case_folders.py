@@ -1,0 +1,30 @@
+"""Where a case of programs works: a folder of its own, and the stores that fill it."""
+
+import shutil
+from pathlib import Path
+
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.trees import Trees
+from tileyard.model import Digest
+
+DATA, TEMPORARY, USED = "data", "tmp", "used"
+"""In a case's folder: what its steps work on, their temporary files, and a mark that it has run."""
+
+
+def make_folder(folder: Path, golden: Digest, trees: Trees) -> None:
+    """Make a case's folder, whose data begin as a copy of what its golden step made."""
+    if folder.exists():
+        shutil.rmtree(folder)
+    for name in (DATA, TEMPORARY):
+        (folder / name).mkdir(parents=True)
+    if golden:
+        trees.copy(golden, folder / DATA)
+
+
+class Stores:
+    """A home directory with its objects and trees, opened once for a process."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.objects = ObjectStore(home / "objects")
+        self.trees = Trees(self.objects)

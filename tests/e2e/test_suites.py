@@ -1,0 +1,351 @@
+"""Suites of programs and kernels, run as a user runs them."""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.conftest import KERNELS, CommandLine
+
+pytestmark = pytest.mark.slow
+
+SUITE = """
+name = "demo"
+limits = { run_s = 5 }
+
+[build]
+argv = ["sh", "-c", "echo $* > {out}/built; echo x >> {suite}/builds", "sh", "{targets}"]
+target = "{testcase}"
+inputs = ["source.txt"]
+
+[golden]
+argv = ["sh", "-c", "echo golden of {case} > {out}/golden.txt; echo x >> {suite}/goldens"]
+
+[run]
+argv = ["sh", "-c", "cat {build}/built golden.txt > output.txt; echo {device} >> {suite}/devices"]
+
+[check]
+argv = ["sh", "-c", "grep -q golden output.txt || exit 2"]
+
+[[testcase]]
+name = "rows"
+[[testcase.case]]
+name = "one"
+[[testcase.case]]
+name = "two"
+
+[[testcase]]
+name = "columns"
+[[testcase.case]]
+name = "one"
+dtype = "float16"
+"""
+
+
+@pytest.fixture
+def suite(cli: CommandLine) -> Path:
+    """A suite that passes, in the directory in which commands are run."""
+    (cli.cwd / "source.txt").write_text("first")
+    path = cli.cwd / "suite.toml"
+    path.write_text(SUITE)
+    return path
+
+
+def outcomes(summary: Path) -> dict[str, str]:
+    """How each case ended, by its id."""
+    found = json.loads(summary.read_text())
+    return {verdict["case"]: verdict["outcome"] for verdict in found["result"]["verdicts"]}
+
+
+def count(path: Path) -> int:
+    """How many lines a step has written there."""
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def test_a_suite_of_programs(cli: CommandLine, suite: Path) -> None:
+    """Each case is built, given its golden result, run and checked; what was made is made once."""
+    first = cli.run("test", "suite.toml", "--summary", "first.json")
+    second = cli.run("test", "suite.toml", "--summary", "second.json")
+    expected = {"rows/one": "passed", "rows/two": "passed", "columns/one": "passed"}
+    assert (first.returncode, second.returncode) == (0, 0), first.stdout + first.stderr
+    assert outcomes(cli.cwd / "first.json") == outcomes(cli.cwd / "second.json") == expected
+    assert count(cli.cwd / "builds") == 1
+    assert count(cli.cwd / "goldens") == 3
+    assert count(cli.cwd / "devices") == 6
+
+
+def test_only_what_is_selected_is_built(cli: CommandLine, suite: Path) -> None:
+    """A shared build is told which of its targets are needed."""
+    done = cli.run("test", "suite.toml", "--select", "rows/one", "--json")
+    assert done.returncode == 0, done.stderr
+    verdict, *others = json.loads(done.stdout)["verdicts"]
+    built = next((cli.home / "work").glob("*/rows/one/data/output.txt"))
+    assert (verdict["case"], others) == ("rows/one", [])
+    assert built.read_text() == "rows\ngolden of one\n"
+
+
+def test_another_source_is_another_build(cli: CommandLine, suite: Path) -> None:
+    """Content decides: an edit builds again, and touching a file does not."""
+    cli.run("test", "suite.toml")
+    os.utime(cli.cwd / "source.txt")
+    cli.run("test", "suite.toml")
+    assert count(cli.cwd / "builds") == 1
+    (cli.cwd / "source.txt").write_text("second")
+    cli.run("test", "suite.toml")
+    assert count(cli.cwd / "builds") == 2
+
+
+def test_what_is_proven_is_skipped_by_name(cli: CommandLine, suite: Path) -> None:
+    """A case that passed with the same content says which run has proven it."""
+    cli.run("test", "suite.toml", "--select", "rows", "--summary", "first.json")
+    run = json.loads((cli.cwd / "first.json").read_text())["result"]["run"]
+    done = cli.run("test", "suite.toml", "--changed", "any", "--summary", "second.json")
+    found = json.loads((cli.cwd / "second.json").read_text())["result"]["verdicts"]
+    expected = {
+        "rows/one": ("skipped", f"proven by run {run}"),
+        "rows/two": ("skipped", f"proven by run {run}"),
+        "columns/one": ("passed", ""),
+    }
+    # the build of all targets is another one than that of the rows alone
+    rebuilt = cli.run("test", "suite.toml", "--changed", "any", "--summary", "third.json")
+    last = set(outcomes(cli.cwd / "third.json").values())
+    assert (done.returncode, rebuilt.returncode) == (0, 0)
+    assert {
+        v["case"]: (v["outcome"], v.get("message", "")) for v in found
+    }.keys() == expected.keys()
+    assert last == {"skipped"}
+
+
+def test_failures_decide_the_exit_status(cli: CommandLine, suite: Path) -> None:
+    """Each kind of failure is its own outcome; what ran well is not touched by it."""
+    suite.write_text(
+        SUITE
+        + """
+[[testcase]]
+name = "faults"
+check = { argv = ["sh", "-c", "exit 2"] }
+[[testcase.case]]
+name = "wrong"
+
+[[testcase]]
+name = "crash"
+run = { argv = ["sh", "-c", "kill -SEGV $$"] }
+[[testcase.case]]
+name = "one"
+
+[[testcase]]
+name = "hang"
+run = { argv = ["sleep", "600"] }
+limits = { run_s = 0.5 }
+[[testcase.case]]
+name = "one"
+
+[[testcase]]
+name = "golden"
+golden = { argv = ["sh", "-c", "echo no data >&2; exit 1"] }
+[[testcase.case]]
+name = "one"
+
+[[testcase]]
+name = "build"
+build = { argv = ["sh", "-c", "echo no compiler >&2; exit 1"] }
+[[testcase.case]]
+name = "one"
+"""
+    )
+    done = cli.run("test", "suite.toml", "--summary", "summary.json")
+    expected = {
+        "rows/one": "passed",
+        "rows/two": "passed",
+        "columns/one": "passed",
+        "faults/wrong": "mismatch",
+        "crash/one": "crashed",
+        "hang/one": "timeout",
+        "golden/one": "runtime_error",
+        "build/one": "compile_error",
+    }
+    assert done.returncode == 1
+    assert outcomes(cli.cwd / "summary.json") == expected
+    assert "golden step: sh ended with exit code 1: no data" in done.stdout
+    assert "no compiler" in done.stdout
+
+
+def test_a_case_that_passes_in_the_end_is_flaky(cli: CommandLine, suite: Path) -> None:
+    """It counts as passed, is listed, and every attempt had a folder of its own."""
+    suite.write_text(
+        SUITE.replace("[check]", "[old]").split("[old]")[0]
+        + """
+[[testcase]]
+name = "flaky"
+run = { argv = ["sh", "-c", "[ ! -e mark ] && [ -e {suite}/seen ] || { touch {suite}/seen mark; exit 1; }"] }
+[[testcase.case]]
+name = "one"
+""".replace("{ touch", "{{ touch").replace("exit 1; }", "exit 1; }}")
+    )
+    done = cli.run("test", "suite.toml", "--retries", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    (verdict,) = json.loads(done.stdout)["verdicts"]
+    assert (verdict["outcome"], verdict["is_flaky"]) == ("passed", True)
+    assert [attempt["outcome"] for attempt in verdict["attempts"]] == ["runtime_error", "passed"]
+
+
+def test_what_failed_is_run_again_alone(cli: CommandLine, suite: Path) -> None:
+    """Until nothing of it fails; then there is nothing to select, which is no success."""
+    broken = SUITE.replace('"grep -q golden output.txt || exit 2"', '"[ {testcase} != rows ]"')
+    suite.write_text(broken)
+    first = cli.run("test", "suite.toml")
+    suite.write_text(SUITE)
+    second = cli.run("test", "suite.toml", "--rerun-failed", "--summary", "second.json")
+    third = cli.run("test", "suite.toml", "--rerun-failed")
+    assert (first.returncode, second.returncode, third.returncode) == (1, 0, 2)
+    assert outcomes(cli.cwd / "second.json") == {"rows/one": "passed", "rows/two": "passed"}
+    assert "no case of it failed when it was last run" in third.stderr
+
+
+def test_shards_share_a_suite(cli: CommandLine, suite: Path) -> None:
+    """Every case is in one of them."""
+    for shard in ("1/2", "2/2"):
+        done = cli.run("test", "suite.toml", "--shard", shard, "--summary", f"{shard[0]}.json")
+        assert done.returncode == 0, done.stderr
+    found = [outcomes(cli.cwd / f"{number}.json") for number in (1, 2)]
+    expected = {"rows/one", "rows/two", "columns/one"}
+    assert set(found[0]) | set(found[1]) == expected
+    assert not set(found[0]) & set(found[1])
+
+
+def test_programs_on_leased_devices(cli: CommandLine, suite: Path) -> None:
+    """A declared device runs one case at a time, under a lease, and its name reaches the program."""
+    (cli.cwd / "tileyard.toml").write_text(
+        '[[device]]\nname = "npu:3"\nid = "card-a"\n[[device]]\nname = "npu:5"\nid = "card-b"\n'
+    )
+    suite.write_text(
+        SUITE.replace(
+            "echo {device} >>", "echo {device} $ASCEND_RT_VISIBLE_DEVICES $TASK_DEVICE >>"
+        )
+    )
+    done = cli.run("test", "suite.toml", "--devices", "npu", "--json")
+    assert done.returncode == 0, done.stderr
+    told = set((cli.cwd / "devices").read_text().splitlines())
+    devices = {v["attempts"][0]["device"] for v in json.loads(done.stdout)["verdicts"]}
+    assert told <= {"3 3 3", "5 5 5"}
+    assert told
+    assert devices <= {"npu:3", "npu:5"}
+
+
+def test_a_hang_on_a_leased_device_takes_nobody_along(cli: CommandLine, suite: Path) -> None:
+    """The case that hangs is ended with its lease, and the others go on."""
+    (cli.cwd / "tileyard.toml").write_text('[[device]]\nname = "npu:0"\nid = "card"\n')
+    suite.write_text(
+        SUITE
+        + """
+[[testcase]]
+name = "hang"
+run = { argv = ["sleep", "600"] }
+limits = { run_s = 0.5 }
+[[testcase.case]]
+name = "one"
+"""
+    )
+    done = cli.run("test", "suite.toml", "--devices", "npu:0", "--summary", "summary.json")
+    assert done.returncode == 1
+    found = outcomes(cli.cwd / "summary.json")
+    assert found.pop("hang/one") == "timeout"
+    assert set(found.values()) == {"passed"}
+
+
+def test_kernels_of_a_file(cli: CommandLine) -> None:
+    """A testcase may be a kernel with arguments; it is checked against its reference."""
+    (cli.cwd / "suite.toml").write_text(
+        f'''
+name = "kernels"
+[[testcase]]
+name = "add"
+file = "{KERNELS / "elementwise.py"}"
+kernel = "add"
+[[testcase.case]]
+name = "square"
+arguments = {{ M = 64, N = 64 }}
+[[testcase.case]]
+name = "flat"
+arguments = {{ M = 16, N = 128 }}
+'''
+    )
+    done = cli.run("test", "suite.toml", "--json")
+    assert done.returncode == 0, done.stderr + done.stdout
+    found = {v["case"]: v["outcome"] for v in json.loads(done.stdout)["verdicts"]}
+    assert found == {"add/square": "passed", "add/flat": "passed"}
+
+
+def test_ctrl_c_finishes_what_runs(cli: CommandLine, suite: Path) -> None:
+    """The rest was never run, and says so; the exit status is that of an interruption."""
+    suite.write_text(
+        SUITE.replace("[run]\nargv", "[run]\nlimit_s = 60\nargv").replace(
+            '"cat {build}', '"touch {suite}/started; sleep 1; cat {build}'
+        )
+    )
+    process = cli.start("test", "suite.toml", "--slots", "1", "--summary", "summary.json")
+    while not (cli.cwd / "started").exists() and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    found = sorted(outcomes(cli.cwd / "summary.json").values())
+    assert process.returncode == 130
+    assert found == ["not_run", "not_run", "passed"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("none.toml",), "there is no suite none.toml"),
+        (("suite.toml", "--policy", "nightly"), "there is no policy 'nightly'"),
+        (("suite.toml", "--select", "rowz"), "--select rowz means none of its 3 cases"),
+        (("suite.toml", "--shard", "3/2"), "there is no shard 3 of 2"),
+        (("suite.toml", "--split", "soon"), "'soon' is not a duration"),
+        (("suite.toml", "--devices", "npu:9"), "there is no device 'npu:9'"),
+        (("suite.toml", "--budget", "1ms"), "no case fits into a budget"),
+        (("suite.toml", "--durations", "none.csv"), "cannot read"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(
+    arguments: tuple[str, ...], expected: str, cli: CommandLine, suite: Path
+) -> None:
+    """One line, exit status 2, and nothing was run."""
+    done = cli.run("test", *arguments)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert expected in done.stderr
+    assert not (cli.cwd / "devices").exists()
+
+
+def test_reports_are_written(cli: CommandLine, suite: Path) -> None:
+    """JUnit XML, JSON, and GitHub's page and annotations where it asks for them."""
+    suite.write_text(SUITE.replace("|| exit 2", "&& exit 2"))
+    done = cli.run(
+        "test",
+        "suite.toml",
+        "--junit",
+        "junit.xml",
+        "--summary",
+        "summary.json",
+        GITHUB_ACTIONS="true",
+        GITHUB_STEP_SUMMARY=str(cli.cwd / "page.md"),
+    )
+    assert done.returncode == 1
+    assert 'failures="3"' in (cli.cwd / "junit.xml").read_text()
+    assert json.loads((cli.cwd / "summary.json").read_text())["exit_status"] == 1
+    assert "rows/one" in (cli.cwd / "page.md").read_text()
+    assert "::error file=" in done.stdout
+
+
+def test_the_python_of_the_host_is_known(cli: CommandLine, suite: Path) -> None:
+    """``{python}`` stands for the interpreter that runs Tileyard."""
+    suite.write_text(
+        'name = "python"\n[run]\nargv = ["{python}", "-c", "import sys; print(sys.executable)"]\n'
+        '[[testcase]]\nname = "t"\n[[testcase.case]]\nname = "c"\n'
+    )
+    done = cli.run("test", "suite.toml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (log,) = (cli.home / "logs").glob("*/t/c.log")
+    assert log.read_text().strip() == sys.executable
