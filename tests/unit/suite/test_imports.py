@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from tests.conftest import ROOT
 
 from tileyard.errors import UsageError
@@ -136,3 +138,26 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, name: str) -> None:
     expected = "cannot read"
     with pytest.raises(UsageError, match=expected):
         read_times(tmp_path / name)
+
+
+@pytest.mark.slow
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from([b"", b"testcase,seconds\n", b'{"a": ', b"[[", b"<testsuite>", b"1.0s call "]),
+    st.one_of(
+        st.binary(max_size=60),
+        st.text(alphabet="abc,.\"'0123456789-+eE:[]{}<>/=& \n\r\t\0#", max_size=60).map(str.encode),
+    ),
+)
+def test_no_file_is_a_bug(tmp_path: Path, start: bytes, rest: bytes) -> None:
+    """Whatever a file holds, it is read or refused; what is read is a time."""
+    found: dict[str, float] = {}
+    refusal = ""
+    try:
+        found = read(tmp_path, start + rest)
+    except UsageError as error:
+        refusal = str(error)
+    expected = 0.0
+    assert all(seconds >= expected for seconds in found.values())
+    assert bool(found) != bool(refusal)
+    assert "\n" not in refusal
