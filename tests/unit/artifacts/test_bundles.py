@@ -1,5 +1,6 @@
 """Bundles: what is packed comes back, and nothing of what is damaged, hostile or foreign is kept."""
 
+import errno
 import hashlib
 import io
 import os
@@ -50,7 +51,14 @@ from tileyard.artifacts.listing import (
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.references import Reference
 from tileyard.artifacts.trees import Trees
-from tileyard.errors import BundleError, DamagedError, IncompatibleError, TileyardError, UsageError
+from tileyard.errors import (
+    BundleError,
+    DamagedError,
+    HomeError,
+    IncompatibleError,
+    TileyardError,
+    UsageError,
+)
 from tileyard.model import Digest
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -171,6 +179,25 @@ def test_manifest_is_read_without_the_content(bundle: Path) -> None:
 
     assert (manifest.kind, manifest.commit, manifest.target) == expected
     assert [c.digest for c in manifest.contents] == sorted(c.digest for c in manifest.contents)
+
+
+def test_full_disk_makes_nothing_findable(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that fills up half-way keeps no record and no rubbish, and says so in one line."""
+    objects = ObjectStore(tmp_path / "other")
+
+    def fail(_: Trees, __: Path) -> Digest:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Trees, "adopt", fail)
+
+    with pytest.raises(HomeError, match="No space left") as caught:
+        open_bundle(bundle, objects, host=BARE)
+    assert "\n" not in str(caught.value)
+    assert objects.get_record("golden", "key") is None
+    expected: list[Path] = []
+    assert list(objects.root.glob("tmp/*")) == expected
 
 
 def test_nothing_to_pack_is_named(tmp_path: Path) -> None:
@@ -333,6 +360,33 @@ def sign(body: bytes) -> bytes:
     """A compressed body with the foot that belongs to it."""
     foot = b"\x5e\x2a\x4d\x18" + (32).to_bytes(4, "little")
     return body + foot + hashlib.sha256(body).digest()
+
+
+@pytest.mark.slow
+@given(data=st.data())
+@FUZZ
+def test_altered_archive_that_is_signed_anew_never_breaks_its_reader(
+    bundle: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Who can sign can alter what a manifest says, and gets one line or a sound store for it."""
+    archive = zstandard.ZstdDecompressor().decompressobj().decompress(bundle.read_bytes())
+    at = data.draw(st.integers(0, len(archive)))
+    until = data.draw(st.integers(at, min(len(archive), at + 30)))
+    changed = archive[:at] + data.draw(st.binary(max_size=30)) + archive[until:]
+    base = tmp_path_factory.mktemp("altered")
+    (base / "y.tyb").write_bytes(sign(zstandard.compress(changed)))
+    objects = ObjectStore(base / "home" / "objects")
+    refusal = ""
+
+    try:
+        open_bundle(base / "y.tyb", objects, host=BARE)
+    except TileyardError as error:
+        refusal = str(error)
+
+    assert refusal.isprintable()
+    assert (base / "home").exists() is not bool(refusal)
+    expected = [digest_bytes(path.read_bytes()) for path in objects.root.glob("??/*")]
+    assert sorted(expected) == sorted(path.name for path in objects.root.glob("??/*"))
 
 
 def forge(path: Path, manifest: bytes | BundleManifest, members: dict[str, bytes]) -> None:
