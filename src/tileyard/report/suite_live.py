@@ -1,11 +1,9 @@
 """The state of a suite's run at one moment, drawn for a terminal or said in a line."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rich.console import Group, RenderableType
-from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from tileyard.model import Outcome
@@ -15,6 +13,7 @@ from tileyard.report.words import format_seconds, outcome_style
 
 TAIL_ROWS = 8
 BAR_WIDTH = 24
+MIN_NAME = 8
 OTHER_LINES = 6
 """What the view needs beside its tail, and a line for the prompt."""
 
@@ -45,32 +44,23 @@ class Drawn:
         return sum(self.counts.values())
 
 
-def draw(drawn: Drawn, height: int) -> RenderableType:
-    """A view of at most ``height`` lines, if that leaves room for more than its frame."""
+def draw(drawn: Drawn, width: int, height: int, *, is_ascii: bool = False) -> Text:
+    """A view of that size, if that leaves room for more than its frame.
+
+    One text of lines that are padded and cut here: tables would make it four times as expensive.
+    """
     rows = max(1, min(TAIL_ROWS, height - OTHER_LINES))
-    head = Table.grid(padding=(0, 2))
-    head.add_row(
-        ProgressBar(total=max(drawn.total, 1), completed=drawn.ended, width=BAR_WIDTH),
-        Text(f"{drawn.ended}/{drawn.total}"),
-        Text(format_seconds(drawn.elapsed_s), style="dim"),
-        Text(_left(drawn.left_s), style="bold"),
-    )
-    shown = drawn.running[:rows]
-    parts: list[RenderableType] = [
-        _one_line(drawn.title),
-        head,
-        _one_line(
-            Text("  ").join(_counts(drawn))
-            if drawn.counts
-            else Text("nothing has ended yet", "dim")
-        ),
-        _one_line(Text("  ").join(_slots(drawn))),
-    ]
-    if shown:
-        parts.append(_tail(shown))
-    if hidden := len(drawn.running) - len(shown):
-        parts.append(Text(f"  and {hidden} more with less time left", style="dim"))
-    return Group(*parts)
+    counts = _counts(drawn) or [Text("nothing has ended yet", style="dim")]
+    lines = [drawn.title.copy(), _bar(drawn, is_ascii), Text("  ").join(counts)]
+    lines.append(Text("  ").join(_slots(drawn)))
+    lines += _tail(drawn.running[:rows], width)
+    if (hidden := len(drawn.running) - rows) > 0:
+        lines.append(Text(f"  and {hidden} more with less time left", style="dim"))
+    for line in lines:
+        line.truncate(width, overflow="crop" if is_ascii else "ellipsis")
+    view = Text("\n").join(lines)
+    view.no_wrap = True
+    return view
 
 
 def say_state(drawn: Drawn) -> Text:
@@ -108,20 +98,48 @@ def _slots(drawn: Drawn) -> list[Text]:
     return parts
 
 
-def _tail(running: tuple[Running, ...]) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="cyan", no_wrap=True)
-    table.add_column(no_wrap=True, overflow="ellipsis")
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(no_wrap=True)
-    for one in running:
-        table.add_row(
-            Text(f"  {one.device}"),
-            Text(format_case(one.case, one.attempt)),
-            format_seconds(max(0.0, one.ran_s)),
-            Text(_when(one), style="yellow" if one.left_s is not None and one.left_s < 0 else ""),
+def _bar(drawn: Drawn, is_ascii: bool) -> Text:
+    """How many cases have ended, drawn and as figures."""
+    done = BAR_WIDTH * min(drawn.ended, drawn.total) // max(drawn.total, 1)
+    stroke = "=" if is_ascii else "\u2501"
+    return Text.assemble(
+        (stroke * done, "green"),
+        ((" " if is_ascii else stroke) * (BAR_WIDTH - done), "bright_black"),
+        f"  {drawn.ended}/{drawn.total}  ",
+        (format_seconds(drawn.elapsed_s), "dim"),
+        ("  " + _left(drawn.left_s), "bold"),
+    )
+
+
+def _tail(running: Sequence[Running], width: int) -> list[Text]:
+    """A line for each case; what does not fit is taken from the names of cases."""
+    rows = [
+        (one.device, format_case(one.case, one.attempt), format_seconds(max(0.0, one.ran_s)), one)
+        for one in running
+    ]
+    ends = [_when(one) for one in running]
+    device = max((cell_len(row[0]) for row in rows), default=0)
+    ran = max((len(row[2]) for row in rows), default=0)
+    room = width - device - ran - max(map(len, ends), default=0) - 8
+    name = max(MIN_NAME, min(room, max((cell_len(row[1]) for row in rows), default=0)))
+    return [
+        Text.assemble(
+            ("  " + set_cell_size(where, device), "cyan"),
+            "  " + _fit(case, name),
+            f"  {ran_s:>{ran}}  ",
+            (end, "yellow" if one.left_s is not None and one.left_s < 0 else ""),
         )
-    return table
+        for (where, case, ran_s, one), end in zip(rows, ends, strict=True)
+    ]
+
+
+def _fit(name: str, width: int) -> str:
+    """A name padded, or cut from its beginning: its end tells it from its neighbours."""
+    if cell_len(name) <= width:
+        return set_cell_size(name, width)
+    while cell_len(name) > width - 1:
+        name = name[1:]
+    return set_cell_size(f"\u2026{name}", width)
 
 
 def _when(one: Running) -> str:
@@ -136,9 +154,3 @@ def _when(one: Running) -> str:
 
 def _left(left_s: float | None) -> str:
     return "" if left_s is None else f"about {format_seconds(left_s)} left"
-
-
-def _one_line(text: Text) -> Text:
-    text = text.copy()
-    text.no_wrap, text.overflow = True, "ellipsis"
-    return text

@@ -205,9 +205,9 @@ class SuiteProgress:
         )
         gap = "  " if self._live is None else "\n" + " " * OUTCOME_WIDTH
         if trial.log:
-            line.append(f"{gap}log: {self._home / trial.log}", style="dim")
+            line.append(f"{gap}log: {clean_line(str(self._home / trial.log))}", style="dim")
         if name not in self._again:
-            line.append(f"{gap}rerun: {self._rerun(name)}", style="dim")
+            line.append(f"{gap}rerun: {clean_line(self._rerun(name))}", style="dim")
         return line
 
     def _say(self, text: Text) -> None:
@@ -235,6 +235,8 @@ class SuiteProgress:
             running=tuple(self._forecast.running(now_s)),
         )
         if self._live is not None:
-            self._live.update(draw(drawn, self._console.height), refresh=True)
+            options = self._console.options
+            view = draw(drawn, *options.size, is_ascii=options.ascii_only)
+            self._live.update(view, refresh=True)
         else:
             self._say(say_state(drawn))
