@@ -8,6 +8,7 @@ import typer
 from tileyard.cli import (
     bundle,
     cache,
+    ci,
     devices,
     doctor,
     history,
@@ -39,6 +40,7 @@ app.add_typer(devices.app, name="devices")
 app.command("doctor")(doctor.doctor)
 app.command("lease", help="Run any command while holding devices.")(lease_help.describe)
 app.command("bundle")(bundle.bundle)
+app.add_typer(ci.app, name="ci")
 app.add_typer(cache.app, name="cache")
 app.command("run-artifact")(run_artifact.run_artifact)
 

@@ -1,0 +1,139 @@
+"""``tileyard ci``: suites as jobs of a CI run; nothing is built and nothing is run."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tileyard.errors import UsageError
+
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+
+Durations = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="How long cases took elsewhere; else as the store says."),
+]
+
+
+@app.callback()
+def ci() -> None:
+    """Find what CI jobs do twice, and cut a suite into jobs."""
+
+
+@app.command()
+def duplicates(  # noqa: PLR0913 - options, by keyword only
+    selections: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[JOB=SELECTION]...",
+            help="What a job runs: SUITE[:POLICY][@ON][?TEXT,...], as in sim=a.toml:smoke.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    jobs: Annotated[
+        Path | None, typer.Option("--jobs", metavar="FILE", help="A file with the jobs.")
+    ] = None,
+    independent: Annotated[
+        list[str] | None, typer.Option(metavar="JOB", help="Leave this job alone.")
+    ] = None,
+    durations: Durations = None,
+    fail: Annotated[bool, typer.Option("--fail", help="Exit with 1 for duplicates.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """Name checks that several jobs run on identical content, and what dropping them saves.
+
+    Each check is kept by one job: so that least is left to do, by as few jobs as that takes, by the
+    one that is named first. Content counts, not names.
+
+    Exit status: 0, 1 for duplicates with --fail, 2 for bad usage.
+    """
+    from tileyard.cli.ci_session import find
+
+    found = find(jobs, tuple(selections or ()), tuple(independent or ()), durations, as_json=json)
+    return 1 if fail and found.duplicates else 0
+
+
+@app.command()
+def matrix(  # noqa: PLR0913 - options, by keyword only
+    *,
+    suite: Annotated[Path, typer.Option(help="suite.toml, a folder, or a file of kernels.")],
+    policy: Annotated[
+        str, typer.Option(help="full, smoke, or a policy of the suite's own.")
+    ] = "full",
+    select: Annotated[
+        list[str] | None,
+        typer.Option("--select", metavar="TEXT", help="Cases by id, glob or tag."),
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, metavar="N", help="So many jobs.")] = None,
+    max_time: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="As many jobs as it takes for each to be this short."),
+    ] = "",
+    slots: Annotated[
+        int, typer.Option(min=1, metavar="N", help="How many cases each job runs at once.")
+    ] = 1,
+    setup: Annotated[str, typer.Option(metavar="TIME", help="What a job takes besides.")] = "0s",
+    on: Annotated[
+        str, typer.Option(metavar="TARGET|CLASS", help="Target of kernels, class of devices.")
+    ] = "",
+    durations: Durations = None,
+    times: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write what is expected of each case, for all jobs."),
+    ] = None,
+    changed_files: Annotated[
+        str, typer.Option(metavar="FILE|-", help="Only cases that these files touch, one a line.")
+    ] = "",
+    root: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="What changed files are relative to.")
+    ] = None,
+    always: Annotated[
+        list[str] | None, typer.Option(metavar="GLOB", help="All cases depend on these files.")
+    ] = None,
+    ignore: Annotated[
+        list[str] | None, typer.Option(metavar="GLOB", help="No case depends on these files.")
+    ] = None,
+    github_output: Annotated[
+        bool, typer.Option("--github-output", help="Append matrix, jobs, cases to $GITHUB_OUTPUT.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """Cut a suite into jobs of the same expected time, for `strategy.matrix` of GitHub Actions.
+
+    Each job's `arguments` are those of `tileyard test SUITE`. With --changed-files only cases run whose
+    steps name a changed file; the others are counted.
+
+    Exit status: 0, also where no case is touched; 2 for bad usage and where no case is selected.
+    """
+    from tileyard.cli.ci_session import MatrixOptions, cut
+    from tileyard.cli.durations import parse_duration_s
+
+    if (jobs is None) == (not max_time):
+        raise UsageError(
+            "say how many jobs there are with --jobs, or how long one takes with --max-time"
+        )
+    if not changed_files and (always or ignore or root):
+        raise UsageError(
+            "--always, --ignore and --root say more of --changed-files, which is missing"
+        )
+    return cut(
+        MatrixOptions(
+            suite=suite,
+            policy=policy,
+            select=tuple(select or ()),
+            jobs=jobs or 0,
+            max_s=parse_duration_s(max_time) if max_time else 0.0,
+            slots=slots,
+            setup_s=parse_duration_s(setup),
+            on=on,
+            durations=durations,
+            times=times,
+            changed_files=changed_files,
+            root=root,
+            always=tuple(always or ()),
+            ignore=tuple(ignore or ()),
+            tells_github=github_output,
+            as_json=json,
+        )
+    )

@@ -1,0 +1,252 @@
+"""Suites, jobs and times read for ``tileyard ci``, and what was found printed."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+
+from tileyard.cli.opening import print_json
+from tileyard.engine.authors import Author, WorkerAuthor
+from tileyard.errors import UsageError
+from tileyard.model import Record
+from tileyard.report.ci import print_duplicates, print_matrix
+from tileyard.settings import Settings, read_settings
+from tileyard.store.run_times import RunTime, RunTimeQuery
+from tileyard.suite.content import Contents
+from tileyard.suite.durations import learn_imported
+from tileyard.suite.imports import read_times
+from tileyard.suite.jobs import Check, CiJob, Wanted, list_checks
+from tileyard.suite.jobs_duplicates import Duplicates, find_duplicates
+from tileyard.suite.jobs_file import DraftJob, add_selections, read_jobs
+from tileyard.suite.jobs_matrix import Matrix, MatrixRequest, make_matrix
+from tileyard.suite.jobs_paths import Change, find_root, parse_changed
+from tileyard.suite.kernel_cases import read_suite_with_kernels
+from tileyard.suite.memory import read_memory
+from tileyard.suite.outlook import Bounds, expect_all, look_ahead, target_of
+from tileyard.suite.records import Expected, Suite, Wish
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixOptions:
+    """What is asked of a matrix, as the command line has it; 0 and empty ask for nothing."""
+
+    suite: Path
+    policy: str
+    select: tuple[str, ...]
+    jobs: int
+    max_s: float
+    slots: int
+    setup_s: float
+    on: str
+    durations: Path | None
+    times: Path | None
+    changed_files: str
+    root: Path | None
+    always: tuple[str, ...]
+    ignore: tuple[str, ...]
+    tells_github: bool
+    as_json: bool
+
+
+class MatrixDocument(Record):
+    """A matrix as ``--json`` prints it. ``matrix`` is the value of ``strategy.matrix``."""
+
+    matrix: msgspec.Raw
+    details: Matrix
+
+
+class _Yard:
+    """Suites, each read once, and what is known of their cases."""
+
+    def __init__(self, durations: Path | None) -> None:
+        self.settings: Settings = read_settings(os.environ, Path.cwd())
+        self._imported = () if durations is None else read_times(durations)
+        self._times: Sequence[RunTime] | None = None
+        self._suites: dict[Path, Suite] = {}
+
+    @property
+    def times(self) -> Sequence[RunTime]:
+        """What is recorded of all suites; nothing where there is no store yet."""
+        if self._times is None:
+            self._times = _read_store(self.settings.home)
+        return self._times
+
+    def read(self, path: Path) -> Suite:
+        """The suite of a file or folder. Raises UsageError."""
+        path = path.resolve()
+        if path not in self._suites:
+            if not path.exists():
+                raise UsageError(f"there is no suite {path}")
+            reading = read_suite_with_kernels(path, self.settings, self._make_author)
+            self._suites[path] = asyncio.run(reading)
+        return self._suites[path]
+
+    def expect(self, suite: Suite, wanted: Wanted) -> dict[str, Expected]:
+        """How long each case of a suite should take where a job runs it."""
+        imported = learn_imported(self._imported, suite.cases)
+        return expect_all(
+            suite,
+            self.times,
+            wanted.classes,
+            lambda case: target_of(case, wanted.kernels),
+            imported,
+        )
+
+    def _make_author(self, file: str) -> Author:
+        return WorkerAuthor(Path(file), self.settings.home, self.settings.cores)
+
+
+# ---- duplicates -------------------------------------------------------------------------------
+
+
+def find(
+    file: Path | None,
+    selections: tuple[str, ...],
+    independent: tuple[str, ...],
+    durations: Path | None,
+    *,
+    as_json: bool,
+) -> Duplicates:
+    """Find and print what jobs do twice. Raises UsageError for a job that makes no sense."""
+    yard = _Yard(durations)
+    drafts = add_selections({} if file is None else read_jobs(file), selections, independent)
+    folders = [Path(yard.read(Path(w.suite)).folder) for d in drafts.values() for w in d.wanted]
+    folders += [Path(d.command.cwd) for d in drafts.values() if d.command is not None]
+    contents = Contents(find_root(folders or [Path.cwd()]))
+    found = find_duplicates([_complete(draft, yard, contents) for draft in drafts.values()])
+    if as_json:
+        print_json(found)
+    else:
+        print_duplicates(Console(), found)
+    return found
+
+
+def _complete(draft: DraftJob, yard: _Yard, contents: Contents) -> CiJob:
+    """A job with all its checks. Raises UsageError that says which job's selection is wrong."""
+    checks: dict[tuple[str, str], Check] = {}
+    for wanted in draft.wanted:
+        suite = yard.read(Path(wanted.suite))
+        expected = yard.expect(suite, wanted)
+        wish = Wish(policy=wanted.policy, select=wanted.select)
+        bounds = Bounds(slots=len(yard.settings.cores))
+        try:
+            outlook = look_ahead(suite, wish, expected, bounds, yard.times)
+        except UsageError as error:
+            raise UsageError(f"{draft.where}: {error.message}", error.hint) from error
+        cases = outlook.selection.cases
+        # Two selections of a job that overlap are one run of what both name.
+        for check in list_checks(cases, Path(suite.folder), wanted, expected, contents):
+            checks[check.name, check.identity] = check
+    if draft.command is not None:
+        command = Check(
+            identity=contents.identify_command(draft.command, draft.on),
+            name=" ".join(draft.command.argv),
+            seconds=draft.seconds,
+            is_guess=not draft.seconds,
+        )
+        checks[command.name, command.identity] = command
+    return CiJob(
+        name=draft.name,
+        checks=tuple(checks.values()),
+        is_independent=draft.is_independent,
+        setup_s=draft.setup_s,
+    )
+
+
+# ---- matrix -----------------------------------------------------------------------------------
+
+
+def cut(options: MatrixOptions) -> int:
+    """Make and print a matrix; the exit status. Raises UsageError for what makes no sense."""
+    yard = _Yard(options.durations)
+    output = _find_output() if options.tells_github else None
+    suite = yard.read(options.suite)
+    wanted = Wanted(suite=suite.path, on=options.on)
+    expected = yard.expect(suite, wanted)
+    durations = options.times or options.durations
+    made = make_matrix(
+        suite,
+        MatrixRequest(
+            wish=Wish(policy=options.policy, select=options.select),
+            jobs=options.jobs,
+            max_s=options.max_s,
+            slots=options.slots,
+            setup_s=options.setup_s,
+            startup_s=read_memory(yard.settings.home, suite.path).startup_s,
+            durations="" if durations is None else str(durations),
+            change=_read_change(options, suite),
+        ),
+        expected,
+    )
+    if options.times is not None:
+        _write_times(options.times, expected)
+    if output is not None:
+        _tell_github(output, made)
+    if options.as_json:
+        print_json(MatrixDocument(matrix=msgspec.Raw(made.github.encode()), details=made))
+    else:
+        print_matrix(Console(), made)
+    return 0
+
+
+def _read_change(options: MatrixOptions, suite: Suite) -> Change | None:
+    if not options.changed_files:
+        return None
+    if options.changed_files == "-":
+        data = sys.stdin.buffer.read()
+    else:
+        try:
+            data = Path(options.changed_files).read_bytes()
+        except OSError as error:
+            raise UsageError(f"cannot read {options.changed_files}: {error.strerror}") from error
+    root = options.root or find_root([Path(suite.folder)])
+    return Change(
+        root=root.resolve(),
+        files=parse_changed(data.decode("utf-8", "surrogateescape")),
+        always=options.always,
+        ignore=options.ignore,
+    )
+
+
+def _write_times(path: Path, expected: dict[str, Expected]) -> None:
+    """Expected times in a form that ``--durations`` reads."""
+    times = {case: one.seconds for case, one in expected.items()}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(times)) + b"\n")
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _find_output() -> Path:
+    name = os.environ.get("GITHUB_OUTPUT", "")
+    if not name:
+        raise UsageError(
+            "GITHUB_OUTPUT is not set, so there is nowhere to write the matrix to",
+            "--github-output is for steps of GitHub Actions; --json prints it",
+        )
+    return Path(name)
+
+
+def _tell_github(path: Path, made: Matrix) -> None:
+    """The outputs of a step. A matrix is one line of JSON, so no name in it can end its line."""
+    lines = f"matrix={made.github}\njobs={len(made.jobs)}\ncases={made.cases}\n"
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(lines)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _read_store(home: Path) -> Sequence[RunTime]:
+    from tileyard.store.trials import TrialStore  # a third of a second, which imports do not need
+
+    if not (home / "store.db").is_file():
+        return ()
+    with TrialStore.open(home) as store:
+        return store.list_run_times(RunTimeQuery())

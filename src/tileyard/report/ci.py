@@ -1,0 +1,123 @@
+"""What jobs of a CI run do twice, and a suite cut into jobs, for people."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tileyard.report.words import clean_line, format_seconds
+from tileyard.suite.jobs_duplicates import Duplicate, Duplicates, JobShare
+from tileyard.suite.jobs_matrix import Matrix
+
+LISTED = 20
+"""How many names of duplicates, and how many notes, are listed."""
+
+
+def print_duplicates(console: Console, found: Duplicates) -> None:
+    """A row for each job, which checks the same jobs run, and what dropping them saves."""
+    table = _table("job", "checks", "expected", "to drop", "saves", "")
+    for job in found.jobs:
+        table.add_row(
+            Text(clean_line(job.name)),
+            str(job.checks),
+            format_seconds(job.seconds),
+            str(len(job.dropped) or ""),
+            format_seconds(job.saves_s) if job.dropped else "",
+            _say_state(job),
+        )
+    console.print(table)
+    for line in _say_groups(found.duplicates):
+        _say(console, line)
+    if found.also_independent:
+        _say(
+            console,
+            f"{_count(len(found.also_independent), 'check')} of independent jobs run elsewhere too,"
+            " which is left as it is",
+        )
+    _say(console, _sum_up(found))
+
+
+def print_matrix(console: Console, matrix: Matrix) -> None:
+    """A row for each job, and what no job runs."""
+    if matrix.jobs:
+        table = _table("shard", "cases", "expected", "families")
+        for job in matrix.jobs:
+            families = Text(clean_line(_shorten(job.families)))
+            table.add_row(job.shard, str(job.cases), format_seconds(job.expected_s), families)
+        console.print(table)
+    for line in _facts_of(matrix):
+        _say(console, line)
+
+
+def _say_state(job: JobShare) -> str:
+    if job.is_independent:
+        return "independent: left alone"
+    return "nothing is left of it" if job.dropped and not job.rest else ""
+
+
+def _say_groups(duplicates: Iterable[Duplicate]) -> Iterator[str]:
+    """A line for all checks that the same jobs run and the same job keeps."""
+    groups: dict[tuple[tuple[str, ...], str], list[Duplicate]] = {}
+    for duplicate in duplicates:
+        groups.setdefault((duplicate.jobs, duplicate.keeper), []).append(duplicate)
+    for (jobs, keeper), group in groups.items():
+        saves_s = sum(duplicate.saves_s for duplicate in group)
+        names = _shorten([duplicate.name for duplicate in group], LISTED)
+        yield (
+            f"{' and '.join(jobs)} run the same {_count(len(group), 'check')}: if only {keeper} does,"
+            f" that saves {format_seconds(saves_s)}: {names}"
+        )
+
+
+def _sum_up(found: Duplicates) -> str:
+    if not found.duplicates:
+        return "no check is run twice on identical content"
+    guessed = f" ({found.guessed} of them never ran: guessed)" if found.guessed else ""
+    return (
+        f"{_count(len(found.duplicates), 'check')} run more than once on identical content{guessed};"
+        f" running each once saves {format_seconds(found.saves_s)} of {format_seconds(found.seconds)}"
+    )
+
+
+def _facts_of(matrix: Matrix) -> Iterator[str]:
+    jobs = _count(len(matrix.jobs), "job")
+    guessed = f" ({matrix.guessed} never ran: guessed)" if matrix.guessed else ""
+    yield (
+        f"{_count(matrix.cases, 'case')} in {jobs}, {format_seconds(matrix.total_s)} of work{guessed}"
+    )
+    if matrix.jobs:
+        longest_s = max(job.expected_s for job in matrix.jobs)
+        mean_s = sum(job.expected_s for job in matrix.jobs) / len(matrix.jobs)
+        yield f"the longest job takes {format_seconds(longest_s)}, the mean {format_seconds(mean_s)}"
+    touched = matrix.touched
+    if touched is not None:
+        if touched.why_all:
+            yield f"all cases stay: {touched.why_all}"
+        else:
+            yield f"left out: {_count(matrix.left_out, 'case')} of which no input has changed"
+        if touched.unnamed:
+            count = _count(len(touched.unnamed), "changed file")
+            yield f"{count} that no step names: {_shorten(touched.unnamed)}"
+    yield from (f"note: {note}" for note in matrix.notes[:LISTED])
+
+
+def _shorten(names: Sequence[str], most: int = 8) -> str:
+    more = f", and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _table(*columns: str) -> Table:
+    table = Table(header_style="bold", box=None)
+    for number, column in enumerate(columns):
+        is_text = number == 0 or column in ("", "families")
+        table.add_column(column, justify="left" if is_text else "right", no_wrap=not is_text)
+    return table
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(Text(clean_line(line)), soft_wrap=True, highlight=False)

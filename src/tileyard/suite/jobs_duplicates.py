@@ -1,0 +1,207 @@
+"""Checks that several jobs run on identical content, and which job is to keep each of them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+
+from msgspec.structs import replace
+
+from tileyard.model import Digest, Record
+from tileyard.suite.jobs import Check, CiJob
+
+EXACT = 12
+"""Among so many jobs that may end up with nothing, all sets of jobs are compared."""
+
+
+class Duplicate(Record):
+    """A check that several jobs run. ``keeper`` goes on running it, and ``saves_s`` is what dropping it
+    elsewhere saves. ``independent`` are jobs that run it as well and are left alone.
+    """
+
+    identity: Digest
+    name: str
+    jobs: tuple[str, ...]
+    keeper: str
+    saves_s: float
+    is_guess: bool = False
+    independent: tuple[str, ...] = ()
+
+
+class JobShare(Record):
+    """What of a job is run elsewhere too. One without ``rest`` can go altogether, its set-up too."""
+
+    name: str
+    checks: int
+    seconds: float
+    dropped: tuple[str, ...] = ()
+    saves_s: float = 0.0
+    is_independent: bool = False
+
+    @property
+    def rest(self) -> int:
+        """How many checks it keeps."""
+        return self.checks - len(self.dropped)
+
+
+class Duplicates(Record):
+    """All jobs in the order in which they were named, and all duplicates.
+
+    ``guessed`` of the duplicates never ran, so what they save is a guess. ``also_independent`` are
+    checks that an independent job and one other job run: nothing is said about these.
+    """
+
+    jobs: tuple[JobShare, ...]
+    duplicates: tuple[Duplicate, ...]
+    seconds: float
+    saves_s: float
+    guessed: int = 0
+    also_independent: tuple[str, ...] = ()
+
+
+def find_duplicates(jobs: Sequence[CiJob]) -> Duplicates:
+    """What jobs run on identical content, and the cheapest way in which each check is kept once.
+
+    The cheapest way leaves least to do, set-up included; of several that leave as much, the one with the
+    fewest jobs, then the one that keeps what was named first. Jobs that are independent take no part.
+    """
+    own = [_merge(job.checks) for job in jobs]
+    owners: dict[Digest, list[int]] = {}
+    spared: dict[Digest, list[str]] = {}
+    for number, job in enumerate(jobs):
+        for identity in own[number]:
+            if job.is_independent:
+                spared.setdefault(identity, []).append(job.name)
+            else:
+                owners.setdefault(identity, []).append(number)
+    shared = {identity: found for identity, found in owners.items() if len(found) > 1}
+    keepers = _choose_keepers(jobs, own, owners, shared)
+    duplicates = tuple(
+        Duplicate(
+            identity=identity,
+            name=own[keepers[identity]][identity].name,
+            jobs=tuple(jobs[number].name for number in found),
+            keeper=jobs[keepers[identity]].name,
+            saves_s=sum(own[n][identity].seconds for n in found if n != keepers[identity]),
+            is_guess=any(own[number][identity].is_guess for number in found),
+            independent=tuple(spared.get(identity, ())),
+        )
+        for identity, found in shared.items()
+    )
+    shares = tuple(_share(job, own[n], n, keepers) for n, job in enumerate(jobs))
+    return Duplicates(
+        jobs=shares,
+        duplicates=duplicates,
+        seconds=sum(share.seconds for share in shares),
+        saves_s=sum(share.saves_s for share in shares),
+        guessed=sum(duplicate.is_guess for duplicate in duplicates),
+        also_independent=tuple(
+            own[found[0]][identity].name
+            for identity, found in owners.items()
+            if identity in spared and len(found) == 1
+        ),
+    )
+
+
+def _merge(checks: Sequence[Check]) -> dict[Digest, Check]:
+    """The checks by identity; what a job itself runs twice is one check that takes twice as long."""
+    merged: dict[Digest, Check] = {}
+    for check in checks:
+        before = merged.get(check.identity)
+        if before is None:
+            merged[check.identity] = check
+        else:
+            merged[check.identity] = replace(
+                before,
+                seconds=before.seconds + check.seconds,
+                is_guess=before.is_guess or check.is_guess,
+            )
+    return merged
+
+
+def _share(
+    job: CiJob, own: Mapping[Digest, Check], number: int, keepers: Mapping[Digest, int]
+) -> JobShare:
+    dropped: tuple[Check, ...] = ()
+    if not job.is_independent:
+        dropped = tuple(one for key, one in own.items() if keepers.get(key, number) != number)
+    saves_s = sum(one.seconds for one in dropped)
+    if dropped and len(dropped) == len(own):
+        saves_s += job.setup_s
+    return JobShare(
+        name=job.name,
+        checks=len(own),
+        seconds=job.setup_s + sum(one.seconds for one in own.values()),
+        dropped=tuple(one.name for one in dropped),
+        saves_s=saves_s,
+        is_independent=job.is_independent,
+    )
+
+
+# ---- who keeps what -------------------------------------------------------------------------
+
+
+class _Group(Record):
+    """Checks that the same jobs run, in the order in which they are best kept, and what each costs."""
+
+    order: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+
+def _choose_keepers(
+    jobs: Sequence[CiJob],
+    own: Sequence[Mapping[Digest, Check]],
+    owners: Mapping[Digest, Sequence[int]],
+    shared: Mapping[Digest, Sequence[int]],
+) -> dict[Digest, int]:
+    """For each check that several jobs run the one that keeps it."""
+    orders = {
+        identity: tuple(sorted(found, key=lambda n: (own[n][identity].seconds, n)))
+        for identity, found in shared.items()
+    }
+    totals: dict[tuple[int, ...], list[float]] = {}
+    for identity, order in orders.items():
+        sums = totals.setdefault(order, [0.0] * len(order))
+        for rank, number in enumerate(order):
+            sums[rank] += own[number][identity].seconds
+    groups = [_Group(order=order, seconds=tuple(sums)) for order, sums in totals.items()]
+    needed = {found[0] for found in owners.values() if len(found) == 1}
+    loose = sorted({number for order in totals for number in order} - needed)
+    setups_s = {number: jobs[number].setup_s for number in loose}
+    kept = needed | set(_choose_open(groups, needed, setups_s))
+    return {
+        identity: next(number for number in order if number in kept)
+        for identity, order in orders.items()
+    }
+
+
+def _choose_open(
+    groups: Sequence[_Group], needed: set[int], setups_s: Mapping[int, float]
+) -> tuple[int, ...]:
+    """Of the jobs that run nothing on their own those that are to stay."""
+    if len(setups_s) <= EXACT:
+        return min(
+            _sets_of(tuple(setups_s)), key=lambda some: _cost(groups, needed, setups_s, some)
+        )
+    some = tuple(setups_s)
+    while True:  # too many sets: leave out the job that costs most, for as long as that saves
+        fewer = [tuple(n for n in some if n != out) for out in reversed(some)]
+        best = min(fewer, key=lambda few: _cost(groups, needed, setups_s, few), default=some)
+        if _cost(groups, needed, setups_s, best) >= _cost(groups, needed, setups_s, some):
+            return some
+        some = best
+
+
+def _sets_of(numbers: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    for size in range(len(numbers) + 1):
+        yield from combinations(numbers, size)
+
+
+def _cost(
+    groups: Sequence[_Group], needed: set[int], setups_s: Mapping[int, float], some: tuple[int, ...]
+) -> tuple[float, int, tuple[int, ...]]:
+    """What is left to do where of the loose jobs only these stay; infinite where a check is lost."""
+    kept = needed.union(some)
+    total_s = sum(setups_s[number] for number in some)
+    for group in groups:
+        costs_s = zip(group.order, group.seconds, strict=True)
+        total_s += next((seconds for number, seconds in costs_s if number in kept), float("inf"))
+    return round(total_s, 6), len(some), some

@@ -1,0 +1,238 @@
+"""A suite as the matrix of a CI run: so many jobs of the same expected time, or no longer than so long."""
+
+import datetime
+import json
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from tileyard.errors import UsageError
+from tileyard.model import Record
+from tileyard.suite.choosing import Facts, choose, find_policy
+from tileyard.suite.jobs_paths import Change, Touched, find_touched, list_filters
+from tileyard.suite.pieces import Costs
+from tileyard.suite.plan import make_plan, say_seconds
+from tileyard.suite.records import Expected, Selection, Suite, SuiteCase, Wish
+from tileyard.suite.shards import assign_shards
+
+MOST_JOBS = 256
+"""A matrix of GitHub Actions has no more jobs than these."""
+
+
+class MatrixRequest(Record):
+    """What is asked of a matrix. Either ``jobs`` is not 0, or ``max_s``: how long a job may take.
+
+    Each job runs cases on ``slots``, and before that takes ``setup_s``. ``durations`` is the path by
+    which the jobs find the times that cut the shards, empty where they look into their own stores.
+    """
+
+    wish: Wish
+    jobs: int = 0
+    max_s: float = 0.0
+    slots: int = 1
+    setup_s: float = 0.0
+    startup_s: float = 0.0
+    durations: str = ""
+    change: Change | None = None
+
+
+class MatrixJob(Record):
+    """A job of the matrix. ``arguments`` are those of ``tileyard test SUITE``, quoted for a shell.
+
+    ``expected_s`` is its wall time, set-up included.
+    """
+
+    shard: str
+    cases: int
+    expected_s: float
+    families: tuple[str, ...]
+    arguments: str
+
+
+class Matrix(Record):
+    """The jobs that have something to run. ``left_out`` counts the cases that no changed file touches.
+
+    ``total_s`` is the time of all cases, one after another. ``filters`` are for each family the files
+    on which it depends.
+    """
+
+    suite: str
+    policy: str
+    jobs: tuple[MatrixJob, ...]
+    cases: int
+    total_s: float
+    left_out: int = 0
+    guessed: int = 0
+    touched: Touched | None = None
+    notes: tuple[str, ...] = ()
+    filters: dict[str, list[str]] = {}
+
+    @property
+    def github(self) -> str:
+        """The value of ``strategy.matrix``, on one line."""
+        rows = [
+            {
+                "shard": job.shard,
+                "cases": job.cases,
+                "expected_s": round(job.expected_s, 1),
+                "families": ", ".join(job.families),
+                "arguments": job.arguments,
+            }
+            for job in self.jobs
+        ]
+        return json.dumps({"include": rows}, separators=(",", ":"))
+
+
+def make_matrix(suite: Suite, request: MatrixRequest, expected: Mapping[str, Expected]) -> Matrix:
+    """The matrix for what a policy chooses of a suite, or what of that a change touches.
+
+    Shards are those of ``tileyard test --shard``; one that would have no case is left out. Raises
+    UsageError where the policy chooses nothing; a change that touches nothing gives no jobs.
+    """
+    today = datetime.datetime.now(tz=datetime.UTC).astimezone().date()
+    facts = Facts(expected_s={case: one.seconds for case, one in expected.items()})
+    selection = choose(suite, request.wish, today, facts)
+    notes = list(selection.notes)
+    touched = None
+    cases = selection.cases
+    if request.change is not None:
+        touched = find_touched(suite, request.change)
+        ids = frozenset(touched.cases)
+        cases = tuple(case for case in cases if case.id in ids)
+    select = request.wish.select
+    if 0 < len(cases) < len(selection.cases):
+        select = _name_cases(suite, request.wish, facts, selection, cases)
+    jobs: tuple[MatrixJob, ...] = ()
+    if cases:
+        times = [expected[case.id] for case in cases]
+        budget_s = find_policy(suite, request.wish.policy).budget_s
+        cut = _Cut(cases, times, request, budget_s)
+        count = _choose_count(cut, request, notes)
+        jobs = tuple(cut.jobs(count, select))
+        if not request.durations:
+            notes.append("jobs cut shards by the times of their own stores: give all the same file")
+    return Matrix(
+        suite=suite.path,
+        policy=selection.policy,
+        jobs=jobs,
+        cases=len(cases),
+        total_s=sum(expected[case.id].seconds for case in cases),
+        left_out=len(selection.cases) - len(cases),
+        guessed=sum(expected[case.id].source != "history" for case in cases),
+        touched=touched,
+        notes=tuple(notes),
+        filters=_filters(suite, selection, request.change),
+    )
+
+
+class _Cut:
+    """Cases that can be cut into any number of shards."""
+
+    def __init__(
+        self,
+        cases: Sequence[SuiteCase],
+        times: Sequence[Expected],
+        request: MatrixRequest,
+        budget_s: float,
+    ) -> None:
+        self.times = times
+        self._cases = cases
+        self._request = request
+        self._budget_s = budget_s
+
+    def shards(self, count: int) -> dict[int, list[int]]:
+        """For each shard that has cases the indexes of these."""
+        shards: dict[int, list[int]] = {}
+        for index, number in enumerate(assign_shards(self.times, count)):
+            shards.setdefault(number, []).append(index)
+        return dict(sorted(shards.items()))
+
+    def predict_s(self, indexes: Sequence[int]) -> float:
+        """The wall time of a job that runs these cases; a policy's budget holds for each job."""
+        request = self._request
+        costs = Costs(startup_s=request.startup_s)
+        plan = make_plan([self.times[i] for i in indexes], request.slots, "auto", costs)
+        predicted_s = plan.predicted_s
+        if self._budget_s:
+            predicted_s = min(predicted_s, self._budget_s)
+        return request.setup_s + predicted_s
+
+    def longest_s(self, count: int) -> float:
+        """The wall time of the longest of so many jobs."""
+        return max(self.predict_s(indexes) for indexes in self.shards(count).values())
+
+    def jobs(self, count: int, select: Sequence[str]) -> Iterator[MatrixJob]:
+        """So many jobs, fewer where some would have no case."""
+        request = self._request
+        for number, indexes in self.shards(count).items():
+            shard = f"{number}/{count}"
+            families = (self._cases[i].family or self._cases[i].testcase for i in indexes)
+            arguments = ["--policy", request.wish.policy, "--shard", shard]
+            if request.durations:
+                arguments += ["--durations", request.durations]
+            arguments += [part for text in select for part in ("--select", text)]
+            yield MatrixJob(
+                shard=shard,
+                cases=len(indexes),
+                expected_s=self.predict_s(indexes),
+                families=tuple(dict.fromkeys(families)),
+                arguments=shlex.join(arguments),
+            )
+
+
+def _choose_count(cut: _Cut, request: MatrixRequest, notes: list[str]) -> int:
+    """How many shards: as many as asked for, or the fewest that are tried of which each is short enough."""
+    most = min(MOST_JOBS, len(cut.times))
+    if request.jobs:
+        if request.jobs > MOST_JOBS:
+            raise UsageError(f"{request.jobs} jobs are too many: a matrix has at most {MOST_JOBS}")
+        return request.jobs
+    alone_s = max(cut.predict_s([i]) for i in _longest(cut.times))
+    limit_s = request.max_s
+    if alone_s > limit_s:
+        notes.append(
+            f"no job can end within {say_seconds(limit_s)}: the longest case alone"
+            f" needs {say_seconds(alone_s)}"
+        )
+        limit_s = alone_s
+    count = 1
+    while count < most and (longest_s := cut.longest_s(count)) > limit_s * (1 + 1e-9):
+        work_s = max(longest_s - request.setup_s, 1e-9)
+        room_s = max(limit_s - request.setup_s, 1e-9)
+        # Half of the way at a time, since shards are never quite equal and what fits is to be found.
+        count = min(most, max(count + 1, math.ceil(count * (1 + work_s / room_s) / 2)))
+    if cut.longest_s(count) > limit_s * (1 + 1e-9):
+        notes.append(
+            f"{count} jobs are the most there can be, and the longest takes more than asked"
+        )
+    return count
+
+
+def _longest(times: Sequence[Expected]) -> list[int]:
+    return [max(range(len(times)), key=lambda i: times[i].seconds)]
+
+
+def _name_cases(
+    suite: Suite, wish: Wish, facts: Facts, selection: Selection, cases: Sequence[SuiteCase]
+) -> tuple[str, ...]:
+    """Texts for ``--select`` with which the wish chooses just these cases: testcases where that will do."""
+    wanted = {case.id for case in cases}
+    parts: dict[str, list[str]] = {}
+    for case in selection.cases:
+        parts.setdefault(case.testcase, []).append(case.id)
+    texts: list[str] = []
+    for testcase, ids in parts.items():
+        found = [case for case in ids if case in wanted]
+        texts += [testcase] if len(found) == len(ids) else found
+    today = datetime.date.min
+    again = choose(suite, Wish(policy=wish.policy, select=tuple(texts)), today, facts)
+    if {case.id for case in again.cases} == wanted:
+        return tuple(texts)
+    return tuple(case.id for case in cases)
+
+
+def _filters(suite: Suite, selection: Selection, change: Change | None) -> dict[str, list[str]]:
+    if change is None:
+        return {}
+    return list_filters(selection.cases, Path(suite.folder), change.root)
