@@ -1,6 +1,8 @@
 """When a run of a suite will end, from what was expected and what was measured."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tileyard.model import Case, CasePlanned, Limits, Outcome, Trial
 from tileyard.report.suite_forecast import Forecast
@@ -174,3 +176,36 @@ def test_nothing_is_kept_of_cases_that_ended() -> None:
     kept = {name: len(held) for name, held in vars(forecast).items() if hasattr(held, "__len__")}
     assert len(kept) >= 5
     assert not any(kept.values())
+
+
+steps = st.one_of(
+    st.tuples(st.just("add"), st.integers(0, 5), st.sampled_from((None, 0.0, 1.0, 9.0))),
+    st.tuples(st.just("start"), st.integers(0, 5), st.integers(0, 2)),
+    st.tuples(st.sampled_from(("leave", "lack", "gain")), st.integers(0, 2), st.none()),
+    st.tuples(st.just("end"), st.integers(0, 5), st.sampled_from((0.0, 3.0))),
+)
+
+
+@pytest.mark.slow
+@given(st.lists(steps, max_size=40), st.sampled_from((0.0, 20.0)))
+def test_no_order_of_events_upsets_it(
+    told: list[tuple[str, int, float | None]], expected_s: float
+) -> None:
+    """Whatever is told, a device has one case at most, and what is left is a time or unknown."""
+    forecast = Forecast()
+    forecast.begin(slots=3, cases=6, expected_s=expected_s)
+    for now_s, (step, number, value) in enumerate(told):
+        match step:
+            case "add":
+                forecast.add(plan(f"c{number}", value, batch=f"b{number % 2}"))
+            case "start":
+                forecast.start(f"c{number}", f"slot:{value}", float(now_s))
+            case "end":
+                forecast.end(trial(f"c{number}", value or 0.0))
+            case _:
+                getattr(forecast, step)(f"slot:{number}")
+        running = forecast.running(float(now_s))
+        left_s = forecast.left_s(float(now_s))
+        assert len({one.device for one in running}) == len(running) == forecast.busy
+        assert len({one.id for one in running}) == len(running)
+        assert left_s is None or 0.0 <= left_s < 1e6
