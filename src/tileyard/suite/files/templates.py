@@ -33,11 +33,13 @@ class Template:
         """Whether it is one name and nothing else."""
         return len(self.pieces) == 1 and not self.pieces[0][0]
 
-    def fill_in(self, values: Mapping[str, str], later: Iterable[str]) -> str:
+    def fill_in(self, values: Mapping[str, str], later: frozenset[str]) -> str:
         """The text as a template of the names ``later``, with all else filled in.
 
         Braces that are meant as such stay doubled, also those of values.
         """
+        if self.names <= later:
+            return self.text
         parts = []
         for literal, name in self.pieces:
             parts.append(double(literal))

@@ -1,6 +1,6 @@
 """Templates that know where they stand, so that what is wrong with one is told with file, line and key."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tileyard.suite.files.places import Place
@@ -14,7 +14,7 @@ class Text:
     template: Template
     place: Place
 
-    def fill_in(self, values: Mapping[str, str], later: Collection[str]) -> str:
+    def fill_in(self, values: Mapping[str, str], later: frozenset[str]) -> str:
         """A template of the names ``later``, with all else filled in. Raises UsageError."""
         try:
             return self.template.fill_in(values, later)
