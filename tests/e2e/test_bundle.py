@@ -113,10 +113,12 @@ def test_toolchain_is_unpacked_once_and_healed(packed: Path, cli: CommandLine) -
     """Opening it again finds it in place; a toolchain that was tampered with is made anew."""
     first = open_toolchain(packed, COMMIT[:10], cli.home)
     inode = first.folder.resolve().stat().st_ino
+    link = first.folder.parent.lstat()
     expected = first
 
     assert open_toolchain(packed, "", cli.home) == expected
     assert first.folder.resolve().stat().st_ino == inode
+    assert first.folder.parent.lstat() == link
 
     tool = first.folder / "bin" / "tool"
     tool.parent.chmod(0o755)

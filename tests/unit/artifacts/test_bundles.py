@@ -200,6 +200,18 @@ def test_full_disk_makes_nothing_findable(
     assert list(objects.root.glob("tmp/*")) == expected
 
 
+def test_damage_is_found_without_unpacking(bundle: Path) -> None:
+    """Who only checks a bundle learns of damage anywhere in it."""
+    check_bundle(bundle, host=BARE)
+    content = bytearray(bundle.read_bytes())
+    content[-1] ^= 1
+    bundle.write_bytes(content)
+    expected = "its bytes are not those that were written"
+
+    with pytest.raises(BundleError, match=expected):
+        check_bundle(bundle, host=BARE)
+
+
 def test_nothing_to_pack_is_named(tmp_path: Path) -> None:
     """A record that is not there, and content that is gone, make no bundle."""
     objects = ObjectStore(tmp_path / "objects")

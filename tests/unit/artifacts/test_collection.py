@@ -266,6 +266,22 @@ def test_logs_and_leftovers_go(objects: ObjectStore) -> None:
     assert list((home / "logs").iterdir()) == []
 
 
+def test_what_came_lately_is_no_leftover(objects: ObjectStore) -> None:
+    """What was moved into its place keeps the times of its content, and is new all the same."""
+    home = home_of(objects)
+    objects.put_bytes(b"")
+    (home / "tmp" / "moved").mkdir(parents=True)
+    (home / "logs").mkdir()
+    for path in (home / "tmp" / "moved" / "file", home / "logs" / "run.log"):
+        path.write_bytes(b"x")
+        age(path, 50)
+    age(home / "tmp" / "moved", 50)
+    expected = ()
+
+    assert collect(home, Keep(days=14)).freed == expected
+    assert (home / "tmp" / "moved" / "file").is_file()
+
+
 def test_build_folder_goes_unless_somebody_builds_in_it(objects: ObjectStore) -> None:
     """What a build tool keeps goes when it is old, but not under a build that takes long."""
     objects.put_bytes(b"")

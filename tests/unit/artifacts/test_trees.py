@@ -251,6 +251,7 @@ def test_changed_tree_is_refused_moved_aside_and_made_anew(
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not reader.has(digest)
+    assert not reader._objects.has(digest)
     assert trees.put(folder) == digest
     assert (reader.path(digest) / "data").read_bytes() == b"xxxxx"
 
@@ -273,6 +274,29 @@ def test_contents_are_digested_once_a_process(
     os.utime(place / "data", (1, 1))
     trees.path(digest)
     assert read == [place]
+
+
+@pytest.mark.parametrize("is_sound", [True, False])
+def test_directory_that_was_left_without_its_listing_is_no_obstacle(
+    trees: Trees, folder: Path, is_sound: bool
+) -> None:
+    """What a killed process put there is taken over if it is sound, and replaced if it is not."""
+    digest = trees.put(folder)
+    place = trees.path(digest)
+    trees._objects.path(digest).unlink()
+    inode = place.stat().st_ino
+    if not is_sound:
+        place.chmod(0o755)
+        (place / "data").unlink()
+    fresh = Trees(ObjectStore(trees._objects.root))
+    assert not fresh.has(digest)
+
+    assert fresh.put(folder) == digest
+
+    expected = is_sound
+    assert (fresh.path(digest).stat().st_ino == inode) is expected
+    assert (place / "data").read_bytes() == b"xxxxx"
+    assert list((trees._root / "tmp").iterdir()) == []
 
 
 def test_missing_tree_is_named(trees: Trees, folder: Path) -> None:
