@@ -28,6 +28,8 @@ BUILT_IN = {
     "full": Policy(name="full", select="full"),
     "smoke": Policy(name="smoke", select="smoke"),
 }
+LISTED = 8
+"""Names that a note lists before it counts the others."""
 
 
 class Facts(Record):
@@ -50,6 +52,7 @@ def choose(suite: Suite, wish: Wish, today: datetime.date, facts: Facts) -> Sele
         _refuse_nothing(suite, wish, meant, sieve)
     chosen = tuple(sieve.rest)
     quarantined, notes = find_quarantined(suite.quarantine, (case.id for case in chosen), today)
+    uncovered = find_uncovered(suite, chosen)
     return Selection(
         policy=policy.name,
         cases=chosen,
@@ -58,9 +61,14 @@ def choose(suite: Suite, wish: Wish, today: datetime.date, facts: Facts) -> Sele
             for case in suite.cases
             if case.id in sieve.reasons
         ),
-        uncovered=find_uncovered(suite, chosen),
+        uncovered=uncovered,
         quarantined=quarantined,
-        notes=(*notes, *_tell_of_idle_rules(suite), *_tell_of_lost(suite, wish)),
+        notes=(
+            *notes,
+            *_tell_of_coverage(suite, wish, uncovered, facts),
+            *_tell_of_idle_rules(suite),
+            *_tell_of_lost(suite, wish),
+        ),
     )
 
 
@@ -88,11 +96,13 @@ def find_covering(
 ) -> dict[str, tuple[str, ...]]:
     """For each of these families the policies that run something of it, budgets aside."""
     found: dict[str, list[str]] = {family: [] for family in families}
+    # What a policy takes of a family depends on no other family.
+    cases = [case for case in suite.cases if case.family in found]
     for policy in {**BUILT_IN, **suite.policies}.values():
-        sieve = _Sieve(suite.cases)
+        sieve = _Sieve(cases)
         _follow_lists(suite, sieve)
         _follow_policy(policy, sieve, facts, is_rerun=False)
-        for family in {case.family for case in sieve.rest}.intersection(found):
+        for family in {case.family for case in sieve.rest}:
             found[family].append(policy.name)
     return {family: tuple(names) for family, names in found.items()}
 
@@ -194,6 +204,22 @@ def _refuse_nothing(suite: Suite, wish: Wish, meant: frozenset[str], sieve: _Sie
     else:
         why = f"all {len(meant)} cases are left out, the first since {first} {sieve.reasons[first]}"
     raise UsageError(f"{suite.path}: nothing to run for {', '.join(asked)}: {why}")
+
+
+def _tell_of_coverage(
+    suite: Suite, wish: Wish, uncovered: Sequence[str], facts: Facts
+) -> Iterator[str]:
+    """Say which policies run what this one leaves out; of what was asked for case by case, nothing."""
+    if wish.select or wish.rerun is not None:
+        return
+    together: dict[tuple[str, ...], list[str]] = {}
+    for family, policies in find_covering(suite, uncovered, facts).items():
+        together.setdefault(policies, []).append(family)
+    for policies, families in together.items():
+        who = f"only {' and '.join(policies)}" if policies else "no policy"
+        more = f" and {len(families) - LISTED} more" if len(families) > LISTED else ""
+        verb = "run" if len(policies) > 1 else "runs"
+        yield f"{who} {verb} cases of {', '.join(families[:LISTED])}{more}"
 
 
 def _tell_of_idle_rules(suite: Suite) -> Iterator[str]:

@@ -204,7 +204,10 @@ def test_lists_leave_cases_out_with_their_reasons() -> None:
         "odd/x": "is not on the allow list",
     }
     assert {one.case: one.reason for one in selection.left_out} == expected
-    assert selection.notes == ("skip: no case is like gone/*",)
+    assert selection.notes == (
+        "no policy runs cases of max, odd",
+        "skip: no case is like gone/*",
+    )
     assert selection.uncovered == ("max", "odd")
 
 
@@ -290,6 +293,17 @@ def test_it_is_known_which_policies_cover_a_family() -> None:
     expected = {"odd": ()}
     assert find_covering(suite, uncovered, Facts()) == expected
     assert find_covering(suite, ("max",), Facts()) == {"max": ("full", "smoke", "nightly", "quick")}
+
+
+def test_a_fast_run_says_what_only_the_nightly_covers() -> None:
+    """Families that a policy leaves out are told with the policies that run them."""
+    suite = suite_with(
+        policies=(Policy(name="quick", cases=("rowsum/*",)),),
+        skip=(Rule(cases="odd/*", reason="broken"),),
+    )
+    expected = ("only full and smoke run cases of max", "no policy runs cases of odd")
+    assert run(suite, policy="quick").notes == expected
+    assert run(suite, policy="quick", select=("rowsum",)).notes == ()
 
 
 def test_a_policy_that_does_not_exist_is_refused() -> None:
