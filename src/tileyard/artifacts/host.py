@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tileyard.artifacts.compat import Host
 from tileyard.artifacts.elf import read_offered
-from tileyard.artifacts.libraries import LibraryFinder
+from tileyard.artifacts.libraries import LibraryFinder, variable_folders
 
 _CPUINFO = Path("/proc/cpuinfo")
 _NVIDIA = Path("/proc/driver/nvidia/version")
@@ -17,9 +17,12 @@ _NVIDIA = Path("/proc/driver/nvidia/version")
 def read_host(
     libraries: Iterable[str] = (), driver: str = "", finder: LibraryFinder | None = None
 ) -> Host:
-    """What this host has, and which of ``libraries``. ``driver`` overrides the driver's version."""
+    """What this host has, and which of ``libraries``. ``driver`` overrides the driver's version.
+
+    Libraries are looked for as programs started by this process would find them.
+    """
     machine = platform.machine()
-    finder = finder or LibraryFinder()
+    finder = finder or LibraryFinder(variable_folders(os.environ))
     cxx = finder.find_for("libstdc++.so.6", machine)
     offered = read_offered(cxx) if cxx else {}
     return Host(

@@ -1,5 +1,7 @@
 """Where the dynamic loader would find a shared library, and which ones every host has by itself."""
 
+import os
+import platform
 import re
 import struct
 from collections.abc import Iterable, Mapping
@@ -12,7 +14,18 @@ _CACHE_MAGIC = b"glibc-ld.so.cache1.1"
 _HEAD, _ENTRY = struct.Struct("<20sII"), struct.Struct("<iIIIQ")
 _HEAD_SIZE = 48
 
-DEFAULT_FOLDERS = (Path("/lib64"), Path("/usr/lib64"), Path("/lib"), Path("/usr/lib"))
+_MULTIARCH = f"{platform.machine()}-linux-gnu"
+DEFAULT_FOLDERS = tuple(
+    Path(folder)
+    for folder in (
+        f"/lib/{_MULTIARCH}",
+        f"/usr/lib/{_MULTIARCH}",
+        "/lib64",
+        "/usr/lib64",
+        "/lib",
+        "/usr/lib",
+    )
+)
 
 GLIBC_FAMILY = re.compile(
     r"(ld-linux.*|ld64|libc|libm|libmvec|libdl|libpthread|librt|libutil|libanl|libresolv"
@@ -70,6 +83,12 @@ class LibraryFinder:
     def find_for(self, soname: str, machine: str) -> Path | None:
         """The library that a program without a search path of its own would be given."""
         return self.find(soname, Needs(machine=machine), Path("/"))
+
+
+def variable_folders(environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """The folders of LD_LIBRARY_PATH."""
+    names = environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    return tuple(Path(name) for name in names if name)
 
 
 def expand_search(search: Iterable[str], user: Path) -> tuple[Path, ...]:

@@ -26,6 +26,7 @@ Prefixes = Annotated[
 
 
 def bundle(  # noqa: PLR0913 - each option of the command is a parameter
+    suite: Annotated[str, typer.Argument(help="Pack this suite, built and ready to be run.")] = "",
     *,
     tree: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Pack this folder as a toolchain.")
@@ -49,9 +50,21 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
         Path | None,
         typer.Option(metavar="FILE", help="Say what a bundle is, and whether it can be used here."),
     ] = None,
+    policy: Annotated[str, typer.Option(help="Which cases of the suite.")] = "full",
+    select: Annotated[
+        list[str] | None,
+        typer.Option("--select", "--case", metavar="TEXT", help="Cases by id, glob or tag."),
+    ] = None,
+    target: Annotated[str, typer.Option(help="What kernels are compiled for.")] = "cpu",
+    toolchain: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A toolchain bundle for the steps.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Pack a built toolchain into one file that other machines use, or look at such a file.
+    """Pack a built suite, or a toolchain, into one file for other machines, or look at such a file.
+
+    A suite is built and given its golden results, and nothing of it is run; `tileyard test --from` runs
+    it, with no source and no compiler. Of a toolchain:
 
     The shared libraries that its programs need come along, except those of glibc and of device
     drivers; text files that hold its place are made to hold the new one. Equal content gives equal
@@ -62,18 +75,36 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
     from tileyard.errors import UsageError
 
     if inspect is not None:
-        if tree is not None or output is not None:
+        if suite or tree is not None or output is not None:
             raise UsageError("--inspect stands alone")
         return _inspect(inspect, commit, as_json=json)
+    if suite:
+        if tree is not None or output is None:
+            raise UsageError(
+                "say with -o where the suite's bundle is to be written, without --tree"
+            )
+        from tileyard.cli.suite_session import pack
+        from tileyard.service.messages import StartTest
+        from tileyard.suite.records import Wish
+
+        start = StartTest(
+            path=str(Path(suite).absolute()),
+            wish=Wish(policy=policy, select=tuple(select or ())),
+            target=target,
+            toolchain="" if toolchain is None else str(toolchain.absolute()),
+            commit=commit,
+            pack_to=str(output.absolute()),
+        )
+        return pack(start, as_json=json)
     if tree is None or output is None:
         raise UsageError("say what is to be packed with --tree, and where to with -o")
     if not commit:
         raise UsageError(
             "say with --commit what the tree was built from", "it is what a later job asks for"
         )
+    from tileyard.artifacts.libraries import variable_folders
     from tileyard.artifacts.toolchain_packing import ToolchainSource, pack_toolchain
 
-    search = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
     source = ToolchainSource(
         folder=tree,
         commit=commit,
@@ -82,7 +113,7 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
         python=tuple(python or ()),
         cpu_level=_known_level(cpu_level),
         driver=_known_range(driver),
-        search=tuple(Path(folder) for folder in search if folder),
+        search=variable_folders(os.environ),
     )
     _print(pack_toolchain(source, output), output, as_json=json)
     return 0

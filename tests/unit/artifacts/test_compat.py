@@ -19,6 +19,7 @@ from tileyard.artifacts.compat import (
 )
 from tileyard.artifacts.elf import Needs, highest_versions, is_newer
 from tileyard.artifacts.host import python_tag, read_driver, read_features, read_host
+from tileyard.artifacts.libraries import LibraryFinder, variable_folders
 from tileyard.errors import IncompatibleError
 
 HOST = Host(
@@ -170,6 +171,23 @@ def test_this_host_is_described(tmp_path: Path) -> None:
     assert python_tag().startswith("cp3")
     assert read_features(tmp_path / "none") == ()
     assert read_host(driver="1.2").driver == "1.2"
+
+
+def test_host_without_a_loader_cache_has_its_libraries(tmp_path: Path) -> None:
+    """Where nobody ran ldconfig, as in a small container, the default folders are looked through."""
+    expected = ("libc.so.6",)
+
+    host = read_host(("libc.so.6",), finder=LibraryFinder(cache=tmp_path / "none"))
+
+    assert host.libraries == expected
+
+
+def test_folders_of_the_variable_count(tmp_path: Path) -> None:
+    """LD_LIBRARY_PATH is taken apart as the loader does, empty parts left out."""
+    expected = (Path("/a"), Path("/b"))
+
+    assert variable_folders({"LD_LIBRARY_PATH": "/a::/b:"}) == expected
+    assert variable_folders({}) == ()
 
 
 def test_driver_and_features_are_read_from_the_kernels_files(tmp_path: Path) -> None:
