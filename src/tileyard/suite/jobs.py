@@ -1,5 +1,6 @@
 """Jobs of a CI run: what each is asked to run of which suite, and what that comes to, check by check."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from tileyard.suite.records import CommandWork, Expected, SuiteCase
 
 KERNELS = "cpu"
 """What kernels are compiled for where nothing else is said."""
+_PARTS = re.compile(r"(?::(?P<policy>[^@?]*))?(?:@(?P<on>[^?]*))?(?:\?(?P<select>.*))?", re.DOTALL)
 
 
 class Wanted(Record):
@@ -62,27 +64,23 @@ class CiJob(Record):
 def parse_selection(text: str) -> Wanted:
     """``SUITE[:POLICY][@ON][?TEXT,TEXT...]``. Raises UsageError where that means nothing.
 
-    A text that is a file or folder as it stands is a suite, whatever signs are in its name.
+    As much of the text as is a file or folder is the suite, whatever signs are in its name.
     """
-    rest = text
-    select: tuple[str, ...] = ()
-    if not Path(text).exists():
-        rest, asks, listed = text.partition("?")
-        select = tuple(one for one in listed.split(",") if one)
-        if asks and not select:
-            raise UsageError(f"{text!r}: no case is named behind the question mark")
-    on = policy = ""
-    if not Path(rest).exists():
-        rest, at, on = rest.partition("@")
-        if at and not on:
-            raise UsageError(f"{text!r}: nothing is named behind the @")
-    if not Path(rest).exists():
-        rest, colon, policy = rest.rpartition(":") if ":" in rest else (rest, "", "")
-        if colon and not policy:
-            raise UsageError(f"{text!r}: no policy is named behind the colon")
-    if not rest:
-        raise UsageError(f"{text!r} names no suite", "write SUITE:POLICY, SUITE?TEXT or SUITE")
-    return Wanted(suite=rest, policy=policy or "full", on=on, select=select)
+    ends = [found.start() for found in re.finditer("[:@?]", text)]
+    prefixes = [text[:end] for end in (len(text), *reversed(ends))]
+    suite = next((one for one in prefixes if one and Path(one).exists()), prefixes[-1])
+    parts = _PARTS.fullmatch(text[len(suite) :])
+    if not suite or parts is None:
+        raise UsageError(f"{text!r} names no suite", "write SUITE, SUITE:POLICY or SUITE?TEXT")
+    for part, name in (("policy", "policy"), ("on", "target or class"), ("select", "case")):
+        if parts[part] is not None and not parts[part].strip(","):
+            raise UsageError(f"{text!r}: no {name} is named behind its sign")
+    return Wanted(
+        suite=suite,
+        policy=parts["policy"] or "full",
+        on=parts["on"] or "",
+        select=tuple(one for one in (parts["select"] or "").split(",") if one),
+    )
 
 
 def list_checks(

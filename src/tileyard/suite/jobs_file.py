@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from tileyard.errors import UsageError
 from tileyard.model import Record
-from tileyard.suite.files.places import Document, Place, Table
+from tileyard.suite.files.places import Document, Place
 from tileyard.suite.files.tables import Distance, Seconds, Strict, Text, decode
 from tileyard.suite.jobs import Wanted, parse_selection
 from tileyard.targets.command.records import Step
@@ -44,7 +44,7 @@ class JobTable(Strict):
 class JobsTable(Strict):
     """The file itself."""
 
-    jobs: dict[str, Table] = {}
+    jobs: dict[str, object] = {}
 
 
 class DraftJob(Record):
@@ -94,7 +94,7 @@ def add_selections(
     return jobs
 
 
-def _read_job(name: str, raw: Table, place: Place) -> DraftJob:
+def _read_job(name: str, raw: object, place: Place) -> DraftJob:
     table = decode(raw, JobTable, place)
     if table.argv is None:
         for key in ("inputs", "env", "cwd", "seconds"):
