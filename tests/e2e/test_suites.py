@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.conftest import KERNELS, CommandLine
+from tests.conftest import ROOT, CommandLine
 
 pytestmark = pytest.mark.slow
 
@@ -259,24 +259,23 @@ name = "one"
 def test_kernels_of_a_file(cli: CommandLine) -> None:
     """A testcase may be a kernel with arguments; it is checked against its reference."""
     (cli.cwd / "suite.toml").write_text(
-        f'''
+        f"""
 name = "kernels"
 [[testcase]]
-name = "add"
-file = "{KERNELS / "elementwise.py"}"
-kernel = "add"
+name = "softmax"
+file = "{ROOT / "examples" / "softmax.py"}"
 [[testcase.case]]
 name = "square"
 arguments = {{ M = 64, N = 64 }}
 [[testcase.case]]
 name = "flat"
 arguments = {{ M = 16, N = 128 }}
-'''
+"""
     )
     done = cli.run("test", "suite.toml", "--json")
     assert done.returncode == 0, done.stderr + done.stdout
     found = {v["case"]: v["outcome"] for v in json.loads(done.stdout)["verdicts"]}
-    assert found == {"add/square": "passed", "add/flat": "passed"}
+    assert found == {"softmax/square": "passed", "softmax/flat": "passed"}
 
 
 def test_ctrl_c_finishes_what_runs(cli: CommandLine, suite: Path) -> None:

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from tileyard.cli.opening import print_json
 from tileyard.cli.session import stop_on_interrupt
+from tileyard.model import Outcome
 from tileyard.report.github import annotations, write_step_summary
 from tileyard.report.junit import write_junit
 from tileyard.report.suite import print_suite
@@ -44,12 +45,32 @@ def run(start: StartTest, reports: SuiteReports) -> int:
     if reports.as_json:
         print_json(result)
     else:
-        print_suite(console, result, rerun)
+        rest = "" if reports.summary is None else str(reports.summary)
+        print_suite(console, result, rerun, rest)
     if reports.junit is not None:
         write_junit(result, reports.junit)
     if reports.summary is not None:
         write_summary(result, reports.summary)
     _tell_github(result, rerun, as_json=reports.as_json)
+    return result.exit_status
+
+
+def pack(start: StartTest, *, as_json: bool) -> int:
+    """Build the cases of a suite and write them into a bundle; 1 if one could not be built."""
+    settings = read_settings(os.environ, Path.cwd())
+    client = SuiteClient(start, settings)
+    console = Console(stderr=True)
+    with (
+        stop_on_interrupt(client),
+        SuiteProgress(console, settings.home, rerun_command(start.path)) as progress,
+    ):
+        result = client.run(progress)
+    packed = result.count()[Outcome.SKIPPED]
+    output = Path(start.pack_to)
+    if as_json:
+        print_json(result)
+    else:
+        print(f"{output}: {packed} of {len(result.verdicts)} cases, {output.stat().st_size} bytes")
     return result.exit_status
 
 
@@ -59,5 +80,6 @@ def _tell_github(result: SuiteResult, rerun: Rerun, *, as_json: bool) -> None:
     if page:
         write_step_summary(result, Path(page), rerun)
     if os.environ.get("GITHUB_ACTIONS") == "true" and not as_json:
-        for line in annotations(result):
+        checkout = os.environ.get("GITHUB_WORKSPACE")
+        for line in annotations(result, Path(checkout) if checkout else None, rerun):
             print(line)

@@ -12,8 +12,11 @@ from tileyard.errors import UsageError
 def run_suite(  # noqa: PLR0913 - options, by keyword only
     suite: Annotated[
         str, typer.Argument(help="suite.toml, a folder, or a Python file of kernels.")
-    ],
+    ] = "",
     *,
+    from_bundle: Annotated[
+        str, typer.Option("--from", metavar="FILE", help="Run a suite that was built elsewhere.")
+    ] = "",
     policy: Annotated[
         str, typer.Option(help="full, smoke, or a policy of the suite's own.")
     ] = "full",
@@ -47,6 +50,10 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
     retries: Annotated[
         int | None, typer.Option(min=0, help="Run a case that fails so often again.")
     ] = None,
+    toolchain: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A toolchain bundle for the steps.")
+    ] = None,
+    commit: Annotated[str, typer.Option(help="What toolchain and bundle must be of.")] = "",
     golden_threads: Annotated[
         int, typer.Option(min=0, help="Threads of each golden or check step.")
     ] = 0,
@@ -71,10 +78,14 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
     from tileyard.service.messages import StartTest
     from tileyard.suite.records import Wish
 
-    if not Path(suite).exists():
-        raise UsageError(f"there is no suite {suite}")
+    if bool(suite) == bool(from_bundle):
+        raise UsageError("name a suite, or with --from the bundle of one")
+    named = suite or from_bundle
+    if not Path(named).exists():
+        raise UsageError(f"there is no suite {named}")
     start = StartTest(
-        path=str(Path(suite).absolute()),
+        path=str(Path(named).absolute()),
+        is_bundle=bool(from_bundle),
         wish=Wish(policy=policy, select=tuple(select or ())),
         target=target,
         devices=tuple(devices or ()),
@@ -84,13 +95,16 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
         budget_s=parse_duration_s(budget) if budget else 0.0,
         changed=changed,
         durations="" if durations is None else str(durations.absolute()),
+        toolchain="" if toolchain is None else str(toolchain.absolute()),
+        commit=commit,
         rerun_failed=rerun_failed,
         retries=retries,
         golden_threads=golden_threads,
         compile_workers=compile_workers,
         queue_limit_s=parse_duration_s(queue_limit),
     )
-    reports = SuiteReports(suite=suite, junit=junit, summary=summary, as_json=json)
+    shown = suite or f"--from {from_bundle}"
+    reports = SuiteReports(suite=shown, junit=junit, summary=summary, as_json=json)
     return run(start, reports)
 
 

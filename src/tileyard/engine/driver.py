@@ -1,11 +1,13 @@
 """Carries out what the state decides. The only part of the engine with tasks and processes."""
 
 import asyncio
+import contextlib
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import assert_never
 
+from tileyard.artifacts.pins import hold
 from tileyard.engine.borrowing import Borrower
 from tileyard.engine.commands import (
     Acquire,
@@ -37,7 +39,7 @@ from tileyard.engine.compilers import CompilePool
 from tileyard.engine.judging import Judging
 from tileyard.engine.ledger import Ledger, Progress, RanOn
 from tileyard.engine.lending import DeviceSite
-from tileyard.engine.preparation import Preparation
+from tileyard.engine.packed import prepare_for
 from tileyard.engine.provider import LeaseProvider
 from tileyard.engine.readmission import Readmission
 from tileyard.engine.runners import LocalDevices
@@ -68,7 +70,8 @@ class Driver:
         self._provider = provider or LocalDevices(yard, yard.devices)
         self._pool = CompilePool(yard, _choose_cores(yard))
         self._ledger = Ledger(yard, run)
-        self._preparation = Preparation(yard, self._ledger, self._pool)
+        self._preparation = prepare_for(yard, self._ledger, self._pool)
+        self._pins = contextlib.ExitStack()
         self._facts: deque[Fact] = deque()
         self._woken = asyncio.Event()
         self._borrower = Borrower(
@@ -84,6 +87,9 @@ class Driver:
 
     async def open(self) -> None:
         """Make sure that target and devices can be used. Raises ToolMissingError; leaves nothing behind."""
+        root = self._yard.objects.root
+        root.mkdir(parents=True, exist_ok=True)
+        self._pins.enter_context(hold(root))
         try:
             await self._provider.open()
             target = await self._preparation.open()
@@ -103,6 +109,7 @@ class Driver:
         await asyncio.gather(self._pool.close(), self._borrower.close(), self._provider.close())
         self._ledger.abandon("the run was ended while this case was under way")
         self._ledger.take()
+        self._pins.close()
 
     def stop(self) -> None:
         """Start nothing new; what runs is finished, and the rest is recorded as not run."""

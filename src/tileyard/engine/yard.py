@@ -14,6 +14,7 @@ from tileyard.model import Device, Event, Value
 from tileyard.settings import Settings
 
 if TYPE_CHECKING:  # what runs on a device has no store, and need not import it
+    from tileyard.engine.packed import FindEntry
     from tileyard.store.trials import TrialStore
 
 Listener = Callable[[Event], None]
@@ -32,7 +33,8 @@ class Yard:
     that no device owns; ``group_size`` is how many kernels are built in one request, None for
     what suits the target. ``build_threads`` is 0 for compile workers that keep to one core each, else how
     many threads each may use, on any core. ``proven_by`` is the run, or ``any``,
-    whose passed cases are skipped where their run keys are the same; empty for none.
+    whose passed cases are skipped where their run keys are the same; empty for none. ``packed`` finds
+    what was built elsewhere; then nothing is built here.
     ``reprobe_s`` is how long a device in quarantine is left alone between two probes.
     """
 
@@ -53,6 +55,7 @@ class Yard:
     group_size: int | None = None
     build_threads: int = 0
     proven_by: str = ""
+    packed: "FindEntry | None" = None
     reprobe_s: float = INTERVAL_S
     clock: Clock = field(default_factory=SystemClock)
 

@@ -35,7 +35,9 @@ class StartTest(Record, tag="start_test"):
     piece may be, in seconds. ``shard`` is ``2/8`` for the second of eight. ``golden_threads`` is 0 for
     the cores divided among the golden steps that run at once. ``changed`` leaves out what the run of
     that name, or ``any``, has proven, ``rerun_failed`` what did not fail when it was last run.
-    ``durations`` is a file that says how long cases took elsewhere. ``retries`` is None for what the
+    ``durations`` is a file that says how long cases took elsewhere, ``toolchain`` a bundle that steps
+    use, which must be of ``commit`` if that is given. ``is_bundle`` says that ``path`` is a bundle of a
+    suite; with ``pack_to`` nothing is run, and such a bundle is written there. ``retries`` is None for what the
     policy says.
     """
 
@@ -49,6 +51,10 @@ class StartTest(Record, tag="start_test"):
     budget_s: float = 0.0
     changed: str = ""
     durations: str = ""
+    toolchain: str = ""
+    commit: str = ""
+    is_bundle: bool = False
+    pack_to: str = ""
     rerun_failed: bool = False
     retries: int | None = None
     golden_threads: int = 0

@@ -1,45 +1,33 @@
 """One run of a suite inside the engine process: reads it, chooses, plans, drives it, and judges."""
 
 import asyncio
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from tileyard.artifacts.bundle_manifest import Expected as BundleExpected
+from tileyard.artifacts.bundles import Packing, open_bundle, write_bundle
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.toolchains import open_toolchain
 from tileyard.clock import SystemClock
 from tileyard.devices.locks import prepare_locks
-from tileyard.engine.anonymous import KIND, AnonymousSlots, make_slots
-from tileyard.engine.authors import Author, WorkerAuthor
-from tileyard.engine.driver import Driver
-from tileyard.engine.foreign_queue.slots import Lenders
-from tileyard.engine.hosting import StepHost
-from tileyard.engine.ledger import ANY_RUN
-from tileyard.engine.provider import LeaseProvider
-from tileyard.engine.remembered import RememberedAuthor
-from tileyard.engine.yard import Listener, Yard
+from tileyard.engine.anonymous import make_slots
+from tileyard.engine.yard import Listener
 from tileyard.errors import UsageError
 from tileyard.model import Device, Event, Note, RunEnded, RunStarted, StopReason, Trial
-from tileyard.service.choosing import choose_devices, choose_queues, share_cores
+from tileyard.service.choosing import choose_devices, share_cores
 from tileyard.service.conversation import Conversation
 from tileyard.service.messages import StartTest
 from tileyard.service.naming import new_run_name
-from tileyard.service.stopping import stop_when
+from tileyard.service.suite_parts import Part, PartDriver, Ways, find_retries, make_author
 from tileyard.settings import Settings
 from tileyard.store.events import EventLog
 from tileyard.store.run_times import RunTimeQuery
 from tileyard.store.trials import TrialStore
-from tileyard.suite.achieved import (
-    Achieved,
-    Span,
-    add_makespans,
-    measure_makespans,
-    measure_startup,
-)
-from tileyard.suite.author import SuiteAuthor
-from tileyard.suite.choosing import find_policy
+from tileyard.suite.achieved import Startup, add_makespans, measure_makespans, measure_startup
 from tileyard.suite.durations import learn_imported
 from tileyard.suite.imports import read_times
 from tileyard.suite.kernel_cases import read_suite_with_kernels
@@ -52,25 +40,14 @@ from tileyard.suite.outlook import (
     look_ahead,
     target_of,
 )
+from tileyard.suite.packed import PackedSuite, pack_suite, unpack_suite
 from tileyard.suite.pieces import Costs
 from tileyard.suite.plan import make_plan
-from tileyard.suite.records import Plan, Selection, Suite, SuiteCase, Wish
+from tileyard.suite.records import Selection, Suite, SuiteCase, Wish
 from tileyard.suite.result import Makespan, SuiteResult, judge_cases
 from tileyard.suite.shards import parse_shard
-from tileyard.suite.site import SuiteSite
-from tileyard.suite.source import SuiteSource
-
-
-@dataclass(frozen=True, kw_only=True)
-class Part:
-    """The cases of one target, the devices on which they run, and in what pieces."""
-
-    run: str
-    target: str
-    cases: tuple[SuiteCase, ...]
-    devices: tuple[Device, ...]
-    expected_s: dict[str, float]
-    plan: Plan
+from tileyard.targets.command.toolchain import StepToolchain, tell_toolchain
+from tileyard.workers.protocol import RunEntry
 
 
 class SuiteRun:
@@ -83,6 +60,8 @@ class SuiteRun:
         self._clock = SystemClock()
         self._run = new_run_name()
         self._listeners: list[Listener] = []
+        self._toolchain = ""
+        self._packed: PackedSuite | None = None
 
     async def run(self, stopping: asyncio.Event) -> SuiteResult:
         """Carry the run out; once ``stopping`` is set nothing new is started.
@@ -91,7 +70,14 @@ class SuiteRun:
         """
         started_s = self._clock.monotonic_s()
         home, path = self._settings.home, Path(self._start.path)
-        suite = await read_suite_with_kernels(path, self._settings, self._make_author)
+        self._use_toolchain()
+        packed = self._packed = self._open_bundle(path) if self._start.is_bundle else None
+        make = partial(make_author, self._settings)
+        suite = (
+            await read_suite_with_kernels(path, self._settings, make)
+            if packed is None
+            else packed.suite
+        )
         with TrialStore.open(home) as store:
             memory = read_memory(home, suite.path)
             outlook, devices = self._look_ahead(suite, store, memory)
@@ -100,21 +86,34 @@ class SuiteRun:
             with EventLog(home, self._run) as log:
                 self._listeners = [log.add, self._conversation.tell_event]
                 self._tell_start(suite, selection, parts)
+                ways = Ways(
+                    store=store,
+                    log=log,
+                    listeners=self._listeners,
+                    toolchain=self._toolchain,
+                    packed=packed,
+                )
+                driver = PartDriver(self._start, self._settings, suite, ways)
+                entries: dict[str, RunEntry] = {}
                 trials: dict[str, list[Trial]] = {}
                 makespans: list[Makespan] = []
-                startup_s: float | None = None
+                started: Startup | None = None
                 for part in parts:
                     if not stopping.is_set():
-                        told, spans, began = await self._drive(suite, part, store, log, stopping)
-                        trials.update(told)
-                        makespans += measure_makespans(spans, part.plan, began)
-                        startup_s = measure_startup(spans, part.plan)
+                        driven = await driver.drive(part, stopping)
+                        trials.update(driven.trials)
+                        entries.update(driven.entries)
+                        makespans += measure_makespans(driven.spans, part.plan, driven.began)
+                        started = measure_startup(driven.spans, part.plan, driven.began)
                 reason: StopReason = "interrupted" if stopping.is_set() else "done"
                 at = self._clock.wall_s()
                 self._tell(RunEnded(run=self._run, at=at, reason=reason))
                 log.flush()
         verdicts = judge_cases(selection.cases, trials, selection.quarantined)
-        update_memory(home, suite.path, verdicts, startup_s)
+        if self._start.pack_to:
+            self._write_bundle(suite, entries)
+        else:
+            update_memory(home, suite.path, verdicts, started)
         return SuiteResult(
             run=self._run,
             suite=suite.name,
@@ -130,6 +129,36 @@ class SuiteRun:
             reason=reason,
             seconds=self._clock.monotonic_s() - started_s,
         )
+
+    def _use_toolchain(self) -> None:
+        """Unpack the toolchain that steps are to use. Raises IncompatibleError and others."""
+        start = self._start
+        if start.toolchain:
+            found = open_toolchain(Path(start.toolchain), start.commit, self._settings.home)
+            whole = found.environment(os.environ)
+            added = {name: text for name, text in whole.items() if os.environ.get(name) != text}
+            tell_toolchain(StepToolchain(folder=str(found.folder), env=added))
+            self._toolchain = found.tree
+
+    def _open_bundle(self, path: Path) -> PackedSuite:
+        objects = ObjectStore(self._settings.home / "objects")
+        objects.root.mkdir(parents=True, exist_ok=True)
+        expected = BundleExpected(kind="selection", commit=self._start.commit)
+        return unpack_suite(open_bundle(path, objects, expected).cases, objects)
+
+    def _write_bundle(self, suite: Suite, entries: dict[str, RunEntry]) -> None:
+        """Pack what was built for the cases that got so far. Raises UsageError where none did."""
+        if not entries:
+            raise UsageError(f"{suite.path}: no case of it could be built, so there is no bundle")
+        objects = ObjectStore(self._settings.home / "objects")
+        targets = {case.id: self._target_of(case) for case in suite.cases}
+        packing = Packing(
+            kind="selection",
+            commit=self._start.commit,
+            target=" and ".join(sorted({targets[case] for case in entries})),
+        )
+        cases = pack_suite(suite, entries, targets, objects)
+        write_bundle(packing, objects, Path(self._start.pack_to), cases)
 
     # ---- before anything runs ------------------------------------------------------------------
 
@@ -153,17 +182,21 @@ class SuiteRun:
         times = store.list_run_times(RunTimeQuery())
         told = read_times(Path(start.durations)) if start.durations else ()
         imported = learn_imported(told, suite.cases)
+        if told and not imported:
+            raise UsageError(f"{start.durations}: names no case of {suite.path}")
         kinds = {target: found[0].kind for target, found in devices.items()}
         expected = expect_all(suite, times, kinds, self._target_of, imported)
         bounds = Bounds(
             shard=parse_shard(start.shard) if start.shard else None,
             budget_s=start.budget_s,
             slots=max(map(len, devices.values()), default=1),
+            costs=costs_of(memory),
         )
         return look_ahead(suite, wish, expected, bounds, times), devices
 
     def _target_of(self, case: SuiteCase) -> str:
-        return target_of(case, self._start.target)
+        built = self._packed.targets if self._packed is not None else {}
+        return built.get(case.id) or target_of(case, self._start.target)
 
     def _divide(
         self, outlook: Outlook, devices: Mapping[str, tuple[Device, ...]], memory: Memory
@@ -183,14 +216,12 @@ class SuiteRun:
                 cases=cases,
                 devices=found,
                 expected_s={one.case: one.seconds for one in expected},
-                plan=make_plan(
-                    expected, len(found), self._start.split, Costs(startup_s=memory.startup_s)
-                ),
+                plan=make_plan(expected, len(found), self._start.split, costs_of(memory)),
             )
 
     def _choose_devices(self, target: str) -> tuple[Device, ...]:
         start, settings = self._start, self._settings
-        if target == COMMAND and not start.devices:
+        if (target == COMMAND and not start.devices) or start.pack_to:
             return make_slots(start.slots or len(settings.cores))
         names = start.devices or share_cores(target, start.slots, settings)
         devices = choose_devices(names, target, settings)
@@ -208,6 +239,9 @@ class SuiteRun:
                 target=" and ".join(part.target for part in parts),
                 devices=tuple(devices.values()),
                 cases=len(selection.cases),
+                expected_s=sum(part.plan.total_s for part in parts),
+                retries=find_retries(self._start, suite),
+                spared=tuple(selection.quarantined),
             )
         )
         for text in selection.notes:
@@ -217,72 +251,7 @@ class SuiteRun:
         for listener in self._listeners:
             listener(event)
 
-    # ---- running ---------------------------------------------------------------------------------
 
-    async def _drive(
-        self, suite: Suite, part: Part, store: TrialStore, log: EventLog, stopping: asyncio.Event
-    ) -> tuple[dict[str, list[Trial]], list[Span], float]:
-        """Run a part to its end: its trials by case, when each case ran, and when it was begun."""
-        began, achieved = self._clock.wall_s(), Achieved()
-        async with AsyncExitStack() as stack:
-            site = self._site(suite, part)
-            host = StepHost(site.home, self._settings.cores, site.threads)
-            stack.push_async_callback(host.close)
-            author = SuiteAuthor(part.cases, site, host, self._make_author)
-            stack.push_async_callback(author.close)
-            policy = find_policy(suite, self._start.wish.policy)
-            yard = self._make_yard(part, author, store)
-            yard.proven_by = self._start.changed or (ANY_RUN if policy.changed else "")
-            yard.listeners += [*self._listeners, achieved]
-            yard.flushes.append(log.flush)
-            asked = self._start.retries
-            retries = policy.retries if asked is None else asked
-            source = SuiteSource(part.cases, part.plan.pieces, part.expected_s, retries)
-            driver = Driver(source, yard, part.run, self._make_provider(part, yard, host))
-            await driver.open()
-            stack.push_async_callback(driver.close)
-            watching = asyncio.create_task(stop_when(stopping, driver))
-            stack.callback(watching.cancel)
-            async for _ in driver.trials():
-                pass
-        return source.trials, achieved.spans, began
-
-    def _site(self, suite: Suite, part: Part) -> SuiteSite:
-        """Programs answer in as many lanes as there are cores; kernels' authors keep off the devices."""
-        cores = self._settings.cores
-        owned = {core for device in part.devices for core in device.cores}
-        lanes = len(cores) if part.target == COMMAND else 1
-        return SuiteSite(
-            home=self._settings.home,
-            run=part.run,
-            folder=Path(suite.folder),
-            cores=tuple(core for core in cores if core not in owned) or cores,
-            lanes=lanes,
-            threads=self._start.golden_threads or max(1, len(cores) // lanes),
-        )
-
-    def _make_provider(self, part: Part, yard: Yard, host: StepHost) -> LeaseProvider:
-        slots = [device for device in part.devices if device.kind == KIND]
-        others = (AnonymousSlots(host, slots, part.target),) if slots else ()
-        return Lenders(yard, choose_queues(self._start.devices, self._settings), *others)
-
-    def _make_yard(self, part: Part, author: Author, store: TrialStore) -> Yard:
-        start, settings = self._start, self._settings
-        return Yard(
-            settings=settings,
-            store=store,
-            objects=ObjectStore(settings.home / "objects"),
-            author=author,
-            target=part.target,
-            devices=part.devices,
-            reuse=False,
-            queue_limit_s=start.queue_limit_s,
-            compile_workers=start.compile_workers,
-            build_threads=len(settings.cores) if part.target == COMMAND else 0,
-            clock=self._clock,
-        )
-
-    def _make_author(self, file: str) -> Author:
-        author = WorkerAuthor(Path(file), self._settings.home, self._settings.cores)
-        objects = ObjectStore(self._settings.home / "objects")
-        return RememberedAuthor(author, Path(file), objects, recall=True)
+def costs_of(memory: Memory) -> Costs:
+    """What starting costs, as earlier runs of the suite have shown."""
+    return Costs(startup_s=memory.startup_s, lead_s=memory.lead_s)

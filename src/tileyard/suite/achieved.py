@@ -19,6 +19,13 @@ class Span(Record):
     end: float
 
 
+class Startup(Record):
+    """What starting cost, in seconds: a piece, and the run before its first case."""
+
+    piece_s: float
+    lead_s: float
+
+
 class Achieved:
     """A listener that keeps when every case ran."""
 
@@ -69,11 +76,11 @@ def measure_makespans(spans: Iterable[Span], plan: Plan, began: float) -> list[M
     ]
 
 
-def measure_startup(spans: Iterable[Span], plan: Plan) -> float | None:
-    """What a piece costs before its first case, in seconds; None where no device ran two pieces.
+def measure_startup(spans: Sequence[Span], plan: Plan, began: float) -> Startup | None:
+    """What starting has cost in a run that was begun at that time; None where too little ran to tell.
 
-    The lower quartile of what lay between two pieces on the same device: above it, a device also waited
-    for what was not ready.
+    Of a piece it is the lower quartile of what lay between two pieces on the same device: above it, a
+    device also waited for what was not ready.
     """
     piece_of = {case: piece for piece in plan.pieces for case in piece.cases}
     last: dict[str, Span] = {}
@@ -83,7 +90,10 @@ def measure_startup(spans: Iterable[Span], plan: Plan) -> float | None:
         if before is not None and piece_of[before.case] is not piece_of[span.case]:
             gaps_s.append(max(0.0, span.begin - before.end))
         last[span.device] = span
-    return sorted(gaps_s)[len(gaps_s) // 4] if gaps_s else None
+    if not gaps_s:
+        return None
+    lead_s = min(span.begin for span in spans) - began
+    return Startup(piece_s=sorted(gaps_s)[len(gaps_s) // 4], lead_s=lead_s)
 
 
 def add_makespans(makespans: Sequence[Makespan]) -> Makespan | None:

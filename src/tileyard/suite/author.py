@@ -37,6 +37,7 @@ from tileyard.workers.command_protocol import (
     PrepareFolder,
     StepDone,
 )
+from tileyard.workers.file_digests import is_file
 from tileyard.workers.protocol import (
     AuthorReply,
     AuthorRequest,
@@ -84,6 +85,13 @@ class SuiteAuthor:
         """End the authors of files; the host is its owner's to end."""
         await self._files.close()
 
+    def adopt(self, testcase: str, arguments: Mapping[str, Value], tree: Digest) -> str:
+        """Take in a golden result that was made elsewhere; the folder of that case."""
+        case = self._cases[testcase, str(arguments[CASE])]
+        folder = self._case_folder(case, arguments)
+        self._goldens[folder] = tree
+        return folder
+
     async def ask(self, request: AuthorRequest, limit_s: float) -> AuthorReply:
         """Answer for one case."""
         if not isinstance(request, ElaborateConfig | MakeGolden | JudgeOutputs):
@@ -122,11 +130,10 @@ class SuiteAuthor:
         if work.build is not None:
             build = BuildCommand(
                 argv=work.build.argv,
-                env={**self._site.env, **work.build.env},
+                env=work.build.env,
                 cwd=work.build.cwd or str(self._site.folder),
                 inputs=await self._digest_inputs(work.build),
                 targets=self._targets[_build_of(work)],
-                places=dict(self._site.places),
             )
         kernel = Kernel(name=case.testcase, program=canonical_json(build))
         return ElaboratedConfig(
@@ -138,7 +145,6 @@ class SuiteAuthor:
                 folder=folder,
                 suite_folder=str(self._site.folder),
                 env=self._case_env(case),
-                places=dict(self._site.places),
                 is_judged=bool(work.check or work.outputs),
             ),
         )
@@ -206,7 +212,7 @@ class SuiteAuthor:
 
     def _request(self, case: SuiteCase, step: Step, folder: str, kind: str) -> DoStep:
         data = str(self._site.home / folder / DATA)
-        places = {**self._site.places, "threads": str(self._site.threads)}
+        places = {"threads": str(self._site.threads)}
         if folder in self._goldens:
             places["work"] = data
         return DoStep(
@@ -221,7 +227,6 @@ class SuiteAuthor:
 
     def _case_env(self, case: SuiteCase) -> dict[str, str]:
         return {
-            **self._site.env,
             "TILEYARD_CASE": case.id,
             "TILEYARD_SEED": str(case.seed),
         }
@@ -234,10 +239,11 @@ class SuiteAuthor:
 
     async def _digest_inputs(self, step: Step) -> str:
         """The content of what a step names as its inputs, and of the files among its arguments."""
-        files = [text for text in step.argv if "{" not in text and self._is_file(text)]
+        folder = self._site.folder
+        files = [text for text in step.argv if "{" not in text and is_file(folder, text)]
         patterns = tuple(dict.fromkeys((*step.inputs, *files)))
         if not patterns:
-            return ""
+            return self._site.toolchain
         if patterns not in self._digests:
             self._digests[patterns] = asyncio.create_task(self._digest_files(patterns))
         return await asyncio.shield(self._digests[patterns])
@@ -247,10 +253,7 @@ class SuiteAuthor:
         reply = await self._host.ask(request)
         if not isinstance(reply, FilesDigested):
             raise AssertionError(f"a step host answered a question for a digest with {reply}")
-        return reply.digest
-
-    def _is_file(self, text: str) -> bool:
-        return len(text) < 1000 and "\0" not in text and (self._site.folder / text).is_file()
+        return digest_parts(reply.digest, self._site.toolchain)
 
 
 def _find_targets(cases: Sequence[SuiteCase]) -> dict[str, tuple[str, ...]]:

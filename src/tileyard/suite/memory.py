@@ -10,16 +10,21 @@ import msgspec
 from tileyard.artifacts.keys import digest_parts
 from tileyard.errors import HomeError
 from tileyard.model import Record
+from tileyard.suite.achieved import Startup
 from tileyard.suite.result import CaseVerdict
 
 FOLDER = "suites"
 
 
 class Memory(Record):
-    """The ids of cases that ended badly when they were last run, and the start-up of a piece in seconds."""
+    """The ids of cases that ended badly when they were last run, and what starting costs, in seconds.
+
+    ``startup_s`` is that of a piece, ``lead_s`` what lies before the first case of a run.
+    """
 
     failing: tuple[str, ...] = ()
     startup_s: float = 0.0
+    lead_s: float = 0.0
 
 
 def read_memory(home: Path, suite: str) -> Memory:
@@ -31,7 +36,7 @@ def read_memory(home: Path, suite: str) -> Memory:
 
 
 def update_memory(
-    home: Path, suite: str, verdicts: Iterable[CaseVerdict], startup_s: float | None
+    home: Path, suite: str, verdicts: Iterable[CaseVerdict], started: Startup | None
 ) -> None:
     """Take in what a run has found; what it did not run stays as it was. Raises HomeError."""
     known = read_memory(home, suite)
@@ -41,7 +46,9 @@ def update_memory(
         if verdict.is_bad:
             failing[verdict.case] = None
     memory = Memory(
-        failing=tuple(failing), startup_s=known.startup_s if startup_s is None else startup_s
+        failing=tuple(failing),
+        startup_s=known.startup_s if started is None else started.piece_s,
+        lead_s=known.lead_s if started is None else started.lead_s,
     )
     path = _path(home, suite)
     try:

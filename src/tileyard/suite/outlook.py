@@ -8,6 +8,7 @@ from tileyard.store.run_times import RunTime
 from tileyard.suite.budget import fit_budget, gather_facts
 from tileyard.suite.choosing import Facts, choose, find_policy
 from tileyard.suite.durations import Known, expect, learn
+from tileyard.suite.pieces import NO_COSTS, Costs
 from tileyard.suite.records import (
     CommandWork,
     Expected,
@@ -29,6 +30,7 @@ class Bounds(Record):
     shard: Shard | None = None
     budget_s: float = 0.0
     slots: int = 1
+    costs: Costs = NO_COSTS
 
 
 class Outlook(Record):
@@ -96,6 +98,7 @@ def look_ahead(
             ),
             budget_s,
             bounds.slots,
+            bounds.costs,
         )
         reasons = {left.case: left.reason for left in chosen.left_out}
         selection = _keep(selection, set(chosen.cases), reasons)

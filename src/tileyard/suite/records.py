@@ -12,7 +12,7 @@ from tileyard.model import Limits, Record, Tolerance, Value
 from tileyard.targets.command.records import HotRun, OutputCheck, Step
 
 
-class CommandWork(Record):
+class CommandWork(Record, tag="command"):
     """A case that is a row of programs. Only ``run`` holds a device.
 
     A ``build`` that several cases share is built once. ``target`` is what this case needs of it.
@@ -29,7 +29,7 @@ class CommandWork(Record):
     hot: HotRun | None = None
 
 
-class KernelWork(Record):
+class KernelWork(Record, tag="kernel"):
     """A case that is a kernel of a Python file, with arguments and one config."""
 
     file: str

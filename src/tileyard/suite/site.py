@@ -1,13 +1,12 @@
 """Where a suite is run, and how much of the machine its steps may use."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteSite:
-    """Where a suite is run. ``places`` and ``env`` come from a toolchain that it uses, if any.
+    """Where a suite is run. ``toolchain`` is the digest of the toolchain that its steps use, empty for none.
 
     ``threads`` is how many threads a golden or check step may use, ``lanes`` how many run at once.
     """
@@ -18,5 +17,4 @@ class SuiteSite:
     cores: tuple[int, ...]
     lanes: int
     threads: int
-    places: Mapping[str, str] = field(default_factory=dict)
-    env: Mapping[str, str] = field(default_factory=dict)
+    toolchain: str = ""

@@ -17,6 +17,7 @@ from tileyard.processes.step_output import Heard
 from tileyard.processes.steps import StepEnd, StepOrder, describe_end, run_step
 from tileyard.targets.command.filling import Places, fill, fill_argv
 from tileyard.targets.command.records import CommandRun, HotRun, Step
+from tileyard.targets.command.toolchain import find_toolchain
 from tileyard.workers.case_folders import DATA, TEMPORARY, USED, Stores, make_folder
 from tileyard.workers.protocol import CaseBegan, CaseRan, RunBatch, RunEntry
 
@@ -121,7 +122,7 @@ class CommandRuns:
         command = member.command
         folder = self._home / command.folder
         places: dict[str, str | tuple[str, ...]] = {
-            **command.places,
+            **find_toolchain().places,
             "work": str(folder / DATA),
             "device": device.name.rpartition(":")[2],
             "cases": tuple(other.command.name for other in members),
@@ -258,7 +259,8 @@ def step_environment(
 ) -> dict[str, str]:
     """This process's environment, with what suite and step add, and a temporary directory."""
     added = {name: fill(text, places) for name, text in own.items()}
-    return {**os.environ, **shared, "TMPDIR": str(temporary), **added}
+    told = find_toolchain().env
+    return {**os.environ, **told, **shared, "TMPDIR": str(temporary), **added}
 
 
 def _take_group(left: list[RunEntry]) -> list[RunEntry]:

@@ -9,6 +9,8 @@ from pathlib import Path
 from tileyard.artifacts.keys import digest_chunks, digest_parts
 
 CHUNK = 1 << 20
+LONGEST = 1000
+"""Longer arguments are no paths."""
 IGNORED = frozenset({".git", "__pycache__", ".tileyard"})
 """Folders whose content never counts."""
 
@@ -31,7 +33,7 @@ class FileDigests:
         parts: list[str] = []
         missing: list[str] = []
         for pattern in patterns:
-            files = sorted(set(_find(folder, pattern)))
+            files = sorted(set(find_files(folder, pattern)))
             if not files:
                 missing.append(pattern)
             for path in files:
@@ -54,7 +56,8 @@ class FileDigests:
         return mark + digest
 
 
-def _find(folder: Path, pattern: str) -> Iterator[Path]:
+def find_files(folder: Path, pattern: str) -> Iterator[Path]:
+    """The files that a pattern names, as ``FileDigests.digest`` reads it."""
     path = folder / pattern
     if path.is_file():
         yield path
@@ -74,3 +77,8 @@ def _walk(top: Path) -> Iterator[Path]:
             path = Path(folder, file)
             if path.is_file():
                 yield path
+
+
+def is_file(folder: Path, text: str) -> bool:
+    """Whether an argument names a file, as seen from ``folder``."""
+    return 0 < len(text) < LONGEST and "\0" not in text and (folder / text).is_file()

@@ -81,7 +81,7 @@ class OutputCheck(Record):
 class CommandRun(Record):
     """What is run for a case, beside its artifact.
 
-    ``folder`` is the case's own, below the home: the step's ``{work}`` is ``data`` in it, ``tmp`` its
+    ``folder`` is the case's own: the step's ``{work}`` is ``data`` in it, ``tmp`` its
     temporary directory. ``env`` is added to the runner's own environment. ``name`` is what a hot run calls the case.
     ``is_judged`` says that somebody will look at the outputs, so exit code 0 alone proves nothing.
     """
@@ -92,5 +92,4 @@ class CommandRun(Record):
     suite_folder: str
     hot: HotRun | None = None
     env: dict[str, str] = {}
-    places: dict[str, str] = {}
     is_judged: bool = False

@@ -17,13 +17,14 @@ from tileyard.model import Device, Diagnostic, Outcome, Record
 from tileyard.processes.steps import StepOrder, describe_end, run_step
 from tileyard.targets.base import NO_BINARIES, Binaries, Build, Loaded, Source
 from tileyard.targets.command.filling import Place, fill, fill_argv
+from tileyard.targets.command.toolchain import find_toolchain
 
 BUILT = "built"
 LOG = "build.log"
 
 
 class BuildCommand(Record):
-    """What the text of such a kernel says: the step, and the content of all that it reads.
+    """What the text of such a kernel says: the step, and the content of all that it reads, toolchain included.
 
     ``targets`` is what of a shared build is needed. ``argv`` is empty where nothing is built.
     """
@@ -33,7 +34,6 @@ class BuildCommand(Record):
     cwd: str = ""
     inputs: str = ""
     targets: tuple[str, ...] = ()
-    places: dict[str, str] = {}
 
 
 class CommandTarget:
@@ -67,9 +67,10 @@ class CommandTarget:
         built, temporary = folder / BUILT, folder / "tmp"
         built.mkdir(parents=True)
         temporary.mkdir()
+        toolchain = find_toolchain()
         with self._cache(command) as cache:
             places: dict[str, Place] = {
-                **command.places,
+                **toolchain.places,
                 "out": str(built),
                 "cache": str(cache),
                 "targets": command.targets,
@@ -79,7 +80,7 @@ class CommandTarget:
                 env = {name: fill(value, places) for name, value in command.env.items()}
                 order = StepOrder(
                     argv=fill_argv(command.argv, places),
-                    env={**os.environ, "TMPDIR": str(temporary), **env},
+                    env={**os.environ, **toolchain.env, "TMPDIR": str(temporary), **env},
                     cwd=fill(command.cwd, places),
                     log=str(folder / LOG),
                 )

@@ -1,0 +1,44 @@
+"""Cases that were built elsewhere: nothing is elaborated or built, and no compiler is asked for."""
+
+from collections.abc import Callable
+
+from tileyard.artifacts.keys import run_key
+from tileyard.engine.compilers import CompilePool
+from tileyard.engine.ledger import Ledger, Progress
+from tileyard.engine.preparation import Preparation
+from tileyard.engine.yard import Yard
+from tileyard.model import Case, Elaborated, Kernel, Keys
+from tileyard.workers.protocol import RunEntry, TargetInfo
+
+FindEntry = Callable[[Case], RunEntry]
+"""What was packed for a case."""
+
+
+class PackedPreparation(Preparation):
+    """Takes what a runner needs from what was packed."""
+
+    def __init__(self, yard: Yard, ledger: Ledger, pool: CompilePool, find: FindEntry) -> None:
+        super().__init__(yard, ledger, pool)
+        self._find = find
+
+    async def open(self) -> TargetInfo:
+        """Whoever built the cases knew their target; here it need not be able to build."""
+        return TargetInfo(fingerprint="", needs_tir=False)
+
+    async def prepare(self, progress: Progress) -> bool:
+        """Complete a case's keys; False where it is proven already."""
+        entry = self._find(progress.case)
+        progress.elaborated = Elaborated(
+            kernel=Kernel(name=progress.case.kernel), specs=entry.specs, scalars=entry.scalars
+        )
+        progress.golden, progress.command = entry.golden, entry.command
+        run = run_key(entry.build, entry.golden.key, progress.case.check)
+        progress.keys = Keys(build=entry.build, golden=entry.golden.key, run=run)
+        return not self._ledger.skip_proven(progress)
+
+
+def prepare_for(yard: Yard, ledger: Ledger, pool: CompilePool) -> Preparation:
+    """How the cases of this yard are prepared."""
+    if yard.packed is not None:
+        return PackedPreparation(yard, ledger, pool, yard.packed)
+    return Preparation(yard, ledger, pool)

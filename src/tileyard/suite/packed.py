@@ -1,0 +1,122 @@
+"""A suite whose cases are built and have their golden results, as it travels in a bundle.
+
+Paths of the suite's folder, and of the Python that ran it, are marked in its text, and stand for their
+like on the machine on which it is opened.
+"""
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.trees import Trees
+from tileyard.errors import BundleError
+from tileyard.model import Case, Digest, Record
+from tileyard.suite.author import SuiteAuthor
+from tileyard.suite.records import CommandWork, Suite, case_of_attempt
+from tileyard.targets.command.records import Step
+from tileyard.workers.file_digests import find_files, is_file
+from tileyard.workers.protocol import RunEntry
+
+FOLDER_MARK, PYTHON_MARK = "%%tileyard-suite-folder%%", "%%tileyard-python%%"
+
+
+class PackedSuite(Record):
+    """The selected cases of a suite, what a runner needs for each, and the files that steps name.
+
+    ``targets`` is what each case was built for. ``files`` is a tree that takes the place of the suite's
+    folder.
+    """
+
+    suite: Suite
+    entries: dict[str, RunEntry]
+    targets: dict[str, str]
+    files: Digest
+
+
+def pack_suite(
+    suite: Suite, entries: Mapping[str, RunEntry], targets: Mapping[str, str], objects: ObjectStore
+) -> bytes:
+    """The text of a suite for a bundle, its files put into the store. Only cases with entries go in."""
+    cases = tuple(case for case in suite.cases if case.id in entries)
+    packed = PackedSuite(
+        suite=msgspec.structs.replace(suite, cases=cases),
+        entries=dict(entries),
+        targets={case.id: targets[case.id] for case in cases},
+        files=_pack_files(suite, objects),
+    )
+    text = msgspec.json.encode(packed).decode()
+    for path, mark in ((suite.folder, FOLDER_MARK), (sys.executable, PYTHON_MARK)):
+        text = text.replace(_quote(path), mark)
+    return text.encode()
+
+
+def unpack_suite(data: bytes, objects: ObjectStore) -> PackedSuite:
+    """The suite as it stands on this machine. Raises BundleError where the text is not one."""
+    try:
+        files = msgspec.json.decode(data, type=_Files).files
+        text = data.decode().replace(FOLDER_MARK, _quote(str(Trees(objects).path(files))))
+        return msgspec.json.decode(
+            text.replace(PYTHON_MARK, _quote(sys.executable)), type=PackedSuite
+        )
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BundleError(f"the bundle holds no suite: {error}") from error
+
+
+class PackedCases:
+    """Finds what was packed for the cases of a run. ``author`` gives each its folder."""
+
+    def __init__(self, packed: PackedSuite, author: SuiteAuthor) -> None:
+        self._entries = packed.entries
+        self._author = author
+
+    def find(self, case: Case) -> RunEntry:
+        """The entry of a case, or of a further attempt at it."""
+        entry = self._entries[case_of_attempt(case.id)]
+        command = entry.command
+        if command is not None:
+            folder = self._author.adopt(case.kernel, case.arguments, entry.golden.tree)
+            command = msgspec.structs.replace(command, folder=folder)
+        return msgspec.structs.replace(entry, case=case.id, command=command)
+
+
+class _Files(Record):
+    """The part of a packed suite that has to be known before the rest can be read."""
+
+    files: Digest
+
+
+def _pack_files(suite: Suite, objects: ObjectStore) -> Digest:
+    """A tree of what run and check steps name within the suite's folder."""
+    folder = Path(suite.folder)
+    with tempfile.TemporaryDirectory() as name:
+        for file in sorted(set(_find_named(suite, folder))):
+            into = Path(name, file.relative_to(folder))
+            into.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, into)
+        return Trees(objects).put(Path(name))
+
+
+def _find_named(suite: Suite, folder: Path) -> Iterator[Path]:
+    steps = [step for case in suite.cases for step in _late_steps(case.work)]
+    for patterns, argv in {(step.inputs, step.argv) for step in steps}:
+        named = [text for text in argv if "{" not in text and is_file(folder, text)]
+        for pattern in (*patterns, *named):
+            yield from (f for f in find_files(folder, pattern) if f.is_relative_to(folder))
+
+
+def _late_steps(work: object) -> Sequence[Step]:
+    """The steps that are run where a bundle is opened."""
+    if not isinstance(work, CommandWork):
+        return ()
+    hot = work.hot.step if work.hot is not None else None
+    return [step for step in (work.run, work.check, hot) if step is not None]
+
+
+def _quote(path: str) -> str:
+    """A path as it stands within a JSON text."""
+    return msgspec.json.encode(path).decode()[1:-1]
