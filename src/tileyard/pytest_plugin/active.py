@@ -17,6 +17,7 @@ from tileyard.pytest_plugin.declared import DeclaredSteps
 from tileyard.pytest_plugin.devices import Holdings, TileDevice
 from tileyard.pytest_plugin.options import PluginOptions
 from tileyard.pytest_plugin.records import StepResult
+from tileyard.service.choosing import CLASSES
 from tileyard.settings import Settings
 from tileyard.targets.registry import make_target
 
@@ -46,6 +47,12 @@ class PreparedKernel:
             raise UsageError(
                 f"kernel {self.name} is called while the test holds no device",
                 "call it inside `with tile_device():`",
+            )
+        kind = self.target.partition(":")[0]
+        if kind in CLASSES and device.kind != kind:
+            raise UsageError(
+                f"kernel {self.name} is built for {self.target}, and the test holds {device.name}",
+                "name one of them with --tileyard-target and --tileyard-device",
             )
         if device.name not in self._loaded:
             self._loaded[device.name] = self._load(device)
@@ -81,11 +88,12 @@ class Active:
         devices: tuple[Device, ...],
         folder: Path,
     ) -> None:
-        """``folder`` is the run's own directory."""
+        """``folder`` is the run's own directory; ``processes`` are how many run tests at the same time."""
         self.options = options
         self.settings = settings
         self.devices = devices
         self.folder = folder
+        self.processes = options.workers
         self.declared: DeclaredSteps | None = None
         self.results: dict[str, StepResult] = {}
         self._holdings: Holdings | None = None

@@ -2,7 +2,6 @@
 
 import os
 import pickle
-import sys
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from pathlib import Path
@@ -19,15 +18,10 @@ from tileyard.pytest_plugin.devices import Holdings
 from tileyard.pytest_plugin.holding import QueueTimeoutError
 from tileyard.pytest_plugin.logs import out_log
 from tileyard.pytest_plugin.records import Compiled, Left, Reported, Warned
+from tileyard.pytest_plugin.threads import allow_threads
+from tileyard.pytest_plugin.tilelang_jit import watch_tilelang
 from tileyard.workers.compiler import Compiler
 from tileyard.workers.protocol import BuildKernels, CompilerReply, CompilerRequest
-
-JIT_MODULE, JIT_CLASS, JIT_COMPILE = (
-    "tilelang.jit.kernel",
-    "JITKernel",
-    "_compile_and_create_adapter",
-)
-"""Where TileLang compiles what its own cache does not have."""
 
 
 class Inside:
@@ -55,7 +49,8 @@ class Inside:
         _renew_capture(config, self._log)
         self._failure = self._active.find_failure(self._item)
         self._holdings = self._active.enter(teller)
-        watch_compiles(self._note_compile)
+        allow_threads(len(self._active.settings.cores), self._active.processes)
+        watch_compiles(self._begin_compile, self._end_compile)
         try:
             config.hook.pytest_runtest_protocol(item=self._item, nextitem=None)
         except pytest.exit.Exception as error:
@@ -116,18 +111,21 @@ class Inside:
 
     # ---- compiling while the test runs ----------------------------------------------------------
 
-    def _note_compile(self, kernel: str) -> None:
+    def _begin_compile(self, kernel: str) -> None:
         __tracebackhide__ = True
         self._tell(Compiled(kernel=kernel))
         if self._active.options.dynamic == "lease":
-            if self._holdings is not None:
-                self._holdings.hold_to_the_end()
             return
         self._broken = f"{self._item.nodeid} compiles {kernel} while it runs"
         raise UsageError(
             self._broken,
             "declare it with @pytest.mark.tile_kernel, or allow it with --tileyard-dynamic=lease",
         )
+
+    def _end_compile(self) -> None:
+        """What was compiled may run from now on, in ways that nobody sees."""
+        if self._holdings is not None:
+            self._holdings.hold_to_the_end()
 
     # ---- inside -------------------------------------------------------------------------------
 
@@ -159,32 +157,22 @@ class Inside:
         self._teller.tell(message)
 
 
-def watch_compiles(heard: Callable[[str], None]) -> None:
+def watch_compiles(begin: Callable[[str], None], end: Callable[[], None]) -> None:
     """From here on, tell of every kernel that this process compiles, ours or TileLang's own."""
     answer = Compiler.answer
 
     def watched(self: Compiler, request: CompilerRequest) -> CompilerReply:
-        if isinstance(request, BuildKernels):
-            for wanted in request.kernels:
-                heard(wanted.elaborated.kernel.name)
-        return answer(self, request)
+        __tracebackhide__ = True
+        if not isinstance(request, BuildKernels):
+            return answer(self, request)
+        for wanted in request.kernels:
+            begin(wanted.elaborated.kernel.name)
+        reply = answer(self, request)
+        end()
+        return reply
 
     Compiler.answer = watched  # type: ignore[method-assign]  # in this process alone
-    if JIT_MODULE in sys.modules:
-        watch_tilelang(heard, sys.modules[JIT_MODULE])
-
-
-def watch_tilelang(heard: Callable[[str], None], module: object) -> None:
-    """The same for TileLang's own compiler."""
-    jit_kernel: Any = getattr(module, JIT_CLASS)
-    compile_kernel = getattr(jit_kernel, JIT_COMPILE)
-
-    def watched(self: object, func: Any, *args: object, **kwargs: object) -> object:  # noqa: ANN401
-        attrs = dict(func.attrs.items()) if getattr(func, "attrs", None) else {}
-        heard(str(attrs.get("global_symbol") or "a kernel"))
-        return compile_kernel(self, func, *args, **kwargs)
-
-    setattr(jit_kernel, JIT_COMPILE, watched)
+    watch_tilelang(begin, end)
 
 
 def _renew_capture(config: pytest.Config, log: Path) -> None:

@@ -3,6 +3,7 @@
 Nothing of Tileyard is imported here: a run that does not ask for it pays for this file alone.
 """
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,24 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("dynamic", {"metavar": "error|lease", "help": "what becomes of a test that compiles while it runs: it fails, or holds a device from then on (default: error)"}),
     ("report", {"metavar": "FILE", "help": "write builds, holds of devices and results as JSON"}),
 )  # fmt: skip
+
+OPENMP, OPENBLAS = "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"
+ASKED_THREADS = "TILEYARD_PYTEST_THREADS"
+"""The variable that keeps what ``OMP_NUM_THREADS`` was, for the tests' own processes."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Keep OpenMP from starting threads in the process that tests are copied from.
+
+    A copy of a process with such threads hangs where it wants to use them. This has to be said
+    before anybody imports what uses OpenMP; OpenBLAS has means of its own.
+    """
+    if early_config.known_args_namespace.tileyard and ASKED_THREADS not in os.environ:
+        asked = os.environ.get(OPENMP, "")
+        os.environ[ASKED_THREADS] = asked
+        os.environ.setdefault(OPENBLAS, asked or str(len(os.sched_getaffinity(0))))
+        os.environ[OPENMP] = "1"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -158,6 +158,7 @@ class XdistWorker:
         self._active = active
         self._shared = shared
         self._own, self._count = number
+        active.processes = self._count
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(
