@@ -10,8 +10,10 @@ from tileyard.errors import UsageError
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
 Durations = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="How long cases took elsewhere; else as the store says."),
+    list[Path] | None,
+    typer.Option(
+        metavar="FILE|DIR", help="How long cases took elsewhere; of a folder its JUnit files."
+    ),
 ]
 
 
@@ -50,7 +52,13 @@ def duplicates(  # noqa: PLR0913 - options, by keyword only
     """
     from tileyard.cli.ci_session import find
 
-    found = find(jobs, tuple(selections or ()), tuple(independent or ()), durations, as_json=json)
+    found = find(
+        jobs,
+        tuple(selections or ()),
+        tuple(independent or ()),
+        tuple(durations or ()),
+        as_json=json,
+    )
     return 1 if fail and found.duplicates else 0
 
 
@@ -127,7 +135,7 @@ def matrix(  # noqa: PLR0913 - options, by keyword only
             slots=slots,
             setup_s=parse_duration_s(setup),
             on=on,
-            durations=durations,
+            durations=tuple(durations or ()),
             times=times,
             changed_files=changed_files,
             root=root,

@@ -43,7 +43,7 @@ class MatrixOptions:
     slots: int
     setup_s: float
     on: str
-    durations: Path | None
+    durations: tuple[Path, ...]
     times: Path | None
     changed_files: str
     root: Path | None
@@ -63,9 +63,10 @@ class MatrixDocument(Record):
 class _Yard:
     """Suites, each read once, and what is known of their cases."""
 
-    def __init__(self, durations: Path | None) -> None:
+    def __init__(self, durations: Sequence[Path]) -> None:
         self.settings: Settings = read_settings(os.environ, Path.cwd())
-        self._imported = () if durations is None else read_times(durations)
+        files = [file for path in durations for file in _list_files(path)]
+        self._imported = [time for file in files for time in read_times(file)]
         self._times: Sequence[RunTime] | None = None
         self._suites: dict[Path, Suite] = {}
 
@@ -108,7 +109,7 @@ def find(
     file: Path | None,
     selections: tuple[str, ...],
     independent: tuple[str, ...],
-    durations: Path | None,
+    durations: tuple[Path, ...],
     *,
     as_json: bool,
 ) -> Duplicates:
@@ -168,7 +169,7 @@ def cut(options: MatrixOptions) -> int:
     suite = yard.read(options.suite)
     wanted = Wanted(suite=suite.path, on=options.on)
     expected = yard.expect(suite, wanted)
-    durations = options.times or options.durations
+    durations = options.times or _only(options.durations)
     made = make_matrix(
         suite,
         MatrixRequest(
@@ -192,6 +193,25 @@ def cut(options: MatrixOptions) -> int:
     else:
         print_matrix(Console(), made)
     return 0
+
+
+def _only(durations: tuple[Path, ...]) -> Path | None:
+    """The file that all jobs are to use for themselves, as the matrix does."""
+    if len(durations) > 1 or any(path.is_dir() for path in durations):
+        raise UsageError(
+            "jobs need one file of times, and --durations names several",
+            "have it written with --times FILE",
+        )
+    return durations[0] if durations else None
+
+
+def _list_files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    files = sorted(path.rglob("*.xml"))
+    if not files:
+        raise UsageError(f"{path}: holds no JUnit file *.xml")
+    return files
 
 
 def _read_change(options: MatrixOptions, suite: Suite) -> Change | None:
