@@ -41,16 +41,28 @@ ASKED_THREADS = "TILEYARD_PYTEST_THREADS"
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """See to what has to be said before anything else is imported."""
+    # pytest compiles every module of a distribution that has a plugin anew, for the sake of its
+    # assert statements: seconds, wherever its cache cannot be written. Ours has none for tests.
+    marked = getattr(
+        getattr(early_config.pluginmanager, "rewrite_hook", None), "_must_rewrite", None
+    )
+    if isinstance(marked, set):
+        marked.discard("tileyard")
+    if early_config.known_args_namespace.tileyard and ASKED_THREADS not in os.environ:
+        _spare_threads()
+
+
+def _spare_threads() -> None:
     """Keep OpenMP from starting threads in the process that tests are copied from.
 
-    A copy of a process with such threads hangs where it wants to use them. This has to be said
-    before anybody imports what uses OpenMP; OpenBLAS has means of its own.
+    A copy of a process with such threads hangs where it wants to use them. OpenBLAS has means of its
+    own.
     """
-    if early_config.known_args_namespace.tileyard and ASKED_THREADS not in os.environ:
-        asked = os.environ.get(OPENMP, "")
-        os.environ[ASKED_THREADS] = asked
-        os.environ.setdefault(OPENBLAS, asked or str(len(os.sched_getaffinity(0))))
-        os.environ[OPENMP] = "1"
+    asked = os.environ.get(OPENMP, "")
+    os.environ[ASKED_THREADS] = asked
+    os.environ.setdefault(OPENBLAS, asked or str(len(os.sched_getaffinity(0))))
+    os.environ[OPENMP] = "1"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,0 +1,147 @@
+"""Copies of a process: what they tell, how they end, and when their limit counts."""
+
+import asyncio
+import ctypes
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tileyard.model import Record
+from tileyard.processes.keeper.tree import read_process, session_of
+from tileyard.pytest_plugin.copied import Teller
+from tileyard.pytest_plugin.forked import Forked, ForkEnd, follow, wait_any
+from tileyard.pytest_plugin.logs import cut_stack
+from tileyard.pytest_plugin.records import Answered, DeviceRefused, DeviceWanted
+
+
+def run(
+    work: Callable[[Teller], None], log: Path, limit_s: float = 60.0
+) -> tuple[list[Record], ForkEnd]:
+    """Everything that a copy told, and how it ended."""
+    copy = Forked(work, limit_s, log)
+    told: list[Record] = []
+    while copy.end is None:
+        wait_any([copy])
+        told += copy.read()
+    return told, copy.end
+
+
+def is_zombie(pid: int) -> bool:
+    """Whether a process is dead, and nobody has taken note."""
+    return read_process(pid, "stat").rpartition(b")")[2].split()[:1] == [b"Z"]
+
+
+def test_a_copy_tells_what_its_closure_knows(tmp_path: Path) -> None:
+    """Messages come in order, of any size, from a function that could not be pickled."""
+    expected = ["small", "x" * 1_000_000, "last"]
+
+    def work(teller: Teller) -> None:
+        for text in expected:
+            teller.tell(Answered(reply=text))
+
+    told, end = run(work, tmp_path / "log")
+    assert [message.reply for message in told if isinstance(message, Answered)] == expected
+    assert (end.code, end.signal, end.timed_out) == (0, None, False)
+
+
+def test_a_copy_that_raises_leaves_its_traceback(tmp_path: Path) -> None:
+    """An exception ends the copy with a code that is not 0 and is found in its log."""
+
+    def work(_: Teller) -> None:
+        raise ValueError("no good")
+
+    _, end = run(work, tmp_path / "log")
+    expected = "ValueError: no good"
+    assert end.code
+    assert expected in end.tail
+    assert "ended with exit code" in end.describe(1.0)
+
+
+def test_a_crash_says_where_it_was(tmp_path: Path) -> None:
+    """A copy that dies of a signal names it, and the user's frames at that moment."""
+
+    def crash_here(_: Teller) -> None:
+        ctypes.string_at(0)
+
+    _, end = run(crash_here, tmp_path / "log")
+    expected = signal.SIGSEGV
+    assert end.signal == expected
+    assert "in crash_here" in end.stack
+    assert "copied.py" not in end.stack
+
+
+@pytest.mark.slow
+def test_a_hang_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    """Past its limit a copy says where it is and is killed, also where it ignores that, and its children with it."""
+    child_pid = tmp_path / "pid"
+
+    def work(_: Teller) -> None:
+        signal.signal(signal.SIGABRT, signal.SIG_IGN)
+        child = subprocess.Popen(
+            [sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True
+        )
+        child_pid.write_text(str(child.pid))
+        while True:
+            signal.pause()
+
+    _, end = run(work, tmp_path / "log", limit_s=0.3)
+    expected = signal.SIGKILL
+    assert end.timed_out
+    assert end.signal == expected
+    assert session_of(int(child_pid.read_text())) == 0 or is_zombie(int(child_pid.read_text()))
+
+
+@pytest.mark.slow
+def test_a_limit_stands_still_while_it_is_paused(tmp_path: Path) -> None:
+    """Time for which a copy is paused does not count, and is told."""
+
+    def work(teller: Teller) -> None:
+        teller.tell(DeviceWanted())
+        time.sleep(0.6)
+        teller.tell(DeviceRefused())
+
+    copy = Forked(work, 0.5, tmp_path / "log")
+    while copy.end is None:
+        wait_any([copy])
+        for message in copy.read():
+            if isinstance(message, DeviceWanted):
+                copy.pause()
+            else:
+                copy.resume()
+    expected = 0
+    assert copy.end.code == expected
+    assert copy.paused_s > 0
+
+
+def test_a_copy_is_followed_within_an_event_loop(tmp_path: Path) -> None:
+    """A coroutine gets messages as they come, and what it leaves behind is ended."""
+
+    def work(teller: Teller) -> None:
+        teller.tell(Answered(reply=1))
+        signal.pause()
+
+    async def take_one() -> tuple[object, Forked]:
+        copy = Forked(work, 60.0, tmp_path / "log")
+        messages = follow(copy)
+        message = await anext(messages)
+        await messages.aclose()
+        return message, copy
+
+    message, copy = asyncio.run(take_one())
+    expected = Answered(reply=1)
+    assert message == expected
+    assert copy.end is not None
+
+
+def test_a_stack_is_cut_at_the_frames_of_pytest() -> None:
+    """Only what the user wrote is shown."""
+    text = (
+        'Fatal\n  File "/a/test_x.py", line 3 in f\n  File "/v/_pytest/python.py", line 1 in g\n  x'
+    )
+    expected = 'Fatal\n  File "/a/test_x.py", line 3 in f'
+    assert cut_stack(text) == expected
