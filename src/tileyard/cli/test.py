@@ -34,7 +34,13 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
     split: Annotated[
         str, typer.Option(metavar="auto|off|TIME", help="How long a piece of a testcase may be.")
     ] = "auto",
-    shard: Annotated[str, typer.Option(metavar="I/N", help="Run the I-th of N equal parts.")] = "",
+    shard: Annotated[
+        str,
+        typer.Option(
+            metavar="I/N",
+            help="Run the I-th of N parts, alike in what --durations says or in number.",
+        ),
+    ] = "",
     budget: Annotated[
         str, typer.Option(metavar="TIME", help="Run the most valuable cases that fit.")
     ] = "",

@@ -21,7 +21,9 @@ class Judging:
     async def judge(self, progress: Progress, ran: RanOn) -> None:
         """End a case that ran well with what its outputs are worth."""
         case = progress.case
-        request = JudgeOutputs(kernel=case.kernel, arguments=case.arguments)
+        request = JudgeOutputs(
+            kernel=case.kernel, arguments=case.arguments, build=progress.keys.build
+        )
         async with self._lanes:
             reply = await self._yard.author.ask(request, case.limits.golden_s)
         if not isinstance(reply, Judged | Failed):

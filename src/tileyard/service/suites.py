@@ -46,7 +46,7 @@ from tileyard.suite.plan import make_plan
 from tileyard.suite.records import Selection, Suite, SuiteCase, Wish
 from tileyard.suite.result import Makespan, SuiteResult, judge_cases
 from tileyard.suite.shards import parse_shard
-from tileyard.targets.command.toolchain import StepToolchain, tell_toolchain
+from tileyard.targets.command.step_site import StepSite, tell_site
 from tileyard.workers.protocol import RunEntry
 
 
@@ -70,7 +70,6 @@ class SuiteRun:
         """
         started_s = self._clock.monotonic_s()
         home, path = self._settings.home, Path(self._start.path)
-        self._use_toolchain()
         packed = self._packed = self._open_bundle(path) if self._start.is_bundle else None
         make = partial(make_author, self._settings)
         suite = (
@@ -78,6 +77,7 @@ class SuiteRun:
             if packed is None
             else packed.suite
         )
+        self._tell_steps(suite)
         with TrialStore.open(home) as store:
             memory = read_memory(home, suite.path)
             outlook, devices = self._look_ahead(suite, store, memory)
@@ -130,15 +130,17 @@ class SuiteRun:
             seconds=self._clock.monotonic_s() - started_s,
         )
 
-    def _use_toolchain(self) -> None:
-        """Unpack the toolchain that steps are to use. Raises IncompatibleError and others."""
+    def _tell_steps(self, suite: Suite) -> None:
+        """Say where steps find what they share. Raises IncompatibleError and others."""
         start = self._start
+        site = StepSite(suite=suite.folder)
         if start.toolchain:
             found = open_toolchain(Path(start.toolchain), start.commit, self._settings.home)
             whole = found.environment(os.environ)
             added = {name: text for name, text in whole.items() if os.environ.get(name) != text}
-            tell_toolchain(StepToolchain(folder=str(found.folder), env=added))
+            site = StepSite(suite=suite.folder, toolchain=str(found.folder), env=added)
             self._toolchain = found.tree
+        tell_site(site)
 
     def _open_bundle(self, path: Path) -> PackedSuite:
         objects = ObjectStore(self._settings.home / "objects")
@@ -186,13 +188,18 @@ class SuiteRun:
             raise UsageError(f"{start.durations}: names no case of {suite.path}")
         kinds = {target: found[0].kind for target, found in devices.items()}
         expected = expect_all(suite, times, kinds, self._target_of, imported)
+        # Jobs agree on their shards only if they expect the same, and each has a store of its own.
+        shared = (
+            expect_all(suite, (), kinds, self._target_of, imported) if start.shard else expected
+        )
         bounds = Bounds(
             shard=parse_shard(start.shard) if start.shard else None,
             budget_s=start.budget_s,
             slots=max(map(len, devices.values()), default=1),
             costs=costs_of(memory),
         )
-        return look_ahead(suite, wish, expected, bounds, times), devices
+        outlook = look_ahead(suite, wish, shared, bounds, () if start.shard else times)
+        return msgspec.structs.replace(outlook, expected=expected), devices
 
     def _target_of(self, case: SuiteCase) -> str:
         built = self._packed.targets if self._packed is not None else {}

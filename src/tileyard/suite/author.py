@@ -14,6 +14,7 @@ from tileyard.artifacts.keys import canonical_json, digest_parts
 from tileyard.engine.hosting import StepHost
 from tileyard.errors import TileyardError
 from tileyard.model import (
+    BuildKey,
     Digest,
     Elaborated,
     GoldenKey,
@@ -53,6 +54,8 @@ from tileyard.workers.protocol import (
 CASE, ATTEMPT = "case", "attempt"
 """The arguments of an engine's case: which of the testcase it is, and the number of a further attempt."""
 WORK, GOLDEN, CHECK = "work", "golden", "check"
+SEED = "TILEYARD_SEED"
+"""The variable in which steps find their case's seed."""
 WRONG = 2
 """The exit status by which a check step says that a result is wrong."""
 TAIL = 4000
@@ -120,8 +123,8 @@ class SuiteAuthor:
                 return await self._elaborate(case, work, folder)
             case MakeGolden():
                 return await self._make_golden(case, work, folder)
-            case JudgeOutputs():
-                return await self._judge(case, work, folder)
+            case JudgeOutputs(build=build):
+                return await self._judge(case, work, folder, build)
 
     async def _elaborate(
         self, case: SuiteCase, work: CommandWork, folder: str
@@ -129,9 +132,9 @@ class SuiteAuthor:
         build = BuildCommand()
         if work.build is not None:
             build = BuildCommand(
-                argv=work.build.argv,
-                env=work.build.env,
-                cwd=work.build.cwd or str(self._site.folder),
+                argv=tuple(map(self._site.generalize, work.build.argv)),
+                env={n: self._site.generalize(text) for n, text in work.build.env.items()},
+                cwd=self._site.generalize(work.build.cwd or str(self._site.folder)),
                 inputs=await self._digest_inputs(work.build),
                 targets=self._targets[_build_of(work)],
             )
@@ -143,7 +146,7 @@ class SuiteAuthor:
                 run=work.run,
                 hot=work.hot,
                 folder=folder,
-                suite_folder=str(self._site.folder),
+                threads=self._site.threads,
                 env=self._case_env(case),
                 is_judged=bool(work.check or work.outputs),
             ),
@@ -153,14 +156,15 @@ class SuiteAuthor:
         self, case: SuiteCase, work: CommandWork, folder: str
     ) -> Golden | Failed:
         """What the golden step makes, or made before; then the case's folder with a copy of it."""
-        parts = [canonical_json((case.seed, case.dtype, case.shape))]
+        parts = [str(case.seed)]
         tree = Digest("")
         if work.golden is not None:
             inputs = await self._digest_inputs(work.golden)
-            key = GoldenKey(digest_parts("golden", _step_key(work.golden, inputs), *parts))
+            key = GoldenKey(digest_parts("golden", self._step_key(work.golden, inputs), *parts))
             request = self._request(case, work.golden, folder, GOLDEN)
+            env = {SEED: str(case.seed)}  # whatever else it were told would have to be in its key
             done = await self._do(
-                msgspec.structs.replace(request, key=key, cwd=str(self._site.folder))
+                msgspec.structs.replace(request, key=key, env=env, cwd=str(self._site.folder))
             )
             if done.message:
                 return _failed("golden step", done, _read_tail(request.log))
@@ -172,11 +176,13 @@ class SuiteAuthor:
             if not isinstance(ready, FolderReady):
                 raise AssertionError(f"a step host answered a request for a folder with {ready}")
         steps = (work.run, work.check, work.hot.step if work.hot is not None else None)
-        parts += [_step_key(s, await self._digest_inputs(s)) for s in steps if s is not None]
+        parts += [self._step_key(s, await self._digest_inputs(s)) for s in steps if s is not None]
         key = GoldenKey(digest_parts("case", *parts, canonical_json(work.outputs)))
         return Golden(key=key, inputs=(), outputs=(), tree=tree)
 
-    async def _judge(self, case: SuiteCase, work: CommandWork, folder: str) -> Judged | Failed:
+    async def _judge(
+        self, case: SuiteCase, work: CommandWork, folder: str, build: BuildKey
+    ) -> Judged | Failed:
         """The comparisons that need no program first, then the case's own check step."""
         if work.outputs:
             reply = await self._host.ask(
@@ -192,7 +198,9 @@ class SuiteAuthor:
                 return Judged(outcome=reply.outcome, message=reply.message, mismatch=reply.mismatch)
         if work.check is None:
             return Judged(outcome=Outcome.PASSED)
-        request = self._request(case, work.check, folder, CHECK)
+        request = msgspec.structs.replace(
+            self._request(case, work.check, folder, CHECK), build=build
+        )
         done = await self._do(request)
         said = _read_tail(request.log)
         if not done.message:
@@ -228,7 +236,7 @@ class SuiteAuthor:
     def _case_env(self, case: SuiteCase) -> dict[str, str]:
         return {
             "TILEYARD_CASE": case.id,
-            "TILEYARD_SEED": str(case.seed),
+            SEED: str(case.seed),
         }
 
     def _case_folder(self, case: SuiteCase, arguments: Mapping[str, Value]) -> str:
@@ -236,6 +244,11 @@ class SuiteAuthor:
         attempt = arguments.get(ATTEMPT)
         name = case.name if attempt is None else f"{case.name}~{attempt}"
         return str(self._site.home / WORK / self._site.run / case.testcase / name)
+
+    def _step_key(self, step: Step, inputs: str) -> str:
+        """What decides the result of a step; where the suite lies does not."""
+        told = canonical_json((step.argv, step.env, step.cwd))
+        return canonical_json((self._site.generalize(told), inputs))
 
     async def _digest_inputs(self, step: Step) -> str:
         """The content of what a step names as its inputs, and of the files among its arguments."""
@@ -269,10 +282,6 @@ def _find_targets(cases: Sequence[SuiteCase]) -> dict[str, tuple[str, ...]]:
 
 def _build_of(work: CommandWork) -> str:
     return canonical_json(work.build)
-
-
-def _step_key(step: Step, inputs: str) -> str:
-    return canonical_json((step.argv, step.env, step.cwd, inputs))
 
 
 def _failed(what: str, done: StepDone, log: str) -> Failed:

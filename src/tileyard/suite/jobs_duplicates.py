@@ -80,7 +80,7 @@ def find_duplicates(jobs: Sequence[CiJob]) -> Duplicates:
             name=own[keepers[identity]][identity].name,
             jobs=tuple(jobs[number].name for number in found),
             keeper=jobs[keepers[identity]].name,
-            saves_s=sum(own[n][identity].seconds for n in found if n != keepers[identity]),
+            saves_s=sum((own[n][identity].seconds for n in found if n != keepers[identity]), 0.0),
             is_guess=any(own[number][identity].is_guess for number in found),
             independent=tuple(spared.get(identity, ())),
         )
@@ -90,8 +90,8 @@ def find_duplicates(jobs: Sequence[CiJob]) -> Duplicates:
     return Duplicates(
         jobs=shares,
         duplicates=duplicates,
-        seconds=sum(share.seconds for share in shares),
-        saves_s=sum(share.saves_s for share in shares),
+        seconds=sum((share.seconds for share in shares), 0.0),
+        saves_s=sum((share.saves_s for share in shares), 0.0),
         guessed=sum(duplicate.is_guess for duplicate in duplicates),
         also_independent=tuple(
             own[found[0]][identity].name
@@ -123,7 +123,7 @@ def _share(
     dropped: tuple[Check, ...] = ()
     if not job.is_independent:
         dropped = tuple(one for key, one in own.items() if keepers.get(key, number) != number)
-    saves_s = sum(one.seconds for one in dropped)
+    saves_s = sum((one.seconds for one in dropped), 0.0)
     if dropped and len(dropped) == len(own):
         saves_s += job.setup_s
     return JobShare(

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from tileyard.targets.command.step_site import StepSite
+
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteSite:
@@ -18,3 +20,7 @@ class SuiteSite:
     lanes: int
     threads: int
     toolchain: str = ""
+
+    def generalize(self, template: str) -> str:
+        """A template without the place of this suite, so that an equal one elsewhere has equal keys."""
+        return StepSite(suite=str(self.folder)).generalize(template)

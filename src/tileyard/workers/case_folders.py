@@ -3,9 +3,10 @@
 import shutil
 from pathlib import Path
 
+from tileyard.artifacts.manifest import TREE_FILE, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
-from tileyard.model import Digest
+from tileyard.model import BuildKey, Digest
 
 DATA, TEMPORARY, USED = "data", "tmp", "used"
 """In a case's folder: what its steps work on, their temporary files, and a mark that it has run."""
@@ -28,3 +29,10 @@ class Stores:
         self.home = home
         self.objects = ObjectStore(home / "objects")
         self.trees = Trees(self.objects)
+
+    def find_built(self, build: BuildKey) -> Path | None:
+        """The directory that a build step has filled; None where nothing was built."""
+        artifact = find_artifact(build, self.objects)
+        if artifact is None or TREE_FILE not in artifact.manifest.files:
+            return None
+        return self.trees.path(artifact.manifest.files[TREE_FILE])

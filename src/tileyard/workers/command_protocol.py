@@ -1,6 +1,6 @@
 """What engine and step host say to each other."""
 
-from tileyard.model import Digest, GoldenKey, Mismatch, Outcome, Record
+from tileyard.model import BuildKey, Digest, GoldenKey, Mismatch, Outcome, Record
 from tileyard.processes.steps import StepEnd
 from tileyard.targets.command.records import OutputCheck, Step
 from tileyard.workers.protocol import BatchRan, CaseBegan, CaseRan, RunBatch
@@ -10,7 +10,7 @@ class DoStep(Record, tag="do_step"):
     """Run a program of a case that needs no device. Answer: StepDone.
 
     ``places`` and ``env`` are what it is told, ``cwd`` where it runs if it does not say itself. ``golden``
-    is the tree that stands for ``{golden}``. With a ``key``, what the program puts into ``{out}`` is kept as
+    is the tree that stands for ``{golden}``, ``build`` the artifact that stands for ``{build}``. With a ``key``, what the program puts into ``{out}`` is kept as
     a tree; if one was made before with the same key, nothing is run.
     """
 
@@ -21,6 +21,7 @@ class DoStep(Record, tag="do_step"):
     log: str
     limit_s: float
     golden: Digest = Digest("")
+    build: BuildKey = BuildKey("")
     key: GoldenKey = GoldenKey("")
 
 

@@ -10,14 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tileyard.artifacts.manifest import TREE_FILE, find_artifact
 from tileyard.errors import TileyardError
 from tileyard.model import Case, Device, Outcome
 from tileyard.processes.step_output import Heard
 from tileyard.processes.steps import StepEnd, StepOrder, describe_end, run_step
 from tileyard.targets.command.filling import Places, fill, fill_argv
 from tileyard.targets.command.records import CommandRun, HotRun, Step
-from tileyard.targets.command.toolchain import find_toolchain
+from tileyard.targets.command.step_site import find_site
 from tileyard.workers.case_folders import DATA, TEMPORARY, USED, Stores, make_folder
 from tileyard.workers.protocol import CaseBegan, CaseRan, RunBatch, RunEntry
 
@@ -42,7 +41,7 @@ class CommandRuns:
     ) -> None:
         self.is_stopped = is_stopped
         self._home = stores.home
-        self._objects = stores.objects
+        self._stores = stores
         self._trees = stores.trees
         self._tell = tell
         self._lease = lease
@@ -122,14 +121,16 @@ class CommandRuns:
         command = member.command
         folder = self._home / command.folder
         places: dict[str, str | tuple[str, ...]] = {
-            **find_toolchain().places,
+            **find_site().places,
             "work": str(folder / DATA),
             "device": device.name.rpartition(":")[2],
+            "threads": str(command.threads),
             "cases": tuple(other.command.name for other in members),
+            "works": tuple(str(self._home / other.command.folder / DATA) for other in members),
         }
         if member.entry.golden.tree:
             places["golden"] = str(self._trees.path(member.entry.golden.tree))
-        built = self._find_built(member.entry)
+        built = self._stores.find_built(member.entry.build)
         if built:
             places["build"] = str(built)
         log = self._home / member.entry.log
@@ -149,12 +150,6 @@ class CommandRuns:
         if (folder / USED).exists() or not (folder / DATA).exists():
             make_folder(folder, member.entry.golden.tree, self._trees)
         (folder / USED).touch()
-
-    def _find_built(self, entry: RunEntry) -> Path | None:
-        artifact = find_artifact(entry.build, self._objects)
-        if artifact is None or TREE_FILE not in artifact.manifest.files:
-            return None
-        return self._trees.path(artifact.manifest.files[TREE_FILE])
 
     def hear_began(self, member: "_Member") -> None:
         """A hot process turned to a case."""
@@ -259,7 +254,7 @@ def step_environment(
 ) -> dict[str, str]:
     """This process's environment, with what suite and step add, and a temporary directory."""
     added = {name: fill(text, places) for name, text in own.items()}
-    told = find_toolchain().env
+    told = find_site().env
     return {**os.environ, **told, **shared, "TMPDIR": str(temporary), **added}
 
 

@@ -137,10 +137,14 @@ class Failed(Record, tag="failed"):
 
 
 class JudgeOutputs(Record, tag="judge_outputs"):
-    """Are the outputs of a case of programs right, now that it has run. Answer: Judged."""
+    """Are the outputs of a case of programs right, now that it has run. Answer: Judged.
+
+    ``build`` is the key of its artifact.
+    """
 
     kernel: str
     arguments: dict[str, Value]
+    build: BuildKey = BuildKey("")
 
 
 class Judged(Record, tag="judged"):

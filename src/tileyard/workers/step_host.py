@@ -17,7 +17,7 @@ from tileyard.model import Digest
 from tileyard.processes.steps import StepEnd, StepOrder, describe_end, run_step
 from tileyard.processes.wire import Channel
 from tileyard.targets.command.filling import fill, fill_argv
-from tileyard.targets.command.toolchain import find_toolchain
+from tileyard.targets.command.step_site import find_site
 from tileyard.workers.case_folders import TEMPORARY, Stores, make_folder
 from tileyard.workers.command_protocol import (
     Asked,
@@ -114,11 +114,13 @@ class StepHost:
     ) -> tuple[StepEnd, str]:
         """How the program ended, and one line on what went wrong, empty if nothing did."""
         temporary.mkdir(exist_ok=True)
-        step, places = request.step, {**find_toolchain().places, **request.places}
+        step, places = request.step, {**find_site().places, **request.places}
         if out is not None:
             places["out"] = str(out)
         if request.golden:
             places["golden"] = str(self._trees.path(request.golden))
+        if request.build and (built := self._stores.find_built(request.build)) is not None:
+            places["build"] = str(built)
         log = Path(request.log)
         log.parent.mkdir(parents=True, exist_ok=True)
         order = StepOrder(

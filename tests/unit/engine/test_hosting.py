@@ -252,7 +252,7 @@ def run_cases(
 def command(name: str, script: str, **changes: object) -> CommandRun:
     """A case whose run step is a shell script."""
     run = Step(argv=("sh", "-c", script))
-    plain = CommandRun(name=name, run=run, folder=f"work/{name}", suite_folder="/")
+    plain = CommandRun(name=name, run=run, folder=f"work/{name}")
     return msgspec.structs.replace(plain, **changes)
 
 

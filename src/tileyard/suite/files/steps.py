@@ -21,13 +21,13 @@ PLACES_OF: dict[Kind, frozenset[str]] = {
     "golden": frozenset({"out", "threads", "toolchain"}),
     "run": frozenset({"work", "golden", "build", "device", "threads", "toolchain"}),
     "check": frozenset({"work", "golden", "build", "threads", "toolchain"}),
-    "hot": frozenset({"work", "build", "device", "threads", "toolchain", "cases"}),
+    "hot": frozenset({"work", "build", "device", "threads", "toolchain", "cases", "works"}),
     "list": frozenset(),
 }
 """What each step is told when it runs. A golden result that knew of a build would depend on it."""
 IN_WORK: frozenset[Kind] = frozenset({"run", "check", "hot"})
 """Steps that run in the case's work directory unless they say otherwise."""
-ALONE = ("targets", "cases")
+ALONE = ("targets", "cases", "works")
 """Places that become several arguments, and so must be arguments of their own."""
 OF_TESTCASE = frozenset({"suite", "python", "testcase"})
 """What is the same for all cases of a testcase."""

@@ -15,6 +15,7 @@ PLACES = (
     "toolchain",
     "targets",
     "cases",
+    "works",
 )
 """What a step is told when it runs.
 
@@ -23,7 +24,8 @@ build or golden step puts its results; ``golden`` and ``build`` are these result
 ``cache`` stays from one build to the next, for what the build tool itself does not do twice. ``device``
 is the index or name that the lease gave, ``threads`` how many threads a step may use. ``toolchain`` is
 the unpacked toolchain bundle. ``targets`` is what of a shared build the selection needs, and ``cases`` the
-cases of a hot batch; both, standing alone as an argument, become as many arguments as there are.
+cases of a hot batch, ``works`` their directories in the same order; each of these three, standing alone as
+an argument, becomes as many arguments as there are.
 """
 
 NanPolicy = Literal["equal", "forbid", "ignore"]
@@ -81,15 +83,16 @@ class OutputCheck(Record):
 class CommandRun(Record):
     """What is run for a case, beside its artifact.
 
-    ``folder`` is the case's own: the step's ``{work}`` is ``data`` in it, ``tmp`` its
-    temporary directory. ``env`` is added to the runner's own environment. ``name`` is what a hot run calls the case.
-    ``is_judged`` says that somebody will look at the outputs, so exit code 0 alone proves nothing.
+    ``folder`` is the case's own: the step's ``{work}`` is ``data`` in it, ``tmp`` its temporary directory.
+    ``env`` is added to the runner's own environment, and ``threads`` are what the step may use. ``name``
+    is what a hot run calls the case. ``is_judged`` says that somebody will look at the outputs, so exit
+    code 0 alone proves nothing.
     """
 
     name: str
     run: Step
     folder: str
-    suite_folder: str
+    threads: int = 1
     hot: HotRun | None = None
     env: dict[str, str] = {}
     is_judged: bool = False

@@ -17,7 +17,7 @@ from tileyard.model import Device, Diagnostic, Outcome, Record
 from tileyard.processes.steps import StepOrder, describe_end, run_step
 from tileyard.targets.base import NO_BINARIES, Binaries, Build, Loaded, Source
 from tileyard.targets.command.filling import Place, fill, fill_argv
-from tileyard.targets.command.toolchain import find_toolchain
+from tileyard.targets.command.step_site import find_site
 
 BUILT = "built"
 LOG = "build.log"
@@ -67,10 +67,10 @@ class CommandTarget:
         built, temporary = folder / BUILT, folder / "tmp"
         built.mkdir(parents=True)
         temporary.mkdir()
-        toolchain = find_toolchain()
+        site = find_site()
         with self._cache(command) as cache:
             places: dict[str, Place] = {
-                **toolchain.places,
+                **site.places,
                 "out": str(built),
                 "cache": str(cache),
                 "targets": command.targets,
@@ -80,7 +80,7 @@ class CommandTarget:
                 env = {name: fill(value, places) for name, value in command.env.items()}
                 order = StepOrder(
                     argv=fill_argv(command.argv, places),
-                    env={**os.environ, **toolchain.env, "TMPDIR": str(temporary), **env},
+                    env={**os.environ, **site.env, "TMPDIR": str(temporary), **env},
                     cwd=fill(command.cwd, places),
                     log=str(folder / LOG),
                 )
