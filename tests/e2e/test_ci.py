@@ -1,0 +1,463 @@
+"""``tileyard ci`` from the outside, and the example workflows run as GitHub would run them."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.conftest import KERNELS, ROOT, CommandLine
+
+SUITE = """
+name = "sums"
+run = ["true", "{suite}/kernels/{testcase}.pto", "{case}"]
+[[testcase]]
+name = "row"
+case = [{ name = "f32", smoke = true }, { name = "f16" }]
+[[testcase]]
+name = "col"
+case = [{ name = "f32", smoke = true }, { name = "f16" }]
+"""
+WORKFLOWS = ROOT / "examples" / "workflows"
+TOOLS = "bash sh env cat cp cut date dirname basename git grep head ls mkdir mv nproc rm sed sleep sort tail tr true"
+"""What a machine without a compiler still has."""
+COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "cmake", "ninja", "make", "ld", "as")
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def suite(cli: CommandLine) -> Path:
+    """A suite of two testcases, each of which names a file; the suite's own file."""
+    (cli.cwd / "suite" / "kernels").mkdir(parents=True)
+    for testcase in ("row", "col"):
+        (cli.cwd / "suite" / "kernels" / f"{testcase}.pto").touch()
+    path = cli.cwd / "suite" / "suite.toml"
+    path.write_text(SUITE, encoding="utf-8")
+    return path
+
+
+def refused(cli: CommandLine, *arguments: str) -> str:
+    """The one line with which a command is refused."""
+    done = cli.run("ci", *arguments)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("tileyard: ")
+    return line
+
+
+# ---- duplicates -------------------------------------------------------------------------------
+
+
+def test_duplicates_of_jobs_are_named(cli: CommandLine, suite: Path) -> None:
+    """What a fast job and a nightly one both run is kept by the one that runs more; nothing is run."""
+    found = cli.run_json("ci", "duplicates", f"fast={suite}:smoke", f"nightly={suite}")
+    expected = [
+        ("row/f32", "nightly", ["fast", "nightly"]),
+        ("col/f32", "nightly", ["fast", "nightly"]),
+    ]
+    assert [(one["name"], one["keeper"], one["jobs"]) for one in found["duplicates"]] == expected
+    assert (found["seconds"], found["saves_s"]) == (60.0, 20.0)
+    assert not cli.home.exists()
+
+
+def test_duplicates_fail_a_job_only_where_they_are_asked_to(cli: CommandLine, suite: Path) -> None:
+    """Exit status 1 with --fail, 0 without it, and 0 where there are none."""
+    jobs = (f"one={suite}?row", f"two={suite}?f32")
+    expected = [0, 1, 0, 0]
+    found = [
+        cli.run("ci", "duplicates", *jobs),
+        cli.run("ci", "duplicates", *jobs, "--fail"),
+        cli.run("ci", "duplicates", *jobs, "--fail", "--independent", "one"),
+        cli.run("ci", "duplicates", f"one={suite}?row", f"two={suite}?col", "--fail"),
+    ]
+    assert [done.returncode for done in found] == expected
+    assert "one and two run the same 1 check" in found[0].stdout
+
+
+def test_what_a_job_runs_on_tells_it_apart(cli: CommandLine, suite: Path) -> None:
+    """The same cases on a simulator and on a device are not the same check."""
+    found = cli.run_json(
+        "ci", "duplicates", f"sim={suite}@sim", f"npu={suite}@npu", f"again={suite}@npu"
+    )
+    expected = {("npu", "again")}
+    assert {tuple(one["jobs"]) for one in found["duplicates"]} == expected
+
+
+def test_two_workflows_that_build_the_same_are_found(cli: CommandLine, suite: Path) -> None:
+    """Commands with the same arguments and inputs of the same content, as a jobs file tells of them."""
+    job = 'argv = ["make", "tools"]\ninputs = ["suite/kernels"]\nseconds = 300\n'
+    text = f"[jobs.sim]\n{job}[jobs.npu]\n{job}[jobs.wheel]\nindependent = true\n{job}"
+    (cli.cwd / "ci-jobs.toml").write_text(text, encoding="utf-8")
+    found = cli.run_json("ci", "duplicates", "--jobs", "ci-jobs.toml", f"tests={suite}")
+    expected = [("make tools", "sim", ["wheel"], 300.0, False)]
+    assert [
+        (one["name"], one["keeper"], one["independent"], one["saves_s"], one["is_guess"])
+        for one in found["duplicates"]
+    ] == expected
+    assert [job["name"] for job in found["jobs"]] == ["sim", "npu", "wheel", "tests"]
+
+
+def test_times_decide_what_is_saved(cli: CommandLine, suite: Path) -> None:
+    """An imported history says what cases take; what it does not know is guessed."""
+    times = cli.cwd / "times.json"
+    times.write_text('{"row/f32": 90, "row/f16": 30}', encoding="utf-8")
+    jobs = (f"one={suite}?row", f"two={suite}?row/f32")
+    found = cli.run_json("ci", "duplicates", *jobs, "--durations", str(times))
+    expected = (90.0, 210.0, 0)
+    assert (found["saves_s"], found["seconds"], found["guessed"]) == expected
+
+
+def test_kernels_are_compared_too(cli: CommandLine) -> None:
+    """A file of kernels is asked for its cases; other targets make other checks."""
+    file = KERNELS / "light.py"
+    found = cli.run_json("ci", "duplicates", f"a={file}", f"b={file}@cpu", f"c={file}@cuda:sm_90a")
+    expected = {("a", "b")}
+    assert {tuple(one["jobs"]) for one in found["duplicates"]} == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), "no job is named"),
+        (("x",), "'x' is not of the form JOB=SELECTION"),
+        (("x=none.toml",), "there is no suite"),
+        (("x=suite:smokey",), "x=suite:smokey: .*there is no policy 'smokey'"),
+        (("x=suite?zzz",), "means none of its 4 cases"),
+        (("x=suite?",), "no case is named behind its sign"),
+        (("x=suite", "--independent", "y"), "--independent y: there is no such job"),
+        (("--jobs", "none.toml"), "none.toml: No such file"),
+        (("--jobs", "jobs.toml"), r"jobs.toml:2: jobs.a.selct: unknown key"),
+        (("x=suite", "--durations", "none.json"), "cannot read none.json"),
+    ],
+)
+def test_jobs_that_make_no_sense_are_refused(
+    cli: CommandLine, suite: Path, arguments: tuple[str, ...], expected: str
+) -> None:
+    """One line says what is wrong, and where."""
+    (cli.cwd / "jobs.toml").write_text("[jobs.a]\nselct = []\n", encoding="utf-8")
+    assert re.search(expected, refused(cli, "duplicates", *arguments))
+
+
+# ---- matrix -----------------------------------------------------------------------------------
+
+
+def test_a_matrix_is_printed_for_people_and_for_github(cli: CommandLine, suite: Path) -> None:
+    """The step's outputs are lines of their own; what is printed says the same."""
+    output = cli.cwd / "output"
+    output.write_text("before=1\n", encoding="utf-8")
+    arguments = ("ci", "matrix", "--suite", str(suite), "--jobs", "2", "--times", "times.json")
+    done = cli.run(*arguments, "--github-output", GITHUB_OUTPUT=str(output))
+    lines = output.read_text(encoding="utf-8").splitlines()
+    expected = ["before=1", "jobs=2", "cases=4"]
+    assert [line for line in lines if not line.startswith("matrix=")] == expected
+    matrix = json.loads(lines[1].removeprefix("matrix="))
+    assert [row["shard"] for row in matrix["include"]] == ["1/2", "2/2"]
+    assert "4 cases in 2 jobs, 40 s of work (4 never ran: guessed)" in done.stdout
+    assert cli.run_json(*arguments)["matrix"] == matrix
+    assert json.loads((cli.cwd / "times.json").read_text(encoding="utf-8")) == {
+        "row/f32": 10.0,
+        "row/f16": 10.0,
+        "col/f32": 10.0,
+        "col/f16": 10.0,
+    }
+
+
+def test_the_jobs_of_a_matrix_run_each_case_once(cli: CommandLine, suite: Path) -> None:
+    """``tileyard test`` with the arguments of all jobs, each in a home of its own."""
+    matrix = cli.run_json("ci", "matrix", "--suite", str(suite), "--jobs", "3", "--times", "t.json")
+    ran: list[str] = []
+    for number, row in enumerate(matrix["matrix"]["include"]):
+        home = str(cli.cwd / f"home{number}")
+        done = cli.run("test", str(suite), *row["arguments"].split(), "--json", TILEYARD_HOME=home)
+        verdicts = json.loads(done.stdout)["verdicts"]
+        assert len(verdicts) == row["cases"]
+        ran += [verdict["case"] for verdict in verdicts]
+    expected = ["col/f16", "col/f32", "row/f16", "row/f32"]
+    assert sorted(ran) == expected
+
+
+def test_changed_files_leave_what_they_touch(cli: CommandLine, suite: Path) -> None:
+    """From a file or from stdin, relative to the top of the checkout; the others are counted."""
+    (cli.cwd / "changed").write_text("suite/kernels/row.pto\nREADME.md\n", encoding="utf-8")
+    arguments = ("ci", "matrix", "--suite", str(suite), "--jobs", "1", "--root", ".")
+    found = cli.run_json(*arguments, "--changed-files", "changed")
+    expected = {"cases": 2, "left_out": 2}
+    assert {name: found["details"][name] for name in expected} == expected
+    assert found["details"]["touched"]["unnamed"] == ["README.md"]
+    assert "--select row" in found["matrix"]["include"][0]["arguments"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tileyard", *arguments, "--changed-files", "-"],
+        input="suite/suite.toml\n",
+        cwd=cli.cwd,
+        env=cli.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "all cases stay: suite/suite.toml declares them" in done.stdout
+
+
+def test_the_times_of_several_jobs_are_read_together(cli: CommandLine, suite: Path) -> None:
+    """A folder of JUnit files, as the jobs of a matrix leave it."""
+    for number in (1, 2):
+        folder = cli.cwd / "history" / f"job{number}"
+        folder.mkdir(parents=True)
+        (folder / "junit.xml").write_text(
+            f'<testsuite name="row"><testcase classname="row" name="f{16 * number}"'
+            f' time="{number}.5"/></testsuite>',
+            encoding="utf-8",
+        )
+    arguments = ("ci", "matrix", "--suite", str(suite), "--jobs", "1", "--select", "row")
+    found = cli.run_json(*arguments, "--durations", "history", "--times", "times.json")
+    expected = (4.0, 0)
+    assert (found["details"]["total_s"], found["details"]["guessed"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), "--jobs, or how long one takes with --max-time"),
+        (("--jobs", "2", "--max-time", "5m"), "--jobs, or how long one takes with --max-time"),
+        (("--max-time", "soon"), "'soon' is not a duration"),
+        (("--jobs", "300"), "300 jobs are too many"),
+        (("--jobs", "2", "--policy", "smokey"), "there is no policy 'smokey'"),
+        (("--jobs", "2", "--select", "zzz"), "means none of its 4 cases"),
+        (("--jobs", "2", "--github-output"), "GITHUB_OUTPUT is not set"),
+        (("--jobs", "2", "--changed-files", "none"), "cannot read none"),
+        (("--jobs", "2", "--always", "src"), "--changed-files, which is missing"),
+        (("--jobs", "2", "--durations", "suite"), "suite: holds no JUnit file"),
+        (("--jobs", "2", "--times", "suite"), "cannot write suite"),
+    ],
+)
+def test_a_matrix_that_makes_no_sense_is_refused(
+    cli: CommandLine, suite: Path, arguments: tuple[str, ...], expected: str
+) -> None:
+    """One line says what is wrong."""
+    cli.env["GITHUB_OUTPUT"] = ""
+    assert re.search(expected, refused(cli, "matrix", "--suite", str(suite), *arguments))
+
+
+# ---- the example workflows ----------------------------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class Hosted:
+    """Machines that run the jobs of a workflow. What is uploaded lies in ``artifacts``.
+
+    Actions are replaced: checkouts are copies of the examples, artifacts are folders, nothing is cached
+    and nothing is installed.
+    """
+
+    folder: Path
+    workflow: dict[Any, Any]
+    context: dict[str, str]
+    event: Mapping[str, str]
+    pages: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, name: str, folder: Path, event: Mapping[str, str]) -> "Hosted":
+        """Machines for an example workflow."""
+        text = (WORKFLOWS / name).read_text(encoding="utf-8")
+        return cls(folder=folder, workflow=yaml.safe_load(text), context={}, event=event)
+
+    def run(self, job: str, machine: str, path: str, **context: str) -> Path:
+        """Run the steps of a job on a machine of its own; its workspace. They all have to succeed."""
+        workspace = self.folder / machine
+        workspace.mkdir()
+        self.context = {**self.context, **context}
+        output, page = workspace.parent / f"{machine}.output", workspace.parent / f"{machine}.md"
+        output.touch()
+        environment = {
+            **self._fill(self.workflow.get("env", {})),
+            **self._fill(self.workflow["jobs"][job].get("env", {})),
+            **self.event,
+            "PATH": path,
+            "HOME": str(self.folder),
+            "TMPDIR": str(self._temporary()),
+            "GITHUB_OUTPUT": str(output),
+            "GITHUB_STEP_SUMMARY": str(page),
+            "TILEYARD_LOCK_DIR": str(self.folder / "locks"),
+            "TILEYARD_HOME": str(workspace / ".tileyard"),
+        }
+        for step in self.workflow["jobs"][job]["steps"]:
+            if "uses" in step:
+                self._act(step["uses"], self._fill(step.get("with", {})), workspace)
+            elif not step["run"].startswith("pip install"):
+                self._do(self._fill_in(step["run"]), workspace, environment)
+            for line in output.read_text(encoding="utf-8").splitlines():
+                key, _, value = line.partition("=")
+                self.context[f"steps.{step.get('id')}.outputs.{key}"] = value
+            output.write_text("", encoding="utf-8")
+        for key, value in self._fill(self.workflow["jobs"][job].get("outputs", {})).items():
+            self.context[f"needs.{job}.outputs.{key}"] = value
+        if page.exists():
+            self.pages[machine] = page.read_text(encoding="utf-8")
+        return workspace
+
+    def rows(self, job: str) -> Iterator[dict[str, str]]:
+        """The context of each job of a matrix."""
+        text = self.workflow["jobs"][job]["strategy"]["matrix"]
+        (place,) = re.findall(r"\$\{\{ fromJSON\((.+)\) \}\}", text)
+        for number, row in enumerate(json.loads(self.context[place])["include"]):
+            yield {
+                **{f"matrix.{name}": str(value) for name, value in row.items()},
+                "strategy.job-index": str(number),
+            }
+
+    def _temporary(self) -> Path:
+        folder = self.folder / "tmp"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def _act(self, action: str, options: Mapping[str, str], workspace: Path) -> None:
+        artifacts = self.folder / "artifacts"
+        match action.partition("@")[0]:
+            case "actions/checkout":
+                shutil.copytree(
+                    self.folder / "origin", workspace, dirs_exist_ok=True, symlinks=True
+                )
+            case "actions/upload-artifact":
+                shutil.copytree(workspace / options["path"], artifacts / options["name"])
+            case "actions/download-artifact" if "name" in options:
+                shutil.copytree(artifacts / options["name"], workspace / options["path"])
+            case "actions/download-artifact":
+                for found in artifacts.glob(options["pattern"]):
+                    shutil.copytree(found, workspace / options["path"] / found.name)
+            case "actions/setup-python" | "actions/cache/restore" | "actions/cache/save":
+                pass
+            case other:
+                raise AssertionError(f"{other} is not known here")
+
+    def _do(self, script: str, workspace: Path, environment: Mapping[str, str]) -> None:
+        done = subprocess.run(
+            ["bash", "-e", "-c", script],
+            cwd=workspace,
+            env=dict(environment),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
+
+    def _fill(self, table: Mapping[str, object]) -> dict[str, str]:
+        return {name: self._fill_in(str(text)) for name, text in table.items()}
+
+    def _fill_in(self, text: str) -> str:
+        known = {**self.context, "vars.DEVICES": "--slots 2", "github.run_id": "1"}
+        return re.sub(r"\$\{\{ (\S+) \}\}", lambda found: known.get(found[1], ""), text)
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """What a git command prints."""
+    who = {
+        f"GIT_{role}_{key}": "a@b" for role in ("AUTHOR", "COMMITTER") for key in ("NAME", "EMAIL")
+    }
+    done = subprocess.run(
+        ["git", *arguments],
+        cwd=folder,
+        env={**os.environ, **who, "GIT_CONFIG_GLOBAL": os.devnull},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def change(tmp_path: Path) -> dict[str, str]:
+    """A checkout of the examples in ``origin`` with one commit on top of its base, as a pull request."""
+    origin = tmp_path / "origin"
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "examples", origin / "examples", ignore=ignore)
+    git(origin, "init", "-q", "-b", "main")
+    git(origin, "add", "-A")
+    git(origin, "commit", "-q", "-m", "base")
+    git(origin, "update-ref", "refs/remotes/origin/main", "HEAD")
+    changed = origin / "examples" / "suites" / "reduce_sim" / "check_argmax.py"
+    changed.write_text(changed.read_text(encoding="utf-8") + "\n# changed\n", encoding="utf-8")
+    git(origin, "commit", "-q", "-a", "-m", "change")
+    return {"GITHUB_SHA": git(origin, "rev-parse", "HEAD"), "GITHUB_BASE_REF": "main"}
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> str:
+    """A PATH with tileyard and the usual tools, and no compiler."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for tool in TOOLS.split():
+        found = shutil.which(tool)
+        assert found, tool
+        (folder / tool).symlink_to(found)
+    (folder / "tileyard").symlink_to(Path(sys.executable).parent / "tileyard")
+    assert not any(shutil.which(compiler, path=str(folder)) for compiler in COMPILERS)
+    return str(folder)
+
+
+def building_path() -> str:
+    """The PATH of a machine that builds, with this tileyard."""
+    return f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+
+def verdicts_of(artifacts: Path) -> Counter[tuple[str, str]]:
+    """How often each case ended in which way, in the uploaded results of some jobs."""
+    summaries = [json.loads(path.read_text()) for path in artifacts.glob("*/summary.json")]
+    return Counter(
+        (verdict["case"], verdict["outcome"])
+        for summary in summaries
+        for verdict in summary["result"]["verdicts"]
+    )
+
+
+needs_cmake = pytest.mark.skipif(
+    shutil.which("cmake") is None, reason="the example is built by CMake"
+)
+
+
+@needs_cmake
+def test_a_pull_request_builds_once_and_runs_in_the_next_jobs(
+    tmp_path: Path, change: dict[str, str], bare: str
+) -> None:
+    """Only what the change touches runs on simulators, and machines without a compiler run all of it."""
+    hosted = Hosted.of("pull-request.yml", tmp_path, change)
+    hosted.run("build", "builder", building_path())
+    rows = list(hosted.rows("simulator"))
+    for number, row in enumerate(rows):
+        hosted.run("simulator", f"simulator{number}", bare, **row)
+    hosted.run("device", "board", bare)
+    touched = ("rowargmax/f16_32x48", "rowargmax/f32_16x64")
+    casts = ("f32_f16", "f32_bf16", "f32_i32", "f16_f32", "i32_i8")
+    expected = [(case, "passed") for case in (*touched, *(f"cast/{name}" for name in casts))]
+    assert verdicts_of(tmp_path / "artifacts") == Counter(expected)
+    assert hosted.context["needs.build.outputs.cases"] == str(len(touched))
+    assert not (tmp_path / "board" / "examples").exists()
+    assert "## Suite installed: passed\n\n2 cases in" in hosted.pages["simulator0"]
+
+
+@needs_cmake
+def test_the_nightly_run_covers_all_cases_and_keeps_their_times(
+    tmp_path: Path, change: dict[str, str], bare: str
+) -> None:
+    """Four jobs run every case once, and what they took is there for the next day's jobs."""
+    hosted = Hosted.of("nightly.yml", tmp_path, change)
+    hosted.run("build", "builder", building_path())
+    rows = list(hosted.rows("simulator"))
+    for number, row in enumerate(rows):
+        hosted.run("simulator", f"simulator{number}", bare, **row)
+    keeper = hosted.run("history", "keeper", bare)
+    found = verdicts_of(tmp_path / "artifacts")
+    expected = 49
+    assert (len(rows), len(found), set(found.values())) == (4, expected, {1})
+    assert {outcome for _, outcome in found} == {"passed"}
+    times = json.loads((keeper / "times.json").read_text(encoding="utf-8"))
+    assert len(times) == expected
+    assert max(times.values()) < 10.0
