@@ -461,3 +461,37 @@ def test_the_nightly_run_covers_all_cases_and_keeps_their_times(
     times = json.loads((keeper / "times.json").read_text(encoding="utf-8"))
     assert len(times) == expected
     assert max(times.values()) < 10.0
+
+
+# ---- the page about it ---------------------------------------------------------------------------
+
+
+def test_the_page_shows_the_workflows_as_they_are() -> None:
+    """Each piece of YAML in the docs stands in the workflow that is run here, letter by letter."""
+    page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    workflows = [path.read_text(encoding="utf-8") for path in WORKFLOWS.glob("*.yml")]
+    pieces = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    expected = 4
+    assert len(pieces) == expected
+    assert [piece for piece in pieces if not any(piece in text for text in workflows)] == []
+
+
+def test_the_page_names_options_that_there_are(cli: CommandLine) -> None:
+    """Every option of every command that the docs and the workflows show."""
+    texts = [
+        path.read_text(encoding="utf-8")
+        for path in (ROOT / "docs" / "ci.md", *WORKFLOWS.glob("*.yml"))
+    ]
+    shown = "\n".join(texts).replace("\\\n", " ")
+    commands = re.findall(r"^ *(?:run: )?tileyard ((?:ci )?[a-z]+) (.+)$", shown, re.MULTILINE)
+    expected = {"ci duplicates", "ci matrix", "bundle", "test"}
+    assert {name for name, _ in commands} == expected
+    for name in expected:
+        known = cli.run(*name.split(), "--help").stdout
+        used = {
+            one
+            for command, line in commands
+            if command == name
+            for one in re.findall(r"--[a-z-]+", line)
+        }
+        assert [option for option in sorted(used) if not re.search(rf"{option}[ ,]", known)] == []
