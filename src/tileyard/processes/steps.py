@@ -8,6 +8,7 @@ what there is, is told apart by the token in its environment. Should this proces
 import contextlib
 import functools
 import os
+import re
 import resource
 import secrets
 import signal
@@ -32,6 +33,7 @@ GRACE_S: Final = 0.2
 """Between TERM and KILL for a program that ran past its limit."""
 CONFIRM_S: Final = 5.0
 """How long a killed tree may take to vanish."""
+COMPILER_ERROR: Final = re.compile(r"\berror: ")
 POLL_S: Final = 0.01
 PR_SET_CHILD_SUBREAPER: Final = 36
 
@@ -138,8 +140,11 @@ def describe_end(end: StepEnd, order: StepOrder) -> str:
         how = f"{name} died of {describe_signal(end.signal)}"
     else:
         how = f"{name} ended with exit code {end.code}"
-    if end.tail.strip():
-        return f"{how}: {end.tail.strip().splitlines()[-1][:200]}"
+    lines = end.tail.strip().splitlines()
+    if lines:
+        # A compiler goes on after its first error; whoever else fails says so last.
+        telling = next((line for line in lines if COMPILER_ERROR.search(line)), lines[-1])
+        return f"{how}: {telling.strip()[:200]}"
     return f"{how} and printed nothing; argv {list(order.argv)}, in {order.cwd}"
 
 

@@ -1,0 +1,132 @@
+"""A suite that was built in one place runs in another, without its source and without a compiler."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.conftest import ROOT, CommandLine
+
+pytestmark = pytest.mark.slow
+
+SUITE = f"""
+name = "mixed"
+
+[[testcase]]
+name = "softmax"
+file = "{ROOT / "examples" / "softmax.py"}"
+[[testcase.case]]
+name = "small"
+arguments = {{ M = 16, N = 64 }}
+
+[[testcase]]
+name = "copy"
+build = {{ argv = ["sh", "-c", "cc -o {{out}}/copy copy.c"], inputs = ["copy.c"] }}
+golden = {{ argv = ["{{python}}", "golden.py", "{{out}}"] }}
+run = {{ argv = ["{{build}}/copy", "{{source}}.bin", "output.bin"] }}
+output = {{ file = "output.bin", golden = "golden.bin", dtype = "uint8", shape = [4] }}
+check = {{ argv = ["{{python}}", "{{suite}}/check.py"], inputs = ["check.py"] }}
+[[testcase.case]]
+name = "right"
+vars = {{ source = "input" }}
+[[testcase.case]]
+name = "wrong"
+vars = {{ source = "other" }}
+"""
+COPY = r"""
+#include <stdio.h>
+int main(int count, char **names) {
+    char data[4];
+    FILE *in = fopen(names[1], "rb"), *out = fopen(names[2], "wb");
+    if (fread(data, 1, 4, in) != 4) return 1;
+    return fwrite(data, 1, 4, out) == 4 ? 0 : 1;
+}
+"""
+GOLDEN = """
+import pathlib, sys
+out = pathlib.Path(sys.argv[1])
+for name, data in {"input": b"abcd", "golden": b"abcd", "other": b"abcx"}.items():
+    (out / f"{name}.bin").write_bytes(data)
+"""
+CHECK = "import pathlib; assert pathlib.Path('output.bin').stat().st_size == 4\n"
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> CommandLine:
+    """Another place: its own home and directory, and nothing on PATH."""
+    folder = tmp_path / "there"
+    (folder / "bin").mkdir(parents=True)
+    return CommandLine(folder, {"PATH": str(folder / "bin"), "CC": "/nowhere/cc"})
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> CommandLine:
+    """Where the suite is built."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    (folder / "suite.toml").write_text(SUITE)
+    (folder / "copy.c").write_text(COPY)
+    (folder / "golden.py").write_text(GOLDEN)
+    (folder / "check.py").write_text(CHECK)
+    return CommandLine(folder)
+
+
+def test_a_packed_suite_runs_elsewhere(here: CommandLine, there: CommandLine) -> None:
+    """Programs and kernels, golden results and checks: the same verdicts, with nothing built."""
+    packed = here.run("bundle", "suite.toml", "-o", "x.tyb", "--commit", "c0ffee")
+    assert packed.returncode == 0, packed.stderr
+    shutil.move(here.cwd / "x.tyb", there.cwd / "x.tyb")
+    shutil.rmtree(here.cwd)
+    done = there.run("test", "--from", "x.tyb", "--commit", "c0ffee", "--json")
+    found = {v["case"]: v["outcome"] for v in json.loads(done.stdout)["verdicts"]}
+    expected = {"softmax/small": "passed", "copy/right": "passed", "copy/wrong": "mismatch"}
+    assert found == expected
+    assert done.returncode == 1
+    again = there.run("test", "--from", "x.tyb", "--select", "copy/right", "--changed", "any")
+    assert (again.returncode, "1  skipped" in again.stdout) == (0, True), again.stdout
+
+
+def test_what_cannot_be_built_is_not_packed(here: CommandLine, there: CommandLine) -> None:
+    """The bundle has the rest, and its maker is told by the exit status."""
+    (here.cwd / "copy.c").write_text("int main(void) { return oops; }")
+    packed = here.run("bundle", "suite.toml", "-o", str(there.cwd / "x.tyb"))
+    done = there.run("test", "--from", "x.tyb", "--json")
+    assert packed.returncode == 1
+    assert "oops" in packed.stderr
+    assert [v["case"] for v in json.loads(done.stdout)["verdicts"]] == ["softmax/small"]
+
+
+def test_another_commit_is_refused(here: CommandLine, there: CommandLine) -> None:
+    """Before anything is unpacked; the line says what was asked for and what was found."""
+    bundle = str(there.cwd / "x.tyb")
+    here.run("bundle", "suite.toml", "--select", "copy/right", "-o", bundle, "--commit", "c0ffee")
+    done = there.run("test", "--from", "x.tyb", "--commit", "decaf0")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "decaf0" in done.stderr
+    assert "c0ffee" in done.stderr
+
+
+def test_a_toolchain_is_used_by_steps(here: CommandLine, there: CommandLine) -> None:
+    """What the build job made is found by place and by PATH; another commit is another key."""
+    tree = here.cwd / "install"
+    (tree / "bin").mkdir(parents=True)
+    for version in ("one", "two"):
+        (tree / "bin" / "tool").write_text(f"#!/bin/sh\necho {version}\n")
+        (tree / "bin" / "tool").chmod(0o755)
+        made = here.run(
+            "bundle", "--tree", str(tree), "--commit", version * 4, "-o", f"{version}.tyb"
+        )
+        assert made.returncode == 0, made.stderr
+    (here.cwd / "suite.toml").write_text(
+        'name = "tools"\n[run]\nargv = ["sh", "-c", "{toolchain}/bin/tool && tool"]\n'
+        '[[testcase]]\nname = "t"\n[[testcase.case]]\nname = "c"\n'
+    )
+    runs = [
+        here.run("test", "suite.toml", "--toolchain", f"{version}.tyb", "--changed", "any")
+        for version in ("one", "one", "two")
+    ]
+    logs = sorted(log.read_text() for log in (here.home / "logs").glob("*/t/c.log"))
+    assert [done.returncode for done in runs] == [0, 0, 0], runs[0].stdout + runs[0].stderr
+    assert logs == ["one\none\n", "two\ntwo\n"]
+    wrong = here.run("test", "suite.toml", "--toolchain", "one.tyb", "--commit", "twotwotwotwo")
+    assert wrong.returncode == 2
