@@ -1,17 +1,12 @@
 """Cases that were built elsewhere: nothing is elaborated or built, and no compiler is asked for."""
 
-from collections.abc import Callable
-
 from tileyard.artifacts.keys import run_key
 from tileyard.engine.compilers import CompilePool
 from tileyard.engine.ledger import Ledger, Progress
 from tileyard.engine.preparation import Preparation
-from tileyard.engine.yard import Yard
-from tileyard.model import Case, Elaborated, Kernel, Keys
-from tileyard.workers.protocol import RunEntry, TargetInfo
-
-FindEntry = Callable[[Case], RunEntry]
-"""What was packed for a case."""
+from tileyard.engine.yard import FindEntry, Yard
+from tileyard.model import Elaborated, Kernel, Keys
+from tileyard.workers.protocol import TargetInfo
 
 
 class PackedPreparation(Preparation):

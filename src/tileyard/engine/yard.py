@@ -10,14 +10,16 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.clock import Clock, SystemClock
 from tileyard.devices.reprobing import INTERVAL_S
 from tileyard.engine.authors import Author
-from tileyard.model import Device, Event, Value
+from tileyard.model import Case, Device, Event, Value
 from tileyard.settings import Settings
+from tileyard.workers.protocol import RunEntry
 
 if TYPE_CHECKING:  # what runs on a device has no store, and need not import it
-    from tileyard.engine.packed import FindEntry
     from tileyard.store.trials import TrialStore
 
 Listener = Callable[[Event], None]
+FindEntry = Callable[[Case], RunEntry]
+"""What a runner needs for a case that was built elsewhere."""
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +57,7 @@ class Yard:
     group_size: int | None = None
     build_threads: int = 0
     proven_by: str = ""
-    packed: "FindEntry | None" = None
+    packed: FindEntry | None = None
     reprobe_s: float = INTERVAL_S
     clock: Clock = field(default_factory=SystemClock)
 
