@@ -105,7 +105,7 @@ def step_patterns(step: Step, base: Path | None) -> tuple[str, ...]:
     ``base`` is the directory that it runs in where it names none, None for one that is made for it.
     """
     if step.cwd:
-        base = None if "{" in step.cwd else Path(step.cwd)
+        base = Path(step.cwd)
     named = [*step.inputs, *_find_files(step.argv, base)]
     return tuple(sorted({os.path.normpath(text) for text in named}))
 

@@ -183,7 +183,7 @@ def _choose_open(
         )
     some = tuple(setups_s)
     while True:  # too many sets: leave out the job that costs most, for as long as that saves
-        fewer = [tuple(n for n in some if n != out) for out in reversed(some)]
+        fewer = [tuple(n for n in some if n != out) for out in some]
         best = min(fewer, key=lambda few: _cost(groups, needed, setups_s, few), default=some)
         if _cost(groups, needed, setups_s, best) >= _cost(groups, needed, setups_s, some):
             return some

@@ -107,7 +107,7 @@ def _fits(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     if not pattern:
         return not parts
     if pattern[0] == "**":
-        return any(_fits(parts[skip:], pattern[1:]) for skip in range(len(parts) + 1))
+        return any(_fits(parts[skip:], pattern[1:]) for skip in range(len(parts)))
     return bool(parts) and fnmatchcase(parts[0], pattern[0]) and _fits(parts[1:], pattern[1:])
 
 

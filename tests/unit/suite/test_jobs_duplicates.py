@@ -62,6 +62,14 @@ def test_as_few_jobs_stay_as_can() -> None:
     assert found.jobs[0].rest == 0
 
 
+def test_one_job_stays_rather_than_two() -> None:
+    """Where it costs the same, a later job that runs all of it is better than two earlier ones."""
+    found = find_duplicates([job("one", "a"), job("two", "b"), job("both", "ab")])
+    expected = {"a": "both", "b": "both"}
+    assert keepers(found) == expected
+    assert keepers(find_duplicates([job("x", "a"), job("both", "ab"), job("y", "b")])) == expected
+
+
 def test_set_up_is_weighed_against_dearer_checks() -> None:
     """A loose job stays where it saves more on its checks than its set-up costs."""
     jobs = [job("fast", {"a": 1}, setup_s=5), job("slow", {"a": 3, "b": 1})]
@@ -84,9 +92,11 @@ def test_independent_jobs_are_left_alone() -> None:
 def test_an_independent_job_is_named_where_it_runs_a_duplicate_too() -> None:
     """Whoever drops a check learns who else runs it."""
     jobs = [job("one", "ax"), job("two", "ay"), job("wheel", "a", is_independent=True)]
-    (found,) = find_duplicates(jobs).duplicates
+    found = find_duplicates(jobs)
+    (duplicate,) = found.duplicates
     expected = (("one", "two"), ("wheel",))
-    assert (found.jobs, found.independent) == expected
+    assert (duplicate.jobs, duplicate.independent) == expected
+    assert found.jobs[2].dropped == ()
 
 
 def test_what_a_job_itself_runs_twice_is_one_check() -> None:

@@ -110,7 +110,6 @@ def test_a_shard_without_a_case_is_no_job() -> None:
         (100.0, {"slots": 2}, 1),
         (50.0, {"slots": 2}, 2),
         (60.0, {"setup_s": 10.0}, 4),
-        (60.0, {"startup_s": 10.0}, 4),
     ],
 )
 def test_there_are_as_many_jobs_as_it_takes(
@@ -121,6 +120,13 @@ def test_there_are_as_many_jobs_as_it_takes(
     assert max(job.expected_s for job in found.jobs) <= max_s
     assert len(found.jobs) == expected
     assert found.notes == ()
+
+
+def test_what_processes_need_to_start_counts() -> None:
+    """Each job starts one process at least."""
+    found = cut(EVEN, jobs=4, startup_s=10.0)
+    expected = 60.0
+    assert min(job.expected_s for job in found.jobs) >= expected
 
 
 def test_a_case_that_is_too_long_is_told_of() -> None:
