@@ -208,6 +208,35 @@ def test_history_tells_of_the_tail_and_of_what_moved(cli: CommandLine) -> None:
     assert "no suite was run" in refused(cli, "history", "--target", "cpu")
 
 
+def test_what_was_measured_here_cuts_shards_elsewhere(cli: CommandLine) -> None:
+    """``history --export`` writes what ``plan --shard`` of another machine takes with ``--durations``."""
+    record(cli.home, ("short/a", 1.0, 1.0), ("short/b", 2.0, 2.0), ("long/a", 3.0, 30.0))
+    done = cli.run("history", "--export", "times.csv")
+    assert done.returncode == 0, done.stderr
+    table = (cli.cwd / "times.csv").read_text("utf-8")
+    expected = 'testcase,case,seconds\n"long","a",30.0\n"short","a",1.0\n"short","b",2.0\n'
+    assert table == expected
+
+    (cli.cwd / "suite.toml").write_text(SUITE, encoding="utf-8")
+    (cli.home / "store.db").unlink()
+    asked = ("plan", "suite.toml", "--durations", "times.csv", "--shard")
+    parts = [cli.run_json(*asked, f"{number}/2")["plan"] for number in (1, 2)]
+    expected_s = 30.0 + 30.0 + 1.0 + 2.0  # long/b is taken for another long/a
+    assert sum(part["total_s"] for part in parts) == pytest.approx(expected_s)
+
+
+def test_what_cannot_be_exported_is_refused(cli: CommandLine) -> None:
+    """Nothing known, nowhere to write to, or another view asked for: one line, and no file."""
+    record(cli.home, ("short/a", 1.0, 1.0))
+    expected = "no suite was run"
+    assert expected in refused(cli, "history", "--export", "t.csv", "--target", "cpu")
+    assert "of class npu" in refused(cli, "history", "--export", "t.csv", "--class", "npu")
+    assert "of class npu" in refused(cli, "history", "--class", "npu")
+    assert "cannot write none/t.csv" in refused(cli, "history", "--export", "none/t.csv")
+    assert "--export stands without" in refused(cli, "history", "--export", "t.csv", "--tail")
+    assert not (cli.cwd / "t.csv").exists()
+
+
 def test_json_is_one_document(cli: CommandLine) -> None:
     """Nothing else is printed."""
     done: subprocess.CompletedProcess[str] = cli.run(*REAL, "--json")

@@ -2,6 +2,7 @@
 
 import datetime
 import re
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,7 +11,7 @@ from tileyard.cli.durations import parse_duration_s
 from tileyard.errors import UsageError
 
 
-def history(
+def history(  # noqa: PLR0913 - options, by keyword only
     *,
     tail: Annotated[
         bool, typer.Option("--tail", help="Name the longest cases and what has moved.")
@@ -19,18 +20,31 @@ def history(
         str, typer.Option(metavar="DATE|TIME", help="Compare what ran since then, or so long ago.")
     ] = "7d",
     target: Annotated[str, typer.Option(help="Only runs for this target.")] = "",
+    device_class: Annotated[
+        str, typer.Option("--class", metavar="CLASS", help="Only runs on devices of this class.")
+    ] = "",
     limit: Annotated[int, typer.Option(min=1, help="How many cases to list.")] = 10,
+    export: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the expected times, for --durations of others."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Show how long cases take: the longest ones, their share, quantiles, and what has moved.
 
     A case has moved if its median differs by a fifth and the middle halves of its runs before and after
-    do not touch; it needs three runs on each side.
+    do not touch; it needs three runs on each side. With --export a table is written instead of all
+    that: testcase,case,seconds, which `tileyard test` and `tileyard plan` take with --durations.
     """
+    if export is not None:
+        if tail or json:
+            raise UsageError("--export stands without --tail and --json")
+        return _export(export, target, device_class)
     from rich.console import Console
 
     from tileyard.cli.opening import open_store, print_json
     from tileyard.clock import SystemClock
+    from tileyard.devices.names import class_of
     from tileyard.report.history import print_history
     from tileyard.store.run_times import RunTimeQuery
     from tileyard.suite.history import summarize_history
@@ -38,14 +52,38 @@ def history(
     since_s = _parse_since(since, SystemClock().wall_s())
     with open_store() as (store, home):
         times = store.list_run_times(RunTimeQuery(target=target, latest=0))
+    if device_class:
+        times = [time for time in times if class_of(time.device) == device_class]
     if not times:
-        raise UsageError(f"no suite was run in {home} yet" + (f" for {target}" if target else ""))
+        raise UsageError(_say_nothing(home, target, device_class))
     found = summarize_history(times, since_s, limit)
     if json:
         print_json(found)
     else:
         print_history(Console(), found, tail=tail)
     return 0
+
+
+def _export(file: Path, target: str, device_class: str) -> int:
+    """Write what a run of the suites would expect of the cases in this store."""
+    from tileyard.cli.opening import open_store
+    from tileyard.store.run_times import RunTimeQuery
+    from tileyard.suite.durations import tabulate
+
+    with open_store() as (store, home):
+        table = tabulate(store.list_run_times(RunTimeQuery(target=target)), device_class)
+    if not table:
+        raise UsageError(_say_nothing(home, target, device_class))
+    try:
+        file.write_text(table, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {file}: {error.strerror}") from error
+    return 0
+
+
+def _say_nothing(home: Path, target: str, device_class: str) -> str:
+    on = f" on a device of class {device_class}" if device_class else ""
+    return f"no suite was run in {home} yet" + (f" for {target}" if target else "") + on
 
 
 def _parse_since(text: str, now_s: float) -> float:

@@ -1,5 +1,7 @@
 """How long cases are expected to run: as before, else as their family makes likely."""
 
+import csv
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from math import log, prod
 from typing import Literal
@@ -78,6 +80,25 @@ def learn_imported(times: Iterable[ImportedTime], cases: Sequence[SuiteCase]) ->
     return known
 
 
+def tabulate(times: Iterable[RunTime], device_class: str = "") -> str:
+    """What ``learn`` says of each case, in a form that ``imports.read_times`` reads; empty for nothing."""
+    attempts = list(times)
+    known = learn(attempts, device_class=device_class)
+    if not known:
+        return ""
+    testcases = {case_of_attempt(time.case): time.testcase for time in attempts}
+    text = io.StringIO()
+    # In quotes: a name may hold a comma, or begin like a line that is passed over.
+    table = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
+    text.write("testcase,case,seconds\n")
+    for name, one in sorted(known.items()):
+        own = f"{testcases[name]}/"
+        # The id of a test of pytest begins with its file, and what ran was its function.
+        testcase, case = (own[:-1], name[len(own) :]) if name.startswith(own) else _split(name)
+        table.writerow((testcase, case, float(f"{one.seconds:.6g}")))
+    return text.getvalue()
+
+
 def expect(cases: Sequence[SuiteCase], known: Mapping[str, Known]) -> tuple[Expected, ...]:
     """How long each case is expected to run, in the order given, and what says so."""
     new = [case for case in cases if case.id not in known]
@@ -127,6 +148,11 @@ def find_quantile(ordered: Sequence[float], share: float) -> float:
     low = int(place)
     high = min(low + 1, len(ordered) - 1)
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def _split(name: str) -> tuple[str, str]:
+    testcase, _, case = name.rpartition("/")
+    return testcase, case
 
 
 def _summarize(times_s: list[float]) -> Known:

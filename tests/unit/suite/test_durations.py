@@ -1,6 +1,7 @@
 """Expected times: what was seen before, else what family, dtype and size make likely."""
 
 import random
+from pathlib import Path
 
 import pytest
 
@@ -14,8 +15,9 @@ from tileyard.suite.durations import (
     expect_imported,
     learn,
     learn_imported,
+    tabulate,
 )
-from tileyard.suite.imports import ImportedTime
+from tileyard.suite.imports import ImportedTime, read_times
 from tileyard.suite.records import CommandWork, SuiteCase, case_of_attempt
 from tileyard.targets.command.records import Step
 
@@ -206,3 +208,26 @@ def test_testcases_consist_of_cases_of_one_length(
     assert [one.seconds for one in found] == pytest.approx(expected)
     assert {one.testcase for one in found} == {"t"}
     assert len({one.case for one in found}) == len(expected)
+
+
+def test_a_table_of_times_says_elsewhere_what_is_known_here(tmp_path: Path) -> None:
+    """Medians by case, attempts counted with their case, whatever signs are in its name."""
+    times = [
+        *(ran("sum/a", seconds) for seconds in (2.0, 9.0, 1.0)),
+        ran("sum/a~2", 1.0 / 3),
+        ran("#sum/a,b", 0.25),
+        ran("dir/test_x.py/test_y[1]", 4.0, testcase="test_y", target="pytest"),
+    ]
+    file = tmp_path / "times.csv"
+    file.write_text(tabulate(times), encoding="utf-8")
+    expected = {case: pytest.approx(one.seconds, rel=1e-5) for case, one in learn(times).items()}
+    assert len(expected) == 3
+    assert {time.id: time.seconds for time in read_times(file)} == expected
+
+
+def test_a_table_is_of_one_class_of_devices() -> None:
+    """Where nothing ran on any of them there is no table."""
+    times = [ran("sum/a", 2.0), ran("sum/a", 60.0, device="npu:1"), ran("sum/b", 1.0)]
+    expected = 'testcase,case,seconds\n"sum","a",60.0\n'
+    assert tabulate(times, "npu") == expected
+    assert tabulate(times, "cuda") == ""
