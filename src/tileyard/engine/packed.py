@@ -1,9 +1,11 @@
 """Cases that were built elsewhere: nothing is elaborated or built, and no compiler is asked for."""
 
+import msgspec
+
 from tileyard.artifacts.keys import run_key
 from tileyard.engine.compilers import CompilePool
 from tileyard.engine.ledger import Ledger, Progress
-from tileyard.engine.preparation import Preparation
+from tileyard.engine.preparation import Preparation, own_build
 from tileyard.engine.yard import FindEntry, Yard
 from tileyard.model import Elaborated, Kernel, Keys
 from tileyard.workers.protocol import TargetInfo
@@ -27,8 +29,9 @@ class PackedPreparation(Preparation):
             kernel=Kernel(name=progress.case.kernel), specs=entry.specs, scalars=entry.scalars
         )
         progress.golden, progress.command = entry.golden, entry.command
-        run = run_key(entry.build, entry.golden.key, progress.case.check)
-        progress.keys = Keys(build=entry.build, golden=entry.golden.key, run=run)
+        progress.keys = Keys(build=entry.build, golden=entry.golden.key)
+        run = run_key(own_build(progress), entry.golden.key, progress.case.check)
+        progress.keys = msgspec.structs.replace(progress.keys, run=run)
         return not self._ledger.skip_proven(progress)
 
 

@@ -158,7 +158,7 @@ class Preparation:
                 raise AssertionError(f"an author answered a request for inputs with {reply}")
             self._goldens[shared] = golden = reply
         progress.golden = golden
-        run = run_key(progress.keys.build, golden.key, case.check)
+        run = run_key(own_build(progress), golden.key, case.check)
         progress.keys = msgspec.structs.replace(progress.keys, golden=golden.key, run=run)
         if self._ledger.skip_proven(progress):
             return False
@@ -178,6 +178,12 @@ class Preparation:
             threads=len(self._yard.author.cores),
             reference=self._yard.reference,
         )
+
+
+def own_build(progress: Progress) -> BuildKey:
+    """What identifies the part of the build on which the result of a case depends."""
+    command = progress.command
+    return progress.keys.build if command is None else BuildKey(command.own_build)
 
 
 def run_entry(progress: Progress) -> RunEntry:

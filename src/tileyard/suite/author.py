@@ -138,6 +138,7 @@ class SuiteAuthor:
                 inputs=await self._digest_inputs(work.build),
                 targets=self._targets[_build_of(work)],
             )
+        own = msgspec.structs.replace(build, targets=(work.target,) if work.target else ())
         kernel = Kernel(name=case.testcase, program=canonical_json(build))
         return ElaboratedConfig(
             elaborated=Elaborated(kernel=kernel),
@@ -149,6 +150,7 @@ class SuiteAuthor:
                 threads=self._site.threads,
                 env=self._case_env(case),
                 is_judged=bool(work.check or work.outputs),
+                own_build=digest_parts("own build", canonical_json(own)),
             ),
         )
 

@@ -85,7 +85,8 @@ class CommandRun(Record):
 
     ``folder`` is the case's own: the step's ``{work}`` is ``data`` in it, ``tmp`` its temporary directory.
     ``env`` is added to the runner's own environment, and ``threads`` are what the step may use. ``name``
-    is what a hot run calls the case. ``is_judged`` says that somebody will look at the outputs, so exit
+    is what a hot run calls the case. ``own_build`` identifies what the case itself needs of a build, which
+    others may share: whatever else was built beside it proves nothing about it. ``is_judged`` says that somebody will look at the outputs, so exit
     code 0 alone proves nothing.
     """
 
@@ -96,3 +97,4 @@ class CommandRun(Record):
     hot: HotRun | None = None
     env: dict[str, str] = {}
     is_judged: bool = False
+    own_build: str = ""
