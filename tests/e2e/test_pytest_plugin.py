@@ -142,7 +142,8 @@ def test_kernels_are_built_ahead_once_for_all_tests_and_all_runs(tree: Tree) -> 
 
             def test_prepared_elsewhere():
                 import tileyard
-                f = tileyard.compile(scale.get_tir(N=64), out_idx=[-1])
+                for n in (64,):
+                    tileyard.compile(scale.get_tir(N=n), out_idx=[-1])
 
             @pytest.mark.tile_kernel(kernel=scale.get_tir(N=64), out_idx=[-1])
             def test_prim_func(tile_kernel, tile_device):
@@ -246,20 +247,74 @@ def test_functions_build_before_the_tests(tree: Tree) -> None:
     assert ran.outcome("test_hung") == "timeout"
 
 
+def test_what_tests_compile_in_their_bodies_is_found_by_reading(tree: Tree) -> None:
+    """Tests that call ``tileyard.compile`` as ever, there, in a helper or a fixture, find it built."""
+    tree.write(
+        some_kernels=KERNELS,
+        test_bodies="""
+            import numpy as np, pytest, tileyard
+            import tilelang.language as T
+            from some_kernels import scale
+
+            @pytest.fixture(params=[2.0, 3.0])
+            def factor_and_kernel(request):
+                kernel = tileyard.compile(scale.get_tir(N=64, factor=request.param), out_idx=[-1])
+                return request.param, kernel
+
+            def test_fixture(factor_and_kernel, tile_device):
+                factor, kernel = factor_and_kernel
+                with tile_device():
+                    assert kernel(np.ones(64, "float32"))[0] == factor
+
+            def run_scale(n, factor=4.0):
+                kernel = tileyard.compile(scale.get_tir(N=n, factor=factor), out_idx=[-1])
+                assert kernel(np.ones(n, "float32"))[0] == factor
+
+            def test_helper(tile_device):
+                tile_device.run(run_scale, 64)
+                run_scale(64)
+
+            @pytest.mark.parametrize("half", [32, 64])
+            def test_inner(half, tile_device):
+                N = 2 * half
+                @T.prim_func
+                def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((N,), "float32")):
+                    with T.Kernel(T.ceildiv(N, 32), threads=128) as bx:
+                        for i in T.Parallel(32):
+                            Y[bx * 32 + i] = X[bx * 32 + i] * 9.0
+                kernel = tileyard.compile(main)
+                with tile_device():
+                    assert kernel(np.ones(N, "float32"))[0] == 9.0
+
+            def test_refused():
+                with pytest.raises(tileyard.TileyardError):
+                    tileyard.compile(scale.get_tir(N=64), target="abacus")
+        """,
+    )
+    ran = tree.run()
+    expected = {"steps": 5, "passed": 6}
+    assert ran.code == 0, ran.text
+    assert len(ran.report["tests"]) == expected["passed"]
+    assert len(ran.report["steps"]) == expected["steps"]
+    assert not any(entry["compiled"] for entry in ran.report["tests"])
+
+
 DYNAMIC = """
     import numpy as np, pytest, tileyard
     from some_kernels import scale
 
     def test_dynamic(tile_device):
-        f = tileyard.compile(scale.get_tir(N=64, factor=5.0), out_idx=[-1])
-        with tile_device():
-            assert f(np.ones(64, "float32"))[0] == 5.0
+        for factor in (5.0,):
+            f = tileyard.compile(scale.get_tir(N=64, factor=factor), out_idx=[-1])
+            with tile_device():
+                assert f(np.ones(64, "float32"))[0] == factor
 
     def test_swallowed():
-        try:
-            tileyard.compile(scale.get_tir(N=64, factor=7.0), out_idx=[-1])
-        except Exception:
-            pass
+        for factor in (7.0,):
+            try:
+                tileyard.compile(scale.get_tir(N=64, factor=factor), out_idx=[-1])
+            except Exception:
+                pass
 """
 
 

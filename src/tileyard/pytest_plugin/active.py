@@ -98,6 +98,12 @@ class Active:
         self.results: dict[str, StepResult] = {}
         self._holdings: Holdings | None = None
 
+    @property
+    def failed_builds(self) -> set[str]:
+        """The keys of what could not be built ahead."""
+        failed = (r for r in self.results.values() if r.outcome is not Outcome.PASSED)
+        return {result.build for result in failed if result.build}
+
     def enter(self, teller: Teller) -> Holdings:
         """In a test's own process: what it holds is told through ``teller``."""
         self._holdings = Holdings(self.devices, self.options.queue_limit_s, teller)

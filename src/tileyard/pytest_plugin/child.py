@@ -111,8 +111,10 @@ class Inside:
 
     # ---- compiling while the test runs ----------------------------------------------------------
 
-    def _begin_compile(self, kernel: str) -> None:
+    def _begin_compile(self, kernel: str, build: str) -> None:
         __tracebackhide__ = True
+        if build in self._active.failed_builds:
+            return  # was tried ahead, and is about to fail again
         self._tell(Compiled(kernel=kernel))
         if self._active.options.dynamic == "lease":
             return
@@ -157,7 +159,7 @@ class Inside:
         self._teller.tell(message)
 
 
-def watch_compiles(begin: Callable[[str], None], end: Callable[[], None]) -> None:
+def watch_compiles(begin: Callable[[str, str], None], end: Callable[[], None]) -> None:
     """From here on, tell of every kernel that this process compiles, ours or TileLang's own."""
     answer = Compiler.answer
 
@@ -166,13 +168,13 @@ def watch_compiles(begin: Callable[[str], None], end: Callable[[], None]) -> Non
         if not isinstance(request, BuildKernels):
             return answer(self, request)
         for wanted in request.kernels:
-            begin(wanted.elaborated.kernel.name)
+            begin(wanted.elaborated.kernel.name, wanted.build)
         reply = answer(self, request)
         end()
         return reply
 
     Compiler.answer = watched  # type: ignore[method-assign]  # in this process alone
-    watch_tilelang(begin, end)
+    watch_tilelang(lambda kernel: begin(kernel, ""), end)
 
 
 def _renew_capture(config: pytest.Config, log: Path) -> None:

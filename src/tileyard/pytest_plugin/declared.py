@@ -1,7 +1,8 @@
 """The compile steps that tests declare with their markers, each once however many tests share it."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tileyard.frontend.found import Found
 from tileyard.frontend.plain_values import to_plain
 from tileyard.frontend.recipes import read_recipe
 from tileyard.model import Value
+from tileyard.pytest_plugin.bodies import may_compile
 
 KERNEL, FUNCTION = "tile_kernel", "tile_compile"
 _KERNEL_OPTIONS = frozenset({"kernel", "name", "arguments", "target", "out_idx"})
@@ -47,7 +49,16 @@ class FunctionStep:
     limit_s: float
 
 
-Step = KernelStep | FunctionStep
+@dataclass(frozen=True, kw_only=True)
+class BodyStep:
+    """Build what a test without markers, or its fixture, compiles itself, as far as reading it tells."""
+
+    id: str
+    function: Callable[..., object]
+    values: dict[str, object]
+
+
+Step = KernelStep | FunctionStep | BodyStep
 
 
 class DeclaredSteps:
@@ -73,6 +84,14 @@ class DeclaredSteps:
                 self.refusals[item.nodeid] = f"its compile step makes no sense: {error}"
 
     def _read(self, item: pytest.Item) -> None:
+        self._read_markers(item)
+        if item.nodeid not in self.kernels:
+            for number, (function, values) in enumerate(_bodies_of(item)):
+                step = BodyStep(id=f"{item.nodeid}#body:{number}", function=function, values=values)
+                if self._known.setdefault((id(function), _show(values)), step.id) == step.id:
+                    self.steps[step.id] = step
+
+    def _read_markers(self, item: pytest.Item) -> None:
         for kind, named in ((KERNEL, self.kernels), (FUNCTION, self.functions)):
             # the farthest first, so that a test's own marker replaces its module's of that name
             for marker in reversed(list(item.iter_markers(kind))):
@@ -151,9 +170,7 @@ class DeclaredSteps:
             values={**taken, **own},
             limit_s=parse_duration_s(str(limit)) if limit else self._build_limit_s,
         )
-        # A test's values compare in ways of their own: what pytest calls them has to do.
-        shown = tuple(sorted((key, id(value), repr(value)) for key, value in step.values.items()))
-        return name, (id(function), shown), step
+        return name, (id(function), _show(step.values)), step
 
 
 def _find_subject(marker: pytest.Mark, key: str, values: Mapping[str, object]) -> Any:  # noqa: ANN401 - the user's
@@ -176,6 +193,32 @@ def _values_of(item: pytest.Item) -> dict[str, object]:
     """The values that pytest gives the test's parameters."""
     spec = getattr(item, "callspec", None)
     return {} if spec is None else dict(spec.params)
+
+
+def _show(values: Mapping[str, object]) -> tuple[tuple[str, int, str], ...]:
+    """What tells values apart that compare in ways of their own, or not at all."""
+    return tuple(sorted((key, id(value), repr(value)) for key, value in values.items()))
+
+
+def _bodies_of(item: pytest.Item) -> Iterator[tuple[Callable[..., object], dict[str, object]]]:
+    """The test's function and those of its fixtures that are worth reading, with what they get."""
+    values = _values_of(item)
+    fixtures = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
+    functions = {name: found[-1].func for name, found in fixtures.items() if found}
+    functions = {
+        name: function
+        for name, function in functions.items()
+        if not str(function.__module__).startswith(("_pytest.", "tileyard."))
+    }
+    for name, function in {**functions, "": getattr(item, "function", None)}.items():
+        if function is None or not may_compile(function):
+            continue
+        named = {parameter.name for parameter in parameters_of(function) or ()}
+        # what a fixture makes of its parameter is not the parameter
+        taken = {key: values[key] for key in (named & values.keys()) - functions.keys()}
+        if name in values and "request" in named:
+            taken["request"] = SimpleNamespace(param=values[name])
+        yield function, taken
 
 
 def _name_of(given: object) -> str:

@@ -2,15 +2,18 @@
 
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.errors import InvalidProgramError, UnsupportedError
+from tileyard.errors import InvalidProgramError, TileyardError, UnsupportedError
+from tileyard.frontend.no_device import assume_target
 from tileyard.ir.text import print_program
 from tileyard.model import Elaborated, Kernel, Outcome
+from tileyard.pytest_plugin.bodies import find_compiles, forbid_compiling
 from tileyard.pytest_plugin.copied import Teller
-from tileyard.pytest_plugin.declared import KernelStep
+from tileyard.pytest_plugin.declared import BodyStep, KernelStep
 from tileyard.pytest_plugin.forked import Forked, follow
 from tileyard.pytest_plugin.records import Answered, StepResult
 from tileyard.workers.author import Author
@@ -21,6 +24,8 @@ from tileyard.workers.protocol import (
     ElaboratedConfig,
     Failed,
 )
+
+S = TypeVar("S")
 
 
 class CopyAuthor:
@@ -50,14 +55,40 @@ class CopyAuthor:
 
         With each answer comes a result that says when it was begun and how long it took.
         """
+
+        def answer(step: KernelStep) -> AuthorReply:
+            return self._elaborate(step, with_tir=with_tir)
+
+        async for step, at, reply in self._ask_all(steps, answer, limit_s):
+            result = StepResult(
+                step=step.id, target=step.target, at=at, seconds=time.monotonic() - at
+            )
+            yield result, reply
+
+    async def read_bodies(
+        self, steps: Sequence[BodyStep], limit_s: float
+    ) -> AsyncGenerator[tuple[StepResult, Elaborated], None]:
+        """Elaborate what tests compile in their bodies, as far as that is found."""
+        async for step, at, reply in self._ask_all(steps, _read_body, limit_s):
+            if isinstance(reply, Failed):  # the test itself will tell
+                continue
+            for number, (target, elaborated) in enumerate(reply):
+                seconds = time.monotonic() - at
+                name = f"{step.id}:{number}"
+                yield StepResult(step=name, target=target, at=at, seconds=seconds), elaborated
+
+    async def _ask_all(
+        self, steps: Sequence[S], answer: Callable[[S], object], limit_s: float
+    ) -> AsyncGenerator[tuple[S, float, Any], None]:
+        """The answers for all steps, made in copies; each with when it was begun."""
         left = list(steps)
         while left:
             at = time.monotonic()
             todo = tuple(left)
 
-            def work(teller: Teller, todo: tuple[KernelStep, ...] = todo) -> None:
+            def work(teller: Teller, todo: tuple[S, ...] = todo) -> None:
                 for step in todo:
-                    teller.tell(Answered(reply=self._elaborate(step, with_tir=with_tir)))
+                    teller.tell(Answered(reply=answer(step)))
 
             self._number += 1
             copy = Forked(work, limit_s, self._folder / f"elaborate-{self._number}.log")
@@ -65,11 +96,11 @@ class CopyAuthor:
                 async for message in messages:
                     if isinstance(message, Answered):
                         copy.begin_anew()
-                        yield _timed(left.pop(0), at), message.reply
+                        yield left.pop(0), at, message.reply
                         at = time.monotonic()
             if left:
                 failed = describe_death(copy, "elaborating it", Outcome.COMPILE_ERROR)
-                yield _timed(left.pop(0), at), failed
+                yield left.pop(0), at, failed
 
     def _elaborate(self, step: KernelStep, *, with_tir: bool) -> AuthorReply:
         if type(step.source).__name__ != "PrimFunc":
@@ -80,25 +111,31 @@ class CopyAuthor:
                     kernel=found.name, arguments=step.arguments, config={}, with_tir=with_tir
                 )
             )
-        # TVM, which whoever made a PrimFunc has paid for already.
-        from tilelang import tvm
-
-        from tileyard.frontend.tilelang import lower_prim_func
-
         try:
-            lowered = lower_prim_func(step.source, step.out_idx)
+            elaborated = _lower(step.source, step.out_idx)
         except (UnsupportedError, InvalidProgramError) as error:
             return Failed(message=str(error), outcome=Outcome.COMPILE_ERROR)
-        kernel = Kernel(
-            name=lowered.program.name,
-            program=print_program(lowered.program),
-            tir=str(tvm.ir.save_json(step.source)) if with_tir else "",
-        )
-        return ElaboratedConfig(elaborated=Elaborated(kernel=kernel, lines=lowered.lines))
+        return ElaboratedConfig(elaborated=elaborated)
 
 
-def _timed(step: KernelStep, at: float) -> StepResult:
-    return StepResult(step=step.id, target=step.target, at=at, seconds=time.monotonic() - at)
+def _lower(prim_func: Any, out_idx: Sequence[int] | None) -> Elaborated:  # noqa: ANN401 - TVM's
+    """What ``tileyard.compile`` builds of a PrimFunc, so that it finds it built."""
+    # TVM, which whoever made a PrimFunc has paid for already.
+    from tileyard.frontend.tilelang import lower_prim_func
+
+    lowered = lower_prim_func(prim_func, out_idx)
+    name, program = lowered.program.name, print_program(lowered.program)
+    return Elaborated(kernel=Kernel(name=name, program=program), lines=lowered.lines)
+
+
+def _read_body(step: BodyStep) -> list[tuple[str, Elaborated]]:
+    forbid_compiling()
+    found: list[tuple[str, Elaborated]] = []
+    with assume_target():
+        for call in find_compiles(step.function, step.values):
+            with contextlib.suppress(TileyardError):  # the test itself will tell, or expects it
+                found.append((call.target, _lower(call.prim_func, call.out_idx)))
+    return found
 
 
 def describe_death(copy: Forked, what: str, crashed: Outcome) -> Failed:

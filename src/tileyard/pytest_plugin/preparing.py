@@ -5,41 +5,35 @@ workers that ``tileyard tune`` uses, under the same keys. A function runs in a c
 """
 
 import asyncio
-import contextlib
 import math
 import pickle
 import time
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, assert_never
 
 import msgspec
 
-from tileyard.artifacts.keys import build_key
-from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.engine.compilers import CompilePool
 from tileyard.engine.yard import Yard
 from tileyard.errors import TileyardError
 from tileyard.frontend.calls import call_by_name
-from tileyard.model import Elaborated, Limits, Outcome
+from tileyard.model import Limits, Outcome
+from tileyard.pytest_plugin.builds import Builds, Ready, Wanted
 from tileyard.pytest_plugin.copied import Teller
-from tileyard.pytest_plugin.declared import FunctionStep, KernelStep, Step
+from tileyard.pytest_plugin.declared import BodyStep, FunctionStep, KernelStep, Step
 from tileyard.pytest_plugin.elaborating import CopyAuthor, describe_death
 from tileyard.pytest_plugin.forked import Forked, follow
 from tileyard.pytest_plugin.records import Answered, StepResult
 from tileyard.settings import Settings
-from tileyard.workers.protocol import (
-    BuildKernel,
-    ElaboratedConfig,
-    Failed,
-    TargetInfo,
-)
+from tileyard.targets.registry import make_target
 
 if TYPE_CHECKING:
     from tileyard.store.trials import TrialStore
 
+S = TypeVar("S")
 MOST_AT_A_TIME = 16
 """How many kernels are elaborated in one copy, since a copy takes as long as some kernels do."""
 
@@ -66,44 +60,78 @@ class Preparing:
 
     async def _run(self, steps: Sequence[Step], build_limit_s: float) -> list[StepResult]:
         lanes = asyncio.Semaphore(len(self._cores))
-        by_target: dict[str, list[KernelStep]] = {}
+        by_target: dict[str, Wanted] = {}
+        bodies: list[BodyStep] = []
         functions: list[FunctionStep] = []
         for step in steps:
             match step:
                 case KernelStep():
-                    by_target.setdefault(step.target, []).append(step)
+                    by_target.setdefault(step.target, Wanted()).kernels.append(step)
+                case BodyStep():
+                    bodies.append(step)
                 case FunctionStep():
                     functions.append(step)
+                case _:
+                    assert_never(step)
         async with asyncio.TaskGroup() as group:
             calls = [group.create_task(self._call(step, lanes)) for step in functions]
+            wanted = by_target | {
+                target: Wanted(kernels=by_target.get(target, Wanted()).kernels, ready=ready)
+                for target, ready in (await self._read_bodies(bodies, lanes)).items()
+            }
             results: list[StepResult] = []
-            for target, kernels in by_target.items():
-                results += await self._build_all(target, kernels, build_limit_s, lanes)
+            for target, work in wanted.items():
+                results += await self._build_all(target, work, build_limit_s, lanes)
         return [*results, *(call.result() for call in calls)]
 
     # ---- kernels ------------------------------------------------------------------------------
 
+    async def _read_bodies(
+        self, steps: Sequence[BodyStep], lanes: asyncio.Semaphore
+    ) -> dict[str, list[Ready]]:
+        """What tests compile in their bodies, by the target they name, where there is such a one."""
+        found: dict[str, list[Ready]] = {}
+
+        async def read(part: Sequence[BodyStep]) -> None:
+            async with lanes:
+                async for ready in self._author.read_bodies(part, Limits().elaborate_s):
+                    found.setdefault(ready[0].target, []).append(ready)
+
+        async with asyncio.TaskGroup() as group:
+            for part in self._split(steps):
+                group.create_task(read(part))
+        return {target: ready for target, ready in found.items() if self._is_usable(target)}
+
+    def _is_usable(self, target: str) -> bool:
+        """Whether a target that only some test names is one; else that test is to tell."""
+        try:
+            make_target(target, self._settings.plugins).fingerprint()
+        except TileyardError:
+            return False
+        return True
+
     async def _build_all(
-        self,
-        target: str,
-        steps: Sequence[KernelStep],
-        build_limit_s: float,
-        lanes: asyncio.Semaphore,
+        self, target: str, work: Wanted, build_limit_s: float, lanes: asyncio.Semaphore
     ) -> list[StepResult]:
         """Build for one target: a worker for each core, or for each kernel if they are fewer."""
-        cores = self._cores[: len(steps)]
+        cores = self._cores[: len(work.kernels) + len(work.ready)]
         pool = CompilePool(self._yard(target), cores)
         try:
             info = await pool.describe()
             builds = Builds(self._objects, pool, info, Limits(build_s=build_limit_s))
-            chunk = min(MOST_AT_A_TIME, math.ceil(len(steps) / len(self._cores)))
             async with asyncio.TaskGroup() as group:
-                for start in range(0, len(steps), chunk):
-                    part = steps[start : start + chunk]
+                for result, elaborated in work.ready:
+                    builds.take(result, elaborated, group)
+                for part in self._split(work.kernels):
                     group.create_task(builds.prepare(part, self._author, lanes, group))
         finally:
             await pool.close()
         return builds.results
+
+    def _split(self, steps: Sequence[S]) -> list[Sequence[S]]:
+        """Steps in groups for one copy each: at least one group for each core."""
+        size = max(1, min(MOST_AT_A_TIME, math.ceil(len(steps) / len(self._cores))))
+        return [steps[start : start + size] for start in range(0, len(steps), size)]
 
     def _yard(self, target: str) -> Yard:
         return Yard(
@@ -145,65 +173,6 @@ class Preparing:
                 result, outcome=Outcome.COMPILE_ERROR, message=str(answers[0])
             )
         return result
-
-
-class Builds:
-    """Builds kernels of one target on compile workers. ``results`` grow as they are known."""
-
-    def __init__(
-        self, objects: ObjectStore, pool: CompilePool, info: TargetInfo, limits: Limits
-    ) -> None:
-        self.results: list[StepResult] = []
-        self._objects = objects
-        self._pool = pool
-        self._info = info
-        self._limits = limits
-        self._free: asyncio.Queue[int] = asyncio.Queue()
-        for worker in range(len(pool.cores)):
-            self._free.put_nowait(worker)
-
-    async def prepare(
-        self,
-        steps: Sequence[KernelStep],
-        author: CopyAuthor,
-        lanes: asyncio.Semaphore,
-        group: asyncio.TaskGroup,
-    ) -> None:
-        """Elaborate some kernels, and have each built as soon as that is done."""
-        replies = author.elaborate(steps, self._limits.elaborate_s, with_tir=self._info.needs_tir)
-        async with lanes, contextlib.aclosing(replies):
-            async for result, reply in replies:
-                if isinstance(reply, Failed):
-                    failed = {"outcome": reply.outcome, "message": reply.message}
-                    self.results.append(msgspec.structs.replace(result, **failed))
-                elif isinstance(reply, ElaboratedConfig):
-                    self._take(result, reply.elaborated, group)
-                else:
-                    raise AssertionError(f"an author answered an elaboration with {reply}")
-
-    def _take(self, result: StepResult, elaborated: Elaborated, group: asyncio.TaskGroup) -> None:
-        """Build what is not there yet."""
-        key = build_key(elaborated.kernel, result.target, self._info.fingerprint, {})
-        result = msgspec.structs.replace(result, build=key)
-        if find_artifact(key, self._objects) is not None:
-            self.results.append(msgspec.structs.replace(result, reused=True))
-        else:
-            group.create_task(self._build(result, elaborated))
-
-    async def _build(self, result: StepResult, elaborated: Elaborated) -> None:
-        wanted = BuildKernel(
-            case=result.step, build=result.build, elaborated=elaborated, options={}
-        )
-        worker = await self._free.get()
-        at = time.monotonic()
-        try:
-            async for built in self._pool.build(worker, [wanted], [self._limits.build_s]):
-                result = msgspec.structs.replace(
-                    result, at=at, outcome=built.outcome, message=built.message
-                )
-        finally:
-            self._free.put_nowait(worker)
-        self.results.append(msgspec.structs.replace(result, seconds=time.monotonic() - at))
 
 
 def _call_function(step: FunctionStep, folder: Path, pickled: Path) -> str:
