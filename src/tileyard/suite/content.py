@@ -8,7 +8,7 @@ the place where the files lie, so that it is the same in every checkout.
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tileyard.artifacts.keys import canonical_json, digest_parts
@@ -31,11 +31,13 @@ class Contents:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._files = FileDigests()
+        self._named = NamedFiles()
         self._known: dict[tuple[str, ...], str] = {}
         # The interpreter first: it may lie in the checkout, at another place in each.
         self._places = [
-            (_place_pattern(place), stand)
+            (form, _place_pattern(form), stand)
             for place, stand in ((sys.executable, "{python}"), (str(root), "{root}"))
+            for form in dict.fromkeys((place.replace("{", "{{").replace("}", "}}"), place))
             if place not in ("", os.sep)
         ]
 
@@ -72,14 +74,15 @@ class Contents:
                 {name: self._displace(text) for name, text in step.env.items()},
                 self._displace(cwd),
                 [self._displace(pattern) for pattern in step.inputs],
-                self._digest(step_patterns(step, base)),
+                self._digest(self._named.by_step(step, base)),
             )
         )
 
     def _displace(self, text: str) -> str:
         """A text with marks for the places that differ from checkout to checkout."""
-        for pattern, stand in self._places:
-            text = pattern.sub(rf"\g<1>{stand}", text)
+        for place, pattern, stand in self._places:
+            if place in text:
+                text = pattern.sub(rf"\g<1>{stand}", text)
         return text
 
     def _digest(self, patterns: tuple[str, ...]) -> str:
@@ -88,36 +91,58 @@ class Contents:
         return self._known[patterns]
 
 
-def case_patterns(case: SuiteCase, folder: Path) -> tuple[str, ...]:
-    """The files, directories and globs on which a case depends, each absolute and once."""
-    match case.work:
-        case KernelWork() as work:
-            return (os.path.normpath(work.file),)
-        case CommandWork() as work:
-            steps = _steps_of(work, folder)
-            found = (step_patterns(step, base) for step, base in steps if step is not None)
-            return tuple(sorted({pattern for patterns in found for pattern in patterns}))
+class NamedFiles:
+    """Finds what steps name. Each folder is looked into once, so the files must stay as they are."""
 
+    def __init__(self) -> None:
+        self._entries: dict[str, frozenset[str]] = {}
+        self._are_files: dict[str, bool] = {}
 
-def step_patterns(step: Step, base: Path | None) -> tuple[str, ...]:
-    """What a step names: its inputs, and the files among its arguments. Absolute, sorted, each once.
+    def by_case(self, case: SuiteCase, folder: Path) -> tuple[str, ...]:
+        """The files, directories and globs on which a case depends. Absolute, sorted, each once."""
+        match case.work:
+            case KernelWork() as work:
+                return (os.path.normpath(work.file),)
+            case CommandWork() as work:
+                steps = _steps_of(work, folder)
+                found = (self.by_step(step, base) for step, base in steps if step is not None)
+                return tuple(sorted({pattern for patterns in found for pattern in patterns}))
 
-    ``base`` is the directory that it runs in where it names none, None for one that is made for it.
-    """
-    if step.cwd:
-        base = Path(step.cwd)
-    named = [*step.inputs, *_find_files(step.argv, base)]
-    return tuple(sorted({os.path.normpath(text) for text in named}))
+    def by_step(self, step: Step, base: Path | None) -> tuple[str, ...]:
+        """What a step names: its inputs, and the files among its arguments.
 
+        ``base`` is the directory that it runs in where it names none, None for one that is made for it.
+        """
+        folder = step.cwd or ("" if base is None else str(base))
+        named = [*step.inputs, *self._find_files(step.argv, folder)]
+        return tuple(sorted({os.path.normpath(text) for text in named}))
 
-def _find_files(argv: Sequence[str], base: Path | None) -> Iterable[str]:
-    """The arguments that are files; those with places are known only when the step runs."""
-    for text in argv:
-        if "{" in text or "\0" in text or len(text) > LONGEST_PATH:
-            continue
-        path = Path(text) if base is None else base / text
-        if path.is_absolute() and text != sys.executable and path.is_file():
-            yield str(path)
+    def _find_files(self, argv: Sequence[str], folder: str) -> Iterator[str]:
+        """The arguments that are files; those with places are known only when the step runs."""
+        for text in argv:
+            if "{" in text or "\0" in text or len(text) > LONGEST_PATH or text == sys.executable:
+                continue
+            if text.startswith(os.sep):
+                path = text
+            elif folder.startswith(os.sep) and self._may_be_in(folder, text):
+                path = f"{folder}{os.sep}{text}"
+            else:
+                continue
+            if path not in self._are_files:
+                self._are_files[path] = Path(path).is_file()
+            if self._are_files[path]:
+                yield path
+
+    def _may_be_in(self, folder: str, text: str) -> bool:
+        """Whether the folder has what a path begins with; most arguments are no paths at all."""
+        first = text.partition(os.sep)[0]
+        if first in (os.curdir, os.pardir):
+            return True
+        if folder not in self._entries:
+            here = Path(folder)
+            entries = here.iterdir() if here.is_dir() else ()
+            self._entries[folder] = frozenset(entry.name for entry in entries)
+        return first in self._entries[folder]
 
 
 def _steps_of(work: CommandWork, folder: Path) -> tuple[tuple[Step | None, Path | None], ...]:
@@ -134,6 +159,4 @@ def _steps_of(work: CommandWork, folder: Path) -> tuple[tuple[Step | None, Path 
 
 def _place_pattern(place: str) -> re.Pattern[str]:
     """A place where a path begins: alone, behind the letter of an option, or behind a sign."""
-    doubled = place.replace("{", "{{").replace("}", "}}")
-    either = "|".join(dict.fromkeys((re.escape(doubled), re.escape(place))))
-    return re.compile(rf"(^-[A-Za-z]|^|[=:,;@\"'(\s])(?:{either})(?![\w.-])")
+    return re.compile(rf"(^-[A-Za-z]|^|[=:,;@\"'(\s]){re.escape(place)}(?![\w.-])")

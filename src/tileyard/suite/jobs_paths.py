@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tileyard.errors import UsageError
 from tileyard.model import Record
-from tileyard.suite.content import case_patterns
+from tileyard.suite.content import NamedFiles
 from tileyard.suite.reading import WILDCARDS
 from tileyard.suite.records import Suite, SuiteCase
 
@@ -57,7 +57,8 @@ def find_touched(suite: Suite, change: Change) -> Touched:
     A file that lies in the suite's folder and that no step names may be what the suite itself is made
     of, as a program that lists its cases: it touches all of them. So do files of ``change.always``, and those in which cases are declared.
     """
-    patterns = {case.id: case_patterns(case, Path(suite.folder)) for case in suite.cases}
+    named_files, folder = NamedFiles(), Path(suite.folder)
+    patterns = {case.id: named_files.by_case(case, folder) for case in suite.cases}
     files = [_absolute(change.root, file) for file in change.files]
     ignore = [_absolute(change.root, text) for text in change.ignore]
     files = [file for file in files if not any(is_named(file, one) for one in ignore)]
@@ -80,9 +81,11 @@ def list_filters(cases: Iterable[SuiteCase], folder: Path, root: Path) -> dict[s
 
     A folder stands as ``folder/**``, as filters of paths in workflows have it.
     """
+    named_files = NamedFiles()
     found: dict[str, set[str]] = {}
     for case in cases:
-        found.setdefault(case.family or case.testcase, set()).update(case_patterns(case, folder))
+        family = case.family or case.testcase
+        found.setdefault(family, set()).update(named_files.by_case(case, folder))
     shown: dict[str, str] = {}
     for pattern in {one for those in found.values() for one in those}:
         path = Path(pattern)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tileyard.model import Limits, Tolerance
 from tileyard.settings import read_settings
-from tileyard.suite.content import Contents, case_patterns
+from tileyard.suite.content import Contents, NamedFiles
 from tileyard.suite.reading import read_suite
 from tileyard.suite.records import CommandWork, KernelWork, Suite, SuiteCase
 from tileyard.targets.command.records import HotRun, OutputCheck, Step
@@ -110,9 +110,12 @@ def test_a_step_says_in_which_folder_its_files_lie(tmp_path: Path) -> None:
     script.write_text("one", encoding="utf-8")
     case = commands(golden=Step(argv=("python3", "make.py"), cwd=str(tmp_path / "tools")))
     expected = (str(script),)
-    assert case_patterns(case, tmp_path) == expected
-    assert case_patterns(commands(golden=Step(argv=("make.py",))), tmp_path) == ()
-    assert case_patterns(commands(run=Step(argv=("x", "make.py"), cwd="{work}")), tmp_path) == ()
+    named = NamedFiles()
+    assert named.by_case(case, tmp_path) == expected
+    assert named.by_case(commands(golden=Step(argv=("x", "make.py"))), tmp_path) == ()
+    assert named.by_case(commands(run=Step(argv=("x", "make.py"), cwd="{work}")), tmp_path) == ()
+    above = commands(golden=Step(argv=("x", "../tools/make.py", "./gone")))
+    assert named.by_case(above, tmp_path / "tools") == expected
 
 
 OTHERS = [
