@@ -344,4 +344,4 @@ def test_the_python_of_the_host_is_known(cli: CommandLine, suite: Path) -> None:
     done = cli.run("test", "suite.toml")
     assert done.returncode == 0, done.stdout + done.stderr
     (log,) = (cli.home / "logs").glob("*/t/c.log")
-    assert log.read_text().strip() == sys.executable
+    assert sys.executable in log.read_text().splitlines()

@@ -15,13 +15,14 @@ import msgspec
 from tileyard.artifacts.keys import digest_parts
 from tileyard.errors import UsageError
 from tileyard.model import Device, Record
+from tileyard.targets.command import step_site
 
 QUEUE_KIND: Final = "queue"
 MARGIN_S: Final = 30.0
 """What is added to a queue's own limits before a call to it is given up."""
 INHERITED: Final = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
-ALWAYS: Final = ("TILEYARD_HOME", "TILEYARD_CONFIG", "TILEYARD_PLUGINS")
-"""Variables by which the far side finds what is declared and plugged in here."""
+ALWAYS: Final = ("TILEYARD_HOME", "TILEYARD_CONFIG", "TILEYARD_PLUGINS", step_site.VARIABLE)
+"""Variables by which the far side finds what is declared and plugged in here, and what steps share."""
 SUBMISSION_VARIABLE: Final = "TILEYARD_SUBMISSION"
 """Set on the far side: whoever sees it already runs on a device of a queue."""
 

@@ -32,7 +32,7 @@ class Judging:
             self._ledger.write_log(progress, reply.log)
         outcome, message = reply.outcome, reply.message
         if outcome is Outcome.PASSED:
-            message = message or ran.reply.message
+            message = "; ".join(said for said in (ran.reply.message, message) if said)
         mismatch = reply.mismatch if isinstance(reply, Judged) else None
         judged = msgspec.structs.replace(
             ran.reply, outcome=outcome, message=message, mismatch=mismatch

@@ -8,6 +8,7 @@ import msgspec
 from tileyard.artifacts.keys import measurement_key, paired_key
 from tileyard.engine.yard import Yard
 from tileyard.model import (
+    WELL,
     Attempt,
     Batch,
     Case,
@@ -41,8 +42,8 @@ class Progress:
     golden: Golden | None = None
     keys: Keys = field(default_factory=Keys)
     build_s: float = 0.0
-    has_log: bool = False
     attempts: tuple[Attempt, ...] = ()
+    flags: tuple[str, ...] = ()
     lost_on: str = ""
     rivals: tuple[RunKey, ...] = ()
 
@@ -110,14 +111,18 @@ class Ledger:
 
     def write_log(self, progress: Progress, text: str) -> None:
         """Append to a case's log."""
-        progress.has_log = progress.has_log or bool(text)
         self._yard.append_log(progress.log, text)
 
     def finish(
         self, progress: Progress, outcome: Outcome, message: str, ran: RanOn | None = None
     ) -> None:
-        """End a case with a new trial, which ``take`` records before anyone is told."""
+        """End a case with a new trial, which ``take`` records before anyone is told.
+
+        Of one that ended well the flags that were put up on its way are told, too.
+        """
         case = progress.case
+        if outcome in WELL:
+            message = "; ".join((*progress.flags, *([message] if message else [])))
         if ran is not None and (progress.rivals or not progress.keys.measurement):
             self._key_measurement(progress, ran.identity)
         self._count += 1
@@ -137,7 +142,7 @@ class Ledger:
             limits=case.limits,
             started_at=progress.started_at,
             build_s=progress.build_s,
-            log=progress.log if self._has_log(progress, ran) else "",
+            log=progress.log if (self._yard.home / progress.log).is_file() else "",
             attempts=progress.attempts,
         )
         if ran is not None:
@@ -211,10 +216,6 @@ class Ledger:
             ):
                 return all(self.recall(m, trial) for m, trial in zip(members, known, strict=True))
         return False
-
-    def _has_log(self, progress: Progress, ran: RanOn | None) -> bool:
-        """Whether anything was said for a case: by its author or compiler, or where it ran."""
-        return progress.has_log or (ran is not None and (self._yard.home / progress.log).is_file())
 
     def _key_measurement(self, progress: Progress, identity: str) -> None:
         """Complete the keys of a case for the device that is, or would be, timed."""

@@ -42,6 +42,7 @@ class Preparation:
         self._target: TargetInfo | None = None
         self._goldens: dict[str, Golden] = {}
         self._artifacts: set[BuildKey] = set()
+        self._failed: dict[BuildKey, tuple[Built, Progress]] = {}
         self._durations: dict[str, dict[str, float]] = {}
         self._records = RunRecords(yard.objects)
         yard.flushes.append(self._records.flush)
@@ -88,6 +89,9 @@ class Preparation:
             key = progress.keys.build
             if self._ledger.recall(progress, yard.store.find_build_failure(key)):
                 yield progress, False
+            elif key in self._failed:
+                self._fail_alike(progress, *self._failed[key])
+                yield progress, False
             elif self.is_built(progress):
                 yield progress, True
             else:
@@ -111,10 +115,18 @@ class Preparation:
         ok = built.outcome is Outcome.PASSED
         at = self._yard.clock.wall_s()
         self._yard.emit(BuildEnded(case=progress.case.id, at=at, ok=ok, reused=False))
-        if not ok:
+        if ok:
+            progress.flags += (built.message,) if built.message else ()
+        else:
+            self._failed.setdefault(progress.keys.build, (built, progress))
             progress.keys = Keys(build=progress.keys.build)
             self._ledger.finish(progress, built.outcome, built.message)
         return ok
+
+    def _fail_alike(self, progress: Progress, built: Built, first: Progress) -> None:
+        """End a case whose build has failed in this run, for another case that shares it."""
+        self._ledger.write_log(progress, f"built for {first.case.id}: see {first.log}")
+        self._ledger.finish(progress, built.outcome, built.message)
 
     async def _elaborate(self, progress: Progress) -> bool:
         case = progress.case
@@ -157,6 +169,7 @@ class Preparation:
             if not isinstance(reply, Golden):
                 raise AssertionError(f"an author answered a request for inputs with {reply}")
             self._goldens[shared] = golden = reply
+            progress.flags += (reply.flag,) if reply.flag else ()
         progress.golden = golden
         run = run_key(own_build(progress), golden.key, case.check)
         progress.keys = msgspec.structs.replace(progress.keys, golden=golden.key, run=run)

@@ -4,23 +4,29 @@ import os
 import select
 import subprocess
 import time
-from pathlib import Path
 from typing import Final
 
 DRAIN_S: Final = 0.2
 """How long the output of a program is read once all of it has ended: a stranger may hold the pipe."""
 TAIL_BYTES: Final = 2048
+LOG_BYTES: Final = 32 << 20
+"""How much of what a program prints is kept in a log; beyond that only its end."""
+COUNTED: Final = 1000
+"""So many complaints are told from empty lines; who has more of them is not read line by line."""
 
 
 class Heard:
     """What is done with a program's output while it runs; this one does nothing."""
 
-    splits_log = False
-    """Whether lines go to logs of their own, as ``line`` and ``log`` say."""
+    reads_lines = False
+    """Whether lines are shown to it, and go to the logs that it names."""
 
-    def line(self, text: str) -> str:
-        """Take in a line of its standard output; the log that it belongs to, empty for the step's."""
+    def log_of(self, text: str) -> str:
+        """The log that a line of its standard output belongs to, empty for the step's."""
         return ""
+
+    def line(self, text: str) -> None:
+        """Take in a line of its standard output, which is in its log by now."""
 
     def log(self) -> str:
         """The log that a line of its standard error belongs to now, empty for the step's."""
@@ -44,7 +50,7 @@ class Follower:
         self.printed = 0
         self.complaints = 0
         self.tail = b""
-        self._log = log
+        self._logs = {"": _Log(log)}
         self._heard = heard
         self._started_s = started_s
         self._handle = os.pidfd_open(process.pid)
@@ -88,6 +94,10 @@ class Follower:
         for fd, rest in self._streams.items():
             if rest:
                 self._tell(fd, rest)
+        for path, log in self._logs.items():
+            log.end(self.tail)
+            if path:
+                os.close(log.handle)
 
     def _read(self, fd: int) -> bool:
         """Take in what a stream holds; False if that was nothing."""
@@ -101,10 +111,15 @@ class Follower:
             if rest:
                 self._tell(fd, rest)
             return False
-        if not self._heard.splits_log:
-            os.write(self._log, data)
         self.printed += len(data)
         self.tail = (self.tail + data)[-TAIL_BYTES:]
+        if not self._heard.reads_lines:
+            self._logs[""].write(data)
+            if fd != self._stderr:
+                return True
+            if self.complaints >= COUNTED:
+                self.complaints += data.count(b"\n")
+                return True
         *lines, rest = (self._streams[fd] + data).split(b"\n")
         self._streams[fd] = rest[-(1 << 16) :]
         for line in lines:
@@ -114,15 +129,43 @@ class Follower:
     def _tell(self, fd: int, line: bytes) -> None:
         if fd == self._stderr:
             self.complaints += bool(line.strip())
-            log = self._heard.log()
-        else:
-            log = self._heard.line(line.decode("utf-8", "replace"))
-        if self._heard.splits_log:
-            self._write(log, line + b"\n")
+            if self._heard.reads_lines:
+                self._find(self._heard.log()).write(line + b"\n")
+        elif self._heard.reads_lines:
+            text = line.decode("utf-8", "replace")
+            self._find(self._heard.log_of(text)).write(line + b"\n")
+            self._heard.line(text)
 
-    def _write(self, log: str, line: bytes) -> None:
-        if not log:
-            os.write(self._log, line)
-            return
-        with Path(log).open("ab") as file:
-            file.write(line)
+    def _find(self, path: str) -> "_Log":
+        if path not in self._logs:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._logs[path] = _Log(os.open(path, flags, 0o644))
+        return self._logs[path]
+
+
+class _Log:
+    """A file that takes so much and no more."""
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+        self._room = LOG_BYTES
+        self._left_out = 0
+
+    def write(self, data: bytes) -> None:
+        kept = data[: self._room]
+        self._room -= len(kept)
+        self._left_out += len(data) - len(kept)
+        if kept:
+            self._put(kept)
+
+    def end(self, tail: bytes) -> None:
+        """Say how much is not in the file, and what the program printed last."""
+        if self._left_out:
+            said = f"\n==== {self._left_out} bytes more were printed; the last of them:\n"
+            self._put(said.encode() + tail)
+
+    def _put(self, data: bytes) -> None:
+        try:
+            os.write(self.handle, data)
+        except OSError:  # a full disk decides about the log, not about the case
+            self._room = 0

@@ -11,6 +11,7 @@ import os
 import re
 import resource
 import secrets
+import shlex
 import signal
 import subprocess
 import threading
@@ -35,19 +36,22 @@ CONFIRM_S: Final = 5.0
 """How long a killed tree may take to vanish."""
 COMPILER_ERROR: Final = re.compile(r"\berror: ")
 POLL_S: Final = 0.01
+LONGEST: Final = 2000
+"""How much of its arguments a log shows."""
 PR_SET_CHILD_SUBREAPER: Final = 36
 
 
 class StepOrder(Record):
     """What to run. ``env`` is all of its environment; ``log`` gets what it prints appended.
 
-    ``limit_s`` and ``memory_bytes`` (address space of each process) are 0 for no limit.
+    With a ``title`` the log also says what was run, where, and how that ended. ``limit_s`` and ``memory_bytes`` (address space of each process) are 0 for no limit.
     """
 
     argv: tuple[str, ...]
     env: dict[str, str]
     cwd: str
     log: str
+    title: str = ""
     limit_s: float = 0.0
     memory_bytes: int = 0
 
@@ -87,6 +91,7 @@ def run_step(order: StepOrder, heard: Heard | None = None) -> StepEnd:
         log = os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     except OSError as error:
         return StepEnd(seconds=0.0, refusal=f"{order.log}: {error.strerror}")
+    _note(log, order, f"{order.title}: {shlex.join(order.argv)[:LONGEST]}\n==== in {order.cwd}")
     try:
         process = subprocess.Popen(
             order.argv,
@@ -98,9 +103,11 @@ def run_step(order: StepOrder, heard: Heard | None = None) -> StepEnd:
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        os.close(log)
         what = getattr(error, "strerror", None) or str(error)
-        return StepEnd(seconds=0.0, refusal=f"{order.argv[0]} cannot be started: {what}")
+        refused = StepEnd(seconds=0.0, refusal=f"{order.argv[0]} cannot be started: {what}")
+        _note(log, order, refused.refusal)
+        os.close(log)
+        return refused
     try:
         _limit_memory(process.pid, order.memory_bytes)
         follower = Follower(process, log, heard or Heard(), started_s)
@@ -109,12 +116,14 @@ def run_step(order: StepOrder, heard: Heard | None = None) -> StepEnd:
             _end(process, tree)
         survivors = _end_leftovers(tree, process.pid)
         follower.drain()
-    finally:
+    except BaseException:
         os.close(log)
+        raise
+    finally:
         with process:
             pass
     code = process.returncode
-    return StepEnd(
+    end = StepEnd(
         seconds=time.monotonic() - started_s,
         code=code if code >= 0 else None,
         signal=-code if code < 0 else None,
@@ -124,6 +133,24 @@ def run_step(order: StepOrder, heard: Heard | None = None) -> StepEnd:
         tail=follower.tail.decode("utf-8", "replace"),
         survivors=tuple(survivors),
     )
+    _note(log, order, f"{_describe_kind(end, order)} after {end.seconds:.2f} s")
+    os.close(log)
+    return end
+
+
+def _note(log: int, order: StepOrder, text: str) -> None:
+    """A line of ours among those of the program."""
+    if order.title:
+        with contextlib.suppress(OSError):  # a full disk decides about the log, not about the case
+            os.write(log, f"==== {text}\n".encode(errors="replace"))
+
+
+def describe_complaints(end: StepEnd, what: str) -> str:
+    """What to say of a program that ended well and wrote to stderr; empty where it did not."""
+    if not end.complaints:
+        return ""
+    lines = "1 line" if end.complaints == 1 else f"{end.complaints} lines"
+    return f"{what}wrote {lines} to stderr, kept in its log"
 
 
 def describe_end(end: StepEnd, order: StepOrder) -> str:
@@ -133,19 +160,21 @@ def describe_end(end: StepEnd, order: StepOrder) -> str:
     if end.survivors:
         pids = ", ".join(map(str, end.survivors))
         return f"left processes that could not be ended: {pids}"
-    name = Path(order.argv[0]).name
-    if end.timed_out:
-        how = f"{name} ran past its limit of {order.limit_s:g} s and was killed with all it had started"
-    elif end.signal is not None:
-        how = f"{name} died of {describe_signal(end.signal)}"
-    else:
-        how = f"{name} ended with exit code {end.code}"
+    how = f"{Path(order.argv[0]).name} {_describe_kind(end, order)}"
     lines = end.tail.strip().splitlines()
     if lines:
         # A compiler goes on after its first error; whoever else fails says so last.
         telling = next((line for line in lines if COMPILER_ERROR.search(line)), lines[-1])
         return f"{how}: {telling.strip()[:200]}"
     return f"{how} and printed nothing; argv {list(order.argv)}, in {order.cwd}"
+
+
+def _describe_kind(end: StepEnd, order: StepOrder) -> str:
+    if end.timed_out:
+        return f"ran past its limit of {order.limit_s:g} s and was killed with all it had started"
+    if end.signal is not None:
+        return f"died of {describe_signal(end.signal)}"
+    return f"ended with exit code {end.code}"
 
 
 def _limit_memory(pid: int, memory_bytes: int) -> None:

@@ -22,6 +22,7 @@ from tileyard.model import (
     Outcome,
     Value,
 )
+from tileyard.processes.steps import describe_complaints
 from tileyard.suite.kernel_files import FileAuthors, MakeAuthor
 from tileyard.suite.records import CommandWork, KernelWork, SuiteCase
 from tileyard.suite.site import SuiteSite
@@ -58,7 +59,6 @@ SEED = "TILEYARD_SEED"
 """The variable in which steps find their case's seed."""
 WRONG = 2
 """The exit status by which a check step says that a result is wrong."""
-TAIL = 4000
 
 
 class SuiteAuthor:
@@ -148,6 +148,7 @@ class SuiteAuthor:
                 hot=work.hot,
                 folder=folder,
                 threads=self._site.threads,
+                memory_bytes=case.limits.memory_bytes,
                 env=self._case_env(case),
                 is_judged=bool(work.check or work.outputs),
                 own_build=digest_parts("own build", canonical_json(own)),
@@ -159,7 +160,7 @@ class SuiteAuthor:
     ) -> Golden | Failed:
         """What the golden step makes, or made before; then the case's folder with a copy of it."""
         parts = [str(case.seed)]
-        tree = Digest("")
+        tree, flag = Digest(""), ""
         if work.golden is not None:
             inputs = await self._digest_inputs(work.golden)
             key = GoldenKey(digest_parts("golden", self._step_key(work.golden, inputs), *parts))
@@ -169,7 +170,9 @@ class SuiteAuthor:
                 msgspec.structs.replace(request, key=key, env=env, cwd=str(self._site.folder))
             )
             if done.message:
-                return _failed("golden step", done, _read_tail(request.log))
+                return _failed("golden step", done)
+            if done.end is not None:
+                flag = describe_complaints(done.end, "golden step ")
             tree = done.tree
             parts.append(key)
         self._goldens[folder] = tree
@@ -180,7 +183,7 @@ class SuiteAuthor:
         steps = (work.run, work.check, work.hot.step if work.hot is not None else None)
         parts += [self._step_key(s, await self._digest_inputs(s)) for s in steps if s is not None]
         key = GoldenKey(digest_parts("case", *parts, canonical_json(work.outputs)))
-        return Golden(key=key, inputs=(), outputs=(), tree=tree)
+        return Golden(key=key, inputs=(), outputs=(), tree=tree, flag=flag)
 
     async def _judge(
         self, case: SuiteCase, work: CommandWork, folder: str, build: BuildKey
@@ -204,13 +207,13 @@ class SuiteAuthor:
             self._request(case, work.check, folder, CHECK), build=build
         )
         done = await self._do(request)
-        said = _read_tail(request.log)
         if not done.message:
-            return Judged(outcome=Outcome.PASSED, log=said)
+            flag = describe_complaints(done.end, "check step ") if done.end is not None else ""
+            return Judged(outcome=Outcome.PASSED, message=flag)
         if done.end is not None and done.end.code == WRONG:
             message = f"check step: {done.message}"
-            return Judged(outcome=Outcome.MISMATCH, message=message, log=said)
-        return _failed("check step", done, said)
+            return Judged(outcome=Outcome.MISMATCH, message=message)
+        return _failed("check step", done)
 
     # ---- what steps are told -------------------------------------------------------------------
 
@@ -230,7 +233,8 @@ class SuiteAuthor:
             places=places,
             env=self._case_env(case),
             cwd=data,
-            log=str(self._site.home / f"{folder}.{kind}.log"),
+            log=str(self._site.home / self._case_log(folder)),
+            title=kind,
             limit_s=step.limit_s or case.limits.golden_s,
             golden=self._goldens.get(folder, Digest("")),
         )
@@ -246,6 +250,11 @@ class SuiteAuthor:
         attempt = arguments.get(ATTEMPT)
         name = case.name if attempt is None else f"{case.name}~{attempt}"
         return str(self._site.home / WORK / self._site.run / case.testcase / name)
+
+    def _case_log(self, folder: str) -> str:
+        """All steps of a case tell in one log, that of the engine's case."""
+        name = Path(folder).relative_to(self._site.home / WORK / self._site.run)
+        return f"logs/{self._site.run}/{name}.log"
 
     def _step_key(self, step: Step, inputs: str) -> str:
         """What decides the result of a step; where the suite lies does not."""
@@ -286,14 +295,7 @@ def _build_of(work: CommandWork) -> str:
     return canonical_json(work.build)
 
 
-def _failed(what: str, done: StepDone, log: str) -> Failed:
+def _failed(what: str, done: StepDone) -> Failed:
     timed_out = done.end is not None and done.end.timed_out
     outcome = Outcome.TIMEOUT if timed_out else Outcome.RUNTIME_ERROR
-    return Failed(message=f"{what}: {done.message}", outcome=outcome, log=log)
-
-
-def _read_tail(path: str) -> str:
-    try:
-        return Path(path).read_bytes()[-TAIL:].decode("utf-8", "replace")
-    except FileNotFoundError:
-        return ""
+    return Failed(message=f"{what}: {done.message}", outcome=outcome)

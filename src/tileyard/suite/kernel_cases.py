@@ -10,7 +10,7 @@ import msgspec
 from tileyard.errors import KernelFileError, UsageError
 from tileyard.model import KernelInfo, Value
 from tileyard.settings import Settings
-from tileyard.suite.files.drafts import Draft, KernelFile, find_seed
+from tileyard.suite.files.drafts import Draft, KernelFile, find_seed, limit_kernel
 from tileyard.suite.files.tables import CaseTable
 from tileyard.suite.kernel_files import MakeAuthor
 from tileyard.suite.reading import read_draft
@@ -93,7 +93,7 @@ def _expand(file: KernelFile, kernels: Sequence[KernelInfo], draft: Draft) -> It
                 dtype=file.common.dtype or _dtype(work, info),
                 tags=file.common.tags,
                 seed=find_seed(CaseTable(name=name)),
-                limits=file.common.limits,
+                limits=limit_kernel(file.common.limits),
                 where=file.where,
             )
             missing = _missing(work, info)

@@ -3,7 +3,19 @@
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from tileyard.model import INFRASTRUCTURE, WELL, Batch, Case, CheckPolicy, Outcome, Trial, Value
+import msgspec
+
+from tileyard.model import (
+    INFRASTRUCTURE,
+    WELL,
+    Batch,
+    Case,
+    CheckPolicy,
+    Limits,
+    Outcome,
+    Trial,
+    Value,
+)
 from tileyard.suite.author import ATTEMPT, CASE
 from tileyard.suite.records import ATTEMPT_MARK, KernelWork, Piece, SuiteCase, case_of_attempt
 
@@ -73,6 +85,14 @@ class SuiteSource:
             arguments=arguments,
             check=CheckPolicy(tolerance=tolerance),
             timing=None,
-            limits=case.limits,
+            limits=_limit_runner(case),
             expected_s=self._expected_s.get(name),
         )
+
+
+def _limit_runner(case: SuiteCase) -> Limits:
+    """The limits of what runs a case: memory is a matter of its programs, not of who starts them."""
+    if isinstance(case.work, KernelWork):
+        return case.limits
+    run_s = case.work.run.limit_s or case.limits.run_s
+    return msgspec.structs.replace(case.limits, run_s=run_s, memory_bytes=0)

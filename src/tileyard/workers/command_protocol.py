@@ -9,7 +9,8 @@ from tileyard.workers.protocol import BatchRan, CaseBegan, CaseRan, RunBatch
 class DoStep(Record, tag="do_step"):
     """Run a program of a case that needs no device. Answer: StepDone.
 
-    ``places`` and ``env`` are what it is told, ``cwd`` where it runs if it does not say itself. ``golden``
+    ``places`` and ``env`` are what it is told, ``cwd`` where it runs if it does not say itself. ``title``
+    is what it is called in the log. ``golden``
     is the tree that stands for ``{golden}``, ``build`` the artifact that stands for ``{build}``. With a ``key``, what the program puts into ``{out}`` is kept as
     a tree; if one was made before with the same key, nothing is run.
     """
@@ -20,6 +21,7 @@ class DoStep(Record, tag="do_step"):
     cwd: str
     log: str
     limit_s: float
+    title: str = ""
     golden: Digest = Digest("")
     build: BuildKey = BuildKey("")
     key: GoldenKey = GoldenKey("")

@@ -10,10 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from tileyard.errors import TileyardError
 from tileyard.model import Case, Device, Outcome
 from tileyard.processes.step_output import Heard
-from tileyard.processes.steps import StepEnd, StepOrder, describe_end, run_step
+from tileyard.processes.steps import (
+    StepEnd,
+    StepOrder,
+    describe_complaints,
+    describe_end,
+    run_step,
+)
 from tileyard.targets.command.filling import Places, fill, fill_argv
 from tileyard.targets.command.records import CommandRun, HotRun, Step
 from tileyard.targets.command.step_site import find_site
@@ -65,7 +73,7 @@ class CommandRuns:
         started_s = time.monotonic()
         try:
             order = self._order(member, member.command.run, device, [member])
-            end = run_step(order)
+            end = run_step(msgspec.structs.replace(order, title="run"))
         except TileyardError as error:
             self._answer(member, Outcome.RUNTIME_ERROR, str(error), started_s)
             return
@@ -133,19 +141,18 @@ class CommandRuns:
         built = self._stores.find_built(member.entry.build)
         if built:
             places["build"] = str(built)
-        log = self._home / member.entry.log
-        log.parent.mkdir(parents=True, exist_ok=True)
         return StepOrder(
             argv=fill_argv(step.argv, places),
             env=step_environment(command.env, step.env, places, folder / TEMPORARY),
             cwd=fill(step.cwd, places) or str(folder / DATA),
-            log=str(log),
+            log=str(self._home / member.entry.log),
             limit_s=(step.limit_s or member.case.limits.run_s) if self._limited else 0.0,
-            memory_bytes=member.case.limits.memory_bytes,
+            memory_bytes=command.memory_bytes,
         )
 
     def _begin(self, member: "_Member") -> None:
         """Mark a case's folder as used; what an earlier attempt has used is made anew."""
+        (self._home / member.entry.log).parent.mkdir(parents=True, exist_ok=True)
         folder = self._home / member.command.folder
         if (folder / USED).exists() or not (folder / DATA).exists():
             make_folder(folder, member.entry.golden.tree, self._trees)
@@ -179,7 +186,7 @@ class _HotOutput(Heard):
     members: Mapping[str, _Member]
     logs: Mapping[str, str]
     runs: CommandRuns
-    splits_log = True
+    reads_lines = True
     answered: set[str] = field(default_factory=set)
     current: _Member | None = None
     since_s: float = 0.0
@@ -188,15 +195,29 @@ class _HotOutput(Heard):
         self._began = re.compile(self.hot.began)
         self._ended = re.compile(self.hot.ended)
 
-    def line(self, text: str) -> str:
+    def log_of(self, text: str) -> str:
+        """That of the case which begins or ends in this line, else of the one that is running."""
+        news = self._find_news(text)
+        return self.logs[news[0].case.id] if news is not None else self.log()
+
+    def line(self, text: str) -> None:
         """Take a line as the begin or the end of a case, if it is one of those still to come."""
-        for form, take in ((self._ended, self._end), (self._began, self._begin)):
+        news = self._find_news(text)
+        if news is not None:
+            member, verdict = news
+            if verdict is None:
+                self._begin(member)
+            else:
+                self._end(member, verdict)
+
+    def _find_news(self, text: str) -> tuple[_Member, str | None] | None:
+        """The case that a line tells of, with its verdict, or None where it only begins."""
+        for form in (self._ended, self._began):
             found = form.search(text)
             member = self.members.get(found["case"]) if found is not None else None
             if found is not None and member is not None and member.case.id not in self.answered:
-                take(member, found)
-                return self.logs[member.case.id]
-        return self.log()
+                return member, found["verdict"] if form is self._ended else None
+        return None
 
     def log(self) -> str:
         """That of the case that is running, or of the next one."""
@@ -216,12 +237,11 @@ class _HotOutput(Heard):
         """Between two cases, once no further one is to be begun."""
         return self.current is None and bool(self.answered) and self.runs.is_stopped()
 
-    def _begin(self, member: _Member, _found: re.Match[str] | None = None) -> None:
+    def _begin(self, member: _Member) -> None:
         self.current, self.since_s = member, time.monotonic()
         self.runs.hear_began(member)
 
-    def _end(self, member: _Member, found: re.Match[str]) -> None:
-        verdict = found["verdict"]
+    def _end(self, member: _Member, verdict: str) -> None:
         if self.current is not member:
             self._begin(member)
         outcome = self.hot.verdicts.get(verdict)
@@ -237,8 +257,7 @@ class _HotOutput(Heard):
 def judge_run(end: StepEnd, order: StepOrder) -> tuple[Outcome, str]:
     """What the end of a run step says of the case; ``passed`` is still open to others to judge."""
     if end.ok:
-        flagged = f"wrote {end.complaints} lines to stderr, kept in its log"
-        return Outcome.PASSED, flagged if end.complaints else ""
+        return Outcome.PASSED, describe_complaints(end, "")
     message = describe_end(end, order)
     if end.refusal or end.survivors:
         return Outcome.INFRA_ERROR, message

@@ -110,7 +110,7 @@ class Golden(Record, tag="golden"):
     ``inputs`` has one entry for each ``in`` and ``inout`` tensor, ``outputs`` one for each ``out``
     and ``inout`` tensor in calling order, or none where the kernel has no reference.
     ``tree`` is what the golden step of a case of programs made, as a directory; empty for none.
-    ``is_identified`` says that the key was known before anything was computed, so that the same
+    ``flag`` is what people should see although nothing failed. ``is_identified`` says that the key was known before anything was computed, so that the same
     code would give the same.
     """
 
@@ -118,6 +118,7 @@ class Golden(Record, tag="golden"):
     inputs: tuple[Digest, ...]
     outputs: tuple[Digest, ...]
     tree: Digest = Digest("")
+    flag: str = ""
     reused: bool = False
     is_identified: bool = False
 

@@ -128,6 +128,7 @@ class StepHost:
             env=step_environment(request.env, step.env, places, temporary),
             cwd=fill(step.cwd, places) or request.cwd,
             log=str(log),
+            title=request.title,
             limit_s=request.limit_s,
         )
         end = run_step(order)

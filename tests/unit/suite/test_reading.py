@@ -101,7 +101,7 @@ def test_a_case_is_what_suite_testcase_and_row_say_together(
         tags=("rows", "quick"),
         smoke=True,
         seed=binascii.crc32(b"small"),
-        limits=Limits(run_s=30),
+        limits=Limits(run_s=30, memory_bytes=0),
         where=f"{tmp_path}/suite.toml:{line}",
     )
     assert small == expected

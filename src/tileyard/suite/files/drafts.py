@@ -3,7 +3,10 @@
 import binascii
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from tileyard.errors import UsageError
 from tileyard.model import Limits, Tolerance
@@ -27,6 +30,10 @@ TAKEN = frozenset(
 """Names in templates that a case's own ``vars`` cannot have."""
 
 
+UNSTATED = 0
+"""Memory of which a suite says nothing: programs then have no limit, kernels the usual one."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Common:
     """What tables from wide to narrow say of a case together."""
@@ -35,7 +42,7 @@ class Common:
     dtype: str = ""
     tags: tuple[str, ...] = ()
     tolerance: Tolerance | None = None
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = field(default_factory=partial(Limits, memory_bytes=UNSTATED))
     vars: dict[str, str] = field(default_factory=dict)
 
     def narrowed(self, table: CommonTable, place: Place) -> "Common":
@@ -126,9 +133,16 @@ def make_case(
         tags=common.tags,
         smoke=row.smoke,
         seed=find_seed(row),
-        limits=common.limits,
+        limits=common.limits if isinstance(work, CommandWork) else limit_kernel(common.limits),
         where=where or place.where,
     )
+
+
+def limit_kernel(stated: Limits) -> Limits:
+    """The limits of a case that is a kernel."""
+    if stated.memory_bytes != UNSTATED:
+        return stated
+    return msgspec.structs.replace(stated, memory_bytes=Limits().memory_bytes)
 
 
 def find_seed(row: CaseTable) -> int:

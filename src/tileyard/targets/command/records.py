@@ -87,7 +87,8 @@ class CommandRun(Record):
     ``env`` is added to the runner's own environment, and ``threads`` are what the step may use. ``name``
     is what a hot run calls the case. ``own_build`` identifies what the case itself needs of a build, which
     others may share: whatever else was built beside it proves nothing about it. ``is_judged`` says that somebody will look at the outputs, so exit
-    code 0 alone proves nothing.
+    code 0 alone proves nothing. ``memory_bytes`` bounds the address space of each of its processes, 0 for
+    no limit.
     """
 
     name: str
@@ -98,3 +99,4 @@ class CommandRun(Record):
     env: dict[str, str] = {}
     is_judged: bool = False
     own_build: str = ""
+    memory_bytes: int = 0

@@ -14,13 +14,15 @@ from tileyard.artifacts.keys import digest_parts
 from tileyard.artifacts.manifest import Artifact
 from tileyard.errors import TileyardError
 from tileyard.model import Device, Diagnostic, Outcome, Record
-from tileyard.processes.steps import StepOrder, describe_end, run_step
+from tileyard.processes.steps import StepOrder, describe_complaints, describe_end, run_step
 from tileyard.targets.base import NO_BINARIES, Binaries, Build, Loaded, Source
 from tileyard.targets.command.filling import Place, fill, fill_argv
 from tileyard.targets.command.step_site import find_site
 
 BUILT = "built"
 LOG = "build.log"
+LOG_BYTES = 4 << 20
+"""How much of what a build prints becomes part of the log of a case."""
 
 
 class BuildCommand(Record):
@@ -83,14 +85,17 @@ class CommandTarget:
                     env={**os.environ, **site.env, "TMPDIR": str(temporary), **env},
                     cwd=fill(command.cwd, places),
                     log=str(folder / LOG),
+                    title="build",
                 )
                 end = run_step(order)
             except TileyardError as error:
                 return _failed(str(error), "")
         shutil.rmtree(temporary, ignore_errors=True)
-        log = (folder / LOG).read_text("utf-8", "replace")
+        log = _read_log(folder / LOG)
         if end.ok:
-            return Build(outcome=Outcome.PASSED, tree=BUILT, log=log)
+            flag = describe_complaints(end, "build step ")
+            said = Diagnostic(message=flag) if flag else None
+            return Build(outcome=Outcome.PASSED, tree=BUILT, log=log, diagnostic=said)
         return _failed(describe_end(end, order), log)
 
     @contextlib.contextmanager
@@ -103,6 +108,16 @@ class CommandTarget:
             fcntl.flock(lock, fcntl.LOCK_EX)
             folder.mkdir(exist_ok=True)  # under the lock: who collects garbage takes it, too
             yield folder
+
+
+def _read_log(path: Path) -> str:
+    """What a build has printed; of very much of it the begin and the end."""
+    data = path.read_bytes()
+    if len(data) > LOG_BYTES:
+        half = LOG_BYTES // 2
+        left_out = f"\n==== {len(data) - 2 * half} bytes are left out here\n".encode()
+        data = data[:half] + left_out + data[-half:]
+    return data.decode("utf-8", "replace")
 
 
 def _failed(message: str, log: str) -> Build:
