@@ -106,7 +106,7 @@ def test_a_case_is_what_suite_testcase_and_row_say_together(
     )
     assert small == expected
     assert (half.id, half.dtype, half.seed, half.smoke) == ("rowsum/half", "f16", 7, False)
-    assert half.limits == Limits(run_s=90, build_s=5)
+    assert half.limits == Limits(run_s=90, build_s=5, memory_bytes=0)
     assert (suite.name, suite.folder) == ("reductions", str(tmp_path))
 
 
