@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from tileyard.errors import TileyardError
-from tileyard.model import Case, Device, Outcome
+from tileyard.model import WELL, Case, Device, Outcome
 from tileyard.processes.step_output import Heard
 from tileyard.processes.steps import (
     StepEnd,
@@ -27,6 +27,9 @@ from tileyard.targets.command.records import CommandRun, HotRun, Step
 from tileyard.targets.command.step_site import find_site
 from tileyard.workers.case_folders import DATA, TEMPORARY, USED, Stores, make_folder
 from tileyard.workers.protocol import CaseBegan, CaseRan, RunBatch, RunEntry
+
+LONGEST = 300
+"""How much of a line becomes part of a message."""
 
 Tell = Callable[[CaseBegan | CaseRan], None]
 
@@ -208,7 +211,7 @@ class _HotOutput(Heard):
             if verdict is None:
                 self._begin(member)
             else:
-                self._end(member, verdict)
+                self._end(member, verdict, text.strip()[:LONGEST])
 
     def _find_news(self, text: str) -> tuple[_Member, str | None] | None:
         """The case that a line tells of, with its verdict, or None where it only begins."""
@@ -241,11 +244,13 @@ class _HotOutput(Heard):
         self.current, self.since_s = member, time.monotonic()
         self.runs.hear_began(member)
 
-    def _end(self, member: _Member, verdict: str) -> None:
+    def _end(self, member: _Member, verdict: str, said: str) -> None:
         if self.current is not member:
             self._begin(member)
         outcome = self.hot.verdicts.get(verdict)
-        message = "" if outcome is not None else f"its process called its verdict {verdict!r}"
+        message = "" if outcome in WELL else f"its process said: {said}"
+        if outcome is None:
+            message = f"{verdict!r} is none of the suite's verdicts; {message}"
         self.answered.add(member.case.id)
         if outcome is Outcome.PASSED and member.command.is_judged:
             outcome = Outcome.UNCHECKED

@@ -1,0 +1,185 @@
+"""Suites of programs on devices behind a queue: each case has a verdict, a limit and a log of its own."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.conftest import ROOT, CommandLine
+
+QUEUE = ROOT / "tests" / "faults" / "fake_queue.py"
+
+pytestmark = pytest.mark.slow
+
+PROGRAM = """
+import os, shutil, signal, sys, time
+cases, _, works = " ".join(sys.argv[1:]).partition(" -- ")
+for case, work in zip(cases.split(), works.split() or ["."]):
+    output = os.path.join(work, "output.bin")
+    used = os.path.exists(output)
+    print("BEGIN", case, "card", os.environ["CARD"], "used" if used else "fresh", flush=True)
+    verdict = "PASS"
+    if case == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if case == "hang":
+        time.sleep(600)
+    if case == "quiet":
+        sys.exit(0)
+    if case == "infra" and not os.path.exists(os.environ["SEEN"]):
+        open(os.environ["SEEN"], "w").close()
+        verdict = "INFRA"
+    if case == "large":
+        import mmap
+        mmap.mmap(-1, 40 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000)  # MAP_NORESERVE
+    shutil.copy(os.path.join(work, "golden.bin"), output)
+    if case == "wrong":
+        open(output, "wb").write(bytes([1, 2, 3, 5]))
+    print(f"PYPTO_EXEC_RESULT={verdict} case={case}", flush=True)
+"""
+
+SUITE = r"""
+name   = "cards"
+dtype  = "uint8"
+limits = { run_s = 1 }
+env    = { SEEN = "{suite}/seen" }
+
+[build]
+argv   = ["sh", "-c", "cp program.py {out} && echo x >> {suite}/builds"]
+inputs = ["program.py"]
+
+[golden]
+argv = ["sh", "-c", "printf '\\001\\002\\003\\004' > {out}/golden.bin"]
+
+[run]
+argv = ["{python}", "{build}/program.py", "{case}"]
+env  = { CARD = "{device}" }
+
+[run.hot]
+argv     = ["{python}", "{build}/program.py", "{cases}", "--", "{works}"]
+env      = { CARD = "{device}" }
+began    = '^BEGIN (?P<case>\S+)'
+ended    = '^PYPTO_EXEC_RESULT=(?P<verdict>\w+) case=(?P<case>\S+)'
+verdicts = { PASS = "passed", FAIL = "mismatch", INFRA = "infra_error" }
+
+[output]
+file   = "output.bin"
+golden = "golden.bin"
+shape  = "4"
+
+[check]
+argv = ["sh", "-c", "echo near; [ -z \"$TASK_DEVICE\" ] || exit 9"]
+
+[[testcase]]
+name = "t"
+case = [CASES]
+"""
+
+
+@pytest.fixture
+def queue(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A queue with one card of a class that this machine knows nothing of."""
+    for variable in ("TASK_DEVICE", "TILEYARD_SUBMISSION"):
+        monkeypatch.delenv(variable, raising=False)
+    folder = cli.cwd / "queue"
+    for name in ("tasks", "faults"):
+        (folder / name).mkdir(parents=True)
+    client = [sys.executable, str(QUEUE), "task-submit", str(folder), "--device", "auto"]
+    limits = ["--max-time", "{run_limit_s}", "--timeout", "{limit_s}"]
+    fields = {
+        "name": "lab",
+        "submit": [*client, *limits, "{env:--env}", "--run", "{shell_command}"],
+        "cancel": [sys.executable, str(QUEUE), "cancel", str(folder), "{job}"],
+        "job": r"^task (\d+) queued",
+        "device": "npu:{device}",
+        "identity": "a card",
+    }
+    lines = [f"{key} = {msgspec.json.encode(value).decode()}" for key, value in fields.items()]
+    (cli.cwd / "tileyard.toml").write_text("\n".join(["[[queue]]", *lines]), encoding="utf-8")
+    with subprocess.Popen([sys.executable, str(QUEUE), "serve", str(folder), "3"]) as server:
+        yield folder
+        server.kill()
+
+
+def run_suite(
+    cli: CommandLine, names: tuple[str, ...], text: str = SUITE
+) -> tuple[dict[str, dict[str, object]], dict[str, str]]:
+    """Run the suite with these cases: verdicts and logs, both by the case's name."""
+    cases = ", ".join(f'{{ name = "{name}" }}' for name in names)
+    (cli.cwd / "suite.toml").write_text(text.replace("CASES", cases))
+    (cli.cwd / "program.py").write_text(PROGRAM)
+    done = cli.run("test", "suite.toml", "--devices", "queue:lab", "--json")
+    assert done.stdout, done.stderr
+    verdicts = {v["case"].rpartition("/")[2]: v for v in json.loads(done.stdout)["verdicts"]}
+    (folder,) = (cli.home / "logs").glob("*/t")
+    return verdicts, {path.stem: path.read_text() for path in folder.iterdir()}
+
+
+def test_each_case_of_a_hot_task_has_its_own_verdict(cli: CommandLine, queue: Path) -> None:
+    """A crash, a hang and a silent end blame one case each; outputs are compared on this side.
+
+    The one that its process said nothing of runs again by itself, and then exit code 0 says that it ran.
+    """
+    names = ("a", "crash", "b", "hang", "wrong", "c", "quiet", "d")
+    verdicts, logs = run_suite(cli, names)
+    expected = {
+        "a": "passed",
+        "crash": "crashed",
+        "b": "passed",
+        "hang": "timeout",
+        "wrong": "mismatch",
+        "c": "passed",
+        "quiet": "mismatch",
+        "d": "passed",
+    }
+    assert {name: v["outcome"] for name, v in verdicts.items()} == expected
+    assert "ran past its run limit of 1 s" in str(verdicts["hang"]["message"])
+    assert "output.bin[3] is 5, expected 4" in str(verdicts["wrong"]["message"])
+    for name in names:
+        others = [line for line in logs[name].splitlines() if line.startswith("BEGIN")]
+        assert {line.split()[1] for line in others} == {name}
+    assert "near" in logs["a"].splitlines()
+    assert (cli.cwd / "builds").read_text() == "x\n"
+
+
+def test_logs_hold_the_steps_of_both_sides_in_order(cli: CommandLine, queue: Path) -> None:
+    """Golden and build step of this side, what the far side printed, and the check step."""
+    _, logs = run_suite(cli, ("a", "b"))
+    expected = ["golden", "build", "BEGIN", "PYPTO", "check"]
+    log = logs["a"]
+    places = [log.find(f"==== {word}:") for word in ("golden", "build", "check")]
+    places[2:2] = [log.find("BEGIN a card 3"), log.find("PYPTO_EXEC_RESULT=PASS")]
+    assert len(places) == len(expected)
+    assert places == sorted(places)
+    assert places[0] >= 0
+
+
+def test_what_the_device_failed_runs_again_in_a_fresh_folder(cli: CommandLine, queue: Path) -> None:
+    """The attempt is kept, the folder is made anew, and the next one decides."""
+    verdicts, logs = run_suite(cli, ("a", "infra", "b"))
+    expected = ["BEGIN infra card 3 fresh", "BEGIN infra card 3 fresh"]
+    assert {v["outcome"] for v in verdicts.values()} == {"passed"}
+    assert [line for line in logs["infra"].splitlines() if "BEGIN" in line] == expected
+    assert len(list((queue / "tasks").iterdir())) == 2
+
+
+def test_a_task_that_is_lost_is_submitted_again(cli: CommandLine, queue: Path) -> None:
+    """Its results did not come, so its cases run once more; none is blamed."""
+    (queue / "faults" / "1").write_text("lose-results")
+    verdicts, _ = run_suite(cli, ("a", "b"))
+    assert {v["outcome"] for v in verdicts.values()} == {"passed"}
+
+
+def test_programs_have_the_memory_that_their_suite_gives_them(
+    cli: CommandLine, queue: Path
+) -> None:
+    """None is counted unless the suite does, and then the program alone has to do with it."""
+    free, _ = run_suite(cli, ("large",))
+    (cli.home / "logs").rename(cli.cwd / "earlier")
+    limited = SUITE.replace("run_s = 1", "run_s = 9, memory_bytes = 100_000_000")
+    held, logs = run_suite(cli, ("large", "a"), limited)
+    assert free["large"]["outcome"] == "passed"
+    assert held["large"]["outcome"] != "passed", logs
+    assert held["a"]["outcome"] == "passed", logs
