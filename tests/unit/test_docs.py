@@ -120,6 +120,18 @@ def test_commands_that_pages_show_exist() -> None:
     assert problems == expected
 
 
+def test_commands_that_our_messages_name_exist() -> None:
+    """Hints and docstrings that send people to a command name one."""
+    said = [
+        Said(str(path.relative_to(ROOT)), text)
+        for path in sorted((ROOT / "src").rglob("*.py"))
+        for text in re.findall(r"`{1,2}tileyard ([^`\n{]+)", path.read_text("utf-8"))
+    ]
+    expected: list[str] = []
+    assert len(said) > 10
+    assert [f"{path}: {found}" for path, text in said if (found := complain(text))] == expected
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -24,7 +24,7 @@ from tileyard.errors import TileyardError
 
 app = typer.Typer(
     name="tileyard",
-    help="Builds, checks and tunes tile kernels; needs an accelerator only while a kernel runs.",
+    help="Builds, checks, tunes and tests tile kernels; needs an accelerator only while one runs.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
