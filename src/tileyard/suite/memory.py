@@ -28,11 +28,17 @@ class Memory(Record):
 
 
 def read_memory(home: Path, suite: str) -> Memory:
-    """What is known of the suite with this path; nothing where it never ran, or the file is torn."""
+    """What is known of the suite with this path; nothing where it never ran, or the file is torn.
+
+    Raises HomeError.
+    """
+    path = _path(home, suite)
     try:
-        return msgspec.json.decode(_path(home, suite).read_bytes(), type=Memory)
+        return msgspec.json.decode(path.read_bytes(), type=Memory)
     except (FileNotFoundError, msgspec.DecodeError):
         return Memory()
+    except OSError as error:
+        raise HomeError(f"cannot read {path}: {error.strerror}") from error
 
 
 def update_memory(

@@ -19,6 +19,9 @@ from tileyard.model import (
 from tileyard.suite.author import ATTEMPT, CASE
 from tileyard.suite.records import ATTEMPT_MARK, KernelWork, Piece, SuiteCase, case_of_attempt
 
+FINAL = WELL | INFRASTRUCTURE | {Outcome.NOT_RUN, Outcome.COMPILE_ERROR}
+"""What is not tried again: the engine has tried infrastructure, and a build would be the same."""
+
 
 class SuiteSource:
     """A CaseSource. Each case runs once, and up to ``retries`` times more while it fails.
@@ -63,8 +66,7 @@ class SuiteSource:
         attempts.append(trial)
         if trial.outcome is Outcome.NOT_RUN:
             self._is_stopped = True
-        final = WELL | INFRASTRUCTURE | {Outcome.NOT_RUN}
-        if trial.outcome in final or self._is_stopped or len(attempts) > self._retries:
+        if trial.outcome in FINAL or self._is_stopped or len(attempts) > self._retries:
             return
         case = self._make_case(name, len(attempts) + 1)
         self._again.append(Batch(id=case.id, cases=(case,), process="fresh"))
