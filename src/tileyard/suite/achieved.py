@@ -121,16 +121,17 @@ def _explain(
     tail_at = _find_tail(spans, min(plan.slots, len(spans)))
     tail_s = last.end - tail_at
     parts = []
-    if lead_s > least_s:
+    is_noticed = gap_s > least_s
+    if is_noticed and lead_s > least_s:
         parts.append(f"{lead_s:.1f} s before the first case could start")
-    if tail_s > least_s:
+    if is_noticed and tail_s > least_s:
         parts.append(
             f"{tail_s:.1f} s at the end with fewer than {plan.slots} at work, for {last.case}"
         )
     expected_s = plan.total_s - plan.startup_s * len(plan.pieces)
     if expected_s > 0 and abs(ratio := sum(took.values()) / expected_s - 1) > NOTICED:
         parts.append(f"cases took {ratio:+.0%} against what was expected")
-    if not parts and gap_s > least_s:
+    if is_noticed and not parts:
         parts.append("starting processes, and slots that waited for a build")
     return "; ".join(parts)
 
