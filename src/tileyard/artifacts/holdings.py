@@ -16,7 +16,8 @@ RECORD_KINDS = {
     "answer": "author answers",
 }
 """What people call the records of a kind, and the blobs that they name. Others keep their names."""
-TREES, LOGS, LEFTOVERS, UNNAMED = "trees", "logs", "leftovers", "blobs that nothing names"
+TREES, LOGS, WORK = "trees", "logs", "work directories"
+LEFTOVERS, UNNAMED = "leftovers", "blobs that nothing names"
 CACHES, COMPILED = "build folders", "compiled Python"
 _LEFTOVER_AGE_S = 86_400.0
 
@@ -42,7 +43,9 @@ def survey_home(home: Path, now_s: float) -> list[Holding]:
     root = home / "objects"
     found = [
         *_survey_objects(root),
-        *_survey_logs(home / "logs"),
+        *_survey_runs(home / "logs", LOGS),
+        *_survey_runs(home / "work", WORK),
+        *_survey_runs(home / "pytest", WORK),
         *_survey_caches(home / "caches"),
         *_survey_leftovers(home, root),
     ]
@@ -85,12 +88,12 @@ def _survey_objects(root: Path) -> Iterator[Holding]:
         yield from _leftover(tree)
 
 
-def _survey_logs(logs: Path) -> Iterator[Holding]:
-    """A run's directory, and a process's own log, as a whole."""
-    for path in _entries(logs):
+def _survey_runs(place: Path, what: str) -> Iterator[Holding]:
+    """A run's directory, or a process's own log, as a whole."""
+    for path in _entries(place):
         size, latest = measure(path)
         folder = path if path.is_dir() and not path.is_symlink() else None
-        yield Holding(what=LOGS, marker=path, size=size, used_at=latest, folder=folder)
+        yield Holding(what=what, marker=path, size=size, used_at=latest, folder=folder)
 
 
 def _survey_caches(caches: Path) -> Iterator[Holding]:

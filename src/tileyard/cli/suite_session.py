@@ -23,9 +23,9 @@ from tileyard.suite.result import SuiteResult
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteReports:
-    """Where the result of a run goes beside the terminal. ``suite`` is how it was named."""
+    """Where the result of a run goes beside the terminal. ``suite`` are the arguments that name it."""
 
-    suite: str
+    suite: tuple[str, ...]
     junit: Path | None
     summary: Path | None
     as_json: bool
@@ -36,7 +36,7 @@ def run(start: StartTest, reports: SuiteReports) -> int:
     settings = read_settings(os.environ, Path.cwd())
     client = SuiteClient(start, settings)
     console = Console(stderr=reports.as_json)
-    rerun = rerun_command(reports.suite)
+    rerun = rerun_command(*reports.suite)
     with (
         stop_on_interrupt(client),
         SuiteProgress(console, settings.home, rerun) as progress,

@@ -109,7 +109,9 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
         compile_workers=compile_workers,
         queue_limit_s=parse_duration_s(queue_limit),
     )
-    shown = suite or f"--from {from_bundle}"
+    shown = (suite,) if suite else ("--from", from_bundle)
+    for name in devices or ():
+        shown = (*shown, "--devices", name)
     reports = SuiteReports(suite=shown, junit=junit, summary=summary, as_json=json)
     return run(start, reports)
 

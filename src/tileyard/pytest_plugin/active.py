@@ -39,6 +39,8 @@ class PreparedKernel:
         self._settings = settings
         self._holdings = holdings
         self._loaded: dict[str, Callable[..., object]] = {}
+        if self.target == "cpu":
+            holdings.load_ahead(self._load)
 
     def __call__(self, *arguments: object) -> object:
         """Run it on the device that the test holds. Raises UsageError where it holds none."""
@@ -54,16 +56,18 @@ class PreparedKernel:
                 f"kernel {self.name} is built for {self.target}, and the test holds {device.name}",
                 "name one of them with --tileyard-target and --tileyard-device",
             )
-        if device.name not in self._loaded:
-            self._loaded[device.name] = self._load(device)
+        self._load(device)
         return self._loaded[device.name](*arguments)
 
-    def _load(self, device: Device) -> Callable[..., object]:
+    def _load(self, device: Device) -> None:
+        """Have it loaded for a device. Raises DamagedError if its artifact is gone."""
+        if device.name in self._loaded:
+            return
         artifact = find_artifact(self.build, ObjectStore(self._settings.home / "objects"))
         if artifact is None:
             raise DamagedError(f"the artifact of {self.name} is gone", "run again to build it")
         loaded = make_target(self.target, self._settings.plugins).load(artifact, device)
-        return loaded.as_callable()
+        self._loaded[device.name] = loaded.as_callable()
 
     def __repr__(self) -> str:
         return f"<kernel {self.name} for {self.target}, built ahead>"

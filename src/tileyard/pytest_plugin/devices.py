@@ -33,6 +33,7 @@ class Holdings:
         self._choices = choices
         self._queue_limit_s = queue_limit_s
         self._teller = teller
+        self._loaders: list[Callable[[Device], None]] = []
         self._held: HeldLease | None = None
         self._is_dynamic = False
 
@@ -40,6 +41,10 @@ class Holdings:
     def device(self) -> Device | None:
         """The device that is held now."""
         return None if self._held is None else self._held.device
+
+    def load_ahead(self, loader: Callable[[Device], None]) -> None:
+        """Call ``loader`` before a device is asked for, where it is known and loading needs none of it."""
+        self._loaders.append(loader)
 
     @contextmanager
     def hold(self) -> Iterator[LeasedDevice]:
@@ -69,6 +74,9 @@ class Holdings:
             self._give_back()
 
     def _take(self, *, dynamic: bool) -> HeldLease:
+        if len(self._choices) == 1 and self._choices[0].kind == "cpu":
+            while self._loaders:
+                self._loaders.pop()(self._choices[0])
         self._teller.tell(DeviceWanted())
         held: HeldLease | None = None
         try:

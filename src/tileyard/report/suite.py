@@ -31,6 +31,7 @@ from tileyard.report.suite_words import (
 from tileyard.report.words import clean_line, format_seconds, outcome_style
 from tileyard.suite.result import CaseVerdict, SuiteResult
 
+PASSING = frozenset({Outcome.PASSED, Outcome.UNCHECKED})
 SHOWN = 20
 """So many cases are shown one by one."""
 FEW = 5
@@ -71,6 +72,12 @@ class _Printer:
         self._print_section("in quarantine, failed, do not gate", spared, self._tell_spared)
         self._print_section("flaky", result.flaky, self._tell_flaky)
         self._print_groups("never ran", [(v.case, why(v)) for v in not_run])
+        skipped = [v for v in verdicts if v.outcome is Outcome.SKIPPED]
+        self._print_groups("skipped", [(v.case, v.message) for v in skipped])
+        flagged = [v for v in verdicts if v.outcome in PASSING and v.message]
+        self._print_groups(
+            "passed, with something to look at", [(v.case, v.message) for v in flagged]
+        )
         self._print_groups("left out", [(one.case, one.reason) for one in result.left_out])
         if result.uncovered:
             self._head("families of which nothing ran", len(result.uncovered))

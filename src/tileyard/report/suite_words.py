@@ -15,11 +15,11 @@ Rerun = Callable[[str], str]
 """The command line that runs just the case with that id."""
 
 
-def rerun_command(suite: str, options: Sequence[str] = ()) -> Rerun:
-    """How to run one case of ``suite`` again: its path and the options, as the user gave them."""
+def rerun_command(*suite: str) -> Rerun:
+    """How to run one case again: the arguments that name the suite, and options, as the user gave them."""
 
     def command(case: str) -> str:
-        return shlex.join(("tileyard", "test", suite, *options, "--case", case))
+        return shlex.join(("tileyard", "test", *suite, "--case", case))
 
     return command
 

@@ -53,12 +53,15 @@ class Part:
 class Driven:
     """What a part came to: trials by case, when each ran, and when the part was begun.
 
+    ``lead_from`` is that time too, None where something was built, which a later run need not do.
+
     ``entries`` is what was packed instead, by case.
     """
 
     trials: dict[str, list[Trial]]
     spans: list[Span]
     began: float
+    lead_from: float | None
     entries: dict[str, RunEntry] = field(default_factory=dict)
 
 
@@ -111,6 +114,7 @@ class PartDriver:
             trials=source.trials,
             spans=achieved.spans,
             began=began,
+            lead_from=None if achieved.has_built else began,
             entries=shelf.entries if shelf is not None else {},
         )
 

@@ -104,7 +104,7 @@ class SuiteRun:
                         trials.update(driven.trials)
                         entries.update(driven.entries)
                         makespans += measure_makespans(driven.spans, part.plan, driven.began)
-                        started = measure_startup(driven.spans, part.plan, driven.began)
+                        started = measure_startup(driven.spans, part.plan, driven.lead_from)
                 reason: StopReason = "interrupted" if stopping.is_set() else "done"
                 at = self._clock.wall_s()
                 self._tell(RunEnded(run=self._run, at=at, reason=reason))

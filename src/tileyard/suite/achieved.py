@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from tileyard.model import CaseEnded, CaseStarted, Event, Record
+from tileyard.model import BuildStarted, CaseEnded, CaseStarted, Event, Record
 from tileyard.suite.records import Plan, case_of_attempt
 from tileyard.suite.result import Makespan
 
@@ -20,22 +20,25 @@ class Span(Record):
 
 
 class Startup(Record):
-    """What starting cost, in seconds: a piece, and the run before its first case."""
+    """What starting cost, in seconds: a piece, and the run before its first case, None if that is unknown."""
 
     piece_s: float
-    lead_s: float
+    lead_s: float | None
 
 
 class Achieved:
-    """A listener that keeps when every case ran."""
+    """A listener that keeps when every case ran. ``has_built`` says that something had to be built."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
+        self.has_built = False
         self._begun: dict[str, tuple[str, float]] = {}
 
     def __call__(self, event: Event) -> None:
         """Note the begin and the end of a case on its device."""
         match event:
+            case BuildStarted():
+                self.has_built = True
             case CaseStarted(case=case, device=device, at=at):
                 self._begun[case] = (device, at)
             case CaseEnded(trial=trial) if trial.case in self._begun:
@@ -76,7 +79,7 @@ def measure_makespans(spans: Iterable[Span], plan: Plan, began: float) -> list[M
     ]
 
 
-def measure_startup(spans: Sequence[Span], plan: Plan, began: float) -> Startup | None:
+def measure_startup(spans: Sequence[Span], plan: Plan, lead_from: float | None) -> Startup | None:
     """What starting has cost in a run that was begun at that time; None where too little ran to tell.
 
     Of a piece it is the lower quartile of what lay between two pieces on the same device: above it, a
@@ -92,7 +95,7 @@ def measure_startup(spans: Sequence[Span], plan: Plan, began: float) -> Startup 
         last[span.device] = span
     if not gaps_s:
         return None
-    lead_s = min(span.begin for span in spans) - began
+    lead_s = None if lead_from is None else min(span.begin for span in spans) - lead_from
     return Startup(piece_s=sorted(gaps_s)[len(gaps_s) // 4], lead_s=lead_s)
 
 

@@ -54,7 +54,7 @@ def update_memory(
     memory = Memory(
         failing=tuple(failing),
         startup_s=known.startup_s if started is None else started.piece_s,
-        lead_s=known.lead_s if started is None else started.lead_s,
+        lead_s=known.lead_s if started is None or started.lead_s is None else started.lead_s,
     )
     path = _path(home, suite)
     try:
