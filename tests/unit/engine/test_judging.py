@@ -1,0 +1,328 @@
+"""Cases that somebody judges after they ran: the device goes on meanwhile, and nothing is lost."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tileyard.artifacts.keys import run_key
+from tileyard.artifacts.manifest import Manifest, publish
+from tileyard.engine.commands import (
+    Acquire,
+    BatchesPlanned,
+    CaseFinished,
+    CasePrepared,
+    CaseRanWell,
+    Leased,
+    Run,
+    RunOver,
+    StopAsked,
+)
+from tileyard.engine.driver import Driver
+from tileyard.engine.lending import DeviceSite
+from tileyard.engine.provider import Slot, Waiting, Watch
+from tileyard.engine.stages import Site, Stage
+from tileyard.engine.state import EngineState
+from tileyard.engine.yard import Yard
+from tileyard.model import (
+    Batch,
+    BuildKey,
+    Case,
+    Device,
+    GoldenKey,
+    Outcome,
+    Trial,
+)
+from tileyard.targets.command.records import CommandRun, Step
+from tileyard.testing.engine import FixedSource, open_simulated_yard
+from tileyard.workers.protocol import (
+    AuthorReply,
+    AuthorRequest,
+    CaseRan,
+    Failed,
+    Golden,
+    Judged,
+    JudgeOutputs,
+    RunEntry,
+)
+
+BUILD, GOLDEN = BuildKey("b" * 40), GoldenKey("a" * 40)
+DEVICE = Device(name="slot:0", kind="slot", identity="anonymous slot")
+
+
+class World:
+    """An author who judges, and one slot that runs; both note what they do, and may wait."""
+
+    lanes = 2
+    cores: tuple[int, ...] = (0,)
+    appetite = 0
+    device = DEVICE
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.noted = asyncio.Event()
+        self.outcomes: dict[str, list[Outcome]] = {}
+        self.verdicts: dict[str, Judged | Failed] = {}
+        self.before_judging: Callable[[str], str] = lambda case: ""
+        self.judging = self.most_judging = 0
+        self.slots: Sequence[Slot] = (self,)
+
+    def note(self, text: str) -> None:
+        """Something happened."""
+        self.notes.append(text)
+        self.noted.set()
+
+    async def wait_for(self, text: str) -> None:
+        """Wait until it has."""
+        while text not in self.notes:
+            self.noted.clear()
+            await self.noted.wait()
+
+    async def begin(self) -> None:
+        """The author has nothing to start."""
+
+    async def ask(self, request: AuthorRequest, limit_s: float) -> AuthorReply:
+        """Judge a case, once what it waits for has happened."""
+        assert isinstance(request, JudgeOutputs)
+        case = str(request.arguments["case"])
+        self.judging += 1
+        self.most_judging = max(self.judging, self.most_judging)
+        self.note(f"judge {case}")
+        if waits_for := self.before_judging(case):
+            await self.wait_for(waits_for)
+        self.judging -= 1
+        return self.verdicts.get(case, Judged(outcome=Outcome.PASSED))
+
+    async def open(self) -> None:
+        """The provider has nothing to open."""
+
+    def withdraw(self) -> None:
+        """A stop was asked for."""
+        self.note("withdraw")
+
+    async def close(self) -> None:
+        """Author and provider hold nothing."""
+
+    async def warm(self) -> None:
+        """The slot needs nothing."""
+
+    async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
+        """Always free."""
+        return 0
+
+    async def release(self) -> None:
+        """Nothing is held."""
+
+    async def run(self, batch: Batch, entries: Sequence[RunEntry], watch: Watch) -> bool:
+        """Say that each ran, or what else it came to."""
+        for entry in entries:
+            watch.began(entry.case)
+            self.note(f"run {entry.case}")
+            await asyncio.sleep(0)
+            left = self.outcomes.get(entry.case, [])
+            outcome = left.pop(0) if left else Outcome.UNCHECKED
+            watch.ran(
+                CaseRan(case=entry.case, outcome=outcome, seconds=0.5, message="ran"),
+                DEVICE.name,
+                0,
+            )
+        return True
+
+
+def find_entry(case: Case) -> RunEntry:
+    """What was packed for a case."""
+    command = CommandRun(
+        name=case.id, run=Step(argv=("x",)), folder=case.id, is_judged=True, own_build="own"
+    )
+    golden = Golden(key=GOLDEN, inputs=(), outputs=())
+    return RunEntry(
+        case=case.id,
+        build=BUILD,
+        golden=golden,
+        specs=(),
+        scalars=(),
+        log=f"logs/{case.id}.log",
+        command=command,
+    )
+
+
+def batches(*names: str) -> list[Batch]:
+    """One for each case."""
+    cases = [Case(id=n, kernel="t", arguments={"case": n}, timing=None) for n in names]
+    return [Batch(id=case.id, cases=(case,)) for case in cases]
+
+
+@contextmanager
+def open_yard(folder: Path, world: World, **changes: object) -> Iterator[Yard]:
+    """A yard whose cases were built elsewhere, and are judged by this author."""
+    fields: dict[str, object] = {"reuse": False, "packed": find_entry, **changes}
+    with open_simulated_yard(folder, [DEVICE], (0,), **fields) as yard:
+        yard.author = world
+        manifest = Manifest(
+            kernel="t",
+            target="simulated",
+            fingerprint="f",
+            build=BUILD,
+            binary="",
+            files={},
+            details="",
+        )
+        publish(manifest, yard.objects)
+        yield yard
+
+
+def drive(
+    folder: Path,
+    world: World,
+    *names: str,
+    stop_at: str = "",
+    run: str = "r",
+    **changes: object,
+) -> dict[str, Trial]:
+    """The trials of a run; it is stopped once something has been noted."""
+
+    async def follow(yard: Yard) -> None:
+        driver = Driver(source, yard, run, world)
+
+        async def stop() -> None:
+            await world.wait_for(stop_at)
+            driver.stop()
+
+        await driver.open()
+        stopping = asyncio.create_task(stop()) if stop_at else None
+        try:
+            async with asyncio.timeout(10):
+                async for _ in driver.trials():
+                    pass
+        finally:
+            await driver.close()
+            if stopping is not None:
+                await stopping
+
+    source = FixedSource(iter(batches(*names)))
+    with open_yard(folder, world, **changes) as yard:
+        asyncio.run(follow(yard))
+    return {trial.case: trial for trial in source.trials}
+
+
+def test_the_device_runs_the_next_case_while_one_is_judged(tmp_path: Path) -> None:
+    """The verdict on the first case waits for the second one to run, and comes all the same."""
+    world = World()
+    world.before_judging = {"a": "run b"}.get  # type: ignore[assignment]  # None is as good as ""
+    trials = drive(tmp_path, world, "a", "b")
+    assert {trial.outcome for trial in trials.values()} == {Outcome.PASSED}
+    assert (trials["a"].device, trials["a"].run_s) == ("slot:0", 0.5)
+    assert trials["a"].message == "ran"
+
+
+def test_no_more_are_judged_at_the_same_time_than_there_are_lanes(tmp_path: Path) -> None:
+    """The rest waits for its turn."""
+    world = World()
+    names = [f"c{number}" for number in range(8)]
+    world.before_judging = lambda case: "run c7"
+    trials = drive(tmp_path, world, *names)
+    assert len(trials) == 8
+    assert world.most_judging == 2
+
+
+@pytest.mark.parametrize(
+    ("verdict", "message"),
+    [
+        (Judged(outcome=Outcome.MISMATCH, message="o[1] is 2"), "o[1] is 2"),
+        (Failed(message="check step: no", outcome=Outcome.RUNTIME_ERROR), "check step: no"),
+        (Judged(outcome=Outcome.PASSED, message="wrote 1 line"), "ran; wrote 1 line"),
+    ],
+)
+def test_the_verdict_ends_the_case(verdict: Judged | Failed, message: str, tmp_path: Path) -> None:
+    """With what was said of it, and of the run where that was well."""
+    world = World()
+    world.verdicts["a"] = verdict
+    trial = drive(tmp_path, world, "a")["a"]
+    assert (trial.outcome, trial.message) == (verdict.outcome, message)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.CRASHED, Outcome.RUNTIME_ERROR, Outcome.TIMEOUT])
+def test_what_did_not_run_well_is_not_judged(outcome: Outcome, tmp_path: Path) -> None:
+    """Its outputs prove nothing."""
+    world = World()
+    world.outcomes["a"] = [outcome]
+    trial = drive(tmp_path, world, "a")["a"]
+    assert trial.outcome is outcome
+    assert world.notes == ["run a"]
+
+
+def test_a_case_that_its_device_failed_is_judged_once_it_ran(tmp_path: Path) -> None:
+    """Each failed attempt is kept, and only the last run is judged."""
+    world = World()
+    world.outcomes["a"] = [Outcome.INFRA_ERROR, Outcome.INFRA_ERROR]
+    trial = drive(tmp_path, world, "a")["a"]
+    assert trial.outcome is Outcome.PASSED
+    assert [attempt.message for attempt in trial.attempts] == ["ran", "ran"]
+    assert world.notes == ["run a", "run a", "run a", "judge a"]
+
+
+def test_a_case_that_is_judged_is_finished_when_the_run_is_stopped(tmp_path: Path) -> None:
+    """It ran, so its verdict counts; what was not begun is not run."""
+    world = World()
+    world.before_judging = lambda case: "withdraw"
+    names = [f"c{number:02}" for number in range(40)]
+    trials = drive(tmp_path, world, *names, stop_at="judge c00")
+    outcomes = [trials[name].outcome for name in names if name in trials]
+    assert outcomes[0] is Outcome.PASSED
+    assert set(outcomes) == {Outcome.PASSED, Outcome.NOT_RUN}
+
+
+def test_keys_of_what_was_packed_follow_its_own_build(tmp_path: Path) -> None:
+    """A case that passed is proven by them, whatever its name; nothing is elaborated or built."""
+    world = World()
+    expected = run_key(BuildKey("own"), GOLDEN, Case(id="a", kernel="t").check)
+    first = drive(tmp_path, world, "t/a", run="first")["t/a"]
+    second = drive(tmp_path, world, "t/b", run="second", proven_by="any")["t/b"]
+    assert (first.keys.build, first.keys.golden, first.keys.run) == (BUILD, GOLDEN, expected)
+    assert (second.outcome, second.message) == (Outcome.SKIPPED, "proven by run first")
+    assert world.notes == ["run t/a", "judge t/a"]
+
+
+# ---- decisions ---------------------------------------------------------------------------------
+
+
+def running_state() -> EngineState:
+    """A device that runs case ``a`` while ``b`` is ready."""
+    site = Site(workers=(), devices={"d": DeviceSite()}, author=frozenset(), lanes=2)
+    state = EngineState(site)
+    state.start()
+    plan = BatchesPlanned(batches=tuple(batches("a", "b")), exhausted=True)
+    facts = [CasePrepared(case=c, build=BUILD, built=True, expected_s=1.0) for c in ("a", "b")]
+    first = state.step(plan)
+    asked = state.step(*facts)
+    assert any(isinstance(command, Acquire) for command in (*first, *asked))
+    (run,) = (c for c in state.step(Leased(device="d")) if isinstance(c, Run))
+    assert run.cases == ("a",)
+    return state
+
+
+def test_a_device_is_free_for_others_once_its_case_ran_well() -> None:
+    """The case is being judged, and the run is not over before that is."""
+    state = running_state()
+    state.step(CaseRanWell(case="a", device="d", seconds=1.0))
+    commands = state.step(RunOver(device="d", held=True))
+    assert state.stages["a"] is Stage.JUDGING
+    assert [c.cases for c in commands if isinstance(c, Run)] == [("b",)]
+    state.step(CaseFinished(case="b", device="d", seconds=1.0), RunOver(device="d", held=False))
+    seen = [state.is_idle]
+    state.step(CaseFinished(case="a"))
+    seen.append(state.is_idle or bool(state.stages))
+    assert seen == [False, False]
+
+
+def test_a_case_that_is_judged_is_neither_run_again_nor_dropped() -> None:
+    """Not when its device is lost, and not when the run is stopped."""
+    state = running_state()
+    state.step(CaseRanWell(case="a", device="d", seconds=1.0))
+    commands = [*state.step(RunOver(device="d", held=False)), *state.step(StopAsked())]
+    named = {getattr(command, "case", None) for command in commands}
+    assert state.stages["a"] is Stage.JUDGING
+    assert "a" not in named
+    assert "b" in named
