@@ -23,6 +23,7 @@ from tileyard.model import (
     Value,
 )
 from tileyard.processes.steps import describe_complaints
+from tileyard.suite.builds import build_of, find_targets
 from tileyard.suite.kernel_files import FileAuthors, MakeAuthor
 from tileyard.suite.records import CommandWork, KernelWork, SuiteCase
 from tileyard.suite.site import SuiteSite
@@ -78,8 +79,10 @@ class SuiteAuthor:
         self._host = host
         self._files = FileAuthors(make_author)
         self._digests: dict[tuple[str, ...], asyncio.Task[str]] = {}
-        self._targets = _find_targets(cases)
+        self._targets = find_targets(cases)
         self._goldens: dict[str, Digest] = {}
+        # Preparing and judging go on side by side, and share the threads that steps may use.
+        self._lane = asyncio.Semaphore(site.lanes)
 
     async def begin(self) -> None:
         """Nothing is started before it is needed."""
@@ -136,7 +139,7 @@ class SuiteAuthor:
                 env={n: self._site.generalize(text) for n, text in work.build.env.items()},
                 cwd=self._site.generalize(work.build.cwd or str(self._site.folder)),
                 inputs=await self._digest_inputs(work.build),
-                targets=self._targets[_build_of(work)],
+                targets=self._targets[build_of(work)],
             )
         own = msgspec.structs.replace(build, targets=(work.target,) if work.target else ())
         kernel = Kernel(name=case.testcase, program=canonical_json(build))
@@ -218,7 +221,8 @@ class SuiteAuthor:
     # ---- what steps are told -------------------------------------------------------------------
 
     async def _do(self, request: DoStep) -> StepDone:
-        done = await self._host.ask(request)
+        async with self._lane:
+            done = await self._host.ask(request)
         if not isinstance(done, StepDone):
             raise AssertionError(f"a step host answered a step with {done}")
         return done
@@ -278,21 +282,6 @@ class SuiteAuthor:
         if not isinstance(reply, FilesDigested):
             raise AssertionError(f"a step host answered a question for a digest with {reply}")
         return digest_parts(reply.digest, self._site.toolchain)
-
-
-def _find_targets(cases: Sequence[SuiteCase]) -> dict[str, tuple[str, ...]]:
-    """For each build step, what of it these cases need."""
-    found: dict[str, set[str]] = {}
-    for case in cases:
-        if isinstance(case.work, CommandWork) and case.work.build is not None:
-            found.setdefault(_build_of(case.work), set()).update(
-                {case.work.target} if case.work.target else set()
-            )
-    return {build: tuple(sorted(targets)) for build, targets in found.items()}
-
-
-def _build_of(work: CommandWork) -> str:
-    return canonical_json(work.build)
 
 
 def _failed(what: str, done: StepDone) -> Failed:

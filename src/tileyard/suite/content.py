@@ -48,12 +48,11 @@ class Contents:
         """
         match case.work:
             case CommandWork() as work:
-                data = canonical_json((case.seed, case.dtype, case.shape))
                 steps = [self._describe(step, base) for step, base in _steps_of(work, folder)]
                 hot = work.hot
                 said = "" if hot is None else canonical_json((hot.began, hot.ended, hot.verdicts))
                 judged = canonical_json((work.target, work.outputs, said))
-                return digest_parts("case of programs", on, data, judged, *steps)
+                return digest_parts("case of programs", on, str(case.seed), judged, *steps)
             case KernelWork() as work:
                 asked = (work.kernel, work.arguments, work.config, work.reference, work.tolerance)
                 content = self._digest((work.file,))

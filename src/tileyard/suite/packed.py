@@ -42,7 +42,12 @@ def pack_suite(
     suite: Suite, entries: Mapping[str, RunEntry], targets: Mapping[str, str], objects: ObjectStore
 ) -> bytes:
     """The text of a suite for a bundle, its files put into the store. Only cases with entries go in."""
-    cases = tuple(case for case in suite.cases if case.id in entries)
+    folder = f"{suite.folder}/"
+    cases = tuple(
+        msgspec.structs.replace(case, where=case.where.removeprefix(folder))
+        for case in suite.cases
+        if case.id in entries
+    )
     packed = PackedSuite(
         suite=msgspec.structs.replace(suite, cases=cases),
         entries=dict(entries),
