@@ -45,16 +45,6 @@ def suite(cli: CommandLine) -> Path:
     return path
 
 
-def refused(cli: CommandLine, *arguments: str) -> str:
-    """The one line with which a command is refused."""
-    done = cli.run("ci", *arguments)
-    assert done.returncode == 2, done.stderr
-    assert done.stdout == ""
-    (line,) = done.stderr.strip().splitlines()
-    assert line.startswith("tileyard: ")
-    return line
-
-
 # ---- duplicates -------------------------------------------------------------------------------
 
 
@@ -123,29 +113,6 @@ def test_kernels_are_compared_too(cli: CommandLine) -> None:
     found = cli.run_json("ci", "duplicates", f"a={file}", f"b={file}@cpu", f"c={file}@cuda:sm_90a")
     expected = {("a", "b")}
     assert {tuple(one["jobs"]) for one in found["duplicates"]} == expected
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ((), "no job is named"),
-        (("x",), "'x' is not of the form JOB=SELECTION"),
-        (("x=none.toml",), "there is no suite"),
-        (("x=suite:smokey",), "x=suite:smokey: .*there is no policy 'smokey'"),
-        (("x=suite?zzz",), "means none of its 4 cases"),
-        (("x=suite?",), "no case is named behind its sign"),
-        (("x=suite", "--independent", "y"), "--independent y: there is no such job"),
-        (("--jobs", "none.toml"), "none.toml: No such file"),
-        (("--jobs", "jobs.toml"), r"jobs.toml:2: jobs.a.selct: unknown key"),
-        (("x=suite", "--durations", "none.json"), "cannot read none.json"),
-    ],
-)
-def test_jobs_that_make_no_sense_are_refused(
-    cli: CommandLine, suite: Path, arguments: tuple[str, ...], expected: str
-) -> None:
-    """One line says what is wrong, and where."""
-    (cli.cwd / "jobs.toml").write_text("[jobs.a]\nselct = []\n", encoding="utf-8")
-    assert re.search(expected, refused(cli, "duplicates", *arguments))
 
 
 # ---- matrix -----------------------------------------------------------------------------------
@@ -221,30 +188,6 @@ def test_the_times_of_several_jobs_are_read_together(cli: CommandLine, suite: Pa
     found = cli.run_json(*arguments, "--durations", "history", "--times", "times.json")
     expected = (4.0, 0)
     assert (found["details"]["total_s"], found["details"]["guessed"]) == expected
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ((), "--jobs, or how long one takes with --max-time"),
-        (("--jobs", "2", "--max-time", "5m"), "--jobs, or how long one takes with --max-time"),
-        (("--max-time", "soon"), "'soon' is not a duration"),
-        (("--jobs", "300"), "300 jobs are too many"),
-        (("--jobs", "2", "--policy", "smokey"), "there is no policy 'smokey'"),
-        (("--jobs", "2", "--select", "zzz"), "means none of its 4 cases"),
-        (("--jobs", "2", "--github-output"), "GITHUB_OUTPUT is not set"),
-        (("--jobs", "2", "--changed-files", "none"), "cannot read none"),
-        (("--jobs", "2", "--always", "src"), "--changed-files, which is missing"),
-        (("--jobs", "2", "--durations", "suite"), "suite: holds no JUnit file"),
-        (("--jobs", "2", "--times", "suite"), "cannot write suite"),
-    ],
-)
-def test_a_matrix_that_makes_no_sense_is_refused(
-    cli: CommandLine, suite: Path, arguments: tuple[str, ...], expected: str
-) -> None:
-    """One line says what is wrong."""
-    cli.env["GITHUB_OUTPUT"] = ""
-    assert re.search(expected, refused(cli, "matrix", "--suite", str(suite), *arguments))
 
 
 # ---- the example workflows ----------------------------------------------------------------------

@@ -141,8 +141,6 @@ OTHERS = [
     commands(hot=HotRun(step=Step(argv=("true",)), began="a", ended="b", verdicts={})),
     commands(hot=HotRun(step=Step(argv=("true",)), began="a", ended="c", verdicts={})),
     commands(seed=1),
-    commands(dtype="float16"),
-    commands(shape=(3,)),
 ]
 
 
@@ -155,14 +153,16 @@ def test_whatever_a_case_of_programs_does_is_part_of_it(tmp_path: Path) -> None:
     assert len(found) == expected
 
 
-def test_names_and_limits_are_no_part_of_a_case(tmp_path: Path) -> None:
-    """Two cases that do the same are the same."""
+def test_what_no_step_is_told_is_no_part_of_a_case(tmp_path: Path) -> None:
+    """Two cases that do the same are the same, whatever they are called and however long they may take."""
     contents = Contents(tmp_path)
     expected = contents.identify(commands(), tmp_path)
     other = commands(
         testcase="other",
         name="other",
         family="f",
+        dtype="float16",
+        shape=(3,),
         tags=("x",),
         smoke=True,
         where="x.toml:3",
