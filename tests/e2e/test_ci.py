@@ -16,6 +16,9 @@ import pytest
 import yaml
 from tests.conftest import KERNELS, ROOT, CommandLine
 
+from tileyard.model import Outcome, Trial
+from tileyard.store.trials import TrialStore
+
 SUITE = """
 name = "sums"
 run = ["true", "{suite}/kernels/{testcase}.pto", "{case}"]
@@ -105,6 +108,39 @@ def test_times_decide_what_is_saved(cli: CommandLine, suite: Path) -> None:
     found = cli.run_json("ci", "duplicates", *jobs, "--durations", str(times))
     expected = (90.0, 210.0, 0)
     assert (found["saves_s"], found["seconds"], found["guessed"]) == expected
+
+
+def record(home: Path, **runs: float) -> None:
+    """Record how long cases of the suite took on devices, given as ``case__device=seconds``."""
+    with TrialStore.open(home) as store:
+        for number, (name, run_s) in enumerate(runs.items()):
+            case, _, device = name.partition("__")
+            store.record(
+                Trial(
+                    id=f"r.{number}",
+                    run="r",
+                    case=case.replace("_", "/"),
+                    batch="b",
+                    kernel=case.partition("_")[0],
+                    arguments={},
+                    config={},
+                    target="command",
+                    device=f"{device}:0",
+                    outcome=Outcome.PASSED,
+                    started_at=float(number),
+                    run_s=run_s,
+                )
+            )
+
+
+def test_what_ran_before_decides_too(cli: CommandLine, suite: Path) -> None:
+    """The store's times count: those of the class that a job runs on, else those of all devices."""
+    record(cli.home, row_f32__npu=40.0, row_f32__slot=4.0, row_f32__slot2=4.0)
+    expected_s = {"npu": 40.0, "slot": 4.0, "board": 4.0}
+    for on, seconds in expected_s.items():
+        one, two = f"one={suite}@{on}?row/f32", f"two={suite}@{on}?row/f32"
+        found = cli.run_json("ci", "duplicates", one, two)
+        assert (on, found["saves_s"], found["guessed"]) == (on, seconds, 0)
 
 
 def test_kernels_are_compared_too(cli: CommandLine) -> None:

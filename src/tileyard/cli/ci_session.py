@@ -93,7 +93,7 @@ class _Yard:
         return expect_all(
             suite,
             self.times,
-            wanted.classes,
+            wanted.find_classes(self.times),
             lambda case: target_of(case, wanted.kernels),
             imported,
         )

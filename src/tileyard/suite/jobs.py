@@ -4,8 +4,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from tileyard.devices.names import class_of
 from tileyard.errors import UsageError
 from tileyard.model import Digest, Record
+from tileyard.store.run_times import RunTime
 from tileyard.suite.content import Contents
 from tileyard.suite.outlook import COMMAND, target_of
 from tileyard.suite.records import CommandWork, Expected, SuiteCase
@@ -34,10 +36,13 @@ class Wanted(Record):
         """The target of kernels."""
         return self.on or KERNELS
 
-    @property
-    def classes(self) -> dict[str, str]:
-        """For each target the class of devices whose times count; empty for all."""
-        return {self.kernels: "", COMMAND: self.on}
+    def find_classes(self, times: Iterable[RunTime]) -> dict[str, str]:
+        """For each target the class of devices whose times count; empty for all.
+
+        Where nothing ever ran on the class that is named, times of other devices are better than none.
+        """
+        is_known = any(class_of(time.device) == self.on for time in times)
+        return {self.kernels: "", COMMAND: self.on if is_known else ""}
 
 
 class Check(Record):
