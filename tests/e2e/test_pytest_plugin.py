@@ -384,6 +384,56 @@ def test_leases_are_real_exclusive_and_end_with_their_holder(tree: Tree) -> None
     assert again.code == 0, again.text
 
 
+DECLARED = f"""
+[[device]]
+name = "npu:0"
+id = "0000:c1:00.0"
+env = {{ MY_NPU = "{{index}}" }}
+probe = ["{sys.executable}", "-c", "import pathlib; pathlib.Path('PROBED').touch()"]
+
+[[device]]
+name = "npu:1"
+id = "0000:c2:00.0"
+env = {{ MY_NPU = "{{index}}" }}
+"""
+
+
+def test_accelerators_are_leased_by_class_and_probed_after_a_crash(tree: Tree) -> None:
+    """Two tests hold two cards at a time and find them by their variables; one that dies has its card probed."""
+    tree.write(
+        test_cards="""
+            import ctypes, os, pathlib, pytest, time
+
+            @pytest.mark.parametrize("mine, other", [("a", "b"), ("b", "a")])
+            def test_both(mine, other, tile_device):
+                with tile_device() as device:
+                    assert device.name == "npu:" + os.environ["MY_NPU"]
+                    pathlib.Path(mine).touch()
+                    until = time.monotonic() + 60
+                    while not pathlib.Path(other).exists():
+                        assert time.monotonic() < until
+                        time.sleep(0.01)
+                assert "MY_NPU" not in os.environ
+
+            def test_crash(tile_device):
+                with tile_device():
+                    ctypes.string_at(0)
+        """
+    )
+    etc = tree.folder / "etc"
+    etc.mkdir()
+    (etc / "devices.toml").write_text(DECLARED.replace("PROBED", str(tree.folder / "probed")))
+    env = {"TILEYARD_HOST_CONFIG": str(etc)}
+    both = tree.run("--tileyard-device=npu", "--tileyard-workers=2", "-k", "both", env=env)
+    assert both.code == 0, both.text
+    expected = {"npu:0", "npu:1"}
+    assert {use["device"] for use in both.report["devices"]} == expected
+    assert not (tree.folder / "probed").exists()
+    crash = tree.run("--tileyard-device=npu:0", "-k", "crash", env=env)
+    assert crash.outcome("test_crash") == "crashed"
+    wait_for(tree.folder / "probed")
+
+
 def test_no_device_in_time_is_a_queue_timeout(tree: Tree) -> None:
     """A test that gets no device within the queue limit fails and says who has it; its own limit stands still."""
     tree.write(
