@@ -16,6 +16,8 @@ from types import CodeType, FunctionType
 from typing import Any, NoReturn
 
 from tileyard.api import kernels
+from tileyard.errors import TileyardError
+from tileyard.frontend.blame import blame_user
 from tileyard.pytest_plugin.tilelang_jit import watch_tilelang
 
 MAX_DEPTH = 4
@@ -33,6 +35,10 @@ class FoundCompile:
 
 class UnknownNameError(Exception):
     """An expression depends on what is known only when the test runs."""
+
+
+MISSED = (UnknownNameError, TileyardError, TypeError)
+"""What reading stumbles over: names, the user's own code, arguments that do not fit. The test will tell."""
 
 
 def may_compile(function: Callable[..., object]) -> bool:
@@ -143,7 +149,7 @@ class _Reader:
     def _is_true(self, test: ast.expr) -> bool:
         try:
             return bool(self._evaluate(test))
-        except Exception:  # noqa: BLE001 - the user's own code: then its other branch is read
+        except MISSED:
             return False
 
     # ---- expressions --------------------------------------------------------------------------
@@ -153,7 +159,7 @@ class _Reader:
             if isinstance(part, ast.Call):
                 try:
                     yield from self._read_call(part)
-                except Exception:  # noqa: BLE001 - the user's own code: the test will tell
+                except MISSED:
                     continue
 
     def _read_call(self, call: ast.Call) -> Iterator[FoundCompile]:
@@ -176,8 +182,9 @@ class _Reader:
 
     def _evaluate(self, expression: ast.expr) -> Any:  # noqa: ANN401 - the user's
         self._resolve(expression)
-        code = compile(ast.Expression(expression), self._file, "eval")
-        return eval(code, {**self._globals, **self._known})  # in a copy that was made for it
+        with blame_user():
+            code = compile(ast.Expression(expression), self._file, "eval")
+            return eval(code, {**self._globals, **self._known})  # in a copy that was made for it
 
     def _resolve(self, node: ast.AST) -> None:
         """Make all names known that occur in it. Raises UnknownNameError."""
@@ -205,7 +212,8 @@ class _Reader:
         else:
             self._resolve(node)
             names = {**self._globals, **self._known}
-            exec(compile(ast.Module([node], []), self._file, "exec"), names)  # as above
+            with blame_user():
+                exec(compile(ast.Module([node], []), self._file, "exec"), names)  # as above
             value = names[name]
         self._unknown.discard(name)
         self._known[name] = value

@@ -27,6 +27,10 @@ from tileyard.pytest_plugin.logs import STACK_BYTES, cut_stack, stack_log, take_
 GRACE_S: Final = 0.5
 """Between the signal that has a process say where it is, and the one that ends it."""
 
+CONFIRM_S: Final = 5.0
+"""How long what it left behind may take to vanish."""
+POLL_S: Final = 0.01
+
 
 class ForkEnd(Record):
     """How a copy ended: by ``code`` or ``signal``. ``timed_out`` says that it was ended for its limit.
@@ -178,7 +182,9 @@ class Forked:
         _, status = os.waitpid(self.pid, 0)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)  # what it left behind
-        kill_marked(self._tree)
+        until_s = time.monotonic() + CONFIRM_S
+        while kill_marked(self._tree) and time.monotonic() < until_s:
+            time.sleep(POLL_S)
         self.resume()
         os.close(self._handle)
         os.close(self._pipe)
