@@ -106,7 +106,7 @@ class PartDriver:
             driver = Driver(source, yard, part.run, provider)
             await driver.open()
             stack.push_async_callback(driver.close)
-            watching = asyncio.create_task(stop_when(stopping, driver))
+            watching = asyncio.create_task(stop_when(stopping, driver, yard.emit))
             stack.callback(watching.cancel)
             async for _ in driver.trials():
                 pass
