@@ -10,6 +10,7 @@ from pathlib import Path
 from tileyard.errors import UsageError
 from tileyard.model import Record
 from tileyard.suite.choosing import Facts, choose, find_policy
+from tileyard.suite.durations import DEFAULT_S
 from tileyard.suite.jobs_paths import Change, Touched, find_touched, list_filters
 from tileyard.suite.pieces import Costs
 from tileyard.suite.plan import make_plan, say_seconds
@@ -24,7 +25,8 @@ class MatrixRequest(Record):
     """What is asked of a matrix. Either ``jobs`` is not 0, or ``max_s``: how long a job may take.
 
     Each job runs cases on ``slots``, and before that takes ``setup_s``. ``durations`` is the path by
-    which the jobs find the times that cut the shards, empty where they look into their own stores.
+    which the jobs find the times that cut the shards; without it they are cut by number of cases, since
+    all that the jobs are sure to share is the suite.
     """
 
     wish: Wish
@@ -91,7 +93,8 @@ def make_matrix(suite: Suite, request: MatrixRequest, expected: Mapping[str, Exp
     UsageError where the policy chooses nothing; a change that touches nothing gives no jobs.
     """
     today = datetime.datetime.now(tz=datetime.UTC).astimezone().date()
-    facts = Facts(expected_s={case: one.seconds for case, one in expected.items()})
+    shared = expected if request.durations else _equal(expected)
+    facts = Facts(expected_s={case: one.seconds for case, one in shared.items()})
     selection = choose(suite, request.wish, today, facts)
     notes = list(selection.notes)
     touched = None
@@ -108,10 +111,11 @@ def make_matrix(suite: Suite, request: MatrixRequest, expected: Mapping[str, Exp
         times = [expected[case.id] for case in cases]
         budget_s = find_policy(suite, request.wish.policy).budget_s
         cut = _Cut(cases, times, request, budget_s)
+        cut.weights = [shared[case.id] for case in cases]
         count = _choose_count(cut, request, notes)
         jobs = tuple(cut.jobs(count, select))
         if not request.durations:
-            notes.append("jobs cut shards by the times of their own stores: give all the same file")
+            notes.append("without --durations jobs are cut by the number of cases, not by time")
     return Matrix(
         suite=suite.path,
         policy=selection.policy,
@@ -127,7 +131,7 @@ def make_matrix(suite: Suite, request: MatrixRequest, expected: Mapping[str, Exp
 
 
 class _Cut:
-    """Cases that can be cut into any number of shards."""
+    """Cases that can be cut into any number of shards, by their ``weights``."""
 
     def __init__(
         self,
@@ -136,7 +140,7 @@ class _Cut:
         request: MatrixRequest,
         budget_s: float,
     ) -> None:
-        self.times = times
+        self.times = self.weights = times
         self._cases = cases
         self._request = request
         self._budget_s = budget_s
@@ -144,7 +148,7 @@ class _Cut:
     def shards(self, count: int) -> dict[int, list[int]]:
         """For each shard that has cases the indexes of these."""
         shards: dict[int, list[int]] = {}
-        for index, number in enumerate(assign_shards(self.times, count)):
+        for index, number in enumerate(assign_shards(self.weights, count)):
             shards.setdefault(number, []).append(index)
         return dict(sorted(shards.items()))
 
@@ -179,6 +183,14 @@ class _Cut:
                 families=tuple(dict.fromkeys(families)),
                 arguments=shlex.join(arguments),
             )
+
+
+def _equal(expected: Mapping[str, Expected]) -> dict[str, Expected]:
+    """The same cases, of which nothing is known: as a job takes them that has no times."""
+    return {
+        case: Expected(case=case, testcase=one.testcase, seconds=DEFAULT_S, source="default")
+        for case, one in expected.items()
+    }
 
 
 def _choose_count(cut: _Cut, request: MatrixRequest, notes: list[str]) -> int:

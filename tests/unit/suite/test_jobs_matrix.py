@@ -209,8 +209,8 @@ def test_the_matrix_is_one_line_for_github() -> None:
 
 
 def test_jobs_that_share_no_times_are_warned() -> None:
-    """Each would cut the shards by what its own store says."""
-    expected = "jobs cut shards by the times of their own stores: give all the same file"
+    """All that they share is the suite, so its number of cases decides."""
+    expected = "without --durations jobs are cut by the number of cases, not by time"
     assert cut(EVEN, jobs=2, durations="").notes == (expected,)
 
 
