@@ -179,8 +179,9 @@ def test_whatever_ends_a_run_leaves_nothing(how: str, cli: CommandLine) -> None:
         case _:
             process.terminate()
             expected = -signal.SIGTERM
-    process.communicate()
+    _, said = process.communicate()
     (daemon,) = (cli.home / "work").glob("*/t/*/data/daemon")
     assert process.returncode == expected
+    assert ("--changed any leaves out what passed" in said) == (expected in (3, 130))
     assert has_ended(pid)
     assert has_ended(int(daemon.read_text()))

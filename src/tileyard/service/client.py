@@ -39,6 +39,9 @@ class RunClient:
     ``answer`` is the author, where the user's code lives in this process and not in a file.
     """
 
+    _kept = "what was measured is recorded; the same command goes on from there"
+    """What to do after a run that came to no end."""
+
     def __init__(
         self, start: Start, settings: Settings, answer: AnswerQuestion | None = None
     ) -> None:
@@ -75,7 +78,7 @@ class RunClient:
                     case StudyEnded() | SuiteEnded():
                         return message
                     case None:
-                        raise _lost(engine.close(), is_asked=self._ended_now)
+                        raise _lost(engine.close(), self._kept, is_asked=self._ended_now)
                     case _:
                         assert_never(message)
 
@@ -109,6 +112,8 @@ class StudyClient(RunClient):
 class SuiteClient(RunClient):
     """One run of a suite."""
 
+    _kept = "what has ended is recorded; --changed any leaves out what passed with the same content"
+
     def run(self, listen: Listener) -> SuiteResult:
         """Run to the end and return the result. Raises as ``follow``."""
         ended = self.follow(listen)
@@ -123,14 +128,14 @@ def _refusal(refused: Refused) -> TileyardError:
     return known.get(refused.code, TileyardError)(refused.message, refused.hint)
 
 
-def _lost(code: int, *, is_asked: bool) -> TileyardError:
+def _lost(code: int, hint: str, *, is_asked: bool) -> TileyardError:
     if is_asked and code == 0:
         return InterruptedRunError(
             "the run was ended",
-            "what was measured is recorded; the same command goes on from there",
+            hint,
         )
     how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
     return EngineLostError(
         f"the engine process ended {how} before the run was over",
-        "what was measured is recorded; the same command goes on from there",
+        hint,
     )
