@@ -484,8 +484,9 @@ def test_what_waits_in_the_queue_is_taken_back(site: Site, ending: str) -> None:
             queue = msgspec.structs.replace(site.queue, slots=2, cases=1)
             driver = Driver(source, yard, "run", QueueProvider(queue, yard))
             running = asyncio.create_task(drive(driver))
-            for _ in devices:
-                await asyncio.to_thread((site.folder / "waiting").read_text)
+            waiting = ""  # the names of tasks, a digit each; two that come at once are read at once
+            while len(waiting) < len(devices):
+                waiting += await asyncio.to_thread((site.folder / "waiting").read_text)
             if ending == "stop":
                 driver.stop()
             else:
