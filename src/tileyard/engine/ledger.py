@@ -8,7 +8,6 @@ import msgspec
 from tileyard.artifacts.keys import measurement_key, paired_key
 from tileyard.engine.yard import Yard
 from tileyard.model import (
-    WELL,
     Attempt,
     Batch,
     Case,
@@ -118,10 +117,10 @@ class Ledger:
     ) -> None:
         """End a case with a new trial, which ``take`` records before anyone is told.
 
-        Of one that ended well the flags that were put up on its way are told, too.
+        Of one that ran well the flags that were put up on its way are told, too.
         """
         case = progress.case
-        if outcome in WELL:
+        if outcome in (Outcome.PASSED, Outcome.UNCHECKED):
             message = "; ".join((*progress.flags, *([message] if message else [])))
         if ran is not None and (progress.rivals or not progress.keys.measurement):
             self._key_measurement(progress, ran.identity)

@@ -10,6 +10,7 @@ from tileyard.engine.compilers import CompilePool
 from tileyard.engine.ledger import Ledger, Progress
 from tileyard.engine.yard import Yard
 from tileyard.model import (
+    INFRASTRUCTURE,
     BuildEnded,
     BuildKey,
     BuildStarted,
@@ -118,7 +119,8 @@ class Preparation:
         if ok:
             progress.flags += (built.message,) if built.message else ()
         else:
-            self._failed.setdefault(progress.keys.build, (built, progress))
+            if built.outcome not in INFRASTRUCTURE:
+                self._failed.setdefault(progress.keys.build, (built, progress))
             progress.keys = Keys(build=progress.keys.build)
             self._ledger.finish(progress, built.outcome, built.message)
         return ok
