@@ -8,7 +8,7 @@ import pytest
 
 from tileyard.model import Limits, Tolerance
 from tileyard.settings import Settings, read_settings
-from tileyard.suite.reading import read_suite
+from tileyard.suite.reading import read_draft, read_suite
 from tileyard.suite.records import CommandWork, Suite, SuiteCase
 from tileyard.targets.command.records import OutputCheck, Step
 
@@ -435,3 +435,27 @@ case = [{ name = "c", seed = 3 }]
     assert work.golden.env == {"SEED": "3"}
     assert work.build is not None
     assert work.build.env == {"SEED": "3"}
+
+
+def test_memory_is_limited_by_the_suite_or_for_kernels_as_usual(
+    tmp_path: Path, settings: Settings
+) -> None:
+    """Nobody limits the address space of programs unasked: sanitizers reserve more than any machine has."""
+    (tmp_path / "k.py").touch()
+    text = """
+name = "s"
+run = ["true"]
+[[testcase]]
+name = "program"
+case = [{ name = "free" }, { name = "held", limits = { memory_bytes = 1000 } }]
+[[testcase]]
+name = "kernel"
+file = "k.py"
+kernel = "k"
+case = [{ name = "usual", arguments = { n = 1 } }, { name = "held", arguments = { n = 1 }, limits = { memory_bytes = 1000 } }]
+"""
+    cases = read_draft(write(tmp_path, text), settings).cases
+    expected = {"program/free": 0, "program/held": 1000}
+    expected |= {"kernel/usual": Limits().memory_bytes, "kernel/held": 1000}
+    found = {case.id: case.limits.memory_bytes for case in cases if isinstance(case, SuiteCase)}
+    assert found == expected
