@@ -22,6 +22,7 @@ from tileyard.devices.foreign import (
 from tileyard.devices.queues import find_queue, read_queues
 from tileyard.errors import UsageError
 from tileyard.settings import Settings
+from tileyard.targets.command.step_site import VARIABLE, StepSite, find_site
 
 TASK_SUBMIT = """
 [[queue]]
@@ -216,6 +217,15 @@ def test_the_passed_environment_is_what_is_named() -> None:
     found = queue(inherit=["A", "B", "C"], environment={"B": "site"})
     expected = {"A": "1", "B": "site"}
     assert found.pick_environment({"A": "1", "B": "2", "D": "4"}) == expected
+
+
+def test_what_steps_share_travels_unasked() -> None:
+    """The far side fills in the same toolchain and suite as this one."""
+    shared = StepSite(suite="/shared/suite", toolchain="/shared/tools", env={"A": "1"})
+    told = {VARIABLE: msgspec.json.encode(shared).decode(), "OTHER": "x"}
+    arrived = queue(inherit=[]).pick_environment(told)
+    assert find_site(arrived) == shared
+    assert "OTHER" not in arrived
 
 
 def test_the_digest_sees_every_change() -> None:
