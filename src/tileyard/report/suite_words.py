@@ -2,7 +2,7 @@
 
 import heapq
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tileyard.model import INFRASTRUCTURE, WELL, Mismatch, Outcome, StopReason
