@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from tileyard.processes.keeper.tree import libc
+from tileyard.processes.steps import PR_SET_CHILD_SUBREAPER, adopt_orphans
+
 ROOT = Path(__file__).parent.parent
 KERNELS = ROOT / "tests" / "kernels"
 
@@ -22,6 +25,15 @@ def all_cores() -> Iterator[None]:
     cores = os.sched_getaffinity(0)
     yield
     os.sched_setaffinity(0, cores)
+
+
+@pytest.fixture(autouse=True)
+def no_orphans() -> Iterator[None]:
+    """Have this process adopt nobody's orphans again, should a test have run a step in it."""
+    yield
+    if adopt_orphans.cache_info().currsize:
+        adopt_orphans.cache_clear()
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 @dataclass
@@ -81,11 +93,12 @@ def cli(tmp_path: Path) -> CommandLine:
     return CommandLine(tmp_path)
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(autouse=True)
 def _reachable(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Tests that act as other users get through to their folders, however deep these lie.
 
-    Where tests run in several processes, each has its folders one level deeper.
+    Where tests run in several processes, each has its folders one level deeper. Whenever pytest is
+    started on this machine, it closes the outermost one again.
     """
     base = tmp_path_factory.getbasetemp()
     for folder in (base, base.parent, base.parent.parent):

@@ -21,6 +21,20 @@ from tileyard.model import Outcome
 from tileyard.store.trials import TrialQuery, TrialStore
 
 pytestmark = pytest.mark.slow
+
+THOROUGH = pytest.mark.thorough
+ENDS = [
+    (),
+    pytest.param(("--tileyard-workers=3",), marks=THOROUGH),
+    pytest.param(("-n2",), marks=THOROUGH),
+]
+"""With which options every end of a test is tried."""
+ZEROS = [
+    ("--maxfail=2",),
+    pytest.param((), marks=THOROUGH),
+    pytest.param(("-n2", "--maxfail=2"), marks=THOROUGH),
+]
+"""With which options an exit status of zero would be a lie."""
 ROOT = Path(__file__).parents[2]
 
 KERNELS = """
@@ -71,6 +85,8 @@ class Tree:
             **kept,
             "TILEYARD_HOME": str(self.folder / "home"),
             "TILEYARD_LOCK_DIR": str(self.folder / "locks"),
+            # pytest closes the directory of all temporary ones to others whenever it starts
+            "PYTEST_DEBUG_TEMPROOT": str(self.folder),
         }
 
     def run(self, *arguments: str, env: Mapping[str, str] | None = None) -> Ran:
@@ -205,6 +221,7 @@ def test_failed_steps_fail_their_tests_alone(tree: Tree) -> None:
     assert ran.outcome("test_good") == "passed"
 
 
+@pytest.mark.thorough
 def test_functions_build_before_the_tests(tree: Tree) -> None:
     """A step that is a plain function runs once for equal parameters and gives its result and directory."""
     tree.write(
@@ -247,6 +264,7 @@ def test_functions_build_before_the_tests(tree: Tree) -> None:
     assert ran.outcome("test_hung") == "timeout"
 
 
+@pytest.mark.thorough
 def test_what_tests_compile_in_their_bodies_is_found_by_reading(tree: Tree) -> None:
     """Tests that call ``tileyard.compile`` as ever, there, in a helper or a fixture, find it built."""
     tree.write(
@@ -318,6 +336,7 @@ DYNAMIC = """
 """
 
 
+@pytest.mark.thorough
 def test_a_test_that_compiles_while_it_runs_fails_by_name(tree: Tree) -> None:
     """By default a kernel that nobody declared is an error of its test, even where that catches it."""
     tree.write(some_kernels=KERNELS, test_dynamic=DYNAMIC)
@@ -328,6 +347,7 @@ def test_a_test_that_compiles_while_it_runs_fails_by_name(tree: Tree) -> None:
     assert {name: ran.outcome(name) for name in expected} == expected
 
 
+@pytest.mark.thorough
 def test_dynamic_kernels_hold_a_device_from_their_compilation_on(tree: Tree) -> None:
     """With ``--tileyard-dynamic=lease`` such a test passes, and the ledger says how long it held."""
     tree.write(some_kernels=KERNELS, test_dynamic=DYNAMIC)
@@ -341,6 +361,7 @@ def test_dynamic_kernels_hold_a_device_from_their_compilation_on(tree: Tree) -> 
 # ---- devices --------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_leases_are_real_exclusive_and_end_with_their_holder(tree: Tree) -> None:
     """Two tests at a time take turns, a second lease in a block is refused, a killed holder blocks nobody."""
     tree.write(
@@ -398,6 +419,7 @@ env = {{ MY_NPU = "{{index}}" }}
 """
 
 
+@pytest.mark.thorough
 def test_accelerators_are_leased_by_class_and_probed_after_a_crash(tree: Tree) -> None:
     """Two tests hold two cards at a time and find them by their variables; one that dies has its card probed."""
     tree.write(
@@ -434,6 +456,7 @@ def test_accelerators_are_leased_by_class_and_probed_after_a_crash(tree: Tree) -
     wait_for(tree.folder / "probed")
 
 
+@pytest.mark.thorough
 def test_no_device_in_time_is_a_queue_timeout(tree: Tree) -> None:
     """A test that gets no device within the queue limit fails and says who has it; its own limit stands still."""
     tree.write(
@@ -460,6 +483,7 @@ def test_no_device_in_time_is_a_queue_timeout(tree: Tree) -> None:
     assert "no cpu:0 within 1.5 s, held by" in ran.text
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=str)
 def test_the_end_of_pytest_gives_the_device_back(tree: Tree, number: signal.Signals) -> None:
     """However pytest is ended while a test holds a device, the test ends too and the next one gets it."""
@@ -554,7 +578,7 @@ ENDS = """
 """
 
 
-@pytest.mark.parametrize("options", [(), ("--tileyard-workers=3",), ("-n2",)], ids=str)
+@pytest.mark.parametrize("options", ENDS, ids=str)
 def test_every_end_is_its_own(tree: Tree, options: tuple[str, ...]) -> None:
     """A crash, a hang and an early exit fail one test each, with what it printed; all others go on."""
     tree.write(test_ends=ENDS)
@@ -600,6 +624,7 @@ def is_alive(file: Path) -> bool:
     return text.rpartition(")")[2].split()[0] != "Z"
 
 
+@pytest.mark.thorough
 def test_history_is_kept_and_orders_the_next_run(tree: Tree) -> None:
     """Each test is a trial of target ``pytest``; what took longest, or was never run, comes first next time."""
     tree.write(
@@ -639,7 +664,7 @@ LYING = """
 """
 
 
-@pytest.mark.parametrize("options", [(), ("--maxfail=2",), ("-n2", "--maxfail=2")], ids=str)
+@pytest.mark.parametrize("options", ZEROS, ids=str)
 def test_failures_never_end_in_zero(tree: Tree, options: tuple[str, ...]) -> None:
     """Whatever stops the run early, and whoever sets the status at its end, failures are told by it."""
     tree.write(test_failing=FAILING, conftest=LYING)
@@ -648,6 +673,7 @@ def test_failures_never_end_in_zero(tree: Tree, options: tuple[str, ...]) -> Non
     assert ran.code == expected, ran.text
 
 
+@pytest.mark.thorough
 def test_a_dead_worker_never_ends_in_zero(tree: Tree) -> None:
     """A process of pytest-xdist's that dies is a failure, also where nothing else is and somebody lies."""
     tree.write(
@@ -737,6 +763,7 @@ def test_fixtures_say_that_they_need_the_option(tree: Tree) -> None:
 # ---- the whole ------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("tests", "options"), [(60, "--tileyard-workers=2"), (10, "-n2")], ids=["alone", "xdist"]
 )
