@@ -23,13 +23,13 @@ from tileyard.store.trials import TrialQuery, TrialStore
 pytestmark = pytest.mark.slow
 
 THOROUGH = pytest.mark.thorough
-ENDS = [
+WAYS_TO_END = [
     (),
     pytest.param(("--tileyard-workers=3",), marks=THOROUGH),
     pytest.param(("-n2",), marks=THOROUGH),
 ]
 """With which options every end of a test is tried."""
-ZEROS = [
+WAYS_TO_FAIL = [
     ("--maxfail=2",),
     pytest.param((), marks=THOROUGH),
     pytest.param(("-n2", "--maxfail=2"), marks=THOROUGH),
@@ -578,7 +578,7 @@ ENDS = """
 """
 
 
-@pytest.mark.parametrize("options", ENDS, ids=str)
+@pytest.mark.parametrize("options", WAYS_TO_END, ids=str)
 def test_every_end_is_its_own(tree: Tree, options: tuple[str, ...]) -> None:
     """A crash, a hang and an early exit fail one test each, with what it printed; all others go on."""
     tree.write(test_ends=ENDS)
@@ -664,7 +664,7 @@ LYING = """
 """
 
 
-@pytest.mark.parametrize("options", ZEROS, ids=str)
+@pytest.mark.parametrize("options", WAYS_TO_FAIL, ids=str)
 def test_failures_never_end_in_zero(tree: Tree, options: tuple[str, ...]) -> None:
     """Whatever stops the run early, and whoever sets the status at its end, failures are told by it."""
     tree.write(test_failing=FAILING, conftest=LYING)
