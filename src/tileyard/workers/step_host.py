@@ -9,11 +9,12 @@ import os
 import sys
 import tempfile
 import threading
+from collections import defaultdict
 from pathlib import Path
 from typing import assert_never
 
 from tileyard.errors import TileyardError
-from tileyard.model import Digest
+from tileyard.model import Digest, GoldenKey
 from tileyard.processes.steps import StepEnd, StepOrder, describe_end, run_step
 from tileyard.processes.wire import Channel
 from tileyard.targets.command.filling import fill, fill_argv
@@ -55,6 +56,7 @@ class StepHost:
         self._channel = channel
         self._sending = threading.Lock()
         self._digests = FileDigests()
+        self._alone: defaultdict[GoldenKey, threading.Lock] = defaultdict(threading.Lock)
 
     def serve(self, asked: Asked) -> None:
         """Carry out one request and tell its answers."""
@@ -94,6 +96,11 @@ class StepHost:
         if not request.key:
             end, message = self._run(request, Path(request.cwd).parent / TEMPORARY)
             return StepDone(end=end, message=message)
+        with self._alone[request.key]:  # cases that share it wait, and find it
+            return self._make_tree(request)
+
+    def _make_tree(self, request: DoStep) -> StepDone:
+        """What the step made when it last ran with this key, or what it makes now."""
         known = self._objects.get_record(GOLDEN, request.key)
         if known is not None and self._trees.has(Digest(known.decode())):
             return StepDone(tree=Digest(known.decode()))

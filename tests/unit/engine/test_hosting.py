@@ -146,6 +146,19 @@ def test_what_a_golden_step_made_is_kept_and_found_again(tmp_path: Path) -> None
     assert (tmp_path / "runs").read_text() == "x\n"
 
 
+def test_a_golden_step_that_several_share_is_run_once(tmp_path: Path) -> None:
+    """Who asks while it is being made waits for it."""
+    script = "echo x >> runs; sleep 0.2; echo made > {out}/golden.txt"
+    request = step(tmp_path, script, key=GoldenKey("ef" * 20))
+
+    async def ask(host: StepHost) -> Sequence[object]:
+        return await asyncio.gather(*(host.ask(request) for _ in range(3)))
+
+    trees = {reply.tree for reply in talk(tmp_path, ask) if isinstance(reply, StepDone)}
+    assert len(trees) == 1
+    assert (tmp_path / "runs").read_text() == "x\n"
+
+
 def test_a_golden_step_that_fails_keeps_nothing(tmp_path: Path) -> None:
     """It is run again, and may then do well."""
     script = "echo part > {out}/golden.txt; [ -e ok ] || (touch ok; exit 1)"
