@@ -35,6 +35,8 @@ KILL_SHARE = 0.1
 """Of the leases, how many end with a SIGKILL; as many processes again are killed while they wait."""
 URGENT_SHARE = 0.1
 """How many of the requests have priority 1 instead of 0."""
+PF_EXITING = 0x4
+"""In the flags of a process: it is on its way out of the kernel, and runs nothing of its own."""
 NOBODY = b"0000000000 00000000000000000000"
 ROUNDS = 1000
 COMMANDS = 40
@@ -83,7 +85,10 @@ class Yard:
         mine = f"{os.getpid():010d} {time.time_ns():020d}".encode()
         file = os.open(self.devices / device, os.O_RDWR)
         before = os.pread(file, len(mine), 0)
-        if _is_running(int(before.split()[0])):
+        state = _find_state(int(before.split()[0]))
+        if state == "leaving":
+            self.write("leaving", *before.decode().split())
+        if state == "running":
             os.write(self.violations, b"%s took %s from %s\n" % (mine, device.encode(), before))
         os.pwrite(file, mine, 0)  # of one width: a kill leaves the old text or the new one
         time.sleep(HOLD_S * chance.uniform(0.5, 1.5))
@@ -100,14 +105,19 @@ def _read_all(fd: int) -> str:
     return os.pread(fd, os.fstat(fd).st_size, 0).decode()
 
 
-def _is_running(pid: int) -> bool:
+def _find_state(pid: int) -> str:
     if not pid:
-        return False
+        return "gone"
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
     except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
+        return "gone"
+    state, *fields = stat.rpartition(")")[2].split()
+    # The kernel closes the files of a process that was killed, and with them its lease, a moment before
+    # it is a zombie; none of its own code can run any more.
+    if state in "ZX":
+        return "gone"
+    return "leaving" if int(fields[5]) & PF_EXITING else "running"
 
 
 def contend(yard: Yard, seed: int) -> None:
@@ -192,7 +202,12 @@ def run_contention(leases: int) -> None:
     killed = sum(not grant.ended_ns for grant in grants)
     print(f"{len(grants)} leases by {PROCESSES} processes on {DEVICES} devices in {took_s:.1f} s")
     print(f"{killed} holders and {crowd.kills} others were killed with SIGKILL")
-    print(f"double grants          {len(_read_all(yard.violations).splitlines())}")
+    wrong = _read_all(yard.violations).splitlines()
+    print(f"double grants          {len(wrong)}")
+    for line in wrong:
+        print(f"  {line}")
+    leaving = sum(line[0] == "leaving" for line in yard.read())
+    print(f"after one on its way out {leaving}")
     print(f"processes that failed  {crowd.failed}")
     print(f"numbers out of order   {count_number_faults(grants)}")
     print(f"served out of order    {count_order_faults(grants)}")

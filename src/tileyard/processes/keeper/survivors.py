@@ -55,7 +55,8 @@ def is_suspect(pid: int, record: LeaseRecord) -> bool:
         return False
     if is_over(pid) or start_of(pid) < record.start:
         return False
-    return session_of(pid) == record.session or parent_of(pid) == 1
+    # Threads of the kernel are in session 0, as is a lease whose holder died before it had noted one.
+    return parent_of(pid) == 1 or 0 < record.session == session_of(pid)
 
 
 def is_over(pid: int) -> bool:
