@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tileyard.engine.driver import Driver
-from tileyard.model import BuildEnded, CaseEnded, CaseStarted, Device, DeviceAsked, Event, Value
+from tileyard.events import BuildEnded, CaseEnded, CaseStarted, DeviceAsked, Event
+from tileyard.model import Device, Value
 from tileyard.testing.engine import (
     FixedSource,
     drive,

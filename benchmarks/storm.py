@@ -14,7 +14,8 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from tileyard.engine.driver import Driver
-from tileyard.model import CaseStarted, DeviceAsked, DeviceLeased, Event, Limits
+from tileyard.events import CaseStarted, DeviceAsked, DeviceLeased, Event
+from tileyard.model import Limits
 from tileyard.testing.engine import (
     FixedSource,
     drive,

@@ -10,7 +10,8 @@ import signal
 import sys
 from pathlib import Path
 
-from tileyard.model import Device, Note
+from tileyard.events import Note
+from tileyard.model import Device
 from tileyard.processes.supervise import LeaseRequest, Worker, WorkerCommand
 
 

@@ -10,21 +10,17 @@ import msgspec
 import pytest
 
 from tileyard.engine.driver import Driver
-from tileyard.model import (
+from tileyard.events import (
     BuildEnded,
     CaseEnded,
     CaseStarted,
-    Device,
     DeviceAsked,
     DeviceAwaited,
     DeviceLeased,
     DeviceReleased,
     Event,
-    Limits,
-    Outcome,
-    Trial,
-    Value,
 )
+from tileyard.model import Device, Limits, Outcome, Trial, Value
 from tileyard.processes.keeper.quarantine import put_in_quarantine
 from tileyard.processes.supervise import LeaseRequest, Worker, WorkerCommand
 from tileyard.testing.endings import has_ended

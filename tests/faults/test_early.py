@@ -11,7 +11,8 @@ import pytest
 from tests.faults.test_processes import ask, command, gone, lock_file, run, wish
 
 from tileyard.errors import SickDeviceError, WorkerStartError
-from tileyard.model import Device, Note
+from tileyard.events import Note
+from tileyard.model import Device
 from tileyard.processes.keeper.quarantine import put_in_quarantine
 from tileyard.processes.keeper.tree import read_process
 from tileyard.processes.records import Place

@@ -30,7 +30,8 @@ from tileyard.engine.foreign_queue.slots import QueueProvider, QueueSlot
 from tileyard.engine.provider import LeaseLostError
 from tileyard.engine.yard import Yard
 from tileyard.errors import ToolMissingError, UsageError
-from tileyard.model import Batch, Event, Limits, Note, Outcome
+from tileyard.events import Event, Note
+from tileyard.model import Batch, Limits, Outcome
 from tileyard.settings import Settings
 from tileyard.testing.endings import has_ended
 from tileyard.testing.engine import FixedSource, drive, open_simulated_yard, plan_cases

@@ -18,7 +18,8 @@ import psutil
 import pytest
 
 from tileyard.errors import SickDeviceError, WorkerLostError, WorkerStartError
-from tileyard.model import Device, Note, Outcome
+from tileyard.events import Note
+from tileyard.model import Device, Outcome
 from tileyard.processes.keeper.quarantine import lift_quarantine
 from tileyard.processes.keeping import KeeperLink
 from tileyard.processes.outcomes import judge_end

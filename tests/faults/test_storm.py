@@ -10,7 +10,8 @@ import psutil
 import pytest
 
 from tileyard.engine.driver import Driver
-from tileyard.model import Batch, Case, CaseEnded, Device, Event, Limits, Outcome, Trial
+from tileyard.events import CaseEnded, Event
+from tileyard.model import Batch, Case, Device, Limits, Outcome, Trial
 from tileyard.processes.supervise import LeaseRequest, Worker, WorkerCommand
 from tileyard.testing.engine import (
     FixedSource,

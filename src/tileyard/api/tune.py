@@ -11,9 +11,10 @@ from tileyard.api.kernels import settings_for
 from tileyard.api.study import Study
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import UsageError
+from tileyard.events import Event
 from tileyard.frontend.declare import kernel as declare_kernel
 from tileyard.frontend.recipes import read_recipe
-from tileyard.model import CheckPolicy, Event, Limits, Value
+from tileyard.model import CheckPolicy, Limits, Value
 from tileyard.report.progress import Progress
 from tileyard.report.study import print_study
 from tileyard.service.client import AnswerQuestion, StudyClient

@@ -22,15 +22,8 @@ from tileyard.engine.ledger import Ledger, Progress, RanOn
 from tileyard.engine.preparation import run_entry
 from tileyard.engine.provider import LeaseLostError, Slot, Waiting
 from tileyard.engine.yard import Yard
-from tileyard.model import (
-    Batch,
-    CaseStarted,
-    DeviceAsked,
-    DeviceAwaited,
-    DeviceLeased,
-    DeviceReleased,
-    Outcome,
-)
+from tileyard.events import CaseStarted, DeviceAsked, DeviceAwaited, DeviceLeased, DeviceReleased
+from tileyard.model import Batch, Outcome
 from tileyard.workers.protocol import CaseRan
 
 LINGER_S = 1.0

@@ -47,7 +47,8 @@ from tileyard.engine.source import CaseSource
 from tileyard.engine.stages import Site
 from tileyard.engine.state import EngineState
 from tileyard.engine.yard import Yard
-from tileyard.model import CasePlanned, Note, Outcome, Trial
+from tileyard.events import CasePlanned, Note
+from tileyard.model import Outcome, Trial
 
 WINDOW = 32
 """How many batches are planned ahead for each device: enough to choose from, and soon told."""

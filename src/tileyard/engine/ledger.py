@@ -7,11 +7,11 @@ import msgspec
 
 from tileyard.artifacts.keys import measurement_key, paired_key
 from tileyard.engine.yard import Yard
+from tileyard.events import CaseEnded
 from tileyard.model import (
     Attempt,
     Batch,
     Case,
-    CaseEnded,
     Elaborated,
     Keys,
     Limits,

@@ -9,16 +9,8 @@ from tileyard.artifacts.manifest import find_artifact
 from tileyard.engine.compilers import CompilePool
 from tileyard.engine.ledger import Ledger, Progress
 from tileyard.engine.yard import Yard
-from tileyard.model import (
-    INFRASTRUCTURE,
-    BuildEnded,
-    BuildKey,
-    BuildStarted,
-    Case,
-    Elaborated,
-    Keys,
-    Outcome,
-)
+from tileyard.events import BuildEnded, BuildStarted
+from tileyard.model import INFRASTRUCTURE, BuildKey, Case, Elaborated, Keys, Outcome
 from tileyard.workers.protocol import (
     BuildKernel,
     Built,

@@ -10,7 +10,8 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.clock import Clock, SystemClock
 from tileyard.devices.reprobing import INTERVAL_S
 from tileyard.engine.authors import Author
-from tileyard.model import Case, Device, Event, Value
+from tileyard.events import Event
+from tileyard.model import Case, Device, Value
 from tileyard.settings import Settings
 from tileyard.workers.protocol import RunEntry
 

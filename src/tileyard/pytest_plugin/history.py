@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tileyard.model import CaseEnded, RunEnded, RunStarted, StopReason, Trial
+from tileyard.events import CaseEnded, RunEnded, RunStarted, StopReason
+from tileyard.model import Trial
 from tileyard.pytest_plugin.records import TestFacts
 from tileyard.store.events import EventLog
 from tileyard.store.run_times import RunTimeQuery

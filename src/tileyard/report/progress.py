@@ -15,11 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tileyard.clock import Clock, SystemClock
-from tileyard.model import (
-    WELL,
+from tileyard.events import (
     BuildEnded,
     BuildStarted,
-    Case,
     CaseEnded,
     CasePlanned,
     CaseStarted,
@@ -31,8 +29,8 @@ from tileyard.model import (
     Note,
     RunEnded,
     RunStarted,
-    Trial,
 )
+from tileyard.model import WELL, Case, Trial
 from tileyard.report.words import (
     format_config,
     format_rate,

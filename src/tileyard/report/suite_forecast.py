@@ -6,7 +6,8 @@ Times are seconds of any clock that never goes back.
 
 from dataclasses import dataclass
 
-from tileyard.model import CasePlanned, Outcome, Trial
+from tileyard.events import CasePlanned
+from tileyard.model import Outcome, Trial
 from tileyard.report.suite_words import split_attempt
 
 USUAL = frozenset({Outcome.PASSED, Outcome.UNCHECKED, Outcome.MISMATCH})

@@ -16,9 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from tileyard.clock import Clock, SystemClock
-from tileyard.model import (
-    INFRASTRUCTURE,
-    WELL,
+from tileyard.events import (
     BuildEnded,
     BuildStarted,
     CaseEnded,
@@ -30,11 +28,10 @@ from tileyard.model import (
     DeviceReleased,
     Event,
     Note,
-    Outcome,
     RunEnded,
     RunStarted,
-    Trial,
 )
+from tileyard.model import INFRASTRUCTURE, WELL, Outcome, Trial
 from tileyard.report.suite_forecast import Forecast
 from tileyard.report.suite_live import Drawn, draw, say_state
 from tileyard.report.suite_words import Rerun, format_case, say_why, split_attempt

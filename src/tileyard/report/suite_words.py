@@ -5,7 +5,8 @@ import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tileyard.model import INFRASTRUCTURE, WELL, Mismatch, Outcome, StopReason
+from tileyard.events import StopReason
+from tileyard.model import INFRASTRUCTURE, WELL, Mismatch, Outcome
 from tileyard.report.words import clean_line, format_seconds
 from tileyard.suite.records import ATTEMPT_MARK
 from tileyard.suite.result import Attempted, CaseVerdict, Makespan, SuiteResult

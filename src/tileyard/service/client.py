@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from tileyard.errors import EngineLostError, InterruptedRunError, TileyardError
-from tileyard.model import Event
+from tileyard.events import Event
 from tileyard.processes.launch import EngineProcess, start_engine_process
 from tileyard.service.messages import (
     Answer,

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from tileyard.errors import EngineLostError
-from tileyard.model import Event
+from tileyard.events import Event
 from tileyard.processes.async_wire import AsyncChannel
 from tileyard.service.messages import (
     Answer,

@@ -2,7 +2,8 @@
 
 from typing import Literal
 
-from tileyard.model import Event, Record
+from tileyard.events import Event
+from tileyard.model import Record
 from tileyard.suite.records import Wish
 from tileyard.suite.result import SuiteResult
 from tileyard.tuning.request import StudyResult, TuneRequest

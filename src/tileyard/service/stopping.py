@@ -4,7 +4,7 @@ import asyncio
 
 from tileyard.engine.driver import Driver
 from tileyard.engine.yard import Listener
-from tileyard.model import Note
+from tileyard.events import Note
 
 STOPPING = (
     "stopping: what runs is finished, and nothing else is begun; Ctrl-C again ends it at once"

@@ -17,7 +17,8 @@ from tileyard.devices.locks import prepare_locks
 from tileyard.engine.anonymous import make_slots
 from tileyard.engine.yard import Listener
 from tileyard.errors import UsageError
-from tileyard.model import Device, Event, Note, RunEnded, RunStarted, StopReason, Trial
+from tileyard.events import Event, Note, RunEnded, RunStarted, StopReason
+from tileyard.model import Device, Trial
 from tileyard.service.choosing import choose_devices, share_cores
 from tileyard.service.conversation import Conversation
 from tileyard.service.messages import StartTest

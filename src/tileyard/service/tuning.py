@@ -10,7 +10,7 @@ from tileyard.engine.authors import Author
 from tileyard.engine.driver import Driver
 from tileyard.engine.foreign_queue.slots import Lenders
 from tileyard.engine.yard import Yard
-from tileyard.model import Note, RunEnded, RunStarted, StopReason
+from tileyard.events import Note, RunEnded, RunStarted, StopReason
 from tileyard.service.choosing import choose_devices, choose_queues
 from tileyard.service.conversation import Conversation
 from tileyard.service.messages import StartTune

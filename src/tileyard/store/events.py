@@ -11,7 +11,8 @@ from typing import Self
 import msgspec
 
 from tileyard.errors import HomeError
-from tileyard.model import EVENT_VERSION, CaseEnded, Event, Record, RunStarted, Trial
+from tileyard.events import EVENT_VERSION, CaseEnded, Event, RunStarted
+from tileyard.model import Record, Trial
 
 _RUN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 _DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from tileyard.model import BuildStarted, CaseEnded, CaseStarted, Event, Record
+from tileyard.events import BuildStarted, CaseEnded, CaseStarted, Event
+from tileyard.model import Record
 from tileyard.suite.records import Plan, case_of_attempt
 from tileyard.suite.result import Makespan
 

@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from tileyard.model import INFRASTRUCTURE, WELL, Mismatch, Outcome, Record, StopReason, Trial
+from tileyard.events import StopReason
+from tileyard.model import INFRASTRUCTURE, WELL, Mismatch, Outcome, Record, Trial
 from tileyard.suite.records import LeftOut, Plan, Quarantine, SuiteCase
 
 

@@ -1,15 +1,7 @@
 """What a tuning run is asked to do, and what it comes to."""
 
-from tileyard.model import (
-    CheckPolicy,
-    Limits,
-    Outcome,
-    Record,
-    StopReason,
-    TimingPolicy,
-    Trial,
-    Value,
-)
+from tileyard.events import StopReason
+from tileyard.model import CheckPolicy, Limits, Outcome, Record, TimingPolicy, Trial, Value
 
 DEFAULT_TRIALS = 200
 

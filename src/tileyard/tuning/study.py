@@ -6,7 +6,8 @@ import msgspec
 
 from tileyard.artifacts.keys import canonical_json
 from tileyard.clock import Clock
-from tileyard.model import Batch, Case, Outcome, StopReason, Trial, Value
+from tileyard.events import StopReason
+from tileyard.model import Batch, Case, Outcome, Trial, Value
 from tileyard.tuning.finals import judge_finals
 from tileyard.tuning.request import StudyResult, TuneRequest
 from tileyard.tuning.space import OpenSpace

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tileyard.errors import WireError
-from tileyard.model import Digest, Note, Record
+from tileyard.events import Note
+from tileyard.model import Digest, Record
 from tileyard.processes import wire
 from tileyard.processes.async_wire import AsyncChannel
 from tileyard.processes.wire import Channel, encode_frame, format_channel

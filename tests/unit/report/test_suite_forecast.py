@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tileyard.model import Case, CasePlanned, Limits, Outcome, Trial
+from tileyard.events import CasePlanned
+from tileyard.model import Case, Limits, Outcome, Trial
 from tileyard.report.suite_forecast import Forecast
 
 

@@ -9,21 +9,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tileyard.model import (
-    Case,
+from tileyard.events import (
     CaseEnded,
     CasePlanned,
     CaseStarted,
-    Device,
     DeviceAwaited,
     DeviceLeased,
     Event,
-    Limits,
     Note,
-    Outcome,
     RunStarted,
-    Trial,
 )
+from tileyard.model import Case, Device, Limits, Outcome, Trial
 from tileyard.report.suite_progress import SuiteProgress
 from tileyard.report.suite_words import rerun_command
 

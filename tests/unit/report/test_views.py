@@ -5,26 +5,22 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tileyard.model import (
+from tileyard.events import (
     BuildEnded,
     BuildStarted,
-    Case,
     CaseEnded,
     CasePlanned,
     CaseStarted,
-    Device,
     DeviceAsked,
     DeviceAwaited,
     DeviceLeased,
     DeviceReleased,
     Event,
-    Measurement,
     Note,
-    Outcome,
     RunEnded,
     RunStarted,
-    Trial,
 )
+from tileyard.model import Case, Device, Measurement, Outcome, Trial
 from tileyard.report.progress import Progress
 from tileyard.report.study import print_study, render_study
 from tileyard.report.words import format_rate, format_seconds, format_time

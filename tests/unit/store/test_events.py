@@ -7,27 +7,23 @@ import msgspec
 import pytest
 
 from tileyard.errors import HomeError
-from tileyard.model import (
+from tileyard.events import (
     EVENT_VERSION,
     BuildEnded,
     BuildStarted,
-    Case,
     CaseEnded,
     CasePlanned,
     CaseStarted,
-    Device,
     DeviceAsked,
     DeviceAwaited,
     DeviceLeased,
     DeviceReleased,
     Event,
-    Mismatch,
     Note,
-    Outcome,
     RunEnded,
     RunStarted,
-    Trial,
 )
+from tileyard.model import Case, Device, Mismatch, Outcome, Trial
 from tileyard.store.events import EventLog, list_run_files, read_events, read_run, run_file
 from tileyard.store.trials import Rebuilt, TrialQuery, TrialStore, rebuild
 

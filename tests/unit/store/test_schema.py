@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tileyard.errors import HomeError
-from tileyard.model import CaseEnded, Trial
+from tileyard.events import CaseEnded
+from tileyard.model import Trial
 from tileyard.store.events import EventLog
 from tileyard.store.filesystem import NETWORK, find_filesystem
 from tileyard.store.schema import SCHEMA_VERSION

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tileyard.model import CaseEnded, CaseStarted, Note, Outcome, Trial
+from tileyard.events import CaseEnded, CaseStarted, Note
+from tileyard.model import Outcome, Trial
 from tileyard.suite.achieved import (
     Achieved,
     Span,

@@ -16,7 +16,8 @@ from tileyard.engine.foreign_queue.submission import ClientEnd, Submission
 from tileyard.engine.provider import LeaseLostError, Watch, case_limit_s
 from tileyard.engine.yard import Yard
 from tileyard.errors import WorkerLostError
-from tileyard.model import WELL, Batch, Case, Digest, Note, Outcome
+from tileyard.events import Note
+from tileyard.model import WELL, Batch, Case, Digest, Outcome
 from tileyard.workers.protocol import CaseRan, RunEntry
 from tileyard.workers.task_lines import CaseResult, CaseTurnedTo, Side, Task
 

@@ -1,0 +1,132 @@
+"""What happens in a run: one versioned stream of records for all who watch it."""
+
+from typing import Literal
+
+from tileyard.model import Case, Device, Record, Trial
+
+EVENT_VERSION = 1
+
+StopReason = Literal["done", "budget", "interrupted"]
+"""Why a run stopped: all was tried, its time was spent, or somebody stopped it."""
+
+
+class RunStarted(Record, tag="run_started"):
+    """The first event of a run. ``cases`` is how many are expected, ``flops`` the work of each.
+
+    ``expected_s`` is what they should take together, one after another, 0 if nobody knows. A case that
+    fails is tried ``retries`` times again. ``spared`` are cases whose failures are none of the run's.
+    """
+
+    run: str
+    at: float
+    title: str
+    target: str
+    devices: tuple[Device, ...]
+    cases: int = 0
+    flops: float = 0.0
+    expected_s: float = 0.0
+    retries: int = 0
+    spared: tuple[str, ...] = ()
+    version: int = EVENT_VERSION
+
+
+class CasePlanned(Record, tag="case_planned"):
+    """A case was accepted, as one of a batch; exactly one CaseEnded will follow."""
+
+    case: Case
+    batch: str = ""
+
+
+class BuildStarted(Record, tag="build_started"):
+    """A compile worker began to build a case's kernel."""
+
+    case: str
+    at: float
+
+
+class BuildEnded(Record, tag="build_ended"):
+    """A case's artifact is ready, or its build failed. ``reused`` if it was already there."""
+
+    case: str
+    at: float
+    ok: bool
+    reused: bool
+
+
+class DeviceAsked(Record, tag="device_asked"):
+    """Something is ready to run, and a device was asked for."""
+
+    device: str
+    at: float
+
+
+class DeviceAwaited(Record, tag="device_awaited"):
+    """Somebody else has a device that was asked for: ``holder``, if that is known.
+
+    ``place`` is ours in its queue, 1 for the next, 0 if unknown.
+    """
+
+    device: str
+    at: float
+    place: int = 0
+    holder: str = ""
+
+
+class DeviceLeased(Record, tag="device_leased"):
+    """A device is held, under the lease with this number; 0 where the queue that lends it decides."""
+
+    device: str
+    at: float
+    lease: int
+
+
+class DeviceReleased(Record, tag="device_released"):
+    """A device is no longer held, or no longer asked for."""
+
+    device: str
+    at: float
+
+
+class CaseStarted(Record, tag="case_started"):
+    """A runner began a case on a device."""
+
+    case: str
+    device: str
+    at: float
+
+
+class CaseEnded(Record, tag="case_ended"):
+    """A case reached its outcome."""
+
+    trial: Trial
+
+
+class Note(Record, tag="note"):
+    """Something people should know that belongs to no case."""
+
+    text: str
+    level: Literal["info", "warning"] = "info"
+
+
+class RunEnded(Record, tag="run_ended"):
+    """The last event of a run."""
+
+    run: str
+    at: float
+    reason: StopReason
+
+
+Event = (
+    RunStarted
+    | CasePlanned
+    | BuildStarted
+    | BuildEnded
+    | DeviceAsked
+    | DeviceAwaited
+    | DeviceLeased
+    | DeviceReleased
+    | CaseStarted
+    | CaseEnded
+    | Note
+    | RunEnded
+)
