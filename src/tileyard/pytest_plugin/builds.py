@@ -13,9 +13,9 @@ from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.engine.compilers import CompilePool
 from tileyard.model import BuildKey, Elaborated, Limits
-from tileyard.pytest_plugin.declared import KernelStep
 from tileyard.pytest_plugin.elaborating import CopyAuthor
 from tileyard.pytest_plugin.records import StepResult
+from tileyard.pytest_plugin.steps import KernelStep
 from tileyard.workers.protocol import BuildKernel, ElaboratedConfig, Failed, TargetInfo
 
 Ready = tuple[StepResult, Elaborated]

@@ -1,7 +1,6 @@
 """The compile steps that tests declare with their markers, each once however many tests share it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,46 +18,11 @@ from tileyard.frontend.plain_values import to_plain
 from tileyard.frontend.recipes import read_recipe
 from tileyard.model import Value
 from tileyard.pytest_plugin.bodies import may_compile
+from tileyard.pytest_plugin.steps import BodyStep, FunctionStep, KernelStep, Step
 
 KERNEL, FUNCTION = "tile_kernel", "tile_compile"
 _KERNEL_OPTIONS = frozenset({"kernel", "name", "arguments", "target", "out_idx"})
 _FUNCTION_OPTIONS = frozenset({"function", "name", "limit"})
-
-
-@dataclass(frozen=True, kw_only=True)
-class KernelStep:
-    """Build one kernel. ``id`` names the step in every process of the run.
-
-    ``source`` is a kernel with its ``arguments``, or a PrimFunc with its ``out_idx``.
-    """
-
-    id: str
-    source: Found | Any
-    arguments: dict[str, Value]
-    target: str
-    out_idx: tuple[int, ...] | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class FunctionStep:
-    """Call a function that builds something, with ``values`` and a directory of its own."""
-
-    id: str
-    function: Callable[..., object]
-    values: dict[str, object]
-    limit_s: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class BodyStep:
-    """Build what a test without markers, or its fixture, compiles itself, as far as reading it tells."""
-
-    id: str
-    function: Callable[..., object]
-    values: dict[str, object]
-
-
-Step = KernelStep | FunctionStep | BodyStep
 
 
 class DeclaredSteps:

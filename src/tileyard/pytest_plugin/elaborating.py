@@ -13,9 +13,9 @@ from tileyard.ir.text import print_program
 from tileyard.model import Elaborated, Kernel, Outcome
 from tileyard.pytest_plugin.bodies import find_compiles, forbid_compiling
 from tileyard.pytest_plugin.copied import Teller
-from tileyard.pytest_plugin.declared import BodyStep, KernelStep
 from tileyard.pytest_plugin.forked import Forked, follow
 from tileyard.pytest_plugin.records import Answered, StepResult
+from tileyard.pytest_plugin.steps import BodyStep, KernelStep
 from tileyard.workers.author import Author
 from tileyard.workers.protocol import (
     AuthorReply,

@@ -1,9 +1,9 @@
 """What every pytest run loads: options, markers and fixtures. All else waits for ``--tileyard``.
 
-Nothing of Tileyard is imported here: a run that does not ask for it pays for this file alone.
+Nothing of Tileyard is imported here before that: a run that does not ask for it pays for this file
+alone. It is the top of the room; nothing in the room imports it.
 """
 
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -34,10 +34,6 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("report", {"metavar": "FILE", "help": "write builds, holds of devices and results as JSON"}),
 )  # fmt: skip
 
-OPENMP, OPENBLAS = "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"
-ASKED_THREADS = "TILEYARD_PYTEST_THREADS"
-"""The variable that keeps what ``OMP_NUM_THREADS`` was, for the tests' own processes."""
-
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
@@ -49,20 +45,10 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     )
     if isinstance(marked, set):
         marked.discard("tileyard")
-    if early_config.known_args_namespace.tileyard and ASKED_THREADS not in os.environ:
-        _spare_threads()
+    if early_config.known_args_namespace.tileyard:
+        from tileyard.pytest_plugin.threads import spare_threads
 
-
-def _spare_threads() -> None:
-    """Keep OpenMP from starting threads in the process that tests are copied from.
-
-    A copy of a process with such threads hangs where it wants to use them. OpenBLAS has means of its
-    own.
-    """
-    asked = os.environ.get(OPENMP, "")
-    os.environ[ASKED_THREADS] = asked
-    os.environ.setdefault(OPENBLAS, asked or str(len(os.sched_getaffinity(0))))
-    os.environ[OPENMP] = "1"
+        spare_threads()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -86,7 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
         # Only here, so that other runs do not pay for it.
         from tileyard.pytest_plugin.plugin import activate
 
-        activate(config)
+        config.stash[ACTIVE] = activate(config)
         return
     for name, _ in OPTIONS:
         if config.getoption(f"tileyard_{name.replace('-', '_')}") is not None:

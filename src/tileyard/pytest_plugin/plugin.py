@@ -17,7 +17,6 @@ from tileyard.errors import TileyardError, UsageError
 from tileyard.model import Device
 from tileyard.pytest_plugin.active import Active
 from tileyard.pytest_plugin.declared import DeclaredSteps
-from tileyard.pytest_plugin.entry import ACTIVE
 from tileyard.pytest_plugin.history import TrialWriter, read_durations, sort_longest_first
 from tileyard.pytest_plugin.options import (
     PluginOptions,
@@ -44,7 +43,7 @@ KEPT_RUNS = 5
 """How many runs' directories are kept."""
 
 
-def activate(config: pytest.Config) -> None:
+def activate(config: pytest.Config) -> Active:
     """Read options and settings, and register what carries the run out. Raises UsageError of pytest."""
     try:
         options = read_options(config)
@@ -54,8 +53,8 @@ def activate(config: pytest.Config) -> None:
         shared: dict[str, Any] | None = getattr(config, "workerinput", {}).get(SHARED)
         if shared is not None:
             active = Active(options, settings, devices, Path(shared["folder"]))
-            _register(config, active, XdistWorker(active, shared, _worker_number(config)))
-            return
+            _register(config, XdistWorker(active, shared, _worker_number(config)))
+            return active
         began = time.monotonic()
         run = new_run_name()
         active = Active(options, settings, devices, settings.home / RUNS / run)
@@ -74,7 +73,8 @@ def activate(config: pytest.Config) -> None:
     else:
         plugin = Alone(active, recording, store, durations)
     config.pluginmanager.register(recording, "tileyard-recording")
-    _register(config, active, plugin)
+    _register(config, plugin)
+    return active
 
 
 class Alone:
@@ -211,8 +211,7 @@ def _choose_devices(options: PluginOptions, settings: Settings) -> tuple[Device,
     return devices
 
 
-def _register(config: pytest.Config, active: Active, plugin: object) -> None:
-    config.stash[ACTIVE] = active
+def _register(config: pytest.Config, plugin: object) -> None:
     config.pluginmanager.register(plugin, "tileyard-run")
 
 

@@ -23,10 +23,10 @@ from tileyard.frontend.calls import call_by_name
 from tileyard.model import Limits, Outcome
 from tileyard.pytest_plugin.builds import Builds, Ready, Wanted
 from tileyard.pytest_plugin.copied import Teller
-from tileyard.pytest_plugin.declared import BodyStep, FunctionStep, KernelStep, Step
 from tileyard.pytest_plugin.elaborating import CopyAuthor, describe_death
 from tileyard.pytest_plugin.forked import Forked, follow
 from tileyard.pytest_plugin.records import Answered, StepResult
+from tileyard.pytest_plugin.steps import BodyStep, FunctionStep, KernelStep, Step
 from tileyard.settings import Settings
 from tileyard.targets.registry import make_target
 

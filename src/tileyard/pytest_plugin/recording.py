@@ -12,6 +12,7 @@ from tileyard.errors import HomeError
 from tileyard.model import WELL, Outcome
 from tileyard.pytest_plugin.history import TrialWriter
 from tileyard.pytest_plugin.records import (
+    FACTS,
     DeviceUse,
     Hold,
     RunReport,
@@ -19,7 +20,6 @@ from tileyard.pytest_plugin.records import (
     TestEntry,
     TestFacts,
 )
-from tileyard.pytest_plugin.running import FACTS
 from tileyard.report.words import clean_line
 
 

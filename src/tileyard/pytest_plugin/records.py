@@ -104,6 +104,10 @@ class Hold(Record):
     dynamic: bool = False
 
 
+FACTS = "tileyard"
+"""The attribute of a test's last report that holds its ``TestFacts``, as builtins."""
+
+
 class TestFacts(Record):
     """What is known of a test beside its reports; travels with the last of them.
 

@@ -13,6 +13,7 @@ from tileyard.pytest_plugin.forked import Forked, ForkEnd, wait_any
 from tileyard.pytest_plugin.logs import out_log, take_tail
 from tileyard.pytest_plugin.options import read_marked_limit
 from tileyard.pytest_plugin.records import (
+    FACTS,
     Compiled,
     DeviceRefused,
     DeviceWanted,
@@ -24,9 +25,6 @@ from tileyard.pytest_plugin.records import (
     TestFacts,
     Warned,
 )
-
-FACTS = "tileyard"
-"""The attribute of a test's last report that holds its facts."""
 
 
 class RunningTest:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from tileyard.pytest_plugin.declared import Step
 from tileyard.pytest_plugin.records import StepResult
+from tileyard.pytest_plugin.steps import Step
 
 Make = Callable[[Sequence[Step]], list[StepResult]]
 _decoder = msgspec.json.Decoder(list[StepResult])

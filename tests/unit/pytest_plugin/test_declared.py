@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tileyard.frontend.declare import kernel
-from tileyard.pytest_plugin.declared import DeclaredSteps, FunctionStep, KernelStep
+from tileyard.pytest_plugin.declared import DeclaredSteps
+from tileyard.pytest_plugin.steps import FunctionStep, KernelStep
 
 
 @kernel

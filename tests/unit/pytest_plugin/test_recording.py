@@ -10,8 +10,7 @@ import pytest
 from tileyard.model import Outcome
 from tileyard.pytest_plugin.history import TrialWriter
 from tileyard.pytest_plugin.recording import Recording, count_most_at_once, measure_use
-from tileyard.pytest_plugin.records import Hold, RunReport, StepResult, TestFacts
-from tileyard.pytest_plugin.running import FACTS
+from tileyard.pytest_plugin.records import FACTS, Hold, RunReport, StepResult, TestFacts
 from tileyard.store.trials import TrialStore
 
 
