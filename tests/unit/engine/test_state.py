@@ -6,6 +6,7 @@ from typing import Literal
 
 import pytest
 
+from tileyard.engine.cases import MAX_RETRIES
 from tileyard.engine.commands import (
     Acquire,
     Ask,
@@ -42,7 +43,7 @@ from tileyard.engine.commands import (
 )
 from tileyard.engine.lending import MAX_STRIKES, DeviceSite
 from tileyard.engine.stages import LEGAL_MOVES, Site, Stage
-from tileyard.engine.state import MAX_RETRIES, EngineState
+from tileyard.engine.state import EngineState
 from tileyard.model import Batch, BuildKey, Case, Outcome
 
 
@@ -235,7 +236,7 @@ def test_building_goes_on_beside_a_device_with_cores_of_its_own() -> None:
     expected = [Build(cases=("b",), worker=0)]
     assert of_kind(commands, Build) == expected
     state.step(Leased(device="cpu:0"))
-    assert state.stages["a"] is Stage.RUNNING
+    assert state.cases.stages["a"] is Stage.RUNNING
 
 
 def test_equal_builds_are_made_once() -> None:
@@ -293,7 +294,7 @@ def test_a_trim_drops_what_is_not_begun_and_goes_on() -> None:
     state.step(CaseFinished(case="a"))
     state.step(AuthorFreed())
     state.step(BatchesPlanned(batches=(batch("later"),), exhausted=True))
-    assert state.stages["later"] is Stage.PREPARING
+    assert state.cases.stages["later"] is Stage.PREPARING
 
 
 @pytest.mark.parametrize("trim_after", [1, 3, 7, 20, 45, 90])
@@ -318,7 +319,7 @@ def test_after_a_trim_nothing_moves_on_that_had_not_begun_to_run() -> None:
     state.step(Leased(device="board:0"))
     state.step(CasePrepared(case="building", build=BuildKey("b"), built=False), AuthorFreed())
     expected = [Stage.RUNNING, Stage.BUILDING, Stage.PREPARING]
-    assert [state.stages[name] for name in names] == expected
+    assert [state.cases.stages[name] for name in names] == expected
     assert state.step(TrimAsked()) == []
     facts: list[tuple[str, Fact]] = [
         ("queued", RunOver(device="board:0", held=False)),
@@ -329,7 +330,7 @@ def test_after_a_trim_nothing_moves_on_that_had_not_begun_to_run() -> None:
         assert state.step(fact) == [Drop(case=name)]
     state.step(CompilerFreed(worker=0), AuthorFreed())
     state.step(*(CaseFinished(case=name) for name in names))
-    assert not state.stages
+    assert not state.cases.stages
 
 
 def test_a_case_that_is_lost_after_a_trim_is_not_run_again() -> None:
@@ -373,7 +374,7 @@ def test_untimed_batches_share_their_cores() -> None:
     state.step(CompilerFreed(worker=0))
     state.step(Leased(device="cpu:0"))
     expected = Stage.RUNNING
-    assert state.stages["a"] is expected
+    assert state.cases.stages["a"] is expected
 
 
 def test_illegal_moves_are_refused() -> None:

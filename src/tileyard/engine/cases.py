@@ -1,0 +1,201 @@
+"""The cases that are planned and have not ended: where each stands, and what its batch still waits for.
+
+A case goes waiting -> preparing -> prepared -> building -> built -> running (-> judging) -> ended. A batch is
+ready once each of its cases is built or has ended.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tileyard.engine.builds import BuildQueue
+from tileyard.engine.commands import (
+    BatchesPlanned,
+    CasePrepared,
+    Command,
+    Drop,
+    GiveUp,
+    LookUp,
+    Strand,
+)
+from tileyard.engine.ready import Ready, ReadyQueue
+from tileyard.engine.stages import LEGAL_MOVES, UNSTARTED, Stage
+from tileyard.model import Batch, Case
+
+MAX_RETRIES = 2
+"""How often a case that its device or host failed is run again."""
+
+
+@dataclass
+class _BatchState:
+    batch: Batch
+    timed: bool
+    expected_s: float | None = 0.0
+    looking: bool = False
+    looked_up: bool = False
+    avoid: frozenset[str] = frozenset()
+
+    @property
+    def interleaved(self) -> bool:
+        return self.batch.order == "interleaved"
+
+
+class PlannedCases:
+    """Moves cases from stage to stage. What follows from a move at once is put into ``due``.
+
+    ``stages`` says where each stands. ``waiting`` are to be prepared, ``to_build`` to be built, and the batches in ``ready`` to be run.
+    """
+
+    def __init__(self, due: list[Command]) -> None:
+        self.waiting: deque[str] = deque()
+        self.to_build = BuildQueue()
+        self.ready = ReadyQueue()
+        self._due = due
+        self.stages: dict[str, Stage] = {}
+        self._batches: dict[str, _BatchState] = {}
+        self._batch_of: dict[str, str] = {}
+        self._lost: dict[str, int] = {}
+        self._dropped: set[str] = set()
+        self._trimmed: set[str] = set()
+
+    @property
+    def batches(self) -> int:
+        """How many batches have not ended."""
+        return len(self._batches)
+
+    def plan(self, fact: BatchesPlanned) -> None:
+        """Take in what the source has given."""
+        for batch in fact.batches:
+            timed = any(case.timing is not None for case in batch.cases)
+            self._batches[batch.id] = _BatchState(batch, timed)
+            for case in batch.cases:
+                self.stages[case.id] = Stage.WAITING
+                self._batch_of[case.id] = batch.id
+                self.waiting.append(case.id)
+
+    def prepare(self, fact: CasePrepared) -> None:
+        """A case is prepared: it is built already, or comes in line for that."""
+        state = self._batches[self._batch_of[fact.case]]
+        known = fact.expected_s is not None and state.expected_s is not None
+        state.expected_s = (state.expected_s or 0.0) + (fact.expected_s or 0.0) if known else None
+        if fact.built:
+            self.move(fact.case, Stage.BUILT)
+            return
+        self.move(fact.case, Stage.PREPARED)
+        if fact.case not in self._dropped:
+            self.to_build.add(fact.case, fact.build)
+
+    def fail_build(self, case: str) -> None:
+        """A case could not be built; those that share its build are told by builds of their own."""
+        self.to_build.fail(case)
+        self.move(case, Stage.ENDED)
+
+    def lose(self, case: str, device: str, *, may_retry: bool) -> None:
+        """Have a case run again, elsewhere if there is another device, or give it up."""
+        self._lost[case] = self._lost.get(case, 0) + 1
+        batch = self._batches[self._batch_of[case]]
+        batch.avoid |= {device}
+        if self._lost[case] > MAX_RETRIES or not may_retry or case in self._trimmed:
+            self._dropped.add(case)
+            self._due.append(GiveUp(case=case))
+
+    def look_up(self, batch: str) -> None:
+        """Nothing is known of this batch from before."""
+        self._batches[batch].looked_up = True
+        self._settle(batch)
+
+    def is_running(self, case: str) -> bool:
+        """Whether a case was given to a device and has not ended."""
+        return self.stages.get(case) is Stage.RUNNING
+
+    def is_timed(self, batch: str) -> bool:
+        """Whether anything of a batch is timed."""
+        return self._batches[batch].timed
+
+    def runnable(self, batch: str) -> list[Case]:
+        """What of a batch can be run."""
+        return [
+            case
+            for case in self._batches[batch].batch.cases
+            if self.stages[case.id] is Stage.BUILT and case.id not in self._dropped
+        ]
+
+    def take_back(self, cases: Iterable[str]) -> None:
+        """Put at the front of the queue again what was given to a device and did not end."""
+        behind = {entry.batch for entry in self.ready}
+        for case in cases:
+            if self.is_running(case):
+                self.move(case, Stage.BUILT)
+        self.ready.put_back([entry for entry in self.ready if entry.batch not in behind])
+
+    def move(self, case: str, stage: Stage) -> None:
+        """Change where a case stands; its batch may become ready by that, or be over."""
+        if stage not in LEGAL_MOVES[self.stages[case]]:
+            raise AssertionError(f"case {case} cannot go from {self.stages[case]} to {stage}")
+        self.stages[case] = stage
+        if case in self._trimmed and case not in self._dropped and stage in UNSTARTED:
+            self._dropped.add(case)
+            self._due.append(Drop(case=case))
+        if stage in (Stage.BUILT, Stage.ENDED):
+            self._settle(self._batch_of[case])
+
+    def trim(self) -> None:
+        """Drop what nobody works on, and the rest as soon as nobody does."""
+        self.give_up_unstarted("")
+        self._trimmed = self.stages.keys() - self._dropped
+
+    def give_up_unstarted(self, device: str) -> None:
+        """Give up every case that no process works on, for want of ``device`` if that is given."""
+        names = [case for case, stage in self.stages.items() if stage in UNSTARTED]
+        for case in names:
+            if case not in self._dropped:
+                self._dropped.add(case)
+                self._due.append(Strand(case=case, device=device) if device else Drop(case=case))
+        self.waiting.clear()
+        self.to_build.clear()
+        self.ready.clear()
+
+    def strand(self, batch: str, device: str) -> None:
+        """Give up a batch that is ready, for want of a device."""
+        self.ready.discard(batch)
+        for case in self.runnable(batch):
+            self._dropped.add(case.id)
+            self._due.append(Strand(case=case.id, device=device))
+
+    def _settle(self, batch: str) -> None:
+        """Make a batch ready once none of its cases is still being prepared, built or run."""
+        state = self._batches[batch]
+        stages = {self.stages[case.id] for case in state.batch.cases}
+        if not stages <= {Stage.BUILT, Stage.ENDED}:
+            return
+        if Stage.BUILT not in stages:
+            self._forget(batch)
+        elif not self.runnable(batch):
+            return
+        elif state.looked_up or not state.interleaved:
+            self.ready.add(_ready_entry(state))
+        elif not state.looking:
+            state.looking = True
+            self._due.append(LookUp(batch=batch))
+
+    def _forget(self, batch: str) -> None:
+        state = self._batches.pop(batch)
+        self.ready.discard(batch)
+        for case in state.batch.cases:
+            del self.stages[case.id], self._batch_of[case.id]
+            self.to_build.forget(case.id)
+            self._lost.pop(case.id, None)
+            self._dropped.discard(case.id)
+            self._trimmed.discard(case.id)
+
+
+def _ready_entry(state: _BatchState) -> Ready:
+    batch = state.batch
+    return Ready(
+        batch=batch.id,
+        memory_bytes=batch.cases[0].limits.memory_bytes,
+        expected_s=state.expected_s,
+        interleaved=state.interleaved,
+        alone=batch.order != "any" or batch.process == "fresh",
+        avoid=state.avoid,
+    )

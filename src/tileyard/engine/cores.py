@@ -1,0 +1,45 @@
+"""Who may use which cores now: the one thing that building and timing compete for.
+
+A device that owns cores gets them to itself while a batch is timed on it. Decides nothing else, and
+changes nothing.
+"""
+
+from collections.abc import Iterable
+
+from tileyard.engine.lending import Borrowing, Lease, Lending
+from tileyard.engine.ready import Ready
+from tileyard.engine.stages import Site
+
+
+def is_shared(device: Borrowing, site: Site) -> bool:
+    """Whether building, or the author, needs cores that this device owns."""
+    cores = device.site.cores
+    return (
+        not site.overlap or not cores.isdisjoint(site.workers) or not cores.isdisjoint(site.author)
+    )
+
+
+def is_quiet(
+    device: Borrowing, entry: Ready, site: Site, building: Iterable[int], *, asking: bool
+) -> bool:
+    """Nothing of ours runs on these cores now; anywhere, if the batch is interleaved.
+
+    ``building`` are the workers that build something, ``asking`` says that the author is asked something.
+    """
+    busy = {site.workers[worker] for worker in building}
+    if entry.interleaved or not site.overlap:
+        return not busy and not asking
+    return device.site.cores.isdisjoint(busy | site.author if asking else busy)
+
+
+def find_held(devices: Lending, site: Site) -> frozenset[int]:
+    """Cores on which nothing may be started: a device is timing on them, or about to."""
+    held: frozenset[int] = frozenset()
+    for device in devices:
+        if device.lease is not Lease.HELD or device.lingering:
+            continue
+        if device.exclusive or not site.overlap:
+            return frozenset(site.workers) | site.author
+        if device.timed or not device.is_busy:
+            held |= device.site.cores
+    return held
