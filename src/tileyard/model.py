@@ -69,7 +69,8 @@ class Kernel(Record):
     """One elaborated kernel with one config. Every field is part of its identity.
 
     ``program`` is the Program's canonical text, empty where there is none; then ``refusal`` says
-    why. ``tir`` is TVM's JSON, present only where the target asks for it.
+    why. ``tir`` is the digest of its TIR without source lines, present only where the target asks
+    for it. ``pass_options`` and ``flags`` are for the compilers of targets that take TIR.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Kernel(Record):
     refusal: Diagnostic | None = None
     tir: str = ""
     pass_options: dict[str, Value] = {}
+    flags: tuple[str, ...] = ()
 
 
 class TensorSpec(Record):
@@ -92,10 +94,12 @@ class Elaborated(Record):
     """A Kernel beside what follows from it and its source lines, which are part of no key.
 
     ``lines`` gives, for the statement with that pre-order number, where it came from. ``specs``
-    are the tensor parameters and ``scalars`` the scalar ones, both in calling order.
+    are the tensor parameters and ``scalars`` the scalar ones, both in calling order. ``tir`` is TVM's
+    JSON with source lines, where the target asks for it.
     """
 
     kernel: Kernel
+    tir: str = ""
     lines: dict[int, SourceLine] = {}
     specs: tuple[TensorSpec, ...] = ()
     scalars: tuple[Value, ...] = ()

@@ -322,3 +322,19 @@ def test_roles_follow_from_out_idx_and_from_use(lower: Callable[[Example], "Lowe
     assert got == expected
     scalars = lower(EXAMPLES["scale in place"]).program.params[1]
     assert isinstance(scalars, Scalar)
+
+
+@pytest.mark.slow
+def test_parameters_read_from_tir_are_those_of_the_program(
+    kernels: Kernels, example: Example, lowered: "Lowered"
+) -> None:
+    """What a kernel without a Program would say of its parameters is what its Program says."""
+    from tileyard.frontend.interface import read_interface
+
+    function = getattr(kernels(example.file), example.kernel)
+    func = function.get_tir(**example.arguments)
+    expected = (lowered.program.params, lowered.program.dims)
+    unmarked = read_interface(func)
+    marked = read_interface(func, function.out_idx)
+    assert (marked.params, marked.dims) == expected
+    assert [type(param) for param in unmarked.params] == [type(param) for param in expected[0]]

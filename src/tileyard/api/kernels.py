@@ -11,9 +11,8 @@ from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.registry import parse_device
 from tileyard.errors import DamagedError, UnsupportedError, UsageError
-from tileyard.frontend.tilelang import lower_prim_func
-from tileyard.ir.text import print_program
-from tileyard.model import Elaborated, Kernel, Outcome, Trial
+from tileyard.frontend.kernels import make_kernel
+from tileyard.model import Elaborated, Outcome, Trial
 from tileyard.settings import Settings, read_settings
 from tileyard.store.trials import TrialStore
 from tileyard.targets.registry import make_target
@@ -55,19 +54,19 @@ def compile(  # noqa: A001 - the field's own word, always used as tileyard.compi
         ToolMissingError: There is no C compiler.
     """
     settings = settings_for(home)
-    lowered = lower_prim_func(prim_func, out_idx)
-    kernel = Kernel(name=lowered.program.name, program=print_program(lowered.program))
     compiler = Compiler(settings.home)
     info = compiler.answer(DescribeTarget(target=target, plugins=settings.plugins))
     if isinstance(info, BuildRefused):
         raise UsageError(info.message, info.hint)
     if not isinstance(info, TargetInfo):
         raise AssertionError(f"a compiler described its target with {info}")
+    made = make_kernel(prim_func, out_idx, with_tir=info.needs_tir)
+    kernel = made.kernel
     key = build_key(kernel, target, info.fingerprint, {})
     objects = ObjectStore(settings.home / "objects")
     artifact = find_artifact(key, objects)
     if artifact is None:
-        elaborated = Elaborated(kernel=kernel, lines=lowered.lines)
+        elaborated = Elaborated(kernel=kernel, tir=made.tir, lines=made.lines)
         wanted = BuildKernel(case=kernel.name, build=key, elaborated=elaborated, options={})
         reply = compiler.answer(BuildKernels(kernels=(wanted,)))
         if not isinstance(reply, BuiltKernels):

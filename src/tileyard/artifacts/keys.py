@@ -44,7 +44,7 @@ def canonical_json(value: object) -> str:
 def build_key(kernel: Kernel, target: str, fingerprint: str, options: dict[str, Value]) -> BuildKey:
     """Over what the compiler reads: the Program (or TIR), target, fingerprint and options."""
     source = kernel.tir or kernel.program
-    passes = canonical_json(kernel.pass_options) if kernel.tir else ""
+    passes = canonical_json((kernel.pass_options, kernel.flags)) if kernel.tir else ""
     return BuildKey(
         digest_parts("build", source, passes, target, fingerprint, canonical_json(options))
     )

@@ -28,6 +28,7 @@ class Elaboration:
     func: Any
     out_idx: tuple[int, ...] | None
     pass_options: dict[str, Value]
+    flags: tuple[str, ...]
 
 
 class Found:
@@ -101,11 +102,14 @@ class Found:
         if type(func).__name__ != "PrimFunc":
             message = f"{self.name} returned {type(func).__name__}, not a TileLang PrimFunc"
             raise UserCodeError(message=message, summary=message)
-        marked = dict(func.attrs.items()).get("tilelang_pass_configs") if func.attrs else None
+        attrs: dict[str, Any] = dict(func.attrs.items()) if func.attrs else {}
+        marked = attrs.get("tilelang_pass_configs")
+        flags = attrs.get("tilelang_compile_flags")
         return Elaboration(
             func=func,
             out_idx=self.recipe.out_idx,
             pass_options=self._plain_options({**dict(marked or {}), **options}),
+            flags=(*map(str, flags or ()), *self.recipe.compile_flags),
         )
 
     def count_flops(self, arguments: Arguments) -> float:

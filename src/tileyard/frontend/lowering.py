@@ -4,13 +4,15 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import msgspec
+
 from tileyard.errors import InvalidProgramError, UnsupportedError, UsageError, UserCodeError
 from tileyard.frontend.found import Found
 from tileyard.frontend.parameters import Arguments, Expansion
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.nodes import Program
 from tileyard.ir.specs import scalar_params
-from tileyard.model import SourceLine, Value
+from tileyard.model import Kernel, SourceLine, Value
 
 PROBES = 256
 """How many points of a space are put to ``where`` in search of one that shows the kernel's work."""
@@ -18,16 +20,17 @@ PROBES = 256
 
 @dataclass(frozen=True, kw_only=True)
 class LoweredConfig:
-    """A Program with its source lines; ``numbers`` are its dimensions and scalars by name.
+    """A Kernel with its source lines; ``numbers`` are its dimensions and scalars by name.
 
-    ``tir`` is TVM's JSON, empty where nobody asked for it.
+    ``signature`` is its Program, or its parameters where it has none. ``tir`` is TVM's JSON, empty
+    where nobody asked for it.
     """
 
-    program: Program
+    kernel: Kernel
+    signature: Program
     lines: dict[int, SourceLine]
     numbers: dict[str, Value]
     tir: str
-    pass_options: dict[str, Value]
 
     @property
     def integers(self) -> dict[str, int]:
@@ -40,21 +43,28 @@ def lower_config(
 ) -> LoweredConfig:
     """Elaborate and lower one config.
 
-    Raises UsageError, UserCodeError, UnsupportedError and InvalidProgramError.
+    Raises UsageError and UserCodeError; UnsupportedError and InvalidProgramError too, except that
+    with ``with_tir`` they become the Kernel's refusal where its parameters are covered.
     """
     elaboration = found.elaborate(arguments, config)
     # Importing these takes seconds, and the user's own code has mostly paid for it already.
-    from tilelang import tvm
+    from tileyard.frontend.kernels import make_kernel
 
-    from tileyard.frontend.tilelang import lower_prim_func
-
-    lowered = lower_prim_func(elaboration.func, elaboration.out_idx, found.name)
+    made = make_kernel(
+        elaboration.func,
+        elaboration.out_idx,
+        found.name,
+        with_tir=with_tir,
+    )
+    kernel = msgspec.structs.replace(
+        made.kernel, pass_options=elaboration.pass_options, flags=elaboration.flags
+    )
     return LoweredConfig(
-        program=lowered.program,
-        lines=lowered.lines,
-        numbers=_bind_numbers(found, lowered.program, arguments),
-        tir=str(tvm.ir.save_json(elaboration.func)) if with_tir else "",
-        pass_options=elaboration.pass_options,
+        kernel=kernel,
+        signature=made.signature,
+        lines=made.lines,
+        numbers=_bind_numbers(found, made.signature, arguments),
+        tir=made.tir,
     )
 
 

@@ -1,6 +1,7 @@
 """One form for kernels of every style: declared with us, TileLang's ``jit``, TileLang's ``autotune``."""
 
 import inspect
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -42,6 +43,7 @@ class Recipe:
     flops: Callable[..., float] | None = None
     tolerance: Tolerance | None = None
     pass_configs: Mapping[Any, object]
+    compile_flags: tuple[str, ...] = ()
 
 
 def read_recipe(value: object) -> Recipe | None:
@@ -100,6 +102,7 @@ def _read_jit(value: Any) -> Recipe:  # noqa: ANN401 - TileLang is not typed
         out_idx=out_idx,
         shapes={},
         pass_configs=value.pass_configs or {},
+        compile_flags=_read_flags(value.compile_flags),
     )
 
 
@@ -122,6 +125,13 @@ def _is_instance(value: object, module: str, name: str) -> bool:
     """``isinstance`` for a class of a module that need not have been imported."""
     cls = getattr(sys.modules.get(module), name, None)
     return isinstance(cls, type) and isinstance(value, cls)
+
+
+def _read_flags(flags: object) -> tuple[str, ...]:
+    """Compiler flags, which TileLang takes as one text or as a list."""
+    if isinstance(flags, str):
+        return tuple(shlex.split(flags))
+    return tuple(map(str, flags)) if isinstance(flags, (list, tuple)) else ()
 
 
 def _is_number(declared: Any) -> bool:  # noqa: ANN401 - as above

@@ -71,11 +71,13 @@ class Scope:
     """Everything that a TIR node may refer to, by the identity of TVM's object.
 
     ``where`` is the line of the user's file that is being lowered. ``thread_vars`` are those that
-    hold a thread's index: they may be bound, but not used.
+    hold a thread's index: they may be bound, but not used. ``any_dtype`` lets types pass that the
+    tile IR has not.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, any_dtype: bool = False) -> None:
         self.names = Names()
+        self._any_dtype = any_dtype
         self.where: SourceLine | None = None
         self._latest: SourceLine | None = None
         self._inside: _Inside | None = None
@@ -142,7 +144,8 @@ class Scope:
         """The scalar type that TVM calls ``dtype``; refused where the tile IR has none."""
         name = str(dtype)
         name = "bool" if name == "uint1" else name
-        return name if name in DTYPES else self.refuse(f"{name} ({what})", "is a type not covered")
+        is_known = self._any_dtype or name in DTYPES
+        return name if is_known else self.refuse(f"{name} ({what})", "is a type not covered")
 
     # ---- variables --------------------------------------------------------------------------
 
@@ -151,31 +154,31 @@ class Scope:
         wanted = str(var.name)  # type: ignore[attr-defined]
         dtype = self.dtype(var.dtype, wanted)  # type: ignore[attr-defined]
         bound = Var(self.names.take(wanted), dtype)
-        self._vars[_key(var)] = bound
+        self._vars[key_of(var)] = bound
         return bound
 
     def bind_thread(self, var: object) -> None:
         """Note that ``var`` holds a thread's index."""
-        self._threads[_key(var)] = str(var.name)  # type: ignore[attr-defined]
+        self._threads[key_of(var)] = str(var.name)  # type: ignore[attr-defined]
 
     def knows_var(self, var: object) -> bool:
         """Whether ``var`` has been declared."""
-        return _key(var) in self._vars
+        return key_of(var) in self._vars
 
     def var(self, var: object) -> Var:
         """What a variable of TIR is called here."""
-        if _key(var) in self._threads:
-            self.refuse(f"thread index {self._threads[_key(var)]}")
-        if _key(var) not in self._vars:
+        if key_of(var) in self._threads:
+            self.refuse(f"thread index {self._threads[key_of(var)]}")
+        if key_of(var) not in self._vars:
             self.refuse(f"variable {var}", "is not bound in the kernel")
-        return self._vars[_key(var)]
+        return self._vars[key_of(var)]
 
     # ---- buffers ----------------------------------------------------------------------------
 
     def bind_buffer(self, tir: object, buffer: Buffer) -> None:
         """Declare a buffer of TIR."""
-        self._buffers[_key(tir)] = buffer
-        self._storage[_key(tir.data)] = buffer.name  # type: ignore[attr-defined]
+        self._buffers[key_of(tir)] = buffer
+        self._storage[key_of(tir.data)] = buffer.name  # type: ignore[attr-defined]
 
     def storage_scope(self, tir: object) -> str:
         """The tile IR's scope for a buffer of TIR."""
@@ -186,16 +189,16 @@ class Scope:
 
     def buffer(self, tir: object) -> Buffer:
         """What a buffer of TIR is called here."""
-        found = self._buffers.get(_key(tir))
+        found = self._buffers.get(key_of(tir))
         if found is not None:
             return found
         name = str(tir.name)  # type: ignore[attr-defined]
-        owner = self._storage.get(_key(tir.data))  # type: ignore[attr-defined]
+        owner = self._storage.get(key_of(tir.data))  # type: ignore[attr-defined]
         if owner is not None:
             self.refuse(f"view {name} of {owner}")
         return self.refuse(f"buffer {name}", "is not allocated in the kernel")
 
 
-def _key(node: object) -> object:
+def key_of(node: object) -> object:
     """Identity of a TVM object: two references to one node are equal keys."""
     return node.__chandle__()  # type: ignore[attr-defined]

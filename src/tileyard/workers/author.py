@@ -30,8 +30,7 @@ from tileyard.frontend.lowering import lower_config, probe
 from tileyard.frontend.parameters import Arguments
 from tileyard.ir.flops import count_gemm_flops
 from tileyard.ir.specs import scalar_params, tensor_specs
-from tileyard.ir.text import print_program
-from tileyard.model import Diagnostic, Elaborated, Kernel, Outcome, SourceLine
+from tileyard.model import Diagnostic, Elaborated, Outcome, SourceLine
 from tileyard.processes.wire import Channel
 from tileyard.workers.golden import GoldenMaker
 from tileyard.workers.protocol import (
@@ -118,7 +117,7 @@ class Author:
         flops = found.count_flops(arguments)
         program = probe(found, arguments, expansion)
         if program is not None and flops == 0:
-            flops = count_gemm_flops(program.program, program.integers)
+            flops = count_gemm_flops(program.signature, program.integers)
         return Space(
             axes=expansion.axes,
             configs=expansion.configs,
@@ -128,18 +127,14 @@ class Author:
 
     def _elaborate(self, found: Found, request: ElaborateConfig) -> ElaboratedConfig:
         lowered = lower_config(found, request.arguments, request.config, with_tir=request.with_tir)
-        program, numbers = lowered.program, lowered.numbers
+        signature, numbers = lowered.signature, lowered.numbers
         return ElaboratedConfig(
             elaborated=Elaborated(
-                kernel=Kernel(
-                    name=found.name,
-                    program=print_program(program),
-                    tir=lowered.tir,
-                    pass_options=lowered.pass_options,
-                ),
+                kernel=lowered.kernel,
+                tir=lowered.tir,
                 lines=lowered.lines,
-                specs=tensor_specs(program, lowered.integers),
-                scalars=tuple(numbers[var.name] for var in scalar_params(program)),
+                specs=tensor_specs(signature, lowered.integers),
+                scalars=tuple(numbers[var.name] for var in scalar_params(signature)),
             )
         )
 

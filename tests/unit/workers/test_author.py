@@ -304,7 +304,8 @@ def test_tir_is_given_where_it_is_asked_for(styles: Author) -> None:
     assert isinstance(without, ElaboratedConfig)
     assert isinstance(having, ElaboratedConfig)
     assert without.elaborated.kernel.tir == ""
-    assert "PrimFunc" in having.elaborated.kernel.tir
+    assert len(having.elaborated.kernel.tir) == 40
+    assert "PrimFunc" in having.elaborated.tir
     assert having.elaborated.kernel.program == without.elaborated.kernel.program
 
 

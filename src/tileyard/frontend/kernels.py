@@ -1,0 +1,67 @@
+"""From a PrimFunc to the Kernel that travels: its Program, or its TIR and why it has no Program."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tileyard.errors import InvalidProgramError, UnsupportedError
+from tileyard.frontend.interface import read_interface
+from tileyard.frontend.tilelang import lower_prim_func
+from tileyard.frontend.tir import save_tir
+from tileyard.ir.nodes import Program
+from tileyard.ir.text import print_program
+from tileyard.model import Diagnostic, Kernel, SourceLine
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeKernel:
+    """A Kernel beside what is no part of it.
+
+    ``signature`` is its Program, or one with its parameters and no body. ``tir`` is TVM's JSON with
+    source lines, empty where nobody asked for it.
+    """
+
+    kernel: Kernel
+    signature: Program
+    lines: dict[int, SourceLine]
+    tir: str = ""
+
+
+def make_kernel(
+    func: Any,  # noqa: ANN401 (TVM's nodes are untyped)
+    out_idx: Sequence[int] | None = None,
+    name: str | None = None,
+    *,
+    with_tir: bool = False,
+) -> MadeKernel:
+    """The Kernel of one elaborated PrimFunc.
+
+    Raises UnsupportedError and InvalidProgramError for what the tile IR does not cover; with
+    ``with_tir`` that is the Kernel's refusal instead, and its TIR says all.
+    """
+    tir, digest = save_tir(func) if with_tir else ("", "")
+    try:
+        lowered = lower_prim_func(func, out_idx, name)
+    except (UnsupportedError, InvalidProgramError) as error:
+        if not with_tir:
+            raise
+        signature = read_interface(func, out_idx, name)
+        kernel = Kernel(
+            name=name or signature.name,
+            refusal=_describe(error),
+            tir=digest,
+        )
+        return MadeKernel(kernel=kernel, signature=signature, lines={}, tir=tir)
+    kernel = Kernel(
+        name=name or lowered.program.name,
+        program=print_program(lowered.program),
+        tir=digest,
+    )
+    return MadeKernel(kernel=kernel, signature=lowered.program, lines=lowered.lines, tir=tir)
+
+
+def _describe(error: UnsupportedError | InvalidProgramError) -> Diagnostic:
+    if isinstance(error, InvalidProgramError):
+        return Diagnostic(message=str(error))
+    where = SourceLine(file=error.file, line=error.line) if error.file else None
+    return Diagnostic(message=str(error), operation=error.operation, where=where)

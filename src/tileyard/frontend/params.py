@@ -1,0 +1,101 @@
+"""The parameters of a PrimFunc: their storage, their dimensions, and what the kernel does to them."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from tilelang import tvm
+
+from tileyard.frontend.expressions import lower_expr
+from tileyard.frontend.scope import Scope
+from tileyard.ir.effects import Effects
+from tileyard.ir.nodes import Buffer, Expr, Param, Scalar, Tensor, Var
+
+
+def kernel_name(scope: Scope, func: Any, name: str | None) -> str:  # noqa: ANN401 (TVM's nodes are untyped)
+    """``name``, or the function's own, made into an identifier."""
+    return scope.names.legal(name or str(_attrs(func).get("global_symbol") or "kernel"))
+
+
+def marked_outputs(func: Any, out_idx: Sequence[int] | int | None) -> frozenset[int] | None:  # noqa: ANN401
+    """The positions of the outputs, as given or as the function itself marks them; None for neither."""
+    marked: Any = out_idx if out_idx is not None else _attrs(func).get("tilelang_out_idx")
+    marked = [marked] if isinstance(marked, int) else marked
+    return None if marked is None else frozenset(int(i) % len(func.params) for i in marked)
+
+
+def _attrs(func: Any) -> dict[str, Any]:  # noqa: ANN401
+    return {} if func.attrs is None else dict(func.attrs.items())
+
+
+def declare_params(scope: Scope, func: Any) -> tuple[list[Buffer | Var], list[Var]]:  # noqa: ANN401
+    """The parameters' storage in calling order, and the variables of their shapes."""
+    tensors = dict(func.buffer_map.items())
+    by_param = {param: tensors.get(param) for param in func.params}
+    scalars = {param: scope.bind_var(param) for param, tir in by_param.items() if tir is None}
+    dims: list[Var] = []
+    storage: list[Buffer | Var] = []
+    for param, tir in by_param.items():
+        if tir is None:
+            storage.append(scalars[param])
+            continue
+        for extent in tir.shape:
+            if type(extent).__name__ in ("Var", "SizeVar") and not scope.knows_var(extent):
+                dims.append(scope.bind_var(extent))  # noqa: PERF401 (a name may come twice)
+        storage.append(_declare_tensor(scope, tir))
+    return storage, dims
+
+
+def _declare_tensor(scope: Scope, tir: Any) -> Buffer:  # noqa: ANN401
+    before = scope.enter_buffer(tir)
+    if not (type(tir.elem_offset).__name__ == "IntImm" and int(tir.elem_offset.value) == 0):
+        scope.refuse(f"{tir.name} with an offset")
+    buffer = Buffer(
+        scope.names.take(str(tir.name)),
+        scope.dtype(tir.dtype, str(tir.name)),
+        tuple(lower_expr(scope, extent) for extent in tir.shape),
+        "global",
+        () if _is_row_major(tir) else _lower_strides(scope, tir),
+    )
+    scope.bind_buffer(tir, buffer)
+    scope.where = before
+    return buffer
+
+
+def _is_row_major(tir: Any) -> bool:  # noqa: ANN401
+    """Whether the strides of ``tir`` follow from its shape."""
+    analyzer = tvm.arith.Analyzer()
+    expected: Any = 1
+    for extent, stride in zip(reversed(tir.shape), reversed(tir.strides), strict=False):
+        if not analyzer.can_prove_equal(stride, expected):
+            return False
+        expected = extent * expected
+    return True
+
+
+def _lower_strides(scope: Scope, tir: Any) -> tuple[Expr, ...]:  # noqa: ANN401
+    for stride in tir.strides:
+        if type(stride).__name__ in ("Var", "SizeVar") and not scope.knows_var(stride):
+            scope.refuse(f"{tir.name} with a stride that is known only when it runs")
+    return tuple(lower_expr(scope, stride) for stride in tir.strides)
+
+
+def assign_roles(
+    storage: Sequence[Buffer | Var], effects: Effects, outputs: frozenset[int] | None
+) -> tuple[Param, ...]:
+    """The parameters with what the kernel does to each: ``outputs`` where they are known.
+
+    Else what is written is an output, and what is also read is both.
+    """
+    params: list[Param] = []
+    for position, item in enumerate(storage):
+        if isinstance(item, Var):
+            params.append(Scalar(item))
+            continue
+        role: Literal["in", "out", "inout"] = "in"
+        if outputs is not None and position in outputs:
+            role = "out"
+        elif item.name in effects.written:
+            only_written = outputs is None and item.name not in effects.read
+            role = "out" if only_written else "inout"
+        params.append(Tensor(item, role))
+    return tuple(params)

@@ -1,0 +1,96 @@
+"""Kernels that travel as TIR: their digest, and those that have no Program."""
+
+import importlib
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tileyard.errors import UnsupportedError
+from tileyard.ir.nodes import Tensor
+
+SHUFFLE = """
+import tilelang
+import tilelang.language as T
+{comment}
+
+def reverse(N):
+    @T.prim_func
+    def main(A: T.Tensor((N,), "{dtype}"), B: T.Tensor((N,), "{dtype}"), S: T.Tensor((1,), "int32")):
+        with T.Kernel(1, threads=32) as bx:
+            tx = T.get_thread_binding()
+            B[tx] = A[{index}]
+            T.atomic_add(S[0], 1)
+
+    return main
+"""
+
+
+@pytest.fixture(scope="module")
+def make_kernel() -> Callable[..., Any]:
+    """The function under test; importing it imports TileLang."""
+    os.environ.setdefault("TILELANG_DEFAULT_TARGET", '{"kind":"cuda","arch":"sm_90a"}')
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return importlib.import_module("tileyard.frontend.kernels").make_kernel  # type: ignore[no-any-return]
+
+
+def _reverse(
+    folder: Path, name: str, index: str = "31 - tx", comment: str = "", dtype: str = "float32"
+) -> Any:  # noqa: ANN401 (a PrimFunc)
+    file = folder / f"{name}.py"
+    file.write_text(SHUFFLE.format(index=index, comment=comment, dtype=dtype))
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module: ModuleType = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.reverse(32)
+
+
+@pytest.mark.slow
+def test_digest_of_tir_knows_no_lines(make_kernel: Callable[..., Any], tmp_path: Path) -> None:
+    """The same kernel further down in another file has the same identity; another one has not."""
+    expected = make_kernel(_reverse(tmp_path, "one"), with_tir=True)
+    moved = make_kernel(_reverse(tmp_path, "two", comment="# a line more"), with_tir=True)
+    other = make_kernel(_reverse(tmp_path, "three", index="tx"), with_tir=True)
+    assert moved.kernel.tir == expected.kernel.tir
+    assert moved.tir != expected.tir
+    assert other.kernel.tir != expected.kernel.tir
+
+
+@pytest.mark.slow
+def test_kernel_without_a_program_has_parameters_and_a_refusal(
+    make_kernel: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Per-thread code is refused by the tile IR; who takes TIR gets it with its parameters' roles."""
+    made = make_kernel(_reverse(tmp_path, "threads"), with_tir=True)
+    expected = [("A", "in"), ("B", "out"), ("S", "inout")]
+    assert made.kernel.program == ""
+    assert "thread index" in made.kernel.refusal.message
+    params = [param for param in made.signature.params if isinstance(param, Tensor)]
+    assert [(param.buffer.name, param.role) for param in params] == expected
+
+
+@pytest.mark.slow
+def test_types_that_the_tile_ir_lacks_pass_as_they_are(
+    make_kernel: Callable[..., Any], tmp_path: Path
+) -> None:
+    """A parameter may have a dtype that only the device knows."""
+    made = make_kernel(_reverse(tmp_path, "fp4", dtype="float4_e2m1fn"), with_tir=True)
+    expected = "float4_e2m1fn"
+    assert made.signature.params[0].buffer.dtype == expected
+
+
+@pytest.mark.slow
+def test_who_wants_a_program_gets_the_error(
+    make_kernel: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Without TIR there is nothing else to build from."""
+    expected = "thread index"
+    with pytest.raises(UnsupportedError, match=expected):
+        make_kernel(_reverse(tmp_path, "alone"))
