@@ -1,7 +1,5 @@
 """What follows the run of a case of programs: its outputs are looked at, while the device goes on."""
 
-import asyncio
-
 import msgspec
 
 from tileyard.engine.ledger import Ledger, Progress, RanOn
@@ -11,12 +9,11 @@ from tileyard.workers.protocol import Failed, Judged, JudgeOutputs
 
 
 class Judging:
-    """Judges as many cases at the same time as the author has lanes."""
+    """Has the author judge cases, each as soon as it ran; how many at a time is the author's to say."""
 
     def __init__(self, yard: Yard, ledger: Ledger) -> None:
         self._yard = yard
         self._ledger = ledger
-        self._lanes = asyncio.Semaphore(yard.author.lanes)
 
     async def judge(self, progress: Progress, ran: RanOn) -> None:
         """End a case that ran well with what its outputs are worth."""
@@ -24,8 +21,7 @@ class Judging:
         request = JudgeOutputs(
             kernel=case.kernel, arguments=case.arguments, build=progress.keys.build
         )
-        async with self._lanes:
-            reply = await self._yard.author.ask(request, case.limits.golden_s)
+        reply = await self._yard.author.ask(request, case.limits.golden_s)
         if not isinstance(reply, Judged | Failed):
             raise AssertionError(f"an author answered a question for a verdict with {reply}")
         if reply.log:

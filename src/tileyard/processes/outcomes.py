@@ -44,6 +44,11 @@ def judge_end(ended: Ended, *, limit: str = "") -> Verdict:
     return Verdict(outcome=Outcome.CRASHED, message=how)
 
 
+def tells_of_memory(text: str) -> bool:
+    """Whether the last words of a program are those of one that was refused memory."""
+    return any(sign in text for sign in MEMORY_SIGNS)
+
+
 def describe_signal(number: int) -> str:
     """``SIGSEGV (Segmentation fault)``; a number that has no name stays a number."""
     try:
@@ -74,7 +79,7 @@ def _find_memory_evidence(ended: Ended) -> str:
         return "the kernel killed it because the host, or its container, was out of memory"
     if ended.memory_bytes and ended.peak_rss_bytes >= NEAR_LIMIT * ended.memory_bytes:
         return f"it had used {ended.peak_rss_bytes / 2**30:.3g} GiB of {limit}"
-    if ended.code != 0 and any(sign in ended.log_tail for sign in MEMORY_SIGNS):
+    if ended.code != 0 and tells_of_memory(ended.log_tail):
         return (
             f"it could not allocate within {limit}"
             if ended.memory_bytes

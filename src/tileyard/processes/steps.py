@@ -44,7 +44,8 @@ PR_SET_CHILD_SUBREAPER: Final = 36
 class StepOrder(Record):
     """What to run. ``env`` is all of its environment; ``log`` gets what it prints appended.
 
-    With a ``title`` the log also says what was run, where, and how that ended. ``limit_s`` and ``memory_bytes`` (address space of each process) are 0 for no limit.
+    With a ``title`` the log also says what was run, where, and how that ended. ``limit_s`` and
+    ``memory_bytes`` (address space of each process) are 0 for no limit.
     """
 
     argv: tuple[str, ...]

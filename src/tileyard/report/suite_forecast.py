@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tileyard.events import CasePlanned
 from tileyard.model import Outcome, Trial
-from tileyard.report.suite_words import split_attempt
+from tileyard.suite.records import split_attempt
 
 USUAL = frozenset({Outcome.PASSED, Outcome.UNCHECKED, Outcome.MISMATCH})
 """Cases that ran as long as they run. A crash or a hang says nothing of how long others take."""

@@ -34,8 +34,9 @@ from tileyard.events import (
 from tileyard.model import INFRASTRUCTURE, WELL, Outcome, Trial
 from tileyard.report.suite_forecast import Forecast
 from tileyard.report.suite_live import Drawn, draw, say_state
-from tileyard.report.suite_words import Rerun, format_case, say_why, split_attempt
+from tileyard.report.suite_words import Rerun, format_case, say_why
 from tileyard.report.words import clean_line, outcome_style
+from tileyard.suite.records import split_attempt
 
 REDRAW_S = 0.5
 HEARTBEAT_S = 30.0

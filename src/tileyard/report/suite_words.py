@@ -8,7 +8,6 @@ from pathlib import Path
 from tileyard.events import StopReason
 from tileyard.model import INFRASTRUCTURE, WELL, Mismatch, Outcome
 from tileyard.report.words import clean_line, format_seconds
-from tileyard.suite.records import ATTEMPT_MARK
 from tileyard.suite.result import Attempted, CaseVerdict, Makespan, SuiteResult
 
 MESSAGE_LENGTH = 500
@@ -23,12 +22,6 @@ def rerun_command(*suite: str) -> Rerun:
         return shlex.join(("tileyard", "test", *suite, "--case", case))
 
     return command
-
-
-def split_attempt(case: str) -> tuple[str, int]:
-    """The suite's case and the number of the attempt, from the id of an engine's case."""
-    name, mark, attempt = case.rpartition(ATTEMPT_MARK)
-    return (name, int(attempt)) if mark and attempt.isdecimal() else (case, 1)
 
 
 def format_case(case: str, attempt: int) -> str:

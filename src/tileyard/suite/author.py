@@ -24,8 +24,9 @@ from tileyard.model import (
 )
 from tileyard.processes.steps import describe_complaints
 from tileyard.suite.builds import build_of, find_targets
+from tileyard.suite.inputs import find_named
 from tileyard.suite.kernel_files import FileAuthors, MakeAuthor
-from tileyard.suite.records import CommandWork, KernelWork, SuiteCase
+from tileyard.suite.records import CommandWork, KernelWork, SuiteCase, name_attempt
 from tileyard.suite.site import SuiteSite
 from tileyard.targets.command.records import CommandRun, Step
 from tileyard.targets.command.target import BuildCommand
@@ -40,7 +41,6 @@ from tileyard.workers.command_protocol import (
     PrepareFolder,
     StepDone,
 )
-from tileyard.workers.file_digests import is_file
 from tileyard.workers.protocol import (
     AuthorReply,
     AuthorRequest,
@@ -80,9 +80,9 @@ class SuiteAuthor:
         self._files = FileAuthors(make_author)
         self._digests: dict[tuple[str, ...], asyncio.Task[str]] = {}
         self._targets = find_targets(cases)
-        self._goldens: dict[str, Digest] = {}
-        # Preparing and judging go on side by side, and share the threads that steps may use.
-        self._lane = asyncio.Semaphore(site.lanes)
+        self._goldens: dict[Path, Digest] = {}
+        # Preparing and judging go on side by side, and share the cores that steps may use.
+        self._lanes = asyncio.Semaphore(site.lanes)
 
     async def begin(self) -> None:
         """Nothing is started before it is needed."""
@@ -96,7 +96,7 @@ class SuiteAuthor:
         case = self._cases[testcase, str(arguments[CASE])]
         folder = self._case_folder(case, arguments)
         self._goldens[folder] = tree
-        return folder
+        return str(folder)
 
     async def ask(self, request: AuthorRequest, limit_s: float) -> AuthorReply:
         """Answer for one case."""
@@ -130,7 +130,7 @@ class SuiteAuthor:
                 return await self._judge(case, work, folder, build)
 
     async def _elaborate(
-        self, case: SuiteCase, work: CommandWork, folder: str
+        self, case: SuiteCase, work: CommandWork, folder: Path
     ) -> ElaboratedConfig | Failed:
         build = BuildCommand()
         if work.build is not None:
@@ -149,7 +149,7 @@ class SuiteAuthor:
                 name=case.name,
                 run=work.run,
                 hot=work.hot,
-                folder=folder,
+                folder=str(folder),
                 threads=self._site.threads,
                 memory_bytes=case.limits.memory_bytes,
                 env=self._case_env(case),
@@ -159,7 +159,7 @@ class SuiteAuthor:
         )
 
     async def _make_golden(
-        self, case: SuiteCase, work: CommandWork, folder: str
+        self, case: SuiteCase, work: CommandWork, folder: Path
     ) -> Golden | Failed:
         """What the golden step makes, or made before; then the case's folder with a copy of it."""
         parts = [str(case.seed)]
@@ -180,7 +180,7 @@ class SuiteAuthor:
             parts.append(key)
         self._goldens[folder] = tree
         if tree:  # before there is a device; an empty folder is made when the case begins
-            ready = await self._host.ask(PrepareFolder(folder=folder, golden=tree))
+            ready = await self._host.ask(PrepareFolder(folder=str(folder), golden=tree))
             if not isinstance(ready, FolderReady):
                 raise AssertionError(f"a step host answered a request for a folder with {ready}")
         steps = (work.run, work.check, work.hot.step if work.hot is not None else None)
@@ -189,17 +189,15 @@ class SuiteAuthor:
         return Golden(key=key, inputs=(), outputs=(), tree=tree, flag=flag)
 
     async def _judge(
-        self, case: SuiteCase, work: CommandWork, folder: str, build: BuildKey
+        self, case: SuiteCase, work: CommandWork, folder: Path, build: BuildKey
     ) -> Judged | Failed:
         """The comparisons that need no program first, then the case's own check step."""
         if work.outputs:
-            reply = await self._host.ask(
-                CompareOutputs(
-                    work=str(self._site.home / folder / DATA),
-                    golden=self._goldens[folder],
-                    checks=work.outputs,
-                )
+            compare = CompareOutputs(
+                work=str(folder / DATA), golden=self._goldens[folder], checks=work.outputs
             )
+            async with self._lanes:
+                reply = await self._host.ask(compare)
             if not isinstance(reply, OutputsCompared):
                 raise AssertionError(f"a step host answered a comparison with {reply}")
             if work.check is None or reply.outcome is not Outcome.PASSED:
@@ -221,14 +219,14 @@ class SuiteAuthor:
     # ---- what steps are told -------------------------------------------------------------------
 
     async def _do(self, request: DoStep) -> StepDone:
-        async with self._lane:
+        async with self._lanes:
             done = await self._host.ask(request)
         if not isinstance(done, StepDone):
             raise AssertionError(f"a step host answered a step with {done}")
         return done
 
-    def _request(self, case: SuiteCase, step: Step, folder: str, kind: str) -> DoStep:
-        data = str(self._site.home / folder / DATA)
+    def _request(self, case: SuiteCase, step: Step, folder: Path, kind: str) -> DoStep:
+        data = str(folder / DATA)
         places = {"threads": str(self._site.threads)}
         if folder in self._goldens:
             places["work"] = data
@@ -237,28 +235,24 @@ class SuiteAuthor:
             places=places,
             env=self._case_env(case),
             cwd=data,
-            log=str(self._site.home / self._case_log(folder)),
+            log=str(self._case_log(folder)),
             title=kind,
             limit_s=step.limit_s or case.limits.golden_s,
             golden=self._goldens.get(folder, Digest("")),
         )
 
     def _case_env(self, case: SuiteCase) -> dict[str, str]:
-        return {
-            "TILEYARD_CASE": case.id,
-            SEED: str(case.seed),
-        }
+        return {"TILEYARD_CASE": case.id, SEED: str(case.seed)}
 
-    def _case_folder(self, case: SuiteCase, arguments: Mapping[str, Value]) -> str:
+    def _case_folder(self, case: SuiteCase, arguments: Mapping[str, Value]) -> Path:
         """Absolute, since the far side of a queue has another home; each attempt has its own."""
-        attempt = arguments.get(ATTEMPT)
-        name = case.name if attempt is None else f"{case.name}~{attempt}"
-        return str(self._site.home / WORK / self._site.run / case.testcase / name)
+        name = name_attempt(case.name, int(arguments.get(ATTEMPT, 1)))
+        return self._site.home / WORK / self._site.run / case.testcase / name
 
-    def _case_log(self, folder: str) -> str:
+    def _case_log(self, folder: Path) -> Path:
         """All steps of a case tell in one log, that of the engine's case."""
-        name = Path(folder).relative_to(self._site.home / WORK / self._site.run)
-        return f"logs/{self._site.run}/{name}.log"
+        name = folder.relative_to(self._site.home / WORK / self._site.run)
+        return self._site.home / f"logs/{self._site.run}/{name}.log"
 
     def _step_key(self, step: Step, inputs: str) -> str:
         """What decides the result of a step; where the suite lies does not."""
@@ -268,8 +262,7 @@ class SuiteAuthor:
     async def _digest_inputs(self, step: Step) -> str:
         """The content of what a step names as its inputs, and of the files among its arguments."""
         folder = self._site.folder
-        files = [text for text in step.argv if "{" not in text and is_file(folder, text)]
-        patterns = tuple(dict.fromkeys((*step.inputs, *files)))
+        patterns = tuple(dict.fromkeys((*step.inputs, *find_named(step, folder))))
         if not patterns:
             return self._site.toolchain
         if patterns not in self._digests:

@@ -17,9 +17,10 @@ from tileyard.artifacts.trees import Trees
 from tileyard.errors import BundleError
 from tileyard.model import Case, Digest, Record
 from tileyard.suite.author import SuiteAuthor
-from tileyard.suite.records import CommandWork, Suite, case_of_attempt
+from tileyard.suite.inputs import find_named
+from tileyard.suite.records import CommandWork, Suite, SuiteCase, case_of_attempt
 from tileyard.targets.command.records import Step
-from tileyard.workers.file_digests import find_files, is_file
+from tileyard.workers.file_digests import find_files
 from tileyard.workers.protocol import RunEntry
 
 FOLDER_MARK, PYTHON_MARK = "%%tileyard-suite-folder%%", "%%tileyard-python%%"
@@ -52,7 +53,7 @@ def pack_suite(
         suite=msgspec.structs.replace(suite, cases=cases),
         entries=dict(entries),
         targets={case.id: targets[case.id] for case in cases},
-        files=_pack_files(suite, objects),
+        files=_pack_files(cases, Path(suite.folder), objects),
     )
     text = msgspec.json.encode(packed).decode()
     for path, mark in ((suite.folder, FOLDER_MARK), (sys.executable, PYTHON_MARK)):
@@ -95,23 +96,21 @@ class _Files(Record):
     files: Digest
 
 
-def _pack_files(suite: Suite, objects: ObjectStore) -> Digest:
-    """A tree of what run and check steps name within the suite's folder."""
-    folder = Path(suite.folder)
+def _pack_files(cases: Sequence[SuiteCase], folder: Path, objects: ObjectStore) -> Digest:
+    """A tree of what run and check steps of these cases name within the suite's folder."""
     with tempfile.TemporaryDirectory() as name:
-        for file in sorted(set(_find_named(suite, folder))):
+        for file in sorted(set(_find_files(cases, folder))):
             into = Path(name, file.relative_to(folder))
             into.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(file, into)
         return Trees(objects).put(Path(name))
 
 
-def _find_named(suite: Suite, folder: Path) -> Iterator[Path]:
-    steps = [step for case in suite.cases for step in _late_steps(case.work)]
-    for patterns, argv in {(step.inputs, step.argv) for step in steps}:
-        named = [text for text in argv if "{" not in text and is_file(folder, text)]
-        for pattern in (*patterns, *named):
-            yield from (f for f in find_files(folder, pattern) if f.is_relative_to(folder))
+def _find_files(cases: Sequence[SuiteCase], folder: Path) -> Iterator[Path]:
+    steps = [step for case in cases for step in _late_steps(case.work)]
+    patterns = {pattern for step in steps for pattern in (*step.inputs, *find_named(step, folder))}
+    for pattern in patterns:
+        yield from (f for f in find_files(folder, pattern) if f.is_relative_to(folder))
 
 
 def _late_steps(work: object) -> Sequence[Step]:

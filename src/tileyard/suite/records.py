@@ -69,10 +69,20 @@ ATTEMPT_MARK = "~"
 """Divides a case's id from the number of the attempt, where it was tried again."""
 
 
+def name_attempt(case: str, attempt: int) -> str:
+    """The id of an attempt at a case; the first one has the case's own."""
+    return case if attempt == 1 else f"{case}{ATTEMPT_MARK}{attempt}"
+
+
+def split_attempt(name: str) -> tuple[str, int]:
+    """The id of the case of which this is an attempt, and the attempt's number."""
+    case, mark, attempt = name.rpartition(ATTEMPT_MARK)
+    return (case, int(attempt)) if mark and attempt.isdecimal() else (name, 1)
+
+
 def case_of_attempt(name: str) -> str:
     """The id of the case of which this is an attempt."""
-    case, mark, attempt = name.rpartition(ATTEMPT_MARK)
-    return case if mark and attempt.isdecimal() else name
+    return split_attempt(name)[0]
 
 
 class Rule(Record):

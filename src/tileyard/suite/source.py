@@ -17,7 +17,7 @@ from tileyard.model import (
     Value,
 )
 from tileyard.suite.author import ATTEMPT, CASE
-from tileyard.suite.records import ATTEMPT_MARK, KernelWork, Piece, SuiteCase, case_of_attempt
+from tileyard.suite.records import KernelWork, Piece, SuiteCase, case_of_attempt, name_attempt
 
 FINAL = WELL | INFRASTRUCTURE | {Outcome.NOT_RUN, Outcome.COMPILE_ERROR}
 """What is not tried again: the engine has tried infrastructure, and a build would be the same."""
@@ -82,7 +82,7 @@ class SuiteSource:
             arguments[ATTEMPT] = attempt
         tolerance = case.work.tolerance if isinstance(case.work, KernelWork) else None
         return Case(
-            id=name if attempt == 1 else f"{name}{ATTEMPT_MARK}{attempt}",
+            id=name_attempt(name, attempt),
             kernel=case.testcase,
             arguments=arguments,
             check=CheckPolicy(tolerance=tolerance),

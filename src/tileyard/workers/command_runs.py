@@ -14,6 +14,7 @@ import msgspec
 
 from tileyard.errors import TileyardError
 from tileyard.model import WELL, Case, Device, Outcome
+from tileyard.processes.outcomes import tells_of_memory
 from tileyard.processes.step_output import Heard
 from tileyard.processes.steps import (
     StepEnd,
@@ -268,7 +269,7 @@ def judge_run(end: StepEnd, order: StepOrder) -> tuple[Outcome, str]:
         return Outcome.INFRA_ERROR, message
     if end.timed_out:
         return Outcome.TIMEOUT, message
-    if "bad_alloc" in end.tail or "MemoryError" in end.tail:
+    if tells_of_memory(end.tail):
         return Outcome.OUT_OF_MEMORY, message
     return Outcome.CRASHED if end.signal is not None else Outcome.RUNTIME_ERROR, message
 

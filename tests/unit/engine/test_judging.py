@@ -66,7 +66,6 @@ class World:
         self.outcomes: dict[str, list[Outcome]] = {}
         self.verdicts: dict[str, Judged | Failed] = {}
         self.before_judging: Callable[[str], str] = lambda case: ""
-        self.judging = self.most_judging = 0
         self.slots: Sequence[Slot] = (self,)
 
     def note(self, text: str) -> None:
@@ -87,12 +86,9 @@ class World:
         """Judge a case, once what it waits for has happened."""
         assert isinstance(request, JudgeOutputs)
         case = str(request.arguments["case"])
-        self.judging += 1
-        self.most_judging = max(self.judging, self.most_judging)
         self.note(f"judge {case}")
         if waits_for := self.before_judging(case):
             await self.wait_for(waits_for)
-        self.judging -= 1
         return self.verdicts.get(case, Judged(outcome=Outcome.PASSED))
 
     async def open(self) -> None:
@@ -217,16 +213,6 @@ def test_the_device_runs_the_next_case_while_one_is_judged(tmp_path: Path) -> No
     assert trials["a"].message == "ran"
 
 
-def test_no_more_are_judged_at_the_same_time_than_there_are_lanes(tmp_path: Path) -> None:
-    """The rest waits for its turn."""
-    world = World()
-    names = [f"c{number}" for number in range(8)]
-    world.before_judging = lambda case: "run c7"
-    trials = drive(tmp_path, world, *names)
-    assert len(trials) == 8
-    assert world.most_judging == 2
-
-
 @pytest.mark.parametrize(
     ("verdict", "message"),
     [
@@ -308,12 +294,12 @@ def test_a_device_is_free_for_others_once_its_case_ran_well() -> None:
     state = running_state()
     state.step(CaseRanWell(case="a", device="d", seconds=1.0))
     commands = state.step(RunOver(device="d", held=True))
-    assert state.stages["a"] is Stage.JUDGING
+    assert state.cases.stages["a"] is Stage.JUDGING
     assert [c.cases for c in commands if isinstance(c, Run)] == [("b",)]
     state.step(CaseFinished(case="b", device="d", seconds=1.0), RunOver(device="d", held=False))
     seen = [state.is_idle]
     state.step(CaseFinished(case="a"))
-    seen.append(state.is_idle or bool(state.stages))
+    seen.append(state.is_idle or bool(state.cases.stages))
     assert seen == [False, False]
 
 
@@ -323,6 +309,6 @@ def test_a_case_that_is_judged_is_neither_run_again_nor_dropped() -> None:
     state.step(CaseRanWell(case="a", device="d", seconds=1.0))
     commands = [*state.step(RunOver(device="d", held=False)), *state.step(StopAsked())]
     named = {getattr(command, "case", None) for command in commands}
-    assert state.stages["a"] is Stage.JUDGING
+    assert state.cases.stages["a"] is Stage.JUDGING
     assert "a" not in named
     assert "b" in named

@@ -24,17 +24,30 @@ TREE = Digest("ab" * 20)
 
 def make_suite(folder: Path) -> Suite:
     """Two cases whose steps name files; the folder and the Python stand in their texts."""
-    for name in ("build.sh", "golden.py", "check.py", "hot.py", "data/a.txt", "data/deep/b.txt"):
+    for name in (
+        "build.sh",
+        "golden.py",
+        "check.py",
+        "hot.py",
+        "rules.txt",
+        "data/a.txt",
+        "data/deep/b.txt",
+    ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(f"this is {name}")
     work = CommandWork(
         build=Step(argv=("sh", f"{folder}/build.sh")),
         golden=Step(argv=(sys.executable, f"{folder}/golden.py")),
         run=Step(argv=("{build}/rows", f"{folder}/data/a.txt"), inputs=(f"{folder}/data",)),
-        check=Step(argv=(sys.executable, f"{folder}/check.py"), inputs=("/etc/hostname",)),
+        check=Step(
+            argv=(sys.executable, f"{folder}/check.py", f"--rules={folder}/rules.txt"),
+            inputs=("/etc/hostname",),
+        ),
         hot=HotRun(step=Step(argv=(f"{folder}/hot.py",)), began="b", ended="e", verdicts={}),
     )
     cases = tuple(SuiteCase(testcase="t", name=name, work=work) for name in ("a", "b"))
+    other = CommandWork(run=Step(argv=("sh", f"{folder}/build.sh")))
+    cases = (*cases, SuiteCase(testcase="t", name="other", work=other))
     path = str(folder / "suite.toml")
     return Suite(name="s", path=path, folder=str(folder), cases=cases)
 
@@ -75,11 +88,11 @@ def test_only_what_was_built_is_packed(tmp_path: Path, objects: ObjectStore) -> 
 
 
 def test_files_of_run_and_check_steps_travel(tmp_path: Path, objects: ObjectStore) -> None:
-    """Not those of build and golden steps, whose results do, and none from outside the suite."""
+    """Not those of build and golden steps, whose results do, none from outside the suite, none of other cases."""
     packed = unpack_suite(pack(tmp_path / "suite", objects, "t/a"), objects)
     root = Trees(objects).path(packed.files)
     found = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
-    assert found == {"check.py", "hot.py", "data/a.txt", "data/deep/b.txt"}
+    assert found == {"check.py", "rules.txt", "hot.py", "data/a.txt", "data/deep/b.txt"}
     assert (root / "check.py").read_text() == "this is check.py"
 
 
@@ -98,7 +111,7 @@ def test_paths_are_those_of_the_machine_that_opens_it(
     assert work.check is not None
     assert before not in data.decode()
     assert str(folder.name) not in data.decode()
-    assert work.check.argv == ("/other/python", f"{root}/check.py")
+    assert work.check.argv == ("/other/python", f"{root}/check.py", f"--rules={root}/rules.txt")
     assert packed.suite.folder == str(root)
     run = packed.entries["t/a"].command
     assert run is not None

@@ -13,6 +13,7 @@ from tileyard.engine.hosting import StepHost
 from tileyard.model import BuildKey, Digest, Outcome, Value
 from tileyard.processes.steps import StepEnd
 from tileyard.suite.author import SuiteAuthor
+from tileyard.suite.inputs import find_named
 from tileyard.suite.records import CommandWork, SuiteCase
 from tileyard.suite.site import SuiteSite
 from tileyard.targets.command.records import CommandRun, HotRun, OutputCheck, Step
@@ -71,6 +72,22 @@ class FakeHost(StepHost):
     def steps(self) -> list[DoStep]:
         """The steps that it was to run."""
         return [request for request in self.asked if isinstance(request, DoStep)]
+
+
+class SlowHost(FakeHost):
+    """Lets others ask before it answers, and counts what goes on at the same time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at_work = self.most_at_work = 0
+
+    async def ask(self, request: HostRequest) -> HostReply:
+        """The answer, somewhat later."""
+        self.at_work += 1
+        self.most_at_work = max(self.at_work, self.most_at_work)
+        await asyncio.sleep(0)
+        self.at_work -= 1
+        return await super().ask(request)
 
 
 def make_case(folder: Path, **changes: object) -> SuiteCase:
@@ -309,3 +326,45 @@ def test_steps_that_pass_and_complain_are_flagged(tmp_path: Path) -> None:
     assert isinstance(judged, Judged)
     assert golden.flag == "golden step wrote 3 lines to stderr, kept in its log"
     assert judged.message == "check step wrote 3 lines to stderr, kept in its log"
+
+
+def test_golden_steps_comparisons_and_checks_share_the_lanes(tmp_path: Path) -> None:
+    """However many cases are prepared and judged at the same time."""
+    folder = write_suite(tmp_path / "suite")
+    slow = SlowHost()
+    cases = [make_case(folder, name=f"c{number}") for number in range(8)]
+    site = SuiteSite(
+        home=Path("/home-of-it"), run="r", folder=folder, cores=(0,), lanes=2, threads=1
+    )
+
+    async def talk() -> list[AuthorReply]:
+        author = SuiteAuthor(cases, site, slow, _refuse)
+        for case in cases:
+            author.adopt("rows", {"case": case.name}, Digest("ab" * 20))
+        judging = [
+            author.ask(
+                JudgeOutputs(
+                    kernel="rows", arguments={"case": case.name}, build=BuildKey("b" * 40)
+                ),
+                9.0,
+            )
+            for case in cases
+        ]
+        return await asyncio.gather(*judging)
+
+    replies = asyncio.run(talk())
+    expected = [Judged(outcome=Outcome.PASSED)] * 8
+    assert replies == expected
+    assert slow.most_at_work == 2
+
+
+def test_files_within_longer_arguments_and_variables_are_inputs(tmp_path: Path) -> None:
+    """So a change of one changes the key of the case; what a place completes is known to nobody yet."""
+    folder = write_suite(tmp_path / "suite")
+    argv = ("sh", f"--data={folder}/src/a.c", f"--out={folder}/src/a.c{{device}}", "-q")
+    named = Step(argv=argv, env={"RULES": f"x:{folder}/check.sh:y"})
+    assert find_named(named, folder) == [f"{folder}/src/a.c", f"{folder}/check.sh"]
+    case = make_case(folder, check=named)
+    before = keys(folder, case)
+    (folder / "src" / "a.c").write_text("other")
+    assert "case" in changed(before, keys(folder, case))
