@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tileyard.cli.suite_options import PolicyName, Selected, TargetName
+
 if TYPE_CHECKING:
     from tileyard.artifacts.bundle_manifest import BundleManifest
 
@@ -50,12 +52,9 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
         Path | None,
         typer.Option(metavar="FILE", help="Say what a bundle is, and whether it can be used here."),
     ] = None,
-    policy: Annotated[str, typer.Option(help="Which cases of the suite.")] = "full",
-    select: Annotated[
-        list[str] | None,
-        typer.Option("--select", "--case", metavar="TEXT", help="Cases by id, glob or tag."),
-    ] = None,
-    target: Annotated[str, typer.Option(help="What kernels are compiled for.")] = "cpu",
+    policy: PolicyName = "full",
+    select: Selected = None,
+    target: TargetName = "cpu",
     toolchain: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A toolchain bundle for the steps.")
     ] = None,

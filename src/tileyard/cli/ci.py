@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from tileyard.cli.suite_options import PolicyName, Selected
 from tileyard.errors import UsageError
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
@@ -66,13 +67,8 @@ def duplicates(  # noqa: PLR0913 - options, by keyword only
 def matrix(  # noqa: PLR0913 - options, by keyword only
     *,
     suite: Annotated[Path, typer.Option(help="suite.toml, a folder, or a file of kernels.")],
-    policy: Annotated[
-        str, typer.Option(help="full, smoke, or a policy of the suite's own.")
-    ] = "full",
-    select: Annotated[
-        list[str] | None,
-        typer.Option("--select", metavar="TEXT", help="Cases by id, glob or tag."),
-    ] = None,
+    policy: PolicyName = "full",
+    select: Selected = None,
     jobs: Annotated[int | None, typer.Option(min=1, metavar="N", help="So many jobs.")] = None,
     max_time: Annotated[
         str,

@@ -10,13 +10,13 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from tileyard.cli.opening import print_json
+from tileyard.cli.opening import print_json, read_run_times
 from tileyard.engine.authors import Author, WorkerAuthor
 from tileyard.errors import UsageError
 from tileyard.model import Record
 from tileyard.report.ci import print_duplicates, print_matrix
 from tileyard.settings import Settings, read_settings
-from tileyard.store.run_times import RunTime, RunTimeQuery
+from tileyard.store.run_times import RunTime
 from tileyard.suite.content import Contents
 from tileyard.suite.durations import learn_imported
 from tileyard.suite.imports import read_times
@@ -74,7 +74,7 @@ class _Yard:
     def times(self) -> Sequence[RunTime]:
         """What is recorded of all suites; nothing where there is no store yet."""
         if self._times is None:
-            self._times = _read_store(self.settings.home)
+            self._times = read_run_times(self.settings.home)
         return self._times
 
     def read(self, path: Path) -> Suite:
@@ -261,12 +261,3 @@ def _tell_github(path: Path, made: Matrix) -> None:
             file.write(lines)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from error
-
-
-def _read_store(home: Path) -> Sequence[RunTime]:
-    from tileyard.store.trials import TrialStore  # a third of a second, which imports do not need
-
-    if not (home / "store.db").is_file():
-        return ()
-    with TrialStore.open(home) as store:
-        return store.list_run_times(RunTimeQuery())

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from tileyard.model import Outcome
 from tileyard.settings import read_settings
 
 if TYPE_CHECKING:
+    from tileyard.store.run_times import RunTime
     from tileyard.store.trials import TrialStore
 
 
@@ -27,6 +28,18 @@ def open_store() -> Iterator[tuple["TrialStore", Path]]:
         raise UsageError(f"nothing is recorded in {home} yet")
     with TrialStore.open(home) as store:
         yield store, home
+
+
+def read_run_times(home: Path) -> Sequence["RunTime"]:
+    """How long cases of suites took; nothing where there is no store yet."""
+    # As above.
+    from tileyard.store.run_times import RunTimeQuery
+    from tileyard.store.trials import TrialStore
+
+    if not (home / "store.db").is_file():
+        return ()
+    with TrialStore.open(home) as store:
+        return store.list_run_times(RunTimeQuery())
 
 
 def parse_outcome(text: str) -> Outcome:

@@ -1,15 +1,20 @@
 """``tileyard plan``: what a suite's run would come to, without running anything."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from tileyard.cli.durations import parse_duration_s
+from tileyard.cli.suite_options import (
+    PieceLength,
+    PolicyName,
+    Selected,
+    TargetName,
+    parse_some_s,
+    parse_split,
+    parse_time_s,
+)
 from tileyard.errors import UsageError
-
-if TYPE_CHECKING:
-    from tileyard.suite.plan import Split
 
 
 def plan(  # noqa: PLR0913 - options, by keyword only
@@ -24,9 +29,7 @@ def plan(  # noqa: PLR0913 - options, by keyword only
     slots: Annotated[
         int | None, typer.Option(metavar="N", help="How many cases run at once; else one a core.")
     ] = None,
-    split: Annotated[
-        str, typer.Option(metavar="auto|off|TIME", help="How long a piece of a testcase may be.")
-    ] = "auto",
+    split: PieceLength = "auto",
     case_time: Annotated[
         str,
         typer.Option(metavar="TIME", help="Imported testcases consist of cases of this length."),
@@ -47,14 +50,9 @@ def plan(  # noqa: PLR0913 - options, by keyword only
     per: Annotated[
         Literal["piece", "case"], typer.Option(help="What has a process of its own.")
     ] = "piece",
-    policy: Annotated[
-        str, typer.Option(help="full, smoke, or a policy of the suite's own.")
-    ] = "full",
-    select: Annotated[
-        list[str] | None,
-        typer.Option("--select", "--case", metavar="TEXT", help="Cases by id, glob or tag."),
-    ] = None,
-    target: Annotated[str, typer.Option(help="What kernels are compiled for.")] = "cpu",
+    policy: PolicyName = "full",
+    select: Selected = None,
+    target: TargetName = "cpu",
     device_class: Annotated[
         str,
         typer.Option("--class", metavar="CLASS", help="Only times of devices of this class."),
@@ -84,43 +82,18 @@ def plan(  # noqa: PLR0913 - options, by keyword only
         PlanRequest(
             suite=suite,
             durations=durations,
-            case_s=_parse_some("--case-time", case_time),
+            case_s=parse_some_s("--case-time", case_time),
             slots=slots,
-            split=_parse_split(split),
-            startup_s=_parse("--startup", startup) if startup else None,
-            launch_s=_parse("--launch", launch),
-            lead_s=_parse("--lead", lead),
+            split=parse_split(split),
+            startup_s=parse_time_s("--startup", startup) if startup else None,
+            launch_s=parse_time_s("--launch", launch),
+            lead_s=parse_time_s("--lead", lead),
             per=per,
             wish=Wish(policy=policy, select=tuple(select or ())),
             target=target,
             device_class=device_class,
             shard=parse_shard(shard) if shard else None,
-            budget_s=_parse_some("--budget", budget),
+            budget_s=parse_some_s("--budget", budget),
             as_json=json,
         )
     )
-
-
-def _parse(option: str, text: str) -> float:
-    try:
-        return parse_duration_s(text)
-    except UsageError as error:
-        raise UsageError(f"{option}: {error.message}") from error
-
-
-def _parse_some(option: str, text: str) -> float:
-    """0 where nothing is asked for; a time of no length is refused."""
-    seconds = _parse(option, text) if text else 0.0
-    if text and not seconds:
-        raise UsageError(f"{option}: {text!r} holds no case")
-    return seconds
-
-
-def _parse_split(text: str) -> "Split":
-    match text:
-        case "auto":
-            return "auto"
-        case "off":
-            return "off"
-        case _:
-            return _parse_some("--split", text)

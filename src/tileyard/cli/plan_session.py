@@ -1,7 +1,6 @@
 """A prediction as the command line makes it: cases and their times in, a view of the plan out."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -9,11 +8,10 @@ from typing import Literal
 from msgspec.structs import replace
 from rich.console import Console
 
-from tileyard.cli.opening import print_json
+from tileyard.cli.opening import print_json, read_run_times
 from tileyard.errors import UsageError
 from tileyard.report.plan import print_prediction
 from tileyard.settings import Settings, read_settings
-from tileyard.store.run_times import RunTime, RunTimeQuery
 from tileyard.suite.budget import gather_facts
 from tileyard.suite.durations import expect_imported, learn_imported
 from tileyard.suite.imports import read_times
@@ -90,7 +88,7 @@ def _read_suite(path: Path, settings: Settings) -> Suite:
 def _look_at(suite: Suite, request: PlanRequest, slots: int, settings: Settings) -> Narrowed:
     """What ``tileyard test`` would run of a suite, and what it would expect of that."""
     # A shard is cut without the store: jobs agree on it only if they expect the same.
-    times = () if request.shard is not None else _read_store(settings.home)
+    times = () if request.shard is not None else read_run_times(settings.home)
     imported = {}
     if request.durations is not None:
         imported = learn_imported(read_times(request.durations), suite.cases)
@@ -110,13 +108,3 @@ def _look_at(suite: Suite, request: PlanRequest, slots: int, settings: Settings)
         left_out=outlook.selection.left_out,
         shard=request.shard,
     )
-
-
-def _read_store(home: Path) -> Sequence[RunTime]:
-    """What is recorded; nothing where there is no store yet."""
-    from tileyard.store.trials import TrialStore  # a third of a second, which imports do not need
-
-    if not (home / "store.db").is_file():
-        return ()
-    with TrialStore.open(home) as store:
-        return store.list_run_times(RunTimeQuery())

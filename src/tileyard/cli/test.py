@@ -1,11 +1,19 @@
 """``tileyard test``: run a suite of cases."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from tileyard.cli.values import parse_duration_s
+from tileyard.cli.suite_options import (
+    PieceLength,
+    PolicyName,
+    Selected,
+    TargetName,
+    parse_some_s,
+    parse_split,
+    parse_time_s,
+)
 from tileyard.errors import UsageError
 
 
@@ -17,23 +25,16 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
     from_bundle: Annotated[
         str, typer.Option("--from", metavar="FILE", help="Run a suite that was built elsewhere.")
     ] = "",
-    policy: Annotated[
-        str, typer.Option(help="full, smoke, or a policy of the suite's own.")
-    ] = "full",
-    select: Annotated[
-        list[str] | None,
-        typer.Option("--select", "--case", metavar="TEXT", help="Cases by id, glob or tag."),
-    ] = None,
-    target: Annotated[str, typer.Option(help="What kernels are compiled for.")] = "cpu",
+    policy: PolicyName = "full",
+    select: Selected = None,
+    target: TargetName = "cpu",
     devices: Annotated[
         list[str] | None, typer.Option(metavar="ID", help="Run on these; again for more of them.")
     ] = None,
     slots: Annotated[
         int, typer.Option(min=0, help="How many cases run at once without devices; 0: one a core.")
     ] = 0,
-    split: Annotated[
-        str, typer.Option(metavar="auto|off|TIME", help="How long a piece of a testcase may be.")
-    ] = "auto",
+    split: PieceLength = "auto",
     shard: Annotated[
         str,
         typer.Option(
@@ -96,9 +97,9 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
         target=target,
         devices=tuple(devices or ()),
         slots=slots,
-        split=_parse_split(split),
+        split=parse_split(split),
         shard=shard,
-        budget_s=parse_duration_s(budget) if budget else 0.0,
+        budget_s=parse_some_s("--budget", budget),
         changed=changed,
         durations="" if durations is None else str(durations.absolute()),
         toolchain="" if toolchain is None else str(toolchain.absolute()),
@@ -107,20 +108,10 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
         retries=retries,
         golden_threads=golden_threads,
         compile_workers=compile_workers,
-        queue_limit_s=parse_duration_s(queue_limit),
+        queue_limit_s=parse_time_s("--queue-limit", queue_limit),
     )
     shown = (suite,) if suite else ("--from", from_bundle)
     for name in devices or ():
         shown = (*shown, "--devices", name)
     reports = SuiteReports(suite=shown, junit=junit, summary=summary, as_json=json)
     return run(start, reports)
-
-
-def _parse_split(text: str) -> float | Literal["auto", "off"]:
-    match text:
-        case "auto":
-            return "auto"
-        case "off":
-            return "off"
-        case _:
-            return parse_duration_s(text)
