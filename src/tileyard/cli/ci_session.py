@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -89,11 +90,17 @@ class _Yard:
 
     def expect(self, suite: Suite, wanted: Wanted) -> dict[str, Expected]:
         """How long each case of a suite should take where a job runs it."""
+        return self.expect_by(suite, wanted, self.times)
+
+    def expect_by(
+        self, suite: Suite, wanted: Wanted, times: Sequence[RunTime]
+    ) -> dict[str, Expected]:
+        """The same by these times."""
         imported = learn_imported(self._imported, suite.cases)
         return expect_all(
             suite,
-            self.times,
-            wanted.find_classes(self.times),
+            times,
+            wanted.find_classes(times),
             lambda case: target_of(case, wanted.kernels),
             imported,
         )
@@ -132,16 +139,16 @@ def _complete(draft: DraftJob, yard: _Yard, contents: Contents) -> CiJob:
     checks: dict[tuple[str, str], Check] = {}
     for wanted in draft.wanted:
         suite = yard.read(Path(wanted.suite))
-        expected = yard.expect(suite, wanted)
+        expecting = partial(yard.expect_by, suite, wanted)
         wish = Wish(policy=wanted.policy, select=wanted.select)
         bounds = Bounds(slots=len(yard.settings.cores))
         try:
-            outlook = look_ahead(suite, wish, expected, bounds, yard.times)
+            outlook = look_ahead(suite, wish, expecting, bounds, yard.times)
         except UsageError as error:
             raise UsageError(f"{draft.where}: {error.message}", error.hint) from error
         cases = outlook.selection.cases
         # Two selections of a job that overlap are one run of what both name.
-        for check in list_checks(cases, Path(suite.folder), wanted, expected, contents):
+        for check in list_checks(cases, Path(suite.folder), wanted, outlook.expected, contents):
             checks[check.name, check.identity] = check
     if draft.command is not None:
         command = Check(

@@ -45,8 +45,12 @@ def plan(  # noqa: PLR0913 - options, by keyword only
         str, typer.Option(metavar="TIME", help="For so much of that no other process can start.")
     ] = "0s",
     lead: Annotated[
-        str, typer.Option(metavar="TIME", help="What passes before the first process can start.")
-    ] = "0s",
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="What passes before the first process can start; else as the suite's last run says.",
+        ),
+    ] = "",
     per: Annotated[
         Literal["piece", "case"], typer.Option(help="What has a process of its own.")
     ] = "piece",
@@ -87,7 +91,7 @@ def plan(  # noqa: PLR0913 - options, by keyword only
             split=parse_split(split),
             startup_s=parse_time_s("--startup", startup) if startup else None,
             launch_s=parse_time_s("--launch", launch),
-            lead_s=parse_time_s("--lead", lead),
+            lead_s=parse_time_s("--lead", lead) if lead else None,
             per=per,
             wish=Wish(policy=policy, select=tuple(select or ())),
             target=target,

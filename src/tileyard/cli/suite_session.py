@@ -19,6 +19,7 @@ from tileyard.service.client import SuiteClient
 from tileyard.service.messages import StartTest
 from tileyard.settings import read_settings
 from tileyard.suite.result import SuiteResult
+from tileyard.wording import count_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +71,9 @@ def pack(start: StartTest, *, as_json: bool) -> int:
     if as_json:
         print_json(result)
     else:
-        print(f"{output}: {packed} of {len(result.verdicts)} cases, {output.stat().st_size} bytes")
+        print(
+            f"{output}: {packed} of {count_of(len(result.verdicts), 'case')}, {output.stat().st_size} bytes"
+        )
     return result.exit_status
 
 

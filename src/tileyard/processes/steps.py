@@ -29,6 +29,7 @@ from tileyard.processes.keeper.tree import (
 )
 from tileyard.processes.outcomes import describe_signal
 from tileyard.processes.step_output import Follower, Heard
+from tileyard.wording import count_of
 
 GRACE_S: Final = 0.2
 """Between TERM and KILL for a program that ran past its limit."""
@@ -150,8 +151,7 @@ def describe_complaints(end: StepEnd, what: str) -> str:
     """What to say of a program that ended well and wrote to stderr; empty where it did not."""
     if not end.complaints:
         return ""
-    lines = "1 line" if end.complaints == 1 else f"{end.complaints} lines"
-    return f"{what}wrote {lines} to stderr, kept in its log"
+    return f"{what}wrote {count_of(end.complaints, 'line')} to stderr, kept in its log"
 
 
 def describe_end(end: StepEnd, order: StepOrder) -> str:

@@ -9,7 +9,6 @@ from tileyard.report.suite_markdown import render_page
 from tileyard.report.suite_words import (
     MESSAGE_LENGTH,
     Rerun,
-    count_of,
     failed_attempts,
     is_infrastructure,
     rerun_command,
@@ -17,6 +16,7 @@ from tileyard.report.suite_words import (
 )
 from tileyard.report.words import clean_line
 from tileyard.suite.result import CaseVerdict, SuiteResult
+from tileyard.wording import count_of
 
 PAGE_BYTES = 1 << 20
 """GitHub drops the page of a step that is larger."""

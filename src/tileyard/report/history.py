@@ -9,13 +9,14 @@ from rich.text import Text
 
 from tileyard.report.words import clean_line, format_seconds
 from tileyard.suite.history import CaseHistory, History
+from tileyard.wording import count_of
 
 
 def print_history(console: Console, history: History, *, tail: bool) -> None:
     """Print totals and quantiles; with ``tail`` also the longest cases and what has moved."""
     _say(
         console,
-        f"{history.cases} cases in {history.runs} runs that came to their end;"
+        f"{count_of(history.cases, 'case')} in {count_of(history.runs, 'run')} that came to their end;"
         f" one run of each takes {format_seconds(history.total_s)} in all",
     )
     quantiles = [f"{one.share:.0%} {format_seconds(one.seconds)}" for one in history.quantiles]
@@ -29,7 +30,7 @@ def print_history(console: Console, history: History, *, tail: bool) -> None:
     if not history.moved:
         _say(
             console,
-            f"nothing moved since {since}, of {history.compared} cases that can be compared",
+            f"nothing moved since {since}, of {count_of(history.compared, 'case')} that can be compared",
         )
         return
     table = _new_table(f"moved since {since}", "before", "after", "ratio", "runs")

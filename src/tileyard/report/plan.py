@@ -9,6 +9,7 @@ from tileyard.suite.narrowing import IN_SHARD
 from tileyard.suite.plan import WhatIf
 from tileyard.suite.prediction import Prediction
 from tileyard.suite.records import LeftOut
+from tileyard.wording import count_of
 
 LISTED = 20
 """How many of the cases that are left out are listed."""
@@ -19,8 +20,8 @@ def print_prediction(console: Console, prediction: Prediction) -> None:
     plan = prediction.plan
     _say(
         console,
-        f"{_count(prediction.cases, 'case')} of {_count(prediction.testcases, 'testcase')},"
-        f" {format_seconds(plan.total_s)} of work on {_count(plan.slots, 'slot')}"
+        f"{count_of(prediction.cases, 'case')} of {count_of(prediction.testcases, 'testcase')},"
+        f" {format_seconds(plan.total_s)} of work on {count_of(plan.slots, 'slot')}"
         f" (expected times: {_sources(prediction)})",
     )
     _say_shards(console, prediction)
@@ -67,9 +68,6 @@ def _say_shards(console: Console, prediction: Prediction) -> None:
     shard, shards_s = prediction.shard, prediction.shards_s
     if shard is None:
         return
-    if not shards_s:
-        _say(console, f"shard {shard.number}/{shard.count}")
-        return
     mean_s = sum(shards_s) / len(shards_s)
     _say(
         console,
@@ -82,7 +80,7 @@ def _say_shards(console: Console, prediction: Prediction) -> None:
 def _say_left_out(console: Console, left_out: tuple[LeftOut, ...]) -> None:
     """All are counted; of those that are in other shards no more is to be said."""
     if left_out:
-        _say(console, f"left out: {_count(len(left_out), 'case')}")
+        _say(console, f"left out: {count_of(len(left_out), 'case')}")
     told = [left for left in left_out if not left.reason.startswith(IN_SHARD)]
     for left in told[:LISTED]:
         console.print(Text(f"  {clean_line(left.case)} {clean_line(left.reason)}"), soft_wrap=True)
@@ -106,10 +104,6 @@ def _sources(prediction: Prediction) -> str:
 def _more(value: float, base: float) -> str:
     share = value / base - 1 if base else 0.0
     return f"{share:.1%} more" if share >= 0.0005 else "no more"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _say(console: Console, line: str) -> None:

@@ -16,7 +16,6 @@ from tileyard.report.suite_words import (
     MESSAGE_LENGTH,
     STOPS,
     Rerun,
-    count_of,
     describe_end,
     describe_time,
     failed_attempts,
@@ -30,6 +29,7 @@ from tileyard.report.suite_words import (
 )
 from tileyard.report.words import clean_line, format_seconds, outcome_style
 from tileyard.suite.result import CaseVerdict, SuiteResult
+from tileyard.wording import count_of
 
 PASSING = frozenset({Outcome.PASSED, Outcome.UNCHECKED})
 SHOWN = 20

@@ -10,6 +10,7 @@ from tileyard.model import Outcome
 from tileyard.report.suite_forecast import Running
 from tileyard.report.suite_words import format_case
 from tileyard.report.words import format_seconds, outcome_style
+from tileyard.wording import count_of
 
 TAIL_ROWS = 8
 BAR_WIDTH = 24
@@ -65,7 +66,9 @@ def draw(drawn: Drawn, width: int, height: int, *, is_ascii: bool = False) -> Te
 
 def say_state(drawn: Drawn) -> Text:
     """The same in a line, with the case that has most time left."""
-    parts = [Text(f"{format_seconds(drawn.elapsed_s)}: {drawn.ended}/{drawn.total} cases")]
+    parts = [
+        Text(f"{format_seconds(drawn.elapsed_s)}: {drawn.ended}/{count_of(drawn.total, 'case')}")
+    ]
     parts += _counts(drawn) + _slots(drawn)
     if drawn.left_s is not None:
         parts.append(Text(_left(drawn.left_s)))
@@ -89,7 +92,7 @@ def _counts(drawn: Drawn) -> list[Text]:
 
 
 def _slots(drawn: Drawn) -> list[Text]:
-    parts = [Text(f"{drawn.busy}/{drawn.slots} slots in use")]
+    parts = [Text(f"{drawn.busy}/{count_of(drawn.slots, 'slot')} in use")]
     if drawn.building:
         parts.append(Text(f"{drawn.building} building"))
     if drawn.awaited:

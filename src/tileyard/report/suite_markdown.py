@@ -11,7 +11,6 @@ from tileyard.model import Outcome
 from tileyard.report.suite_words import (
     STOPS,
     Rerun,
-    count_of,
     describe_end,
     describe_time,
     failed_attempts,
@@ -24,6 +23,7 @@ from tileyard.report.suite_words import (
 )
 from tileyard.report.words import clean_line, format_seconds
 from tileyard.suite.result import CaseVerdict, SuiteResult
+from tileyard.wording import count_of
 
 ROWS = 200
 FEW = 5

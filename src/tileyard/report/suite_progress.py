@@ -37,6 +37,7 @@ from tileyard.report.suite_live import Drawn, draw, say_state
 from tileyard.report.suite_words import Rerun, format_case, say_why
 from tileyard.report.words import clean_line, outcome_style
 from tileyard.suite.records import split_attempt
+from tileyard.wording import count_of
 
 REDRAW_S = 0.5
 HEARTBEAT_S = 30.0
@@ -150,7 +151,7 @@ class SuiteProgress:
         self._retries, self._spared = event.retries, frozenset(event.spared)
         self._title = Text.assemble(
             (clean_line(event.title), "bold"),
-            f"  {event.cases} cases  {slots} slots  run {event.run}",
+            f"  {count_of(event.cases, 'case')}  {count_of(slots, 'slot')}  run {event.run}",
         )
         if self._live is None:
             self._say(self._title)

@@ -9,6 +9,7 @@ from tileyard.events import StopReason
 from tileyard.model import INFRASTRUCTURE, WELL, Mismatch, Outcome
 from tileyard.report.words import clean_line, format_seconds
 from tileyard.suite.result import Attempted, CaseVerdict, Makespan, SuiteResult
+from tileyard.wording import count_of
 
 MESSAGE_LENGTH = 500
 Rerun = Callable[[str], str]
@@ -57,11 +58,6 @@ def failed_attempts(verdict: CaseVerdict) -> tuple[Attempted, ...]:
 def is_infrastructure(verdict: CaseVerdict) -> bool:
     """Devices, queues or hosts failed the case; nothing is known of the case itself."""
     return verdict.outcome in INFRASTRUCTURE
-
-
-def count_of(number: int, what: str) -> str:
-    """``1 case``, ``2 cases``."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def is_spared(verdict: CaseVerdict) -> bool:

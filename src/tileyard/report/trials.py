@@ -10,6 +10,7 @@ from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.model import Trial
 from tileyard.report.words import format_config, format_seconds, format_time, outcome_style
+from tileyard.wording import count_of
 
 
 def print_trials(console: Console, found: list[Trial]) -> None:
@@ -63,7 +64,7 @@ def _show_record(console: Console, trial: Trial) -> None:
         rows["latency"] = (
             f"{format_time(measured.median_ns)}, {measured.confidence:.0%} interval "
             f"[{format_time(measured.low_ns)}, {format_time(measured.high_ns)}], "
-            f"{len(measured.samples_ns)} samples"
+            f"{count_of(len(measured.samples_ns), 'sample')}"
         )
     for name, value in rows.items():
         if value:

@@ -26,7 +26,7 @@ from tileyard.service.naming import new_run_name
 from tileyard.service.suite_parts import Part, PartDriver, Ways, find_retries, make_author
 from tileyard.settings import Settings
 from tileyard.store.events import EventLog
-from tileyard.store.run_times import RunTimeQuery
+from tileyard.store.run_times import RunTime, RunTimeQuery
 from tileyard.store.trials import TrialStore
 from tileyard.suite.achieved import Startup, add_makespans, measure_makespans, measure_startup
 from tileyard.suite.durations import learn_imported
@@ -42,9 +42,8 @@ from tileyard.suite.outlook import (
     target_of,
 )
 from tileyard.suite.packed import PackedSuite, pack_suite, unpack_suite
-from tileyard.suite.pieces import Costs
 from tileyard.suite.plan import make_plan
-from tileyard.suite.records import Selection, Suite, SuiteCase, Wish
+from tileyard.suite.records import Expected, Selection, Suite, SuiteCase, Wish
 from tileyard.suite.result import Makespan, SuiteResult, judge_cases
 from tileyard.suite.shards import parse_shard
 from tileyard.targets.command.step_site import StepSite, tell_site
@@ -125,7 +124,7 @@ class SuiteRun:
             left_out=selection.left_out,
             uncovered=selection.uncovered,
             notes=selection.notes,
-            plan=parts[0].plan,
+            plans=tuple(part.plan for part in parts),
             makespan=add_makespans(makespans),
             reason=reason,
             seconds=self._clock.monotonic_s() - started_s,
@@ -188,19 +187,17 @@ class SuiteRun:
         if told and not imported:
             raise UsageError(f"{start.durations}: names no case of {suite.path}")
         kinds = {target: found[0].kind for target, found in devices.items()}
-        expected = expect_all(suite, times, kinds, self._target_of, imported)
-        # Jobs agree on their shards only if they expect the same, and each has a store of its own.
-        shared = (
-            expect_all(suite, (), kinds, self._target_of, imported) if start.shard else expected
-        )
         bounds = Bounds(
             shard=parse_shard(start.shard) if start.shard else None,
             budget_s=start.budget_s,
             slots=max(map(len, devices.values()), default=1),
-            costs=costs_of(memory),
+            costs=memory.costs,
         )
-        outlook = look_ahead(suite, wish, shared, bounds, () if start.shard else times)
-        return msgspec.structs.replace(outlook, expected=expected), devices
+
+        def expect(known: Sequence[RunTime]) -> dict[str, Expected]:
+            return expect_all(suite, known, kinds, self._target_of, imported)
+
+        return look_ahead(suite, wish, expect, bounds, times), devices
 
     def _target_of(self, case: SuiteCase) -> str:
         built = self._packed.targets if self._packed is not None else {}
@@ -224,7 +221,7 @@ class SuiteRun:
                 cases=cases,
                 devices=found,
                 expected_s={one.case: one.seconds for one in expected},
-                plan=make_plan(expected, len(found), self._start.split, costs_of(memory)),
+                plan=make_plan(expected, len(found), self._start.split, memory.costs),
             )
 
     def _choose_devices(self, target: str) -> tuple[Device, ...]:
@@ -258,8 +255,3 @@ class SuiteRun:
     def _tell(self, event: Event) -> None:
         for listener in self._listeners:
             listener(event)
-
-
-def costs_of(memory: Memory) -> Costs:
-    """What starting costs, as earlier runs of the suite have shown."""
-    return Costs(startup_s=memory.startup_s, lead_s=memory.lead_s)

@@ -23,6 +23,7 @@ from tileyard.suite.records import (
     Wish,
 )
 from tileyard.suite.smoke import choose_smoke, stand_of
+from tileyard.wording import count_of
 
 BUILT_IN = {
     "full": Policy(name="full", select="full"),
@@ -159,7 +160,7 @@ def _find_asked(suite: Suite, text: str) -> frozenset[str]:
     if not meant:
         near = nearest(text, suite.cases)
         raise UsageError(
-            f"{suite.path}: --select {text} means none of its {len(suite.cases)} cases",
+            f"{suite.path}: --select {text} means none of its {count_of(len(suite.cases), 'case')}",
             f"did you mean {' or '.join(near)}?" if near else "",
         )
     return meant
@@ -193,7 +194,7 @@ def _refuse_nothing(suite: Suite, wish: Wish, meant: frozenset[str], sieve: _Sie
     """Say why nothing runs: nothing was asked for, or all of it is left out."""
     asked = [f"policy {wish.policy}", *(f"--select {text}" for text in wish.select)]
     if wish.rerun is not None:
-        asked.append(f"{len(wish.rerun)} cases that failed")
+        asked.append(f"{count_of(len(wish.rerun), 'case')} that failed")
     first = next((case.id for case in suite.cases if case.id in meant), "")
     if wish.rerun == ():
         why = "nothing failed in the run that is repeated"

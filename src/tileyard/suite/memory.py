@@ -11,6 +11,7 @@ from tileyard.artifacts.keys import digest_parts
 from tileyard.errors import HomeError
 from tileyard.model import Record
 from tileyard.suite.achieved import Startup
+from tileyard.suite.pieces import Costs
 from tileyard.suite.result import CaseVerdict
 
 FOLDER = "suites"
@@ -25,6 +26,11 @@ class Memory(Record):
     failing: tuple[str, ...] = ()
     startup_s: float = 0.0
     lead_s: float = 0.0
+
+    @property
+    def costs(self) -> Costs:
+        """What starting costs, as earlier runs of the suite have shown."""
+        return Costs(startup_s=self.startup_s, lead_s=self.lead_s)
 
 
 def read_memory(home: Path, suite: str) -> Memory:

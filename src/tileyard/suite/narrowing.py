@@ -9,7 +9,7 @@ from tileyard.model import Record
 from tileyard.suite.budget import CaseFacts, fit_budget
 from tileyard.suite.pieces import NO_COSTS, Costs
 from tileyard.suite.records import Expected, LeftOut
-from tileyard.suite.shards import Shard, assign_shards, require_cases
+from tileyard.suite.shards import Shard, measure_shards, take_shard
 
 IN_SHARD = "another shard than"
 """Begins the reason of a case that another job runs."""
@@ -39,17 +39,15 @@ def narrow(
     Raises UsageError where nothing is left.
     """
     left_out: dict[str, str] = {}
-    shards_s: list[float] = []
+    shards_s: tuple[float, ...] = ()
     kept = list(facts)
     if shard is not None:
-        numbers = assign_shards([one.expected for one in facts], shard.count)
-        shards_s = [0.0] * shard.count
-        for one, number in zip(facts, numbers, strict=True):
-            shards_s[number - 1] += one.expected.seconds
-            if number != shard.number:
-                left_out[one.expected.case] = f"{IN_SHARD} {shard.number}/{shard.count} runs it"
-        kept = [one for one in facts if one.expected.case not in left_out]
-        require_cases(kept, shard, len(facts))
+        whole = [one.expected for one in facts]
+        shards_s = measure_shards(whole, shard.count)
+        taken = {one.case for one in take_shard(whole, shard)}
+        reason = f"{IN_SHARD} {shard.number}/{shard.count} runs it"
+        left_out = {one.case: reason for one in whole if one.case not in taken}
+        kept = [one for one in facts if one.expected.case in taken]
     if budget_s:
         budgeted = fit_budget(kept, budget_s, slots, costs)
         left_out.update({left.case: left.reason for left in budgeted.left_out})
@@ -61,5 +59,5 @@ def narrow(
             if one.expected.case in left_out
         ),
         shard=shard,
-        shards_s=tuple(shards_s),
+        shards_s=shards_s,
     )

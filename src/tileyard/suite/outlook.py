@@ -3,6 +3,8 @@
 import datetime
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
+
 from tileyard.model import Record
 from tileyard.store.run_times import RunTime
 from tileyard.suite.budget import fit_budget, gather_facts
@@ -18,7 +20,7 @@ from tileyard.suite.records import (
     SuiteCase,
     Wish,
 )
-from tileyard.suite.shards import Shard, take_shard
+from tileyard.suite.shards import Shard, measure_shards, take_shard
 
 COMMAND = "command"
 """The target of cases that are programs."""
@@ -33,11 +35,19 @@ class Bounds(Record):
     costs: Costs = NO_COSTS
 
 
+Expecting = Callable[[Sequence[RunTime]], dict[str, Expected]]
+"""What every case of a suite is expected to take by these times, by its id."""
+
+
 class Outlook(Record):
-    """The cases that run, and what each is expected to take, by its id."""
+    """The cases that run, and what each is expected to take, by its id.
+
+    ``shards_s`` is how long each shard takes in all, empty where none was asked for.
+    """
 
     selection: Selection
     expected: dict[str, Expected]
+    shards_s: tuple[float, ...] = ()
 
     def of(self, cases: Sequence[SuiteCase]) -> tuple[Expected, ...]:
         """What is expected of these cases, in their order."""
@@ -72,19 +82,38 @@ def expect_all(
 def look_ahead(
     suite: Suite,
     wish: Wish,
-    expected: dict[str, Expected],
+    expecting: Expecting,
     bounds: Bounds,
     times: Sequence[RunTime],
 ) -> Outlook:
     """Choose by policy, lists and wish; then take the shard, then what fits into the budget.
 
-    Raises UsageError where nothing is left.
+    ``times`` are those of the store. Jobs agree on their shards only if they expect the same, and each has a
+    store of its own: so a shard, and what of it fits, is chosen without it. Raises UsageError where nothing
+    is left.
     """
+    known = expecting(times)
+    if bounds.shard is None:
+        return _look_ahead(suite, wish, known, bounds, times)
+    chosen = _look_ahead(suite, wish, expecting(()), bounds, ())
+    return msgspec.structs.replace(chosen, expected=known)
+
+
+def _look_ahead(
+    suite: Suite,
+    wish: Wish,
+    expected: dict[str, Expected],
+    bounds: Bounds,
+    times: Sequence[RunTime],
+) -> Outlook:
+    shards_s: tuple[float, ...] = ()
     facts = Facts(expected_s={case: one.seconds for case, one in expected.items()})
     today = datetime.datetime.now(tz=datetime.UTC).astimezone().date()
     selection = choose(suite, wish, today, facts)
     if bounds.shard is not None:
-        taken = take_shard([expected[case.id] for case in selection.cases], bounds.shard)
+        whole = [expected[case.id] for case in selection.cases]
+        taken = take_shard(whole, bounds.shard)
+        shards_s = measure_shards(whole, bounds.shard.count)
         reason = f"another shard than {bounds.shard.number}/{bounds.shard.count} runs it"
         kept = {one.case for one in taken}
         selection = _keep(selection, kept, {c.id: reason for c in selection.cases})
@@ -102,7 +131,7 @@ def look_ahead(
         )
         reasons = {left.case: left.reason for left in chosen.left_out}
         selection = _keep(selection, set(chosen.cases), reasons)
-    return Outlook(selection=selection, expected=expected)
+    return Outlook(selection=selection, expected=expected, shards_s=shards_s)
 
 
 def _keep(selection: Selection, kept: set[str], reasons: Mapping[str, str]) -> Selection:

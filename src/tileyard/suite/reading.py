@@ -36,7 +36,11 @@ def read_suite(path: Path, settings: Settings) -> Suite:
     cases = []
     for case in draft.cases:
         if isinstance(case, KernelFile):
-            raise UsageError(f"{case.where}: lists no case of {case.work.file}")
+            raise UsageError(
+                f"{case.where}: lists no case of {Path(case.work.file).name}, and which kernels it holds"
+                " is known only once it is imported",
+                "`tileyard test` does that; or name file, kernel and each `case` in a suite.toml",
+            )
         cases.append(case)
     return draft.finish(cases)
 

@@ -72,7 +72,8 @@ class Makespan(Record):
 class SuiteResult(Record):
     """All of a run. ``verdicts`` has every selected case once, in the order of the suite.
 
-    ``home`` is where logs and data lie. ``seconds`` is the duration of the whole run.
+    ``home`` is where logs and data lie. ``plans`` are those of its parts, in the order in which they ran: kernels
+    and programs of one suite are two. ``seconds`` is the duration of the whole run.
     """
 
     run: str
@@ -84,7 +85,7 @@ class SuiteResult(Record):
     left_out: tuple[LeftOut, ...] = ()
     uncovered: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    plan: Plan | None = None
+    plans: tuple[Plan, ...] = ()
     makespan: Makespan | None = None
     reason: StopReason = "done"
     seconds: float = 0.0

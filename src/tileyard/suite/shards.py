@@ -8,7 +8,7 @@ to the cuts change shards.
 """
 
 import re
-from collections.abc import Sequence, Sized
+from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import accumulate
 
@@ -65,17 +65,20 @@ def take_shard(expected: Sequence[Expected], shard: Shard) -> tuple[Expected, ..
     taken = tuple(
         one for one, number in zip(expected, numbers, strict=True) if number == shard.number
     )
-    require_cases(taken, shard, len(expected))
+    if not taken:  # a job that runs nothing is not green
+        raise UsageError(
+            f"shard {shard.number}/{shard.count} has no case: there are {len(expected)} in all",
+            "take fewer shards",
+        )
     return taken
 
 
-def require_cases(taken: Sized, shard: Shard, total: int) -> None:
-    """Raise UsageError where a shard has no case: a job that runs nothing is not green."""
-    if not taken:
-        raise UsageError(
-            f"shard {shard.number}/{shard.count} has no case: there are {total} in all",
-            "take fewer shards",
-        )
+def measure_shards(expected: Sequence[Expected], count: int) -> tuple[float, ...]:
+    """How long each shard is expected to take in all."""
+    shards_s = [0.0] * count
+    for one, number in zip(expected, assign_shards(expected, count), strict=True):
+        shards_s[number - 1] += one.seconds
+    return tuple(shards_s)
 
 
 def _hash(name: str) -> bytes:

@@ -11,6 +11,7 @@ from tileyard.engine.authors import Author
 from tileyard.errors import KernelFileError, UsageError
 from tileyard.model import KernelInfo, Record, Tolerance, Value
 from tileyard.tuning.request import TuneRequest
+from tileyard.wording import count_of
 from tileyard.workers.protocol import (
     Accepted,
     AuthorReply,
@@ -94,7 +95,7 @@ def _choose_kernel(kernels: Sequence[KernelInfo], name: str) -> KernelInfo:
             f"there is no kernel {name!r}", f"there are: {names}" if names else ""
         )
     if len(kernels) != 1:
-        found = f"{len(kernels)} kernels: {names}" if kernels else "no kernel"
+        found = f"{count_of(len(kernels), 'kernel')}: {names}" if kernels else "no kernel"
         hint = "name one: FILE::NAME" if kernels else "use @tileyard.kernel or @tilelang.jit"
         raise KernelFileError(f"the file holds {found}", hint)
     return kernels[0]

@@ -1,8 +1,12 @@
 """What of a suite will run: policy and wish first, then the shard, then the budget; each says why not."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from tileyard.errors import UsageError
+from tileyard.model import Outcome
+from tileyard.store.run_times import RunTime
 from tileyard.suite.durations import Known
 from tileyard.suite.outlook import Bounds, Outlook, expect_all, look_ahead, target_of
 from tileyard.suite.records import (
@@ -43,7 +47,8 @@ def expected_of(suite: Suite, seconds: float = 10.0) -> dict[str, Expected]:
 
 def look(suite: Suite, bounds: Bounds | None = None, wish: Wish | None = None) -> Outlook:
     """The outlook, with no history."""
-    return look_ahead(suite, wish or Wish(), expected_of(suite), bounds or Bounds(), ())
+    expected = expected_of(suite)
+    return look_ahead(suite, wish or Wish(), lambda _: expected, bounds or Bounds(), ())
 
 
 def ids(outlook: Outlook) -> list[str]:
@@ -132,3 +137,30 @@ def test_programs_and_kernels_have_their_own_targets_and_times() -> None:
     )
     assert (found["sum/p"].seconds, found["sum/p"].source) == (3.0, "history")
     assert found["gemm/k"].source != "history"
+
+
+def test_a_shard_is_cut_without_the_store_and_expected_with_it() -> None:
+    """Jobs with stores of their own agree on what each runs; a prediction is of what is known here."""
+    suite = make_suite()
+    known = RunTime(
+        case="sum/0",
+        testcase="sum",
+        target="command",
+        device="slot:0",
+        outcome=Outcome.PASSED,
+        started_at=1.0,
+        run_s=500.0,
+    )
+    seen: list[int] = []
+
+    def expecting(times: Sequence[RunTime]) -> dict[str, Expected]:
+        seen.append(len(times))
+        return expected_of(suite, 500.0 if times else 10.0)
+
+    bounds = Bounds(shard=Shard(number=1, count=2))
+    outlook = look_ahead(suite, Wish(), expecting, bounds, (known,))
+    assert ids(outlook) == ids(look(suite, bounds))
+    assert {one.seconds for one in outlook.expected.values()} == {500.0}
+    assert sorted(seen) == [0, 1]
+    assert sum(outlook.shards_s) == 50.0
+    assert outlook.shards_s[0] == 10.0 * len(ids(outlook))
