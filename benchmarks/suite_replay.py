@@ -93,7 +93,7 @@ def replay(folder: Path, slots: int, split: str) -> dict[str, Any]:
 
 def show(way: str, found: dict[str, Any], floor_s: float) -> float:
     """Print one replay; what it took over what was predicted."""
-    span, plan = found["makespan"], found["plan"]
+    span, plan = found["makespan"], found["plans"][0]
     ratio = float(span["achieved_s"] / span["predicted_s"])
     print(
         f"{way:10} {len(plan['pieces']):4} pieces: predicted {span['predicted_s']:6.2f} s, "
