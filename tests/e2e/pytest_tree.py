@@ -1,0 +1,147 @@
+"""Small trees of tests for ``pytest --tileyard``, each run in a process of its own."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+OPTIONS = (
+    *("-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:hypothesispytest"),
+    *("-W", "error"),
+)
+KERNELS = """
+    import tilelang
+    import tilelang.language as T
+
+    @tilelang.jit(out_idx=[-1])
+    def scale(N, factor=2.0, block=64):
+        @T.prim_func
+        def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((N,), "float32")):
+            with T.Kernel(T.ceildiv(N, block), threads=128) as bx:
+                for i in T.Parallel(block):
+                    Y[bx * block + i] = X[bx * block + i] * factor
+        return main
+"""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One run of pytest: its exit code, what it printed, and its report where it wrote one."""
+
+    code: int
+    text: str
+    report: dict[str, Any] = field(default_factory=dict)
+
+    def outcome(self, name: str) -> str:
+        """How the test of this name ended."""
+        (entry,) = [entry for entry in self.report["tests"] if entry["test"].endswith(name)]
+        return str(entry["outcome"])
+
+
+class WarmPytest:
+    """Runs pytest in copies of a process that has imported tilelang, which takes longer than most runs."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("warm_pytest.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(
+        self, folder: Path, environment: Mapping[str, str], arguments: tuple[str, ...]
+    ) -> tuple[int, str]:
+        """One run: its exit code, and what it printed."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        output = folder / "printed"
+        asked = {
+            "folder": str(folder),
+            "environment": dict(environment),
+            "output": str(output),
+            "arguments": ["pytest", *arguments],
+        }
+        print(json.dumps(asked), file=self._process.stdin, flush=True)
+        return int(self._process.stdout.readline()), output.read_text()
+
+    def close(self) -> None:
+        """End it, with a run that goes on."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.communicate()
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A tree of tests with a home and locks of its own."""
+
+    folder: Path
+    warm: WarmPytest
+
+    def write(self, **files: str) -> None:
+        """Write modules; ``test_`` before a name makes one of tests."""
+        for name, text in files.items():
+            (self.folder / f"{name}.py").write_text(textwrap.dedent(text))
+
+    def environment(self) -> dict[str, str]:
+        """As a user's shell has it."""
+        ours = ("PYTEST_", "TILEYARD_")
+        kept = {name: text for name, text in os.environ.items() if not name.startswith(ours)}
+        return {
+            **kept,
+            "TILEYARD_HOME": str(self.folder / "home"),
+            "TILEYARD_LOCK_DIR": str(self.folder / "locks"),
+            # pytest closes the directory of all temporary ones to others whenever it starts
+            "PYTEST_DEBUG_TEMPROOT": str(self.folder),
+        }
+
+    def run(self, *arguments: str, env: Mapping[str, str] | None = None) -> Ran:
+        """Run pytest with ``--tileyard``."""
+        report = self.folder / "report.json"
+        report.unlink(missing_ok=True)
+        ran = self.warm_run("--tileyard", f"--tileyard-report={report}", *arguments, env=env)
+        return replace(ran, report=json.loads(report.read_text()) if report.exists() else {})
+
+    def warm_run(self, *arguments: str, env: Mapping[str, str] | None = None) -> Ran:
+        """Run pytest in a copy of the warm process."""
+        environment = {**self.environment(), **(env or {})}
+        code, text = self.warm.run(self.folder, environment, (*OPTIONS, *arguments))
+        return Ran(code=code, text=text)
+
+    def plain(self, *arguments: str, env: Mapping[str, str] | None = None) -> Ran:
+        """Run pytest as a shell does."""
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *OPTIONS, *arguments],
+            cwd=self.folder,
+            env={**self.environment(), **(env or {})},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return Ran(code=done.returncode, text=done.stdout + done.stderr)
+
+
+def wait_for(path: Path) -> None:
+    """Return once a file is there."""
+    until = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < until
+        select.select([], [], [], 0.02)
+
+
+def is_alive(file: Path) -> bool:
+    """Whether the process whose pid a file holds is there, and no zombie."""
+    try:
+        text = Path(f"/proc/{file.read_text()}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return text.rpartition(")")[2].split()[0] != "Z"

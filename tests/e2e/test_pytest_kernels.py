@@ -1,0 +1,267 @@
+"""``pytest --tileyard`` on trees whose tests need kernels and other things that are built."""
+
+import importlib.util
+import os
+
+import pytest
+from tests.conftest import ROOT
+from tests.e2e.pytest_tree import KERNELS, Tree
+
+pytestmark = pytest.mark.slow
+
+
+def test_kernels_are_built_ahead_once_for_all_tests_and_all_runs(tree: Tree) -> None:
+    """Tests get kernels of their parameters, built before; neither equal ones nor a second run builds again."""
+    tree.write(
+        some_kernels=KERNELS,
+        test_scale="""
+            import numpy as np, pytest
+            from some_kernels import scale
+
+            @pytest.mark.tile_kernel(kernel=scale)
+            @pytest.mark.parametrize("N", [64, 100])
+            @pytest.mark.parametrize("seed", [1, 2])
+            def test_twice(N, seed, tile_kernel, tile_device):
+                x = np.random.default_rng(seed).random(N, "float32")
+                with tile_device() as device:
+                    assert device.name == "cpu:0"
+                    y = tile_kernel(x)
+                np.testing.assert_allclose(y, 2 * x)
+
+            @pytest.mark.tile_kernel(kernel=scale, name="a", N=64)
+            @pytest.mark.tile_kernel(kernel=scale, name="b", arguments=lambda: {"N": 64, "factor": 3.0})
+            def test_two(tile_kernels, tile_device):
+                x = np.ones(64, "float32")
+                a, b = tile_device.run(lambda: (tile_kernels["a"](x), tile_kernels["b"](x)))
+                assert (a[0], b[0]) == (2.0, 3.0)
+
+            @pytest.mark.parametrize("which", [scale])
+            @pytest.mark.tile_kernel("which", N=64)
+            def test_by_name(which, tile_kernel, tile_device):
+                with tile_device():
+                    assert tile_kernel(np.ones(64, "float32"))[0] == 2.0
+
+            def test_prepared_elsewhere():
+                import tileyard
+                for n in (64,):
+                    tileyard.compile(scale.get_tir(N=n), out_idx=[-1])
+
+            @pytest.mark.tile_kernel(kernel=scale.get_tir(N=64), out_idx=[-1])
+            def test_prim_func(tile_kernel, tile_device):
+                with tile_device():
+                    assert tile_kernel(np.ones(64, "float32"))[0] == 2.0
+        """,
+    )
+    first = tree.run()
+    expected = {"passed": 8, "steps": 4, "holds": 7}
+    counts = [entry["outcome"] for entry in first.report["tests"]]
+    assert first.code == 0, first.text
+    assert counts.count("passed") == expected["passed"]
+    assert len(first.report["steps"]) == expected["steps"]
+    assert len(first.report["holds"]) == expected["holds"]
+    assert not any(step["reused"] for step in first.report["steps"])
+    second = tree.run()
+    assert second.code == 0, second.text
+    assert all(step["reused"] for step in second.report["steps"])
+    assert {s["build"] for s in second.report["steps"]} == {
+        s["build"] for s in first.report["steps"]
+    }
+
+
+def test_failed_steps_fail_their_tests_alone(tree: Tree) -> None:
+    """A kernel that can't be built, one that ends its process, and a marker without sense each name their test."""
+    tree.write(
+        some_kernels=KERNELS,
+        test_bad="""
+            import os, pytest
+            from some_kernels import scale
+
+            def ends():
+                os._exit(3)
+
+            @pytest.mark.tile_kernel(kernel=scale, N=64, colour=1)
+            def test_unknown(tile_kernel): pass
+
+            @pytest.mark.tile_kernel(kernel=ends, name="ends")
+            def test_ends(tile_kernel): pass
+
+            @pytest.mark.tile_kernel("nothing", N=64)
+            def test_nameless(tile_kernel): pass
+
+            @pytest.mark.tile_kernel(kernel=scale, N=64)
+            def test_called_without_device(tile_kernel):
+                tile_kernel(None)
+
+            @pytest.mark.tile_kernel(kernel=scale, N=64)
+            def test_good(tile_kernel): pass
+        """,
+    )
+    ran = tree.run()
+    expected = 1
+    assert ran.code == expected
+    assert "scale has no argument 'colour'" in ran.text
+    assert "ended with exit code 3" in ran.text
+    assert "tile_kernel names 'nothing', which is no parameter of the test" in ran.text
+    assert "is called while the test holds no device" in ran.text
+    assert ran.outcome("test_good") == "passed"
+
+
+def test_functions_build_before_the_tests(tree: Tree) -> None:
+    """A step that is a plain function runs once for equal parameters and gives its result and directory."""
+    tree.write(
+        test_flow="""
+            import os, pytest
+
+            def build(out, arch):
+                (out / "binary").write_text(arch)
+                return {"arch": arch, "pid": os.getpid()}
+
+            def breaks(out):
+                raise ValueError("no toolchain here")
+
+            def hangs(out):
+                import time; time.sleep(60)
+
+            @pytest.mark.tile_compile(function=build)
+            @pytest.mark.parametrize("arch", ["a1", "a2"])
+            @pytest.mark.parametrize("case", [1, 2])
+            def test_built(arch, case, tile_built):
+                assert tile_built.result["arch"] == arch
+                assert tile_built.result["pid"] != os.getpid()
+                assert (tile_built.folder / "binary").read_text() == arch
+
+            @pytest.mark.tile_compile(function=breaks)
+            def test_broken(tile_built): pass
+
+            @pytest.mark.tile_compile(function=hangs, limit="200ms")
+            def test_hung(tile_built): pass
+        """,
+    )
+    ran = tree.run()
+    expected = {"steps": 4, "passed": 4}
+    outcomes = [entry["outcome"] for entry in ran.report["tests"]]
+    assert ran.code == 1
+    assert len(ran.report["steps"]) == expected["steps"]
+    assert outcomes.count("passed") == expected["passed"]
+    assert "ValueError: no toolchain here" in ran.text
+    assert ran.outcome("test_broken") == "compile_error"
+    assert ran.outcome("test_hung") == "timeout"
+
+
+def test_what_tests_compile_in_their_bodies_is_found_by_reading(tree: Tree) -> None:
+    """Tests that call ``tileyard.compile`` as ever, there, in a helper or a fixture, find it built."""
+    tree.write(
+        some_kernels=KERNELS,
+        test_bodies="""
+            import numpy as np, pytest, tileyard
+            import tilelang.language as T
+            from some_kernels import scale
+
+            @pytest.fixture(params=[2.0, 3.0])
+            def factor_and_kernel(request):
+                kernel = tileyard.compile(scale.get_tir(N=64, factor=request.param), out_idx=[-1])
+                return request.param, kernel
+
+            def test_fixture(factor_and_kernel, tile_device):
+                factor, kernel = factor_and_kernel
+                with tile_device():
+                    assert kernel(np.ones(64, "float32"))[0] == factor
+
+            def run_scale(n, factor=4.0):
+                kernel = tileyard.compile(scale.get_tir(N=n, factor=factor), out_idx=[-1])
+                assert kernel(np.ones(n, "float32"))[0] == factor
+
+            def test_helper(tile_device):
+                tile_device.run(run_scale, 64)
+                run_scale(64)
+
+            @pytest.mark.parametrize("half", [32, 64])
+            def test_inner(half, tile_device):
+                N = 2 * half
+                @T.prim_func
+                def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((N,), "float32")):
+                    with T.Kernel(T.ceildiv(N, 32), threads=128) as bx:
+                        for i in T.Parallel(32):
+                            Y[bx * 32 + i] = X[bx * 32 + i] * 9.0
+                kernel = tileyard.compile(main)
+                with tile_device():
+                    assert kernel(np.ones(N, "float32"))[0] == 9.0
+
+            def test_refused():
+                with pytest.raises(tileyard.TileyardError):
+                    tileyard.compile(scale.get_tir(N=64), target="abacus")
+        """,
+    )
+    ran = tree.run()
+    expected = {"steps": 5, "passed": 6}
+    assert ran.code == 0, ran.text
+    assert len(ran.report["tests"]) == expected["passed"]
+    assert len(ran.report["steps"]) == expected["steps"]
+    assert not any(entry["compiled"] for entry in ran.report["tests"])
+
+
+DYNAMIC = """
+    import numpy as np, pytest, tileyard
+    from some_kernels import scale
+
+    def test_dynamic(tile_device):
+        for factor in (5.0,):
+            f = tileyard.compile(scale.get_tir(N=64, factor=factor), out_idx=[-1])
+            with tile_device():
+                assert f(np.ones(64, "float32"))[0] == factor
+
+    def test_swallowed():
+        for factor in (7.0,):
+            try:
+                tileyard.compile(scale.get_tir(N=64, factor=factor), out_idx=[-1])
+            except Exception:
+                pass
+"""
+
+
+def test_a_test_that_compiles_while_it_runs_fails_by_name(tree: Tree) -> None:
+    """By default a kernel that nobody declared is an error of its test, even where that catches it."""
+    tree.write(some_kernels=KERNELS, test_dynamic=DYNAMIC)
+    ran = tree.run()
+    assert ran.code == 1
+    assert "test_dynamic.py::test_dynamic compiles main while it runs" in ran.text
+    expected = {"test_dynamic": "compile_error", "test_swallowed": "compile_error"}
+    assert {name: ran.outcome(name) for name in expected} == expected
+
+
+def test_dynamic_kernels_hold_a_device_from_their_compilation_on(tree: Tree) -> None:
+    """With ``--tileyard-dynamic=lease`` such a test passes, and the ledger says how long it held."""
+    tree.write(some_kernels=KERNELS, test_dynamic=DYNAMIC)
+    ran = tree.run("--tileyard-dynamic=lease")
+    assert ran.code == 0, ran.text
+    expected = [True, True]
+    assert [hold["dynamic"] for hold in ran.report["holds"]] == expected
+    assert "test_dynamic compiled main itself" in ran.text
+
+
+# ---- the whole ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tests", "options"), [(60, "--tileyard-workers=2"), (10, "-n2")], ids=["alone", "xdist"]
+)
+def test_a_tree_holds_the_device_for_a_tenth_of_the_time(
+    tree: Tree, tests: int, options: str
+) -> None:
+    """Each test has a kernel of its own: builds overlap, and the ledger has under 10 % of the wall time."""
+    spec = importlib.util.spec_from_file_location("pytest_tree", ROOT / "benchmarks/pytest_tree.py")
+    assert spec is not None
+    assert spec.loader is not None
+    benchmark = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(benchmark)
+    benchmark.make_tree(tree.folder / "tree", tests)
+    ran = tree.run("tree", options)
+    expected = {"share": 0.1, "at_once": min(2, len(os.sched_getaffinity(0)))}
+    report = ran.report
+    assert ran.code == 0, ran.text
+    assert [entry["outcome"] for entry in report["tests"]] == ["passed"] * tests
+    assert len(report["holds"]) == len(report["steps"]) == tests
+    assert not any(step["reused"] for step in report["steps"])
+    assert report["most_builds_at_once"] >= expected["at_once"]
+    (device,) = report["devices"]
+    assert device["share"] < expected["share"]
