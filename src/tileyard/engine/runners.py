@@ -6,7 +6,7 @@ Whatever happens inside a runner becomes an outcome of exactly one case: the one
 import asyncio
 import contextlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -208,7 +208,7 @@ class RunnerSlot:
         cases = {case.id: case for case in batch.cases}
         clock, loop = self._site.clock, asyncio.get_running_loop()
         current, since = "", clock.monotonic_s()
-        limit_s = START_LIMIT_S
+        limit_s = silence_s = _silence_s(batch, left.values())
         try:
             # One limit for the whole, moved on with each case: a timer for each message costs more.
             async with asyncio.timeout(limit_s) as limit:
@@ -223,22 +223,24 @@ class RunnerSlot:
                             watch.began(case)
                         case CaseRan(case=case):
                             del left[case]
+                            limit_s = silence_s
+                            limit.reschedule(loop.time() + limit_s)
                             watch.ran(reply, self.device.name, reply.lease)
                         case BatchRan():
                             return None
                         case RunnerReady():
                             raise AssertionError("a runner began twice")
-        except TimeoutError:
-            ended = await worker.kill("time limit")
-            if not current:
-                self._forget()
-                raise LeaseLostError(f"the runner was silent for {limit_s:g} s") from None
-            end = judge_end(ended, limit=f"run limit of {limit_s:g} s")
-        except WorkerLostError:
-            end = judge_end(await worker.ended())
-            if not current:
-                self._forget()
-                raise LeaseLostError(f"the runner {end.message}") from None
+        except (TimeoutError, WorkerLostError) as error:
+            is_late = isinstance(error, TimeoutError)
+            ended = await (worker.kill("time limit") if is_late else worker.ended())
+        end = judge_end(ended, limit=f"run limit of {limit_s:g} s" if is_late else "")
+        if not left:  # all are answered, so nobody is to blame
+            self._forget()
+            return None
+        if not current or (is_late and current not in left):
+            self._forget()
+            silence = f"was silent for {limit_s:g} s"
+            raise LeaseLostError(f"the runner {silence if is_late else end.message}")
         blamed = current if current in left else next(iter(left))
         self._forget(left[blamed].log)
         return CaseRan(
@@ -271,3 +273,12 @@ class RunnerSlot:
             lease=LeaseRequest(choices=(self.device,)),
             early=self._is_early,
         )
+
+
+def _silence_s(batch: Batch, entries: Iterable[RunEntry]) -> float:
+    """How long a runner may be at no case: the start of a hot process, and its gaps, have a limit of their own."""
+    hot = [e.command.hot for e in entries if e.command is not None and e.command.hot is not None]
+    if not hot:
+        return START_LIMIT_S
+    runs_s = max(case.limits.run_s for case in batch.cases)
+    return START_LIMIT_S + max(runs_s, *(one.step.limit_s for one in hot))

@@ -1,5 +1,6 @@
 """What a program prints while it runs: read, written to its log, and shown line by line to who asks."""
 
+import math
 import os
 import select
 import subprocess
@@ -37,8 +38,8 @@ class Heard:
         return False
 
     def deadline_s(self, since_s: float, limit_s: float) -> float:
-        """When, on the monotonic clock, it is to be ended: by default its limit after its start."""
-        return since_s + limit_s
+        """When, on the monotonic clock, it is to be ended: by default its limit, if not 0, after its start."""
+        return since_s + limit_s if limit_s else math.inf
 
 
 class Follower:
@@ -71,8 +72,8 @@ class Follower:
             if self._heard.wants_end():
                 return True
             left_ms: float | None = None
-            if limit_s:
-                until_s = self._heard.deadline_s(self._started_s, limit_s)
+            until_s = self._heard.deadline_s(self._started_s, limit_s)
+            if until_s < math.inf:
                 left_ms = (until_s - time.monotonic()) * 1000
                 if left_ms <= 0:
                     return True

@@ -6,6 +6,7 @@ what there is, is told apart by the token in its environment. Should this proces
 """
 
 import contextlib
+import errno
 import functools
 import os
 import re
@@ -61,6 +62,7 @@ class StepOrder(Record):
 class StepEnd(Record):
     """How a program ended: by exit ``code``, by ``signal``, or not begun for ``refusal``.
 
+    ``errno`` is the number of that refusal, 0 where it has none, and ``refused`` the path that it is about.
     ``timed_out`` says that it ran past its limit and was killed. ``complaints`` counts the lines that
     it wrote to stderr, ``printed`` the bytes of both streams; ``tail`` is the end of them.
     ``survivors`` are processes that could not be ended.
@@ -70,6 +72,8 @@ class StepEnd(Record):
     code: int | None = None
     signal: int | None = None
     refusal: str = ""
+    errno: int = 0
+    refused: str = ""
     timed_out: bool = False
     printed: int = 0
     complaints: int = 0
@@ -93,7 +97,8 @@ def run_step(order: StepOrder, heard: Heard | None = None) -> StepEnd:
         log = os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     except OSError as error:
         return StepEnd(seconds=0.0, refusal=f"{order.log}: {error.strerror}")
-    _note(log, order, f"{order.title}: {shlex.join(order.argv)[:LONGEST]}\n==== in {order.cwd}")
+    if order.title:
+        _note(log, describe_start(order))
     try:
         process = subprocess.Popen(
             order.argv,
@@ -105,9 +110,9 @@ def run_step(order: StepOrder, heard: Heard | None = None) -> StepEnd:
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        what = getattr(error, "strerror", None) or str(error)
-        refused = StepEnd(seconds=0.0, refusal=f"{order.argv[0]} cannot be started: {what}")
-        _note(log, order, refused.refusal)
+        refused = _describe_refusal(order, error)
+        if order.title:
+            _note(log, refused.refusal)
         os.close(log)
         return refused
     try:
@@ -135,16 +140,42 @@ def run_step(order: StepOrder, heard: Heard | None = None) -> StepEnd:
         tail=follower.tail.decode("utf-8", "replace"),
         survivors=tuple(survivors),
     )
-    _note(log, order, f"{_describe_kind(end, order)} after {end.seconds:.2f} s")
+    if order.title:
+        _note(log, f"{describe_kind(end, order)} after {end.seconds:.2f} s")
     os.close(log)
     return end
 
 
-def _note(log: int, order: StepOrder, text: str) -> None:
-    """A line of ours among those of the program."""
-    if order.title:
-        with contextlib.suppress(OSError):  # a full disk decides about the log, not about the case
-            os.write(log, f"==== {text}\n".encode(errors="replace"))
+def describe_start(order: StepOrder) -> str:
+    """What a log says of a step before what it prints: what is run, and where."""
+    return f"{order.title}: {shlex.join(order.argv)[:LONGEST]}\n==== in {order.cwd}"
+
+
+def note_in(log: Path, text: str) -> None:
+    """Append a line of ours to a log, among those of programs."""
+    with contextlib.suppress(OSError):
+        handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            _note(handle, text)
+        finally:
+            os.close(handle)
+
+
+def _note(log: int, text: str) -> None:
+    with contextlib.suppress(OSError):  # a full disk decides about the log, not about the case
+        os.write(log, f"==== {text}\n".encode(errors="replace"))
+
+
+def _describe_refusal(order: StepOrder, error: OSError | ValueError) -> StepEnd:
+    what = getattr(error, "strerror", None) or str(error)
+    number = getattr(error, "errno", None) or 0
+    refused = str(getattr(error, "filename", None) or order.argv[0])
+    refusal = f"{order.argv[0]} cannot be started: {what}"
+    if refused == order.cwd and refused != order.argv[0]:
+        refusal = f"{refusal}: its directory {order.cwd}"
+    elif number == errno.ENOENT and Path(order.cwd, refused).is_file():
+        refusal = f"{refusal}: the interpreter or loader that it asks for"
+    return StepEnd(seconds=0.0, refusal=refusal, errno=number, refused=refused)
 
 
 def describe_complaints(end: StepEnd, what: str) -> str:
@@ -161,7 +192,7 @@ def describe_end(end: StepEnd, order: StepOrder) -> str:
     if end.survivors:
         pids = ", ".join(map(str, end.survivors))
         return f"left processes that could not be ended: {pids}"
-    how = f"{Path(order.argv[0]).name} {_describe_kind(end, order)}"
+    how = f"{Path(order.argv[0]).name} {describe_kind(end, order)}"
     lines = end.tail.strip().splitlines()
     if lines:
         # A compiler goes on after its first error; whoever else fails says so last.
@@ -170,7 +201,8 @@ def describe_end(end: StepEnd, order: StepOrder) -> str:
     return f"{how} and printed nothing; argv {list(order.argv)}, in {order.cwd}"
 
 
-def _describe_kind(end: StepEnd, order: StepOrder) -> str:
+def describe_kind(end: StepEnd, order: StepOrder) -> str:
+    """How a program ended, in a few words."""
     if end.timed_out:
         return f"ran past its limit of {order.limit_s:g} s and was killed with all it had started"
     if end.signal is not None:

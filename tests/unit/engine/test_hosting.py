@@ -358,8 +358,123 @@ def test_a_hot_process_gives_each_case_its_own_log(tmp_path: Path) -> None:
     """What is printed between begin and end of a case is in that case's log and in no other."""
     run_cases(tmp_path, hot(["a", "b"]))
     logs = [(tmp_path / "logs" / f"{name}.log").read_text() for name in ("a", "b")]
-    expected = ["begin a\nend a GOOD\n", "begin b\nend b GOOD\n"]
-    assert logs == expected
+    for name, log in zip(("a", "b"), logs, strict=True):
+        heading, _, rest = log.partition(f"\n==== in {tmp_path}/work/a/data\n")
+        assert heading.startswith("==== run: sh -c ")
+        assert heading.endswith("hot a b")
+        assert rest == f"begin {name}\nend {name} GOOD\n"
+
+
+GAPS = """
+case "$*" in
+    late*) sleep 600 ;;
+esac
+for case in "$@"; do
+    [ $case = start ] && kill -SEGV $$
+    echo "begin $case"
+    echo "end $case GOOD"
+    case $case in
+        stuck) sleep 600 ;;
+        torn) kill -SEGV $$ ;;
+        deaf) trap '' TERM; sleep 600 & wait; wait ;;
+    esac
+done
+"""
+
+
+def gaps(names: Sequence[str], limit_s: float) -> dict[str, CommandRun]:
+    """The same, with a process that fails at no case, and a limit of its own."""
+    cases = hot(names)
+    argv = ("sh", "-c", GAPS, "hot", "{cases}")
+    how = msgspec.structs.replace(
+        next(iter(cases.values())).hot, step=Step(argv=argv, limit_s=limit_s)
+    )
+    return {name: msgspec.structs.replace(one, hot=how) for name, one in cases.items()}
+
+
+def test_nobody_is_blamed_for_what_happens_between_two_cases(tmp_path: Path) -> None:
+    """The process that hangs or dies there is ended, and the others go on in a fresh one."""
+    names = ["a", "stuck", "b", "torn", "c", "deaf", "d"]
+    began, ended = run_cases(tmp_path, gaps(names, 0.5), run_s=60.0)
+    assert {name: reply.outcome for name, reply in ended.items()} == dict.fromkeys(
+        names, Outcome.PASSED
+    )
+    assert began == names
+    said = (tmp_path / "logs" / "stuck.log").read_text().splitlines()[-1]
+    expected = (
+        "==== after this case its process ran past its limit of 0.5 s and was killed with all it had"
+        " started; nobody is blamed"
+    )
+    assert said == expected
+
+
+def test_a_process_that_hangs_after_its_last_case_is_ended(tmp_path: Path) -> None:
+    """At its own limit, and all its cases keep their verdicts."""
+    _, ended = run_cases(tmp_path, gaps(["a", "stuck"], 0.5), run_s=60.0)
+    assert [reply.outcome for reply in ended.values()] == [Outcome.PASSED] * 2
+
+
+def test_a_process_that_comes_to_no_case_is_the_doing_of_the_first(tmp_path: Path) -> None:
+    """Which is what a fresh process for the rest would tell of these; start-up has the process's limit."""
+    _, ended = run_cases(tmp_path, gaps(["late", "a", "start", "b"], 0.5), run_s=60.0)
+    expected = {
+        "late": Outcome.TIMEOUT,
+        "a": Outcome.PASSED,
+        "start": Outcome.CRASHED,
+        "b": Outcome.PASSED,
+    }
+    assert {name: reply.outcome for name, reply in ended.items()} == expected
+    assert ended["late"].message.startswith(
+        "before it turned to any case, sh ran past its limit of 0.5 s"
+    )
+
+
+def test_a_case_has_its_own_limit_and_not_that_of_its_process(tmp_path: Path) -> None:
+    """The message names the one that fired."""
+    cases = hot(["a", "hang", "b"])
+    how = cases["a"].hot
+    assert how is not None
+    how = msgspec.structs.replace(how, step=msgspec.structs.replace(how.step, limit_s=60.0))
+    commands = {name: msgspec.structs.replace(one, hot=how) for name, one in cases.items()}
+    _, ended = run_cases(tmp_path, commands, run_s=0.5)
+    assert [reply.outcome for reply in ended.values()] == [
+        Outcome.PASSED,
+        Outcome.TIMEOUT,
+        Outcome.PASSED,
+    ]
+    assert ended["hang"].message.startswith("sh ran past its limit of 0.5 s")
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "expected", "message"),
+    [
+        (b"\x7fELF nothing", 0o755, Outcome.RUNTIME_ERROR, "Exec format error"),
+        (b"#!/bin/sh\n", 0o644, Outcome.RUNTIME_ERROR, "Permission denied"),
+        (b"#!/no/such/sh\n", 0o755, Outcome.RUNTIME_ERROR, "the interpreter or loader that it"),
+        (b"", 0, Outcome.RUNTIME_ERROR, "No such file or directory"),
+    ],
+)
+def test_a_program_of_the_case_that_cannot_be_started_is_its_own_failure(
+    content: bytes, mode: int, expected: Outcome, message: str, tmp_path: Path
+) -> None:
+    """With what the kernel said of it; nothing of the device or the host is at fault."""
+    make = tmp_path / "work" / "1" / "data" / "program"
+    (tmp_path / "work" / "1" / "tmp").mkdir(parents=True)
+    make.parent.mkdir()
+    if mode:
+        make.write_bytes(content)
+        make.chmod(mode)
+    run = Step(argv=("./program",))
+    _, ended = run_cases(tmp_path, {"1": command("1", "", run=run)})
+    assert ended["1"].outcome is expected
+    assert message in ended["1"].message
+
+
+def test_a_wrapper_that_is_not_there_is_the_hosts_fault(tmp_path: Path) -> None:
+    """Neither one along PATH nor one with a path of its own says anything of the case."""
+    runs = {"1": Step(argv=("no-such-wrapper", "x")), "2": Step(argv=("/opt/no/wrapper", "x"))}
+    _, ended = run_cases(tmp_path, {n: command(n, "", run=run) for n, run in runs.items()})
+    assert {reply.outcome for reply in ended.values()} == {Outcome.INFRA_ERROR}
 
 
 def test_a_single_case_is_run_by_its_own_step(tmp_path: Path) -> None:

@@ -1,0 +1,145 @@
+"""Reads on the output of a hot process which of its cases it is at, and how each one went."""
+
+import math
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from tileyard.model import WELL, Case, Outcome
+from tileyard.processes.step_output import Heard
+from tileyard.processes.steps import note_in
+from tileyard.targets.command.records import CommandRun, HotRun
+from tileyard.workers.protocol import RunEntry
+
+LONGEST = 300
+"""How much of a line becomes part of a message."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """A case with what a runner was given for it, and where its log is."""
+
+    case: Case
+    entry: RunEntry
+    command: CommandRun
+    log: Path
+
+
+class Telling(Protocol):
+    """What is done with the news of a hot process."""
+
+    def hear_began(self, member: Member) -> None:
+        """It turned to a case."""
+        ...
+
+    def hear_ended(self, member: Member, outcome: Outcome, message: str, started_s: float) -> None:
+        """It is done with a case."""
+        ...
+
+
+@dataclass(kw_only=True)
+class HotOutput(Heard):
+    """Tells of ``members``, by their names, as the process comes to them.
+
+    Each case has its own limit, from when the process turned to it, if ``limits_cases``. ``limit_s`` is the
+    process's own: for its start, for each gap between two cases, and for what it does after the last one. Each
+    log begins with ``heading``.
+    """
+
+    hot: HotRun
+    members: Mapping[str, Member]
+    telling: Telling
+    is_stopped: Callable[[], bool]
+    heading: str
+    limit_s: float
+    limits_cases: bool
+    reads_lines = True
+    answered: set[str] = field(default_factory=set)
+    current: Member | None = None
+    since_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._began = re.compile(self.hot.began)
+        self._ended = re.compile(self.hot.ended)
+        self._headed: set[str] = set()
+        self._last: Member | None = None
+
+    @property
+    def due_s(self) -> float:
+        """The limit that runs now."""
+        return self.limit_s if self.current is None else self.current.case.limits.run_s
+
+    def log_of(self, text: str) -> str:
+        """That of the case which begins or ends in this line, else of the one that is running."""
+        news = self._find_news(text)
+        return self.log() if news is None else self.head(news[0])
+
+    def log(self) -> str:
+        """That of the case that is running, or of the next one, or of the last."""
+        member = self.current
+        if member is None:
+            left = (m for m in self.members.values() if m.case.id not in self.answered)
+            member = next(left, self._last)
+        return "" if member is None else self.head(member)
+
+    def head(self, member: Member) -> str:
+        """The log of a case, with its heading in it."""
+        if member.case.id not in self._headed:
+            self._headed.add(member.case.id)
+            note_in(member.log, self.heading)
+        return str(member.log)
+
+    def line(self, text: str) -> None:
+        """Take a line as the begin or the end of a case, if it is one of those still to come."""
+        news = self._find_news(text)
+        if news is not None:
+            member, verdict = news
+            if verdict is None:
+                self._begin(member)
+            else:
+                self._end(member, verdict, text.strip()[:LONGEST])
+
+    def deadline_s(self, since_s: float, limit_s: float) -> float:
+        """When what runs now has to be over: a case, or what lies before, between and after cases."""
+        if self.current is not None and not self.limits_cases:
+            return math.inf
+        return (self.since_s or since_s) + self.due_s
+
+    def wants_end(self) -> bool:
+        """Between two cases, once no further one is to be begun."""
+        return self.current is None and bool(self.answered) and self.is_stopped()
+
+    def note_end(self, how: str) -> None:
+        """Say in the log of the last case that was answered for how the process ended after it."""
+        if self._last is not None:
+            note_in(self._last.log, f"after this case its process {how}; nobody is blamed")
+
+    def _find_news(self, text: str) -> tuple[Member, str | None] | None:
+        """The case that a line tells of, with its verdict, or None where it only begins."""
+        for form in (self._ended, self._began):
+            found = form.search(text)
+            member = self.members.get(found["case"]) if found is not None else None
+            if found is not None and member is not None and member.case.id not in self.answered:
+                return member, found["verdict"] if form is self._ended else None
+        return None
+
+    def _begin(self, member: Member) -> None:
+        self.current, self.since_s = member, time.monotonic()
+        self.telling.hear_began(member)
+
+    def _end(self, member: Member, verdict: str, said: str) -> None:
+        if self.current is not member:
+            self._begin(member)
+        outcome = self.hot.verdicts.get(verdict)
+        message = "" if outcome in WELL else f"its process said: {said}"
+        if outcome is None:
+            message = f"{verdict!r} is none of the suite's verdicts; {message}"
+        self.answered.add(member.case.id)
+        if outcome is Outcome.PASSED and member.command.is_judged:
+            outcome = Outcome.UNCHECKED
+        since_s, self.since_s = self.since_s, time.monotonic()
+        self.current, self._last = None, member
+        self.telling.hear_ended(member, outcome or Outcome.INFRA_ERROR, message, since_s)

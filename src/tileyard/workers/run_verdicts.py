@@ -1,0 +1,61 @@
+"""What the end of a run step says of its case: whose doing it was."""
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from tileyard.model import Outcome
+from tileyard.processes.outcomes import tells_of_memory
+from tileyard.processes.steps import StepEnd, StepOrder, describe_complaints, describe_end
+
+UNFIT: Final = frozenset(
+    {
+        errno.ENOENT,
+        errno.ENOEXEC,
+        errno.EACCES,
+        errno.EPERM,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+        errno.ELIBBAD,
+        errno.ETXTBSY,
+    }
+)
+"""Refusals to start a program that say something of its file."""
+UNFIT_ARGUMENTS: Final = frozenset({0, errno.E2BIG, errno.EINVAL})
+"""Those that say something of its arguments, 0 being such as no system call takes."""
+
+
+def judge_run(end: StepEnd, order: StepOrder, own: Sequence[Path]) -> tuple[Outcome, str]:
+    """What the end of a run step says of the case; ``passed`` is still open to others to judge.
+
+    ``own`` are the folders of what the case brings: a program in them that cannot be started is the case's
+    own failure. Any other is part of the host, as a wrapper is that reaches the device.
+    """
+    if end.ok:
+        return Outcome.PASSED, describe_complaints(end, "")
+    message = describe_end(end, order)
+    if end.refusal:
+        is_own = _is_own_refusal(end, order, own)
+        return (Outcome.RUNTIME_ERROR if is_own else Outcome.INFRA_ERROR), message
+    if end.survivors:
+        return Outcome.INFRA_ERROR, message
+    if end.timed_out:
+        return Outcome.TIMEOUT, message
+    if tells_of_memory(end.tail):
+        return Outcome.OUT_OF_MEMORY, message
+    return Outcome.CRASHED if end.signal is not None else Outcome.RUNTIME_ERROR, message
+
+
+def _is_own_refusal(end: StepEnd, order: StepOrder, own: Sequence[Path]) -> bool:
+    if not end.refused:  # its log could not be opened
+        return False
+    if end.errno in UNFIT_ARGUMENTS:
+        return True
+    if end.errno not in UNFIT or os.sep not in end.refused:  # looked for along PATH
+        return False
+    path = Path(os.path.normpath(Path(order.cwd, end.refused)))
+    return any(path.is_relative_to(folder) for folder in own)

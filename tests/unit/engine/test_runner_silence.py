@@ -1,0 +1,162 @@
+"""A runner that says nothing: whoever it had turned to is blamed, and nobody else."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from tileyard.clock import SystemClock
+from tileyard.engine import runners
+from tileyard.engine.provider import LeaseLostError
+from tileyard.engine.runners import RunnerSlot
+from tileyard.errors import WorkerLostError
+from tileyard.model import Batch, BuildKey, Case, Device, GoldenKey, Limits, Outcome
+from tileyard.processes.records import Ended
+from tileyard.settings import Settings
+from tileyard.targets.command.records import CommandRun, HotRun, Step
+from tileyard.workers.case_folders import Stores
+from tileyard.workers.command_runs import CommandRuns
+from tileyard.workers.protocol import CaseBegan, CaseRan, Golden, RunBatch, RunEntry
+
+DEVICE = Device(name="sim:0", kind="sim", identity="x")
+
+
+class SilentWorker:
+    """Says what it is told to say, and then nothing, or ends."""
+
+    lease = 7
+
+    def __init__(self, says: Sequence[object], *, dies: bool) -> None:
+        self._says = list(says)
+        self._dies = dies
+        self.killed = ""
+
+    async def send(self, message: object) -> None:
+        """Take an order."""
+
+    async def receive(self, kind: object) -> object:
+        """The next reply, or none ever."""
+        if self._says:
+            return self._says.pop(0)
+        if self._dies:
+            raise WorkerLostError("gone")
+        return await asyncio.Event().wait()
+
+    async def kill(self, reason: str) -> Ended:
+        """It ends for that reason."""
+        self.killed = reason
+        return Ended(signal=15, confirmed=True, reason=reason)
+
+    async def ended(self) -> Ended:
+        """It crashed."""
+        return Ended(signal=11, confirmed=True)
+
+
+class Heard:
+    """Keeps what is told of cases."""
+
+    def __init__(self) -> None:
+        self.outcomes: dict[str, Outcome] = {}
+
+    def began(self, case: str) -> None:
+        """A case began."""
+
+    def ran(self, reply: CaseRan, device: str, lease: int) -> None:
+        """A case was answered for."""
+        self.outcomes[reply.case] = reply.outcome
+
+
+def entry(case: str, command: CommandRun | None = None) -> RunEntry:
+    """What a runner is given for a case."""
+    return RunEntry(
+        case=case,
+        build=BuildKey("b" * 40),
+        golden=Golden(key=GoldenKey(""), inputs=(), outputs=()),
+        specs=(),
+        scalars=(),
+        log=f"logs/{case}.log",
+        command=command,
+    )
+
+
+def ran(case: str) -> CaseRan:
+    """A case passed."""
+    return CaseRan(case=case, outcome=Outcome.PASSED, seconds=0.1, lease=7)
+
+
+def follow(home: Path, worker: SilentWorker, run_s: float = 60.0) -> tuple[bool, Heard]:
+    """Run two cases by this worker: whether the device is still held, and what was told."""
+    site = SimpleNamespace(
+        settings=Settings(home=home, lock_dir=home, cores=(0,)),
+        home=home,
+        target="command",
+        queue_limit_s=1.0,
+        clock=SystemClock(),
+    )
+    slot = RunnerSlot(cast(Any, site), DEVICE)
+    slot._worker = cast(Any, worker)
+    cases = tuple(Case(id=n, kernel="k", limits=Limits(run_s=run_s)) for n in ("a", "b"))
+    heard = Heard()
+    batch = Batch(id="x", cases=cases)
+    held = asyncio.run(slot.run(batch, [entry("a"), entry("b")], cast(Any, heard)))
+    return held, heard
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_nobody_is_blamed_once_all_are_answered(
+    dies: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A runner that hangs or dies then costs its device, and no verdict."""
+    monkeypatch.setattr(runners, "START_LIMIT_S", 0.01)
+    says = [CaseBegan(case="a"), ran("a"), CaseBegan(case="b"), ran("b")]
+    held, heard = follow(tmp_path, SilentWorker(says, dies=dies))
+    assert heard.outcomes == {"a": Outcome.PASSED, "b": Outcome.PASSED}
+    assert not held
+
+
+def test_a_hang_between_two_cases_is_the_devices_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The case that would have come next has done nothing."""
+    monkeypatch.setattr(runners, "START_LIMIT_S", 0.01)
+    worker = SilentWorker([CaseBegan(case="a"), ran("a")], dies=False)
+    with pytest.raises(LeaseLostError, match=r"was silent for 0\.01 s"):
+        follow(tmp_path, worker)
+    assert worker.killed == "time limit"
+
+
+def test_a_hang_within_a_case_is_its_own(tmp_path: Path) -> None:
+    """At its run limit."""
+    says = [CaseBegan(case="a"), ran("a"), CaseBegan(case="b")]
+    _, heard = follow(tmp_path, SilentWorker(says, dies=False), run_s=0.01)
+    assert heard.outcomes == {"a": Outcome.PASSED, "b": Outcome.TIMEOUT}
+
+
+@pytest.mark.slow
+def test_under_a_lease_a_hot_process_has_its_own_limit_between_cases(tmp_path: Path) -> None:
+    """Whoever listens ends a case at its limit; what lies between cases is ended here."""
+    script = 'for c in "$@"; do echo "b $c"; echo "e $c ok"; [ $c = a ] && sleep 600; done; true'
+    hot = HotRun(
+        step=Step(argv=("sh", "-c", script, "hot", "{cases}"), limit_s=0.3),
+        began=r"^b (?P<case>\w+)$",
+        ended=r"^e (?P<case>\w+) (?P<verdict>\w+)$",
+        verdicts={"ok": Outcome.PASSED},
+    )
+    plain = CommandRun(name="", run=Step(argv=("true",)), folder="", hot=hot)
+    commands = {n: msgspec.structs.replace(plain, name=n, folder=f"work/{n}") for n in ("a", "b")}
+    told: list[CaseBegan | CaseRan] = []
+    stores = Stores(tmp_path)
+    request = RunBatch(
+        batch=Batch(id="x", cases=tuple(Case(id=n, kernel="k") for n in commands)),
+        entries=tuple(entry(n, one) for n, one in commands.items()),
+        target="command",
+        plugins={},
+        device=DEVICE,
+    )
+    CommandRuns(stores, told.append, lambda: False, limited=False).run(request)
+    ended = {one.case: one.outcome for one in told if isinstance(one, CaseRan)}
+    assert ended == {"a": Outcome.PASSED, "b": Outcome.PASSED}
