@@ -1,22 +1,18 @@
 # Three commands to start: make demo, make test, make check.
 # make test runs two test files side by side; make test JOBS=0 runs them one after another.
-# make test-all also runs the scenarios marked thorough, which take half as long again.
 PYTHON ?= python3
 JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-all check format bench clean
+.PHONY: demo test check format bench clean
 
 demo: $(VENV)/.run
 	$(BIN)/tileyard tune examples/gemm.py
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
-
-test-all: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m ""
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -17,6 +17,13 @@ from tileyard.processes.steps import PR_SET_CHILD_SUBREAPER, adopt_orphans
 
 ROOT = Path(__file__).parent.parent
 KERNELS = ROOT / "tests" / "kernels"
+LONG = ("e2e", "faults", "differential")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files of long tests come first, so that where files are run side by side none is left for the end."""
+    items.sort(key=lambda item: item.path.parent.name not in LONG)
 
 
 @pytest.fixture(autouse=True)

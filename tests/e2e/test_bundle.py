@@ -185,7 +185,6 @@ for _ in range(3):
 """
 
 
-@pytest.mark.thorough
 def test_toolchain_is_opened_by_several_at_once(packed: Path, cli: CommandLine) -> None:
     """Processes that open one bundle in one home at the same time all get it whole."""
     openers = [
@@ -378,7 +377,6 @@ def test_toolchain_runs_in_another_root(packed: Path, tmp_path: Path) -> None:
 # ---- kernels --------------------------------------------------------------------------------------
 
 
-@pytest.mark.thorough
 def test_kernels_run_where_there_is_no_compiler(cli: CommandLine, tmp_path: Path) -> None:
     """A case list names artifacts and golden results by digest; what it names is all it takes."""
     kernel = f"{KERNELS / 'elementwise.py'}::gelu"

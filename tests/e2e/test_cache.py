@@ -51,7 +51,6 @@ def test_what_a_run_may_use_is_said_to_stay(cli: CommandLine) -> None:
     assert objects.has(blob)
 
 
-@pytest.mark.thorough
 def test_run_beside_collections_misses_nothing(cli: CommandLine) -> None:
     """A tuning run whose store is collected from all the time ends as it would alone."""
     objects = ObjectStore(cli.home / "objects")

@@ -143,7 +143,6 @@ def test_what_ran_before_decides_too(cli: CommandLine, suite: Path) -> None:
         assert (on, found["saves_s"], found["guessed"]) == (on, seconds, 0)
 
 
-@pytest.mark.thorough
 def test_kernels_are_compared_too(cli: CommandLine) -> None:
     """A file of kernels is asked for its cases; other targets make other checks."""
     file = KERNELS / "light.py"
@@ -176,7 +175,6 @@ def test_a_matrix_is_printed_for_people_and_for_github(cli: CommandLine, suite: 
     }
 
 
-@pytest.mark.thorough
 def test_the_jobs_of_a_matrix_run_each_case_once(cli: CommandLine, suite: Path) -> None:
     """``tileyard test`` with the arguments of all jobs, each in a home of its own."""
     matrix = cli.run_json("ci", "matrix", "--suite", str(suite), "--jobs", "3", "--times", "t.json")
@@ -404,7 +402,6 @@ needs_cmake = pytest.mark.skipif(
 )
 
 
-@pytest.mark.thorough
 @needs_cmake
 def test_a_pull_request_builds_once_and_runs_in_the_next_jobs(
     tmp_path: Path, change: dict[str, str], bare: str
@@ -425,7 +422,6 @@ def test_a_pull_request_builds_once_and_runs_in_the_next_jobs(
     assert "## Suite installed: passed\n\n2 cases in" in hosted.pages["simulator0"]
 
 
-@pytest.mark.thorough
 @needs_cmake
 def test_the_nightly_run_covers_all_cases_and_keeps_their_times(
     tmp_path: Path, change: dict[str, str], bare: str

@@ -57,7 +57,6 @@ def test_a_tree_of_system_tests_runs_as_it_is(cli: CommandLine) -> None:
     assert files_of(tree) == before
 
 
-@pytest.mark.thorough
 def test_a_wrong_kernel_fails_in_each_of_its_cases(cli: CommandLine) -> None:
     """The first case that fails does not hide the others, and other testcases go on."""
     tree = copy_of(TREE, cli)
@@ -74,7 +73,6 @@ def test_a_wrong_kernel_fails_in_each_of_its_cases(cli: CommandLine) -> None:
     assert (status, outcomes(summary)) == (1, expected)
 
 
-@pytest.mark.thorough
 def test_a_selection_builds_only_what_it_needs(cli: CommandLine) -> None:
     """Of a shared build one case asks for one program, and of what it would make nothing else is there."""
     status, summary = run_suite(cli, REDUCE_SIM, "--select", "rowmax/f16_32x48")
@@ -84,7 +82,6 @@ def test_a_selection_builds_only_what_it_needs(cli: CommandLine) -> None:
     assert [path.name for path in built] == expected
 
 
-@pytest.mark.thorough
 def test_the_smoke_run_of_the_example_covers_each_operator(cli: CommandLine) -> None:
     """Every family and class of dtypes of the worked example is there, and all of them are right."""
     status, summary = run_suite(cli, REDUCE_SIM, "--policy", "smoke")

@@ -86,7 +86,6 @@ def test_a_packed_suite_runs_elsewhere(here: CommandLine, there: CommandLine) ->
     assert (again.returncode, "1  skipped" in again.stdout) == (0, True), again.stdout
 
 
-@pytest.mark.thorough
 def test_what_cannot_be_built_is_not_packed(here: CommandLine, there: CommandLine) -> None:
     """The bundle has the rest, and its maker is told by the exit status."""
     (here.cwd / "copy.c").write_text("int main(void) { return oops; }")
@@ -97,7 +96,6 @@ def test_what_cannot_be_built_is_not_packed(here: CommandLine, there: CommandLin
     assert [v["case"] for v in json.loads(done.stdout)["verdicts"]] == ["softmax/small"]
 
 
-@pytest.mark.thorough
 def test_another_commit_is_refused(here: CommandLine, there: CommandLine) -> None:
     """Before anything is unpacked; the line says what was asked for and what was found."""
     bundle = str(there.cwd / "x.tyb")

@@ -144,7 +144,6 @@ def test_each_case_of_a_hot_task_has_its_own_verdict(cli: CommandLine, queue: Pa
     assert (cli.cwd / "builds").read_text() == "x\n"
 
 
-@pytest.mark.thorough
 def test_logs_hold_the_steps_of_both_sides_in_order(cli: CommandLine, queue: Path) -> None:
     """Golden and build step of this side, what the far side printed, and the check step."""
     _, logs = run_suite(cli, ("a", "b"))
@@ -157,7 +156,6 @@ def test_logs_hold_the_steps_of_both_sides_in_order(cli: CommandLine, queue: Pat
     assert places[0] >= 0
 
 
-@pytest.mark.thorough
 def test_what_the_device_failed_runs_again_in_a_fresh_folder(cli: CommandLine, queue: Path) -> None:
     """The attempt is kept, the folder is made anew, and the next one decides."""
     verdicts, logs = run_suite(cli, ("a", "infra", "b"))
@@ -167,7 +165,6 @@ def test_what_the_device_failed_runs_again_in_a_fresh_folder(cli: CommandLine, q
     assert len(list((queue / "tasks").iterdir())) == 2
 
 
-@pytest.mark.thorough
 def test_a_task_that_is_lost_is_submitted_again(cli: CommandLine, queue: Path) -> None:
     """Its results did not come, so its cases run once more; none is blamed."""
     (queue / "faults" / "1").write_text("lose-results")
@@ -175,7 +172,6 @@ def test_a_task_that_is_lost_is_submitted_again(cli: CommandLine, queue: Path) -
     assert {v["outcome"] for v in verdicts.values()} == {"passed"}
 
 
-@pytest.mark.thorough
 def test_programs_have_the_memory_that_their_suite_gives_them(
     cli: CommandLine, queue: Path
 ) -> None:

@@ -51,7 +51,6 @@ def test_a_shared_build_that_fails_is_run_once(cli: CommandLine) -> None:
     assert told == ["====", "built", "built"]
 
 
-@pytest.mark.thorough
 def test_complaints_of_steps_that_pass_are_flagged_and_kept(cli: CommandLine) -> None:
     """Of golden, build, run and check step, in the order in which they run."""
     steps = {
@@ -74,7 +73,6 @@ def test_complaints_of_steps_that_pass_are_flagged_and_kept(cli: CommandLine) ->
     assert told == ["golden", "build", "run", "check"]
 
 
-@pytest.mark.thorough
 def test_a_golden_step_that_makes_nothing_is_told_by_its_file(cli: CommandLine) -> None:
     """What was to be compared with is named; a file of another size says both sizes."""
     _, verdicts, _ = run_suite(
@@ -112,7 +110,6 @@ def test_a_flood_of_output_costs_its_case_nothing(cli: CommandLine) -> None:
         assert "last words\n==== ended with exit code 0" in log
 
 
-@pytest.mark.thorough
 def test_a_case_may_be_called_like_a_path(cli: CommandLine) -> None:
     """Also one of several that share a hot process."""
     _, verdicts, _ = run_suite(

@@ -77,7 +77,6 @@ def test_a_suite_of_programs(cli: CommandLine, suite: Path) -> None:
     assert count(cli.cwd / "devices") == 6
 
 
-@pytest.mark.thorough
 def test_only_what_is_selected_is_built(cli: CommandLine, suite: Path) -> None:
     """A shared build is told which of its targets are needed."""
     done = cli.run("test", "suite.toml", "--select", "rows/one", "--json")
@@ -233,7 +232,6 @@ def test_programs_on_leased_devices(cli: CommandLine, suite: Path) -> None:
     assert devices <= {"npu:3", "npu:5"}
 
 
-@pytest.mark.thorough
 def test_a_hang_on_a_leased_device_takes_nobody_along(cli: CommandLine, suite: Path) -> None:
     """The case that hangs is ended with its lease, and the others go on."""
     (cli.cwd / "tileyard.toml").write_text('[[device]]\nname = "npu:0"\nid = "card"\n')
@@ -337,7 +335,6 @@ def test_reports_are_written(cli: CommandLine, suite: Path) -> None:
     assert "::error file=" in done.stdout
 
 
-@pytest.mark.thorough
 def test_the_python_of_the_host_is_known(cli: CommandLine, suite: Path) -> None:
     """``{python}`` stands for the interpreter that runs Tileyard."""
     suite.write_text(
