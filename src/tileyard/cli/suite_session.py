@@ -1,6 +1,7 @@
 """One run of a suite as the command line shows it: progress, verdicts, reports, exit status."""
 
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,7 +58,10 @@ def run(start: StartTest, reports: SuiteReports) -> int:
 
 
 def pack(start: StartTest, *, as_json: bool) -> int:
-    """Build the cases of a suite and write them into a bundle; 1 if one could not be built."""
+    """Build the cases of a suite and write them into a bundle; 1 if one could not be built.
+
+    130 if that was interrupted; then there is no bundle.
+    """
     settings = read_settings(os.environ, Path.cwd())
     client = SuiteClient(start, settings)
     console = Console(stderr=True)
@@ -70,6 +74,8 @@ def pack(start: StartTest, *, as_json: bool) -> int:
     output = Path(start.pack_to)
     if as_json:
         print_json(result)
+    elif result.reason == "interrupted":
+        print("interrupted: no bundle was written", file=sys.stderr)
     else:
         print(
             f"{output}: {packed} of {count_of(len(result.verdicts), 'case')}, {output.stat().st_size} bytes"

@@ -28,13 +28,13 @@ def print_trial(console: Console, trial: Trial, home: Path, *, source: bool) -> 
 
 def _table_of(found: list[Trial]) -> Table:
     table = Table(header_style="bold", box=None)
-    for column in ("trial", "kernel", "config", "target", "latency", "outcome", "message"):
-        table.add_column(column, no_wrap=column in ("trial", "kernel", "latency", "outcome"))
+    for column in ("trial", "case", "config", "target", "latency", "outcome", "message"):
+        table.add_column(column, no_wrap=column in ("trial", "case", "latency", "outcome"))
     for trial in found:
         latency = format_time(trial.measurement.median_ns) if trial.measurement else ""
         table.add_row(
             trial.id,
-            trial.kernel,
+            _name_case(trial),
             format_config(trial.config) + (" (A/A control)" if trial.control else ""),
             trial.target,
             latency,
@@ -44,10 +44,20 @@ def _table_of(found: list[Trial]) -> Table:
     return table
 
 
+def _name_case(trial: Trial) -> str:
+    """What was run: a suite's case by its id, of a study the kernel, whose config tells the rest."""
+    return trial.case if _is_of_suite(trial) else trial.kernel
+
+
+def _is_of_suite(trial: Trial) -> bool:
+    return trial.case.startswith(f"{trial.kernel}/")
+
+
 def _show_record(console: Console, trial: Trial) -> None:
     rows = {
         "trial": trial.id,
-        "kernel": trial.kernel,
+        "case": trial.case if _is_of_suite(trial) else "",
+        "kernel": "" if _is_of_suite(trial) else trial.kernel,
         "arguments": format_config(trial.arguments),
         "config": format_config(trial.config),
         "target": trial.target,

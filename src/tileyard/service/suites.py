@@ -110,9 +110,9 @@ class SuiteRun:
                 self._tell(RunEnded(run=self._run, at=at, reason=reason))
                 log.flush()
         verdicts = judge_cases(selection.cases, trials, selection.quarantined)
-        if self._start.pack_to:
+        if self._start.pack_to and reason == "done":
             self._write_bundle(suite, entries)
-        else:
+        elif not self._start.pack_to:
             update_memory(home, suite.path, verdicts, started)
         return SuiteResult(
             run=self._run,
