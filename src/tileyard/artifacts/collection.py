@@ -4,11 +4,11 @@ import contextlib
 import fcntl
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from tileyard.artifacts.copying import remove_folder
-from tileyard.artifacts.holdings import LEFTOVERS, Holding, measure, survey_home
+from tileyard.artifacts.holdings import LEFTOVERS, Holding, measure, survey_home, survey_streams
 from tileyard.artifacts.pins import (
     GATE,
     SLACK_S,
@@ -55,13 +55,23 @@ class Collection(Record):
     is_dry: bool = False
 
 
+def is_nowhere_else(_stream: Path) -> bool:
+    """What a run has told stands in its stream alone."""
+    return False
+
+
 def collect(
-    home: Path, keep: Keep, *, dry_run: bool = False, clock: Clock = _SYSTEM_CLOCK
+    home: Path,
+    keep: Keep,
+    *,
+    dry_run: bool = False,
+    clock: Clock = _SYSTEM_CLOCK,
+    is_recorded: Callable[[Path], bool] = is_nowhere_else,
 ) -> Collection:
     """Remove from a home what is older than is to be kept, the least recently used first.
 
-    Safe beside any number of runs. Trials and the streams of events are never removed. Raises
-    UsageError where there is nothing to collect from or another collection goes on, HomeError
+    Safe beside any number of runs. Trials are never removed; a run's stream of events is, once it is older
+    than ``keep.days`` and ``is_recorded`` says that all its trials are. Raises UsageError where there is nothing to collect from or another collection goes on, HomeError
     where the home cannot be written.
     """
     root = home / "objects"
@@ -76,6 +86,9 @@ def collect(
                 pinned = find_oldest_pin(root)
             protected = began if pinned is None else min(began, pinned - THROTTLE_S - SLACK_S)
             holdings = survey_home(home, clock.wall_s())
+            oldest = _find_oldest(keep, clock.wall_s())
+            streams = (stream for stream in survey_streams(home) if stream.used_at < oldest)
+            holdings += [stream for stream in streams if is_recorded(stream.marker)]
             chosen = choose(holdings, keep, clock.wall_s())
             gone = [
                 holding
@@ -105,7 +118,7 @@ def choose(holdings: Iterable[Holding], keep: Keep, now_s: float) -> list[Holdin
         holdings, key=lambda one: (one.what != LEFTOVERS, one.used_at, -len(one.marker.parts))
     )
     left = sum(holding.size for holding in ordered)
-    oldest = 0.0 if keep.days is None else now_s - keep.days * DAY_S
+    oldest = _find_oldest(keep, now_s)
     chosen = []
     for holding in ordered:
         is_over = keep.max_bytes is not None and left > keep.max_bytes
@@ -113,6 +126,10 @@ def choose(holdings: Iterable[Holding], keep: Keep, now_s: float) -> list[Holdin
             chosen.append(holding)
             left -= holding.size
     return chosen
+
+
+def _find_oldest(keep: Keep, now_s: float) -> float:
+    return 0.0 if keep.days is None else now_s - keep.days * DAY_S
 
 
 def _remove(holding: Holding, root: Path, protected: float) -> bool:

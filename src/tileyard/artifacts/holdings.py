@@ -4,6 +4,7 @@ import os
 import stat
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 
 from tileyard.artifacts.references import find_digests
@@ -17,8 +18,11 @@ RECORD_KINDS = {
 }
 """What people call the records of a kind, and the blobs that they name. Others keep their names."""
 TREES, LOGS, WORK = "trees", "logs", "work directories"
+STREAMS = "event streams"
 LEFTOVERS, UNNAMED = "leftovers", "blobs that nothing names"
 CACHES, COMPILED = "build folders", "compiled Python"
+RUNNER_LOG = "runner-*.log"
+"""The output of a runner while it lives; what an engine that was killed could not move to where it belongs."""
 _LEFTOVER_AGE_S = 86_400.0
 
 
@@ -51,6 +55,11 @@ def survey_home(home: Path, now_s: float) -> list[Holding]:
     ]
     old = now_s - _LEFTOVER_AGE_S
     return [holding for holding in found if holding.what != LEFTOVERS or holding.used_at < old]
+
+
+def survey_streams(home: Path) -> list[Holding]:
+    """What runs have told as they went, a file each, whoever else holds it. Raises OSError."""
+    return [_holding(STREAMS, path, status) for path, status in _files(home / "runs")]
 
 
 def measure(path: Path) -> tuple[int, float]:
@@ -91,6 +100,11 @@ def _survey_objects(root: Path) -> Iterator[Holding]:
 def _survey_runs(place: Path, what: str) -> Iterator[Holding]:
     """A run's directory, or a process's own log, as a whole."""
     for path in _entries(place):
+        if (
+            fnmatch(path.name, RUNNER_LOG) and path.is_file()
+        ):  # its runner moves it away when it ends
+            yield from _leftover(path)
+            continue
         size, latest = measure(path)
         folder = path if path.is_dir() and not path.is_symlink() else None
         yield Holding(what=what, marker=path, size=size, used_at=latest, folder=folder)

@@ -135,6 +135,10 @@ class ObjectStore:
             temporary = self._write_temporary((head, data), sync=False)
             self._publish(temporary, self._record(kind, key))
 
+    def has_record(self, kind: str, key: str) -> bool:
+        """Whether there is such a record. To ask is no use of it."""
+        return self._record(kind, key).is_file()
+
     def get_record(self, kind: str, key: str) -> bytes | None:
         """What was last stored there; None where there is nothing, or it is torn or was altered."""
         path = self._record(kind, key)

@@ -1,6 +1,9 @@
 """``tileyard cache``: what can be made again, and what of it is to stay."""
 
+import contextlib
+import functools
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -29,22 +32,35 @@ def gc(
     """Remove what was used least recently: artifacts, golden results, trees, answers, logs, leftovers.
 
     What a run that goes on has used since the day before it began stays, and whatever is used
-    while this command works. Trials and their history are never removed.
+    while this command works. History stays: verdicts, times and measurements are never removed. The raw
+    event streams of runs go with --keep-days, once all that they tell of is recorded.
     """
     from rich.console import Console
 
-    from tileyard.artifacts.collection import Keep, collect
+    from tileyard.artifacts.collection import Keep, collect, is_nowhere_else
+    from tileyard.artifacts.objects import ObjectStore
     from tileyard.cli.opening import print_json
     from tileyard.cli.values import parse_bytes
-    from tileyard.errors import UsageError
+    from tileyard.errors import HomeError, UsageError
     from tileyard.report.cache import print_collection
     from tileyard.settings import read_settings
+    from tileyard.store import events
+    from tileyard.store.trials import TrialStore
+    from tileyard.workers.run_records import sweep_runs
 
     if not max_size and keep_days is None:
         raise UsageError("say what is to stay", "--max-size 10G, --keep-days 14, or both")
     keep = Keep(max_bytes=parse_bytes(max_size) if max_size else None, days=keep_days)
     home = read_settings(os.environ, Path.cwd()).home
-    done = collect(home, keep, dry_run=dry_run)
+    with contextlib.ExitStack() as stack:
+        is_recorded: Callable[[Path], bool] = is_nowhere_else
+        if keep_days is not None and (home / "store.db").is_file():
+            with contextlib.suppress(HomeError):  # a store that is of no use proves nothing
+                store = stack.enter_context(TrialStore.open(home))
+                is_recorded = functools.partial(events.is_recorded, has_all=store.has_all)
+        done = collect(home, keep, dry_run=dry_run, is_recorded=is_recorded)
+    if not dry_run:
+        sweep_runs(ObjectStore(home / "objects"))
     if json:
         print_json(done)
     else:

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -133,6 +133,15 @@ def read_run(path: Path) -> StoredRun:
         trials=tuple(event.trial for event in events if isinstance(event, CaseEnded)),
         skipped=sum(event is None for event in events),
     )
+
+
+def is_recorded(path: Path, has_all: Callable[[Sequence[str]], bool]) -> bool:
+    """Whether a stream can go: all of it can be read, and the table has each trial that it tells of."""
+    try:
+        run = read_run(path)
+    except HomeError:
+        return False
+    return not run.skipped and has_all([trial.id for trial in run.trials])
 
 
 def list_run_files(home: Path) -> list[Path]:

@@ -11,6 +11,7 @@ from sqlalchemy import (
     Connection,
     Engine,
     delete,
+    func,
     insert,
     select,
 )
@@ -50,6 +51,8 @@ from tileyard.store.suites import read_run_times
 _DECODER = msgspec.json.Decoder(Trial)
 _NEWEST = (trials.c.started_at.desc(), trials.c.number.desc())
 _INSERT = insert(trials)
+_MOST_IDS = 500
+"""So many ids are asked for at once."""
 
 
 class TrialQuery(Record):
@@ -218,6 +221,16 @@ class TrialStore:
         """A summary of every run that has a trial, the newest first; ``limit`` 0 means all."""
         with explained(self._path), self._engine.connect() as connection:
             return read_runs(connection, limit)
+
+    def has_all(self, ids: Sequence[str]) -> bool:
+        """Whether every one of these trials is recorded."""
+        with explained(self._path), self._engine.connect() as connection:
+            for first in range(0, len(ids), _MOST_IDS):
+                some = set(ids[first : first + _MOST_IDS])
+                found = select(func.count()).where(trials.c.id.in_(some))
+                if connection.execute(found).scalar() != len(some):
+                    return False
+        return True
 
     # ---- inside -----------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from tileyard.model import (
 )
 from tileyard.processes.steps import describe_complaints
 from tileyard.suite.builds import build_of, find_targets
-from tileyard.suite.inputs import find_named
+from tileyard.suite.inputs import find_arguments
 from tileyard.suite.kernel_files import FileAuthors, MakeAuthor
 from tileyard.suite.records import CommandWork, KernelWork, SuiteCase, name_attempt
 from tileyard.suite.site import SuiteSite
@@ -262,7 +262,7 @@ class SuiteAuthor:
     async def _digest_inputs(self, step: Step) -> str:
         """The content of what a step names as its inputs, and of the files among its arguments."""
         folder = self._site.folder
-        patterns = tuple(dict.fromkeys((*step.inputs, *find_named(step, folder))))
+        patterns = tuple(dict.fromkeys((*step.inputs, *find_arguments(step, folder))))
         if not patterns:
             return self._site.toolchain
         if patterns not in self._digests:

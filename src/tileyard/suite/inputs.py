@@ -10,13 +10,19 @@ END = r"[^\s\"'`:;,|&<>(){}]+"
 """What a path within a longer text consists of."""
 
 
-def find_named(step: Step, folder: Path) -> list[str]:
-    """Arguments that are files as seen from the suite's folder, and files of that folder within longer texts.
+def find_arguments(step: Step, folder: Path) -> list[str]:
+    """Arguments that are files as seen from the suite's folder: the step's result depends on them."""
+    return [text for text in step.argv if "{" not in text and is_file(folder, text)]
 
-    These are such as ``--data={suite}/a.txt``. What is known only when the step runs names none.
+
+def find_named(step: Step, folder: Path) -> list[str]:
+    """These, and files of that folder within longer texts, such as ``--data={suite}/a.txt``.
+
+    A step may read or write the latter: they travel with it, and are part of no key. What is known only when
+    the step runs names none.
     """
     within = re.compile(re.escape(f"{folder}/") + END)
-    found = {text: None for text in step.argv if "{" not in text and is_file(folder, text)}
+    found = dict.fromkeys(find_arguments(step, folder))
     for text in (*step.argv, *step.env.values()):
         for name in within.findall(text):
             # A path that goes on with a place is none yet.

@@ -4,12 +4,15 @@ One file that is only appended to: a record of its own for each of thousands of 
 more than running them.
 """
 
+import fcntl
 import os
+import tempfile
 from pathlib import Path
 
 import msgspec
 
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.pins import find_oldest_pin, gate
 from tileyard.model import Case, Record, RunKey
 from tileyard.workers.protocol import RunEntry
 
@@ -70,6 +73,34 @@ def find_run(objects: ObjectStore, key: str) -> RunRecord | None:
     except FileNotFoundError:
         return None
     return found
+
+
+def sweep_runs(objects: ObjectStore) -> int:
+    """Drop the runs that cannot be repeated, since their artifact is gone; how many bytes that frees.
+
+    While a run goes on nothing is dropped: it may be writing. Raises OSError.
+    """
+    path = _path_of(objects)
+    with gate(objects.root, fcntl.LOCK_EX):
+        if not path.is_file() or find_oldest_pin(objects.root) is not None:
+            return 0
+        before = path.stat().st_size
+        with (
+            path.open("rb") as file,
+            tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as kept,
+        ):
+            for line in file:
+                record = _decode(line.partition(b" ")[2])
+                if record is not None and objects.has_record("build", record.entry.build):
+                    kept.write(b"\n" + line)
+        fresh = Path(kept.name)
+        fresh.chmod(0o644)
+        after = fresh.stat().st_size
+        if after < before:
+            fresh.replace(path)
+        else:
+            fresh.unlink()
+    return max(0, before - after)
 
 
 def _path_of(objects: ObjectStore) -> Path:

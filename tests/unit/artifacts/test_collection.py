@@ -432,3 +432,36 @@ def test_tree_whose_directory_is_gone_reads_as_absent(objects: ObjectStore) -> N
         trees.path(tree)
 
     assert not objects.has(tree)
+
+
+def test_streams_that_are_recorded_elsewhere_go_when_they_are_old(objects: ObjectStore) -> None:
+    """Whatever the size; one whose trials are nowhere else stays for ever."""
+    home = home_of(objects)
+    objects.put_bytes(b"x")
+    (home / "runs").mkdir()
+    for name, days in (("old", 20), ("alone", 20), ("new", 2)):
+        (home / "runs" / f"{name}.jsonl").write_text("told")
+        age(home / "runs" / f"{name}.jsonl", days)
+
+    def is_recorded(stream: Path) -> bool:
+        return stream.stem != "alone"
+
+    collect(home, NOTHING, is_recorded=is_recorded)
+    assert len(list((home / "runs").iterdir())) == 3
+    done = collect(home, Keep(days=14), is_recorded=is_recorded)
+    assert freed(done) == {"event streams": 1}
+    assert {path.stem for path in (home / "runs").iterdir()} == {"alone", "new"}
+
+
+def test_output_of_a_runner_whose_engine_was_killed_is_a_leftover(objects: ObjectStore) -> None:
+    """It goes after a day in any case, and what was said for no case stays as long as other logs."""
+    home = home_of(objects)
+    objects.put_bytes(b"x")
+    (home / "logs").mkdir()
+    for name in ("runner-0a1b2c3d.log", "runner.log"):
+        (home / "logs" / name).write_text("said")
+
+    assert collect(home, Keep(days=14)).freed == ()
+    done = collect(home, Keep(days=14), clock=Later(2))
+    assert freed(done) == {"leftovers": 1}
+    assert [path.name for path in (home / "logs").iterdir()] == ["runner.log"]

@@ -24,7 +24,14 @@ from tileyard.events import (
     RunStarted,
 )
 from tileyard.model import Case, Device, Mismatch, Outcome, Trial
-from tileyard.store.events import EventLog, list_run_files, read_events, read_run, run_file
+from tileyard.store.events import (
+    EventLog,
+    is_recorded,
+    list_run_files,
+    read_events,
+    read_run,
+    run_file,
+)
 from tileyard.store.trials import Rebuilt, TrialQuery, TrialStore, rebuild
 
 MakeTrial = Callable[..., Trial]
@@ -199,3 +206,22 @@ def test_rebuilding_that_fails_changes_nothing(tmp_path: Path, make_trial: MakeT
 
     with TrialStore.open(tmp_path) as store:
         assert store.list_trials(TrialQuery(limit=0)) == expected
+
+
+def test_a_stream_is_recorded_once_the_table_has_all_its_trials(
+    make_trial: MakeTrial, tmp_path: Path
+) -> None:
+    """One that cannot be read as a whole tells of something that nobody else knows."""
+    with EventLog(tmp_path, "r") as log:
+        for number in (1, 2):
+            log.append(CaseEnded(trial=make_trial(f"r.{number}")))
+    path = run_file(tmp_path, "r")
+    with TrialStore.open(tmp_path / "other") as store:
+        store.record(make_trial("r.1"))
+        assert not is_recorded(path, store.has_all)
+        store.record(make_trial("r.2"))
+        assert is_recorded(path, store.has_all)
+        assert store.has_all([])
+        with path.open("a") as file:
+            file.write('{"type": "case_en')
+        assert not is_recorded(path, store.has_all)

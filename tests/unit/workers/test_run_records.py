@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.pins import hold
 from tileyard.model import BuildKey, Case, GoldenKey, RunKey
 from tileyard.workers.protocol import Golden, RunEntry
 from tileyard.workers.run_records import (
@@ -13,6 +15,7 @@ from tileyard.workers.run_records import (
     RunRecords,
     find_run,
     remember_run,
+    sweep_runs,
 )
 
 
@@ -65,3 +68,24 @@ def test_a_torn_record_hides_no_other(objects: ObjectStore) -> None:
     remember_run(objects, RunKey("b"), record("two"))
     expected = [record("one"), record("two")]
     assert [find_run(objects, key) for key in "ab"] == expected
+
+
+def test_runs_whose_artifact_is_gone_are_swept(objects: ObjectStore) -> None:
+    """They cannot be repeated; while a run goes on nothing is touched, since it may be writing."""
+    kept = record("kept")
+    gone = msgspec.structs.replace(
+        record("gone"), entry=msgspec.structs.replace(kept.entry, build=BuildKey("no"))
+    )
+    objects.put_record("build", "b", b"artifact")
+    for key, one in (("a" * 40, kept), ("c" * 40, gone), ("d" * 40, kept)):
+        remember_run(objects, RunKey(key), one)
+    size = (objects.root / FILE_NAME).stat().st_size
+    with hold(objects.root):
+        assert sweep_runs(objects) == 0
+    freed = sweep_runs(objects)
+    assert freed > 0
+    assert (objects.root / FILE_NAME).stat().st_size == size - freed
+    assert find_run(objects, "c" * 40) is None
+    assert find_run(objects, "a" * 40) == find_run(objects, "d" * 40) == kept
+    remember_run(objects, RunKey("e" * 40), kept)
+    assert find_run(objects, "e" * 40) == kept
