@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Self, assert_never
 
 from rich.console import Console
-from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -31,6 +30,7 @@ from tileyard.events import (
     RunStarted,
 )
 from tileyard.model import WELL, Case, Trial
+from tileyard.report.screen import Screen
 from tileyard.report.words import (
     format_config,
     format_rate,
@@ -47,9 +47,8 @@ class Progress:
     """A listener. Use as a context manager around the run, then call it with every event."""
 
     def __init__(self, console: Console, clock: Clock | None = None) -> None:
-        self._console = console
+        self._screen = Screen(console)
         self._clock = clock or SystemClock()
-        self._live: Live | None = None
         self._drawn_s = 0.0
         self._started_s = self._clock.monotonic_s()
         self._title = Text()
@@ -65,11 +64,7 @@ class Progress:
         self._best: Trial | None = None
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._live = Live(
-                self._draw(), console=self._console, auto_refresh=False, transient=True
-            )
-            self._live.start()
+        self._screen.open(self._draw())
         return self
 
     def __exit__(
@@ -78,8 +73,7 @@ class Progress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._live is not None:
-            self._live.stop()
+        self._screen.close()
 
     def __call__(self, event: Event) -> None:
         """Take in an event and redraw if it is time to."""
@@ -104,7 +98,7 @@ class Progress:
             case CaseEnded(trial=trial):
                 self._end(trial)
             case Note(text=text, level=level):
-                self._say(Text(text, style="yellow" if level == "warning" else ""))
+                self._screen.say(Text(text, style="yellow" if level == "warning" else ""))
             case RunEnded():
                 pass
             case _:
@@ -121,12 +115,12 @@ class Progress:
         self._title = Text.assemble(
             (event.title, "bold"), f"  target {event.target}  device {devices}  run {event.run}"
         )
-        if self._live is None:
-            self._say(self._title)
+        if not self._screen.is_live:
+            self._screen.say(self._title)
 
     def _wait(self, device: str, holder: str) -> None:
-        if self._live is None and device not in self._awaited:
-            self._say(Text(f"waiting for {device}, held by {holder or 'somebody else'}"))
+        if not self._screen.is_live and device not in self._awaited:
+            self._screen.say(Text(f"waiting for {device}, held by {holder or 'somebody else'}"))
         self._awaited[device] = None
 
     def _end(self, trial: Trial) -> None:
@@ -140,8 +134,8 @@ class Progress:
             if best is None or trial.measurement.median_ns < best.median_ns:
                 self._best = trial
         failed = trial.outcome not in WELL
-        if failed or (self._live is None and not trial.reused):
-            self._say(self._line(trial))
+        if failed or (not self._screen.is_live and not trial.reused):
+            self._screen.say(self._line(trial))
 
     def _line(self, trial: Trial) -> Text:
         line = Text.assemble(
@@ -160,15 +154,11 @@ class Progress:
             line.append(f"  {trial.message}", style="dim")
         return line
 
-    def _say(self, text: Text) -> None:
-        console = self._live.console if self._live is not None else self._console
-        console.print(text, soft_wrap=True, highlight=False)
-
     def _redraw(self) -> None:
         now_s = self._clock.monotonic_s()
-        if self._live is not None and now_s - self._drawn_s >= REDRAW_S:
+        if self._screen.is_live and now_s - self._drawn_s >= REDRAW_S:
             self._drawn_s = now_s
-            self._live.update(self._draw(), refresh=True)
+            self._screen.show(self._draw())
 
     def _draw(self) -> Table:
         total = max(self._expected, len(self._cases), 1)

@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import Self, assert_never
 
 from rich.console import Console
-from rich.live import Live
 from rich.text import Text
 
 from tileyard.clock import Clock, SystemClock
@@ -32,6 +31,7 @@ from tileyard.events import (
     RunStarted,
 )
 from tileyard.model import INFRASTRUCTURE, WELL, Outcome, Trial
+from tileyard.report.screen import Screen
 from tileyard.report.suite_forecast import Forecast
 from tileyard.report.suite_live import Drawn, draw, say_state
 from tileyard.report.suite_words import Rerun, format_case, say_why
@@ -54,12 +54,11 @@ class SuiteProgress:
         self, console: Console, home: Path, rerun: Rerun, clock: Clock | None = None
     ) -> None:
         """Logs lie below ``home``; ``rerun`` gives the command that runs just one case."""
-        self._console = console
+        self._screen = Screen(console)
         self._home = home
         self._rerun = rerun
         self._clock = clock or SystemClock()
         self._forecast = Forecast()
-        self._live: Live | None = None
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._ticking: threading.Thread | None = None
@@ -76,9 +75,7 @@ class SuiteProgress:
         self._is_stopped = False
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._live = Live(console=self._console, auto_refresh=False, transient=True)
-            self._live.start()
+        self._screen.open()
         self._ticking = threading.Thread(target=self._keep_ticking, name="progress", daemon=True)
         self._ticking.start()
         return self
@@ -92,8 +89,7 @@ class SuiteProgress:
         self._over.set()
         if self._ticking is not None:
             self._ticking.join()
-        if self._live is not None:
-            self._live.stop()
+        self._screen.close()
 
     def __call__(self, event: Event) -> None:
         """Take in an event, and show what there is to show."""
@@ -137,7 +133,9 @@ class SuiteProgress:
             case CaseEnded(trial=trial):
                 self._end(trial)
             case Note(text=text, level=level):
-                self._say(Text(clean_line(text), style="yellow" if level == "warning" else ""))
+                self._screen.say(
+                    Text(clean_line(text), style="yellow" if level == "warning" else "")
+                )
             case RunEnded():
                 pass
             case _:
@@ -145,7 +143,7 @@ class SuiteProgress:
 
     def _begin(self, event: RunStarted) -> None:
         self._started_s = self._clock.monotonic_s()
-        self._shown_s = self._started_s if self._live is None else float("-inf")
+        self._shown_s = self._started_s if not self._screen.is_live else float("-inf")
         slots = len(event.devices)
         self._forecast.begin(slots, event.cases, event.expected_s)
         self._retries, self._spared = event.retries, frozenset(event.spared)
@@ -153,13 +151,13 @@ class SuiteProgress:
             (clean_line(event.title), "bold"),
             f"  {count_of(event.cases, 'case')}  {count_of(slots, 'slot')}  run {event.run}",
         )
-        if self._live is None:
-            self._say(self._title)
+        if not self._screen.is_live:
+            self._screen.say(self._title)
 
     def _wait(self, device: str, holder: str) -> None:
-        if self._live is None and device not in self._awaited:
+        if not self._screen.is_live and device not in self._awaited:
             who = clean_line(holder) or "somebody else"
-            self._say(Text(f"waiting for {device}, held by {who}"))
+            self._screen.say(Text(f"waiting for {device}, held by {who}"))
         self._awaited[device] = holder
         self._forecast.lack(device)
 
@@ -172,17 +170,17 @@ class SuiteProgress:
         self._is_stopped = self._is_stopped or outcome is Outcome.NOT_RUN
         if outcome not in FINAL and attempt <= self._retries and not self._is_stopped:
             self._again.add(name)
-            self._say(self._line(trial, name, attempt, "failed, will be tried again"))
+            self._screen.say(self._line(trial, name, attempt, "failed, will be tried again"))
             return
         self._counts[outcome] += 1
         if outcome in WELL and attempt > 1:
             self._flaky += 1
             passed = f"{clean_line(name)}: {outcome} at attempt {attempt}"
-            self._say(Text.assemble((f"{'flaky':<{OUTCOME_WIDTH}}", "yellow"), passed))
+            self._screen.say(Text.assemble((f"{'flaky':<{OUTCOME_WIDTH}}", "yellow"), passed))
         elif outcome not in WELL and outcome is not Outcome.NOT_RUN:
             self._failed[name] = outcome
             remark = "in quarantine, does not gate" if name in self._spared else ""
-            self._say(self._line(trial, name, attempt, remark))
+            self._screen.say(self._line(trial, name, attempt, remark))
 
     def _take_back(self, name: str, attempt: int) -> None:
         """A case is tried again although nobody had said so: it has no outcome yet."""
@@ -202,20 +200,16 @@ class SuiteProgress:
             f": {why}",
             f" ({remark})" if remark else "",
         )
-        gap = "  " if self._live is None else "\n" + " " * OUTCOME_WIDTH
+        gap = "  " if not self._screen.is_live else "\n" + " " * OUTCOME_WIDTH
         if trial.log:
             line.append(f"{gap}log: {clean_line(str(self._home / trial.log))}", style="dim")
         if name not in self._again:
             line.append(f"{gap}rerun: {clean_line(self._rerun(name))}", style="dim")
         return line
 
-    def _say(self, text: Text) -> None:
-        console = self._live.console if self._live is not None else self._console
-        console.print(text, soft_wrap=True, highlight=False)
-
     def _show(self) -> None:
         now_s = self._clock.monotonic_s()
-        period_s = HEARTBEAT_S if self._live is None else REDRAW_S
+        period_s = HEARTBEAT_S if not self._screen.is_live else REDRAW_S
         if now_s - self._shown_s < period_s or not self._title:
             return
         self._shown_s = now_s
@@ -233,9 +227,9 @@ class SuiteProgress:
             left_s=self._forecast.left_s(now_s),
             running=tuple(self._forecast.running(now_s)),
         )
-        if self._live is not None:
-            options = self._console.options
+        if self._screen.is_live:
+            options = self._screen.console.options
             view = draw(drawn, *options.size, is_ascii=options.ascii_only)
-            self._live.update(view, refresh=True)
+            self._screen.show(view)
         else:
-            self._say(say_state(drawn))
+            self._screen.say(say_state(drawn))
