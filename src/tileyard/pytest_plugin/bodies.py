@@ -1,6 +1,7 @@
 """Finds the kernels that a test builds in its own body, by reading it: nothing of the test is run.
 
-What is looked for is a call of ``tileyard.compile``. Its arguments are evaluated where they depend on
+What is looked for are calls of ``tileyard.compile`` and of TileLang's own, ``tilelang.compile`` and
+what ``@tilelang.jit`` decorates. Their arguments are evaluated where they depend on
 nothing but the module, the test's parameters and plain assignments before; so is everything on
 the way there, such as a helper that the test calls. What depends on more is not found, and compiles while
 the test runs.
@@ -12,13 +13,15 @@ import inspect
 import linecache
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import CodeType, FunctionType
-from typing import Any, NoReturn
+from typing import Any
 
 from tileyard.api import kernels
 from tileyard.errors import TileyardError
 from tileyard.frontend.blame import blame_user
-from tileyard.pytest_plugin.tilelang_jit import watch_tilelang
+from tileyard.pytest_plugin.reading import UnknownNameError
+from tileyard.pytest_plugin.tilelang_jit import find_tilelang_compile
 
 MAX_DEPTH = 4
 """How many calls lead from a test to a compilation at most."""
@@ -33,36 +36,52 @@ class FoundCompile:
     out_idx: Sequence[int] | None
 
 
-class UnknownNameError(Exception):
-    """An expression depends on what is known only when the test runs."""
+@dataclass(frozen=True, kw_only=True)
+class FoundTileLang:
+    """One kernel that TileLang compiles itself. ``compile`` has it do so, into its own cache.
+
+    ``factory`` is what ``@tilelang.jit`` made of a function, None where there is none.
+    """
+
+    compile: Callable[[], object]
+    factory: object
 
 
 MISSED = (UnknownNameError, TileyardError, TypeError)
 """What reading stumbles over: names, the user's own code, arguments that do not fit. The test will tell."""
 
 
+WORDS = ("tileyard", "tilelang")
+
+
 def may_compile(function: Callable[..., object]) -> bool:
-    """Whether it is worth reading: its module knows of ``tileyard``."""
+    """Whether it is worth reading: its module knows of Tileyard or TileLang, or has a kernel of theirs."""
     names = getattr(function, "__globals__", {})
     lines = linecache.getlines(str(names.get("__file__", "")))
-    return any("tileyard" in line for line in lines)
+    return any(word in line for line in lines for word in WORDS) or any(
+        find_tilelang_compile(value) is not None for value in list(names.values())
+    )
+
+
+def hands_on_parameter(function: Callable[..., object]) -> bool:
+    """Whether a fixture does nothing but return ``request.param``."""
+    node = _Reader(function, {}, MAX_DEPTH).parse()
+    if node is None:
+        return False
+    *texts, last = node.body
+    return (
+        isinstance(last, ast.Return)
+        and last.value is not None
+        and ast.unparse(last.value) == "request.param"
+        and all(isinstance(text, ast.Expr) for text in texts)
+    )
 
 
 def find_compiles(
     function: Callable[..., object], values: Mapping[str, object]
-) -> Iterator[FoundCompile]:
+) -> Iterator[FoundCompile | FoundTileLang]:
     """The compilations in a function's body, in order; ``values`` are those of its parameters."""
     yield from _Reader(function, values, MAX_DEPTH).read()
-
-
-def forbid_compiling() -> None:
-    """In a copy that only reads: what would compile, or run what is compiled, is not evaluated."""
-    kernels.lower_prim_func = _refuse  # type: ignore[attr-defined]
-    watch_tilelang(_refuse, lambda: None)
-
-
-def _refuse(*_: object, **__: object) -> NoReturn:
-    raise UnknownNameError("a kernel")
 
 
 class _Reader:
@@ -79,9 +98,9 @@ class _Reader:
         self._depth = depth
         self._file = ""
 
-    def read(self) -> Iterator[FoundCompile]:
+    def read(self) -> Iterator[FoundCompile | FoundTileLang]:
         """All that can be found."""
-        node = self._parse()
+        node = self.parse()
         if node is None:
             return
         for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
@@ -89,7 +108,7 @@ class _Reader:
                 self._unknown.add(argument.arg)
         yield from self._read_all(node.body)
 
-    def _parse(self) -> ast.FunctionDef | None:
+    def parse(self) -> ast.FunctionDef | None:
         """The function as it stands in its file, with the file's line numbers."""
         code = getattr(self._function, "__code__", None)
         if not isinstance(code, CodeType):
@@ -108,18 +127,26 @@ class _Reader:
 
     # ---- statements ---------------------------------------------------------------------------
 
-    def _read_all(self, statements: Sequence[ast.stmt]) -> Iterator[FoundCompile]:
+    def _read_all(self, statements: Sequence[ast.stmt]) -> Iterator[FoundCompile | FoundTileLang]:
         for statement in statements:
             yield from self._read(statement)
 
-    def _read(self, statement: ast.stmt) -> Iterator[FoundCompile]:
+    def _read(self, statement: ast.stmt) -> Iterator[FoundCompile | FoundTileLang]:
         match statement:
             case ast.FunctionDef() | ast.ClassDef():
                 self._postpone(statement.name, statement)
             case ast.Import() | ast.ImportFrom():
                 for alias in statement.names:
                     self._postpone(alias.asname or alias.name.partition(".")[0], statement)
-            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if (
+                _are_apart(names, values)
+            ):
+                for target, value in zip(names, values, strict=True):
+                    yield from self._read(ast.Assign(targets=[target], value=value))
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+            ):
                 yield from self._read_calls(value)
                 self._postpone(name, value)
             case ast.If(test=test, body=body, orelse=orelse):
@@ -154,7 +181,7 @@ class _Reader:
 
     # ---- expressions --------------------------------------------------------------------------
 
-    def _read_calls(self, node: ast.AST) -> Iterator[FoundCompile]:
+    def _read_calls(self, node: ast.AST) -> Iterator[FoundCompile | FoundTileLang]:
         for part in ast.walk(node):
             if isinstance(part, ast.Call):
                 try:
@@ -162,14 +189,30 @@ class _Reader:
                 except MISSED:
                     continue
 
-    def _read_call(self, call: ast.Call) -> Iterator[FoundCompile]:
+    def _read_call(self, call: ast.Call) -> Iterator[FoundCompile | FoundTileLang]:
         function = self._evaluate(call.func)
         is_compile = function is kernels.compile
+        tilelangs = find_tilelang_compile(function)
         follows = isinstance(function, FunctionType) and self._depth > 1
-        if not (is_compile or (follows and function.__globals__ is self._globals)):
+        if not (is_compile or tilelangs or (follows and function.__globals__ is self._globals)):
             return
-        args = [self._evaluate(argument) for argument in call.args]
+        args = [
+            value
+            for argument in call.args
+            for value in (
+                self._evaluate(argument.value)
+                if isinstance(argument, ast.Starred)
+                else [self._evaluate(argument)]
+            )
+        ]
         named = {item.arg: self._evaluate(item.value) for item in call.keywords if item.arg}
+        for item in call.keywords:
+            if item.arg is None:
+                named |= self._evaluate(item.value)
+        if tilelangs is not None:
+            factory = getattr(tilelangs, "__self__", None)
+            yield FoundTileLang(compile=partial(tilelangs, *args, **named), factory=factory)
+            return
         bound = inspect.signature(function).bind(*args, **named)
         bound.apply_defaults()
         if not is_compile:
@@ -217,3 +260,11 @@ class _Reader:
             value = names[name]
         self._unknown.discard(name)
         self._known[name] = value
+
+
+def _are_apart(names: Sequence[ast.expr], values: Sequence[ast.expr]) -> bool:
+    """Whether ``names = values`` can be read as one assignment after the other."""
+    bound = {name.id for name in names if isinstance(name, ast.Name)}
+    used = {part.id for value in values for part in ast.walk(value) if isinstance(part, ast.Name)}
+    is_plain = not any(isinstance(value, ast.Starred) for value in values)
+    return len(bound) == len(names) == len(values) and is_plain and not bound & used

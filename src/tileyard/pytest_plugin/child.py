@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import traceback
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any
 import pytest
 from _pytest.runner import runtestprotocol
 
-from tileyard.errors import NestedLeaseError, UsageError, WorkerStartError
+from tileyard.errors import NestedLeaseError, WorkerStartError
+from tileyard.frontend.blame import shorten
+from tileyard.frontend.provenance import is_users
 from tileyard.model import Outcome
 from tileyard.pytest_plugin.active import Active
 from tileyard.pytest_plugin.copied import Teller
@@ -19,7 +22,7 @@ from tileyard.pytest_plugin.holding import QueueTimeoutError
 from tileyard.pytest_plugin.logs import out_log
 from tileyard.pytest_plugin.records import Compiled, Left, Reported, Warned
 from tileyard.pytest_plugin.threads import allow_threads
-from tileyard.pytest_plugin.tilelang_jit import watch_tilelang
+from tileyard.pytest_plugin.tilelang_jit import TileLangWatch, watch_tilelang
 from tileyard.workers.compiler import Compiler
 from tileyard.workers.protocol import BuildKernels, CompilerReply, CompilerRequest
 
@@ -38,7 +41,6 @@ class Inside:
 
     def run(self, teller: Teller, outer: object) -> None:
         """Run the test and tell how it went. ``outer`` is the plugin of the process that copied itself."""
-        self._teller = teller
         config = self._item.config
         plugins = config.pluginmanager
         plugins.unregister(outer)
@@ -46,6 +48,7 @@ class Inside:
             if type(plugin).__name__ == "WorkerInteractor":  # its channel is the original's
                 plugins.unregister(plugin)
         plugins.register(self)
+        self._teller = teller
         _renew_capture(config, self._log)
         self._failure = self._active.find_failure(self._item)
         self._holdings = self._active.enter(teller)
@@ -98,6 +101,8 @@ class Inside:
         location: tuple[str, int, str] | None,
     ) -> None:
         """Tell of every warning that can be told."""
+        if self._teller is None:
+            return  # a plugin that is new is told all that was warned of before it came
         # Its source is an object of the test's.
         warning_message.source = None
         arguments = {
@@ -118,11 +123,11 @@ class Inside:
         self._tell(Compiled(kernel=kernel))
         if self._active.options.dynamic == "lease":
             return
-        self._broken = f"{self._item.nodeid} compiles {kernel} while it runs"
-        raise UsageError(
-            self._broken,
-            "declare it with @pytest.mark.tile_kernel, or allow it with --tileyard-dynamic=lease",
+        self._broken = (
+            f"{self._item.nodeid} compiles {kernel} while it runs{_place()} "
+            "(declare it with @pytest.mark.tile_kernel, or allow it with --tileyard-dynamic=lease)"
         )
+        pytest.fail(self._broken, pytrace=False)
 
     def _end_compile(self) -> None:
         """What was compiled may run from now on, in ways that nobody sees."""
@@ -174,7 +179,13 @@ def watch_compiles(begin: Callable[[str, str], None], end: Callable[[], None]) -
         return reply
 
     Compiler.answer = watched  # type: ignore[method-assign]  # in this process alone
-    watch_tilelang(lambda kernel: begin(kernel, ""), end)
+    watch_tilelang(TileLangWatch(begin=begin, end=end, run=lambda: None))
+
+
+def _place() -> str:
+    """Where the user's own code is now, as part of a sentence."""
+    users = [frame for frame in traceback.extract_stack() if is_users(frame.filename)]
+    return f", at {shorten(users[-1].filename)}:{users[-1].lineno}" if users else ""
 
 
 def _renew_capture(config: pytest.Config, log: Path) -> None:

@@ -17,7 +17,7 @@ from tileyard.frontend.found import Found
 from tileyard.frontend.plain_values import to_plain
 from tileyard.frontend.recipes import read_recipe
 from tileyard.model import Value
-from tileyard.pytest_plugin.bodies import may_compile
+from tileyard.pytest_plugin.bodies import hands_on_parameter, may_compile
 from tileyard.pytest_plugin.steps import BodyStep, FunctionStep, KernelStep, Step
 
 KERNEL, FUNCTION = "tile_kernel", "tile_compile"
@@ -179,7 +179,11 @@ def _bodies_of(item: pytest.Item) -> Iterator[tuple[Callable[..., object], dict[
             continue
         named = {parameter.name for parameter in parameters_of(function) or ()}
         # what a fixture makes of its parameter is not the parameter
-        taken = {key: values[key] for key in (named & values.keys()) - functions.keys()}
+        taken = {
+            key: values[key]
+            for key in named & values.keys()
+            if key not in functions or hands_on_parameter(functions[key])
+        }
         if name in values and "request" in named:
             taken["request"] = SimpleNamespace(param=values[name])
         yield function, taken

@@ -1,6 +1,7 @@
 """Elaborates kernels of this process in copies of it, so that none can hang or end the run."""
 
 import contextlib
+import functools
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
@@ -8,14 +9,17 @@ from typing import Any, TypeVar
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import InvalidProgramError, TileyardError, UnsupportedError
+from tileyard.frontend.blame import blame_user
 from tileyard.frontend.no_device import assume_target
 from tileyard.ir.text import print_program
-from tileyard.model import Elaborated, Kernel, Outcome
-from tileyard.pytest_plugin.bodies import find_compiles, forbid_compiling
+from tileyard.model import BuildKey, Elaborated, Kernel, Outcome
+from tileyard.pytest_plugin.bodies import FoundTileLang, find_compiles
 from tileyard.pytest_plugin.copied import Teller
 from tileyard.pytest_plugin.forked import Forked, follow
+from tileyard.pytest_plugin.reading import Reading
 from tileyard.pytest_plugin.records import Answered, StepResult
 from tileyard.pytest_plugin.steps import BodyStep, KernelStep
+from tileyard.pytest_plugin.tilelang_jit import keep_factories
 from tileyard.workers.author import Author
 from tileyard.workers.protocol import (
     AuthorReply,
@@ -26,6 +30,8 @@ from tileyard.workers.protocol import (
 )
 
 S = TypeVar("S")
+Ready = tuple[StepResult, Elaborated | None]
+"""What a test compiles in its body: what is known of it so far, and what is left to build of it."""
 
 
 class CopyAuthor:
@@ -67,15 +73,20 @@ class CopyAuthor:
 
     async def read_bodies(
         self, steps: Sequence[BodyStep], limit_s: float
-    ) -> AsyncGenerator[tuple[StepResult, Elaborated], None]:
-        """Elaborate what tests compile in their bodies, as far as that is found."""
-        async for step, at, reply in self._ask_all(steps, _read_body, limit_s):
-            if isinstance(reply, Failed):  # the test itself will tell
-                continue
-            for number, (target, elaborated) in enumerate(reply):
-                seconds = time.monotonic() - at
-                name = f"{step.id}:{number}"
-                yield StepResult(step=name, target=target, at=at, seconds=seconds), elaborated
+    ) -> AsyncGenerator[Ready, None]:
+        """Elaborate what tests compile in their bodies, as far as that is found.
+
+        What TileLang compiles itself it has compiled, into its own cache: nothing is left to build.
+        """
+        make_reading = functools.cache(Reading)
+
+        def answer(step: BodyStep) -> list[Ready]:
+            return _read_body(step, make_reading())  # in a copy, where the first step makes it
+
+        async for _, _, reply in self._ask_all(steps, answer, limit_s):
+            if not isinstance(reply, Failed):  # else the test itself will tell
+                for ready in reply:
+                    yield ready
 
     async def _ask_all(
         self, steps: Sequence[S], answer: Callable[[S], object], limit_s: float
@@ -128,14 +139,51 @@ def _lower(prim_func: Any, out_idx: Sequence[int] | None) -> Elaborated:  # noqa
     return Elaborated(kernel=Kernel(name=name, program=program), lines=lowered.lines)
 
 
-def _read_body(step: BodyStep) -> list[tuple[str, Elaborated]]:
-    forbid_compiling()
-    found: list[tuple[str, Elaborated]] = []
+def _read_body(step: BodyStep, reading: Reading) -> list[Ready]:
+    at = time.monotonic()
+    made: list[Ready] = []
+    own: list[FoundTileLang] = []
     with assume_target():
         for call in find_compiles(step.function, step.values):
+            if isinstance(call, FoundTileLang):
+                own.append(call)
+                continue
             with contextlib.suppress(TileyardError):  # the test itself will tell, or expects it
-                found.append((call.target, _lower(call.prim_func, call.out_idx)))
-    return found
+                elaborated = _lower(call.prim_func, call.out_idx)
+                seconds = time.monotonic() - at
+                name = f"{step.id}:{len(made)}"
+                made.append(
+                    (StepResult(step=name, target=call.target, at=at, seconds=seconds), elaborated)
+                )
+    # For the target that the test will have, not for one that is assumed.
+    with keep_factories(call.factory for call in own):
+        for number, call in enumerate(own):
+            name = f"{step.id}:tilelang:{number}"
+            made.append((_compile_by_tilelang(call, name, reading), None))
+    return made
+
+
+def _compile_by_tilelang(call: FoundTileLang, name: str, reading: Reading) -> StepResult:
+    """Have TileLang compile a kernel. The key of one that it cannot is kept: the test will tell why."""
+    at = time.monotonic()
+    before = len(reading.compiled)
+    message = ""
+    try:
+        with blame_user(), reading.allow_compiling():
+            call.compile()
+    except TileyardError as error:
+        message = str(error)
+    keys = reading.compiled[before:]
+    return StepResult(
+        step=name,
+        outcome=Outcome.COMPILE_ERROR if message else Outcome.PASSED,
+        message=message,
+        at=at,
+        seconds=time.monotonic() - at,
+        reused=not keys and not message,
+        build=BuildKey(keys[-1] if keys else ""),
+        target="tilelang",
+    )
 
 
 def describe_death(copy: Forked, what: str, crashed: Outcome) -> Failed:

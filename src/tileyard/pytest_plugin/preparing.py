@@ -75,11 +75,11 @@ class Preparing:
                     assert_never(step)
         async with asyncio.TaskGroup() as group:
             calls = [group.create_task(self._call(step, lanes)) for step in functions]
+            results, found = await self._read_bodies(bodies, build_limit_s, lanes)
             wanted = by_target | {
                 target: Wanted(kernels=by_target.get(target, Wanted()).kernels, ready=ready)
-                for target, ready in (await self._read_bodies(bodies, lanes)).items()
+                for target, ready in found.items()
             }
-            results: list[StepResult] = []
             for target, work in wanted.items():
                 results += await self._build_all(target, work, build_limit_s, lanes)
         return [*results, *(call.result() for call in calls)]
@@ -87,20 +87,28 @@ class Preparing:
     # ---- kernels ------------------------------------------------------------------------------
 
     async def _read_bodies(
-        self, steps: Sequence[BodyStep], lanes: asyncio.Semaphore
-    ) -> dict[str, list[Ready]]:
-        """What tests compile in their bodies, by the target they name, where there is such a one."""
+        self, steps: Sequence[BodyStep], build_limit_s: float, lanes: asyncio.Semaphore
+    ) -> tuple[list[StepResult], dict[str, list[Ready]]]:
+        """What tests compile in their bodies: what TileLang has compiled, and what is left to build.
+
+        The latter by the target they name, where there is such a one.
+        """
+        done: list[StepResult] = []
         found: dict[str, list[Ready]] = {}
+        limit_s = Limits().elaborate_s + build_limit_s
 
         async def read(part: Sequence[BodyStep]) -> None:
             async with lanes:
-                async for ready in self._author.read_bodies(part, Limits().elaborate_s):
-                    found.setdefault(ready[0].target, []).append(ready)
+                async for result, elaborated in self._author.read_bodies(part, limit_s):
+                    if elaborated is None:
+                        done.append(result)
+                    else:
+                        found.setdefault(result.target, []).append((result, elaborated))
 
         async with asyncio.TaskGroup() as group:
             for part in self._split(steps):
                 group.create_task(read(part))
-        return {target: ready for target, ready in found.items() if self._is_usable(target)}
+        return done, {t: ready for t, ready in found.items() if self._is_usable(t)}
 
     def _is_usable(self, target: str) -> bool:
         """Whether a target that only some test names is one; else that test is to tell."""

@@ -1,47 +1,115 @@
-"""Hears of what TileLang compiles by itself, whether it is imported already or later."""
+"""Hears of what TileLang compiles and runs by itself, whether it is imported already or later."""
 
+import copy
+import hashlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType
+from types import MethodType, ModuleType
 from typing import Any
 
 MODULE, CLASS, METHOD = "tilelang.jit.kernel", "JITKernel", "_compile_and_create_adapter"
 """Where TileLang compiles what its own cache does not have."""
+JIT, FACTORY, CACHE = "tilelang.jit", "JITImpl", "is_cache_enabled"
+"""Where its decorator and its ``compile`` are, what the decorator makes, and what asks for its cache."""
 
 
-def watch_tilelang(begin: Callable[[str], None], end: Callable[[], None]) -> None:
-    """Call ``begin`` with a kernel's name before TileLang compiles it, and ``end`` afterwards."""
+@dataclass(frozen=True, kw_only=True)
+class TileLangWatch:
+    """Called around what TileLang does: ``begin`` with a kernel's name and key before it compiles.
+
+    ``end`` is called afterwards, if that went well, and ``run`` before a kernel is run. The key is of
+    the kernel's code and the target, the same in every process.
+    """
+
+    begin: Callable[[str, str], None]
+    end: Callable[[], None]
+    run: Callable[[], None]
+
+
+def watch_tilelang(watch: TileLangWatch) -> None:
+    """Call these from here on."""
     if MODULE in sys.modules:
-        _patch(sys.modules[MODULE], begin, end)
+        _patch(sys.modules[MODULE], watch)
     else:
-        sys.meta_path.insert(0, _Finder(begin, end))
+        sys.meta_path.insert(0, _Finder(watch))
 
 
-def _patch(module: ModuleType, begin: Callable[[str], None], end: Callable[[], None]) -> None:
+def find_tilelang_compile(function: object) -> Callable[..., object] | None:
+    """What compiles as a call of ``function`` does and runs nothing; None if that compiles nothing.
+
+    None also where TileLang keeps nothing of what it compiles.
+    """
+    jit = sys.modules.get(JIT)
+    factory = getattr(jit, FACTORY, None)
+    if jit is None or not isinstance(factory, type):
+        return None
+    if isinstance(function, MethodType) and function.__name__ == "compile":
+        function = function.__self__
+    compiles: Callable[..., object] | None = None
+    if isinstance(function, factory):
+        compiles = getattr(function, "compile", None)
+    elif function is getattr(jit, "compile", None):
+        compiles = jit.compile
+    is_kept = getattr(getattr(jit, "env", None), CACHE, None)
+    return compiles if is_kept is None or is_kept() else None
+
+
+@contextmanager
+def keep_factories(factories: Iterable[object]) -> Iterator[None]:
+    """Undo at the end what compiling changes of what ``@tilelang.jit`` made.
+
+    TileLang writes positions of outputs anew in place, and they are part of the keys of its cache:
+    whoever comes after would look under another key than a process that has compiled nothing yet.
+    """
+    before = [(each, copy.copy(getattr(each, "out_idx", None))) for each in factories if each]
+    yield
+    for factory, positions in before:
+        with suppress(AttributeError):
+            factory.out_idx = positions  # type: ignore[attr-defined]  # TileLang's
+
+
+def _patch(module: ModuleType, watch: TileLangWatch) -> None:
     jit_kernel: Any = getattr(module, CLASS, None)
     compile_kernel: Any = getattr(jit_kernel, METHOD, None)
     if compile_kernel is None:  # another version of TileLang: it compiles unheard
         return
+    run_kernel = jit_kernel.__call__
 
-    def watched(self: object, func: Any, *args: object, **kwargs: object) -> object:  # noqa: ANN401
+    def watched(self: Any, func: Any, *args: object, **kwargs: object) -> object:  # noqa: ANN401
         __tracebackhide__ = True
-        attrs = dict(func.attrs.items()) if getattr(func, "attrs", None) else {}
-        begin(str(attrs.get("global_symbol") or "a kernel"))
+        watch.begin(_name(func), _key(self, func))
         adapter = compile_kernel(self, func, *args, **kwargs)
-        end()
+        watch.end()
         return adapter
 
+    def watched_run(self: object, *args: object, **kwargs: object) -> object:
+        __tracebackhide__ = True
+        watch.run()
+        return run_kernel(self, *args, **kwargs)
+
     setattr(jit_kernel, METHOD, watched)
+    jit_kernel.__call__ = watched_run
+
+
+def _name(func: Any) -> str:  # noqa: ANN401 - TVM's
+    attrs = dict(func.attrs.items()) if getattr(func, "attrs", None) else {}
+    return str(attrs.get("global_symbol") or "a kernel")
+
+
+def _key(kernel: Any, func: Any) -> str:  # noqa: ANN401 - TileLang's and TVM's
+    parts = (func.script(), getattr(kernel, "target", ""), getattr(kernel, "pass_configs", ""))
+    return "tilelang:" + hashlib.sha256(repr([str(part) for part in parts]).encode()).hexdigest()
 
 
 class _Finder(MetaPathFinder):
     """Finds that one module as ever, and has it patched once it is loaded."""
 
-    def __init__(self, begin: Callable[[str], None], end: Callable[[], None]) -> None:
-        self._begin = begin
-        self._end = end
+    def __init__(self, watch: TileLangWatch) -> None:
+        self._watch = watch
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -51,24 +119,21 @@ class _Finder(MetaPathFinder):
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._begin, self._end)
+            spec.loader = _Loader(spec.loader, self._watch)
         return spec
 
 
 class _Loader(Loader):
-    def __init__(
-        self, loader: Loader, begin: Callable[[str], None], end: Callable[[], None]
-    ) -> None:
+    def __init__(self, loader: Loader, watch: TileLangWatch) -> None:
         self._loader = loader
-        self._begin = begin
-        self._end = end
+        self._watch = watch
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
-        _patch(module, self._begin, self._end)
+        _patch(module, self._watch)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._loader, name)
