@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.warm_python import close_all, warm
 
 from tileyard.processes.keeper.tree import libc
 from tileyard.processes.steps import PR_SET_CHILD_SUBREAPER, adopt_orphans
@@ -77,14 +79,7 @@ class CommandLine:
 
     def run(self, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
-        return subprocess.run(
-            [sys.executable, "-m", "tileyard", *arguments],
-            cwd=self.cwd,
-            env=self.environment(extra),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return warm("tileyard").run(arguments, self.cwd, self.environment(extra))
 
     def run_json(self, *arguments: str) -> dict[str, Any]:
         """Run a command with --json and decode what it prints."""
@@ -92,6 +87,17 @@ class CommandLine:
         assert done.stdout, done.stderr
         decoded: dict[str, Any] = json.loads(done.stdout)
         return decoded
+
+
+def pytest_configure() -> None:
+    """Have programs be interrupted: one that a shell begins in the background ignores it, as all below do."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_unconfigure() -> None:
+    """End the processes that run commands."""
+    close_all()
 
 
 @pytest.fixture

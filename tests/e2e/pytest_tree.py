@@ -3,7 +3,6 @@
 import json
 import os
 import select
-import signal
 import subprocess
 import sys
 import textwrap
@@ -12,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from tests.warm_python import warm
 
 OPTIONS = (
     *("-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:hypothesispytest"),
@@ -46,46 +47,11 @@ class Ran:
         return str(entry["outcome"])
 
 
-class WarmPytest:
-    """Runs pytest in copies of a process that has imported tilelang, which takes longer than most runs."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("warm_pytest.py"))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def run(
-        self, folder: Path, environment: Mapping[str, str], arguments: tuple[str, ...]
-    ) -> tuple[int, str]:
-        """One run: its exit code, and what it printed."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        output = folder / "printed"
-        asked = {
-            "folder": str(folder),
-            "environment": dict(environment),
-            "output": str(output),
-            "arguments": ["pytest", *arguments],
-        }
-        print(json.dumps(asked), file=self._process.stdin, flush=True)
-        return int(self._process.stdout.readline()), output.read_text()
-
-    def close(self) -> None:
-        """End it, with a run that goes on."""
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.communicate()
-
-
 @dataclass(frozen=True)
 class Tree:
     """A tree of tests with a home and locks of its own."""
 
     folder: Path
-    warm: WarmPytest
 
     def write(self, **files: str) -> None:
         """Write modules; ``test_`` before a name makes one of tests."""
@@ -114,8 +80,8 @@ class Tree:
     def warm_run(self, *arguments: str, env: Mapping[str, str] | None = None) -> Ran:
         """Run pytest in a copy of the warm process."""
         environment = {**self.environment(), **(env or {})}
-        code, text = self.warm.run(self.folder, environment, (*OPTIONS, *arguments))
-        return Ran(code=code, text=text)
+        done = warm("pytest").run((*OPTIONS, *arguments), self.folder, environment)
+        return Ran(code=done.returncode, text=done.stdout + done.stderr)
 
     def plain(self, *arguments: str, env: Mapping[str, str] | None = None) -> Ran:
         """Run pytest as a shell does."""

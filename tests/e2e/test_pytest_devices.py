@@ -109,7 +109,7 @@ def test_no_device_in_time_is_a_queue_timeout(tree: Tree) -> None:
         test_queue="""
             import pytest
 
-            @pytest.mark.tile_limit("1s")
+            @pytest.mark.tile_limit("4s")
             def test_waits(tile_device):
                 with tile_device():
                     pass
@@ -122,11 +122,11 @@ def test_no_device_in_time_is_a_queue_timeout(tree: Tree) -> None:
     ) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
-        ran = tree.run("--tileyard-queue-limit=1500ms")
+        ran = tree.run("--tileyard-queue-limit=5s")
         holder.terminate()
     expected = "queue_timeout"
     assert ran.outcome("test_waits") == expected
-    assert "no cpu:0 within 1.5 s, held by" in ran.text
+    assert "no cpu:0 within 5 s, held by" in ran.text
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=str)

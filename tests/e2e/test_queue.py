@@ -3,18 +3,16 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
-from tests.conftest import KERNELS, ROOT, CommandLine
+from tests.conftest import KERNELS, CommandLine
+from tests.e2e.lab_queue import serve_queue
 
 from tileyard.testing.endings import has_ended
 
-QUEUE = ROOT / "tests" / "faults" / "fake_queue.py"
 FAULTS = str(KERNELS / "faults.py")
 SCRIPTED = "scripted=tileyard.testing.scripted:ScriptedTarget"
 STORM = (
@@ -33,31 +31,12 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def queue(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A queue with one device, declared in the project's file."""
-    for variable in ("TASK_DEVICE", "TILEYARD_SUBMISSION"):
-        monkeypatch.delenv(variable, raising=False)
-    folder = cli.cwd / "a queue"
-    for name in ("tasks", "faults"):
-        (folder / name).mkdir(parents=True)
-    client = [sys.executable, str(QUEUE), "task-submit", str(folder), "--device", "auto"]
-    limits = ["--max-time", "{run_limit_s}", "--timeout", "{limit_s}"]
-    fields = {
-        "name": "lab",
-        "submit": [*client, *limits, "{env:--env}", "--run", "{shell_command}"],
-        "cancel": [sys.executable, str(QUEUE), "cancel", str(folder), "{job}"],
-        "job": r"^task (\d+) queued",
-        "device": "cpu:cores={device}",
-        "identity": "one core",
-        "slots": 2,
-        "cases": 3,
-    }
-    lines = [f"{key} = {msgspec.json.encode(value).decode()}" for key, value in fields.items()]
-    (cli.cwd / "tileyard.toml").write_text("\n".join(["[[queue]]", *lines]), encoding="utf-8")
-    core = min(os.sched_getaffinity(0))
-    with subprocess.Popen([sys.executable, str(QUEUE), "serve", str(folder), str(core)]) as server:
+def queue(cli: CommandLine) -> Iterator[Path]:
+    """A queue with one core of this machine."""
+    core = str(min(os.sched_getaffinity(0)))
+    fields = {"device": "cpu:cores={device}", "identity": "one core", "slots": 2, "cases": 3}
+    with serve_queue(cli.cwd, core, **fields) as folder:
         yield folder
-        server.kill()
 
 
 def test_a_study_through_a_queue(cli: CommandLine, queue: Path) -> None:

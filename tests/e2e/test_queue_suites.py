@@ -1,16 +1,12 @@
 """Suites of programs on devices behind a queue: each case has a verdict, a limit and a log of its own."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
-from tests.conftest import ROOT, CommandLine
-
-QUEUE = ROOT / "tests" / "faults" / "fake_queue.py"
+from tests.conftest import CommandLine
+from tests.e2e.lab_queue import serve_queue
 
 pytestmark = pytest.mark.slow
 
@@ -79,28 +75,10 @@ case = [CASES]
 
 
 @pytest.fixture
-def queue(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def queue(cli: CommandLine) -> Iterator[Path]:
     """A queue with one card of a class that this machine knows nothing of."""
-    for variable in ("TASK_DEVICE", "TILEYARD_SUBMISSION"):
-        monkeypatch.delenv(variable, raising=False)
-    folder = cli.cwd / "queue"
-    for name in ("tasks", "faults"):
-        (folder / name).mkdir(parents=True)
-    client = [sys.executable, str(QUEUE), "task-submit", str(folder), "--device", "auto"]
-    limits = ["--max-time", "{run_limit_s}", "--timeout", "{limit_s}"]
-    fields = {
-        "name": "lab",
-        "submit": [*client, *limits, "{env:--env}", "--run", "{shell_command}"],
-        "cancel": [sys.executable, str(QUEUE), "cancel", str(folder), "{job}"],
-        "job": r"^task (\d+) queued",
-        "device": "npu:{device}",
-        "identity": "a card",
-    }
-    lines = [f"{key} = {msgspec.json.encode(value).decode()}" for key, value in fields.items()]
-    (cli.cwd / "tileyard.toml").write_text("\n".join(["[[queue]]", *lines]), encoding="utf-8")
-    with subprocess.Popen([sys.executable, str(QUEUE), "serve", str(folder), "3"]) as server:
+    with serve_queue(cli.cwd, "3", device="npu:{device}", identity="a card") as folder:
         yield folder
-        server.kill()
 
 
 def run_suite(

@@ -1,0 +1,39 @@
+"""A queue ``lab`` of somebody else's, declared in a project's file, with one device behind it."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.conftest import ROOT
+
+QUEUE = ROOT / "tests" / "faults" / "fake_queue.py"
+
+
+@contextmanager
+def serve_queue(project: Path, device: str, **declared: str | int) -> Iterator[Path]:
+    """Declare the queue and serve it; its folder. The client is told of ``device`` as it begins."""
+    folder = project / "a queue"
+    for name in ("tasks", "faults"):
+        (folder / name).mkdir(parents=True)
+    client = [sys.executable, str(QUEUE), "task-submit", str(folder), "--device", "auto"]
+    limits = ["--max-time", "{run_limit_s}", "--timeout", "{limit_s}"]
+    fields = {
+        "name": "lab",
+        "submit": [*client, *limits, "{env:--env}", "--run", "{shell_command}"],
+        "cancel": [sys.executable, str(QUEUE), "cancel", str(folder), "{job}"],
+        "job": r"^task (\d+) queued",
+        **declared,
+    }
+    lines = [f"{key} = {msgspec.json.encode(value).decode()}" for key, value in fields.items()]
+    (project / "tileyard.toml").write_text("\n".join(["[[queue]]", *lines]), encoding="utf-8")
+    server = [sys.executable, str(QUEUE), "serve", str(folder), device]
+    with pytest.MonkeyPatch.context() as environment:
+        for variable in ("TASK_DEVICE", "TILEYARD_SUBMISSION"):
+            environment.delenv(variable, raising=False)
+        with subprocess.Popen(server) as process:
+            yield folder
+            process.kill()
