@@ -94,6 +94,7 @@ def test_every_end_is_its_own(tree: Tree, options: tuple[str, ...]) -> None:
         "take care of this",
         "in test_hang",
         "in test_segfault",
+        "1 warning",
     ):
         assert text in ran.text
     suite = ET.parse(tree.folder / "junit.xml").getroot()[0]
