@@ -84,7 +84,8 @@ def become(run: Mapping[str, Any]) -> None:
     os.sched_setaffinity(0, run["cores"])
     os.environ.clear()
     os.environ.update(run["environment"])
-    sys.path[0] = run["folder"]
+    paths = run["environment"].get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:1] = [run["folder"], *filter(None, paths)]
     sys.argv = run["arguments"]
     silence = os.open(os.devnull, os.O_RDONLY)
     printed = [os.open(path, os.O_WRONLY | os.O_CREAT) for path in run["printed"]]
