@@ -11,13 +11,13 @@ import ast
 import builtins
 import inspect
 import linecache
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import CodeType, FunctionType
 from typing import Any
 
-from tileyard.api import kernels
 from tileyard.errors import TileyardError
 from tileyard.frontend.blame import blame_user
 from tileyard.pytest_plugin.reading import UnknownNameError
@@ -191,7 +191,7 @@ class _Reader:
 
     def _read_call(self, call: ast.Call) -> Iterator[FoundCompile | FoundTileLang]:
         function = self._evaluate(call.func)
-        is_compile = function is kernels.compile
+        is_compile = _is_compile(function)
         tilelangs = find_tilelang_compile(function)
         follows = isinstance(function, FunctionType) and self._depth > 1
         if not (is_compile or tilelangs or (follows and function.__globals__ is self._globals)):
@@ -260,6 +260,12 @@ class _Reader:
             value = names[name]
         self._unknown.discard(name)
         self._known[name] = value
+
+
+def _is_compile(function: object) -> bool:
+    """Whether it is ``tileyard.compile``; whoever has that has loaded its module, which is heavy."""
+    module = sys.modules.get("tileyard.api.kernels")
+    return module is not None and function is module.compile
 
 
 def _are_apart(names: Sequence[ast.expr], values: Sequence[ast.expr]) -> bool:
