@@ -51,9 +51,14 @@ def suite(cli: CommandLine) -> Path:
 # ---- duplicates -------------------------------------------------------------------------------
 
 
+def duplicates(cli: CommandLine, *arguments: str) -> dict[str, Any]:
+    """What is found in jobs."""
+    return cli.run_json("ci", "duplicates", *arguments)
+
+
 def test_duplicates_of_jobs_are_named(cli: CommandLine, suite: Path) -> None:
     """What a fast job and a nightly one both run is kept by the one that runs more; nothing is run."""
-    found = cli.run_json("ci", "duplicates", f"fast={suite}:smoke", f"nightly={suite}")
+    found = duplicates(cli, f"fast={suite}:smoke", f"nightly={suite}")
     expected = [
         ("row/f32", "nightly", ["fast", "nightly"]),
         ("col/f32", "nightly", ["fast", "nightly"]),
@@ -79,9 +84,7 @@ def test_duplicates_fail_a_job_only_where_they_are_asked_to(cli: CommandLine, su
 
 def test_what_a_job_runs_on_tells_it_apart(cli: CommandLine, suite: Path) -> None:
     """The same cases on a simulator and on a device are not the same check."""
-    found = cli.run_json(
-        "ci", "duplicates", f"sim={suite}@sim", f"npu={suite}@npu", f"again={suite}@npu"
-    )
+    found = duplicates(cli, f"sim={suite}@sim", f"npu={suite}@npu", f"again={suite}@npu")
     expected = {("npu", "again")}
     assert {tuple(one["jobs"]) for one in found["duplicates"]} == expected
 
@@ -91,7 +94,7 @@ def test_two_workflows_that_build_the_same_are_found(cli: CommandLine, suite: Pa
     job = 'argv = ["make", "tools"]\ninputs = ["suite/kernels"]\nseconds = 300\n'
     text = f"[jobs.sim]\n{job}[jobs.npu]\n{job}[jobs.wheel]\nindependent = true\n{job}"
     (cli.cwd / "ci-jobs.toml").write_text(text, encoding="utf-8")
-    found = cli.run_json("ci", "duplicates", "--jobs", "ci-jobs.toml", f"tests={suite}")
+    found = duplicates(cli, "--jobs", "ci-jobs.toml", f"tests={suite}")
     expected = [("make tools", "sim", ["wheel"], 300.0, False)]
     assert [
         (one["name"], one["keeper"], one["independent"], one["saves_s"], one["is_guess"])
@@ -105,7 +108,7 @@ def test_times_decide_what_is_saved(cli: CommandLine, suite: Path) -> None:
     times = cli.cwd / "times.json"
     times.write_text('{"row/f32": 90, "row/f16": 30}', encoding="utf-8")
     jobs = (f"one={suite}?row", f"two={suite}?row/f32")
-    found = cli.run_json("ci", "duplicates", *jobs, "--durations", str(times))
+    found = duplicates(cli, *jobs, "--durations", str(times))
     expected = (90.0, 210.0, 0)
     assert (found["saves_s"], found["seconds"], found["guessed"]) == expected
 
@@ -139,14 +142,14 @@ def test_what_ran_before_decides_too(cli: CommandLine, suite: Path) -> None:
     expected_s = {"npu": 40.0, "slot": 4.0, "board": 4.0}
     for on, seconds in expected_s.items():
         one, two = f"one={suite}@{on}?row/f32", f"two={suite}@{on}?row/f32"
-        found = cli.run_json("ci", "duplicates", one, two)
+        found = duplicates(cli, one, two)
         assert (on, found["saves_s"], found["guessed"]) == (on, seconds, 0)
 
 
 def test_kernels_are_compared_too(cli: CommandLine) -> None:
     """A file of kernels is asked for its cases; other targets make other checks."""
     file = KERNELS / "light.py"
-    found = cli.run_json("ci", "duplicates", f"a={file}", f"b={file}@cpu", f"c={file}@cuda:sm_90a")
+    found = duplicates(cli, f"a={file}", f"b={file}@cpu", f"c={file}@cuda:sm_90a")
     expected = {("a", "b")}
     assert {tuple(one["jobs"]) for one in found["duplicates"]} == expected
 
@@ -154,11 +157,16 @@ def test_kernels_are_compared_too(cli: CommandLine) -> None:
 # ---- matrix -----------------------------------------------------------------------------------
 
 
+def matrix_of(suite: Path, jobs: int, *options: str) -> tuple[str, ...]:
+    """The command that cuts a suite into jobs."""
+    return ("ci", "matrix", "--suite", str(suite), "--jobs", str(jobs), *options)
+
+
 def test_a_matrix_is_printed_for_people_and_for_github(cli: CommandLine, suite: Path) -> None:
     """The step's outputs are lines of their own; what is printed says the same."""
     output = cli.cwd / "output"
     output.write_text("before=1\n", encoding="utf-8")
-    arguments = ("ci", "matrix", "--suite", str(suite), "--jobs", "2", "--times", "times.json")
+    arguments = matrix_of(suite, 2, "--times", "times.json")
     done = cli.run(*arguments, "--github-output", GITHUB_OUTPUT=str(output))
     lines = output.read_text(encoding="utf-8").splitlines()
     expected = ["before=1", "jobs=2", "cases=4"]
@@ -177,7 +185,7 @@ def test_a_matrix_is_printed_for_people_and_for_github(cli: CommandLine, suite: 
 
 def test_the_jobs_of_a_matrix_run_each_case_once(cli: CommandLine, suite: Path) -> None:
     """``tileyard test`` with the arguments of all jobs, each in a home of its own."""
-    matrix = cli.run_json("ci", "matrix", "--suite", str(suite), "--jobs", "3", "--times", "t.json")
+    matrix = cli.run_json(*matrix_of(suite, 3, "--times", "t.json"))
     ran: list[str] = []
     for number, row in enumerate(matrix["matrix"]["include"]):
         home = str(cli.cwd / f"home{number}")
@@ -192,7 +200,7 @@ def test_the_jobs_of_a_matrix_run_each_case_once(cli: CommandLine, suite: Path) 
 def test_changed_files_leave_what_they_touch(cli: CommandLine, suite: Path) -> None:
     """From a file or from stdin, relative to the top of the checkout; the others are counted."""
     (cli.cwd / "changed").write_text("suite/kernels/row.pto\nREADME.md\n", encoding="utf-8")
-    arguments = ("ci", "matrix", "--suite", str(suite), "--jobs", "1", "--root", ".")
+    arguments = matrix_of(suite, 1, "--root", ".")
     found = cli.run_json(*arguments, "--changed-files", "changed")
     expected = {"cases": 2, "left_out": 2}
     assert {name: found["details"][name] for name in expected} == expected
@@ -220,7 +228,7 @@ def test_the_times_of_several_jobs_are_read_together(cli: CommandLine, suite: Pa
             f' time="{number}.5"/></testsuite>',
             encoding="utf-8",
         )
-    arguments = ("ci", "matrix", "--suite", str(suite), "--jobs", "1", "--select", "row")
+    arguments = matrix_of(suite, 1, "--select", "row")
     found = cli.run_json(*arguments, "--durations", "history", "--times", "times.json")
     expected = (4.0, 0)
     assert (found["details"]["total_s"], found["details"]["guessed"]) == expected

@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.conftest import ROOT, CommandLine
@@ -44,6 +45,15 @@ name = "one"
 dtype = "float16"
 """
 
+HANG = """
+[[testcase]]
+name = "hang"
+run = { argv = ["sleep", "600"] }
+limits = { run_s = 0.5 }
+[[testcase.case]]
+name = "one"
+"""
+
 
 @pytest.fixture
 def suite(cli: CommandLine) -> Path:
@@ -58,6 +68,14 @@ def outcomes(summary: Path) -> dict[str, str]:
     """How each case ended, by its id."""
     found = json.loads(summary.read_text())
     return {verdict["case"]: verdict["outcome"] for verdict in found["result"]["verdicts"]}
+
+
+def green(cli: CommandLine, *options: str) -> list[dict[str, Any]]:
+    """The verdicts of a run that has to end with exit status 0."""
+    done = cli.run("test", "suite.toml", *options, "--json")
+    assert done.returncode == 0, done.stderr + done.stdout
+    verdicts: list[dict[str, Any]] = json.loads(done.stdout)["verdicts"]
+    return verdicts
 
 
 def count(path: Path) -> int:
@@ -79,9 +97,7 @@ def test_a_suite_of_programs(cli: CommandLine, suite: Path) -> None:
 
 def test_only_what_is_selected_is_built(cli: CommandLine, suite: Path) -> None:
     """A shared build is told which of its targets are needed."""
-    done = cli.run("test", "suite.toml", "--select", "rows/one", "--json")
-    assert done.returncode == 0, done.stderr
-    verdict, *others = json.loads(done.stdout)["verdicts"]
+    verdict, *others = green(cli, "--select", "rows/one")
     built = next((cli.home / "work").glob("*/rows/one/data/output.txt"))
     assert (verdict["case"], others) == ("rows/one", [])
     assert built.read_text() == "rows\ngolden of one\n"
@@ -120,6 +136,7 @@ def test_failures_decide_the_exit_status(cli: CommandLine, suite: Path) -> None:
     """Each kind of failure is its own outcome; what ran well is not touched by it."""
     suite.write_text(
         SUITE
+        + HANG
         + """
 [[testcase]]
 name = "faults"
@@ -130,13 +147,6 @@ name = "wrong"
 [[testcase]]
 name = "crash"
 run = { argv = ["sh", "-c", "kill -SEGV $$"] }
-[[testcase.case]]
-name = "one"
-
-[[testcase]]
-name = "hang"
-run = { argv = ["sleep", "600"] }
-limits = { run_s = 0.5 }
 [[testcase.case]]
 name = "one"
 
@@ -182,9 +192,7 @@ run = { argv = ["sh", "-c", "[ ! -e mark ] && [ -e {suite}/seen ] || { touch {su
 name = "one"
 """.replace("{ touch", "{{ touch").replace("exit 1; }", "exit 1; }}")
     )
-    done = cli.run("test", "suite.toml", "--retries", "1", "--json")
-    assert done.returncode == 0, done.stderr
-    (verdict,) = json.loads(done.stdout)["verdicts"]
+    (verdict,) = green(cli, "--retries", "1")
     assert (verdict["outcome"], verdict["is_flaky"]) == ("passed", True)
     assert [attempt["outcome"] for attempt in verdict["attempts"]] == ["runtime_error", "passed"]
 
@@ -223,10 +231,9 @@ def test_programs_on_leased_devices(cli: CommandLine, suite: Path) -> None:
             "echo {device} >>", "echo {device} $ASCEND_RT_VISIBLE_DEVICES $TASK_DEVICE >>"
         )
     )
-    done = cli.run("test", "suite.toml", "--devices", "npu", "--json")
-    assert done.returncode == 0, done.stderr
+    verdicts = green(cli, "--devices", "npu")
     told = set((cli.cwd / "devices").read_text().splitlines())
-    devices = {v["attempts"][0]["device"] for v in json.loads(done.stdout)["verdicts"]}
+    devices = {v["attempts"][0]["device"] for v in verdicts}
     assert told <= {"3 3 3", "5 5 5"}
     assert told
     assert devices <= {"npu:3", "npu:5"}
@@ -235,17 +242,7 @@ def test_programs_on_leased_devices(cli: CommandLine, suite: Path) -> None:
 def test_a_hang_on_a_leased_device_takes_nobody_along(cli: CommandLine, suite: Path) -> None:
     """The case that hangs is ended with its lease, and the others go on."""
     (cli.cwd / "tileyard.toml").write_text('[[device]]\nname = "npu:0"\nid = "card"\n')
-    suite.write_text(
-        SUITE
-        + """
-[[testcase]]
-name = "hang"
-run = { argv = ["sleep", "600"] }
-limits = { run_s = 0.5 }
-[[testcase.case]]
-name = "one"
-"""
-    )
+    suite.write_text(SUITE + HANG)
     done = cli.run("test", "suite.toml", "--devices", "npu:0", "--summary", "summary.json")
     assert done.returncode == 1
     found = outcomes(cli.cwd / "summary.json")
@@ -269,9 +266,7 @@ name = "flat"
 arguments = {{ M = 16, N = 128 }}
 """
     )
-    done = cli.run("test", "suite.toml", "--json")
-    assert done.returncode == 0, done.stderr + done.stdout
-    found = {v["case"]: v["outcome"] for v in json.loads(done.stdout)["verdicts"]}
+    found = {v["case"]: v["outcome"] for v in green(cli)}
     assert found == {"softmax/square": "passed", "softmax/flat": "passed"}
 
 
