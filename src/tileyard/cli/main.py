@@ -20,6 +20,9 @@ from tileyard.cli import (
     trials,
     tune,
 )
+from tileyard.cli import (
+    compile as compile_command,
+)
 from tileyard.errors import TileyardError
 
 app = typer.Typer(
@@ -32,6 +35,7 @@ app = typer.Typer(
 )
 app.command("tune")(tune.tune)
 app.command("test")(test.run_suite)
+app.command("compile")(compile_command.compile_configs)
 app.command("plan")(plan.plan)
 app.command("history")(history.history)
 app.command("trials")(trials.trials)

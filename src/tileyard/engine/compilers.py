@@ -110,4 +110,5 @@ class CompilePool:
             cwd=str(Path.cwd()),
             log=str(log),
             cores=() if self._yard.build_threads else (core,),
+            fixed=True,  # compilers keep images of their memory, which fit only where they were made
         )

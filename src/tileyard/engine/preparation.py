@@ -10,7 +10,7 @@ from tileyard.engine.compilers import CompilePool
 from tileyard.engine.ledger import Ledger, Progress
 from tileyard.engine.yard import Yard
 from tileyard.events import BuildEnded, BuildStarted
-from tileyard.model import INFRASTRUCTURE, BuildKey, Case, Elaborated, Keys, Outcome
+from tileyard.model import INFRASTRUCTURE, BuildKey, Case, Elaborated, GoldenKey, Keys, Outcome
 from tileyard.workers.protocol import (
     BuildKernel,
     Built,
@@ -150,6 +150,9 @@ class Preparation:
     async def _make_golden(self, progress: Progress) -> bool:
         """Make inputs and reference outputs, once for all configs that share them."""
         case, elaborated = progress.case, _elaborated(progress)
+        if not self._yard.golden:
+            progress.golden = Golden(key=GoldenKey(""), inputs=(), outputs=())
+            return True
         shared = canonical_json((case.kernel, case.arguments, elaborated.specs, elaborated.scalars))
         golden = self._goldens.get(shared)
         if golden is None:

@@ -37,7 +37,8 @@ class Yard:
     what suits the target. ``build_threads`` is 0 for compile workers that keep to one core each, else how
     many threads each may use, on any core. ``proven_by`` is the run, or ``any``,
     whose passed cases are skipped where their run keys are the same; empty for none. ``packed`` finds
-    what was built elsewhere; then nothing is built here.
+    what was built elsewhere; then nothing is built here. Without ``golden`` neither inputs nor reference
+    results are made: for cases that are built and not run.
     ``reprobe_s`` is how long a device in quarantine is left alone between two probes.
     """
 
@@ -59,6 +60,7 @@ class Yard:
     build_threads: int = 0
     proven_by: str = ""
     packed: FindEntry | None = None
+    golden: bool = True
     reprobe_s: float = INTERVAL_S
     clock: Clock = field(default_factory=SystemClock)
 

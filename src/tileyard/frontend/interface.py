@@ -4,7 +4,6 @@ A target that takes TIR as it is builds what the tile IR does not cover. Inputs 
 to be known: the result is a Program with parameters and no body.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from tilelang import tvm
@@ -23,21 +22,19 @@ _POINTERS = {"tl.access_ptr": 2, "tl.region": 1}
 
 def read_interface(
     func: Any,  # noqa: ANN401 (TVM's nodes are untyped)
-    out_idx: Sequence[int] | None = None,
     name: str | None = None,
 ) -> Program:
     """The parameters of ``func``, in a Program without a body.
 
-    Roles are found as for a whole Program: ``out_idx``, else the function's own mark, else what its
-    body reads and writes. Raises UnsupportedError for a parameter of a type or shape that is not
-    covered.
+    Roles are found as for a whole Program: by the function's own mark, else by what its body reads
+    and writes. Raises UnsupportedError for a parameter of a shape that is not covered.
     """
     scope = Scope(any_dtype=True)
     scope.start(func)
     storage, dims = declare_params(scope, func)
     return Program(
         name=kernel_name(scope, func, name),
-        params=assign_roles(storage, _find_effects(scope, func), marked_outputs(func, out_idx)),
+        params=assign_roles(storage, _find_effects(scope, func), marked_outputs(func, None)),
         dims=tuple(dims),
         grid=(),
         threads=(),

@@ -6,6 +6,7 @@ from typing import Any
 
 from tileyard.errors import InvalidProgramError, UnsupportedError
 from tileyard.frontend.interface import read_interface
+from tileyard.frontend.params import OUTPUTS_MARK
 from tileyard.frontend.tilelang import lower_prim_func
 from tileyard.frontend.tir import save_tir
 from tileyard.ir.nodes import Program
@@ -39,13 +40,17 @@ def make_kernel(
     Raises UnsupportedError and InvalidProgramError for what the tile IR does not cover; with
     ``with_tir`` that is the Kernel's refusal instead, and its TIR says all.
     """
-    tir, digest = save_tir(func) if with_tir else ("", "")
+    tir, digest = "", ""
+    if with_tir:
+        # TileLang's own mark: whoever reads the TIR finds the outputs as they were given here.
+        func = func if out_idx is None else func.with_attr(OUTPUTS_MARK, list(out_idx))
+        tir, digest = save_tir(func)
     try:
         lowered = lower_prim_func(func, out_idx, name)
     except (UnsupportedError, InvalidProgramError) as error:
         if not with_tir:
             raise
-        signature = read_interface(func, out_idx, name)
+        signature = read_interface(func, name)
         kernel = Kernel(
             name=name or signature.name,
             refusal=_describe(error),

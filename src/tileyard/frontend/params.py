@@ -6,9 +6,12 @@ from typing import Any, Literal
 from tilelang import tvm
 
 from tileyard.frontend.expressions import lower_expr
-from tileyard.frontend.scope import Scope
+from tileyard.frontend.scope import Scope, key_of
 from tileyard.ir.effects import Effects
 from tileyard.ir.nodes import Buffer, Expr, Param, Scalar, Tensor, Var
+
+OUTPUTS_MARK = "tilelang_out_idx"
+"""The attribute by which TileLang marks a function's outputs."""
 
 
 def kernel_name(scope: Scope, func: Any, name: str | None) -> str:  # noqa: ANN401 (TVM's nodes are untyped)
@@ -18,7 +21,7 @@ def kernel_name(scope: Scope, func: Any, name: str | None) -> str:  # noqa: ANN4
 
 def marked_outputs(func: Any, out_idx: Sequence[int] | int | None) -> frozenset[int] | None:  # noqa: ANN401
     """The positions of the outputs, as given or as the function itself marks them; None for neither."""
-    marked: Any = out_idx if out_idx is not None else _attrs(func).get("tilelang_out_idx")
+    marked: Any = out_idx if out_idx is not None else _attrs(func).get(OUTPUTS_MARK)
     marked = [marked] if isinstance(marked, int) else marked
     return None if marked is None else frozenset(int(i) % len(func.params) for i in marked)
 
@@ -39,10 +42,21 @@ def declare_params(scope: Scope, func: Any) -> tuple[list[Buffer | Var], list[Va
             storage.append(scalars[param])
             continue
         for extent in tir.shape:
-            if type(extent).__name__ in ("Var", "SizeVar") and not scope.knows_var(extent):
-                dims.append(scope.bind_var(extent))  # noqa: PERF401 (a name may come twice)
+            dims += [scope.bind_var(var) for var in _vars_of(extent) if not scope.knows_var(var)]
         storage.append(_declare_tensor(scope, tir))
     return storage, dims
+
+
+def _vars_of(extent: Any) -> list[Any]:  # noqa: ANN401
+    """The variables in an extent, each once."""
+    found: dict[object, Any] = {}
+
+    def visit(node: Any) -> None:  # noqa: ANN401
+        if type(node).__name__ in ("Var", "SizeVar"):
+            found.setdefault(key_of(node), node)
+
+    tvm.tirx.stmt_functor.post_order_visit(tvm.tirx.Evaluate(extent), visit)
+    return list(found.values())
 
 
 def _declare_tensor(scope: Scope, tir: Any) -> Buffer:  # noqa: ANN401

@@ -118,8 +118,19 @@ def _bind_shape(
     if len(shape) != len(buffer.shape):
         raise BindError(f"{buffer.name} has {len(buffer.shape)} dimensions, the array {len(shape)}")
     for extent, size in zip(buffer.shape, shape, strict=True):
-        if isinstance(extent, Var) and extent.name in dims:
-            bound.setdefault(extent.name, size)
+        names = {part.name for part in walk_expr(extent) if isinstance(part, Var)} - bound.keys()
+        if len(names) == 1 and names <= dims:
+            (name,) = names
+            value = _solve(extent, name, size, bound)
+            if value is not None:
+                bound[name] = value
+
+
+def _solve(extent: Expr, name: str, size: int, bound: Mapping[str, int]) -> int | None:
+    """What ``name`` is where ``extent``, a linear expression of it, is ``size``; None for nothing."""
+    base = evaluate_size(extent, {**bound, name: 0})
+    step = evaluate_size(extent, {**bound, name: 1}) - base
+    return (size - base) // step if step and (size - base) % step == 0 else None
 
 
 def _check_shape(tensor: Tensor, shape: tuple[int, ...], bound: Mapping[str, int]) -> None:

@@ -96,6 +96,7 @@ class KeeperLink:
             f"grace={command.grace_s:f}",
             f"confirm={CONFIRM_S:f}",
             *(["early=1"] if command.early else []),
+            *(["fixed=1"] if command.fixed else []),
         ]
         log = -1
         try:

@@ -35,7 +35,8 @@ class WorkerCommand(Record):
     ``memory_bytes`` limits the address space of each of its processes, 0 for no limit. ``cores``
     are those it may run on, none for all. ``lease`` says which devices it holds for as long as
     its tree lives, None for none; it starts once it has them, or, if it is ``early``, before that: then
-    it waits with ``wait_for_lease``, and is held to its memory from there on. ``grace_s`` is the time between
+    it waits with ``wait_for_lease``, and is held to its memory from there on. ``fixed`` asks for the same
+    addresses in every process that is started alike. ``grace_s`` is the time between
     TERM and KILL for what it leaves behind, and for the whole tree when the engine dies.
     """
 
@@ -47,6 +48,7 @@ class WorkerCommand(Record):
     cores: tuple[int, ...] = ()
     lease: LeaseRequest | None = None
     early: bool = False
+    fixed: bool = False
     grace_s: float = 0.2
 
 

@@ -29,7 +29,7 @@ from tileyard.events import (
     RunEnded,
     RunStarted,
 )
-from tileyard.model import WELL, Case, Trial
+from tileyard.model import WELL, Case, Outcome, Trial
 from tileyard.report.screen import Screen
 from tileyard.report.words import (
     format_config,
@@ -113,7 +113,10 @@ class Progress:
             for device in event.devices
         )
         self._title = Text.assemble(
-            (event.title, "bold"), f"  target {event.target}  device {devices}  run {event.run}"
+            (event.title, "bold"),
+            f"  target {event.target}",
+            f"  device {devices}" if devices else "",
+            f"  run {event.run}",
         )
         if not self._screen.is_live:
             self._screen.say(self._title)
@@ -134,7 +137,8 @@ class Progress:
             if best is None or trial.measurement.median_ns < best.median_ns:
                 self._best = trial
         failed = trial.outcome not in WELL
-        if failed or (not self._screen.is_live and not trial.reused):
+        is_news = not (self._screen.is_live or trial.reused or trial.outcome is Outcome.SKIPPED)
+        if failed or is_news:
             self._screen.say(self._line(trial))
 
     def _line(self, trial: Trial) -> Text:

@@ -15,6 +15,8 @@ from tileyard.events import Event
 from tileyard.processes.launch import EngineProcess, start_engine_process
 from tileyard.service.messages import (
     Answer,
+    CompileEnded,
+    Ended,
     EngineMessage,
     Happened,
     Question,
@@ -27,6 +29,7 @@ from tileyard.service.messages import (
 from tileyard.settings import Settings
 from tileyard.suite.result import SuiteResult
 from tileyard.tuning.request import StudyResult
+from tileyard.tuning.sweep import CompileResult
 from tileyard.workers.protocol import AuthorReply, AuthorRequest
 
 AnswerQuestion = Callable[[AuthorRequest], AuthorReply]
@@ -52,7 +55,7 @@ class RunClient:
         self._stops: list[Stop] = []
         self._ended_now = False
 
-    def follow(self, listen: Listener) -> StudyEnded | SuiteEnded:
+    def follow(self, listen: Listener) -> Ended:
         """Run to the end and return what it came to.
 
         Raises what the engine refused, as a TileyardError, InterruptedRunError if it was ended
@@ -75,7 +78,7 @@ class RunClient:
                         engine.channel.send(Answer(number=number, reply=self._reply(request)))
                     case Refused():
                         raise _refusal(message)
-                    case StudyEnded() | SuiteEnded():
+                    case StudyEnded() | SuiteEnded() | CompileEnded():
                         return message
                     case None:
                         raise _lost(engine.close(), self._kept, is_asked=self._ended_now)
@@ -106,6 +109,19 @@ class StudyClient(RunClient):
         ended = self.follow(listen)
         if not isinstance(ended, StudyEnded):
             raise AssertionError(f"a tuning run came to {ended}")
+        return ended.result
+
+
+class CompileClient(RunClient):
+    """One build of a kernel's configs."""
+
+    _kept = "what was built is kept; the same command goes on from there"
+
+    def run(self, listen: Listener) -> CompileResult:
+        """Run to the end and return the result. Raises as ``follow``."""
+        ended = self.follow(listen)
+        if not isinstance(ended, CompileEnded):
+            raise AssertionError(f"a build of configs came to {ended}")
         return ended.result
 
 

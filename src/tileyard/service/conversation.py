@@ -13,6 +13,7 @@ from tileyard.service.messages import (
     Happened,
     Question,
     Start,
+    StartCompile,
     StartTest,
     StartTune,
     Stop,
@@ -32,7 +33,7 @@ class Conversation:
     async def wait_start(self) -> Start | None:
         """The client's request; None if the client left without one."""
         message = await self._channel.receive(ClientMessage)
-        if message is None or isinstance(message, StartTune | StartTest):
+        if message is None or isinstance(message, Start):
             return message
         raise AssertionError(f"a client began with {message}")
 
@@ -75,7 +76,7 @@ class Conversation:
                     self._questions.pop(number).set_result(reply)
                 case Stop():
                     stop(message)
-                case StartTune() | StartTest():
+                case StartTune() | StartTest() | StartCompile():
                     raise EngineLostError("the client asked for a second run in one conversation")
         stop(Stop(now=True))
 

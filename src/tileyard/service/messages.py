@@ -7,6 +7,7 @@ from tileyard.model import Record
 from tileyard.suite.records import Wish
 from tileyard.suite.result import SuiteResult
 from tileyard.tuning.request import StudyResult, TuneRequest
+from tileyard.tuning.sweep import CompileResult
 from tileyard.workers.protocol import AuthorReply, AuthorRequest
 
 
@@ -63,6 +64,24 @@ class StartTest(Record, tag="start_test"):
     queue_limit_s: float = 1800.0
 
 
+class StartCompile(Record, tag="start_compile"):
+    """Begin to build the configs of a kernel that a tuning run of ``request`` would try, and run none.
+
+    Without ``all_configs`` that is the first one only. With ``pack_to`` they are written into a bundle there, with inputs and reference results, for
+    ``commit`` if that is given. The rest is as in StartTune.
+    """
+
+    request: TuneRequest
+    target: str
+    file: str
+    all_configs: bool = False
+    pack_to: str = ""
+    commit: str = ""
+    reuse: bool = True
+    compile_workers: int | None = None
+    group_size: int | None = None
+
+
 class Answer(Record, tag="answer"):
     """The client's own author answers question ``number``."""
 
@@ -110,6 +129,13 @@ class StudyEnded(Record, tag="study_ended"):
     result: StudyResult
 
 
-Start = StartTune | StartTest
-ClientMessage = StartTune | StartTest | Answer | Stop
-EngineMessage = Happened | Question | Refused | StudyEnded | SuiteEnded
+class CompileEnded(Record, tag="compile_ended"):
+    """The configs of a kernel are built."""
+
+    result: CompileResult
+
+
+Start = StartTune | StartTest | StartCompile
+ClientMessage = StartTune | StartTest | StartCompile | Answer | Stop
+Ended = StudyEnded | SuiteEnded | CompileEnded
+EngineMessage = Happened | Question | Refused | StudyEnded | SuiteEnded | CompileEnded

@@ -20,8 +20,11 @@ from tileyard.processes.async_wire import AsyncChannel
 from tileyard.service.choosing import choose_devices
 from tileyard.service.conversation import ClientAuthor, Conversation
 from tileyard.service.messages import (
+    CompileEnded,
+    Ended,
     Refused,
     Start,
+    StartCompile,
     StartTest,
     StartTune,
     Stop,
@@ -30,6 +33,7 @@ from tileyard.service.messages import (
 )
 from tileyard.settings import Settings, read_settings
 from tileyard.tuning.request import StudyResult
+from tileyard.tuning.sweep import CompileResult
 
 
 async def serve(channel: AsyncChannel) -> None:
@@ -69,12 +73,12 @@ async def serve(channel: AsyncChannel) -> None:
     await asyncio.gather(reading, return_exceptions=True)
 
 
-async def _carry_out(
-    start: Start, conversation: Conversation, stopping: asyncio.Event
-) -> StudyEnded | SuiteEnded:
+async def _carry_out(start: Start, conversation: Conversation, stopping: asyncio.Event) -> Ended:
     match start:
         case StartTune():
             return StudyEnded(result=await _tune(start, conversation, stopping))
+        case StartCompile():
+            return CompileEnded(result=await _compile(start, conversation, stopping))
         case StartTest():
             from tileyard.service.suites import SuiteRun
 
@@ -100,6 +104,20 @@ async def _tune(
         await author.close()
 
 
+async def _compile(
+    start: StartCompile, conversation: Conversation, stopping: asyncio.Event
+) -> CompileResult:
+    settings = read_settings(os.environ, Path.cwd())
+    author = _author_of_file(start.file, settings, settings.cores, recall=start.reuse)
+    try:
+        await author.begin()
+        from tileyard.service.compiling import Compiling
+
+        return await Compiling(start, settings, author, conversation).run(stopping)
+    finally:
+        await author.close()
+
+
 def _make_author(start: StartTune, settings: Settings, conversation: Conversation) -> Author:
     """The author, kept off the device's cores where there are others."""
     if not start.file:
@@ -107,13 +125,14 @@ def _make_author(start: StartTune, settings: Settings, conversation: Conversatio
     devices = choose_devices(start.devices, start.target, settings)
     owned = {core for device in devices for core in device.cores}
     free = tuple(core for core in settings.cores if core not in owned)
-    file = Path(start.file)
-    return RememberedAuthor(
-        WorkerAuthor(file, settings.home, free or settings.cores),
-        file,
-        ObjectStore(settings.home / "objects"),
-        recall=start.reuse,
-    )
+    return _author_of_file(start.file, settings, free or settings.cores, recall=start.reuse)
+
+
+def _author_of_file(
+    name: str, settings: Settings, cores: tuple[int, ...], *, recall: bool
+) -> Author:
+    file, objects = Path(name), ObjectStore(settings.home / "objects")
+    return RememberedAuthor(WorkerAuthor(file, settings.home, cores), file, objects, recall=recall)
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from tileyard.targets.base import Target
 
 BUILT_IN: dict[str, str] = {
     "cpu": "tileyard.targets.cpu.target:CpuTarget",
+    "cuda": "tileyard.targets.cuda.target:CudaTarget",
     "command": "tileyard.targets.command.target:CommandTarget",
 }
 """Target names, each with the ``module:Class`` that is loaded when it is asked for."""

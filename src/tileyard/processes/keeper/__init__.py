@@ -12,6 +12,7 @@ Options: ``parent`` (pid of the starter), ``tree`` (a token that marks the tree'
 ``cores`` (``0,1``), ``pass`` (inherited descriptors for the worker, ``5,6``), ``grace`` and
 ``confirm`` (seconds), ``cwd``, ``control`` and ``reports`` (descriptors), ``plain`` (a user's own
 command: it keeps the three standard streams, core dumps and its place before the OOM killer),
+``fixed`` (the worker's addresses are not randomized),
 ``early`` (the worker starts before there is a lease; the order ``lease`` asks for it, and its
 number is written to the descriptor that ``TILEYARD_LEASE_PIPE`` names in the worker's environment),
 ``count`` and ``priority`` of the lease. After these, for each device that would do: ``choice``

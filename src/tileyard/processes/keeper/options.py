@@ -65,6 +65,7 @@ class Options:
         self.reports = int(one.get("reports", "1"))
         self.is_plain = "plain" in one
         self.is_early = "early" in one
+        self.is_fixed = "fixed" in one
         self.memory_bytes = int(one.get("memory", "0"))
         self.cores = parse_numbers(one.get("cores", ""))
         self.pass_fds = parse_numbers(one.get("pass", ""))

@@ -9,6 +9,7 @@ from .report import RefusedError
 from .tree import SIGKILL, SIGPIPE, SIGXFSZ, libc, signal_set
 
 PR_SET_PDEATHSIG = 1
+ADDR_NO_RANDOMIZE = 0x0040000
 SIG_SETMASK = 2
 OOM_PREFERENCE = b"500"
 """A kernel short of memory ends a worker rather than the engine."""
@@ -42,6 +43,8 @@ def become_worker(options: Options, environment: dict[str, str], keeper: int) ->
         step = "cores"
         if options.cores:
             os.sched_setaffinity(0, options.cores)
+        if options.is_fixed:
+            fix_addresses()
         step = "cwd"
         os.chdir(options.cwd)
         step = "argv"
@@ -58,6 +61,13 @@ def limit_memory(pid: int, memory_bytes: int) -> None:
     hard = resource.prlimit(pid, resource.RLIMIT_AS)[1]
     limit = memory_bytes if hard < 0 else min(memory_bytes, hard)
     resource.prlimit(pid, resource.RLIMIT_AS, (limit, limit))
+
+
+def fix_addresses() -> None:
+    """Have the next program put everything where it was put before; where that is forbidden, never mind."""
+    current = libc.personality(0xFFFFFFFF)
+    if current >= 0:
+        libc.personality(current | ADDR_NO_RANDOMIZE)
 
 
 def prefer_for_oom() -> None:

@@ -1,0 +1,107 @@
+"""``tileyard compile``: build the configs of a kernel for any target, and run none of them."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tileyard.cli.values import parse_bytes, parse_count, parse_duration_s, parse_pairs, parse_value
+from tileyard.errors import UsageError
+
+MOST_CONFIGS = 1_000_000
+
+
+def compile_configs(  # noqa: PLR0913 - options, by keyword only
+    kernel: Annotated[str, typer.Argument(metavar="FILE[::NAME]", help="Where the kernel is.")],
+    *,
+    target: Annotated[
+        str, typer.Option(help="What to compile for, such as cpu or cuda:sm_90a.")
+    ] = "cpu",
+    arg: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="An argument of the kernel.")
+    ] = None,
+    shape: Annotated[str, typer.Option(help="A named set of arguments of the kernel.")] = "",
+    config: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=A,B,C", help="Values to build for one parameter."),
+    ] = None,
+    all_configs: Annotated[
+        bool,
+        typer.Option("--all-configs", help="All configs of its space, not the first one only."),
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write a bundle that runs on another machine."
+        ),
+    ] = None,
+    commit: Annotated[
+        str, typer.Option(metavar="SHA", help="The commit that the kernel is of, for the bundle.")
+    ] = "",
+    reference: Annotated[
+        str, typer.Option(help="A function of the file that says what is right, for the bundle.")
+    ] = "",
+    report: Annotated[
+        bool, typer.Option("--report", help="Show what each config takes of a device.")
+    ] = False,
+    build_limit: Annotated[
+        str, typer.Option(metavar="TIME", help="End a build that takes longer.")
+    ] = "120s",
+    memory_limit: Annotated[
+        str, typer.Option(metavar="SIZE", help="Address space of a running config, for the bundle.")
+    ] = "8GiB",
+    group_size: Annotated[
+        str, typer.Option(metavar="N|auto", help="How many configs to build in one request.")
+    ] = "auto",
+    compile_workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes that build; by default one for each core.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume/--fresh", help="Use what earlier runs found out, or not.")
+    ] = True,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """Build configs of a kernel for a target, on this machine's CPUs alone: no device is needed.
+
+    What is built is kept, and is not built again; tileyard inspect shows it. With -o it is packed with
+    inputs and reference results: tileyard test --from FILE checks it where the device is, with no
+    source and no compiler.
+
+    Exit status: 0 all were built, 1 some were not, 2 bad usage, 130 interrupted.
+    """
+    from tileyard.cli.compile_session import run
+    from tileyard.model import Limits
+    from tileyard.service.messages import StartCompile
+    from tileyard.tuning.request import TuneRequest
+
+    file, _, name = kernel.partition("::")
+    if not Path(file).is_file():
+        raise UsageError(f"there is no file {file}")
+    if commit and output is None:
+        raise UsageError("--commit is for a bundle: say with -o where it is to be written")
+    request = TuneRequest(
+        kernel=name,
+        arguments={k: parse_value(v) for k, v in parse_pairs(arg or (), "--arg").items()},
+        shape=shape,
+        overrides={
+            key: tuple(parse_value(part) for part in text.split(","))
+            for key, text in parse_pairs(config or (), "--config").items()
+        },
+        reference=reference,
+        trials=MOST_CONFIGS,
+        limits=Limits(
+            build_s=parse_duration_s(build_limit), memory_bytes=parse_bytes(memory_limit)
+        ),
+    )
+    start = StartCompile(
+        request=request,
+        target=target,
+        file=str(Path(file).absolute()),
+        all_configs=all_configs or bool(config),
+        pack_to="" if output is None else str(output.absolute()),
+        commit=commit,
+        reuse=resume,
+        compile_workers=compile_workers,
+        group_size=None if group_size == "auto" else parse_count(group_size, "--group-size"),
+    )
+    return run(start, with_report=report, as_json=json)

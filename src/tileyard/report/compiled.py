@@ -1,0 +1,99 @@
+"""What building the configs of a kernel came to: how each ended, and what it takes of a device."""
+
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tileyard.model import Outcome, Record
+from tileyard.report.words import format_config, format_seconds, outcome_style
+from tileyard.targets.cuda.records import Resources
+from tileyard.tuning.sweep import BuiltConfig, CompileResult
+
+COLUMNS = ("kernel", "registers", "spills", "shared", "threads", "occupancy", "code", "mix")
+
+
+class _Details(Record):
+    """The part of an artifact's details that this report shows; other targets have none of it."""
+
+    resources: tuple[Resources, ...] = ()
+
+
+def print_compiled(
+    console: Console, result: CompileResult, home: Path, *, with_report: bool
+) -> None:
+    """Print failures with their logs, the table of resources if it is asked for, and one line."""
+    if with_report:
+        console.print(_table(result))
+    for one in result.configs:
+        if one.outcome not in (Outcome.PASSED, Outcome.NOT_RUN):
+            line = Text(str(one.outcome), style=outcome_style(one.outcome))
+            line.append(f"  {format_config(one.config)}: {one.message}")
+            if one.log and (home / one.log).is_file():
+                line.append(f"  log: {home / one.log}")
+            console.print(line, soft_wrap=True, highlight=False)
+    counts = Counter(str(one.outcome) for one in result.configs)
+    words = ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common())
+    known = sum(one.reused for one in result.configs)
+    again = f"; {known} known from earlier runs" if known else ""
+    text = f"{len(result.configs)} configs for {result.target} in {format_seconds(result.seconds)}: {words}{again}"
+    console.print(Text(text), soft_wrap=True, highlight=False)
+    for note in dict.fromkeys(result.notes):
+        console.print(Text(note, style="yellow"), soft_wrap=True, highlight=False)
+
+
+def _table(result: CompileResult) -> Table:
+    keys = list(dict.fromkeys(key for one in result.configs for key in one.config))
+    work = f" {format_config(result.arguments)}" if result.arguments else ""
+    table = Table(
+        title=f"{result.kernel}{work} for {result.target}",
+        title_justify="left",
+        header_style="bold",
+    )
+    for key in keys:
+        table.add_column(key, justify="right")
+    taken = [_resources_of(one) for one in result.configs]
+    if any(taken):
+        for name in COLUMNS:
+            table.add_column(name, justify="left" if name in ("kernel", "mix") else "right")
+    table.add_column("build", justify="right")
+    table.add_column("outcome")
+    for one, resources in zip(result.configs, taken, strict=True):
+        config = [str(one.config.get(key, "")) for key in keys]
+        outcome = Text(str(one.outcome), style=outcome_style(one.outcome))
+        build = "known" if one.reused else format_seconds(one.build_s)
+        if not resources:
+            empty = [""] * len(COLUMNS) if any(taken) else []
+            table.add_row(*config, *empty, build, outcome)
+        for number, function in enumerate(resources):
+            if number == 0:
+                table.add_row(*config, *_cells(function), build, outcome)
+            else:
+                table.add_row(*[""] * len(config), *_cells(function))
+    return table
+
+
+def _resources_of(one: BuiltConfig) -> tuple[Resources, ...]:
+    """What each device function of a config takes; nothing for targets that do not say."""
+    return msgspec.json.decode(one.details, type=_Details).resources if one.details else ()
+
+
+def _cells(taken: Resources) -> list[str]:
+    return [
+        taken.symbol.rpartition("_")[0],
+        str(taken.registers),
+        f"{taken.spilled_bytes} B" if taken.spilled_bytes else "0",
+        _format_shared(taken),
+        "" if taken.threads is None else str(taken.threads),
+        "" if taken.occupancy is None else f"{100 * taken.occupancy:.0f} %",
+        f"{taken.code_bytes / 1024:.1f} KiB",
+        ", ".join(f"{count} {name}" for name, count in taken.mix.items()),
+    ]
+
+
+def _format_shared(taken: Resources) -> str:
+    known = taken.shared_bytes + (taken.dynamic_shared_bytes or 0)
+    return f"{known / 1024:.1f} KiB" + ("" if taken.dynamic_shared_bytes is not None else " + ?")

@@ -1,0 +1,1 @@
+"""The target ``cuda``: TIR becomes cubins on machines without a GPU, and runs where there is one."""

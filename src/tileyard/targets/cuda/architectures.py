@@ -1,0 +1,100 @@
+"""NVIDIA architectures: how they are named, what their multiprocessors hold, where their code runs."""
+
+import re
+
+from tileyard.errors import UsageError
+from tileyard.model import Record
+
+_NAME = re.compile(r"sm_(\d+)(\d)([af]?)")
+
+
+class Multiprocessor(Record):
+    """What one multiprocessor holds: warps, blocks, and bytes of shared memory.
+
+    Numbers are those of NVIDIA's CUDA C++ Programming Guide, "Technical Specifications per Compute
+    Capability"; each has 65,536 registers, given to warps by 256.
+    """
+
+    warps: int
+    blocks: int
+    shared_bytes: int
+
+
+_KIB = 1024
+MULTIPROCESSORS = {
+    (7, 0): Multiprocessor(warps=64, blocks=32, shared_bytes=96 * _KIB),
+    (7, 5): Multiprocessor(warps=32, blocks=16, shared_bytes=64 * _KIB),
+    (8, 0): Multiprocessor(warps=64, blocks=32, shared_bytes=164 * _KIB),
+    (8, 6): Multiprocessor(warps=48, blocks=16, shared_bytes=100 * _KIB),
+    (8, 7): Multiprocessor(warps=48, blocks=16, shared_bytes=164 * _KIB),
+    (8, 9): Multiprocessor(warps=48, blocks=24, shared_bytes=100 * _KIB),
+    (9, 0): Multiprocessor(warps=64, blocks=32, shared_bytes=228 * _KIB),
+    (10, 0): Multiprocessor(warps=64, blocks=32, shared_bytes=228 * _KIB),
+    (10, 3): Multiprocessor(warps=64, blocks=32, shared_bytes=228 * _KIB),
+    (12, 0): Multiprocessor(warps=48, blocks=24, shared_bytes=100 * _KIB),
+}
+"""By compute capability. Of others it is not said how much of them a kernel occupies."""
+
+_REGISTERS, _REGISTER_UNIT, _WARP, _PARTITIONS = 65_536, 256, 32, 4
+
+
+class Architecture(Record):
+    """What code is made for: a compute capability, and whether for it alone.
+
+    ``suffix`` is ``a`` for code that runs on exactly this capability, ``f`` for its family, empty for
+    code that later minor versions run too.
+    """
+
+    major: int
+    minor: int
+    suffix: str = ""
+
+    @property
+    def name(self) -> str:
+        """As NVIDIA's compilers call it: ``sm_90a``."""
+        return f"sm_{self.major}{self.minor}{self.suffix}"
+
+    @property
+    def runs_on(self) -> str:
+        """In words, the compute capabilities of the devices that run its code."""
+        first = f"{self.major}.{self.minor}"
+        return first if self.suffix == "a" else f"{first} or a later {self.major}.x"
+
+    def fits(self, capability: tuple[int, int]) -> bool:
+        """Whether a device of this compute capability runs its code."""
+        major, minor = capability
+        exact = self.suffix == "a"
+        return major == self.major and (minor == self.minor if exact else minor >= self.minor)
+
+
+def parse_architecture(name: str) -> Architecture:
+    """The architecture called ``sm_80``, ``sm_90a`` and so on. Raises UsageError for no such name."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        raise UsageError(
+            f"there is no architecture {name!r}", "it is written sm_80, sm_90a, sm_100a, ..."
+        )
+    major, minor, suffix = found.groups()
+    return Architecture(major=int(major), minor=int(minor), suffix=suffix)
+
+
+def find_occupancy(
+    architecture: Architecture, threads: int, registers: int, shared_bytes: int
+) -> float | None:
+    """Which share of a multiprocessor's warps blocks of this kind can fill, 0 where none fits.
+
+    ``registers`` are a thread's, ``shared_bytes`` a block's with the 1 KiB that the system takes of
+    each on 8.0 and later. None for an architecture whose multiprocessors are not known.
+    """
+    known = MULTIPROCESSORS.get((architecture.major, architecture.minor))
+    if known is None or threads <= 0:
+        return None
+    warps = -(-threads // _WARP)
+    each = -(-registers * _WARP // _REGISTER_UNIT) * _REGISTER_UNIT
+    by_registers = known.blocks
+    if each:
+        by_registers = (_REGISTERS // _PARTITIONS // each) * _PARTITIONS // warps
+    system = _KIB if architecture.major >= 8 else 0
+    by_shared = known.shared_bytes // max(shared_bytes + system, 1)
+    blocks = min(known.blocks, known.warps // warps, by_registers, by_shared)
+    return blocks * warps / known.warps

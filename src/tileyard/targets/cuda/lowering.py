@@ -1,0 +1,120 @@
+"""TIR to CUDA source through TileLang's own passes, on a machine that has neither driver nor toolkit."""
+
+import contextlib
+import os
+import re
+import tempfile
+import traceback
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import msgspec
+from tilelang import tvm
+from tilelang.backend.module import create_backend_context
+from tilelang.engine.lower import device_codegen_without_compile, lower_to_host_device_ir
+from tilelang.transform.pass_config import normalize_pass_configs
+
+from tileyard.errors import UnsupportedError
+from tileyard.frontend.interface import read_interface
+from tileyard.model import Diagnostic, Elaborated, Record, SourceLine
+from tileyard.targets.cuda.host_module import read_launch
+from tileyard.targets.cuda.records import LaunchRecord
+
+LOG_BYTES = 1 << 20
+"""How much is kept of what TileLang says while it lowers one kernel."""
+
+_DEVICE_ONLY = "cython"
+"""TileLang's execution backend for which neither host code nor a binary is made."""
+
+
+_PLACE = re.compile(r"\n\s*-->\s+(?P<file>.+?):(?P<line>\d+)(?::\d+)?\s*$", re.MULTILINE)
+"""How TileLang's passes end a message with the line of the user's file."""
+
+
+class Lowered(Record):
+    """CUDA source, how it is launched, and what TileLang said; ``host`` is the host module as text."""
+
+    source: str
+    launch: LaunchRecord
+    host: str
+    log: str
+
+
+class LoweringError(Exception):
+    """TileLang refused a kernel, or lowered it to what cannot be launched from data."""
+
+    def __init__(self, diagnostic: Diagnostic, log: str) -> None:
+        super().__init__(diagnostic.message)
+        self.diagnostic = diagnostic
+        self.log = log
+
+
+def lower(elaborated: Elaborated, architecture: str) -> Lowered:
+    """Lower one kernel. Raises LoweringError with everything that was said."""
+    kernel = elaborated.kernel
+    with capture_output() as said:
+        try:
+            func = tvm.ir.load_json(elaborated.tir)
+            signature = read_interface(func, kernel.name)
+            context = _context_for(architecture)
+            config = normalize_pass_configs(dict(kernel.pass_options))
+            with tvm.transform.PassContext(opt_level=3, config=config), context.target:
+                host, device, *_ = lower_to_host_device_ir(func, context, runtime_only=True)
+                code = device_codegen_without_compile(device, context)
+            lowered = Lowered(
+                source=str(code.inspect_source()),
+                launch=read_launch(host, device, signature),
+                host=str(host),
+                log="",
+            )
+            failure: Exception | None = None
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - another's compiler: all it raises is its verdict
+            failure, trace = error, traceback.format_exc()
+    if failure is not None:
+        raise LoweringError(_diagnose(failure), said[0] + trace) from failure
+    return msgspec.structs.replace(lowered, log=said[0])
+
+
+def _diagnose(error: Exception) -> Diagnostic:
+    """One line of what TileLang raised, with the user's line where it tells it."""
+    message = str(error)
+    found = _PLACE.search(message)
+    where = SourceLine(file=found["file"], line=int(found["line"])) if found else None
+    lines = [line.strip() for line in _PLACE.sub("", message).splitlines() if line.strip()]
+    first = next((line for line in lines if not line.startswith("File ")), type(error).__name__)
+    operation = error.operation if isinstance(error, UnsupportedError) else ""
+    return Diagnostic(
+        message=first if isinstance(error, UnsupportedError) else f"TileLang: {first}",
+        operation=operation,
+        where=where,
+    )
+
+
+@cache
+def _context_for(architecture: str) -> Any:  # noqa: ANN401 (TileLang is untyped)
+    target = tvm.target.Target({"kind": "cuda", "arch": architecture})
+    return create_backend_context(target, None, _DEVICE_ONLY)
+
+
+@contextlib.contextmanager
+def capture_output() -> Iterator[list[str]]:
+    """Within, what this process writes to its standard streams, C++ included, is kept as one text.
+
+    The text is in the list when the block is left; at most LOG_BYTES of it.
+    """
+    said: list[str] = []
+    kept = os.dup(1), os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+        try:
+            yield said
+        finally:
+            for number, original in enumerate(kept, start=1):
+                os.dup2(original, number)
+                os.close(original)
+            file.seek(0)
+            said.append(file.read(LOG_BYTES).decode(errors="replace"))

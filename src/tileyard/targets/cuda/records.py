@@ -1,0 +1,136 @@
+"""What a CUDA artifact says of itself: how it is launched, and what it takes of a device.
+
+Expressions are the tile IR's, over the dimensions and scalar parameters of the signature, so that one
+artifact serves every shape that its kernel does. Nothing here needs TileLang or CUDA.
+"""
+
+from typing import Literal
+
+from tileyard.ir.nodes import Expr, Program
+from tileyard.model import Record
+
+DETAILS_VERSION = 1
+
+CUBIN_FILE = "kernel.cubin"
+SOURCE_FILE = "kernel.cu"
+LOG_FILE = "compiler.log"
+HOST_FILE = "host.txt"
+"""The lowered host module as TVM prints it: what the launch record was read from."""
+
+
+class TensorParam(Record, tag="tensor"):
+    """The address of a parameter's first element. ``param`` is its position in the signature."""
+
+    param: int
+
+
+class ScalarParam(Record, tag="scalar"):
+    """A number, passed as ``dtype``."""
+
+    value: Expr
+    dtype: str
+
+
+class MapParam(Record, tag="map"):
+    """A TMA descriptor, by its position in the record; 128 bytes, passed by value."""
+
+    map: int
+
+
+class WorkspaceParam(Record, tag="workspace"):
+    """The address of memory that the kernel is lent for a call, by its position in the record."""
+
+    workspace: int
+
+
+Argument = TensorParam | ScalarParam | MapParam | WorkspaceParam
+
+
+class TensorMap(Record):
+    """A TMA descriptor as ``cuTensorMapEncodeTiled`` takes it, the innermost dimension first.
+
+    ``param`` is the tensor's position in the signature. ``strides`` are bytes, for all dimensions but the
+    innermost. The enumerations hold the driver's own numbers. For ``im2col`` the box is given
+    by two corners, and by channels and pixels, as ``cuTensorMapEncodeIm2col`` takes them.
+    """
+
+    kind: Literal["tiled", "im2col"]
+    param: int
+    dtype: int
+    dims: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+    element_strides: tuple[Expr, ...]
+    interleave: int
+    swizzle: int
+    l2_promotion: int
+    oob_fill: int
+    box: tuple[Expr, ...] = ()
+    lower_corner: tuple[Expr, ...] = ()
+    upper_corner: tuple[Expr, ...] = ()
+    channels: Expr | None = None
+    pixels: Expr | None = None
+
+
+class KernelLaunch(Record):
+    """One launch of a device function: sizes in blocks, threads and bytes.
+
+    ``cluster`` is empty where blocks are on their own.
+    """
+
+    symbol: str
+    grid: tuple[Expr, Expr, Expr]
+    block: tuple[Expr, Expr, Expr]
+    shared_bytes: Expr
+    arguments: tuple[Argument, ...]
+    cluster: tuple[Expr, ...] = ()
+    cooperative: bool = False
+    programmatic: bool = False
+
+
+class LaunchRecord(Record):
+    """Everything that happens between a call and its end, in order.
+
+    ``signature`` is a Program with the kernel's parameters, and no body. ``workspaces`` are sizes in
+    bytes of memory that is lent for a call.
+    """
+
+    signature: Program
+    launches: tuple[KernelLaunch, ...]
+    maps: tuple[TensorMap, ...] = ()
+    workspaces: tuple[Expr, ...] = ()
+
+
+class Resources(Record):
+    """What one device function takes, read from its cubin. Bytes are of one block or one thread.
+
+    ``spilled_bytes`` is what the compiler put from registers into memory, a thread's. ``threads``,
+    ``dynamic_shared_bytes`` and ``occupancy`` (active warps over what a multiprocessor holds) are
+    None where they depend on the call. ``mix`` counts instructions by kind, the largest first.
+    """
+
+    symbol: str
+    registers: int
+    spilled_bytes: int
+    stack_bytes: int
+    shared_bytes: int
+    code_bytes: int
+    parameter_bytes: int
+    threads: int | None = None
+    dynamic_shared_bytes: int | None = None
+    occupancy: float | None = None
+    mix: dict[str, int] = {}
+
+
+class Details(Record):
+    """The target's part of the manifest. ``compiler`` names what made the binary.
+
+    ``binary_version`` is that of the CUDA release whose driver, or a later one, loads the cubin.
+    """
+
+    arch: str
+    launch: LaunchRecord
+    resources: tuple[Resources, ...]
+    compiler: str
+    cuda: tuple[int, int]
+    flags: tuple[str, ...] = ()
+    version: int = DETAILS_VERSION

@@ -1,0 +1,231 @@
+"""The target ``cuda``: TIR becomes cubins with their launch records, for any architecture of NVIDIA's."""
+
+import importlib.metadata
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+
+import msgspec
+
+from tileyard.artifacts.keys import canonical_json, digest_bytes, digest_parts
+from tileyard.artifacts.manifest import Artifact
+from tileyard.errors import ToolMissingError, UsageError
+from tileyard.model import Device, Diagnostic, Outcome, Record
+from tileyard.targets.base import NO_BINARIES, Binaries, Build, Loaded, Source
+from tileyard.targets.cuda.architectures import Architecture, parse_architecture
+from tileyard.targets.cuda.flags import kernel_flags
+from tileyard.targets.cuda.grouping import GroupSize, compile_in_groups
+from tileyard.targets.cuda.headers import INSTALL, package_folder
+from tileyard.targets.cuda.nvrtc import Nvrtc, nvrtc_version, supported_architectures
+from tileyard.targets.cuda.pch import split_source
+from tileyard.targets.cuda.records import (
+    CUBIN_FILE,
+    HOST_FILE,
+    LOG_FILE,
+    SOURCE_FILE,
+    Details,
+    LaunchRecord,
+)
+from tileyard.targets.cuda.resources import read_resources
+
+TILELANG = "0.1.15"
+"""The TileLang whose passes and headers this target knows."""
+
+_OWN = ("host_module.py", "lowering.py", "nvrtc.py", "flags.py", "target.py")
+"""What of this room decides what a source is compiled to."""
+
+
+class _Prepared(Record):
+    """A lowered kernel: ``headers`` and ``body`` of its source, in which functions have names of their own.
+
+    ``log`` is what was said so far.
+    """
+
+    headers: str
+    body: str
+    launch: LaunchRecord
+    flags: tuple[str, ...]
+    binary: str
+    host: str
+    log: str
+
+
+class CudaTarget:
+    """Builds for one architecture, such as ``sm_90a``. Loading needs a driver, and nothing else does.
+
+    ``caches`` is the directory below which precompiled headers are kept.
+    """
+
+    needs_tir = True
+    groups = True
+    caches = Path()
+
+    def __init__(self, architecture: str = "") -> None:
+        if not architecture:
+            raise UsageError(
+                "the target cuda needs an architecture", "as in cuda:sm_80, cuda:sm_90a"
+            )
+        self.architecture: Architecture = parse_architecture(architecture)
+        self.name = f"cuda:{self.architecture.name}"
+        self._group_size = GroupSize()
+
+    def fingerprint(self) -> str:
+        """Over TileLang, NVRTC, CUDA's headers and our own part.
+
+        Raises ToolMissingError, or UsageError for an architecture that this NVRTC does not know.
+        """
+        return self._identity
+
+    def build(
+        self, sources: Sequence[Source], out: Path, known: Binaries = NO_BINARIES
+    ) -> Sequence[Build]:
+        """Build each source below ``out/<i>``; whatever a kernel does wrong is its own verdict.
+
+        Raises ToolMissingError, or UsageError for an option that this target does not have.
+        """
+        prepared = [self._prepare(source) for source in sources]
+        missing: dict[str, _Prepared] = {}
+        for number, one in enumerate(prepared):
+            if isinstance(one, _Prepared):
+                folder = out / str(number)
+                folder.mkdir(parents=True, exist_ok=True)
+                if not known.fetch(one.binary, folder):
+                    missing.setdefault(one.binary, one)
+        compiled = self._compile(missing)
+        return [
+            one if isinstance(one, Build) else self._finish(one, compiled, out / str(number))
+            for number, one in enumerate(prepared)
+        ]
+
+    def load(self, artifact: Artifact, device: Device) -> Loaded:
+        """Raises ToolMissingError: cubins are built, and nothing here runs them yet."""
+        raise ToolMissingError(f"nothing here runs an artifact for {self.name} yet")
+
+    # ---- one kernel ----------------------------------------------------------------------------
+
+    def _prepare(self, source: Source) -> _Prepared | Build:
+        """Lower a kernel, and give its functions names that follow from what they are."""
+        for option in source.options:
+            raise UsageError(f"target {self.name} has no option {option}")
+        # TileLang takes seconds to import, and whoever only loads has none.
+        from tileyard.targets.cuda.lowering import LoweringError, lower
+
+        try:
+            lowered = lower(source.elaborated, self.architecture.name)
+        except LoweringError as error:
+            return Build(outcome=Outcome.COMPILE_ERROR, diagnostic=error.diagnostic, log=error.log)
+        flags = kernel_flags(source.elaborated.kernel)
+        binary = digest_parts("binary", lowered.source, canonical_json(flags), self._identity)
+        launches = [
+            msgspec.structs.replace(one, symbol=f"{one.symbol}_{binary[:12]}")
+            for one in lowered.launch.launches
+        ]
+        text = lowered.source
+        for old, new in zip(lowered.launch.launches, launches, strict=True):
+            text = re.sub(rf"\b{re.escape(old.symbol)}\b", new.symbol, text)
+        headers, body = split_source(text)
+        return _Prepared(
+            headers=headers,
+            body=body,
+            launch=msgspec.structs.replace(lowered.launch, launches=tuple(launches)),
+            flags=flags,
+            binary=binary,
+            host=lowered.host,
+            log=lowered.log,
+        )
+
+    def _compile(self, missing: Mapping[str, _Prepared]) -> dict[str, tuple[bytes, str]]:
+        """Cubin and log of each binary; a cubin that is empty was refused. One group has the same headers and flags."""
+        alike: defaultdict[tuple[str, tuple[str, ...]], list[_Prepared]] = defaultdict(list)
+        for one in missing.values():
+            alike[one.headers, one.flags].append(one)
+        found: dict[str, tuple[bytes, str]] = {}
+        for (headers, flags), members in alike.items():
+            compile_one = partial(self._nvrtc.compile, headers, flags=flags)
+            attempts = compile_in_groups(
+                [one.body for one in members], self._group_size, compile_one
+            )
+            for one, attempt in zip(members, attempts, strict=True):
+                compiled = attempt.compiled
+                found[one.binary] = (
+                    (b"", attempt.log) if compiled is None else (compiled.cubin, compiled.log)
+                )
+        return found
+
+    def _finish(
+        self, one: _Prepared, compiled: Mapping[str, tuple[bytes, str]], folder: Path
+    ) -> Build:
+        files = {name: folder / name for name in (CUBIN_FILE, LOG_FILE)}
+        if one.binary in compiled:
+            cubin, said = compiled[one.binary]
+            if not cubin:
+                message = f"NVRTC: {_first_error(said)}"
+                return Build(
+                    outcome=Outcome.COMPILE_ERROR,
+                    diagnostic=Diagnostic(message=message),
+                    log=f"{one.log}{said}\n\n{one.headers}{one.body}",
+                )
+            files[CUBIN_FILE].write_bytes(cubin)
+            files[LOG_FILE].write_text(said)
+        else:
+            cubin, said = files[CUBIN_FILE].read_bytes(), files[LOG_FILE].read_text()
+        (folder / SOURCE_FILE).write_text(one.headers + one.body)
+        (folder / HOST_FILE).write_text(one.host)
+        details = Details(
+            arch=self.architecture.name,
+            launch=one.launch,
+            resources=read_resources(cubin, one.launch, self.architecture, said),
+            compiler=f"NVRTC {'.'.join(map(str, nvrtc_version()))}, TileLang {TILELANG}",
+            cuda=nvrtc_version(),
+            flags=one.flags,
+        )
+        return Build(
+            outcome=Outcome.PASSED,
+            files=(CUBIN_FILE, LOG_FILE, SOURCE_FILE, HOST_FILE),
+            manifest=msgspec.json.encode(details).decode(),
+            log=one.log + _about_kernels(said),
+            binary=one.binary,
+        )
+
+    @cached_property
+    def _nvrtc(self) -> Nvrtc:
+        return Nvrtc(self.architecture.name, self.caches, self._identity)
+
+    @cached_property
+    def _identity(self) -> str:
+        found = _version("tilelang")
+        if found != TILELANG:
+            raise ToolMissingError(
+                f"the target cuda works with TileLang {TILELANG}, found {found}", INSTALL
+            )
+        major, minor = nvrtc_version()
+        capability = self.architecture.major * 10 + self.architecture.minor
+        if capability not in supported_architectures():
+            known = sorted(supported_architectures())
+            raise UsageError(
+                f"NVRTC {major}.{minor} does not compile for {self.architecture.name}",
+                f"it compiles for {', '.join(f'sm_{one}' for one in known)}",
+            )
+        header = package_folder("nvidia.cu13") / "include" / "cuda.h"
+        own = [Path(__file__).parent / name for name in _OWN]
+        parts = [digest_bytes(path.read_bytes()) for path in (header, *own)]
+        return digest_parts(self.name, f"NVRTC {major}.{minor}", f"TileLang {found}", *parts)
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        raise ToolMissingError(f"the target cuda needs the package {package}", INSTALL) from None
+
+
+def _first_error(log: str) -> str:
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return next((line for line in lines if "error" in line), lines[0] if lines else "no message")
+
+
+def _about_kernels(log: str) -> str:
+    """What NVRTC says of the kernels themselves; the headers' own warnings are none of theirs."""
+    return "".join(f"{line}\n" for line in log.splitlines() if line.startswith("kernel.cu("))

@@ -1,0 +1,89 @@
+"""Configs of a kernel as a source of cases that are built, and not run."""
+
+from collections.abc import Sequence
+
+from tileyard.events import StopReason
+from tileyard.model import Batch, BuildKey, Case, Limits, Outcome, Record, Trial, Value
+from tileyard.tuning.space import OpenSpace
+
+WELL_BUILT = frozenset({Outcome.SKIPPED})
+"""How the trial of a config ends that could be built: it was not to be run."""
+
+
+class BuiltConfig(Record):
+    """How the build of one config ended. ``outcome`` is ``passed``, or says how it failed.
+
+    ``details`` is what its artifact says of itself, the target's own JSON text; empty where there is
+    none. ``reused`` says that it was built before. ``build_s`` is its share of what was done together.
+    """
+
+    case: str
+    config: dict[str, Value]
+    outcome: Outcome
+    message: str = ""
+    build: BuildKey = BuildKey("")
+    build_s: float = 0.0
+    reused: bool = False
+    details: str = ""
+    log: str = ""
+
+
+class CompileResult(Record):
+    """What building a space came to. ``configs`` are in the order of the space."""
+
+    run: str
+    kernel: str
+    arguments: dict[str, Value]
+    target: str
+    space: int
+    configs: tuple[BuiltConfig, ...]
+    notes: tuple[str, ...] = ()
+    reason: StopReason = "done"
+    seconds: float = 0.0
+
+    @property
+    def exit_status(self) -> int:
+        """0 all were built, 1 some were not, 130 interrupted."""
+        if self.reason == "interrupted":
+            return 130
+        return 0 if all(one.outcome is Outcome.PASSED for one in self.configs) else 1
+
+
+class Sweep:
+    """A CaseSource: every config once, in order. ``trials`` are those told so far, by case."""
+
+    def __init__(self, space: OpenSpace, limits: Limits) -> None:
+        self.cases = tuple(
+            Case(
+                id=name_config(config, number),
+                kernel=space.kernel,
+                arguments=space.arguments,
+                config=dict(config),
+                timing=None,
+                limits=limits,
+            )
+            for number, config in enumerate(space.configs, start=1)
+        )
+        self.trials: dict[str, Trial] = {}
+        self._next = 0
+
+    def ask(self, limit: int) -> Sequence[Batch]:
+        """The next configs, each a batch of its own."""
+        cases = self.cases[self._next : self._next + limit]
+        self._next += len(cases)
+        return [Batch(id=case.id, cases=(case,)) for case in cases]
+
+    def tell(self, trial: Trial) -> None:
+        """Take in how a config ended."""
+        self.trials[trial.case] = trial
+
+    def done(self) -> bool:
+        """All is asked and told."""
+        return len(self.trials) == len(self.cases)
+
+
+def name_config(config: dict[str, Value], number: int) -> str:
+    """A name for a config that can be a folder's, as in ``block_M=64,block_N=128``."""
+    text = ",".join(f"{key}={value}" for key, value in config.items())
+    sound = all(sign.isalnum() or sign in "=,._+-" for sign in text) and 0 < len(text) <= 120
+    return text if sound else f"config-{number}"
