@@ -12,10 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from tests.warm_python import close_all, warm
 
 from tileyard.processes.keeper.tree import libc
 from tileyard.processes.steps import PR_SET_CHILD_SUBREAPER, adopt_orphans
+
+# How long an example takes says nothing on a machine that others use, too.
+settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared")
 
 ROOT = Path(__file__).parent.parent
 KERNELS = ROOT / "tests" / "kernels"

@@ -141,7 +141,7 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.slow
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sampled_from([b"", b"testcase,seconds\n", b'{"a": ', b"[[", b"<testsuite>", b"1.0s call "]),
     st.one_of(

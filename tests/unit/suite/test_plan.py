@@ -4,7 +4,7 @@ import csv
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import ROOT
 
@@ -49,7 +49,6 @@ def read_long_tail(case_s: float) -> list[Expected]:
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(suites, st.integers(1, 20), splits, all_costs)
 def test_every_case_is_in_exactly_one_piece(
     cases: list[Expected], slots: int, split: Split, costs: Costs
@@ -61,7 +60,6 @@ def test_every_case_is_in_exactly_one_piece(
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(suites, st.integers(1, 20), splits, all_costs)
 def test_predictions_keep_to_their_bounds(
     cases: list[Expected], slots: int, split: Split, costs: Costs
@@ -78,7 +76,6 @@ def test_predictions_keep_to_their_bounds(
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(suites, st.integers(1, 20), all_costs)
 def test_the_search_is_never_worse_than_whole_testcases(
     cases: list[Expected], slots: int, costs: Costs
@@ -91,7 +88,6 @@ def test_the_search_is_never_worse_than_whole_testcases(
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(suites, st.floats(min_value=0.1, max_value=1e4))
 def test_no_piece_is_longer_than_asked_for(cases: list[Expected], limit_s: float) -> None:
     """Except for single cases, which cannot be split."""
@@ -101,7 +97,6 @@ def test_no_piece_is_longer_than_asked_for(cases: list[Expected], limit_s: float
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(suites, splits)
 def test_the_longest_starts_first(cases: list[Expected], split: Split) -> None:
     """Pieces come in the order of their length, and cases within them in the order given."""
