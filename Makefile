@@ -41,5 +41,5 @@ $(VENV)/.run: constraints.txt pyproject.toml | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.run
-	$(PIP) -e '.[tilelang,dev]'
+	$(PIP) -e '.[tilelang,cuda,dev]'
 	touch $@
