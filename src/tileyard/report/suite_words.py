@@ -93,10 +93,12 @@ def describe_time(span: Makespan) -> str:
     sign = "-" if gap_s < 0 else ""
     part = f", {gap_s / span.bound_s:.1%}" if span.bound_s else ""
     reason = f": {clean_line(span.reason)}" if span.reason else ""
+    guess = f" (a guess: nothing was known of {count_of(span.guessed, 'case')})"
     return (
         f"{format_seconds(span.total_s)} of work on {count_of(span.slots, 'slot')}; "
         f"lower bound max(longest piece, total/slots) {format_seconds(span.bound_s)}, "
-        f"predicted {format_seconds(span.predicted_s)}, achieved {format_seconds(span.achieved_s)}; "
+        f"predicted {format_seconds(span.predicted_s)}{guess if span.guessed else ''}, "
+        f"achieved {format_seconds(span.achieved_s)}; "
         f"gap {sign}{format_seconds(abs(gap_s))}{part}{reason}"
     )
 

@@ -75,6 +75,7 @@ def measure_makespans(spans: Iterable[Span], plan: Plan, began: float) -> list[M
             bound_s=bound_s,
             predicted_s=plan.predicted_s,
             achieved_s=achieved_s,
+            guessed=plan.guessed,
             reason=_explain(ordered, took, plan, began, achieved_s - bound_s),
         )
     ]
@@ -110,6 +111,7 @@ def add_makespans(makespans: Sequence[Makespan]) -> Makespan | None:
         bound_s=sum(part.bound_s for part in makespans),
         predicted_s=sum(part.predicted_s for part in makespans),
         achieved_s=sum(part.achieved_s for part in makespans),
+        guessed=sum(part.guessed for part in makespans),
         reason="; ".join(part.reason for part in makespans if part.reason),
     )
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from math import inf, log2
 from typing import Literal, NamedTuple
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -62,7 +63,9 @@ def make_plan(
     work = gather(expected, costs)
     whole = inf if split == "off" else split
     limit_s = _search(work, slots, costs) if whole == "auto" else whole
-    return _plan_of(work, cut(work, costs, limit_s), limit_s, slots=slots, costs=costs)
+    plan = _plan_of(work, cut(work, costs, limit_s), limit_s, slots=slots, costs=costs)
+    guessed = sum(one.source == "default" for one in expected)
+    return msgspec.structs.replace(plan, guessed=guessed) if guessed else plan
 
 
 def compare(

@@ -205,7 +205,8 @@ class Plan(Record):
 
     ``bound_s`` is max(longest piece, total / slots): no order of these pieces can be faster.
     ``predicted_s`` is when the last one ends if everything takes as long as expected. ``split_s`` is how
-    long a piece may be, 0 where nothing was split. ``reason`` says where the gap comes from.
+    long a piece may be, 0 where nothing was split. ``reason`` says where the gap comes from. ``guessed``
+    is of how many cases nothing was known.
     """
 
     slots: int
@@ -217,3 +218,4 @@ class Plan(Record):
     predicted_s: float
     split_s: float = 0.0
     reason: str = ""
+    guessed: int = 0

@@ -58,7 +58,7 @@ class Makespan(Record):
 
     ``bound_s`` is max(longest piece, total / slots) with the times that were measured now,
     ``predicted_s`` what the plan had said, ``achieved_s`` from the first start to the last end. ``reason``
-    says where the gap between bound and achieved comes from.
+    says where the gap between bound and achieved comes from. Of ``guessed`` cases nothing was known.
     """
 
     slots: int
@@ -67,6 +67,7 @@ class Makespan(Record):
     predicted_s: float
     achieved_s: float
     reason: str = ""
+    guessed: int = 0
 
 
 class SuiteResult(Record):

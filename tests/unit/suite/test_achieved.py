@@ -1,9 +1,11 @@
 """What a run achieved: spans of its cases, the bound, the gap and its reasons, and what starting cost."""
 
+import msgspec
 import pytest
 
 from tileyard.events import CaseEnded, CaseStarted, Note
 from tileyard.model import Outcome, Trial
+from tileyard.report.suite_words import describe_time
 from tileyard.suite.achieved import (
     Achieved,
     Span,
@@ -11,7 +13,8 @@ from tileyard.suite.achieved import (
     measure_makespans,
     measure_startup,
 )
-from tileyard.suite.records import Piece, Plan
+from tileyard.suite.plan import make_plan
+from tileyard.suite.records import Expected, Piece, Plan
 
 
 def span(case: str, begin: float, end: float, device: str = "slot:0") -> Span:
@@ -163,3 +166,22 @@ def test_parts_that_ran_one_after_another_add_up() -> None:
     assert both is not None
     assert (both.slots, both.total_s, both.achieved_s) == (3, 8.0, 10.0)
     assert both.reason.startswith("2.0 s before the first case could start")
+
+
+def test_a_prediction_from_nothing_is_called_a_guess() -> None:
+    """Where nothing was known of some cases, who reads the prediction is told of how many."""
+    guessed = msgspec.structs.replace(plan(2, ("a",), ("b",)), guessed=2)
+    (makespan,) = measure_makespans([span("a", 0.0, 1.0), span("b", 0.0, 2.0)], guessed, 0.0)
+    expected = "predicted 7.0 s (a guess: nothing was known of 2 cases), achieved"
+    assert expected in describe_time(makespan)
+    (known,) = measure_makespans([span("a", 0.0, 1.0)], plan(2, ("a",)), 0.0)
+    assert "guess" not in describe_time(known)
+
+
+def test_a_plan_counts_what_it_guessed() -> None:
+    """Cases of which neither a history nor a family tells anything."""
+    known = Expected(case="t/a", testcase="t", seconds=1.0, source="family")
+    unknown = Expected(case="t/b", testcase="t", seconds=10.0, source="default")
+    expected = 1
+    assert make_plan([known, unknown], 2).guessed == expected
+    assert make_plan([known], 2).guessed == 0
