@@ -1,21 +1,17 @@
 """Reads how a kernel is launched from the host module that TileLang lowers it to.
 
 The host module checks and unpacks its arguments, makes TMA descriptors, and calls each device function
-with its arguments and its sizes. It is followed here once, with names in place of values: a tensor is
-known by its position, and a size by the signature's own dimensions.
+with its arguments and its sizes. It is followed here once, from its begin to its end; what its variables
+stand for is kept by ``host_values``.
 """
 
-import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from tileyard.errors import UnsupportedError
-from tileyard.frontend.expressions import lower_expr
 from tileyard.frontend.scope import Scope, key_of
-from tileyard.ir.nodes import Buffer, Cast, Const, Expr, Load, Op, Program, Scalar, Tensor, Var
-from tileyard.model import Record
+from tileyard.ir.nodes import Const, Expr, Program
+from tileyard.targets.cuda.host_values import HostValues, called
 from tileyard.targets.cuda.records import (
     Argument,
     KernelLaunch,
@@ -26,10 +22,6 @@ from tileyard.targets.cuda.records import (
     TensorParam,
     WorkspaceParam,
 )
-
-# Fields of ``tvm_struct_get``, by TVM's numbers.
-_VALUE = 15
-_FIELDS = {1: "data", 2: "shape", 3: "strides"}
 
 _TILED, _IM2COL = "__tvm_tensormap_create_tiled", "__tvm_tensormap_create_im2col"
 _NO_EFFECT = frozenset(
@@ -42,7 +34,6 @@ _NO_EFFECT = frozenset(
         "__tvm_cuda_stream_reset_access_policy_window",
     }
 )
-_WORKSPACE = "TVMBackendAllocWorkspace"
 _SIZES = {
     "tir.cluster_dim_x": "cluster.x",
     "tir.cluster_dim_y": "cluster.y",
@@ -60,11 +51,7 @@ _SIZES = {
 _ONE, _NONE = Const(1, "int32"), Const(0, "int32")
 
 
-class _Place(Record):
-    """What a handle of the host module is: an argument, a tensor's data, its shape or its strides."""
-
-    what: str
-    index: int
+_CONTROL = {"IfThenElse": "a condition", "For": "a loop", "While": "a loop"}
 
 
 def read_launch(host: Any, device: Any, signature: Program) -> LaunchRecord:  # noqa: ANN401 (TVM's)
@@ -82,23 +69,20 @@ def read_launch(host: Any, device: Any, signature: Program) -> LaunchRecord:  # 
         signature=signature,
         launches=tuple(reader.launches),
         maps=tuple(reader.maps),
-        workspaces=tuple(reader.workspaces),
+        workspaces=tuple(reader.values.workspaces),
     )
 
 
 class _Reader:
-    """Follows one host function. What it knows of its variables is kept by the variable's identity."""
+    """Follows one host function. Maps are known by the identity of the variable that holds them."""
 
     def __init__(self, signature: Program, device: Mapping[str, Any]) -> None:
-        self._signature = signature
         self._device = device
-        self._scope = Scope(any_dtype=True)
-        self._places: dict[object, _Place] = {}
-        self._values: dict[str, Expr] = {}
+        self._scope = Scope()
         self._maps: dict[object, int] = {}
+        self.values = HostValues(signature)
         self.launches: list[KernelLaunch] = []
         self.maps: list[TensorMap] = []
-        self.workspaces: list[Expr] = []
 
     def follow(self, stmt: Any) -> None:  # noqa: ANN401
         """Take in a statement and all that it holds."""
@@ -109,114 +93,33 @@ class _Reader:
         elif kind == "AttrStmt":
             self.follow(stmt.body)
         elif kind == "Bind":
-            self._bind(stmt.var, stmt.value)
+            self.values.bind(stmt.var, stmt.value)
         elif kind == "DeclBuffer":
-            self._declare(stmt.buffer)
+            self.values.declare(stmt.buffer)
+        elif kind == "AllocBuffer":
+            self.values.allocate(stmt.buffer)
         elif kind == "Evaluate":
             self._evaluate(stmt.value)
-        elif kind == "IfThenElse" and _is_call(stmt.condition, "tirx.isnullptr"):
-            self._scope.refuse("a failed allocation that is handled by hand")
         elif kind != "AssertStmt":
-            self._scope.refuse(f"{kind} around launches")
-
-    # ---- names and values ----------------------------------------------------------------------
-
-    def _bind(self, var: Any, value: Any) -> None:  # noqa: ANN401
-        place = self._find_place(value)
-        if place is not None and place.what == "argument" and str(var.dtype) != "handle":
-            self._know(var, self._scalar(place.index))
-        elif place is not None:
-            self._places[key_of(var)] = place
-        elif _called(value) == _WORKSPACE:
-            self._places[key_of(var)] = _Place(what="workspace", index=len(self.workspaces))
-            self.workspaces.append(self._lower(value.args[2]))
-        elif str(var.dtype) != "handle":
-            # One for a check of the arguments need not be known; where a launch needs it, that is refused.
-            with contextlib.suppress(UnsupportedError):
-                self._know(var, self._lower(value))
-
-    def _know(self, var: Any, value: Expr) -> None:  # noqa: ANN401
-        self._values[self._scope.bind_var(var).name] = value
-
-    def _declare(self, tir: Any) -> None:  # noqa: ANN401
-        """Note an array that holds a tensor's shape or strides."""
-        place = self._places.get(key_of(tir.data))
-        if place is not None and place.what in ("shape", "strides"):
-            name = f"{place.what}:{place.index}"
-            self._scope.bind_buffer(tir, Buffer(name, str(tir.dtype), (), "global"))
-
-    def _find_place(self, value: Any) -> _Place | None:  # noqa: ANN401
-        """What a value is, where it is an argument or a part of one."""
-        kind = type(value).__name__
-        if kind == "Select":  # a tensor object, or its bare description; a float, or an integer
-            return self._find_place(value.false_value)
-        if kind == "Cast":
-            return self._find_place(value.value)
-        if kind == "Var":
-            return self._places.get(key_of(value))
-        if not _is_call(value, "tirx.tvm_struct_get"):
-            return None
-        owner, index, field = value.args[0], int(value.args[1].value), int(value.args[2].value)
-        place = self._places.get(key_of(owner))
-        if place is None:
-            is_argument = field == _VALUE and str(owner.name) == "args"
-            return _Place(what="argument", index=index) if is_argument else None
-        return _Place(what=_FIELDS[field], index=place.index) if field in _FIELDS else None
-
-    def _lower(self, value: Any) -> Expr:  # noqa: ANN401
-        """An expression over the signature's dimensions and scalars. Raises UnsupportedError."""
-        return self._resolve(lower_expr(self._scope, value))
-
-    def _resolve(self, expr: Expr) -> Expr:
-        match expr:
-            case Var():
-                return self._values[expr.name]
-            case Load(indices=(Const(value=number),)):
-                what, _, index = expr.buffer.partition(":")
-                extent = self._extent(what, int(index), int(number))
-                return extent if extent.dtype == expr.dtype else Cast(extent, expr.dtype)
-            case Op():
-                return msgspec.structs.replace(expr, args=tuple(map(self._resolve, expr.args)))
-            case Cast(value=inner):
-                resolved = self._resolve(inner)
-                return resolved if resolved.dtype == expr.dtype else _cast(resolved, expr.dtype)
-            case _:
-                return expr
-
-    def _extent(self, what: str, index: int, number: int) -> Expr:
-        """One number of a tensor's shape or strides, as the signature has it."""
-        tensor = self._signature.params[index]
-        if isinstance(tensor, Tensor) and what == "shape":
-            return tensor.buffer.shape[number]
-        if isinstance(tensor, Tensor) and tensor.buffer.strides:
-            return tensor.buffer.strides[number]
-        return self._scope.refuse("a stride that is known only when it runs")
-
-    def _scalar(self, index: int) -> Expr:
-        param = self._signature.params[index]
-        if not isinstance(param, Scalar):
-            self._scope.refuse(f"parameter {index} in place of a number")
-        return param.var
-
-    # ---- what is done ------------------------------------------------------------------------
+            self._scope.refuse(f"{_CONTROL.get(kind, kind)} around launches")
 
     def _evaluate(self, call: Any) -> None:  # noqa: ANN401
         if type(call).__name__ != "Call":
             return
-        called = _called(call)
-        if called in (_TILED, _IM2COL):
-            self._describe_map(called, call.args)
-        elif called in self._device:
-            self._launch(self._device[called], call.args)
-        elif called not in _NO_EFFECT:
-            self._scope.refuse(f"{called} on the host")
+        name = called(call)
+        if name in (_TILED, _IM2COL):
+            self._describe_map(name, call.args)
+        elif name in self._device:
+            self._launch(self._device[name], call.args)
+        elif name not in _NO_EFFECT:
+            self._scope.refuse(f"{name} on the host")
 
-    def _describe_map(self, called: str, args: Any) -> None:  # noqa: ANN401
+    def _describe_map(self, name: str, args: Any) -> None:  # noqa: ANN401
         rank = int(args[3].value)
-        place = self._places.get(key_of(args[4]))
+        place = self.values.place(args[4])
         if place is None or place.what != "data":
             self._scope.refuse("a TMA descriptor of memory that is no parameter's")
-        numbers = [self._lower(arg) for arg in list(args)[5:]]
+        numbers = [self.values.lower(arg) for arg in list(args)[5:]]
 
         def take(count: int) -> tuple[Expr, ...]:
             taken = tuple(numbers[:count])
@@ -227,7 +130,7 @@ class _Reader:
         box: tuple[Expr, ...] = ()
         lower, upper = box, box
         pixels = channels = None
-        if called == _TILED:
+        if name == _TILED:
             box, element_strides = take(rank), take(rank)
         else:
             element_strides, lower, upper = take(rank), take(rank - 2), take(rank - 2)
@@ -236,7 +139,7 @@ class _Reader:
         self._maps[key_of(args[1])] = len(self.maps)
         self.maps.append(
             TensorMap(
-                kind="tiled" if called == _TILED else "im2col",
+                kind="tiled" if name == _TILED else "im2col",
                 param=place.index,
                 dtype=int(args[2].value),
                 dims=dims,
@@ -261,7 +164,7 @@ class _Reader:
         for tag, value in zip(tags, given[len(params) :], strict=True):
             if tag not in _SIZES:
                 self._scope.refuse(f"a launch with {tag}")
-            sizes[_SIZES[tag]] = self._lower(value)
+            sizes[_SIZES[tag]] = self.values.lower(value)
         cluster = tuple(sizes.get(f"cluster.{axis}", _ONE) for axis in "xyz")
         self.launches.append(
             KernelLaunch(
@@ -281,13 +184,13 @@ class _Reader:
 
     def _argument(self, param: Any, value: Any) -> Argument:  # noqa: ANN401
         if str(param.dtype) != "handle":
-            return ScalarParam(value=self._lower(value), dtype=str(param.dtype))
+            return ScalarParam(value=self.values.lower(value), dtype=str(param.dtype))
         key = key_of(value)
         if key in self._maps:
             return MapParam(map=self._maps[key])
-        place = self._places.get(key)
+        place = self.values.place(value)
         if place is None or place.what not in ("data", "argument", "workspace"):
-            return self._scope.refuse(f"argument {param.name} of {_called(value) or 'a kernel'}")
+            return self._scope.refuse(f"argument {param.name} of {called(value) or 'a kernel'}")
         if place.what == "workspace":
             return WorkspaceParam(workspace=place.index)
         return TensorParam(param=place.index)
@@ -303,29 +206,6 @@ def _number(expr: Expr) -> int:
     if not isinstance(expr, Const):
         raise UnsupportedError("a TMA descriptor whose form depends on the call")
     return int(expr.value)
-
-
-def _cast(expr: Expr, dtype: str) -> Expr:
-    """A conversion; of an integer literal the literal, and of what was only widened, the narrow one."""
-    if isinstance(expr, Const) and isinstance(expr.value, int) and "int" in dtype:
-        return Const(expr.value, dtype)
-    if isinstance(expr, Cast) and expr.dtype == "int64" and expr.value.dtype == dtype == "int32":
-        return expr.value
-    return Cast(expr, dtype)
-
-
-def _is_call(value: Any, name: str) -> bool:  # noqa: ANN401
-    return type(value).__name__ == "Call" and str(getattr(value.op, "name", "")) == name
-
-
-def _called(value: Any) -> str:  # noqa: ANN401
-    """What a call of an external function calls, or the intrinsic; empty for no call."""
-    if type(value).__name__ != "Call":
-        return ""
-    name = str(getattr(value.op, "name", ""))
-    if name in ("tirx.tvm_call_packed", "tirx.call_extern", "tirx.call_packed") and len(value.args):
-        return str(value.args[0].value)
-    return name
 
 
 def _symbol(function: Any) -> str:  # noqa: ANN401

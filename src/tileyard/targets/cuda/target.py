@@ -33,7 +33,7 @@ from tileyard.targets.cuda.resources import read_resources
 TILELANG = "0.1.15"
 """The TileLang whose passes and headers this target knows."""
 
-_OWN = ("host_module.py", "lowering.py", "nvrtc.py", "flags.py", "target.py")
+_OWN = ("host_module.py", "host_values.py", "lowering.py", "nvrtc.py", "flags.py", "target.py")
 """What of this room decides what a source is compiled to."""
 
 
