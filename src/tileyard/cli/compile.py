@@ -29,6 +29,12 @@ def compile_configs(  # noqa: PLR0913 - options, by keyword only
         bool,
         typer.Option("--all-configs", help="All configs of its space, not the first one only."),
     ] = False,
+    pass_options: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--pass", metavar="KEY=VALUE", help="An option of TileLang's passes, for GPU targets."
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -98,6 +104,10 @@ def compile_configs(  # noqa: PLR0913 - options, by keyword only
         target=target,
         file=str(Path(file).absolute()),
         all_configs=all_configs or bool(config),
+        pass_options={
+            key: parse_value(text)
+            for key, text in parse_pairs(pass_options or (), "--pass").items()
+        },
         pack_to="" if output is None else str(output.absolute()),
         commit=commit,
         reuse=resume,

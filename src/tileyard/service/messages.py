@@ -3,7 +3,7 @@
 from typing import Literal
 
 from tileyard.events import Event
-from tileyard.model import Record
+from tileyard.model import Record, Value
 from tileyard.suite.records import Wish
 from tileyard.suite.result import SuiteResult
 from tileyard.tuning.request import StudyResult, TuneRequest
@@ -68,13 +68,15 @@ class StartCompile(Record, tag="start_compile"):
     """Begin to build the configs of a kernel that a tuning run of ``request`` would try, and run none.
 
     Without ``all_configs`` that is the first one only. With ``pack_to`` they are written into a bundle there, with inputs and reference results, for
-    ``commit`` if that is given. The rest is as in StartTune.
+    ``commit`` if that is given. ``pass_options`` take the place of a kernel's own of the same names. The
+    rest is as in StartTune.
     """
 
     request: TuneRequest
     target: str
     file: str
     all_configs: bool = False
+    pass_options: dict[str, Value] = {}
     pack_to: str = ""
     commit: str = ""
     reuse: bool = True

@@ -14,6 +14,7 @@ from typing import assert_never
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.engine.authors import Author, WorkerAuthor
+from tileyard.engine.pass_options import WithPassOptions
 from tileyard.engine.remembered import RememberedAuthor
 from tileyard.errors import TileyardError
 from tileyard.processes.async_wire import AsyncChannel
@@ -108,7 +109,8 @@ async def _compile(
     start: StartCompile, conversation: Conversation, stopping: asyncio.Event
 ) -> CompileResult:
     settings = read_settings(os.environ, Path.cwd())
-    author = _author_of_file(start.file, settings, settings.cores, recall=start.reuse)
+    of_file = _author_of_file(start.file, settings, settings.cores, recall=start.reuse)
+    author = WithPassOptions(of_file, start.pass_options)
     try:
         await author.begin()
         from tileyard.service.compiling import Compiling
