@@ -154,6 +154,13 @@ class KernelFault(TileyardError):
 
 
 @dataclass(eq=False)
+class ContextLostError(KernelFault):
+    """A kernel failed so that its process can use the device no more; a fresh one can."""
+
+    code: ClassVar[str] = "context_lost"
+
+
+@dataclass(eq=False)
 class WorkerLostError(TileyardError):
     """A worker ended before it answered; the outcome of what it did is told by how it ended."""
 

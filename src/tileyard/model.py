@@ -149,6 +149,10 @@ class TimingPolicy(Record):
     Sampling stops once the interval of the median at ``confidence`` is narrower than
     ``relative_width`` of it, or after ``max_samples`` or ``max_ns``; never before ``min_samples``.
     Within ``group``, a config whose whole interval lies above the best one's is abandoned early.
+
+    ``flush_l2`` has every launch find an L2 cache that holds nothing of its own, and ``graph`` has
+    launches captured and replayed, so that what a host takes for each is not in the times. Both
+    are for GPUs; a CPU's launches know neither.
     """
 
     confidence: float = 0.95
@@ -159,6 +163,8 @@ class TimingPolicy(Record):
     max_ns: int = 400_000_000
     min_sample_ns: int = 200_000
     group: str = ""
+    flush_l2: bool = False
+    graph: bool = False
 
 
 class Limits(Record):

@@ -8,7 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tileyard.artifacts.manifest import Artifact
-from tileyard.model import Device, Diagnostic, Elaborated, Outcome, Record, TensorSpec, Value
+from tileyard.model import (
+    Device,
+    Diagnostic,
+    Elaborated,
+    Outcome,
+    Record,
+    TensorSpec,
+    TimingPolicy,
+    Value,
+)
 
 Array = NDArray[np.generic]
 
@@ -70,6 +79,15 @@ class Launch(Protocol):
 
     def reset(self) -> None:
         """Give every ``inout`` parameter its first content again and poison every ``out``."""
+        ...
+
+
+@runtime_checkable
+class TimedByPolicy(Protocol):
+    """A launch whose samples can be taken in several ways."""
+
+    def time_by(self, policy: TimingPolicy) -> None:
+        """Take samples as ``policy`` says from now on. Raises MemoryError."""
         ...
 
 

@@ -1,0 +1,299 @@
+"""A kernel as a Python function on the caller's own arrays on a GPU."""
+
+import importlib
+import math
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tileyard.errors import BindError
+from tileyard.ir.dtypes import find_dtype
+from tileyard.ir.nodes import Scalar, Tensor
+from tileyard.model import TensorSpec, Value
+from tileyard.targets.cuda.driver import Gpu
+from tileyard.targets.cuda.launching import CudaModule, Plan
+from tileyard.targets.cuda.memory import Buffer
+from tileyard.targets.cuda.operands import LEGACY, Operand, plain_number, read_array, torch_of
+
+MOST_KNOWN = 256
+"""For how many combinations of shapes launches stay ready."""
+
+
+class CudaCallable:
+    """Call it with the kernel's parameters in calling order, with or without its ``out`` tensors.
+
+    Takes CUDA tensors of torch, or whatever has ``__cuda_array_interface__`` or DLPack, in place.
+    Launches on the caller's stream: torch's current one where a tensor is torch's, else the one on which
+    the first array says that it is ready, else the default one. It does not wait. Without the
+    ``out`` tensors it allocates and returns them: one, or a tuple, torch's where a tensor is,
+    else ``DeviceArray``; otherwise it returns None.
+
+    Raises BindError where an argument does not fit, KernelFault where it cannot be launched. What fails
+    on the device later, whoever waits for it learns.
+    """
+
+    def __init__(self, module: CudaModule) -> None:
+        self._module = module
+        self._gpu = module.gpu
+        self._params = module.signature.params
+        self._context = int(module.gpu.context)
+        self._get_context = module.gpu.driver.api.cuCtxGetCurrent
+        self._known: dict[object, _Ready] = {}
+        self._torch_stream: Callable[[int], int] = int  # found with the first tensor of torch
+        self._lock = threading.Lock()
+        self._without_out = [p for p in self._params if isinstance(p, Scalar) or p.role != "out"]
+
+    def __call__(self, *arguments: object) -> object:
+        """Launch the kernel once, and do not wait."""
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            ready = self._known.get(_key_of(torch.Tensor, arguments))
+            if ready is not None:
+                return self._launch_again(torch, ready, arguments)
+        return self._call_slowly(arguments)
+
+    def _launch_again(self, torch: Any, ready: "_Ready", arguments: tuple[Any, ...]) -> object:  # noqa: ANN401
+        """The way of tensors of torch whose shapes and types were seen, and fit."""
+        addresses = []
+        for place in ready.places:
+            tensor = arguments[place]
+            if not tensor.is_contiguous():
+                return self._call_slowly(arguments)
+            addresses.append(tensor.data_ptr())
+        if not ready.missing:
+            self._start(ready, addresses, self._torch_stream(self._gpu.ordinal))
+            return None
+        outputs = [self._allocate(spec, torch, 0) for spec in ready.missing]
+        for place, output in zip(ready.missing_places, outputs, strict=True):
+            addresses.insert(place, output.data_ptr())
+        self._start(ready, addresses, self._torch_stream(self._gpu.ordinal))
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def _start(self, ready: "_Ready", addresses: list[int], stream: int) -> None:
+        """Launch with these addresses, of all tensors in calling order, on a stream."""
+        if int(self._get_context()[1]) != self._context:
+            self._gpu.activate()
+        with self._lock:
+            if addresses != ready.addresses or stream != ready.stream:
+                ready.check_apart(addresses)
+                ready.plan.aim(ready.spread(addresses), ready.lend(self._gpu, stream))
+                ready.addresses, ready.stream = addresses, stream
+            ready.plan.launch(stream)
+
+    def _call_slowly(self, arguments: tuple[object, ...]) -> object:
+        """The way of shapes that are new, and of arrays of other frameworks."""
+        taken = self._match(arguments)
+        torch = next(filter(None, map(torch_of, arguments)), None)
+        self._gpu.activate()
+        if torch is not None:
+            self._torch_stream = _find_torch_stream(torch)
+            stream = self._torch_stream(self._gpu.ordinal)
+        else:
+            stream = _stream_of(arguments)
+        operands = {
+            param.buffer.name: self._read(argument, param, stream)
+            for param, argument in taken
+            if isinstance(param, Tensor)
+        }
+        scalars = [
+            plain_number(argument, param.var.name)
+            for param, argument in taken
+            if isinstance(param, Scalar)
+        ]
+        ready = self._prepare(taken, operands, scalars)
+        key = None if torch is None else _key_of(torch.Tensor, arguments)
+        if key is not None:
+            self._known[key] = ready
+        outputs = [self._allocate(spec, torch, stream) for spec in ready.missing]
+        for spec, made in zip(ready.missing, outputs, strict=True):
+            address = made.address if torch is None else made.data_ptr()
+            operands[spec.name] = Operand(address=address, shape=spec.shape, keep=made)
+        self._wait_for_producers(operands, stream)
+        self._start(ready, [operands[name].address for name in ready.names], stream)
+        if not outputs:
+            return None
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def _match(self, arguments: tuple[object, ...]) -> list[tuple[Tensor | Scalar, object]]:
+        """The parameters that were given, each with its argument."""
+        for params in (list(self._params), self._without_out):
+            if len(arguments) == len(params):
+                return list(zip(params, arguments, strict=True))
+        counts = sorted({len(self._without_out), len(self._params)})
+        raise BindError(
+            f"{self._module.signature.name} takes {' or '.join(map(str, counts))} arguments, not {len(arguments)}",
+            hint=f"in this order: {', '.join(map(_name, self._params))}",
+        )
+
+    def _read(self, value: Any, param: Tensor, stream: int) -> Operand:  # noqa: ANN401
+        name, dtype = param.buffer.name, param.buffer.dtype
+        if torch_of(value) is None:
+            return read_array(value, name, dtype, self._gpu.ordinal, stream)
+        if value.get_device() != self._gpu.ordinal:
+            raise BindError(
+                f"{name} is on {value.device}, the kernel runs on GPU {self._gpu.ordinal}"
+            )
+        if str(value.dtype) != f"torch.{dtype}":
+            raise BindError(f"{name} is {dtype}, the tensor {value.dtype}")
+        if not value.is_contiguous():
+            if param.role != "in":
+                raise BindError(
+                    f"{name} is written in place, and the tensor is not contiguous",
+                    "pass a contiguous tensor",
+                )
+            value = value.contiguous()
+        return Operand(address=value.data_ptr(), shape=tuple(value.shape), keep=value)
+
+    def _prepare(
+        self,
+        taken: Sequence[tuple[Tensor | Scalar, object]],
+        operands: dict[str, Operand],
+        scalars: Sequence[Value],
+    ) -> "_Ready":
+        """What is the same for all calls with these shapes and numbers."""
+        shapes = tuple(operand.shape for operand in operands.values())
+        key = (shapes, tuple(scalars), tuple(map(type, scalars)), len(taken))
+        ready = self._known.get(key)
+        if ready is None:
+            numbers = self._module.numbers(shapes, scalars)
+            specs = self._module.specs(numbers)
+            places = [at for at, (param, _) in enumerate(taken) if isinstance(param, Tensor)]
+            given = frozenset(operands)
+            ready = _Ready(self._params, Plan(self._module, numbers), specs, (places, given))
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = ready
+        return ready
+
+    def _allocate(self, spec: TensorSpec, torch: Any, stream: int) -> Any:  # noqa: ANN401
+        if torch is None:
+            return DeviceArray(self._gpu, spec, stream)
+        return torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device=self._gpu.ordinal)
+
+    def _wait_for_producers(self, operands: dict[str, Operand], stream: int) -> None:
+        """Have the stream wait for those on which arrays become ready; the caller waits for nothing."""
+        call = self._gpu.driver.call
+        for other in {one.stream for one in operands.values()} - {None, stream, stream or LEGACY}:
+            event = call("cuEventCreate", 0)
+            call("cuEventRecord", event, other)
+            call("cuStreamWaitEvent", stream, event, 0)
+            call("cuEventDestroy", event)
+
+
+class DeviceArray:
+    """An array on a GPU that a kernel wrote, for whoever reads ``__cuda_array_interface__``."""
+
+    def __init__(self, gpu: Gpu, spec: TensorSpec, stream: int) -> None:
+        """Raises MemoryError."""
+        self.shape = spec.shape
+        self.dtype = find_dtype(spec.dtype).numpy
+        self._buffer = Buffer(gpu, math.prod(spec.shape) * self.dtype.itemsize, spec.name)
+        self._stream = stream or LEGACY
+
+    @property
+    def address(self) -> int:
+        """Of its first element."""
+        return self._buffer.address
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, object]:
+        """Version 3 of the protocol, with the stream on which it becomes ready."""
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.address, False),
+            "strides": None,
+            "stream": self._stream,
+            "version": 3,
+        }
+
+
+class _Ready:
+    """Everything about calls with some shapes and numbers that does not depend on addresses.
+
+    ``places`` are those of tensors among the arguments; ``missing`` the tensors that are not among
+    them, each with its place among all tensors.
+    """
+
+    def __init__(
+        self,
+        params: Sequence[Tensor | Scalar],
+        plan: Plan,
+        specs: Sequence[TensorSpec],
+        given: tuple[list[int], frozenset[str]],
+    ) -> None:
+        self.plan = plan
+        self.places, names = given
+        self.names = [spec.name for spec in specs]
+        self.missing = [spec for spec in specs if spec.name not in names]
+        self.missing_places = [self.names.index(spec.name) for spec in self.missing]
+        self.addresses: list[int] = []
+        self.stream = -1
+        self._count = len(params)
+        self._numbers = [at for at, param in enumerate(params) if isinstance(param, Tensor)]
+        self._sizes = [math.prod(s.shape) * find_dtype(s.dtype).bits // 8 for s in specs]
+        self._written = [at for at, spec in enumerate(specs) if spec.role != "in"]
+        self._lent: dict[int, list[Buffer]] = {}
+
+    def check_apart(self, addresses: Sequence[int]) -> None:
+        """Raise BindError where what is written shares memory with anything else."""
+        for at in self._written:
+            begin, end = addresses[at], addresses[at] + self._sizes[at]
+            for other, address in enumerate(addresses):
+                if other != at and address < end and begin < address + self._sizes[other]:
+                    raise BindError(
+                        f"{self.names[at]} is written, and shares memory with {self.names[other]}",
+                        "pass a copy of one of them",
+                    )
+
+    def spread(self, addresses: Sequence[int]) -> list[int]:
+        """Addresses by parameter, numbers included."""
+        spread = [0] * self._count
+        for number, address in zip(self._numbers, addresses, strict=True):
+            spread[number] = address
+        return spread
+
+    def lend(self, gpu: Gpu, stream: int) -> list[int]:
+        """Workspaces for launches on a stream, which follow each other. Raises MemoryError."""
+        if stream not in self._lent and self.plan.workspaces:
+            self._lent[stream] = [
+                Buffer(gpu, size, f"workspace {number}")
+                for number, size in enumerate(self.plan.workspaces)
+            ]
+        return [buffer.address for buffer in self._lent.get(stream, ())]
+
+
+def _key_of(kind: Any, arguments: tuple[Any, ...]) -> object:  # noqa: ANN401 (torch.Tensor)
+    """What is the same in calls for which the same holds; None where an argument is of no known kind."""
+    key: list[object] = []
+    for argument in arguments:
+        if isinstance(argument, kind):
+            key += (argument.shape, argument.dtype, argument.get_device())
+        elif isinstance(argument, bool | int | float):
+            key += (type(argument), argument)
+        else:
+            return None
+    return tuple(key)
+
+
+def _find_torch_stream(torch: Any) -> Callable[[int], int]:  # noqa: ANN401
+    """How torch tells its current stream of a device: as a bare number, where it has a function for that."""
+    raw = getattr(importlib.import_module("torch._C"), "_cuda_getCurrentRawStream", None)
+    if raw is None:
+        return lambda ordinal: int(torch.cuda.current_stream(ordinal).cuda_stream)
+    found: Callable[[int], int] = raw
+    return found
+
+
+def _stream_of(arguments: tuple[object, ...]) -> int:
+    """The stream that the first array names that names one; the default one otherwise."""
+    for argument in arguments:
+        interface = getattr(argument, "__cuda_array_interface__", None) or {}
+        if interface.get("stream"):
+            return int(interface["stream"])
+    return 0
+
+
+def _name(param: Tensor | Scalar) -> str:
+    return param.buffer.name if isinstance(param, Tensor) else param.var.name

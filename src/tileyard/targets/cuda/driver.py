@@ -1,0 +1,164 @@
+"""NVIDIA's driver through ``cuda-bindings``: calls that raise by name, and devices opened by it.
+
+Whoever only wants to know what an artifact is never comes here: the driver is loaded when a device is opened.
+"""
+
+import functools
+import importlib
+import os
+from typing import Any
+
+from tileyard.errors import (
+    BindError,
+    ContextLostError,
+    KernelFault,
+    TileyardError,
+    ToolMissingError,
+    UsageError,
+)
+from tileyard.model import Device
+
+INSTALL = "pip install 'tileyard[cuda]'"
+STICKY = frozenset(
+    f"CUDA_ERROR_{name}"
+    for name in (
+        "ASSERT",
+        "CONTAINED",
+        "ECC_UNCORRECTABLE",
+        "HARDWARE_STACK_ERROR",
+        "ILLEGAL_ADDRESS",
+        "ILLEGAL_INSTRUCTION",
+        "INVALID_ADDRESS_SPACE",
+        "INVALID_PC",
+        "LAUNCH_FAILED",
+        "LAUNCH_TIMEOUT",
+        "MISALIGNED_ADDRESS",
+        "NVLINK_UNCORRECTABLE",
+        "TENSOR_MEMORY_LEAK",
+    )
+)
+"""Errors that every later call of the process repeats: its context is lost, only a fresh process helps."""
+
+_MAJOR, _MINOR, _L2_BYTES = 75, 76, 38
+
+
+class Driver:
+    """The driver's functions by name. Raises ToolMissingError where there is none."""
+
+    def __init__(self) -> None:
+        try:
+            self.api: Any = importlib.import_module("cuda.bindings.driver")
+        except ImportError:
+            message = "running for NVIDIA's GPUs needs the package cuda-bindings"
+            raise ToolMissingError(message, INSTALL) from None
+        try:
+            self.call("cuInit", 0)
+        except ToolMissingError:
+            raise ToolMissingError("there is no NVIDIA driver here: no libcuda.so.1") from None
+        self.version: int = self.call("cuDriverGetVersion")
+
+    def call(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - whatever the driver gives
+        """What a function of the driver gives besides its status: nothing, one value or a tuple.
+
+        Raises MemoryError for want of the device's memory, ContextLostError where a kernel has taken
+        the context with it, KernelFault for any other error, ToolMissingError for no such function.
+        """
+        try:
+            status, *values = getattr(self.api, name)(*arguments)
+        except (
+            RuntimeError
+        ) as error:  # how the bindings say that a library or a function is not there
+            raise ToolMissingError(f"NVIDIA's driver is too old: it has no {name}") from error
+        if int(status) != 0:
+            raise explain(status.name, name)
+        return values[0] if len(values) == 1 else tuple(values)
+
+    def attribute(self, device: object, number: int) -> int:
+        """A property of a device."""
+        kind = self.api.CUdevice_attribute(number)
+        return int(self.call("cuDeviceGetAttribute", kind, device))
+
+
+def explain(error: str, name: str) -> TileyardError | MemoryError:
+    """The driver's error as one of ours; ``name`` is the function that gave it."""
+    if error == "CUDA_ERROR_OUT_OF_MEMORY":
+        return MemoryError(f"{error} ({name})")
+    if error in STICKY:
+        return ContextLostError(f"{error} ({name})")
+    return KernelFault(f"{error} ({name})")
+
+
+class Gpu:
+    """A device of this process, opened: its primary context, which other libraries share."""
+
+    def __init__(self, driver: Driver, ordinal: int) -> None:
+        self.driver = driver
+        self.ordinal = ordinal
+        self.handle = driver.call("cuDeviceGet", ordinal)
+        major, minor = (driver.attribute(self.handle, number) for number in (_MAJOR, _MINOR))
+        self.capability = (major, minor)
+        self.l2_bytes = driver.attribute(self.handle, _L2_BYTES)
+        self.name = bytes(driver.call("cuDeviceGetName", 256, self.handle)).split(b"\0")[0].decode()
+        self.context = driver.call("cuDevicePrimaryCtxRetain", self.handle)
+        self._stream: int | None = None
+
+    @property
+    def stream(self) -> int:
+        """The stream on which this process runs and times what it checks; never the caller's."""
+        if self._stream is None:
+            self._stream = int(self.driver.call("cuStreamCreate", 0))
+        return self._stream
+
+    def activate(self) -> None:
+        """Make its context the calling thread's."""
+        self.driver.call("cuCtxSetCurrent", self.context)
+
+    def free_bytes(self) -> int:
+        """How much of its memory nobody has taken."""
+        return int(self.driver.call("cuMemGetInfo")[0])
+
+
+@functools.cache
+def open_driver() -> Driver:
+    """The driver of this process. Raises ToolMissingError."""
+    return Driver()
+
+
+@functools.cache
+def open_gpu(ordinal: int) -> Gpu:
+    """The device of this number in this process. Raises ToolMissingError, KernelFault."""
+    return Gpu(open_driver(), ordinal)
+
+
+def find_gpu(device: Device) -> Gpu:
+    """The driver's own for a device of ours. Raises ToolMissingError, UsageError."""
+    driver = open_driver()
+    count = int(driver.call("cuDeviceGetCount"))
+    wanted = device.env.get("CUDA_VISIBLE_DEVICES", "")
+    if count == 1 and (not wanted or wanted == os.environ.get("CUDA_VISIBLE_DEVICES")):
+        return open_gpu(0)
+    for ordinal in range(count):
+        handle = driver.call("cuDeviceGet", ordinal)
+        if wanted and wanted.lower() == format_uuid(driver.call("cuDeviceGetUuid", handle).bytes):
+            return open_gpu(ordinal)
+    which = device.name.partition(":")[2]
+    if not wanted and which.isdecimal() and int(which) < count:
+        return open_gpu(int(which))
+    raise UsageError(f"CUDA does not see {device.name} in this process")
+
+
+def format_uuid(raw: bytes) -> str:
+    """A UUID as NVML writes it, in small letters."""
+    text = bytes(raw).hex()
+    parts = (text[:8], text[8:12], text[12:16], text[16:20], text[20:])
+    return "gpu-" + "-".join(parts)
+
+
+def check_driver(driver: Driver, cuda: tuple[int, int]) -> None:
+    """Raises BindError where the driver cannot load what CUDA of this version compiled."""
+    have = (driver.version // 1000, driver.version % 1000 // 10)
+    if have[0] < cuda[0]:
+        raise BindError(
+            f"the artifact was compiled by CUDA {cuda[0]}.{cuda[1]}, and the driver knows CUDA {have[0]}.{have[1]}",
+            "update the driver, or build with NVRTC of its version",
+        )

@@ -1,0 +1,172 @@
+"""A CUDA artifact loaded on a device, and its launches."""
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from tileyard.errors import BindError, KernelFault
+from tileyard.ir.dtypes import find_dtype
+from tileyard.ir.nodes import Tensor
+from tileyard.ir.specs import tensors
+from tileyard.model import TensorSpec, TimingPolicy, Value
+from tileyard.targets.base import Array
+from tileyard.targets.cuda.callable import CudaCallable
+from tileyard.targets.cuda.driver import Gpu
+from tileyard.targets.cuda.launching import CudaModule, Plan
+from tileyard.targets.cuda.memory import Buffer, Memory, guarded, poison_array
+from tileyard.targets.cuda.records import Details
+from tileyard.targets.cuda.timing import Stopwatch
+
+
+@functools.cache
+def memory_of(gpu: Gpu) -> Memory:
+    """What all launches on a device share in this process."""
+    return Memory(gpu)
+
+
+class CudaLoaded:
+    """An artifact loaded on one GPU."""
+
+    def __init__(self, gpu: Gpu, details: Details, cubin: bytes) -> None:
+        """Raises BindError where this device or its driver cannot run it, DamagedError for no sound cubin."""
+        self.module = CudaModule(gpu, details, cubin)
+        self.signature = self.module.signature
+
+    def specs(
+        self, shapes: Sequence[tuple[int, ...]], scalars: Sequence[Value]
+    ) -> Sequence[TensorSpec]:
+        """The tensor parameters with concrete shapes, given the tensors' shapes. May raise BindError."""
+        return self.module.specs(self.module.numbers(shapes, scalars))
+
+    def as_callable(self) -> Callable[..., object]:
+        """The kernel as a function on arrays that lie on the device; see ``CudaCallable``."""
+        return CudaCallable(self.module)
+
+    def bind(self, arrays: Sequence[Array], scalars: Sequence[Value]) -> "CudaLaunch":
+        """Bind ``arrays``, one for each ``in`` and ``inout`` tensor in calling order.
+
+        They are copied to the device; such as nobody can write only once. Raises BindError,
+        MemoryError.
+        """
+        given = [tensor for tensor in tensors(self.signature) if tensor.role != "out"]
+        if len(arrays) != len(given):
+            raise BindError(f"{self.signature.name} takes {len(given)} arrays, not {len(arrays)}")
+        for tensor, array in zip(given, arrays, strict=True):
+            want = find_dtype(tensor.buffer.dtype).numpy
+            if array.dtype != want:
+                raise BindError(f"{tensor.buffer.name} is {want}, the array {array.dtype}")
+        self.module.gpu.activate()
+        numbers = self.module.numbers([array.shape for array in arrays], scalars)
+        return CudaLaunch(
+            self.module, Plan(self.module, numbers), self.module.specs(numbers), arrays
+        )
+
+
+class CudaLaunch:
+    """A kernel bound to memory of its own on a device: guarded, its outputs poisoned."""
+
+    def __init__(
+        self,
+        module: CudaModule,
+        plan: Plan,
+        specs: Sequence[TensorSpec],
+        arrays: Sequence[Array],
+    ) -> None:
+        self._name = module.signature.name
+        self._gpu = module.gpu
+        self._memory = memory_of(module.gpu)
+        self._plan = plan
+        self._specs = specs
+        given = iter(arrays)
+        self._sources = [None if spec.role == "out" else next(given) for spec in specs]
+        self._require()
+        self._first: dict[int, Buffer] = {}
+        self._buffers = [self._allocate(number) for number in range(len(specs))]
+        self._lent = [
+            Buffer(self._gpu, size, f"workspace {number}")
+            for number, size in enumerate(plan.workspaces)
+        ]
+        addresses = iter(buffer.address for buffer in self._buffers)
+        plan.aim(
+            [next(addresses) if isinstance(p, Tensor) else 0 for p in module.signature.params],
+            [buffer.address for buffer in self._lent],
+        )
+        self._stopwatch = Stopwatch(self._gpu, self._memory, plan.launch)
+        self.reset()
+
+    def time_by(self, policy: TimingPolicy) -> None:
+        """Flush the L2 cache before each launch, or capture launches, as ``policy`` says. Raises MemoryError."""
+        self._gpu.activate()
+        self._stopwatch.choose(flush_l2=policy.flush_l2, graph=policy.graph)
+
+    def run(self) -> None:
+        """Launch once and wait. Raises KernelFault: the driver's error, or a write beside a parameter."""
+        with self._named():
+            self._stopwatch.run_once()
+            try:
+                for buffer in (*self._buffers, *self._lent):
+                    buffer.check(self._name)
+            except KernelFault:
+                self._memory.uploads.clear()  # it may have written to any of them, too
+                raise
+
+    def sample_ns(self, samples: int, launches: int) -> Sequence[float]:
+        """``samples`` times of ``launches`` launches each, in nanoseconds per launch, by the device's own events."""
+        with self._named():
+            return self._stopwatch.sample_ns(samples, launches)
+
+    def read(self) -> Sequence[Array]:
+        """Copies of the written parameters, in calling order."""
+        found = []
+        with self._named():
+            for spec, buffer in zip(self._specs, self._buffers, strict=True):
+                if spec.role != "in":
+                    array: Array = np.empty(spec.shape, find_dtype(spec.dtype).numpy)
+                    buffer.download(array)
+                    found.append(array)
+        return found
+
+    def reset(self) -> None:
+        """Give every ``inout`` parameter its first content again and poison every ``out``."""
+        with self._named():
+            for number, first in self._first.items():
+                self._buffers[number].copy_from(first)
+
+    def _require(self) -> None:
+        """Refuse what the device has no memory for, before any of it is taken."""
+        uploads = [array for array in self._sources if array is not None]
+        own = [_bytes(spec) for spec in self._specs if spec.role != "in"]
+        # What is written is kept twice: as it is, and as it was in the beginning.
+        wanted = sum(map(guarded, own)) + sum(map(guarded, self._plan.workspaces))
+        wanted += sum(guarded(_bytes(spec)) for spec in self._specs if spec.role == "out")
+        self._memory.require(wanted + self._memory.uploads.missing_bytes(uploads))
+
+    def _allocate(self, number: int) -> Buffer:
+        spec, source = self._specs[number], self._sources[number]
+        if source is not None:
+            uploaded = self._memory.uploads.find(source, spec.name)
+            if spec.role == "in":
+                return uploaded
+            self._first[number] = uploaded
+        else:
+            poisoned = Buffer(self._gpu, _bytes(spec), spec.name)
+            poisoned.upload(poison_array(spec.shape, spec.dtype))
+            self._first[number] = poisoned
+        return Buffer(self._gpu, _bytes(spec), spec.name)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Have the kernel's name in what the driver says of it, and its context be the thread's."""
+        try:
+            self._gpu.activate()
+            yield
+        except KernelFault as error:
+            if self._name in error.message:
+                raise
+            raise type(error)(f"{self._name}: {error.message}", error.hint) from error
+
+
+def _bytes(spec: TensorSpec) -> int:
+    return int(np.prod(spec.shape, dtype=np.int64)) * find_dtype(spec.dtype).bits // 8

@@ -1,0 +1,169 @@
+"""Memory of a GPU: guarded, poisoned, and with inputs that are uploaded once."""
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import numpy as np
+
+from tileyard.errors import KernelFault, TileyardError
+from tileyard.ir.dtypes import find_dtype, poison
+from tileyard.targets.base import Array
+from tileyard.targets.cuda.driver import Driver, Gpu
+
+GUARD_BYTES = 512
+"""On both sides of each buffer; as large as the alignment that the driver gives, so nothing shifts."""
+GUARD = 0xA5
+UPLOADS_SHARE = 4
+"""Inputs that no launch needs any more may take so much of a device: one part of so many."""
+
+
+class Buffer:
+    """Memory of a device between two guards, given back once nobody refers to it.
+
+    ``address`` is that of its first byte; ``name`` is what a stray write beside it is blamed on.
+    """
+
+    def __init__(self, gpu: Gpu, bytes_: int, name: str) -> None:
+        """Raises MemoryError."""
+        self._driver = gpu.driver
+        self.bytes = bytes_
+        self.name = name
+        # The guard behind begins right after the last byte: one element too many is seen.
+        self._whole = _round_up(bytes_) + 2 * GUARD_BYTES
+        base = int(self._driver.call("cuMemAlloc", self._whole))
+        self.address = base + GUARD_BYTES
+        weakref.finalize(self, _free, self._driver, base).atexit = False
+        self.guard()
+
+    def guard(self) -> None:
+        """Write both guards."""
+        set_bytes(self._driver, self.address - GUARD_BYTES, GUARD, GUARD_BYTES)
+        behind = self._whole - GUARD_BYTES - self.bytes
+        set_bytes(self._driver, self.address + self.bytes, GUARD, behind)
+
+    def check(self, kernel: str) -> None:
+        """Raise KernelFault where something was written beside it."""
+        behind = self._whole - GUARD_BYTES - self.bytes
+        places = (("before", -GUARD_BYTES, GUARD_BYTES), ("behind", self.bytes, behind))
+        for where, offset, size in places:
+            found = np.empty(size, np.uint8)
+            self._driver.call("cuMemcpyDtoH", found.ctypes.data, self.address + offset, size)
+            (changed,) = np.nonzero(found != GUARD)
+            if changed.size:
+                far = size - int(changed[-1]) if offset < 0 else int(changed[0]) + 1
+                self.guard()
+                raise KernelFault(
+                    f"{kernel} wrote outside {self.name}: {changed.size} bytes {where} it were changed, "
+                    f"the nearest {far} bytes away"
+                )
+
+    def upload(self, array: Array) -> None:
+        """Take over what a contiguous array holds."""
+        if array.nbytes:
+            self._driver.call("cuMemcpyHtoD", self.address, array.ctypes.data, array.nbytes)
+
+    def download(self, array: Array) -> None:
+        """Fill a contiguous array with it, once what was launched before is over."""
+        if array.nbytes:
+            self._driver.call("cuMemcpyDtoH", array.ctypes.data, self.address, array.nbytes)
+
+    def copy_from(self, other: "Buffer") -> None:
+        """Take over what another one holds."""
+        if self.bytes:
+            self._driver.call("cuMemcpyDtoDAsync", self.address, other.address, self.bytes, 0)
+
+
+class Uploads:
+    """Arrays that lie on a device already. Only such as nobody can write are kept, for as long as they live."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._known: OrderedDict[int, tuple[weakref.ref[Array], Buffer]] = OrderedDict()
+
+    def find(self, array: Array, name: str) -> Buffer:
+        """A buffer that holds what the array does, and that no kernel may write. Raises MemoryError."""
+        self._forget_dead()
+        known = self._known.get(id(array))
+        if known is not None:
+            self._known.move_to_end(id(array))
+            known[1].name = name
+            return known[1]
+        buffer = Buffer(self._gpu, array.nbytes, name)
+        buffer.upload(np.ascontiguousarray(array))
+        if not array.flags.writeable:
+            self._known[id(array)] = (weakref.ref(array), buffer)
+        return buffer
+
+    def missing_bytes(self, arrays: Sequence[Array]) -> int:
+        """How much memory it takes to have these, besides what is there."""
+        self._forget_dead()
+        return sum(guarded(array.nbytes) for array in arrays if id(array) not in self._known)
+
+    def shrink(self, most: int) -> None:
+        """Forget those that were not asked for the longest, until the rest takes no more than this."""
+        while self._known and sum(guarded(one.bytes) for _, one in self._known.values()) > most:
+            self._known.popitem(last=False)
+
+    def clear(self) -> None:
+        """Forget all: what a kernel wrote to may be any of them."""
+        self._known.clear()
+
+    def _forget_dead(self) -> None:
+        for key in [key for key, (alive, _) in self._known.items() if alive() is None]:
+            del self._known[key]
+
+
+class Memory:
+    """What the launches of one device share: uploads, and the memory that takes its L2 cache."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu = gpu
+        self.uploads = Uploads(gpu)
+        self._flush: Buffer | None = None
+
+    def require(self, wanted: int) -> None:
+        """Raise MemoryError, in one line, where the device has less left than is wanted."""
+        total = int(self.gpu.driver.call("cuMemGetInfo")[1])
+        self.uploads.shrink(total // UPLOADS_SHARE)
+        if wanted > self.gpu.free_bytes():
+            self.uploads.clear()
+        free = self.gpu.free_bytes()
+        if wanted > free:
+            raise MemoryError(
+                f"the kernel's arrays take {wanted / 2**20:.4g} MiB, {self.gpu.name} has {free / 2**20:.4g} MiB left"
+            )
+
+    def flush_l2(self, stream: object) -> None:
+        """Have the L2 cache hold nothing of a kernel's, before what is launched next on this stream."""
+        if self._flush is None:
+            self._flush = Buffer(self.gpu, 2 * max(self.gpu.l2_bytes, 1 << 20), "the cache")
+        set_bytes(self.gpu.driver, self._flush.address, 0, self._flush.bytes, stream)
+
+
+def guarded(bytes_: int) -> int:
+    """What a buffer of this size takes."""
+    return _round_up(bytes_) + 2 * GUARD_BYTES
+
+
+def poison_array(shape: tuple[int, ...], dtype: str) -> Array:
+    """An array of what an element that was never written holds."""
+    return np.full(shape, poison(dtype), find_dtype(dtype).numpy)
+
+
+def set_bytes(driver: Driver, address: int, value: int, count: int, stream: object = 0) -> None:
+    """Fill memory of a device, in the order of a stream."""
+    if count:
+        driver.call("cuMemsetD8Async", address, value, count, stream)
+
+
+def _round_up(bytes_: int) -> int:
+    return -(-bytes_ // GUARD_BYTES) * GUARD_BYTES
+
+
+def _free(driver: Driver, base: int) -> None:
+    """Give memory back. Where the context is lost, so is its memory."""
+    try:
+        driver.call("cuMemFree", base)
+    except (TileyardError, MemoryError):
+        return
