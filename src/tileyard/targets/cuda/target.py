@@ -11,17 +11,20 @@ import msgspec
 
 from tileyard.artifacts.keys import canonical_json, digest_bytes, digest_parts
 from tileyard.artifacts.manifest import Artifact
-from tileyard.errors import ToolMissingError, UsageError
+from tileyard.errors import BindError, DamagedError, ToolMissingError, UsageError
 from tileyard.model import Device, Diagnostic, Outcome, Record
 from tileyard.targets.base import NO_BINARIES, Binaries, Build, Loaded, Source
 from tileyard.targets.cuda.architectures import Architecture, parse_architecture
+from tileyard.targets.cuda.driver import find_gpu
 from tileyard.targets.cuda.flags import kernel_flags
 from tileyard.targets.cuda.grouping import GroupSize, compile_in_groups
 from tileyard.targets.cuda.headers import INSTALL, package_folder
+from tileyard.targets.cuda.loaded import CudaLoaded
 from tileyard.targets.cuda.nvrtc import Nvrtc, nvrtc_version, supported_architectures
 from tileyard.targets.cuda.pch import split_source
 from tileyard.targets.cuda.records import (
     CUBIN_FILE,
+    DETAILS_VERSION,
     HOST_FILE,
     LOG_FILE,
     SOURCE_FILE,
@@ -100,8 +103,21 @@ class CudaTarget:
         ]
 
     def load(self, artifact: Artifact, device: Device) -> Loaded:
-        """Raises ToolMissingError: cubins are built, and nothing here runs them yet."""
-        raise ToolMissingError(f"nothing here runs an artifact for {self.name} yet")
+        """Load on a GPU, with the driver alone. Raises DamagedError, BindError, ToolMissingError, UsageError."""
+        try:
+            details = msgspec.json.decode(artifact.manifest.details, type=Details)
+        except msgspec.DecodeError as error:
+            raise DamagedError(
+                f"the manifest of a CUDA artifact cannot be read: {error}"
+            ) from error
+        if details.version != DETAILS_VERSION:
+            message = (
+                f"the artifact's details have version {details.version}, not {DETAILS_VERSION}"
+            )
+            raise BindError(message, "build it again")
+        if device.kind != "cuda":
+            raise BindError(f"the artifact is for {details.arch}, and {device.name} is no GPU")
+        return CudaLoaded(find_gpu(device), details, artifact.file(CUBIN_FILE).read_bytes())
 
     # ---- one kernel ----------------------------------------------------------------------------
 
