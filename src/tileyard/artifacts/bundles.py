@@ -9,7 +9,7 @@ protect from damage, not from a maker who means harm and whose programs are then
 import contextlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -153,10 +153,23 @@ def open_bundle(
     A record that the store has already stays as it is while all that it names is there. Raises
     IncompatibleError, BundleError or HomeError; then nothing was published.
     """
+
+    def check(manifest: BundleManifest) -> None:
+        _require_fit(path.name, manifest, expected, host)
+
+    return _open(path, objects, check)
+
+
+def look_into_bundle(path: Path, objects: ObjectStore) -> Bundle:
+    """As ``open_bundle``, for whoever only looks at what is in it: it need not fit this host."""
+    return _open(path, objects, lambda manifest: None)
+
+
+def _open(path: Path, objects: ObjectStore, check: Callable[[BundleManifest], None]) -> Bundle:
     with _opened(path) as file:
         reader = BundleReader(file, path.name)
         manifest = decode_manifest(reader.read_manifest(), path.name, reader.size)
-        _require_fit(path.name, manifest, expected, host)
+        check(manifest)
         with private_folder(objects.root) as folder:
             unpacking = Unpacking(path.name, manifest, folder)
             unpacking.unpack(reader)

@@ -139,6 +139,13 @@ class ObjectStore:
         """Whether there is such a record. To ask is no use of it."""
         return self._record(kind, key).is_file()
 
+    def find_keys(self, kind: str, prefix: str) -> list[str]:
+        """The keys of records of a kind that begin with ``prefix``, of at least two characters."""
+        _require(_RECORD_NAME, kind)
+        _require(_RECORD_NAME, prefix)
+        folder = self.root / "records" / kind / prefix[:2]
+        return sorted(path.name for path in folder.glob(f"{prefix}*"))
+
     def get_record(self, kind: str, key: str) -> bytes | None:
         """What was last stored there; None where there is nothing, or it is torn or was altered."""
         path = self._record(kind, key)

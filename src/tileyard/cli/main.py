@@ -12,6 +12,7 @@ from tileyard.cli import (
     devices,
     doctor,
     history,
+    inspect,
     lease_help,
     plan,
     run_artifact,
@@ -40,6 +41,7 @@ app.command("plan")(plan.plan)
 app.command("history")(history.history)
 app.command("trials")(trials.trials)
 app.command("show")(show.show)
+app.command("inspect")(inspect.inspect)
 app.add_typer(devices.app, name="devices")
 app.command("doctor")(doctor.doctor)
 app.command("lease", help="Run any command while holding devices.")(lease_help.describe)

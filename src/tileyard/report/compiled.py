@@ -14,6 +14,8 @@ from tileyard.targets.cuda.records import Resources
 from tileyard.tuning.sweep import BuiltConfig, CompileResult
 
 COLUMNS = ("kernel", "registers", "spills", "shared", "threads", "occupancy", "code", "mix")
+SHOWN_KEY = 10
+"""So many digits of a build key are shown."""
 
 
 class _Details(Record):
@@ -41,6 +43,10 @@ def print_compiled(
     again = f"; {known} known from earlier runs" if known else ""
     text = f"{len(result.configs)} configs for {result.target} in {format_seconds(result.seconds)}: {words}{again}"
     console.print(Text(text), soft_wrap=True, highlight=False)
+    built = [one for one in result.configs if one.outcome is Outcome.PASSED]
+    if built:
+        hint = f"to see what was built: tileyard inspect {_name_artifact(built[0])}"
+        console.print(Text(hint, style="dim"), soft_wrap=True, highlight=False)
     for note in dict.fromkeys(result.notes):
         console.print(Text(note, style="yellow"), soft_wrap=True, highlight=False)
 
@@ -61,19 +67,27 @@ def _table(result: CompileResult) -> Table:
             table.add_column(name, justify="left" if name in ("kernel", "mix") else "right")
     table.add_column("build", justify="right")
     table.add_column("outcome")
+    table.add_column("artifact")
     for one, resources in zip(result.configs, taken, strict=True):
         config = [str(one.config.get(key, "")) for key in keys]
         outcome = Text(str(one.outcome), style=outcome_style(one.outcome))
         build = "known" if one.reused else format_seconds(one.build_s)
         if not resources:
             empty = [""] * len(COLUMNS) if any(taken) else []
-            table.add_row(*config, *empty, build, outcome)
+            table.add_row(*config, *empty, build, outcome, _name_artifact(one))
         for number, function in enumerate(resources):
             if number == 0:
-                table.add_row(*config, *_cells(function), build, outcome)
+                table.add_row(
+                    *config, *resource_cells(function), build, outcome, _name_artifact(one)
+                )
             else:
-                table.add_row(*[""] * len(config), *_cells(function))
+                table.add_row(*[""] * len(config), *resource_cells(function))
     return table
+
+
+def _name_artifact(one: BuiltConfig) -> str:
+    """So much of a build key as names it among others; nothing for what could not be built."""
+    return one.build[:SHOWN_KEY] if one.outcome is Outcome.PASSED else ""
 
 
 def _resources_of(one: BuiltConfig) -> tuple[Resources, ...]:
@@ -81,7 +95,8 @@ def _resources_of(one: BuiltConfig) -> tuple[Resources, ...]:
     return msgspec.json.decode(one.details, type=_Details).resources if one.details else ()
 
 
-def _cells(taken: Resources) -> list[str]:
+def resource_cells(taken: Resources) -> list[str]:
+    """What one device function takes, in the order of COLUMNS."""
     return [
         taken.symbol.rpartition("_")[0],
         str(taken.registers),

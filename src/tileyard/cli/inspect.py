@@ -1,0 +1,56 @@
+"""``tileyard inspect``: what was built, in every form in which it can be read."""
+
+from typing import Annotated, Literal
+
+import typer
+
+Part = Literal["source", "launch", "resources", "ptx", "sass", "log"]
+
+
+def inspect(  # noqa: PLR0913 - options, by keyword only
+    artifact: Annotated[
+        str,
+        typer.Argument(
+            metavar="ARTIFACT",
+            help="A build key or the beginning of it, a trial, a config's name, or BUNDLE[::CASE].",
+        ),
+    ],
+    *,
+    source: Annotated[
+        bool, typer.Option("--source", help="The generated code that a compiler was given.")
+    ] = False,
+    launch: Annotated[
+        bool, typer.Option("--launch", help="How it is launched: sizes, arguments, descriptors.")
+    ] = False,
+    resources: Annotated[
+        bool, typer.Option("--resources", help="What it takes of a device.")
+    ] = False,
+    ptx: Annotated[
+        bool, typer.Option("--ptx", help="PTX, which NVRTC makes of the kept source once more.")
+    ] = False,
+    sass: Annotated[
+        bool, typer.Option("--sass", help="Machine code, as NVIDIA's nvdisasm shows it.")
+    ] = False,
+    log: Annotated[bool, typer.Option("--log", help="What the compiler said.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Manifest and the target's own details, as JSON.")
+    ] = False,
+) -> int:
+    """Show an artifact: what it was made of, and as what. Without an option, a summary.
+
+    An artifact is named as tileyard compile --report names it. Of a bundle that holds several cases,
+    say which: x.tyb::CASE. A bundle for another machine can be looked into as well.
+
+    Exit status: 0 shown, 2 there is no such artifact, or nothing of the kind in it, or a tool is missing.
+    """
+    from tileyard.cli.inspect_session import show
+
+    wanted: dict[Part, bool] = {
+        "source": source,
+        "launch": launch,
+        "resources": resources,
+        "ptx": ptx,
+        "sass": sass,
+        "log": log,
+    }
+    return show(artifact, [name for name, is_wanted in wanted.items() if is_wanted], as_json=json)

@@ -1,0 +1,190 @@
+"""Finds an artifact by whatever name it is called, and shows what of it is asked for."""
+
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import assert_never
+
+import msgspec
+from rich.console import Console
+
+from tileyard.artifacts.bundles import look_into_bundle
+from tileyard.artifacts.manifest import Artifact, find_artifact
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.cli.inspect import Part
+from tileyard.cli.opening import open_store, print_json
+from tileyard.errors import UsageError
+from tileyard.model import BuildKey
+from tileyard.report.artifact import print_artifact, print_resources
+from tileyard.report.launch import describe_launch
+from tileyard.settings import read_settings
+from tileyard.suite.packed import unpack_suite
+from tileyard.targets.cuda.disassembly import disassemble
+from tileyard.targets.cuda.ptx import compile_ptx
+from tileyard.targets.cuda.records import CUBIN_FILE, LOG_FILE, Details
+from tileyard.wording import count_of
+
+SOURCES = ("kernel.cu", "kernel.c")
+"""What targets call the code that they generate."""
+SHORTEST_KEY = 6
+"""Fewer digits of a build key could be the beginning of a trial's id."""
+SHOWN = 5
+
+_KEY = re.compile(rf"[0-9a-f]{{{SHORTEST_KEY},40}}")
+
+
+def show(named: str, wanted: Sequence[Part], *, as_json: bool) -> int:
+    """Print what is wanted of an artifact, a summary where nothing is. Raises UsageError."""
+    home = read_settings(os.environ, Path.cwd()).home
+    file, _, case = named.partition("::")
+    with tempfile.TemporaryDirectory(prefix="tileyard-inspect-") as scratch:
+        if Path(file).is_file():
+            found = _find_in_bundle(Path(file), case, ObjectStore(Path(scratch) / "objects"))
+        else:
+            found = _find_in_home(named, ObjectStore(home / "objects"))
+        if as_json:
+            print_json(_Shown.of(found))
+        elif not wanted:
+            print_artifact(Console(), found)
+        for part in () if as_json else wanted:
+            if len(wanted) > 1:
+                print(f"---- {part} ----")
+            _print_part(part, found)
+    return 0
+
+
+# ---- finding ------------------------------------------------------------------------------------
+
+
+def _find_in_bundle(path: Path, case: str, objects: ObjectStore) -> Artifact:
+    bundle = look_into_bundle(path, objects)
+    if not bundle.cases:
+        raise UsageError(f"{path.name} is a {bundle.manifest.kind}: there is no built case in it")
+    entries = unpack_suite(bundle.cases, objects).entries
+    cases = [one for one in entries if one == case or one.endswith(f"/{case}") or not case]
+    if len(cases) != 1:
+        there = _name_some(cases or entries)
+        if not cases:
+            raise UsageError(f"{path.name} has no case {case!r}", f"it has {there}")
+        raise UsageError(
+            f"{path.name} holds {count_of(len(cases), 'case')}",
+            f"name one: {path}::CASE, of {there}",
+        )
+    return _open(entries[cases[0]].build, cases[0], objects)
+
+
+def _find_in_home(named: str, objects: ObjectStore) -> Artifact:
+    """By build key, by trial, by config's name, in this order."""
+    if _KEY.fullmatch(named):
+        keys = objects.find_keys("build", named)
+        if len(keys) > 1:
+            raise UsageError(
+                f"several build keys begin with {named}", f"among them {keys[0]}, {keys[1]}"
+            )
+        if keys:
+            return _open(BuildKey(keys[0]), named, objects)
+        raise UsageError(
+            f"there is no artifact {named} in {objects.root}",
+            "tileyard compile --report names them",
+        )
+    # Only now: a build key needs no database.
+    from tileyard.store.trials import TrialQuery
+
+    with open_store() as (store, _):
+        trials = [
+            trial
+            for trial in store.list_trials(TrialQuery(limit=0))
+            if trial.keys.build and named in (trial.case, f"{trial.kernel}/{trial.case}")
+        ]
+        trial = trials[0] if trials else store.get_trial(named)  # the newest one
+    if not trial.keys.build:
+        raise UsageError(f"{trial.id} ended before it was built: {trial.outcome}")
+    return _open(trial.keys.build, named, objects)
+
+
+def _open(build: BuildKey, named: str, objects: ObjectStore) -> Artifact:
+    found = find_artifact(build, objects)
+    if found is None:
+        raise UsageError(
+            f"what was built for {named} is not in {objects.root}",
+            "it could not be built, or was removed: build it again",
+        )
+    return found
+
+
+def _name_some(names: Iterable[str]) -> str:
+    listed = list(names)
+    more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
+    return ", ".join(listed[:SHOWN]) + more
+
+
+# ---- showing ------------------------------------------------------------------------------------
+
+
+class _Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """An artifact as JSON. ``details`` are the target's own."""
+
+    kernel: str
+    target: str
+    fingerprint: str
+    build: str
+    binary: str
+    files: dict[str, str]
+    details: msgspec.Raw
+
+    @classmethod
+    def of(cls, artifact: Artifact) -> "_Shown":
+        """Files by name, each with where it lies; of a bundle that is nowhere for long."""
+        told = artifact.manifest
+        return cls(
+            kernel=told.kernel,
+            target=told.target,
+            fingerprint=told.fingerprint,
+            build=told.build,
+            binary=told.binary,
+            files=dict(told.files),
+            details=msgspec.Raw(told.details.encode() or b"null"),
+        )
+
+
+def _print_part(part: Part, artifact: Artifact) -> None:
+    match part:
+        case "source":
+            print(_read(artifact, *SOURCES), end="")
+        case "log":
+            print(_read(artifact, LOG_FILE), end="")
+        case "launch":
+            print("\n".join(describe_launch(_details(artifact).launch)))
+        case "resources":
+            print_resources(Console(), _details(artifact).resources)
+        case "ptx":
+            details = _details(artifact)
+            print(compile_ptx(_read(artifact, *SOURCES), details.arch, details.flags), end="")
+        case "sass":
+            symbols = [launch.symbol for launch in _details(artifact).launch.launches]
+            print(disassemble(artifact.file(CUBIN_FILE), symbols), end="")
+        case _:
+            assert_never(part)
+
+
+def _read(artifact: Artifact, *names: str) -> str:
+    """The first of these files that it has."""
+    for name in names:
+        if name in artifact.manifest.files:
+            return artifact.file(name).read_text(encoding="utf-8", errors="replace")
+    raise UsageError(
+        f"an artifact for {artifact.manifest.target} has no {names[0]}",
+        f"it has {_name_some(sorted(artifact.manifest.files))}",
+    )
+
+
+def _details(artifact: Artifact) -> Details:
+    """What a GPU's artifact says of itself. Raises UsageError for others."""
+    told = artifact.manifest
+    if told.target.partition(":")[0] != "cuda":
+        raise UsageError(
+            f"this artifact is for {told.target}", "only those for a GPU have a launch record"
+        )
+    return msgspec.json.decode(told.details, type=Details)

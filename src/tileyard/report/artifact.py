@@ -1,0 +1,65 @@
+"""An artifact for people: what it is, what lies in it, and what it takes of a device."""
+
+from collections.abc import Sequence
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tileyard.artifacts.manifest import Artifact
+from tileyard.model import Record
+from tileyard.report.compiled import COLUMNS, resource_cells
+from tileyard.report.words import format_bytes
+from tileyard.targets.cuda.records import Resources
+
+
+class _Details(Record):
+    """What this view shows of the targets' own details; each has a part of it."""
+
+    resources: tuple[Resources, ...] = ()
+    compiler: str = ""
+    flags: tuple[str, ...] = ()
+
+
+def print_artifact(console: Console, artifact: Artifact) -> None:
+    """Its keys, what made it, its files, and what it takes where that is known."""
+    told = artifact.manifest
+    details = _read_details(told.details)
+    rows = {
+        "kernel": told.kernel,
+        "target": told.target,
+        "compiler": details.compiler,
+        "flags": " ".join(details.flags),
+        "build key": told.build,
+        "binary key": told.binary,
+        "target's print": told.fingerprint,
+    }
+    for name, value in rows.items():
+        if value:
+            console.print(Text(f"{name:>14}  {value}"), soft_wrap=True)
+    for name in sorted(told.files):
+        size = format_bytes(artifact.file(name).stat().st_size)
+        console.print(Text(f"{'file':>14}  {name}, {size}"), soft_wrap=True)
+    if details.resources:
+        print_resources(console, details.resources)
+        ways = "--source, --launch, --resources, --ptx, --sass, --log"
+        console.print(Text(f"more of it: {ways}", style="dim"), soft_wrap=True)
+
+
+def print_resources(console: Console, resources: Sequence[Resources]) -> None:
+    """One row for each device function."""
+    table = Table(header_style="bold")
+    for name in COLUMNS:
+        table.add_column(name, justify="left" if name in ("kernel", "mix") else "right")
+    for taken in resources:
+        table.add_row(*resource_cells(taken))
+    console.print(table)
+
+
+def _read_details(text: str) -> _Details:
+    """The part that is known of; nothing of a target whose details are something else."""
+    try:
+        return msgspec.json.decode(text, type=_Details) if text else _Details()
+    except msgspec.DecodeError:
+        return _Details()

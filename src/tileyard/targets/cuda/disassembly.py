@@ -1,0 +1,57 @@
+"""Machine code as text, through NVIDIA's nvdisasm."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tileyard.errors import DamagedError, ToolMissingError
+
+_TITLE = "//-----"
+_ENTRY = "STO_CUDA_ENTRY"
+LIMIT_S = 120.0
+
+
+def find_nvdisasm() -> Path:
+    """The program: of its wheel, else on PATH. Raises ToolMissingError."""
+    try:
+        spec = importlib.util.find_spec("nvidia.cu13")
+    except ModuleNotFoundError:
+        spec = None
+    for folder in () if spec is None else spec.submodule_search_locations or ():
+        program = Path(folder) / "bin" / "nvdisasm"
+        if os.access(program, os.X_OK):
+            return program
+    found = shutil.which("nvdisasm")
+    if found is None:
+        raise ToolMissingError(
+            "nvdisasm is not on this machine", "pip install nvidia-cuda-nvdisasm"
+        )
+    return Path(found)
+
+
+def disassemble(cubin: Path, symbols: Sequence[str]) -> str:
+    """The code of these device functions, and of what they call.
+
+    A cubin may hold further kernels that were compiled together with these; they are left out.
+    Raises ToolMissingError, or DamagedError where nvdisasm cannot read it.
+    """
+    argv = [str(find_nvdisasm()), "--print-code", str(cubin)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines()
+        raise DamagedError(f"nvdisasm: {lines[0] if lines else f'status {done.returncode}'}")
+    return "".join(keep_functions(done.stdout, symbols))
+
+
+def keep_functions(text: str, symbols: Sequence[str]) -> Iterator[str]:
+    """What nvdisasm prints, without kernels other than these."""
+    head, *sections = text.split(_TITLE)
+    yield head
+    wanted = {f".text.{symbol}" for symbol in symbols}
+    for section in sections:
+        title = section.strip("-").split(maxsplit=1)[0]
+        if title in wanted or _ENTRY not in section:
+            yield _TITLE + section

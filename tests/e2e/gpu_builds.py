@@ -1,0 +1,36 @@
+"""What tests that build for NVIDIA's GPUs share: a kernel that is compiled soon, and its headers."""
+
+from pathlib import Path
+
+from tests.conftest import CommandLine
+
+KERNEL = '''
+"""One kernel that is compiled in no time."""
+
+import tilelang.language as T
+
+import tileyard
+
+
+@tileyard.kernel(
+    space={"block": [128, 256]},
+    shapes={"default": {"N": 1024}, "large": {"N": 4096}},
+    reference=lambda A: A / 3,
+)
+def third(N, block=128):
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, block), threads=128) as bx:
+            for i in T.Parallel(block):
+                B[bx * block + i] = A[bx * block + i] / T.float32(3)
+
+    return main
+'''
+
+
+def make_place(folder: Path, caches: Path) -> CommandLine:
+    """A folder with ``third.py``, and a home whose precompiled headers lie where others find them."""
+    (folder / "third.py").write_text(KERNEL)
+    (folder / "home").mkdir()
+    (folder / "home" / "caches").symlink_to(caches)
+    return CommandLine(folder)
