@@ -29,6 +29,7 @@ from tileyard.workers.protocol import (
     RunEntry,
     RunnerReady,
     RunnerReply,
+    RunnerSpent,
     StopBatch,
 )
 
@@ -228,6 +229,10 @@ class RunnerSlot:
                             watch.ran(reply, self.device.name, reply.lease)
                         case BatchRan():
                             return None
+                        case RunnerSpent():
+                            limit.reschedule(None)
+                            await self._replace(worker)
+                            return None
                         case RunnerReady():
                             raise AssertionError("a runner began twice")
         except (TimeoutError, WorkerLostError) as error:
@@ -250,6 +255,11 @@ class RunnerSlot:
             message=end.message,
             lease=worker.lease,
         )
+
+    async def _replace(self, worker: Worker) -> None:
+        """End a runner that said that it is spent, and have its device probed before anybody uses it."""
+        await worker.kill("its process can use the device no more", is_suspect=True)
+        self._forget()
 
     def _request(self, batch: Batch, left: dict[str, RunEntry]) -> RunBatch:
         cases = tuple(case for case in batch.cases if case.id in left)

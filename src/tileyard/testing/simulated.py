@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from tileyard.artifacts.manifest import Artifact
-from tileyard.errors import KernelFault
+from tileyard.errors import ContextLostError, KernelFault
 from tileyard.model import Device, Diagnostic, Outcome, Record, TensorSpec, Value
 from tileyard.targets.base import NO_BINARIES, Array, Binaries, Build, Launch, Source
 
@@ -28,14 +28,15 @@ CLAIMS_VARIABLE = "TILEYARD_SIMULATED_CLAIMS"
 
 Fault = Literal[
     "", "wrong", "error", "hang", "segv", "abort", "memory", "detach", "killed_once", "killed",
-    "refused", "build_hang", "build_crash",
+    "refused", "build_hang", "build_crash", "lost", "lost_timing",
 ]  # fmt: skip
 
 
 class Behaviour(Record):
     """What a kernel does. ``sample_ns`` is what its timing says, ``note`` a path for ``killed_once``.
 
-    ``says`` is what it prints before it does anything.
+    ``says`` is what it prints before it does anything. ``lost``, and for the first sample
+    ``lost_timing``, take the device from the process: nothing can run in it any more.
     """
 
     build_s: float = 0.0
@@ -122,6 +123,7 @@ class SimulatedKernel:
     def run(self) -> None:
         """Do what the text says."""
         claim_device(self._device)
+        self._require_context()
         if self._behaviour.says:
             os.write(2, f"{self._behaviour.says}\n".encode())
         time.sleep(self._behaviour.run_s)
@@ -129,6 +131,8 @@ class SimulatedKernel:
         match fault:
             case "error":
                 raise KernelFault("failed, as it was told to")
+            case "lost":
+                self._lose_context()
             case "hang":
                 _hang()
             case "segv":
@@ -150,7 +154,18 @@ class SimulatedKernel:
 
     def sample_ns(self, samples: int, launches: int) -> Sequence[float]:
         """What the text says, each time."""
+        self._require_context()
+        if self._behaviour.fault == "lost_timing":
+            self._lose_context()
         return [self._behaviour.sample_ns] * samples
+
+    def _lose_context(self) -> None:
+        _lost.add(self._device.name)
+        self._require_context()
+
+    def _require_context(self) -> None:
+        if self._device.name in _lost:
+            raise ContextLostError("the context is lost, as it was told to be")
 
     def read(self) -> Sequence[Array]:
         """The one element of the output."""
@@ -162,6 +177,7 @@ class SimulatedKernel:
 
 
 _claims: dict[str, int] = {}
+_lost: set[str] = set()
 
 
 def claim_device(device: Device) -> None:

@@ -290,5 +290,11 @@ class BatchRan(Record, tag="batch_ran"):
     batch: str
 
 
+class RunnerSpent(Record, tag="runner_spent"):
+    """In place of BatchRan: this process can use its device no more; the rest is for a fresh runner."""
+
+    batch: str
+
+
 RunnerRequest = RunBatch | StopBatch
-RunnerReply = RunnerReady | CaseBegan | CaseRan | BatchRan
+RunnerReply = RunnerReady | CaseBegan | CaseRan | BatchRan | RunnerSpent

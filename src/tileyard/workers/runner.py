@@ -15,14 +15,14 @@ import numpy as np
 from tileyard.artifacts.arrays import get_array
 from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.errors import DamagedError, TileyardError
+from tileyard.errors import ContextLostError, DamagedError, TileyardError, ToolMissingError
 from tileyard.measure.compare import compare
 from tileyard.measure.paired import interleave
 from tileyard.measure.sampling import BestSoFar, launches_per_sample, measure
 from tileyard.measure.statistics import median_interval
 from tileyard.model import BuildKey, Case, Digest, Measurement, Mismatch, Outcome, TimingPolicy
 from tileyard.processes.wire import Channel
-from tileyard.targets.base import Array, Launch, Loaded
+from tileyard.targets.base import Array, Launch, Loaded, TimedByPolicy
 from tileyard.targets.registry import make_target
 from tileyard.workers.case_folders import Stores
 from tileyard.workers.command_runs import CommandRuns
@@ -36,6 +36,7 @@ from tileyard.workers.protocol import (
     RunEntry,
     RunnerReady,
     RunnerRequest,
+    RunnerSpent,
 )
 
 INPUT_CACHE_BYTES = 1 << 30
@@ -54,6 +55,7 @@ class Runner:
         self._artifacts: dict[BuildKey, Artifact] = {}
         self._arrays: dict[Digest, Array] = {}
         self._best: dict[str, BestSoFar] = {}
+        self._is_spent = False
         self._printed = Printed(home)
         self._commands = CommandRuns(
             Stores(home), channel.send, channel.has_news, lease=self._lease, limited=False
@@ -68,10 +70,13 @@ class Runner:
             self._run_interleaved(request)
         else:
             for entry in request.entries:
-                if self._channel.has_news():  # to stop, or that the engine is gone
+                if (
+                    self._is_spent or self._channel.has_news()
+                ):  # to stop, or that the engine is gone
                     break
                 self._run_alone(request, entry)
-        self._channel.send(BatchRan(batch=request.batch.id))
+        over = RunnerSpent if self._is_spent else BatchRan
+        self._channel.send(over(batch=request.batch.id))
 
     def _run_alone(self, request: RunBatch, entry: RunEntry) -> None:
         case = _case(request, entry)
@@ -81,16 +86,21 @@ class Runner:
             self._tell(ended)
             return
         outcome, launch = ended
-        measurement = None
+        measurement, message = None, ""
         if case.timing is not None:
             best = self._best.setdefault(case.timing.group, BestSoFar())
             best.lower(case.abandon_above_ns)
-            measurement = measure(launch, case.timing, best)
+            try:
+                _prepare_timing(launch, case.timing)
+                measurement = measure(launch, case.timing, best)
+            except (MemoryError, TileyardError) as error:
+                outcome, message = self._judge(error)
         self._tell(
             CaseRan(
                 case=case.id,
                 outcome=outcome,
                 seconds=time.monotonic() - started,
+                message=message,
                 measurement=measurement,
                 lease=self._lease,
             )
@@ -99,29 +109,57 @@ class Runner:
     def _run_interleaved(self, request: RunBatch) -> None:
         """Check every member, then time those that passed in turn."""
         started = time.monotonic()
-        members: list[tuple[Case, Outcome, Launch]] = []
+        members: list[tuple[Case, Outcome, _Timed]] = []
         for entry in request.entries:
             ended = self._check(request, entry)
             if isinstance(ended, CaseRan):
                 self._tell(ended)
+                if self._is_spent:
+                    return
             else:
-                members.append((_case(request, entry), *ended))
-        if not members:
-            return
-        policy = members[0][0].timing or TimingPolicy()
-        launches = [launch for _, _, launch in members]
-        each = [launches_per_sample(launch, policy) for launch in launches]
-        samples = interleave(launches, request.batch.rounds, each, max_ns=INTERLEAVED_NS)
+                case = _case(request, entry)
+                members.append((case, ended[0], _Timed(case, ended[1])))
+        samples = self._time_in_turn(request, members)
         for (case, outcome, _), times in zip(members, samples, strict=True):
             self._tell(
                 CaseRan(
                     case=case.id,
                     outcome=outcome,
                     seconds=time.monotonic() - started,
-                    measurement=_summarize(times, policy.confidence),
+                    measurement=_summarize(times, (case.timing or TimingPolicy()).confidence),
                     lease=self._lease,
                 )
             )
+
+    def _time_in_turn(
+        self, request: RunBatch, members: list[tuple[Case, Outcome, "_Timed"]]
+    ) -> Sequence[Sequence[float]]:
+        """Samples of all members; one that fails is answered for, and left out from then on.
+
+        Members are gone where the runner is spent: a fresh one times them.
+        """
+        while members:
+            policy = members[0][0].timing or TimingPolicy()
+            launches = [launch for _, _, launch in members]
+            try:
+                for launch in launches:
+                    launch.prepare(policy)
+                each = [launches_per_sample(launch, policy) for launch in launches]
+                return interleave(launches, request.batch.rounds, each, max_ns=INTERLEAVED_NS)
+            except _TimingFailed as failure:
+                outcome, message = self._judge(failure.error)
+                self._tell(
+                    CaseRan(
+                        case=failure.case.id,
+                        outcome=outcome,
+                        seconds=0.0,
+                        message=message,
+                        lease=self._lease,
+                    )
+                )
+                left = [one for one in members if one[0].id != failure.case.id]
+                members[:] = [] if self._is_spent else left
+        return []
 
     def _check(self, request: RunBatch, entry: RunEntry) -> CaseRan | tuple[Outcome, Launch]:
         """Load, run once and compare: the launch ready to be timed, or how the case ended."""
@@ -135,12 +173,8 @@ class Runner:
             launch = self._bind(request, entry)
             launch.run()
             mismatch = self._compare(launch, entry, case)
-        except MemoryError as error:
-            outcome, message = Outcome.OUT_OF_MEMORY, str(error) or "memory limit reached"
-        except DamagedError as error:
-            outcome, message = Outcome.INFRA_ERROR, str(error)
-        except TileyardError as error:
-            outcome, message = Outcome.RUNTIME_ERROR, str(error)
+        except (MemoryError, TileyardError) as error:
+            outcome, message = self._judge(error)
         else:
             if mismatch is None:
                 checked = bool(entry.golden.outputs) and case.check.enabled
@@ -154,6 +188,14 @@ class Runner:
             mismatch=mismatch,
             lease=self._lease,
         )
+
+    def _judge(self, error: MemoryError | TileyardError) -> tuple[Outcome, str]:
+        """What an error means for the case that ran, and whether any other can run here."""
+        self._is_spent = self._is_spent or isinstance(error, ContextLostError)
+        if isinstance(error, MemoryError):
+            return Outcome.OUT_OF_MEMORY, str(error) or "memory limit reached"
+        is_ours = isinstance(error, DamagedError | ToolMissingError)
+        return Outcome.INFRA_ERROR if is_ours else Outcome.RUNTIME_ERROR, str(error)
 
     def _bind(self, request: RunBatch, entry: RunEntry) -> Launch:
         artifact = self._artifacts.get(entry.build) or find_artifact(entry.build, self._objects)
@@ -180,13 +222,53 @@ class Runner:
                 self._arrays.clear()
             # A copy of its own: NumPy puts it on huge pages, as it does a caller's arrays, while the
             # stored file's small pages would favour small tiles.
-            self._arrays[digest] = np.array(get_array(self._objects, digest))
+            array: Array = np.array(get_array(self._objects, digest))
+            # What nobody can write, a device may keep a copy of.
+            array.setflags(write=False)
+            self._arrays[digest] = array
         return self._arrays[digest]
 
     def _tell(self, ran: CaseRan) -> None:
         """Answer for a case whose log is complete."""
         self._printed.settle()
         self._channel.send(ran)
+
+
+class _TimingFailed(Exception):
+    """A launch failed while it was timed, after it had passed its check."""
+
+    def __init__(self, case: Case, error: MemoryError | TileyardError) -> None:
+        super().__init__(case.id)
+        self.case = case
+        self.error = error
+
+
+class _Timed:
+    """A launch of an interleaved batch: whatever it raises while it is timed is its own case's."""
+
+    def __init__(self, case: Case, launch: Launch) -> None:
+        self._case = case
+        self._launch = launch
+        self.run, self.read, self.reset = launch.run, launch.read, launch.reset
+
+    def prepare(self, policy: TimingPolicy) -> None:
+        """Have samples be taken as the policy says."""
+        try:
+            _prepare_timing(self._launch, policy)
+        except (MemoryError, TileyardError) as error:
+            raise _TimingFailed(self._case, error) from error
+
+    def sample_ns(self, samples: int, launches: int) -> Sequence[float]:
+        """The launch's own samples."""
+        try:
+            return self._launch.sample_ns(samples, launches)
+        except (MemoryError, TileyardError) as error:
+            raise _TimingFailed(self._case, error) from error
+
+
+def _prepare_timing(launch: Launch, policy: TimingPolicy) -> None:
+    if isinstance(launch, TimedByPolicy):
+        launch.time_by(policy)
 
 
 def _case(request: RunBatch, entry: RunEntry) -> Case:
