@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from tileyard.artifacts.bundle_manifest import Content
-from tileyard.artifacts.compat import Requirements, higher_level, sum_needs
+from tileyard.artifacts.compat import FIRST_DRIVERS, Requirements, higher_level, sum_needs
 from tileyard.artifacts.elf import is_newer, read_needs
 from tileyard.artifacts.keys import digest_bytes
 from tileyard.artifacts.listing import TreeFile
@@ -68,9 +68,13 @@ class _Manifest(Record):
 
 
 class _Details(Record):
-    """The part of a target's own manifest that says which features of a CPU its code uses."""
+    """The part of a target's own manifest that says what runs its code.
+
+    ``features`` are a CPU's; ``cuda`` is the release of CUDA that compiled it, if one did.
+    """
 
     features: tuple[str, ...] = ()
+    cuda: tuple[int, int] | None = None
 
 
 def derive_requirements(
@@ -81,7 +85,8 @@ def derive_requirements(
     found = [needs for needs in map(read_needs, files) if needs is not None]
     of_here = [needs for needs in found if needs.machine == here]
     scanned = sum_needs(of_here or found, (needs.soname for needs in found))
-    features = {*stated.cpu_features, *(name for data in records for name in _features(data))}
+    details = [*map(_read_details, records)]
+    features = {*stated.cpu_features, *(name for one in details for name in one.features)}
     return Requirements(
         machine=stated.machine or scanned.machine or (here if features else ""),
         cpu_level=higher_level(stated.cpu_level, scanned.cpu_level),
@@ -91,7 +96,7 @@ def derive_requirements(
         cxxabi=_higher(stated.cxxabi, scanned.cxxabi),
         python=stated.python,
         libraries=tuple(sorted({*stated.libraries, *scanned.libraries})),
-        driver=stated.driver,
+        driver=_join(stated.driver, _driver_range(details)),
         has_cxx=stated.has_cxx,
     )
 
@@ -100,9 +105,21 @@ def _higher(one: str, other: str) -> str:
     return one if is_newer(one, other) else other
 
 
-def _features(record: bytes) -> tuple[str, ...]:
+def _join(*ranges: str) -> str:
+    return ",".join(one for one in ranges if one)
+
+
+def _driver_range(details: Iterable[_Details]) -> str:
+    """The drivers that load everything; empty where nothing is for them."""
+    majors = {one.cuda[0] for one in details if one.cuda is not None}
+    first = max((FIRST_DRIVERS.get(major, 0) for major in majors), default=0)
+    return f">={first}" if first else ""
+
+
+def _read_details(record: bytes) -> _Details:
+    """What a record says runs it: nothing for one that is no artifact's manifest."""
     try:
         details = msgspec.json.decode(record, type=_Manifest).details
-        return msgspec.json.decode(details, type=_Details).features
+        return msgspec.json.decode(details, type=_Details)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return ()
+        return _Details()

@@ -18,6 +18,9 @@ CPU_LEVELS: dict[str, frozenset[str]] = {
 }
 """What each level adds to the one before, in the kernel's names (``/proc/cpuinfo``)."""
 
+FIRST_DRIVERS = {12: 525, 13: 580}
+"""By CUDA's major version, NVIDIA's first driver that loads what any of its minor versions compiled."""
+
 
 class Requirements(Record):
     """What must be there. Empty fields ask for nothing.
