@@ -14,8 +14,8 @@ QUEUE = ROOT / "tests" / "faults" / "fake_queue.py"
 
 
 @contextmanager
-def serve_queue(project: Path, device: str, **declared: str | int) -> Iterator[Path]:
-    """Declare the queue and serve it; its folder. The client is told of ``device`` as it begins."""
+def serve_queue(project: Path, served: str, /, **declared: str | int) -> Iterator[Path]:
+    """Declare the queue and serve it; its folder. The server lends ``served``."""
     folder = project / "a queue"
     for name in ("tasks", "faults"):
         (folder / name).mkdir(parents=True)
@@ -30,7 +30,7 @@ def serve_queue(project: Path, device: str, **declared: str | int) -> Iterator[P
     }
     lines = [f"{key} = {msgspec.json.encode(value).decode()}" for key, value in fields.items()]
     (project / "tileyard.toml").write_text("\n".join(["[[queue]]", *lines]), encoding="utf-8")
-    server = [sys.executable, str(QUEUE), "serve", str(folder), device]
+    server = [sys.executable, str(QUEUE), "serve", str(folder), served]
     with pytest.MonkeyPatch.context() as environment:
         for variable in ("TASK_DEVICE", "TILEYARD_SUBMISSION"):
             environment.delenv(variable, raising=False)
