@@ -214,7 +214,8 @@ class Device(Record):
     ``locks`` are the lock files that a holder has, all of them, taken in this order. ``env`` is what
     a holder's processes get to find it by, as in ``CUDA_VISIBLE_DEVICES``. ``probe`` is the command
     that tells a healthy device from a sick one by its exit code, empty where there is none, and
-    ``probe_limit_s`` is how long it may take.
+    ``probe_limit_s`` is how long it may take. ``arch`` is what code it runs, in its maker's words
+    (``sm_90``), empty where that is not known.
     """
 
     name: str
@@ -225,6 +226,7 @@ class Device(Record):
     env: dict[str, str] = {}
     probe: tuple[str, ...] = ()
     probe_limit_s: float = 30.0
+    arch: str = ""
 
 
 # ---- results --------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ def compile(  # noqa: A001 - the field's own word, always used as tileyard.compi
     *,
     target: str = "cpu",
     out_idx: Sequence[int] | None = None,
-    device: str = "cpu",
+    device: str = "",
     home: str | os.PathLike[str] | None = None,
 ) -> Callable[..., object]:
     """Compile one TileLang ``PrimFunc`` and return it as a function on arrays.
@@ -42,16 +42,17 @@ def compile(  # noqa: A001 - the field's own word, always used as tileyard.compi
         target: What to compile for.
         out_idx: Positions of the parameters that are outputs; by default those that are only
             written.
-        device: What to run on, as in ``tune``.
+        device: What to run on, as in ``tune``; by default the CPU, or the first GPU where the target
+            is ``cuda``.
         home: Where artifacts are kept, as in ``tune``.
 
     Returns:
-        A function of the tensors in parameter order, NumPy arrays or torch CPU tensors; see
-        ``Winner.load``.
+        A function of the tensors in parameter order: NumPy arrays or torch CPU tensors, or arrays
+        on the GPU; see ``Winner.load``.
 
     Raises:
         UnsupportedError: The kernel uses an operation that is not covered; it names the line.
-        ToolMissingError: There is no C compiler.
+        ToolMissingError: There is no C compiler, or no GPU's driver.
     """
     settings = settings_for(home)
     compiler = Compiler(settings.home)
@@ -83,7 +84,7 @@ def compile(  # noqa: A001 - the field's own word, always used as tileyard.compi
 
 
 def load(
-    trial: str, *, device: str = "cpu", home: str | os.PathLike[str] | None = None
+    trial: str, *, device: str = "", home: str | os.PathLike[str] | None = None
 ) -> Callable[..., object]:
     """The kernel of a recorded trial as a function on arrays; ``trial`` is its id.
 
@@ -116,5 +117,6 @@ def load_trial(trial: Trial, settings: Settings, device: str) -> Callable[..., o
 def _callable(
     artifact: Artifact, target: str, settings: Settings, device: str
 ) -> Callable[..., object]:
-    loaded = make_target(target, settings.plugins).load(artifact, parse_device(device, settings))
+    name = device or ("cuda:0" if target.partition(":")[0] == "cuda" else "cpu")
+    loaded = make_target(target, settings.plugins).load(artifact, parse_device(name, settings))
     return loaded.as_callable()

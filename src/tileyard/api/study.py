@@ -31,6 +31,10 @@ class Winner:
         the shapes and dtypes it was tuned for, and its scalars. Given the inputs alone it returns
         the outputs, one or a tuple, as the kind of array it was given; given all tensors it writes
         the outputs in place. Raises BindError where an array does not fit.
+
+        A kernel for the target ``cuda`` takes CUDA tensors of torch, or whatever has
+        ``__cuda_array_interface__`` or DLPack. It launches on the caller's current stream, and does
+        not wait.
         """
         return load_trial(self.trial, self._settings, self._device)
 

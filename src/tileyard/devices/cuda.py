@@ -115,6 +115,7 @@ def _make_gpu(gpu: Gpu, lock_dir: Path) -> Device:
         env={"CUDA_VISIBLE_DEVICES": gpu.uuid},
         probe=nvml_command("probe", gpu.uuid),
         probe_limit_s=PROBE_LIMIT_S,
+        arch=_name_arch(gpu),
     )
 
 
@@ -122,8 +123,8 @@ def _identify(gpu: Gpu) -> str:
     """One line that names the silicon and how it is driven; equal where timings are comparable."""
     product = f"{gpu.product} ({gpu.pci_device:08x})" if gpu.pci_device else gpu.product
     parts = [product]
-    if gpu.capability != (0, 0):
-        parts.append(f"sm_{gpu.capability[0]}{gpu.capability[1]}")
+    if arch := _name_arch(gpu):
+        parts.append(arch)
     if gpu.memory_bytes:
         parts.append(f"{gpu.memory_bytes >> 20} MiB")
     if gpu.driver:
@@ -139,6 +140,11 @@ def _identify(gpu: Gpu) -> str:
     if gpu.persistent is not None and not gpu.persistent:
         parts.append("not persistent")
     return ", ".join(parts)
+
+
+def _name_arch(gpu: Gpu) -> str:
+    major, minor = gpu.capability
+    return f"sm_{major}{minor}" if major else ""
 
 
 def _is_meant(gpu: Gpu, entry: str) -> bool:

@@ -9,6 +9,7 @@ from tileyard.devices.registry import resolve_devices
 from tileyard.errors import UsageError
 from tileyard.model import Device
 from tileyard.settings import Settings
+from tileyard.targets.cuda.architectures import parse_architecture
 
 CLASSES = ("cpu", "sim", "cuda")
 """Targets whose name says what they run on. Every other target is taken to run on a CPU."""
@@ -17,14 +18,16 @@ CLASSES = ("cpu", "sim", "cuda")
 def choose_devices(names: Sequence[str], target: str, settings: Settings) -> tuple[Device, ...]:
     """The devices of a run, each once, in the order in which they are named.
 
-    A name may be that of a class, or of a queue: then it stands for the queue's slots. Raises UsageError for one that there is not, and for two devices
-    that cannot be held at the same time.
+    A name may be that of a class, or of a queue: then it stands for the queue's slots. Raises
+    UsageError for one that there is not, for one that cannot run what the target builds, and for two
+    devices that cannot be held at the same time.
     """
     kind = target.partition(":")[0]
     chosen: dict[str, Device] = {}
     for name in names or (kind if kind in CLASSES else "cpu",):
         slots = find_queue(name, settings).make_devices() if is_queue(name) else ()
         for device in slots or resolve_devices(name, settings):
+            require_fit(target, device)
             chosen[device.name] = device
     owner_of: dict[str, str] = {}
     for device in chosen.values():
@@ -37,6 +40,21 @@ def choose_devices(names: Sequence[str], target: str, settings: Settings) -> tup
                     "name devices that have nothing in common",
                 )
     return tuple(chosen.values())
+
+
+def require_fit(target: str, device: Device) -> None:
+    """Raise UsageError where it is known, before anything is built, that a device runs no such artifact."""
+    kind, _, name = target.partition(":")
+    if kind != "cuda":
+        return
+    if device.kind == "cpu":
+        raise UsageError(f"{device.name} runs nothing that is built for {target}")
+    wanted = parse_architecture(name)
+    if device.arch and not wanted.fits(parse_architecture(device.arch).capability):
+        raise UsageError(
+            f"what is built for {target} runs on GPUs of capability {wanted.runs_on}, "
+            f"and {device.name} is {device.arch}"
+        )
 
 
 def choose_queues(names: Sequence[str], settings: Settings) -> tuple[ForeignQueue, ...]:

@@ -40,6 +40,7 @@ def test_a_gpu_is_known_by_its_uuid() -> None:
     expected = ("cuda:1", "cuda", (f"/locks/device-{H200.uuid.lower()}.lock",))
     assert (device.name, device.kind, device.locks) == expected
     assert device.env == {"CUDA_VISIBLE_DEVICES": H200.uuid}
+    assert device.arch == "sm_90"
     assert device.probe[-2:] == ("probe", H200.uuid)
     again = make_gpus([msgspec.structs.replace(H200, index=0)], LOCKS)[0]
     assert (again.name, again.locks) == ("cuda:0", device.locks)
@@ -63,8 +64,8 @@ def test_identity_is_silicon_and_how_it_is_driven() -> None:
 def test_what_nvml_does_not_state_is_left_out() -> None:
     """A GPU of which only name and UUID are known is a device all the same."""
     (device,) = make_gpus([Gpu(index=0, uuid="GPU-1", product="T4")], LOCKS)
-    expected = "T4"
-    assert device.identity == expected
+    expected = ("T4", "")
+    assert (device.identity, device.arch) == expected
 
 
 def test_a_slice_is_a_device_of_its_own() -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from tileyard.errors import UsageError
-from tileyard.service.choosing import choose_devices
+from tileyard.model import Device
+from tileyard.service.choosing import choose_devices, require_fit
 from tileyard.settings import Settings
 
 
@@ -40,3 +41,35 @@ def test_devices_that_exclude_each_other_are_refused(settings: Settings) -> None
     expected = "cpu:0 and cpu:cores=1 share a core"
     with pytest.raises(UsageError, match=expected):
         choose_devices(("cpu", "cpu:cores=1"), "cpu", settings)
+
+
+@pytest.mark.parametrize(
+    ("target", "arch", "expected"),
+    [
+        ("cuda:sm_90a", "sm_80", "runs on GPUs of capability 9.0, and cuda:0 is sm_80"),
+        ("cuda:sm_90a", "sm_100", "runs on GPUs of capability 9.0, and cuda:0 is sm_100"),
+        ("cuda:sm_86", "sm_80", "runs on GPUs of capability 8.6 or a later 8.x"),
+        ("cuda:sm_ninety", "sm_90", "there is no architecture 'sm_ninety'"),
+    ],
+)
+def test_a_gpu_of_another_architecture_is_refused(target: str, arch: str, expected: str) -> None:
+    """Before anything is built, and before the device is asked for."""
+    device = Device(name="cuda:0", kind="cuda", identity="x", arch=arch)
+    with pytest.raises(UsageError, match=expected):
+        require_fit(target, device)
+
+
+@pytest.mark.parametrize(
+    ("target", "arch"),
+    [("cuda:sm_80", "sm_86"), ("cuda:sm_90a", "sm_90"), ("cuda:sm_90a", ""), ("cpu", "sm_80")],
+)
+def test_a_gpu_that_fits_or_says_nothing_is_taken(target: str, arch: str) -> None:
+    """What is not known now, the runner finds out."""
+    require_fit(target, Device(name="cuda:0", kind="cuda", identity="x", arch=arch))
+
+
+def test_a_cpu_runs_no_gpu_code(settings: Settings) -> None:
+    """However it came to be named."""
+    expected = "cpu:0 runs nothing that is built for cuda:sm_80"
+    with pytest.raises(UsageError, match=expected):
+        choose_devices(("cpu",), "cuda:sm_80", settings)

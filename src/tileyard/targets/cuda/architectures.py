@@ -55,6 +55,11 @@ class Architecture(Record):
         return f"sm_{self.major}{self.minor}{self.suffix}"
 
     @property
+    def capability(self) -> tuple[int, int]:
+        """The compute capability, major and minor."""
+        return self.major, self.minor
+
+    @property
     def runs_on(self) -> str:
         """In words, the compute capabilities of the devices that run its code."""
         first = f"{self.major}.{self.minor}"
