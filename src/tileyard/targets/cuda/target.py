@@ -1,6 +1,5 @@
 """The target ``cuda``: TIR becomes cubins with their launch records, for any architecture of NVIDIA's."""
 
-import importlib.metadata
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -11,14 +10,14 @@ import msgspec
 
 from tileyard.artifacts.keys import canonical_json, digest_bytes, digest_parts
 from tileyard.artifacts.manifest import Artifact
-from tileyard.errors import BindError, DamagedError, ToolMissingError, UsageError
+from tileyard.errors import BindError, DamagedError, UsageError
 from tileyard.model import Device, Diagnostic, Outcome, Record
 from tileyard.targets.base import NO_BINARIES, Binaries, Build, Loaded, Source
 from tileyard.targets.cuda.architectures import Architecture, parse_architecture
 from tileyard.targets.cuda.driver import find_gpu
 from tileyard.targets.cuda.flags import kernel_flags
 from tileyard.targets.cuda.grouping import GroupSize, compile_in_groups
-from tileyard.targets.cuda.headers import INSTALL, package_folder
+from tileyard.targets.cuda.headers import package_folder
 from tileyard.targets.cuda.loaded import CudaLoaded
 from tileyard.targets.cuda.nvrtc import Nvrtc, nvrtc_version, supported_architectures
 from tileyard.targets.cuda.pch import split_source
@@ -32,9 +31,7 @@ from tileyard.targets.cuda.records import (
     LaunchRecord,
 )
 from tileyard.targets.cuda.resources import read_resources
-
-TILELANG = "0.1.15"
-"""The TileLang whose passes and headers this target knows."""
+from tileyard.targets.cuda.versions import find_tilelang
 
 _OWN = ("host_module.py", "host_values.py", "lowering.py", "nvrtc.py", "flags.py", "target.py")
 """What of this room decides what a source is compiled to."""
@@ -193,7 +190,7 @@ class CudaTarget:
             arch=self.architecture.name,
             launch=one.launch,
             resources=read_resources(cubin, one.launch, self.architecture, said),
-            compiler=f"NVRTC {'.'.join(map(str, nvrtc_version()))}, TileLang {TILELANG}",
+            compiler=f"NVRTC {'.'.join(map(str, nvrtc_version()))}, TileLang {find_tilelang()}",
             cuda=nvrtc_version(),
             flags=one.flags,
         )
@@ -211,11 +208,7 @@ class CudaTarget:
 
     @cached_property
     def _identity(self) -> str:
-        found = _version("tilelang")
-        if found != TILELANG:
-            raise ToolMissingError(
-                f"the target cuda works with TileLang {TILELANG}, found {found}", INSTALL
-            )
+        found = find_tilelang()
         major, minor = nvrtc_version()
         capability = self.architecture.major * 10 + self.architecture.minor
         if capability not in supported_architectures():
@@ -228,13 +221,6 @@ class CudaTarget:
         own = [Path(__file__).parent / name for name in _OWN]
         parts = [digest_bytes(path.read_bytes()) for path in (header, *own)]
         return digest_parts(self.name, f"NVRTC {major}.{minor}", f"TileLang {found}", *parts)
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        raise ToolMissingError(f"the target cuda needs the package {package}", INSTALL) from None
 
 
 def _first_error(log: str) -> str:
