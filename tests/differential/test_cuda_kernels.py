@@ -1,0 +1,446 @@
+"""Our kernels, from TileLang to cubins for two architectures, and how they are launched.
+
+No GPU is needed. What is built here is built once for each architecture, by one process.
+"""
+
+import ast
+import importlib
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import pytest
+from tests.conftest import KERNELS
+from tests.differential import host_reader
+
+from tileyard.ir.dtypes import find_dtype
+from tileyard.ir.nodes import Scalar, Var
+from tileyard.ir.specs import evaluate_size
+from tileyard.ir.walk import walk_expr
+from tileyard.model import Elaborated, Outcome, Value
+from tileyard.targets.base import Build, Source
+from tileyard.targets.cuda.cubin import read_cubin
+from tileyard.targets.cuda.records import (
+    CUBIN_FILE,
+    HOST_FILE,
+    SOURCE_FILE,
+    Argument,
+    Details,
+    KernelLaunch,
+    LaunchRecord,
+    MapParam,
+    ScalarParam,
+    TensorMap,
+    TensorParam,
+    WorkspaceParam,
+)
+
+pytestmark = pytest.mark.slow
+
+ARCHITECTURES = ("sm_80", "sm_90a")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """A kernel with arguments that suit a GPU; ``numbers`` are its dimensions and scalars in a call."""
+
+    file: str
+    kernel: str
+    arguments: Mapping[str, Value]
+    numbers: Mapping[str, Value] = field(default_factory=dict)
+
+
+def _gemm(kernel: str = "gemm", **arguments: Value) -> Example:
+    sizes = {"M": 256, "N": 128, "K": 64}
+    return Example(file="gemm", kernel=kernel, arguments={**sizes, **arguments})
+
+
+def _attention(**arguments: Value) -> Example:
+    sizes = {"batch": 1, "heads": 2, "seq_len": 128, "dim": 64, "block_M": 64, "block_N": 64}
+    return Example(file="attention", kernel="attention", arguments={**sizes, **arguments})
+
+
+def _of(
+    file: str, kernel: str, /, *, numbers: Mapping[str, Value] = {}, **arguments: Value
+) -> Example:
+    return Example(file=file, kernel=kernel, arguments=arguments, numbers=numbers)
+
+
+EXAMPLES = {
+    "gemm": _gemm(dtype="float16"),
+    "gemm, ragged": _gemm(M=200, N=72, K=40),
+    "gemm, eager": _gemm("gemm_eager"),
+    "gemm, NT": _gemm("gemm_transposed"),
+    "gemm, last tile": _gemm("gemm_last_tile", dtype="float16"),
+    "elementwise add": _of("elementwise", "add", M=96, N=64),
+    "gelu": _of("elementwise", "gelu", N=1000, block=128),
+    "functions": _of("elementwise", "functions", N=64),
+    "integers": _of("elementwise", "integers", N=64),
+    "collatz": _of("elementwise", "collatz", N=64),
+    "scale in place": _of("elementwise", "scale_in_place", N=128, numbers={"factor": 2.5}),
+    "softmax": _of("reductions", "softmax", M=64, N=256, block_N=64),
+    "rms_norm": _of("reductions", "rms_norm", M=64, N=256),
+    "columns": _of("reductions", "columns", M=8, N=32),
+    "attention": _attention(),
+    "dynamic linear": _of(
+        "dynamic", "linear", N=128, K=64, block_M=64, block_N=64, block_K=32, dtype="float16",
+        numbers={"m": 333},
+    ),
+    "scale": _of("styles", "scale", N=128, numbers={"m": 7, "s": 0.5, "n": 3}),
+    "add number": _of("styles", "add_number", M=128, numbers={"n": 3}),
+    "tuned gemm": _of("styles", "tuned_gemm", M=128, N=128, K=64, block_M=64, block_N=64, policy="FullRow"),
+    "tuned double": _of("styles", "tuned_double", M=128),
+    "unchecked": _of("styles", "unchecked", M=128, block=64),
+    "reverse warp": _of("gpu", "reverse_warp", N=64),
+    "two steps": _of(
+        "gpu", "two_steps",
+        numbers={"n": 1001, "is_negative": True, "step": -(1 << 40), "scale": 0.5, "half": 1.5},
+    ),
+    "through memory": _of("gpu", "through_memory", N=1024),
+    "neighbours": _of("gpu", "neighbours", N=256),
+    "convolution": _of("gpu", "convolution", N=2, C=64, H=16, W=16, F=64, K=3),
+    "with source": _of("gpu", "with_source", N=512),
+    "histogram": _of("gpu", "histogram", N=1024),
+}  # fmt: skip
+
+REFUSED = {
+    ("attention", "sm_80"): "Layout infer conflict between scores and weights in T.Parallel loop",
+    ("neighbours", "sm_80"): "T.copy with dst_block requires cluster-copy support (CUDA SM90+)",
+}
+"""What TileLang cannot lower, with its reason."""
+
+FIRST_PARAMETER = {"sm_80": 0x160, "sm_90a": 0x210}
+"""Where parameters begin in a kernel's bank of constants: alignment counts from the bank's begin."""
+
+BUILT = [
+    (name, architecture)
+    for name in EXAMPLES
+    for architecture in ARCHITECTURES
+    if (name, architecture) not in REFUSED
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """What became of one example for one architecture; ``device`` is the device module as TileLang has it."""
+
+    build: Build
+    folder: Path
+    device: Any
+
+    @property
+    def details(self) -> Details:
+        """What the artifact says of itself."""
+        assert self.build.outcome is Outcome.PASSED, self.build
+        return msgspec.json.decode(self.build.manifest, type=Details)
+
+    def text(self, name: str) -> str:
+        """One of its files."""
+        return (self.folder / name).read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def chosen(request: pytest.FixtureRequest) -> set[str]:
+    """The examples that this session's tests ask for: who tries one does not wait for all."""
+    given = [getattr(item, "callspec", None) for item in request.session.items]
+    if any(
+        item.name == test_together_the_kernels_show_everything.__name__
+        for item in request.session.items
+    ):
+        return set(EXAMPLES)
+    keys = [spec.params.get("one") or spec.params.get("key") for spec in given if spec is not None]
+    return {key[0] for key in keys if isinstance(key, tuple)}
+
+
+@pytest.fixture(scope="session")
+def sources(
+    kernels: Callable[[str], ModuleType], lower_prim_func: object, chosen: set[str]
+) -> dict[str, Source]:
+    """Each example that is asked for as a target is given it."""
+    make_kernel = importlib.import_module("tileyard.frontend.kernels").make_kernel
+    language = importlib.import_module("tilelang.language")
+    found = {}
+    for name in EXAMPLES.keys() & chosen:
+        example = EXAMPLES[name]
+        function = getattr(kernels(example.file), example.kernel)
+        function = getattr(function, "jit_impl", function)
+        outputs = function.out_idx
+        outputs = [outputs] if isinstance(outputs, int) else outputs
+        arguments = {**example.arguments}
+        if "policy" in arguments:
+            arguments["policy"] = getattr(language.GemmWarpPolicy, str(arguments["policy"]))
+        made = make_kernel(function.get_tir(**arguments), outputs, with_tir=True)
+        found[name] = Source(elaborated=Elaborated(kernel=made.kernel, tir=made.tir))
+    return found
+
+
+@pytest.fixture(scope="session")
+def built(
+    sources: dict[str, Source], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[tuple[str, str], Built]]:
+    """Every example built for both architectures, in groups."""
+    lowering = importlib.import_module("tileyard.targets.cuda.lowering")
+    target_of = importlib.import_module("tileyard.targets.cuda.target").CudaTarget
+    out = tmp_path_factory.mktemp("cuda")
+    devices: list[Any] = []
+    found = {}
+    with pytest.MonkeyPatch.context() as patch:
+        read = lowering.read_launch
+
+        def note(host: Any, device: Any, signature: Any) -> LaunchRecord:
+            devices[-1] = device
+            return read(host, device, signature)  # type: ignore[no-any-return]
+
+        lower = lowering.lower
+
+        def begin(*arguments: Any) -> Any:
+            devices.append(None)
+            return lower(*arguments)
+
+        patch.setattr(lowering, "read_launch", note)
+        patch.setattr(lowering, "lower", begin)
+        for architecture in ARCHITECTURES:
+            target = target_of(architecture)
+            target.caches = out / "caches"
+            devices.clear()
+            builds = target.build(list(sources.values()), out / architecture)
+            for number, (name, build) in enumerate(zip(sources, builds, strict=True)):
+                folder = out / architecture / str(number)
+                found[name, architecture] = Built(
+                    build=build, folder=folder, device=devices[number]
+                )
+    shutil.rmtree(out / "caches", ignore_errors=True)  # images of headers, hundreds of megabytes
+    yield found
+    shutil.rmtree(out)
+
+
+@pytest.fixture
+def one(request: pytest.FixtureRequest, built: dict[tuple[str, str], Built]) -> Built:
+    """The example of this test."""
+    return built[request.param]
+
+
+@pytest.fixture
+def numbers(request: pytest.FixtureRequest) -> Mapping[str, Value]:
+    """Dimensions and scalars of a call of this test's example."""
+    name, _ = request.node.callspec.params["one"]
+    return EXAMPLES[name].numbers
+
+
+each = pytest.mark.parametrize("one", BUILT, ids=[", ".join(key) for key in BUILT], indirect=True)
+
+
+def test_every_kernel_is_built_here() -> None:
+    """No kernel of the folder is forgotten; one in a style of our own belongs to other tests."""
+    expected = {
+        (path.stem, node.name)
+        for path in KERNELS.glob("*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef)
+        and any("tilelang.jit" in ast.unparse(mark) for mark in node.decorator_list)
+    }
+    assert {(example.file, example.kernel) for example in EXAMPLES.values()} == expected
+
+
+@each
+def test_kernel_builds(one: Built) -> None:
+    """What TileLang can lower becomes a cubin with a launch record and a report of what it takes."""
+    assert one.build.outcome is Outcome.PASSED, one.build
+    expected = [launch.symbol for launch in one.details.launch.launches]
+    assert [taken.symbol for taken in one.details.resources] == expected
+    for taken in one.details.resources:
+        assert taken.registers > 0
+        assert sum(taken.mix.values()) == taken.code_bytes // 16
+        assert taken.occupancy is None or 0 < taken.occupancy <= 1
+
+
+@pytest.mark.parametrize(("key", "reason"), REFUSED.items(), ids=[", ".join(k) for k in REFUSED])
+def test_what_tilelang_cannot_lower_is_refused_with_its_reason(
+    key: tuple[str, str], reason: str, built: dict[tuple[str, str], Built]
+) -> None:
+    """A kernel that the architecture cannot run ends in TileLang's own words."""
+    build = built[key].build
+    expected = Outcome.COMPILE_ERROR
+    assert build.outcome is expected
+    assert build.diagnostic is not None
+    assert build.diagnostic.message.startswith("TileLang: ")
+    assert reason in build.diagnostic.message
+
+
+@each
+def test_launches_are_those_of_the_host_module(one: Built, numbers: Mapping[str, Value]) -> None:
+    """For a concrete call the record says what the host module does when its text is run."""
+    record = one.details.launch
+    call = host_reader.run_host(one.text(HOST_FILE), _arguments(record, numbers))
+    sizes = [evaluate_size(size, numbers) for size in record.workspaces]
+    expected = [_bytes_of(memory) for memory in call.memories]
+    assert sizes == expected
+    assert [_describe_map(made, numbers) for made in record.maps] == [
+        _as_made(made) for made in call.maps
+    ]
+    assert len(record.launches) == len(call.launches)
+    for launch, (name, given) in zip(record.launches, call.launches, strict=True):
+        assert launch.symbol.rpartition("_")[0] == name
+        count = len(launch.arguments)
+        for argument, value in zip(launch.arguments, given[:count], strict=True):
+            assert _is_same(argument, value, call, numbers), (argument, value)
+        # Which sizes are passed is decided by what the device function uses; one is no size.
+        own = [evaluate_size(size, numbers) for size in _sizes(launch)]
+        assert [size for size in own if size > 1] == [size for size in given[count:] if size > 1]
+
+
+@each
+def test_sizes_are_those_that_tilelang_reads(one: Built, numbers: Mapping[str, Value]) -> None:
+    """Grid, block, cluster and shared memory are what TileLang's own wrappers take from the device module."""
+    launches = {launch.symbol.rpartition("_")[0]: launch for launch in one.details.launch.launches}
+    functions = {str(var.name_hint): function for var, function in one.device.functions.items()}
+    assert set(launches) == set(functions)
+    for name, function in functions.items():
+        attrs, launch = function.attrs, launches[name]
+        extents = {str(tag): str(extent) for tag, extent in attrs["thread_extent"].items()}
+        for what, own in (("blockIdx", launch.grid), ("threadIdx", launch.block)):
+            expected = [
+                _evaluate_text(extents.get(f"{what}.{axis}", "1"), numbers) for axis in "xyz"
+            ]
+            assert [evaluate_size(size, numbers) for size in own] == expected
+        cluster = [int(size) for size in attrs.get("cluster_dims", ())]
+        assert [evaluate_size(size, numbers) for size in launch.cluster] == cluster
+        shared = attrs.get("dyn_shared_memory_buf", 0)
+        assert evaluate_size(launch.shared_bytes, numbers) == int(shared)
+        assert launch.cooperative == bool(attrs.get("use_cooperative_groups", False))
+        assert launch.programmatic == bool(attrs.get("has_cuda_pdl_sync", False))
+
+
+@each
+def test_arguments_are_those_of_the_source(one: Built) -> None:
+    """The device function of the CUDA source declares the record's arguments, in that order."""
+    record, source = one.details.launch, one.text(SOURCE_FILE)
+    for launch in record.launches:
+        declared = re.findall(rf"{launch.symbol}\((.*?)\)(?:;| {{)", source)
+        names = [re.split(r"[\s*]+", part.strip())[-1] for part in declared[-1].split(",")]
+        assert len(names) == len(launch.arguments)
+        for name, argument in zip(names, launch.arguments, strict=True):
+            if isinstance(argument, TensorParam):
+                expected = record.signature.params[argument.param].buffer.name  # type: ignore[union-attr]
+                assert name.endswith(expected)  # a view of it has a longer name
+            elif isinstance(argument, MapParam):
+                position = record.maps[argument.map].param
+                expected = record.signature.params[position].buffer.name  # type: ignore[union-attr]
+                assert f"{expected}_desc" in name
+
+
+@each
+def test_parameters_of_the_cubin_are_the_arguments(one: Built) -> None:
+    """Number, offsets and sizes: pointers have 8 bytes, descriptors 128, numbers those of their type."""
+    functions = {f.symbol: f for f in read_cubin((one.folder / CUBIN_FILE).read_bytes())}
+    for launch in one.details.launch.launches:
+        function, expected = functions[launch.symbol], []
+        first = end = FIRST_PARAMETER[one.details.arch]
+        for argument in launch.arguments:
+            size, alignment = _size_of(argument)
+            begin = -(-end // alignment) * alignment
+            expected.append((begin - first, size))
+            end = begin + size
+        assert [(parameter.offset, parameter.size) for parameter in function.parameters] == expected
+        assert function.parameter_bytes == end - first
+
+
+def test_together_the_kernels_show_everything(built: dict[tuple[str, str], Built]) -> None:
+    """Both kinds of descriptors, clusters, workspaces, several launches, and numbers of many types occur."""
+    records = [one.details.launch for key, one in built.items() if key not in REFUSED]
+    launches = [launch for record in records for launch in record.launches]
+    expected = {"tiled", "im2col"}
+    assert {made.kind for record in records for made in record.maps} == expected
+    assert any(launch.cluster for launch in launches)
+    assert any(record.workspaces for record in records)
+    assert any(len(record.launches) > 1 for record in records)
+    dtypes = {
+        a.dtype for launch in launches for a in launch.arguments if isinstance(a, ScalarParam)
+    }
+    assert {"bool", "int32", "int64", "float32", "float16"} <= dtypes
+
+
+# ---- a call with concrete shapes -------------------------------------------------------------
+
+
+def _arguments(
+    record: LaunchRecord, numbers: Mapping[str, Value]
+) -> list[host_reader.Tensor | host_reader.Number]:
+    given: list[host_reader.Tensor | host_reader.Number] = []
+    for position, param in enumerate(record.signature.params):
+        if isinstance(param, Scalar):
+            number = numbers[param.var.name]
+            assert not isinstance(number, str)
+            given.append(number)
+        else:
+            shape = tuple(evaluate_size(extent, numbers) for extent in param.buffer.shape)
+            given.append(host_reader.Tensor(position, shape))
+    return given
+
+
+def _sizes(launch: KernelLaunch) -> tuple[Any, ...]:
+    return (*launch.cluster, *launch.grid, *launch.block, launch.shared_bytes)
+
+
+def _describe_map(made: TensorMap, numbers: Mapping[str, Value]) -> tuple[Any, ...]:
+    """Our description of a descriptor as the numbers that TVM's runtime takes."""
+
+    def known(sizes: tuple[Any, ...]) -> list[int]:
+        return [evaluate_size(size, numbers) for size in sizes]
+
+    form = [made.interleave, made.swizzle, made.l2_promotion, made.oob_fill]
+    head = (made.kind, made.dtype, host_reader.Data(made.param), *known(made.dims))
+    if made.kind == "tiled":
+        return (*head, *known(made.strides), *known(made.box), *known(made.element_strides), *form)
+    assert made.pixels is not None
+    assert made.channels is not None
+    corners = known(made.lower_corner) + known(made.upper_corner)
+    box = known((made.pixels, made.channels))
+    return (*head, *known(made.strides), *known(made.element_strides), *corners, *box, *form)
+
+
+def _as_made(made: host_reader.Map) -> tuple[Any, ...]:
+    """What the host module made a descriptor from, without the innermost dimension's stride."""
+    name, dtype, rank, address, *rest = made.made_from
+    dims, strides = rest[:rank], rest[rank : 2 * rank]
+    return (name.rpartition("_")[2], dtype, address, *dims, *strides[1:], *rest[2 * rank :])
+
+
+def _is_same(
+    argument: Argument, value: Any, call: host_reader.Call, numbers: Mapping[str, Value]
+) -> bool:
+    if isinstance(argument, TensorParam):
+        return bool(value == host_reader.Data(argument.param))
+    if isinstance(argument, MapParam):
+        return value is call.maps[argument.map]
+    if isinstance(argument, WorkspaceParam):
+        return value is call.memories[argument.workspace]
+    if isinstance(argument.value, Var):
+        return bool(value == numbers[argument.value.name])
+    assert all(find_dtype(part.dtype).is_integer for part in walk_expr(argument.value))
+    return bool(value == evaluate_size(argument.value, numbers))
+
+
+def _size_of(argument: Argument) -> tuple[int, int]:
+    """Bytes and alignment of an argument."""
+    if isinstance(argument, MapParam):
+        return 128, 64
+    size = find_dtype(argument.dtype).bits // 8 if isinstance(argument, ScalarParam) else 8
+    return size, size
+
+
+def _bytes_of(memory: host_reader.Memory) -> int:
+    size = find_dtype(memory.dtype).bits // 8
+    for extent in memory.shape:
+        size *= extent
+    return size
+
+
+def _evaluate_text(text: str, numbers: Mapping[str, Value]) -> int:
+    """TVM's text of a size: the arithmetic of Python."""
+    return int(eval(text, {}, dict(numbers)))
