@@ -17,6 +17,7 @@ from tileyard.cli import (
     plan,
     run_artifact,
     show,
+    static,
     test,
     trials,
     tune,
@@ -42,6 +43,7 @@ app.command("history")(history.history)
 app.command("trials")(trials.trials)
 app.command("show")(show.show)
 app.command("inspect")(inspect.inspect)
+app.command("static")(static.static)
 app.add_typer(devices.app, name="devices")
 app.command("doctor")(doctor.doctor)
 app.command("lease", help="Run any command while holding devices.")(lease_help.describe)

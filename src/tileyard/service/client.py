@@ -7,12 +7,14 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import assert_never
 
 from tileyard.errors import EngineLostError, InterruptedRunError, TileyardError
 from tileyard.events import Event
 from tileyard.processes.launch import EngineProcess, start_engine_process
+from tileyard.regress.static import SideBuild
 from tileyard.service.messages import (
     Answer,
     CompileEnded,
@@ -22,6 +24,7 @@ from tileyard.service.messages import (
     Question,
     Refused,
     Start,
+    StaticEnded,
     Stop,
     StudyEnded,
     SuiteEnded,
@@ -34,20 +37,30 @@ from tileyard.workers.protocol import AuthorReply, AuthorRequest
 
 AnswerQuestion = Callable[[AuthorRequest], AuthorReply]
 Listener = Callable[[Event], None]
+NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
 
 class RunClient:
     """One run in an engine process of its own.
 
-    ``answer`` is the author, where the user's code lives in this process and not in a file.
+    ``answer`` is the author, where the user's code lives in this process and not in a file. ``variables``
+    are for the environment of the engine, which runs in the Python ``python``.
     """
 
     _kept = "what was measured is recorded; the same command goes on from there"
     """What to do after a run that came to no end."""
 
     def __init__(
-        self, start: Start, settings: Settings, answer: AnswerQuestion | None = None
+        self,
+        start: Start,
+        settings: Settings,
+        answer: AnswerQuestion | None = None,
+        *,
+        python: str = sys.executable,
+        variables: Mapping[str, str] = NO_VARIABLES,
     ) -> None:
+        self._python = python
+        self._variables = variables
         self._start = start
         self._settings = settings
         self._answer = answer
@@ -62,8 +75,8 @@ class RunClient:
         by ``stop`` with ``now``, or EngineLostError if it died. Leaving
         early, by an exception of ``listen`` or Ctrl-C, ends the engine and all its workers.
         """
-        argv = (sys.executable, "-m", "tileyard.service.process")
-        env = {**os.environ, **self._settings.environment()}
+        argv = (self._python, "-m", "tileyard.service.process")
+        env = {**os.environ, **self._settings.environment(), **self._variables}
         with start_engine_process(argv, env) as engine:
             self._engine = engine
             engine.channel.send(self._start)
@@ -78,7 +91,7 @@ class RunClient:
                         engine.channel.send(Answer(number=number, reply=self._reply(request)))
                     case Refused():
                         raise _refusal(message)
-                    case StudyEnded() | SuiteEnded() | CompileEnded():
+                    case StudyEnded() | SuiteEnded() | CompileEnded() | StaticEnded():
                         return message
                     case None:
                         raise _lost(engine.close(), self._kept, is_asked=self._ended_now)
@@ -122,6 +135,19 @@ class CompileClient(RunClient):
         ended = self.follow(listen)
         if not isinstance(ended, CompileEnded):
             raise AssertionError(f"a build of configs came to {ended}")
+        return ended.result
+
+
+class StaticClient(RunClient):
+    """One build of all kernels of a file, for a comparison."""
+
+    _kept = "the same command begins again"
+
+    def run(self, listen: Listener) -> SideBuild:
+        """Run to the end and return the result. Raises as ``follow``."""
+        ended = self.follow(listen)
+        if not isinstance(ended, StaticEnded):
+            raise AssertionError(f"a build for a comparison came to {ended}")
         return ended.result
 
 

@@ -28,7 +28,7 @@ from tileyard.store.trials import TrialStore
 from tileyard.suite.packed import pack_suite
 from tileyard.suite.records import KernelWork, Suite, SuiteCase
 from tileyard.tuning.space import OpenSpace, open_space
-from tileyard.tuning.sweep import WELL_BUILT, BuiltConfig, CompileResult, Sweep
+from tileyard.tuning.sweep import WELL_BUILT, BuiltConfig, CompileResult, Sweep, make_cases
 from tileyard.workers.protocol import RunEntry
 
 
@@ -56,7 +56,7 @@ class Compiling:
         space = await open_space(self._author, start.request)
         if not start.all_configs:
             space = msgspec.structs.replace(space, configs=space.configs[:1])
-        run, sweep = new_run_name(), Sweep(space, start.request.limits)
+        run, sweep = new_run_name(), Sweep(make_cases(space, start.request.limits))
         slots = make_slots(len(self._settings.cores))
         shelf = Shelf(slots)
         async with AsyncExitStack() as stack:

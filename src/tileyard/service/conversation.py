@@ -14,6 +14,7 @@ from tileyard.service.messages import (
     Question,
     Start,
     StartCompile,
+    StartStatic,
     StartTest,
     StartTune,
     Stop,
@@ -76,7 +77,7 @@ class Conversation:
                     self._questions.pop(number).set_result(reply)
                 case Stop():
                     stop(message)
-                case StartTune() | StartTest() | StartCompile():
+                case StartTune() | StartTest() | StartCompile() | StartStatic():
                     raise EngineLostError("the client asked for a second run in one conversation")
         stop(Stop(now=True))
 

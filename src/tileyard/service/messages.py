@@ -3,7 +3,8 @@
 from typing import Literal
 
 from tileyard.events import Event
-from tileyard.model import Record, Value
+from tileyard.model import Limits, Record, Value
+from tileyard.regress.static import SideBuild
 from tileyard.suite.records import Wish
 from tileyard.suite.result import SuiteResult
 from tileyard.tuning.request import StudyResult, TuneRequest
@@ -84,6 +85,21 @@ class StartCompile(Record, tag="start_compile"):
     group_size: int | None = None
 
 
+class StartStatic(Record, tag="start_static"):
+    """Begin to build every kernel of a file, or the one that is named, for each of its shapes.
+
+    The rest is as in StartCompile.
+    """
+
+    file: str
+    target: str
+    kernel: str = ""
+    all_configs: bool = False
+    pass_options: dict[str, Value] = {}
+    limits: Limits = Limits()
+    compile_workers: int | None = None
+
+
 class Answer(Record, tag="answer"):
     """The client's own author answers question ``number``."""
 
@@ -131,13 +147,19 @@ class StudyEnded(Record, tag="study_ended"):
     result: StudyResult
 
 
+class StaticEnded(Record, tag="static_ended"):
+    """The kernels of a file are built."""
+
+    result: SideBuild
+
+
 class CompileEnded(Record, tag="compile_ended"):
     """The configs of a kernel are built."""
 
     result: CompileResult
 
 
-Start = StartTune | StartTest | StartCompile
-ClientMessage = StartTune | StartTest | StartCompile | Answer | Stop
-Ended = StudyEnded | SuiteEnded | CompileEnded
-EngineMessage = Happened | Question | Refused | StudyEnded | SuiteEnded | CompileEnded
+Start = StartTune | StartTest | StartCompile | StartStatic
+ClientMessage = StartTune | StartTest | StartCompile | StartStatic | Answer | Stop
+Ended = StudyEnded | SuiteEnded | CompileEnded | StaticEnded
+EngineMessage = Happened | Question | Refused | StudyEnded | SuiteEnded | CompileEnded | StaticEnded

@@ -18,6 +18,7 @@ from tileyard.engine.pass_options import WithPassOptions
 from tileyard.engine.remembered import RememberedAuthor
 from tileyard.errors import TileyardError
 from tileyard.processes.async_wire import AsyncChannel
+from tileyard.regress.static import SideBuild
 from tileyard.service.choosing import choose_devices
 from tileyard.service.conversation import ClientAuthor, Conversation
 from tileyard.service.messages import (
@@ -26,8 +27,10 @@ from tileyard.service.messages import (
     Refused,
     Start,
     StartCompile,
+    StartStatic,
     StartTest,
     StartTune,
+    StaticEnded,
     Stop,
     StudyEnded,
     SuiteEnded,
@@ -80,6 +83,8 @@ async def _carry_out(start: Start, conversation: Conversation, stopping: asyncio
             return StudyEnded(result=await _tune(start, conversation, stopping))
         case StartCompile():
             return CompileEnded(result=await _compile(start, conversation, stopping))
+        case StartStatic():
+            return StaticEnded(result=await _build_static(start, conversation, stopping))
         case StartTest():
             from tileyard.service.suites import SuiteRun
 
@@ -116,6 +121,21 @@ async def _compile(
         from tileyard.service.compiling import Compiling
 
         return await Compiling(start, settings, author, conversation).run(stopping)
+    finally:
+        await author.close()
+
+
+async def _build_static(
+    start: StartStatic, conversation: Conversation, stopping: asyncio.Event
+) -> SideBuild:
+    settings = read_settings(os.environ, Path.cwd())
+    of_file = _author_of_file(start.file, settings, settings.cores, recall=False)
+    author = WithPassOptions(of_file, start.pass_options)
+    try:
+        await author.begin()
+        from tileyard.service.static_building import StaticBuilding
+
+        return await StaticBuilding(start, settings, author, conversation).run(stopping)
     finally:
         await author.close()
 

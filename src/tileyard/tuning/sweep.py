@@ -50,20 +50,10 @@ class CompileResult(Record):
 
 
 class Sweep:
-    """A CaseSource: every config once, in order. ``trials`` are those told so far, by case."""
+    """A CaseSource: every case once, in order. ``trials`` are those told so far, by case."""
 
-    def __init__(self, space: OpenSpace, limits: Limits) -> None:
-        self.cases = tuple(
-            Case(
-                id=name_config(config, number),
-                kernel=space.kernel,
-                arguments=space.arguments,
-                config=dict(config),
-                timing=None,
-                limits=limits,
-            )
-            for number, config in enumerate(space.configs, start=1)
-        )
+    def __init__(self, cases: Sequence[Case]) -> None:
+        self.cases = tuple(cases)
         self.trials: dict[str, Trial] = {}
         self._next = 0
 
@@ -80,6 +70,21 @@ class Sweep:
     def done(self) -> bool:
         """All is asked and told."""
         return len(self.trials) == len(self.cases)
+
+
+def make_cases(space: OpenSpace, limits: Limits, folder: str = "") -> tuple[Case, ...]:
+    """A case for each config, to be built and not timed; what they are called begins with ``folder``."""
+    return tuple(
+        Case(
+            id=f"{folder}{name_config(config, number)}",
+            kernel=space.kernel,
+            arguments=space.arguments,
+            config=dict(config),
+            timing=None,
+            limits=limits,
+        )
+        for number, config in enumerate(space.configs, start=1)
+    )
 
 
 def name_config(config: dict[str, Value], number: int) -> str:

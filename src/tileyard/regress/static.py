@@ -1,0 +1,252 @@
+"""Two builds of the same kernels, kernel by kernel: what their compilers made of them. Nothing is run.
+
+Registers, memory and instructions are facts of a binary: any difference is one. Times are not. Sides are
+built in turn, and a kernel's build time counts as changed only where all rounds agree on it.
+"""
+
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+from tileyard.events import StopReason
+from tileyard.model import Outcome, Record
+from tileyard.targets.cuda.records import Resources
+
+BUILD = "build"
+MIX = "mix."
+METRICS = (
+    *("registers", "spills", "stack", "shared", "threads", "occupancy", "code", "instructions"),
+    BUILD,
+)
+"""What is compared, besides ``mix.KIND`` for the instructions of each kind.
+
+Bytes for spills, stack, shared and code; percent for occupancy; seconds for build.
+"""
+TELLING_ROUNDS = 3
+"""Of fewer rounds nothing is said about a single kernel's build time."""
+TELLING_RATIO = 1.1
+"""Nor of a build time that has changed by less."""
+
+Status = Literal["changed", "only_base", "only_head", "fails_base", "fails_head", "fails_both"]
+
+
+class KernelBuild(Record):
+    """One kernel with one shape and config, as one side built it.
+
+    ``outcome`` is ``passed``, or says with ``message`` why there is no binary.
+    """
+
+    case: str
+    outcome: Outcome
+    message: str = ""
+    build_s: float = 0.0
+    resources: tuple[Resources, ...] = ()
+
+
+class SideBuild(Record):
+    """What one side made in one round, in the order of its kernels. ``compiler`` names what made it."""
+
+    kernels: tuple[KernelBuild, ...]
+    compiler: str = ""
+    reason: StopReason = "done"
+
+
+class Change(Record):
+    """A figure that differs. ``function`` is that of the device, empty where it has only one.
+
+    A side that has no such figure, since it depends on the call, has None.
+    """
+
+    metric: str
+    base: float | None
+    head: float | None
+    function: str = ""
+
+
+class Row(Record):
+    """A kernel about which there is something to say. Messages are those of sides that failed.
+
+    Build times are those of the rounds that count.
+    """
+
+    case: str
+    status: Status
+    changes: tuple[Change, ...] = ()
+    base_message: str = ""
+    head_message: str = ""
+    base_build_s: tuple[float, ...] = ()
+    head_build_s: tuple[float, ...] = ()
+
+
+class BuildTimes(Record):
+    """How long the kernels took that both sides built, a round each.
+
+    ``ratio`` is head over base in the middle of all rounds, ``low`` and ``high`` its extremes.
+    ``is_first`` says that this was the first round, in which caches were made as well.
+    """
+
+    base_s: tuple[float, ...]
+    head_s: tuple[float, ...]
+    ratio: float
+    low: float
+    high: float
+    is_first: bool
+
+
+class Comparison(Record):
+    """What two sides have come to. ``rows`` are in the order of the kernels.
+
+    ``unchanged`` counts the kernels for which all figures are equal. ``regressions`` is one line for
+    each limit that is broken.
+    """
+
+    target: str
+    base: str
+    head: str
+    base_compiler: str
+    head_compiler: str
+    rows: tuple[Row, ...]
+    unchanged: int
+    build: BuildTimes | None
+    regressions: tuple[str, ...] = ()
+
+
+def compare_sides(
+    target: str, names: tuple[str, str], base: Sequence[SideBuild], head: Sequence[SideBuild]
+) -> Comparison:
+    """Compare what was built in at least one round each; the first one gives the figures."""
+    rounds = _Rounds(base, head)
+    rows = [rounds.describe(case) for case in rounds.cases]
+    return Comparison(
+        target=target,
+        base=names[0],
+        head=names[1],
+        base_compiler=base[0].compiler,
+        head_compiler=head[0].compiler,
+        rows=tuple(row for row in rows if row.status != "changed" or row.changes),
+        unchanged=sum(row.status == "changed" and not row.changes for row in rows),
+        build=rounds.time_builds(),
+    )
+
+
+class _Rounds:
+    """All rounds of both sides by case."""
+
+    def __init__(self, base: Sequence[SideBuild], head: Sequence[SideBuild]) -> None:
+        self._base = [{one.case: one for one in side.kernels} for side in base]
+        self._head = [{one.case: one for one in side.kernels} for side in head]
+        self.cases = tuple(dict.fromkeys([*self._base[0], *self._head[0]]))
+
+    def describe(self, case: str) -> Row:
+        """A row without changes stands for a kernel that is the same on both sides."""
+        base, head = self._base[0].get(case), self._head[0].get(case)
+        base_s, head_s = self._times(case)
+        changes: tuple[Change, ...] = ()
+        if base is None or head is None:
+            status: Status = "only_head" if base is None else "only_base"
+        else:
+            status = _find_status(base, head)
+            if status == "changed":
+                changes = (*_find_changes(base, head), *_find_build_change(base_s, head_s))
+        return Row(
+            case=case,
+            status=status,
+            changes=changes,
+            base_message="" if base is None else base.message,
+            head_message="" if head is None else head.message,
+            base_build_s=base_s,
+            head_build_s=head_s,
+        )
+
+    def time_builds(self) -> BuildTimes | None:
+        """None where there is no kernel that both sides built in all rounds."""
+        times = [self._times(case) for case in self.cases]
+        both = [(base, head) for base, head in times if base and head]
+        if not both:
+            return None
+        base_s = tuple(map(sum, zip(*(base for base, _ in both), strict=True)))
+        head_s = tuple(map(sum, zip(*(head for _, head in both), strict=True)))
+        if not all(base_s):
+            return None
+        ratios = [there / here for here, there in zip(base_s, head_s, strict=True)]
+        return BuildTimes(
+            base_s=base_s,
+            head_s=head_s,
+            ratio=statistics.median(ratios),
+            low=min(ratios),
+            high=max(ratios),
+            is_first=len(self._base) == 1,
+        )
+
+    def _times(self, case: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """A kernel's build times; the first of several rounds makes caches, and does not count."""
+        counted = slice(1, None) if len(self._base) > 1 else slice(None)
+        return _passed_times(self._base[counted], case), _passed_times(self._head[counted], case)
+
+
+def _passed_times(rounds: Sequence[Mapping[str, KernelBuild]], case: str) -> tuple[float, ...]:
+    """None of them unless the kernel was built in every round."""
+    builds = [one[case] for one in rounds if case in one]
+    passed = [build.build_s for build in builds if build.outcome is Outcome.PASSED]
+    return tuple(passed) if len(passed) == len(rounds) else ()
+
+
+def _find_status(base: KernelBuild, head: KernelBuild) -> Status:
+    base_fails, head_fails = (one.outcome is not Outcome.PASSED for one in (base, head))
+    if base_fails and head_fails:
+        return "fails_both"
+    if base_fails:
+        return "fails_base"
+    return "fails_head" if head_fails else "changed"
+
+
+def _find_changes(base: KernelBuild, head: KernelBuild) -> Iterator[Change]:
+    here, there = _functions_of(base), _functions_of(head)
+    names = dict.fromkeys([*here, *there])
+    for name in names:
+        before, after = here.get(name, {}), there.get(name, {})
+        for metric in dict.fromkeys([*before, *after]):
+            old, new = before.get(metric), after.get(metric)
+            # Instructions of a kind that one side lacks are none; other figures are not known there.
+            if metric.startswith(MIX) and before and after:
+                old, new = old or 0.0, new or 0.0
+            if old != new:
+                function = name if len(names) > 1 else ""
+                yield Change(metric=metric, base=old, head=new, function=function)
+
+
+def _find_build_change(base_s: tuple[float, ...], head_s: tuple[float, ...]) -> Iterator[Change]:
+    if min(len(base_s), len(head_s)) < TELLING_ROUNDS:
+        return
+    apart = max(base_s) < min(head_s) or max(head_s) < min(base_s)
+    base, head = statistics.median(base_s), statistics.median(head_s)
+    if apart and max(base, head) > TELLING_RATIO * min(base, head):
+        yield Change(metric=BUILD, base=base, head=head)
+
+
+def _functions_of(build: KernelBuild) -> dict[str, dict[str, float]]:
+    """Figures of each device function by its name, without what makes the name unique."""
+    seen: Counter[str] = Counter()
+    found: dict[str, dict[str, float]] = {}
+    for taken in build.resources:
+        name = taken.symbol.rpartition("_")[0] or taken.symbol
+        seen[name] += 1
+        found[name if seen[name] == 1 else f"{name}#{seen[name]}"] = dict(_figures_of(taken))
+    return found
+
+
+def _figures_of(taken: Resources) -> Iterator[tuple[str, float]]:
+    yield "registers", taken.registers
+    yield "spills", taken.spilled_bytes
+    yield "stack", taken.stack_bytes
+    if taken.dynamic_shared_bytes is not None:
+        yield "shared", taken.shared_bytes + taken.dynamic_shared_bytes
+    if taken.threads is not None:
+        yield "threads", taken.threads
+    if taken.occupancy is not None:
+        yield "occupancy", 100 * taken.occupancy
+    yield "code", taken.code_bytes
+    yield "instructions", sum(taken.mix.values())
+    for kind, count in taken.mix.items():
+        yield f"{MIX}{kind}", count

@@ -1,0 +1,127 @@
+"""The two sides of a static comparison: what is installed here, somewhere else, or other pass options."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from tileyard.errors import ToolMissingError, UsageError
+from tileyard.model import Record, Value
+from tileyard.targets.cuda.versions import ANY_TILELANG
+
+HERE = "."
+PLAIN_LOWERING = "TILEYARD_PLAIN_LOWERING"
+NEEDED = (
+    *("cuda.bindings", "elftools", "ml_dtypes", "msgspec", "numpy", "packaging", "psutil"),
+    *("scipy", "sqlalchemy", "tilelang", "torch", "zstandard"),
+)
+"""What a side's Python has to have: Tileyard's own packages besides Tileyard, TileLang, the extra cuda."""
+PROBE_LIMIT_S = 60.0
+_PROBE = """
+import importlib.metadata, importlib.util, json, sys
+def find(name):
+    try:
+        return importlib.util.find_spec(name)
+    except ImportError:
+        return None
+try:
+    version = importlib.metadata.version("tilelang")
+except importlib.metadata.PackageNotFoundError:
+    version = ""
+spec = find("tilelang")
+print(json.dumps({
+    "python": list(sys.version_info[:2]),
+    "tilelang": version,
+    "where": spec.origin or "" if spec else "",
+    "missing": [name for name in sys.argv[1:] if find(name) is None],
+}))
+"""
+
+
+class Side(Record):
+    """Who builds: the Python ``python`` with the TileLang that it has, and further pass options.
+
+    ``named`` is what the side was called by.
+    """
+
+    named: str
+    python: str
+    pass_options: dict[str, Value] = {}
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it builds with what is installed here."""
+        return self.python == sys.executable
+
+
+class Installed(Record):
+    """What a side's Python says of itself. ``where`` is the file of its TileLang."""
+
+    python: tuple[int, int]
+    tilelang: str
+    where: str
+    missing: tuple[str, ...]
+
+
+def find_side(named: str) -> Side:
+    """The side that ``.``, a Python or the folder of a virtual environment stands for.
+
+    Raises UsageError where there is no Python.
+    """
+    if named == HERE:
+        return Side(named=named, python=sys.executable)
+    path = Path(named).absolute()
+    program = path / "bin" / "python" if path.is_dir() else path
+    if not (program.is_file() and os.access(program, os.X_OK)):
+        raise UsageError(
+            f"{named} is neither a Python, nor a virtual environment, nor pass options KEY=VALUE,...",
+            f"{HERE} stands for what is installed here",
+        )
+    return Side(named=named, python=str(program))
+
+
+def probe_side(side: Side, variables: dict[str, str]) -> Installed:
+    """Ask a side's Python what it has. Raises ToolMissingError where that is not enough."""
+    argv = [side.python, "-c", _PROBE, *NEEDED]
+    try:
+        done = subprocess.run(
+            argv,
+            env={**os.environ, **variables},
+            capture_output=True,
+            check=False,
+            timeout=PROBE_LIMIT_S,
+        )
+        found = msgspec.json.decode(done.stdout, type=Installed)
+    except (OSError, subprocess.TimeoutExpired, msgspec.DecodeError) as error:
+        raise ToolMissingError(f"{side.named}: {side.python} is no Python that works") from error
+    if found.python < (3, 11):
+        has = ".".join(map(str, found.python))
+        raise ToolMissingError(f"{side.named} has Python {has}", "it takes 3.11 or later")
+    if found.missing:
+        raise ToolMissingError(
+            f"{side.named} lacks {', '.join(found.missing)}",
+            "install tileyard with its extra cuda there, beside that TileLang",
+        )
+    return found
+
+
+def side_variables(side: Side, scratch: Path, *, is_plain: bool) -> dict[str, str]:
+    """The environment by which a side runs this very Tileyard, and its own of everything else.
+
+    A folder with a link to it goes in front: the one in which it lies may hold a TileLang as well. With
+    ``is_plain`` TileLang's passes run without shortcuts that are made for one version.
+    """
+    # The folder in which people stand is no place to import from: it may be a TileLang's own.
+    variables = {"PYTHONSAFEPATH": "1", ANY_TILELANG: "1"}
+    if is_plain:
+        variables[PLAIN_LOWERING] = "1"
+    if not side.is_here:
+        folder = scratch / "tileyard-only"
+        folder.mkdir(exist_ok=True)
+        link = folder / "tileyard"
+        if not link.is_symlink():
+            link.symlink_to(Path(__file__).parents[1])
+        variables["PYTHONPATH"] = str(folder)
+    return variables
