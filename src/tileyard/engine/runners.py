@@ -34,6 +34,9 @@ from tileyard.workers.protocol import (
 )
 
 START_LIMIT_S = 60.0
+UNLIMITED = frozenset({"cuda"})
+"""Kinds of devices whose drivers take an address for each byte of a host and its devices: a limit of a
+runner's address space, which is what limits memory elsewhere, leaves them unable to begin."""
 
 
 class Surroundings(Protocol):
@@ -116,6 +119,7 @@ class RunnerSlot:
     async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
         """Wait for the device, with a runner that is ready for it or is then started."""
         limit_s = self._site.queue_limit_s
+        memory_bytes = 0 if self.device.kind in UNLIMITED else memory_bytes
 
         def tell(place: Place) -> None:
             waiting(Waiting(place=place.position, holder=place.holder))
