@@ -3,8 +3,8 @@
 import importlib
 import math
 import sys
-import threading
 from collections.abc import Callable, Sequence
+from threading import Lock, get_ident
 from typing import Any
 
 from tileyard.errors import BindError
@@ -17,7 +17,7 @@ from tileyard.targets.cuda.memory import Buffer
 from tileyard.targets.cuda.operands import LEGACY, Operand, plain_number, read_array, torch_of
 
 MOST_KNOWN = 256
-"""For how many combinations of shapes launches stay ready."""
+"""For how many combinations of shapes launches stay ready, and arguments packed for how many of addresses."""
 
 
 class CudaCallable:
@@ -41,7 +41,8 @@ class CudaCallable:
         self._get_context = module.gpu.driver.api.cuCtxGetCurrent
         self._known: dict[object, _Ready] = {}
         self._torch_stream: Callable[[int], int] = int  # found with the first tensor of torch
-        self._lock = threading.Lock()
+        self._lock = Lock()
+        self._threads: set[int] = set()
         self._without_out = [p for p in self._params if isinstance(p, Scalar) or p.role != "out"]
 
     def __call__(self, *arguments: object) -> object:
@@ -72,14 +73,19 @@ class CudaCallable:
 
     def _start(self, ready: "_Ready", addresses: list[int], stream: int) -> None:
         """Launch with these addresses, of all tensors in calling order, on a stream."""
-        if int(self._get_context()[1]) != self._context:
-            self._gpu.activate()
+        if get_ident() not in self._threads:
+            self._enter()
         with self._lock:
             if addresses != ready.addresses or stream != ready.stream:
-                ready.check_apart(addresses)
-                ready.plan.aim(ready.spread(addresses), ready.lend(self._gpu, stream))
-                ready.addresses, ready.stream = addresses, stream
+                ready.aim(self._gpu, addresses, stream)
             ready.plan.launch(stream)
+
+    def _enter(self) -> None:
+        """Have the device's context be the thread's. Where there is one GPU, nobody changes that again."""
+        if int(self._get_context()[1]) != self._context:
+            self._gpu.activate()
+        if self._gpu.is_only:
+            self._threads.add(get_ident())
 
     def _call_slowly(self, arguments: tuple[object, ...]) -> object:
         """The way of shapes that are new, and of arrays of other frameworks."""
@@ -230,22 +236,41 @@ class _Ready:
         self.missing_places = [self.names.index(spec.name) for spec in self.missing]
         self.addresses: list[int] = []
         self.stream = -1
+        self._states: dict[tuple[int, ...], bytes] = {}
         self._count = len(params)
         self._numbers = [at for at, param in enumerate(params) if isinstance(param, Tensor)]
-        self._sizes = [math.prod(s.shape) * find_dtype(s.dtype).bits // 8 for s in specs]
-        self._written = [at for at, spec in enumerate(specs) if spec.role != "in"]
+        sizes = [math.prod(s.shape) * find_dtype(s.dtype).bits // 8 for s in specs]
+        self._pairs = [
+            (at, sizes[at], other, sizes[other])
+            for at, spec in enumerate(specs)
+            for other in range(len(specs))
+            if spec.role != "in" and other != at
+        ]
         self._lent: dict[int, list[Buffer]] = {}
+
+    def aim(self, gpu: Gpu, addresses: list[int], stream: int) -> None:
+        """Have the next launch be for these addresses. Raises BindError, MemoryError."""
+        key = (*addresses, stream) if self.plan.workspaces else tuple(addresses)
+        state = self._states.get(key)
+        if state is None:
+            self.check_apart(addresses)
+            self.plan.aim(self.spread(addresses), self.lend(gpu, stream))
+            if len(self._states) >= MOST_KNOWN:
+                self._states.clear()
+            self._states[key] = self.plan.save()
+        else:
+            self.plan.restore(state)
+        self.addresses, self.stream = addresses, stream
 
     def check_apart(self, addresses: Sequence[int]) -> None:
         """Raise BindError where what is written shares memory with anything else."""
-        for at in self._written:
-            begin, end = addresses[at], addresses[at] + self._sizes[at]
-            for other, address in enumerate(addresses):
-                if other != at and address < end and begin < address + self._sizes[other]:
-                    raise BindError(
-                        f"{self.names[at]} is written, and shares memory with {self.names[other]}",
-                        "pass a copy of one of them",
-                    )
+        for at, size, other, other_size in self._pairs:
+            one, two = addresses[at], addresses[other]
+            if two < one + size and one < two + other_size:
+                raise BindError(
+                    f"{self.names[at]} is written, and shares memory with {self.names[other]}",
+                    "pass a copy of one of them",
+                )
 
     def spread(self, addresses: Sequence[int]) -> list[int]:
         """Addresses by parameter, numbers included."""
@@ -268,7 +293,7 @@ def _key_of(kind: Any, arguments: tuple[Any, ...]) -> object:  # noqa: ANN401 (t
     """What is the same in calls for which the same holds; None where an argument is of no known kind."""
     key: list[object] = []
     for argument in arguments:
-        if isinstance(argument, kind):
+        if type(argument) is kind or isinstance(argument, kind):
             key += (argument.shape, argument.dtype, argument.get_device())
         elif isinstance(argument, bool | int | float):
             key += (type(argument), argument)

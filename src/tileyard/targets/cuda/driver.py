@@ -100,6 +100,7 @@ class Gpu:
         self.l2_bytes = driver.attribute(self.handle, _L2_BYTES)
         self.name = bytes(driver.call("cuDeviceGetName", 256, self.handle)).split(b"\0")[0].decode()
         self.context = driver.call("cuDevicePrimaryCtxRetain", self.handle)
+        self.is_only = int(driver.call("cuDeviceGetCount")) == 1
         self._stream: int | None = None
 
     @property

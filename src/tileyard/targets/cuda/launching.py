@@ -115,6 +115,7 @@ class Plan:
         self.workspaces = tuple(evaluate_size(size, numbers) for size in record.workspaces)
         packed = _Packed(record, numbers)
         self._words = packed.words
+        self._bytes = packed.words.cast("B")
         self._tensors = packed.tensors
         self._lent = packed.lent
         self._maps = [
@@ -131,17 +132,25 @@ class Plan:
 
     def aim(self, addresses: Sequence[int], workspaces: Sequence[int] = ()) -> None:
         """Set the address of each parameter in calling order (of numbers: anything). Raises BindError."""
-        for number, _ in self._tensors:
-            if addresses[number] % ALIGNMENT:
+        for number, word in self._tensors:
+            address = addresses[number]
+            if address % ALIGNMENT:
                 raise BindError(
                     f"{self._name(number)} begins at an address that is no multiple of {ALIGNMENT} bytes"
                 )
-        for number, word in self._tensors:
-            self._words[word] = addresses[number]
+            self._words[word] = address
         for number, word in self._lent:
             self._words[word] = workspaces[number]
         for encoder in self._maps:
             encoder.write(addresses[encoder.param])
+
+    def save(self) -> bytes:
+        """All arguments as they are now."""
+        return bytes(self._words)
+
+    def restore(self, state: bytes) -> None:
+        """Have all arguments be again as they were."""
+        self._bytes[:] = state
 
     def launch(self, stream: int) -> None:
         """Launch everything on a stream, in order, and do not wait. Raises KernelFault."""

@@ -13,8 +13,6 @@ from tileyard.targets.cuda.driver import Driver
 from tileyard.targets.cuda.records import TensorMap
 
 MAP_BYTES, MAP_ALIGNMENT = 128, 64
-MOST_KNOWN = 64
-"""How many addresses a map is kept for: callers that take turns with a few buffers encode nothing."""
 
 _POINTER, _INT, _U32 = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32
 _BEGIN = (_INT, _POINTER, _INT, _U32, _POINTER, _POINTER, _POINTER)
@@ -39,7 +37,6 @@ class MapEncoder:
         self._driver = driver
         self._place = place
         self._name = name
-        self._known: dict[int, bytes] = {}
         sizes = functools.partial(_sizes, numbers)
         rank = len(tensor_map.dims)
         dims = (ctypes.c_uint64 * rank)(*sizes(tensor_map.dims))
@@ -70,17 +67,10 @@ class MapEncoder:
 
     def write(self, address: int) -> None:
         """Write the descriptor for a tensor that begins at this address. Raises BindError."""
-        known = self._known.get(address)
-        if known is not None:
-            ctypes.memmove(self._place, known, MAP_BYTES)
-            return
         status = self._encode(self._place, *self._before, address, *self._after)
         if status != 0:
             error = self._driver.api.CUresult(status).name
             raise BindError(f"no TMA descriptor can be made for {self._name}: {error}")
-        if len(self._known) >= MOST_KNOWN:
-            self._known.clear()
-        self._known[address] = ctypes.string_at(self._place, MAP_BYTES)
 
 
 def _sizes(numbers: Mapping[str, Value], exprs: Sequence[Expr]) -> list[int]:
