@@ -147,6 +147,25 @@ class Target(Protocol):
 
 
 @runtime_checkable
+class Groups(Protocol):
+    """A target for which several sources in one call of ``build`` cost less than each in its own.
+
+    ``group_size`` is how many it may build as one at most, 0 for what it finds to pay.
+    """
+
+    group_size: int
+
+
+@runtime_checkable
+class WarmsUp(Protocol):
+    """A target that does once, in a process that will build, what every build there needs."""
+
+    def warm_up(self) -> None:
+        """Import what takes long to import. May take seconds; harmless when left out."""
+        ...
+
+
+@runtime_checkable
 class KeepsCaches(Protocol):
     """A target whose tools keep something from build to build, below the directory ``caches``."""
 

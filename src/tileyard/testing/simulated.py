@@ -52,7 +52,6 @@ class SimulatedTarget:
 
     name = "simulated"
     needs_tir = False
-    groups = False
 
     def fingerprint(self) -> str:
         """Never changes."""
@@ -87,7 +86,7 @@ class GroupedTarget(SimulatedTarget):
     """The same, and says that it likes to build several at once. Each group's size is noted down."""
 
     name = "grouped"
-    groups = True
+    group_size = 0
 
     def build(
         self, sources: Sequence[Source], out: Path, known: Binaries = NO_BINARIES

@@ -15,7 +15,7 @@ from tileyard.artifacts.trees import Trees
 from tileyard.errors import DamagedError, TileyardError
 from tileyard.model import Digest, Outcome
 from tileyard.processes.wire import Channel
-from tileyard.targets.base import Build, KeepsCaches, Source, Target
+from tileyard.targets.base import Build, Groups, KeepsCaches, Source, Target, WarmsUp
 from tileyard.targets.registry import make_target
 from tileyard.workers.protocol import (
     BuildKernel,
@@ -72,23 +72,31 @@ class Compiler:
     def answer(self, request: CompilerRequest) -> CompilerReply:
         """Carry out one request; whatever the user's kernel does wrong becomes an outcome."""
         match request:
-            case DescribeTarget(target=name, plugins=plugins):
+            case DescribeTarget(target=name, plugins=plugins, group_size=group_size):
                 try:
                     self._target = make_target(name, plugins)
                     if isinstance(self._target, KeepsCaches):
                         self._target.caches = self._home / CACHES
+                    if isinstance(self._target, Groups):
+                        self._target.group_size = group_size
                     self._fingerprint = self._target.fingerprint()
                 except TileyardError as error:
                     return BuildRefused(message=error.message, hint=error.hint)
                 return TargetInfo(
                     fingerprint=self._fingerprint,
                     needs_tir=self._target.needs_tir,
-                    groups=getattr(self._target, "groups", False),
+                    groups=isinstance(self._target, Groups),
                 )
             case BuildKernels(kernels=kernels):
                 return BuiltKernels(verdicts=tuple(self._build(kernels)))
             case _:
                 assert_never(request)
+
+    def warm_up(self) -> None:
+        """Do what every build of the target needs, while nothing is asked for yet."""
+        target: object = self._target if self._fingerprint else None
+        if isinstance(target, WarmsUp):
+            target.warm_up()
 
     def _build(self, kernels: Sequence[BuildKernel]) -> Iterator[Built]:
         if self._target is None:
@@ -150,6 +158,8 @@ def main(home: str) -> None:
     compiler = Compiler(Path(home))
     while (request := channel.receive(CompilerRequest)) is not None:
         channel.send(compiler.answer(request))
+        if isinstance(request, DescribeTarget):
+            compiler.warm_up()
 
 
 if __name__ == "__main__":

@@ -174,10 +174,14 @@ class Answered(Record, tag="answered"):
 
 
 class DescribeTarget(Record, tag="describe_target"):
-    """Load a target. Answer: TargetInfo, or BuildRefused."""
+    """Load a target. Answer: TargetInfo, or BuildRefused.
+
+    ``group_size`` is how many kernels it may build as one at most, 0 for what pays.
+    """
 
     target: str
     plugins: dict[str, str]
+    group_size: int = 0
 
 
 class BuildKernel(Record):

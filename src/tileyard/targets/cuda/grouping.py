@@ -2,19 +2,56 @@
 
 NVRTC's time for a source is a part for its headers, though these are precompiled, and a part for its
 code. A group pays the first part once. Each function's machine code is the same, byte for byte, as if
-its source were compiled alone. What NVRTC refuses is halved until the guilty sources stand alone.
+its source were compiled alone, with one exception: a function that looks up an address in the
+table that all code of a cubin shares has the place in that table in its code. Such a
+source is compiled alone after all. Of what NVRTC refuses, those that it names are compiled alone, so that
+each has its own message, and where it names none, a group is halved.
 """
 
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 
 from tileyard.model import Record
+from tileyard.targets.cuda.cubin import read_cubin
 from tileyard.targets.cuda.nvrtc import Compiled, NvrtcError
+from tileyard.targets.cuda.tables import reads_tables
 
 LARGEST = 8
 """Beyond this a group saves little more, and its members wait for each other."""
 
 Compile = Callable[[str], Compiled]
+
+_PLACE = re.compile(r"(?P<file>[^\s(]+)\((?P<line>\d+)\): ")
+_ENTRY = re.compile(r"ptxas info\s*: Compiling entry function '(?P<symbol>[^']+)'")
+
+
+class Member(Record):
+    """A source without the headers that it begins with.
+
+    ``name`` is its own, as that of a file, and ``symbols`` are those of its functions. ``line`` is where
+    the text begins in the whole source.
+    """
+
+    name: str
+    text: str
+    symbols: tuple[str, ...]
+    line: int = 1
+
+    def as_part(self) -> str:
+        """Its text as part of a larger one, in which messages tell its own name and lines."""
+        end = "" if self.text.endswith("\n") else "\n"
+        return f'#line {self.line} "{self.name}"\n{self.text}{end}'
+
+
+class Attempt(Record):
+    """What became of one source: a cubin that it may share with others, or none.
+
+    ``log`` is what NVRTC said of this source.
+    """
+
+    cubin: bytes
+    log: str
 
 
 class GroupSize:
@@ -26,66 +63,102 @@ class GroupSize:
     def __init__(self, fixed: int = 0) -> None:
         self._fixed = fixed
         self._each_s: dict[int, float] = {}
+        self._is_warm = False
 
     def choose(self, waiting: int) -> int:
         """How many of ``waiting`` sources to compile together next."""
         if self._fixed:
             return min(self._fixed, waiting)
-        known = self._each_s
-        # The first one of all makes the precompiled headers, and tells nothing.
-        if len(known) < 2 or waiting == 1:
+        if 1 not in self._each_s or waiting == 1:
             return 1
-        tried = [size for size in known if size > 1]
-        if not tried:
-            return min(LARGEST, waiting)
-        best = min(known, key=lambda size: known[size])
-        return min(LARGEST if best > 1 else 1, waiting)
+        together = [seconds for size, seconds in self._each_s.items() if size > 1]
+        if together and min(together) > self._each_s[1]:
+            return 1
+        return min(LARGEST, waiting)
 
     def note(self, count: int, seconds: float) -> None:
         """Take in how long ``count`` sources took together."""
-        if not self._each_s:
-            self._each_s[0] = float("inf")  # the precompiled headers were made
+        if not self._is_warm:
+            self._is_warm = True  # the precompiled headers were made, or read for the first time
             return
         each = seconds / count
         before = self._each_s.get(count, each)
         self._each_s[count] = (before + each) / 2
 
 
-class Attempt(Record):
-    """What became of one source: a binary that it may share with others, or NVRTC's log."""
-
-    compiled: Compiled | None
-    log: str = ""
-
-
 def compile_in_groups(
-    sources: Sequence[str], size: GroupSize, compile_one: Compile
+    members: Sequence[Member], size: GroupSize, compile_one: Compile
 ) -> Sequence[Attempt]:
     """Compile sources that begin with the same headers; one verdict for each, in order.
 
-    They are given without these, and their functions have names of their own.
+    Raises MemoryError where NVRTC was refused memory.
     """
     done: list[Attempt] = []
-    while len(done) < len(sources):
-        count = size.choose(len(sources) - len(done))
+    while len(done) < len(members):
+        count = size.choose(len(members) - len(done))
         started = time.perf_counter()
-        attempts = list(_compile_together(sources[len(done) : len(done) + count], compile_one))
-        if all(attempt.compiled is not None for attempt in attempts):
+        attempts = _compile_together(members[len(done) : len(done) + count], compile_one)
+        if all(attempt.cubin for attempt in attempts):
             size.note(count, time.perf_counter() - started)
         done += attempts
     return done
 
 
-def _compile_together(sources: Sequence[str], compile_one: Compile) -> Iterator[Attempt]:
+def own_part(log: str, member: Member) -> str:
+    """What NVRTC and ptxas said of one source of a group: warnings, errors, and what its functions take."""
+    return "".join(f"{line}\n" for line in _own_lines(log, member))
+
+
+def _compile_together(members: Sequence[Member], compile_one: Compile) -> list[Attempt]:
     try:
-        compiled = compile_one("".join(sources))
+        compiled = compile_one("".join(member.as_part() for member in members))
     except NvrtcError as error:
-        if len(sources) == 1:
-            yield Attempt(compiled=None, log=error.log)
-            return
-        half = len(sources) // 2
-        yield from _compile_together(sources[:half], compile_one)
-        yield from _compile_together(sources[half:], compile_one)
+        if len(members) == 1:
+            return [Attempt(cubin=b"", log=error.log)]
+        return _compile_apart(members, error.log, compile_one)
+    if len(members) > 1 and (bound := _find_bound(members, compiled.cubin)):
+        apart = {member.name: _compile_together([member], compile_one)[0] for member in bound}
     else:
-        for _ in sources:
-            yield Attempt(compiled=compiled)
+        apart = {}
+    return [
+        apart.get(member.name, Attempt(cubin=compiled.cubin, log=own_part(compiled.log, member)))
+        for member in members
+    ]
+
+
+def _compile_apart(members: Sequence[Member], log: str, compile_one: Compile) -> list[Attempt]:
+    """After a group was refused: those that the log names alone, and the others together.
+
+    To be named is no proof, as what comes before a source can spoil it: only a source alone is blamed.
+    """
+    named = {found["file"] for found in _PLACE.finditer(log)}
+    suspects = [member for member in members if member.name in named]
+    if suspects:
+        parts = [*([one] for one in suspects), [m for m in members if m.name not in named]]
+    else:
+        half = len(members) // 2
+        parts = [list(members[:half]), list(members[half:])]
+    attempts = {
+        member.name: attempt
+        for part in parts
+        if part
+        for member, attempt in zip(part, _compile_together(part, compile_one), strict=True)
+    }
+    return [attempts[member.name] for member in members]
+
+
+def _find_bound(members: Sequence[Member], cubin: bytes) -> list[Member]:
+    """Those whose code depends on what else is in the cubin."""
+    bound = {one.symbol for one in read_cubin(cubin) if reads_tables(one.code)}
+    return [member for member in members if not bound.isdisjoint(member.symbols)]
+
+
+def _own_lines(log: str, member: Member) -> Iterator[str]:
+    is_own = False
+    for line in log.splitlines():
+        if (place := _PLACE.match(line)) is not None:
+            is_own = place["file"] == member.name
+        elif (entry := _ENTRY.match(line)) is not None:
+            is_own = entry["symbol"] in member.symbols
+        if is_own:
+            yield line

@@ -18,6 +18,7 @@ from tilelang.transform.pass_config import normalize_pass_configs
 from tileyard.errors import UnsupportedError
 from tileyard.frontend.interface import read_interface
 from tileyard.model import Diagnostic, Elaborated, Record, SourceLine
+from tileyard.processes.outcomes import tells_of_memory
 from tileyard.targets.cuda.host_module import read_launch
 from tileyard.targets.cuda.records import LaunchRecord
 
@@ -51,7 +52,7 @@ class LoweringError(Exception):
 
 
 def lower(elaborated: Elaborated, architecture: str) -> Lowered:
-    """Lower one kernel. Raises LoweringError with everything that was said."""
+    """Lower one kernel. Raises LoweringError with everything that was said, MemoryError for want of memory."""
     kernel = elaborated.kernel
     with capture_output() as said:
         try:
@@ -73,6 +74,8 @@ def lower(elaborated: Elaborated, architecture: str) -> Lowered:
             raise
         except Exception as error:  # noqa: BLE001 - another's compiler: all it raises is its verdict
             failure, trace = error, traceback.format_exc()
+    if failure is not None and tells_of_memory(str(failure)):
+        raise MemoryError(str(failure)) from failure
     if failure is not None:
         raise LoweringError(_diagnose(failure), said[0] + trace) from failure
     return msgspec.structs.replace(lowered, log=said[0])

@@ -18,6 +18,7 @@ PREAMBLE = "#include <tl_templates/cuda/nvrtc_std.h>\n"
 
 FLAGS = ("-default-device", "--std=c++17", "--ptxas-options=-v")
 _WITH_PCH_HEAP = (12, 8)
+_OUT_OF_MEMORY = "catastrophic error: out of memory"
 
 
 class NvrtcError(Exception):
@@ -87,7 +88,7 @@ class Nvrtc:
     def compile(self, headers: str, body: str, flags: Sequence[str]) -> Compiled:
         """Compile one translation unit, which begins with ``headers``: preprocessor lines only.
 
-        Raises NvrtcError where NVRTC refuses it.
+        Raises NvrtcError where NVRTC refuses it, and MemoryError where NVRTC itself was refused memory.
         """
         headers = PREAMBLE + headers
         all_flags = (*self._base, *flags)
@@ -118,6 +119,8 @@ def _compile(source: str, flags: Sequence[str]) -> Compiled:
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         log = _read(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
         text = log.rstrip(b"\0").decode(errors="replace")
+        if status == nvrtc.nvrtcResult.NVRTC_ERROR_OUT_OF_MEMORY or _OUT_OF_MEMORY in text:
+            raise MemoryError(f"NVRTC: {text or status}")
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             raise NvrtcError(text or str(status))
         cubin = _read(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)

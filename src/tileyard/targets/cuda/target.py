@@ -16,7 +16,7 @@ from tileyard.targets.base import NO_BINARIES, Binaries, Build, Loaded, Source
 from tileyard.targets.cuda.architectures import Architecture, parse_architecture
 from tileyard.targets.cuda.driver import find_gpu
 from tileyard.targets.cuda.flags import kernel_flags
-from tileyard.targets.cuda.grouping import GroupSize, compile_in_groups
+from tileyard.targets.cuda.grouping import Attempt, GroupSize, Member, compile_in_groups
 from tileyard.targets.cuda.headers import package_folder
 from tileyard.targets.cuda.loaded import CudaLoaded
 from tileyard.targets.cuda.nvrtc import Nvrtc, nvrtc_version, supported_architectures
@@ -55,11 +55,12 @@ class _Prepared(Record):
 class CudaTarget:
     """Builds for one architecture, such as ``sm_90a``. Loading needs a driver, and nothing else does.
 
-    ``caches`` is the directory below which precompiled headers are kept.
+    ``caches`` is the directory below which precompiled headers are kept. ``group_size`` is how many
+    kernels share a compilation at most, 0 for what is found to pay.
     """
 
     needs_tir = True
-    groups = True
+    group_size = 0
     caches = Path()
 
     def __init__(self, architecture: str = "") -> None:
@@ -69,7 +70,12 @@ class CudaTarget:
             )
         self.architecture: Architecture = parse_architecture(architecture)
         self.name = f"cuda:{self.architecture.name}"
-        self._group_size = GroupSize()
+
+    def warm_up(self) -> None:
+        """Import TileLang, for a process that will build: it takes seconds, and who only loads has none."""
+        from tileyard.targets.cuda.shortcuts import import_tilelang
+
+        import_tilelang(self.caches)
 
     def fingerprint(self) -> str:
         """Over TileLang, NVRTC, CUDA's headers and our own part.
@@ -122,7 +128,7 @@ class CudaTarget:
         """Lower a kernel, and give its functions names that follow from what they are."""
         for option in source.options:
             raise UsageError(f"target {self.name} has no option {option}")
-        # TileLang takes seconds to import, and whoever only loads has none.
+        # As in ``warm_up``, which has imported it already in a compile worker.
         from tileyard.targets.cuda.lowering import LoweringError, lower
 
         try:
@@ -149,30 +155,27 @@ class CudaTarget:
             log=lowered.log,
         )
 
-    def _compile(self, missing: Mapping[str, _Prepared]) -> dict[str, tuple[bytes, str]]:
-        """Cubin and log of each binary; a cubin that is empty was refused. One group has the same headers and flags."""
+    def _compile(self, missing: Mapping[str, _Prepared]) -> dict[str, Attempt]:
+        """What became of each binary. One group has the same headers and flags."""
         alike: defaultdict[tuple[str, tuple[str, ...]], list[_Prepared]] = defaultdict(list)
         for one in missing.values():
             alike[one.headers, one.flags].append(one)
-        found: dict[str, tuple[bytes, str]] = {}
-        for (headers, flags), members in alike.items():
+        found: dict[str, Attempt] = {}
+        for (headers, flags), prepared in alike.items():
+            members = [_as_member(one) for one in prepared]
             compile_one = partial(self._nvrtc.compile, headers, flags=flags)
-            attempts = compile_in_groups(
-                [one.body for one in members], self._group_size, compile_one
-            )
-            for one, attempt in zip(members, attempts, strict=True):
-                compiled = attempt.compiled
-                found[one.binary] = (
-                    (b"", attempt.log) if compiled is None else (compiled.cubin, compiled.log)
-                )
+            attempts = compile_in_groups(members, self._grouping, compile_one)
+            for one, attempt in zip(prepared, attempts, strict=True):
+                found[one.binary] = attempt
         return found
 
-    def _finish(
-        self, one: _Prepared, compiled: Mapping[str, tuple[bytes, str]], folder: Path
-    ) -> Build:
+    def _finish(self, one: _Prepared, compiled: Mapping[str, Attempt], folder: Path) -> Build:
         files = {name: folder / name for name in (CUBIN_FILE, LOG_FILE)}
-        if one.binary in compiled:
-            cubin, said = compiled[one.binary]
+        attempt = compiled.get(one.binary)
+        if attempt is None:
+            cubin, said = files[CUBIN_FILE].read_bytes(), files[LOG_FILE].read_text()
+        else:
+            cubin, said = attempt.cubin, attempt.log.replace(_file_name(one), SOURCE_FILE)
             if not cubin:
                 message = f"NVRTC: {_first_error(said)}"
                 return Build(
@@ -182,8 +185,6 @@ class CudaTarget:
                 )
             files[CUBIN_FILE].write_bytes(cubin)
             files[LOG_FILE].write_text(said)
-        else:
-            cubin, said = files[CUBIN_FILE].read_bytes(), files[LOG_FILE].read_text()
         (folder / SOURCE_FILE).write_text(one.headers + one.body)
         (folder / HOST_FILE).write_text(one.host)
         details = Details(
@@ -201,6 +202,10 @@ class CudaTarget:
             log=one.log + _about_kernels(said),
             binary=one.binary,
         )
+
+    @cached_property
+    def _grouping(self) -> GroupSize:
+        return GroupSize(self.group_size)
 
     @cached_property
     def _nvrtc(self) -> Nvrtc:
@@ -230,4 +235,18 @@ def _first_error(log: str) -> str:
 
 def _about_kernels(log: str) -> str:
     """What NVRTC says of the kernels themselves; the headers' own warnings are none of theirs."""
-    return "".join(f"{line}\n" for line in log.splitlines() if line.startswith("kernel.cu("))
+    return "".join(f"{line}\n" for line in log.splitlines() if line.startswith(f"{SOURCE_FILE}("))
+
+
+def _as_member(one: _Prepared) -> Member:
+    return Member(
+        name=_file_name(one),
+        text=one.body,
+        symbols=tuple(launch.symbol for launch in one.launch.launches),
+        line=one.headers.count("\n") + 1,
+    )
+
+
+def _file_name(one: _Prepared) -> str:
+    """What NVRTC is told that the source is called, so that it can be told from others in a group."""
+    return f"{one.binary[:12]}.cu"

@@ -1,0 +1,208 @@
+"""Builds 24 configs of a GEMM for a GPU, side by side: tileyard, and TileLang's own tuner.
+
+    python benchmarks/cuda_build.py --arch sm_90a [--rounds 3] [--ours 0,1,2,4,8] [--theirs 1,4,8]
+
+Neither a GPU nor a CUDA toolkit is needed. The ways take turns, and what is printed are medians of
+the rounds: of a process from its start to its end, and of its compile phase alone, in which
+processes are started and TileLang is imported already, on both sides. 0 is the group size that tileyard finds out
+by itself. TileLang's side is the compile phase of its AutoTuner in a process of its own, with its cache
+off and as many threads as there are cores, which it does not take by itself. tileyard's home is a new one each time, except that with
+``--kept`` (the default) it has the image of the headers that the first run on a machine makes; ``--cold`` takes
+that away, too.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+CORES = len(os.sched_getaffinity(0))
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One way, run once. ``cpu_s`` is of the whole tree of processes."""
+
+    whole_s: float
+    compile_s: float
+    cpu_s: float
+    load: float
+
+
+def main() -> None:
+    """Run each way in turn, ``--rounds`` times, and print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--arch", default="sm_90a")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--ours", default="0,1,2,4,8", metavar="N,...", help="our group sizes")
+    parser.add_argument("--theirs", default="1,4,8", metavar="N,...", help="TileLang's")
+    parser.add_argument("--cold", action="store_true", help="no image of the headers is kept")
+    parser.add_argument(
+        "--plain-lowering", action="store_true", help="TileLang's passes as they are"
+    )
+    parser.add_argument("--tuner", type=int, help=argparse.SUPPRESS)  # this process is TileLang's
+    options = parser.parse_args()
+    if options.tuner is not None:
+        run_tuner(options.arch, options.tuner)
+        return
+    ways = [("TileLang", int(size)) for size in options.theirs.split(",") if size]
+    ways += [("tileyard", int(size)) for size in options.ours.split(",") if size]
+    found: dict[tuple[str, int], list[Run]] = {way: [] for way in ways}
+    with tempfile.TemporaryDirectory() as name:
+        kept = Path(name) / "caches"
+        if not options.cold and any(who == "tileyard" for who, _ in ways):
+            run_ours(options, 8, kept)
+        for _ in range(options.rounds):
+            for who, size in ways:
+                run = (
+                    run_ours(options, size, kept)
+                    if who == "tileyard"
+                    else run_theirs(options, size)
+                )
+                found[who, size].append(run)
+                print(
+                    f"  {who:9}{size:3} {run.whole_s:7.2f} s, compiling {run.compile_s:6.2f} s, "
+                    f"{run.cpu_s:6.1f} CPU s, load {run.load:.1f}",
+                    file=sys.stderr,
+                    flush=True,
+                )
+    for line in describe(options.arch, found):
+        print(line)
+
+
+def describe(arch: str, found: dict[tuple[str, int], list[Run]]) -> Iterator[str]:
+    """The table, with ratios to TileLang's default and to its best group size."""
+
+    def median(way: tuple[str, int], what: str) -> float:
+        return statistics.median(getattr(run, what) for run in found[way])
+
+    def best(what: str) -> float | None:
+        return min(
+            (median(way, what) for way in found if way[0] == "TileLang" and way[1] > 1),
+            default=None,
+        )
+
+    def alone(what: str) -> float | None:
+        return median(("TileLang", 1), what) if ("TileLang", 1) in found else None
+
+    loads = [run.load for runs in found.values() for run in runs]
+    yield (
+        f"24 GEMM configs for {arch}, {CORES} cores, {datetime.datetime.now(datetime.UTC):%Y-%m-%d}, "
+        f"load {min(loads):.1f} to {max(loads):.1f}"
+    )
+    yield "                      whole    / grouped  / default   compile  / grouped  / default    CPU s"
+    for way in found:
+        parts = []
+        for what in ("whole_s", "compile_s"):
+            value = median(way, what)
+            ratios = [
+                f"{value / base:9.2f} x" if base else " " * 11 for base in (best(what), alone(what))
+            ]
+            parts.append(f"{value:7.2f} s {''.join(ratios)}")
+        size = "auto" if way[1] == 0 else way[1]
+        yield f"{way[0]:9} group {size:>4} {'   '.join(parts)} {median(way, 'cpu_s'):8.1f}"
+
+
+def run_ours(options: argparse.Namespace, size: int, kept: Path) -> Run:
+    """``tileyard compile`` with a home of its own."""
+    with tempfile.TemporaryDirectory() as name:
+        home = Path(name)
+        if kept.is_dir() and not options.cold:
+            shutil.copytree(kept, home / "caches", copy_function=os.link)
+        argv = [
+            sys.executable,
+            "-m",
+            "tileyard",
+            "compile",
+            str(HERE / "cuda_gemm.py"),
+            "--all-configs",
+        ]
+        argv += ["--target", f"cuda:{options.arch}", "--group-size", str(size or "auto"), "--json"]
+        env = {**os.environ, "TILEYARD_HOME": name, "TILEYARD_LOCK_DIR": str(home / "lock")}
+        if options.plain_lowering:
+            env["TILEYARD_PLAIN_LOWERING"] = "1"
+        run, said = timed(argv, env)
+        built = [one for one in json.loads(said)["configs"] if one["outcome"] == "passed"]
+        if len(built) != 24:
+            sys.exit(f"tileyard built {len(built)} of 24")
+        events = [
+            json.loads(line)
+            for log in (home / "runs").glob("*.jsonl")
+            for line in log.read_text().splitlines()
+        ]
+        if not kept.is_dir():
+            shutil.copytree(home / "caches", kept)
+    began = next(event["at"] for event in events if event["type"] == "run_started")
+    ended = max(event["at"] for event in events if event["type"] == "build_ended")
+    return Run(whole_s=run.whole_s, compile_s=ended - began, cpu_s=run.cpu_s, load=run.load)
+
+
+def run_theirs(options: argparse.Namespace, size: int) -> Run:
+    """TileLang's tuner in a process of its own."""
+    with tempfile.TemporaryDirectory() as name:
+        env = {
+            **os.environ,
+            "TILELANG_DEFAULT_TARGET": json.dumps({"kind": "cuda", "arch": options.arch}),
+            "TILELANG_AUTO_TUNING_CPU_COUNTS": str(CORES),
+            "TILELANG_DISABLE_CACHE": "1",
+            "TILELANG_CACHE_DIR": name,
+            "TMPDIR": name,
+        }
+        argv = [sys.executable, __file__, "--arch", options.arch, "--tuner", str(size)]
+        run, said = timed(argv, env)
+    found = json.loads(said.splitlines()[-1])
+    if found["built"] != 24:
+        sys.exit(f"TileLang built {found['built']} of 24")
+    return Run(whole_s=run.whole_s, compile_s=found["compile_s"], cpu_s=run.cpu_s, load=run.load)
+
+
+def run_tuner(arch: str, size: int) -> None:
+    """The compile phase of AutoTuner.run, which needs no device."""
+    from cuda_gemm import CONFIGS, gemm  # after the environment was set
+    from tilelang.autotuner import AutoTuner
+
+    tuner = AutoTuner.from_kernel(gemm, CONFIGS)
+    target = {"kind": "cuda", "arch": arch}
+    tuner.set_compile_args(out_idx=[-1], target=target, execution_backend="tvm_ffi")
+    started = time.monotonic()
+    prepare = tuner._prepare_compile_execution  # noqa: SLF001 - what `run` does before it needs a device
+    jit = tuner._ensure_jit_functions()  # noqa: SLF001
+    pool, futures, *_ = prepare([dict(config) for config in CONFIGS], size > 1, size, *jit)
+    results = [one for future in futures for one in future.result()]
+    seconds = time.monotonic() - started
+    pool.shutdown()
+    built = sum(kernel is not None for _, _, kernel, _ in results)
+    for _, _, _, error in results:
+        if error is not None:
+            print(str(error)[-300:], file=sys.stderr)
+    print(json.dumps({"built": built, "compile_s": seconds}))
+
+
+def timed(argv: list[str], env: dict[str, str]) -> tuple[Run, str]:
+    """Run a program to its end: how long it took, and what it printed."""
+    load = os.getloadavg()[0]
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    done = subprocess.run(argv, env=env, check=False, capture_output=True, text=True)
+    whole_s = time.monotonic() - started
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        sys.exit(f"{' '.join(argv)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Run(whole_s=whole_s, compile_s=0.0, cpu_s=cpu_s, load=load), done.stdout
+
+
+if __name__ == "__main__":
+    main()

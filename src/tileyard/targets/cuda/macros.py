@@ -1,0 +1,72 @@
+"""Remembers what TileLang's front end makes of functions of its own.
+
+Passes lower a gemm by running functions of TileLang's own through its front end: their source is parsed,
+rewritten, compiled and unparsed, for each gemm and for each copy of it in a pipeline anew. What comes
+out depends on the function's code and the names of what it closes over, unless an annotation had to
+be evaluated on the way. So it is kept by these, and only the last step is done each time: the new
+function is closed over what the old one was.
+"""
+
+import threading
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tilelang
+from tilelang.language.eager import ast as rewriting
+from tilelang.language.eager import builder, utils
+
+_OWN = f"{Path(tilelang.__file__).parent}/"
+
+
+class _Rewriting(threading.local):
+    """What happens while one function is rewritten, in this thread."""
+
+    make: Callable[..., Any] | None = None
+    evaluated: bool = False
+
+
+def remember_macros() -> None:
+    """Have TileLang rewrite each of its own functions once; a user's functions are left alone.
+
+    Raises AttributeError where TileLang has not the parts that are to be replaced.
+    """
+    compile_object = utils.get_compiled_object
+    evaluate = rewriting.DSLMutator._try_eval  # noqa: SLF001 - TileLang has no public way
+    mutate = rewriting.mutate
+    if builder.mutate is not mutate:
+        raise AttributeError("TileLang's front end rewrites functions in another way")
+    now: Any = _Rewriting()
+    known: dict[tuple[object, ...], tuple[Callable[..., Any], str, object]] = {}
+
+    def get_compiled_object(*args: Any, **named: Any) -> Any:  # noqa: ANN401 (TileLang is untyped)
+        now.make = compile_object(*args, **named)
+        return now.make
+
+    def try_eval(self: Any, node: Any) -> Any:  # noqa: ANN401
+        now.evaluated = True
+        return evaluate(self, node)
+
+    def mutate_once(function: Any) -> Any:  # noqa: ANN401
+        if not isinstance(function, types.FunctionType) or not _is_own(function):
+            return mutate(function)
+        around = utils.get_func_nonlocals(function)
+        key = (function.__code__, tuple(around), id(function.__globals__))
+        if key in known:
+            make, source, _ = known[key]
+            return rewriting.IRGenerator(gen=make(**around), source=source)
+        now.make, now.evaluated = None, False
+        made = mutate(function)
+        if now.make is not None and not now.evaluated and not made.extra_type_hints:
+            # The function is kept, too: its globals cannot make room for others of the same id.
+            known[key] = (now.make, made.source, function)
+        return made
+
+    utils.get_compiled_object = get_compiled_object
+    rewriting.DSLMutator._try_eval = try_eval  # noqa: SLF001
+    rewriting.mutate = builder.mutate = mutate_once
+
+
+def _is_own(function: types.FunctionType) -> bool:
+    return function.__code__.co_filename.startswith(_OWN)
