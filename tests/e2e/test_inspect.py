@@ -47,7 +47,15 @@ class Built:
 def built(tmp_path_factory: pytest.TempPathFactory, gpu_caches: Path) -> Built:
     """The kernel for sm_80, with all of its configs."""
     cli = make_place(tmp_path_factory.mktemp("inspect"), gpu_caches)
-    asked = ("compile", "third.py", "--target", "cuda:sm_80", "--all-configs")
+    asked = (
+        "compile",
+        "third.py",
+        "--target",
+        "cuda:sm_80",
+        "--all-configs",
+        "--compile-workers",
+        "1",
+    )
     result = cli.run_json(*asked, "-o", "third.tyb")
     again = cli.run(*asked, "--report")
     assert again.returncode == 0, again.stderr

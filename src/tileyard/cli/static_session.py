@@ -15,13 +15,14 @@ from tileyard.cli.values import parse_pairs, parse_value
 from tileyard.errors import KernelFileError, TileyardError, UsageError
 from tileyard.model import Limits, Outcome, Record
 from tileyard.regress.limits import Limit, find_regressions
-from tileyard.regress.static import KernelBuild, SideBuild, compare_sides
+from tileyard.regress.static import BUILD, KernelBuild, SideBuild, compare_sides
 from tileyard.report.progress import Progress
 from tileyard.report.static import print_comparison
 from tileyard.service.client import StaticClient
 from tileyard.service.messages import StartStatic
 from tileyard.service.sides import HERE, Installed, Side, find_side, probe_side, side_variables
 from tileyard.settings import Settings, read_settings
+from tileyard.targets.registry import make_target
 
 INTERRUPTED = 130
 
@@ -43,6 +44,7 @@ class Wanted(Record):
 class _Ready:
     """A side with what its Python has, its environment, and its own folder for what it builds."""
 
+    name: str
     side: Side
     installed: Installed
     variables: Mapping[str, str]
@@ -62,8 +64,13 @@ def run(wanted: Wanted, limits: Sequence[Limit] | None, *, as_json: bool) -> int
 
     ``limits`` are None where nothing fails.
     """
+    if wanted.rounds == 1 and any(limit.metric == BUILD for limit in limits or ()):
+        raise UsageError(
+            "a limit of build times takes more than one round", "say --repeat 5, for example"
+        )
     files = [_find_file(named) for named in wanted.files]
     settings = read_settings(os.environ, Path.cwd())
+    make_target(wanted.target, settings.plugins)  # refuses what there is not, at once
     console = Console(stderr=as_json)
     work = settings.home / "tmp"
     work.mkdir(parents=True, exist_ok=True)
@@ -103,6 +110,7 @@ def _make_ready(wanted: Wanted, scratch: Path, settings: Settings) -> tuple[_Rea
         caches.mkdir(exist_ok=True)
         ready.append(
             _Ready(
+                name=name,
                 side=side,
                 installed=installed,
                 variables=variables,
@@ -152,6 +160,7 @@ def _build_round(
             kernel=name,
             all_configs=wanted.all_configs,
             pass_options=ready.side.pass_options,
+            title=f"static {ready.name}, round {number + 1}",
             limits=Limits(build_s=wanted.build_s),
             compile_workers=wanted.compile_workers,
         )
@@ -176,5 +185,5 @@ def _build_file(start: StartStatic, ready: _Ready, home: Path, console: Console)
         )
         return SideBuild(kernels=(failed,))
     except TileyardError as error:
-        error.message = f"{ready.side.named}: {error.message}"
+        error.message = f"{ready.name}: {error.message}"
         raise

@@ -88,12 +88,13 @@ class StartCompile(Record, tag="start_compile"):
 class StartStatic(Record, tag="start_static"):
     """Begin to build every kernel of a file, or the one that is named, for each of its shapes.
 
-    The rest is as in StartCompile.
+    ``title`` is what the run is called. The rest is as in StartCompile.
     """
 
     file: str
     target: str
     kernel: str = ""
+    title: str = "static"
     all_configs: bool = False
     pass_options: dict[str, Value] = {}
     limits: Limits = Limits()

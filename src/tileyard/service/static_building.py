@@ -120,7 +120,7 @@ class StaticBuilding:
                 RunStarted(
                     run=run,
                     at=self._clock.wall_s(),
-                    title="static",
+                    title=self._start.title,
                     target=self._start.target,
                     devices=(),
                     cases=len(sweep.cases),

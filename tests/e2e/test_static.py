@@ -1,0 +1,161 @@
+"""``tileyard static``: another Python on one side, pass options on the other, and what they made."""
+
+import json
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import CommandLine
+from tests.e2e.gpu_builds import KERNEL, make_place
+
+pytestmark = pytest.mark.slow
+
+MORE = """
+
+@tileyard.kernel(space={"block": [128]}, shapes={"default": {"N": 1024}})
+def copy(N, block=128):
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, block), threads=128) as bx:
+            for i in T.Parallel(block):
+                B[bx * block + i] = A[bx * block + i]
+
+    return main
+
+
+@tileyard.kernel
+def homeless(N):
+    raise AssertionError("nobody says how large it is")
+
+
+if sys.prefix.endswith("elsewhere"):
+
+    @tileyard.kernel(shapes={"default": {"N": 1024}})
+    def gone(N):
+        return copy(N)
+"""
+
+
+@dataclass
+class Compared:
+    """What a comparison came to."""
+
+    cli: CommandLine
+    status: int
+    document: dict[str, Any]
+
+    @property
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """The rows by their kernels."""
+        return {row["case"]: row for row in self.document["rows"]}
+
+
+@pytest.fixture(scope="module")
+def other_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment that has what is installed here, and no Tileyard of its own."""
+    folder = tmp_path_factory.mktemp("other") / "elsewhere"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    (packages,) = folder.glob("lib/python3*/site-packages")
+    here = sysconfig.get_path("purelib")
+    (packages / "here.pth").write_text(f"{here}\n")
+    (packages / "nvidia").symlink_to(
+        f"{here}/nvidia"
+    )  # libraries are looked for in the folder itself
+    return folder
+
+
+@pytest.fixture(scope="module")
+def compared(
+    tmp_path_factory: pytest.TempPathFactory, gpu_caches: Path, other_python: Path
+) -> Compared:
+    """Another Python against pass options that make division less exact."""
+    cli = make_place(tmp_path_factory.mktemp("static"), gpu_caches)
+    (cli.cwd / "kernels").mkdir()
+    (cli.cwd / "kernels" / "third.py").write_text(f"import sys\n{KERNEL}{MORE}")
+    # A folder with a package of TileLang's name, as in a checkout of its sources, is not looked at.
+    (cli.cwd / "tilelang").mkdir()
+    (cli.cwd / "tilelang" / "__init__.py").write_text("raise ImportError('of the folder')\n")
+    asked = ("static", str(other_python), "tl.enable_fast_math=1", "kernels/third.py")
+    limits = "instructions:+0,instructions:-0"
+    how = ("--target", "cuda:sm_80", "--compile-workers", "1", "--json")
+    done = cli.run(*asked, *how, "--fail-on", limits)
+    assert done.stdout, done.stderr
+    return Compared(cli, done.returncode, json.loads(done.stdout))
+
+
+def test_what_differs_has_a_row_and_what_does_not_is_counted(compared: Compared) -> None:
+    """Fast division changes the kernel that divides, for both of its shapes, and not the one that copies."""
+    expected = {"third/default/block=128", "third/large/block=128"}
+    changed = {case for case, row in compared.rows.items() if row["status"] == "changed"}
+    figures = {one["metric"] for one in compared.rows["third/default/block=128"]["changes"]}
+    assert changed == expected
+    assert compared.document["unchanged"] == 1
+    assert {"code", "instructions"} <= figures
+
+
+def test_kernels_that_a_side_lacks_have_rows(compared: Compared) -> None:
+    """A kernel of one side, and one that cannot be built on either, are told with the reason."""
+    rows = compared.rows
+    expected = ("only_base", "fails_both")
+    (gone,) = (row for case, row in rows.items() if case.startswith("gone/"))
+    assert (gone["status"], rows["homeless"]["status"]) == expected
+    assert "N" in rows["homeless"]["head_message"]
+
+
+def test_limits_set_the_exit_status(compared: Compared) -> None:
+    """Each figure beyond its limit is a regression, and so is the kernel that head lacks."""
+    regressions = compared.document["regressions"]
+    assert compared.status == 1
+    assert sum("instructions" in line for line in regressions) == 2
+    assert sum("only base has it" in line for line in regressions) == 1
+
+
+def test_both_sides_are_named_with_what_built_them(compared: Compared, other_python: Path) -> None:
+    """The document says which TileLang, which compiler and which options each side had."""
+    document = compared.document
+    assert str(other_python) in document["base"]
+    assert document["head"].endswith("tl.enable_fast_math=1")
+    assert document["base_compiler"] == document["head_compiler"]
+    assert "NVRTC" in document["base_compiler"]
+
+
+def test_what_was_built_is_thrown_away(compared: Compared) -> None:
+    """A comparison leaves nothing in the home but precompiled headers."""
+    home = compared.cli.home
+    assert list((home / "tmp").iterdir()) == []
+    assert {path.name for path in home.iterdir()} == {"caches", "tmp"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((".", "/nowhere", "third.py"), "/nowhere is neither a Python, nor a virtual environment"),
+        ((".", "/bin/true", "third.py"), "/bin/true: /bin/true is no Python that works"),
+        ((".", "tl.x=1,tl.x=2", "third.py"), "tl.x is given twice"),
+        ((".", ".", "nothing.py"), "there is no file nothing.py"),
+        ((".", ".", "third.py", "--fail-on", "speed:+1%"), "there is no figure 'speed'"),
+        ((".", ".", "third.py", "--fail-on", "build:+1%"), "takes more than one round"),
+        ((".", ".", "third.py", "--target", "cuda:sm_1"), "there is no architecture 'sm_1'"),
+    ],
+)
+def test_bad_input(cli: CommandLine, arguments: tuple[str, ...], expected: str) -> None:
+    """What makes no sense is refused in one line before anything is built."""
+    (cli.cwd / "third.py").write_text(KERNEL)
+    done = cli.run("static", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert expected in line
+
+
+def test_a_python_without_tileyards_packages(cli: CommandLine, tmp_path: Path) -> None:
+    """A side whose Python lacks packages is told which."""
+    (cli.cwd / "third.py").write_text(KERNEL)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "v")], check=True)
+    done = cli.run("static", str(tmp_path / "v"), ".", "third.py")
+    assert done.returncode == 2
+    assert "lacks cuda.bindings, " in done.stderr
+    assert "tilelang" in done.stderr
