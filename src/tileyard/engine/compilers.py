@@ -29,9 +29,9 @@ from tileyard.workers.protocol import (
 START_LIMIT_S = 60.0
 MEMORY_SHARE = 0.8
 """How much of the host's memory compile workers may take together."""
-LEAST_MEMORY_BYTES = 8 << 30
-"""What a worker may take in any case. Compilers reserve more than they use: TileLang and NVRTC with the
-memory that it keeps for headers take 5 GiB of addresses, and 1 GiB of memory."""
+LEAST_MEMORY_BYTES = 4 << 30
+"""What a worker may take in any case: twice the addresses that TileLang and NVRTC take for a GEMM, of which
+less than half is memory."""
 
 
 class CompilePool:
