@@ -7,6 +7,7 @@ import ast
 import importlib
 import re
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,7 @@ from tileyard.targets.cuda.records import (
     TensorParam,
     WorkspaceParam,
 )
+from tileyard.targets.cuda.sass import KINDS
 
 pytestmark = pytest.mark.slow
 
@@ -348,6 +350,53 @@ def test_parameters_of_the_cubin_are_the_arguments(one: Built) -> None:
             end = begin + size
         assert [(parameter.offset, parameter.size) for parameter in function.parameters] == expected
         assert function.parameter_bytes == end - first
+
+
+DISASSEMBLED = ("gemm", "functions", "two steps")
+_INSTRUCTION = re.compile(
+    r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?(?P<name>[A-Z][A-Z0-9_]*).*/\* 0x(?P<word>[0-9a-f]{16}) \*/"
+)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [(name, architecture) for name in DISASSEMBLED for architecture in ARCHITECTURES],
+    ids=", ".join,
+    indirect=True,
+)
+def test_instructions_are_named_as_nvdisasm_names_them(one: Built) -> None:
+    """What is counted as one kind has in nvdisasm's listing a name of that kind."""
+    tool = Path(str(next(iter(importlib.import_module("nvidia.cu13").__path__)))) / "bin/nvdisasm"
+    command = [str(tool), "-hex", "-c", "-ndf", str(one.folder / CUBIN_FILE)]
+    listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = {(int(m["word"], 16) & 0x1FF, m["name"]) for m in _INSTRUCTION.finditer(listing)}
+    assert len(found) > 10
+    names = {number: name.split() for kind in KINDS.values() for number, name in kind.items()}
+    for number, name in found:
+        expected = names.get(number)
+        if expected is None:  # counted as other: then it is in no kind by any number
+            assert name not in {one for known in names.values() for one in known}
+        else:
+            assert name in expected
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        ("loop", "a loop around launches is not covered"),
+        ("condition", "a condition around launches is not covered"),
+    ],
+)
+def test_what_the_host_decides_is_refused(
+    fault: str, expected: str, kernels: Callable[[str], ModuleType]
+) -> None:
+    """Launches that are no plain sequence cannot be told as data, and are refused by what is around them."""
+    lowering = importlib.import_module("tileyard.targets.cuda.lowering")
+    make_kernel = importlib.import_module("tileyard.frontend.kernels").make_kernel
+    made = make_kernel(kernels("gpu_faults").BODIES[fault](256, 64), with_tir=True)
+    with pytest.raises(lowering.LoweringError) as caught:
+        lowering.lower(Elaborated(kernel=made.kernel, tir=made.tir), "sm_90a")
+    assert caught.value.diagnostic.message == expected
 
 
 def test_together_the_kernels_show_everything(built: dict[tuple[str, str], Built]) -> None:

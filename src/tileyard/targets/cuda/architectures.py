@@ -5,7 +5,9 @@ import re
 from tileyard.errors import UsageError
 from tileyard.model import Record
 
-_NAME = re.compile(r"sm_(\d+)(\d)([af]?)")
+_NAME = re.compile(r"sm_(?P<major>[1-9]\d?)(?P<minor>\d)(?P<suffix>[af]?)")
+_FIRST_WITH = {"": 1, "a": 9, "f": 10}
+"""The first major version of a compute capability that has code of its own, or of its family."""
 
 
 class Multiprocessor(Record):
@@ -75,12 +77,13 @@ class Architecture(Record):
 def parse_architecture(name: str) -> Architecture:
     """The architecture called ``sm_80``, ``sm_90a`` and so on. Raises UsageError for no such name."""
     found = _NAME.fullmatch(name)
-    if found is None:
-        raise UsageError(
-            f"there is no architecture {name!r}", "it is written sm_80, sm_90a, sm_100a, ..."
+    if found is not None and int(found["major"]) >= _FIRST_WITH[found["suffix"]]:
+        return Architecture(
+            major=int(found["major"]), minor=int(found["minor"]), suffix=found["suffix"]
         )
-    major, minor, suffix = found.groups()
-    return Architecture(major=int(major), minor=int(minor), suffix=suffix)
+    raise UsageError(
+        f"there is no architecture {name!r}", "it is written sm_80, sm_90a, sm_100a, ..."
+    )
 
 
 def find_occupancy(

@@ -11,6 +11,7 @@ from typing import Any
 
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
 
 from tileyard.errors import DamagedError
 from tileyard.model import Record
@@ -47,13 +48,15 @@ def read_cubin(data: bytes) -> tuple[DeviceFunction, ...]:
     try:
         elf = ELFFile(io.BytesIO(data))
         return tuple(sorted(_read_functions(elf), key=lambda function: function.symbol))
-    except (ELFError, struct.error, UnicodeDecodeError, KeyError, IndexError) as error:
+    except (ELFError, struct.error, ValueError, LookupError, OverflowError) as error:
         raise DamagedError(f"not a sound cubin: {error}") from error
 
 
 def _read_functions(elf: Any) -> Iterator[DeviceFunction]:  # noqa: ANN401 (pyelftools is untyped)
     sections = {section.name: section for section in elf.iter_sections()}
     symbols = sections[".symtab"]
+    if not isinstance(symbols, SymbolTableSection):
+        raise ELFError(".symtab is no table of symbols")
     registers: dict[str, int] = {}
     stacks: dict[str, int] = {}
     for number, value in _attributes(sections[".nv.info"].data()):

@@ -46,7 +46,7 @@ def _describe(
         threads=threads,
         dynamic_shared_bytes=dynamic,
         occupancy=occupancy,
-        mix=count_instructions(function.code),
+        mix=count_instructions(function.code, architecture.major),
     )
 
 

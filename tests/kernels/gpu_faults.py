@@ -1,0 +1,106 @@
+"""One kernel for NVIDIA's GPUs whose ``fault`` decides how its build ends."""
+
+import functools
+
+import tilelang.language as T
+
+import tileyard
+
+FAULTS = ("none", "lowering", "loop", "condition", "source", "endless", "memory")
+
+ENDLESS = """
+constexpr long spin(long n) { long sum = 0; for (long i = 0; i < n; ++i) sum += i ^ n; return sum; }
+template <int N> struct Endless {
+  static constexpr long value = spin(200000 + N) ^ Endless<N - 1>::value;
+};
+template <> struct Endless<0> { static constexpr long value = 0; };
+__device__ __forceinline__ float faulty(float x) { return x + Endless<190>::value; }
+"""
+"""The compiler computes for minutes, in little memory."""
+
+MEMORY = """
+template <int N, long M> struct Tree {
+  static constexpr long value = Tree<N - 1, 2 * M>::value + Tree<N - 1, 2 * M + 1>::value;
+};
+template <long M> struct Tree<0, M> { static constexpr long value = M; };
+__device__ __forceinline__ float faulty(float x) { return x + Tree<40, 1>::value; }
+"""
+"""A tree of types that fits no memory."""
+
+SOURCE = "__device__ __forceinline__ float faulty(float x) { return x + nowhere; }\n"
+
+PRELUDES = {"source": SOURCE, "endless": ENDLESS, "memory": MEMORY}
+
+
+@tileyard.kernel(space={"fault": FAULTS, "block": [32, 64]}, shapes={"default": {"N": 256}})
+def add_one(N, fault="none", block=64):
+    return BODIES[fault](N, block)
+
+
+def healthy(N, block):
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, block), threads=128) as bx:
+            for i in T.Parallel(block):
+                B[bx * block + i] = A[bx * block + i] + 1.0
+
+    return main
+
+
+def far_element(N, block):
+    """TileLang lets no loop over threads read one element of a tile that is spread over threads."""
+
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, block), threads=128) as bx:
+            tile = T.alloc_fragment((block,), "float32")
+            T.copy(A[bx * block], tile)
+            for i in T.Parallel(block):
+                B[bx * block + i] = A[bx * block + i] + tile[3]
+
+    return main
+
+
+def in_a_loop(N, block):
+    """Launches of which the host decides how many there are."""
+
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
+        for number in T.serial(3):
+            with T.Kernel(T.ceildiv(N, block), threads=128) as bx:
+                for i in T.Parallel(block):
+                    B[bx * block + i] = A[bx * block + i] + number
+
+    return main
+
+
+def on_condition(N, block):
+    """A launch of which the host decides whether it is made."""
+
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), n: T.int32, B: T.Tensor((N,), "float32")):
+        if n > 3:
+            with T.Kernel(T.ceildiv(N, block), threads=128) as bx:
+                for i in T.Parallel(block):
+                    B[bx * block + i] = A[bx * block + i]
+
+    return main
+
+
+def with_source(N, block, prelude):
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, block), threads=128, prelude=prelude) as bx:
+            for i in T.Parallel(block):
+                B[bx * block + i] = T.call_extern("float32", "faulty", A[bx * block + i])
+
+    return main
+
+
+BODIES = {
+    "none": healthy,
+    "lowering": far_element,
+    "loop": in_a_loop,
+    "condition": on_condition,
+    **{name: functools.partial(with_source, prelude=text) for name, text in PRELUDES.items()},
+}

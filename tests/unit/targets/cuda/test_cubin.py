@@ -1,0 +1,101 @@
+"""Cubins as files: what a small one says of its functions, and damaged ones."""
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tileyard.errors import DamagedError
+from tileyard.targets.cuda.cubin import Parameter, read_cubin
+from tileyard.targets.cuda.sass import count_instructions
+
+SOURCE = b"""
+struct Wide { char bytes[128]; };
+extern "C" __global__ void scale(float *x, bool is_negative, long long n, short last) {
+    __shared__ float tile[64];
+    tile[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    x[threadIdx.x] = (is_negative ? -2.0f : 2.0f) * tile[63 - threadIdx.x] + n + last;
+}
+extern "C" __global__ void copy(const __grid_constant__ Wide from, int *to) { *to = from.bytes[7]; }
+"""
+
+
+@pytest.fixture(scope="module")
+def cubin() -> bytes:
+    """Two functions for 8.0."""
+    from cuda.bindings import nvrtc
+
+    _, program = nvrtc.nvrtcCreateProgram(SOURCE, b"small.cu", 0, [], [])
+    flags = [b"--gpu-architecture=sm_80"]
+    (status,) = nvrtc.nvrtcCompileProgram(program, len(flags), flags)
+    assert int(status) == 0
+    _, size = nvrtc.nvrtcGetCUBINSize(program)
+    data = bytes(size)
+    nvrtc.nvrtcGetCUBIN(program, data)
+    nvrtc.nvrtcDestroyProgram(program)
+    return data
+
+
+@pytest.mark.slow
+def test_functions_say_what_they_take(cubin: bytes) -> None:
+    """Parameters stand where C puts them; shared memory is the array's."""
+    copy, scale = read_cubin(cubin)
+    expected = [(0, 8), (8, 1), (16, 8), (24, 2)]
+    assert [function.symbol for function in (copy, scale)] == ["copy", "scale"]
+    assert [(one.offset, one.size) for one in scale.parameters] == expected
+    assert (scale.parameter_bytes, scale.shared_bytes, scale.stack_bytes) == (26, 256, 0)
+    assert copy.parameters == (
+        Parameter(index=0, offset=0, size=128),
+        Parameter(index=1, offset=128, size=8),
+    )
+    assert scale.registers > 4
+    assert len(scale.code) % 16 == 0
+
+
+@pytest.mark.slow
+def test_instructions_are_counted_by_kind(cubin: bytes) -> None:
+    """A load and a store of global and of shared memory, a barrier, and every instruction once."""
+    _, scale = read_cubin(cubin)
+    mix = count_instructions(scale.code, 8)
+    expected = {"global": 2, "shared": 2, "sync": 1}
+    assert {kind: mix[kind] for kind in expected} == expected
+    assert mix["float"] > 0
+    assert sum(mix.values()) == len(scale.code) // 16
+    assert list(mix.values()) == sorted(mix.values(), reverse=True)
+
+
+def test_one_number_means_other_things_later() -> None:
+    """What multiplies halves on 8.0 and 9.0 adds integers on 12.0."""
+    code = (0x7835).to_bytes(16, "little")
+    expected = [{"half": 1}, {"half": 1}, {"integer": 1}]
+    assert [count_instructions(code, major) for major in (8, 9, 12)] == expected
+
+
+def test_unknown_instructions_are_others() -> None:
+    """A number that is not in the table is counted, and named no kind."""
+    expected = {"other": 2}
+    assert count_instructions((0x1FF).to_bytes(16, "little") * 2, 9) == expected
+
+
+@pytest.mark.parametrize("data", [b"", b"\x7fELF", b"no cubin at all", b"\x7fELF" + b"\xff" * 200])
+def test_what_is_no_cubin_is_damaged(data: bytes) -> None:
+    """Anything else than an ELF file is refused as damaged."""
+    expected = "not a sound cubin"
+    with pytest.raises(DamagedError, match=expected):
+        read_cubin(data)
+
+
+@pytest.mark.slow
+@given(st.data())
+def test_damaged_cubins_are_read_or_refused(cubin: bytes, data: st.DataObject) -> None:
+    """Whatever bytes are changed or cut off, nothing but DamagedError is raised."""
+    damaged = bytearray(cubin[: data.draw(st.integers(len(cubin) // 2, len(cubin)))])
+    # The header and the table of sections, which stand first and last, decide how the rest is read.
+    places = st.integers(0, 63) | st.integers(0, len(damaged) - 1)
+    for place in data.draw(st.lists(places, max_size=4)):
+        damaged[place] = data.draw(st.integers(0, 255))
+    expected = DamagedError
+    with contextlib.suppress(expected):
+        read_cubin(bytes(damaged))
