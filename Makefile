@@ -6,7 +6,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test check format bench clean
+GPU_ARCHITECTURES ?= sm_90a sm_80
+
+.PHONY: demo test check format bench gpu-artifacts gpu-check clean
 
 demo: $(VENV)/.run
 	$(BIN)/tileyard tune examples/gemm.py
@@ -27,6 +29,15 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.run
 	$(BIN)/python benchmarks/gemm_cpu.py
+
+# What make gpu-check runs, built where TileLang is; a GPU is not needed. The folder goes to the GPU's host.
+gpu-artifacts: $(VENV)/.dev
+	TILELANG_DEFAULT_TARGET='{"kind":"cuda","arch":"sm_90a"}' \
+		$(BIN)/python -m tests.gpu.make_artifacts build/gpu-check $(GPU_ARCHITECTURES)
+
+# On a host with an NVIDIA GPU. PYTHON needs torch, numpy, cuda-bindings and msgspec, and nothing else.
+gpu-check:
+	$(PYTHON) tests/gpu/check.py build/gpu-check
 
 clean:
 	rm -rf $(VENV) .tileyard

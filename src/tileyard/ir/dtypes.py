@@ -3,10 +3,17 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import ml_dtypes
 import numpy as np
 
 from tileyard.errors import InvalidProgramError
+
+try:
+    import ml_dtypes
+except ImportError:  # a host that only runs artifacts: there, these types are not known
+    ml_dtypes = None  # type: ignore[assignment]
+
+NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+"""Types that NumPy knows through ml_dtypes only."""
 
 Kind = Literal["bool", "int", "uint", "float"]
 
@@ -44,8 +51,8 @@ def _table() -> dict[str, DType]:
         types.append((f"int{bits}", "int", f"int{bits}"))
         types.append((f"uint{bits}", "uint", f"uint{bits}"))
     types += [(name, "float", name) for name in ("float16", "float32", "float64")]
-    narrow = (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
-    types += [(scalar.__name__, "float", scalar) for scalar in narrow]
+    if ml_dtypes is not None:
+        types += [(name, "float", getattr(ml_dtypes, name)) for name in NARROW]
     table = {}
     for name, kind, scalar in types:
         numpy: np.dtype[np.generic] = np.dtype(scalar)  # type: ignore[call-overload]

@@ -396,20 +396,47 @@ Result cuLaunchKernelEx(const Config *config, Kernel *kernel, void **given, void
     return launch(&one);
 }
 
-Result cuTensorMapEncodeTiled(void *map, int dtype, unsigned rank, void *address, const uint64_t *dims,
-                              const uint64_t *strides, const uint32_t *box, const uint32_t *steps, int interleave,
-                              int swizzle, int promotion, int fill)
+static int is_refused(const void *map, const void *address, unsigned rank, const uint64_t *dims, const uint64_t *strides,
+                      const uint32_t *steps)
 {
-    if ((uintptr_t)map % 64 || rank < 1 || rank > 5 || (uintptr_t)address % 16) return INVALID;
+    if ((uintptr_t)map % 64 || rank < 1 || rank > 5 || (uintptr_t)address % 16) return 1;
     for (unsigned i = 0; i < rank; i++)
-        if (!box[i] || box[i] > 256 || !dims[i] || dims[i] > 1ul << 32 || !steps[i] || steps[i] > 8) return INVALID;
+        if (!dims[i] || dims[i] > 1ul << 32 || !steps[i] || steps[i] > 8) return 1;
     for (unsigned i = 0; i + 1 < rank; i++)
-        if (strides[i] % 16 || strides[i] >= 1ul << 40) return INVALID;
+        if (strides[i] % 16 || strides[i] >= 1ul << 40) return 1;
+    return 0;
+}
+
+static void fill_map(void *map, int dtype, unsigned rank, const void *address, const uint64_t *dims)
+{
     memset(map, 0, 128);
     memcpy(map, &address, 8);
     memcpy((char *)map + 8, &dtype, 4);
     memcpy((char *)map + 12, &rank, 4);
     memcpy((char *)map + 16, dims, 8 * rank);
+}
+
+Result cuTensorMapEncodeIm2col(void *map, int dtype, unsigned rank, void *address, const uint64_t *dims,
+                               const uint64_t *strides, const int *lower, const int *upper, unsigned channels,
+                               unsigned pixels, const uint32_t *steps, int interleave, int swizzle, int promotion,
+                               int oob)
+{
+    if (rank < 3 || !channels || channels > 256 || !pixels || pixels > 1024) return INVALID;
+    if (is_refused(map, address, rank, dims, strides, steps)) return INVALID;
+    fill_map(map, dtype, rank, address, dims);
+    fprintf(record(), "im2col rank=%u lower=%d upper=%d channels=%u pixels=%u swizzle=%d\n", rank, lower[0], upper[0],
+            channels, pixels, swizzle);
+    return OK;
+}
+
+Result cuTensorMapEncodeTiled(void *map, int dtype, unsigned rank, void *address, const uint64_t *dims,
+                              const uint64_t *strides, const uint32_t *box, const uint32_t *steps, int interleave,
+                              int swizzle, int promotion, int fill)
+{
+    if (is_refused(map, address, rank, dims, strides, steps)) return INVALID;
+    for (unsigned i = 0; i < rank; i++)
+        if (!box[i] || box[i] > 256) return INVALID;
+    fill_map(map, dtype, rank, address, dims);
     fprintf(record(), "map dtype=%d rank=%u dim0=%lu box0=%u swizzle=%d\n", dtype, rank, (unsigned long)dims[0],
             box[0], swizzle);
     return OK;
@@ -429,6 +456,7 @@ static const struct { const char *name; void *function; } entries[] = {
     ENTRY(cuGraphInstantiateWithFlags), ENTRY(cuGraphLaunch), ENTRY(cuGraphDestroy), ENTRY(cuGraphExecDestroy),
     ENTRY(cuModuleLoadDataEx), ENTRY(cuModuleLoadData), ENTRY(cuModuleUnload), ENTRY(cuModuleGetFunction),
     ENTRY(cuFuncSetAttribute), ENTRY(cuFuncGetParamInfo), ENTRY(cuLaunchKernelEx), ENTRY(cuTensorMapEncodeTiled),
+    ENTRY(cuTensorMapEncodeIm2col),
 };
 
 Result cuGetProcAddress_v2(const char *name, void **found, int version, uint64_t flags, int *status)

@@ -1,0 +1,132 @@
+"""``make gpu-check``: runs artifacts that were built elsewhere on this host's GPU, and writes down what it saw.
+
+``python check.py FOLDER``; FOLDER is what ``make gpu-artifacts`` built. Needs torch, numpy,
+cuda-bindings and msgspec, and nothing else. Each kernel runs in a process of its own with a time limit;
+after each of the two that must fail, one that is well runs again. Where there is no GPU nothing is run.
+
+``--stubbed OUT`` is for trying this program itself with the driver library stubbed: results, which
+nothing computes then, are not looked at, and what would be written to docs/ is written to OUT.
+"""
+
+import datetime
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+CHILD = HERE / "check_child.py"
+LIMIT_S, FAULT_LIMIT_S = 300.0, 30.0
+WELL_AGAIN = "add"
+DRIVER_SIGNS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
+
+
+def main(folder: Path, out: Path | None) -> int:
+    """Run all and say what became of it; 1 if anything did not end as it should."""
+    if out is None and not any(Path(sign).exists() for sign in DRIVER_SIGNS):
+        say("nothing was run: this host has no NVIDIA GPU")
+        return 0
+    about = ask(folder, "about", out, LIMIT_S)
+    if "name" not in about:
+        say(f"nothing was run: {about.get('refused', about.get('error'))}")
+        return 1
+    plan_file = folder / "plan.json"
+    if not plan_file.exists():
+        say(f"nothing was run: {folder} holds no artifacts (make gpu-artifacts builds them)")
+        return 1
+    plan: Mapping[str, Mapping[str, Any]] = json.loads(plan_file.read_text())
+    say(
+        f"{about['name']}, capability {'.'.join(map(str, about['capability']))}, CUDA {about['cuda']}"
+    )
+    results: dict[str, object] = {}
+    failed = 0
+    for name, check in plan.items():
+        limit_s = FAULT_LIMIT_S if check["fault"] else LIMIT_S
+        found = ask(folder, name, out, limit_s)
+        message = judge(check, found)
+        if check["fault"] and not message:
+            message = judge(plan[WELL_AGAIN], ask(folder, WELL_AGAIN, out, LIMIT_S))
+            message = message and f"afterwards {WELL_AGAIN} failed: {message}"
+        failed += bool(message)
+        say(f"{name:20}{message or describe(check, found)}")
+        results[name] = {**found, "failed": message} if message else found
+    say(f"{len(plan) - failed} of {len(plan)} are as they should be")
+    write_figures(about, results, out)
+    return 1 if failed else 0
+
+
+def ask(folder: Path, name: str, out: Path | None, limit_s: float) -> dict[str, Any]:
+    """What a child of its own says of one kernel, or how it ended."""
+    paths = f"{ROOT / 'src'}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")
+    command = [sys.executable, str(CHILD), str(folder), name, "stubbed" if out else ""]
+    try:
+        done = subprocess.run(
+            command,
+            env={**os.environ, "PYTHONPATH": paths},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=limit_s,
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": "timeout"}
+    last = (done.stdout.strip().splitlines() or [""])[-1]
+    try:
+        found: dict[str, Any] = json.loads(last)
+    except ValueError:
+        why = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        return {"error": f"ended with {done.returncode}: {why}"}
+    return found
+
+
+def judge(check: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """What is wrong, empty for nothing."""
+    error = str(found.get("error", found.get("refused", "")))
+    if check["fault"]:
+        return (
+            "" if check["fault"] in error else f"expected {check['fault']}, got {error or 'an end'}"
+        )
+    return error
+
+
+def describe(check: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """One line on what went well."""
+    if check["fault"]:
+        return f"ended by {check['fault']}, and a kernel that is well ran afterwards"
+    if "skipped" in found:
+        return f"not run: {found['skipped']}"
+    text = f"{found['ns'] / 1e3:9.2f} us"
+    if "torch_ns" in found:
+        text += f", torch's {check['like']} {found['torch_ns'] / 1e3:.2f} us"
+    if "overhead_us" in found:
+        text += f", {found['overhead_us']:.1f} us of the host's time for a call"
+    return text
+
+
+def write_figures(
+    about: Mapping[str, Any], results: Mapping[str, object], out: Path | None
+) -> None:
+    """Keep what was seen in a file with the GPU's name."""
+    product = re.sub(r"[^a-z0-9]+", "-", about["name"].lower()).strip("-")
+    path = (out or ROOT / "docs" / "figures") / f"gpu-{product}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    path.write_text(json.dumps({"date": date, **about, "kernels": results}, indent=1) + "\n")
+    say(f"written to {path}")
+
+
+def say(text: str) -> None:
+    """A line for whoever watches."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    given = sys.argv[1:]
+    stub_out = Path(given[2]) if given[1:2] == ["--stubbed"] else None
+    sys.exit(main(Path(given[0]), stub_out))

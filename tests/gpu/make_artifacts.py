@@ -1,0 +1,138 @@
+"""``make gpu-artifacts``: builds what ``make gpu-check`` runs, where TileLang is and no GPU need be.
+
+``python -m tests.gpu.make_artifacts FOLDER ARCHITECTURE...`` writes, for each kernel and architecture, the
+cubin and its details, and for each kernel its inputs and what its reference made of them.
+"""
+
+import functools
+import importlib.util
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import numpy as np
+import tilelang
+from tests.gpu.check_plan import CHECKS, Check
+
+from tileyard.frontend.kernels import make_kernel
+from tileyard.ir.nodes import Scalar
+from tileyard.ir.specs import tensor_specs
+from tileyard.model import Elaborated
+from tileyard.targets.base import Source
+from tileyard.targets.cuda.records import CUBIN_FILE, Details
+from tileyard.targets.cuda.target import CudaTarget
+
+HERE = Path(__file__).parent
+
+
+def main(folder: Path, *architectures: str) -> int:
+    """Build all, and say which could not be built."""
+    sources = {name: lower_check(check) for name, check in CHECKS.items()}
+    signatures: dict[str, str] = {}
+    failed = 0
+    for architecture in architectures:
+        wanted = {n: s for n, s in sources.items() if architecture not in CHECKS[n].not_for}
+        here = folder / architecture
+        here.mkdir(parents=True, exist_ok=True)
+        built = build(wanted, architecture, here)
+        signatures |= built
+        failed += len(wanted) - len(built)
+        sys.stdout.write(f"{len(built)} of {len(wanted)} kernels for {architecture}\n")
+    plan = {
+        name: write_inputs(folder, name, CHECKS[name], signatures[name])
+        for name in CHECKS
+        if name in signatures
+    }
+    (folder / "plan.json").write_text(json.dumps(plan, indent=1))
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    sys.stdout.write(f"{size / 2**20:.1f} MiB in {folder}\n")
+    return 1 if failed else 0
+
+
+def lower_check(check: Check) -> Source:
+    """A kernel as the target is given it."""
+    function = getattr(load_module(check.file), check.kernel)
+    function = getattr(function, "jit_impl", function)
+    outputs = getattr(function, "out_idx", [-1])
+    outputs = [outputs] if isinstance(outputs, int) else outputs
+    arguments = dict(check.arguments)
+    if "policy" in arguments:
+        arguments["policy"] = getattr(tilelang.language.GemmWarpPolicy, arguments["policy"])
+    function = getattr(function, "get_tir", function)
+    made = make_kernel(function(**arguments), outputs, with_tir=True)
+    return Source(elaborated=Elaborated(kernel=made.kernel, tir=made.tir))
+
+
+def build(sources: Mapping[str, Source], architecture: str, here: Path) -> dict[str, str]:
+    """Put cubins and details into a folder; the details of those that could be built."""
+    target = CudaTarget(architecture)
+    built = {}
+    with tempfile.TemporaryDirectory() as place:
+        target.caches = Path(place) / "caches"
+        builds = target.build(list(sources.values()), Path(place))
+        for number, (name, one) in enumerate(zip(sources, builds, strict=True)):
+            if not one.manifest:
+                reason = one.diagnostic.message if one.diagnostic else one.outcome
+                sys.stdout.write(f"{name} was not built for {architecture}: {reason}\n")
+                continue
+            built[name] = one.manifest
+            (here / f"{name}.json").write_text(one.manifest)
+            shutil.copyfile(Path(place) / str(number) / CUBIN_FILE, here / f"{name}.cubin")
+    return built
+
+
+@functools.cache
+def load_module(file: str) -> ModuleType:
+    """A file of kernels, by its name."""
+    path = HERE.parent / "kernels" / f"{file}.py"
+    spec = importlib.util.spec_from_file_location(f"checked_{file}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def write_inputs(folder: Path, name: str, check: Check, manifest: str) -> Mapping[str, object]:
+    """Inputs and expected outputs as one file, and the rest as plain data."""
+    signature = msgspec.json.decode(manifest, type=Details).launch.signature
+    scalars = [param.var.name for param in signature.params if isinstance(param, Scalar)]
+    numbers = dict(zip(scalars, check.scalars, strict=True))
+    integers = {key: one for key, one in numbers.items() if isinstance(one, int)}
+    specs = tensor_specs(signature, {**check.dims, **integers})
+    generator = np.random.default_rng(len(name))
+    given = {spec.name: make_input(generator, spec) for spec in specs if spec.role != "out"}
+    written = [spec.name for spec in specs if spec.role != "in"]
+    arrays = {f"in_{key}": value for key, value in given.items()}
+    if check.expect is not None:
+        found = check.expect(load_module(check.file), *given.values(), *check.scalars)
+        found = found if isinstance(found, tuple) else (found,)
+        arrays |= {f"out_{key}": value for key, value in zip(written, found, strict=True)}
+    np.savez(folder / f"{name}.npz", **arrays)
+    return {
+        "inputs": list(given),
+        "outputs": written,
+        "scalars": list(check.scalars),
+        "rtol": check.rtol,
+        "atol": check.atol,
+        "like": check.like,
+        "fault": check.fault,
+    }
+
+
+def make_input(generator: np.random.Generator, spec: Any) -> Any:  # noqa: ANN401
+    """Numbers around 0, or small whole ones."""
+    if "int" in spec.dtype:
+        return generator.integers(1, 100, spec.shape).astype(spec.dtype)
+    return generator.standard_normal(spec.shape).astype(spec.dtype)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), *sys.argv[2:]))
