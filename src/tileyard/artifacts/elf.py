@@ -24,6 +24,9 @@ MACHINES = {
 }
 """ELF's names of machines, and the kernel's (``uname -m``)."""
 
+OF_DEVICES = frozenset({"EM_CUDA"})
+"""Machines of code that a driver loads, and no host runs: it asks nothing of one."""
+
 LEVELS = ("x86-64-v1", "x86-64-v2", "x86-64-v3", "x86-64-v4")
 """The bits of a mark of what a CPU must have, the lowest first."""
 
@@ -100,9 +103,9 @@ def is_newer(version: str, than: str) -> bool:
 
 
 def _read(elf: Any) -> Needs | None:  # noqa: ANN401 - the library has no types
-    if elf.header.e_type not in ("ET_EXEC", "ET_DYN"):
-        return None
     machine = str(elf.header.e_machine)
+    if elf.header.e_type not in ("ET_EXEC", "ET_DYN") or machine in OF_DEVICES:
+        return None
     soname, libraries = "", []
     rpath = runpath = ""
     for tag in _dynamic(elf):

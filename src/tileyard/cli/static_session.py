@@ -105,8 +105,9 @@ def _make_ready(wanted: Wanted, scratch: Path, settings: Settings) -> tuple[_Rea
         folder.mkdir()
         variables = side_variables(side, scratch, is_plain=is_plain)
         installed = probe_side(side, variables)
-        # What is installed here shares its precompiled headers with other builds, and nothing else.
-        caches = settings.home / "caches" if side.is_here else folder / "caches"
+        # Images of compilers' memory fit only processes that have loaded the same libraries: only sides
+        # that build as all other builds here do share theirs with them, and nothing else.
+        caches = folder / "caches" if is_plain else settings.home / "caches"
         caches.mkdir(exist_ok=True)
         ready.append(
             _Ready(

@@ -9,10 +9,10 @@ import msgspec
 
 from tileyard.errors import ToolMissingError, UsageError
 from tileyard.model import Record, Value
+from tileyard.targets.cuda.shortcuts import SWITCH as PLAIN
 from tileyard.targets.cuda.versions import ANY_TILELANG
 
 HERE = "."
-PLAIN_LOWERING = "TILEYARD_PLAIN_LOWERING"
 NEEDED = (
     *("cuda.bindings", "elftools", "ml_dtypes", "msgspec", "numpy", "packaging", "psutil"),
     *("scipy", "sqlalchemy", "tilelang", "torch", "zstandard"),
@@ -116,7 +116,7 @@ def side_variables(side: Side, scratch: Path, *, is_plain: bool) -> dict[str, st
     # The folder in which people stand is no place to import from: it may be a TileLang's own.
     variables = {"PYTHONSAFEPATH": "1", ANY_TILELANG: "1"}
     if is_plain:
-        variables[PLAIN_LOWERING] = "1"
+        variables[PLAIN] = "1"
     if not side.is_here:
         folder = scratch / "tileyard-only"
         folder.mkdir(exist_ok=True)

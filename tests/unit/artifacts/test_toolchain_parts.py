@@ -269,3 +269,13 @@ def test_what_a_folder_needs_is_gathered(tmp_path: Path) -> None:
     assert found.missing == {"libgone.so"}
     assert found.cxx == {}
     assert gather(folder, "other", finder).needs == []
+
+
+def test_code_of_a_device_asks_nothing_of_a_host(tmp_path: Path) -> None:
+    """A cubin is an ELF file for a machine that is no host: it needs neither a CPU nor libraries."""
+    content = bytearray(PYTHON.read_bytes())
+    content[18:20] = (190).to_bytes(2, "little")  # EM_CUDA
+    (tmp_path / "kernel.cubin").write_bytes(content)
+
+    expected = None
+    assert read_needs(tmp_path / "kernel.cubin") is expected
