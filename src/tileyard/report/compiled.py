@@ -16,6 +16,8 @@ from tileyard.tuning.sweep import BuiltConfig, CompileResult
 COLUMNS = ("kernel", "registers", "spills", "shared", "threads", "occupancy", "code", "mix")
 SHOWN_KEY = 10
 """So many digits of a build key are shown."""
+SHOWN_KINDS = 3
+"""So many kinds of instructions are shown in a table of configs; tileyard inspect shows them all."""
 
 
 class _Details(Record):
@@ -66,8 +68,8 @@ def _table(result: CompileResult) -> Table:
         for name in COLUMNS:
             table.add_column(name, justify="left" if name in ("kernel", "mix") else "right")
     table.add_column("build", justify="right")
-    table.add_column("outcome")
-    table.add_column("artifact")
+    table.add_column("outcome", no_wrap=True)
+    table.add_column("artifact", no_wrap=True)
     for one, resources in zip(result.configs, taken, strict=True):
         config = [str(one.config.get(key, "")) for key in keys]
         outcome = Text(str(one.outcome), style=outcome_style(one.outcome))
@@ -78,10 +80,14 @@ def _table(result: CompileResult) -> Table:
         for number, function in enumerate(resources):
             if number == 0:
                 table.add_row(
-                    *config, *resource_cells(function), build, outcome, _name_artifact(one)
+                    *config,
+                    *resource_cells(function, SHOWN_KINDS),
+                    build,
+                    outcome,
+                    _name_artifact(one),
                 )
             else:
-                table.add_row(*[""] * len(config), *resource_cells(function))
+                table.add_row(*[""] * len(config), *resource_cells(function, SHOWN_KINDS))
     return table
 
 
@@ -95,8 +101,10 @@ def _resources_of(one: BuiltConfig) -> tuple[Resources, ...]:
     return msgspec.json.decode(one.details, type=_Details).resources if one.details else ()
 
 
-def resource_cells(taken: Resources) -> list[str]:
-    """What one device function takes, in the order of COLUMNS."""
+def resource_cells(taken: Resources, kinds: int | None = None) -> list[str]:
+    """What one device function takes, in the order of COLUMNS; so many kinds of instructions at most."""
+    mix = list(taken.mix.items())
+    shown = [f"{count} {name}" for name, count in mix[:kinds]]
     return [
         taken.symbol.rpartition("_")[0],
         str(taken.registers),
@@ -105,7 +113,7 @@ def resource_cells(taken: Resources) -> list[str]:
         "" if taken.threads is None else str(taken.threads),
         "" if taken.occupancy is None else f"{100 * taken.occupancy:.0f} %",
         f"{taken.code_bytes / 1024:.1f} KiB",
-        ", ".join(f"{count} {name}" for name, count in taken.mix.items()),
+        ", ".join(shown) + (", ..." if len(shown) < len(mix) else ""),
     ]
 
 
