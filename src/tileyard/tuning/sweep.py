@@ -74,16 +74,21 @@ class Sweep:
 
 def make_cases(space: OpenSpace, limits: Limits, folder: str = "") -> tuple[Case, ...]:
     """A case for each config, to be built and not timed; what they are called begins with ``folder``."""
+    names: dict[str, int] = {}
+    for number, config in enumerate(space.configs, start=1):
+        # A number and a text of the same digits look alike, and are two configs.
+        name = name_config(config, number)
+        names[f"config-{number}" if name in names else name] = number
     return tuple(
         Case(
-            id=f"{folder}{name_config(config, number)}",
+            id=f"{folder}{name}",
             kernel=space.kernel,
             arguments=space.arguments,
-            config=dict(config),
+            config=dict(space.configs[number - 1]),
             timing=None,
             limits=limits,
         )
-        for number, config in enumerate(space.configs, start=1)
+        for name, number in names.items()
     )
 
 

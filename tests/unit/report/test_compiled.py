@@ -1,0 +1,116 @@
+"""What building configs came to, as people read it."""
+
+import io
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+
+from tileyard.model import BuildKey, Outcome
+from tileyard.report.compiled import print_compiled
+from tileyard.targets.cuda.records import Resources
+from tileyard.tuning.sweep import BuiltConfig, CompileResult
+
+FIRST = Resources(
+    symbol="main_kernel_0123456789ab",
+    registers=168,
+    spilled_bytes=0,
+    stack_bytes=0,
+    shared_bytes=1024,
+    code_bytes=2048,
+    parameter_bytes=264,
+    threads=384,
+    dynamic_shared_bytes=65536,
+    occupancy=0.1875,
+    mix={"float": 60, "tensor": 40, "global": 20, "other": 8},
+)
+SECOND = msgspec.structs.replace(
+    FIRST,
+    symbol="main_kernel_1_0123456789ab",
+    spilled_bytes=48,
+    threads=None,
+    dynamic_shared_bytes=None,
+    occupancy=None,
+)
+
+
+def _details(*resources: Resources) -> str:
+    return msgspec.json.encode({"resources": resources, "arch": "sm_90a"}).decode()
+
+
+def _result(*configs: BuiltConfig, notes: tuple[str, ...] = ()) -> CompileResult:
+    return CompileResult(
+        run="r",
+        kernel="gemm",
+        arguments={"M": 256},
+        target="cuda:sm_90a",
+        space=4,
+        configs=configs,
+        notes=notes,
+        seconds=2.5,
+    )
+
+
+def _print(result: CompileResult, home: Path, *, with_report: bool = True) -> list[str]:
+    stream = io.StringIO()
+    print_compiled(Console(file=stream, width=240), result, home, with_report=with_report)
+    return stream.getvalue().splitlines()
+
+
+GOOD = BuiltConfig(
+    case="a=1",
+    config={"a": 1},
+    outcome=Outcome.PASSED,
+    build=BuildKey("c0ffee0123456789"),
+    build_s=0.5,
+    details=_details(FIRST, SECOND),
+)
+BAD = BuiltConfig(
+    case="a=2",
+    config={"a": 2},
+    outcome=Outcome.COMPILE_ERROR,
+    message="k.py:7: TileLang: no",
+    log="logs/r/a=2.log",
+)
+
+
+def test_the_table_has_a_row_for_each_function(tmp_path: Path) -> None:
+    """A config's first function stands beside its values; the next ones below."""
+    lines = _print(_result(GOOD, BAD), tmp_path)
+    (first,) = [line for line in lines if " main_kernel " in line]
+    (second,) = [line for line in lines if " main_kernel_1 " in line]
+    expected = ["168", "65.0 KiB", "384", "19 %", "2.0 KiB", "60 float", "passed", "c0ffee0123"]
+    assert all(part in first for part in expected), first
+    assert "48 B" in second
+    assert "1.0 KiB + ?" in second
+    assert "passed" not in second
+
+
+def test_failures_are_told_with_their_logs(tmp_path: Path) -> None:
+    """A config that could not be built has its message, and its log where there is one."""
+    expected = "compile_error  a=2: k.py:7: TileLang: no"
+    assert expected in _print(_result(GOOD, BAD), tmp_path, with_report=False)
+    log = tmp_path / BAD.log
+    log.parent.mkdir(parents=True)
+    log.write_text("")
+    assert f"{expected}  log: {log}" in _print(_result(GOOD, BAD), tmp_path, with_report=False)
+
+
+def test_the_last_lines_sum_up(tmp_path: Path) -> None:
+    """Counts, what was known, and every warning once."""
+    known = msgspec.structs.replace(GOOD, reused=True)
+    lines = _print(_result(GOOD, known, BAD, notes=("alone", "alone")), tmp_path, with_report=False)
+    expected = (
+        "3 configs for cuda:sm_90a in 2.5 s: 2 passed, 1 compile_error; 1 known from earlier runs"
+    )
+    assert expected in lines
+    assert lines.count("alone") == 1
+
+
+def test_targets_that_say_nothing_have_no_columns_for_it(tmp_path: Path) -> None:
+    """What a target does not report is not in the table."""
+    plain = msgspec.structs.replace(GOOD, details='{"abi": 1}')
+    text = "\n".join(_print(_result(plain), tmp_path))
+    expected = "registers"
+    assert expected not in text
+    assert "passed" in text
