@@ -3,8 +3,9 @@
     python benchmarks/cuda_build.py --arch sm_90a [--rounds 3] [--ours 0,1,2,4,8] [--theirs 1,4,8]
 
 Neither a GPU nor a CUDA toolkit is needed. The ways take turns, and what is printed are medians of
-the rounds: of a process from its start to its end, and of its compile phase alone, in which
-processes are started and TileLang is imported already, on both sides. 0 is the group size that tileyard finds out
+the rounds: of a process from its start to its end, and of the compile phase alone, which begins once
+processes are started and TileLang is imported, on both sides (for tileyard in a run of its own, in which the engine
+waits for that). 0 is the group size that tileyard finds out
 by itself. TileLang's side is the compile phase of its AutoTuner in a process of its own, with its cache
 off and as many threads as there are cores, which it does not take by itself. tileyard's home is a new one each time, except that with
 ``--kept`` (the default) it has the image of the headers that the first run on a machine makes; ``--cold`` takes
@@ -12,6 +13,7 @@ that away, too.
 """
 
 import argparse
+import asyncio
 import datetime
 import json
 import os
@@ -26,8 +28,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tileyard.engine.authors import WorkerAuthor
+from tileyard.engine.driver import Driver
+from tileyard.events import BuildEnded, Event, RunStarted
+from tileyard.model import Outcome
+from tileyard.service import compiling
+from tileyard.service.messages import StartCompile
+from tileyard.settings import read_settings
+from tileyard.tuning.request import TuneRequest
+from tileyard.workers.protocol import BuildKernels, CompilerReply
+
 CORES = len(os.sched_getaffinity(0))
-HERE = Path(__file__).parent
+KERNEL = Path(__file__).with_name("cuda_gemm.py")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +66,11 @@ def main() -> None:
         "--plain-lowering", action="store_true", help="TileLang's passes as they are"
     )
     parser.add_argument("--tuner", type=int, help=argparse.SUPPRESS)  # this process is TileLang's
+    parser.add_argument("--engine", type=int, help=argparse.SUPPRESS)  # this process is tileyard's
     options = parser.parse_args()
+    if options.engine is not None:
+        asyncio.run(run_engine(options.arch, options.engine))
+        return
     if options.tuner is not None:
         run_tuner(options.arch, options.tuner)
         return
@@ -117,37 +133,72 @@ def describe(arch: str, found: dict[tuple[str, int], list[Run]]) -> Iterator[str
 
 
 def run_ours(options: argparse.Namespace, size: int, kept: Path) -> Run:
-    """``tileyard compile`` with a home of its own."""
+    """``tileyard compile`` with a home of its own, and then its compile phase with another."""
+    argv = [sys.executable, "-m", "tileyard", "compile", str(KERNEL), "--all-configs", "--json"]
+    argv += ["--target", f"cuda:{options.arch}", "--group-size", str(size or "auto")]
+    run, said = at_home(argv, options, kept)
+    built = sum(one["outcome"] == "passed" for one in json.loads(said)["configs"])
+    argv = [sys.executable, __file__, "--arch", options.arch, "--engine", str(size)]
+    _, said = at_home(argv, options, kept)
+    phase = json.loads(said.splitlines()[-1])
+    if (built, phase["built"]) != (24, 24):
+        sys.exit(f"tileyard built {built} and {phase['built']} of 24")
+    return Run(whole_s=run.whole_s, compile_s=phase["compile_s"], cpu_s=run.cpu_s, load=run.load)
+
+
+def at_home(argv: list[str], options: argparse.Namespace, kept: Path) -> tuple[Run, str]:
+    """Run one of our programs in a home that has nothing but, perhaps, images of headers."""
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
         if kept.is_dir() and not options.cold:
             shutil.copytree(kept, home / "caches", copy_function=os.link)
-        argv = [
-            sys.executable,
-            "-m",
-            "tileyard",
-            "compile",
-            str(HERE / "cuda_gemm.py"),
-            "--all-configs",
-        ]
-        argv += ["--target", f"cuda:{options.arch}", "--group-size", str(size or "auto"), "--json"]
         env = {**os.environ, "TILEYARD_HOME": name, "TILEYARD_LOCK_DIR": str(home / "lock")}
         if options.plain_lowering:
             env["TILEYARD_PLAIN_LOWERING"] = "1"
-        run, said = timed(argv, env)
-        built = [one for one in json.loads(said)["configs"] if one["outcome"] == "passed"]
-        if len(built) != 24:
-            sys.exit(f"tileyard built {len(built)} of 24")
-        events = [
-            json.loads(line)
-            for log in (home / "runs").glob("*.jsonl")
-            for line in log.read_text().splitlines()
-        ]
+        found = timed(argv, env)
         if not kept.is_dir():
-            shutil.copytree(home / "caches", kept)
-    began = next(event["at"] for event in events if event["type"] == "run_started")
-    ended = max(event["at"] for event in events if event["type"] == "build_ended")
-    return Run(whole_s=run.whole_s, compile_s=ended - began, cpu_s=run.cpu_s, load=run.load)
+            shutil.copytree(home / "caches", kept, copy_function=os.link)
+    return found
+
+
+async def run_engine(arch: str, size: int) -> None:
+    """Our compile phase: as the engine builds, once author and compile workers are ready."""
+
+    class Told:
+        def tell_event(self, event: Event) -> None:
+            if isinstance(event, RunStarted):
+                marks.append(event.at)
+            if isinstance(event, BuildEnded):
+                marks.append(event.at)
+
+    class ReadyDriver(Driver):
+        async def open(self) -> None:
+            await super().open()
+            pool = self._pool
+            workers = [await pool._worker(i) for i in range(len(pool.cores))]  # noqa: SLF001
+            for worker in workers:
+                await worker.send(BuildKernels(kernels=()))
+            for worker in workers:
+                await worker.receive(CompilerReply)
+
+    marks: list[float] = []
+    settings = read_settings(os.environ, Path.cwd())
+    author = WorkerAuthor(KERNEL, settings.home, settings.cores)
+    start = StartCompile(
+        request=TuneRequest(kernel="gemm", trials=1000),
+        target=f"cuda:{arch}",
+        file=str(KERNEL),
+        all_configs=True,
+        group_size=size or None,
+    )
+    compiling.Driver = ReadyDriver  # type: ignore[misc]
+    work = compiling.Compiling(start, settings, author, Told())  # type: ignore[arg-type]
+    try:
+        result = await work.run(asyncio.Event())
+    finally:
+        await author.close()
+    built = sum(one.outcome is Outcome.PASSED for one in result.configs)
+    print(json.dumps({"built": built, "compile_s": max(marks) - marks[0]}))
 
 
 def run_theirs(options: argparse.Namespace, size: int) -> Run:

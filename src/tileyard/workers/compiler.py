@@ -111,7 +111,7 @@ class Compiler:
                 if build.outcome is Outcome.PASSED:
                     self._publish(kernel, build, out / str(number), self._target.name)
             # What was done together is shared out equally.
-            seconds = (time.monotonic() - started) / len(kernels)
+            seconds = (time.monotonic() - started) / max(len(kernels), 1)
         for kernel, build in zip(kernels, builds, strict=True):
             yield Built(
                 case=kernel.case,
