@@ -204,3 +204,15 @@ def test_an_artifact_for_the_cpu(built: Built) -> None:
     assert "void" in built.inspect(config["build"], "--source")
     assert "this artifact is for cpu" in built.refuse(config["build"], "--launch")
     assert "has no compiler.log" in built.refuse(config["build"], "--log")
+
+
+def test_pass_options_are_not_passed_over(built: Built) -> None:
+    """A target whose compiler has no passes of TileLang's refuses options for them."""
+    (config,) = built.cli.run_json("compile", "third.py", "--pass", "tl.enable_fast_math=1")[
+        "configs"
+    ]
+    expected = (
+        "compile_error",
+        "this target takes no pass options, so it cannot heed tl.enable_fast_math",
+    )
+    assert (config["outcome"], config["message"]) == expected

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from tileyard.artifacts.manifest import Artifact
 from tileyard.model import Record
-from tileyard.report.compiled import COLUMNS, resource_cells
+from tileyard.report.compiled import COLUMNS, describe_resources
 from tileyard.report.words import format_bytes
 from tileyard.targets.cuda.records import Resources
 
@@ -49,11 +49,11 @@ def print_artifact(console: Console, artifact: Artifact) -> None:
 
 def print_resources(console: Console, resources: Sequence[Resources]) -> None:
     """One row for each device function."""
-    table = Table(header_style="bold")
+    table = Table(header_style="bold", box=None)
     for name in COLUMNS:
         table.add_column(name, justify="left" if name in ("kernel", "mix") else "right")
     for taken in resources:
-        table.add_row(*resource_cells(taken))
+        table.add_row(*describe_resources(taken).values())
     console.print(table)
 
 

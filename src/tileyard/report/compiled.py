@@ -1,6 +1,7 @@
 """What building the configs of a kernel came to: how each ended, and what it takes of a device."""
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,8 +17,10 @@ from tileyard.tuning.sweep import BuiltConfig, CompileResult
 COLUMNS = ("kernel", "registers", "spills", "shared", "threads", "occupancy", "code", "mix")
 SHOWN_KEY = 10
 """So many digits of a build key are shown."""
+ROOM = {"mix": 130, "code": 100, "threads": 100}
+"""The narrowest screen on which a column is shown; tileyard inspect shows them all."""
 SHOWN_KINDS = 3
-"""So many kinds of instructions are shown in a table of configs; tileyard inspect shows them all."""
+"""So many kinds of instructions are shown of each function."""
 
 
 class _Details(Record):
@@ -31,7 +34,7 @@ def print_compiled(
 ) -> None:
     """Print failures with their logs, the table of resources if it is asked for, and one line."""
     if with_report:
-        console.print(_table(result))
+        console.print(_table(result, console.width))
     for one in result.configs:
         if one.outcome not in (Outcome.PASSED, Outcome.NOT_RUN):
             line = Text(str(one.outcome), style=outcome_style(one.outcome))
@@ -53,20 +56,21 @@ def print_compiled(
         console.print(Text(note, style="yellow"), soft_wrap=True, highlight=False)
 
 
-def _table(result: CompileResult) -> Table:
+def _table(result: CompileResult, width: int) -> Table:
     keys = list(dict.fromkeys(key for one in result.configs for key in one.config))
     work = f" {format_config(result.arguments)}" if result.arguments else ""
     table = Table(
         title=f"{result.kernel}{work} for {result.target}",
         title_justify="left",
         header_style="bold",
+        box=None,
     )
+    taken = [_resources_of(one) for one in result.configs]
+    shown = _choose_columns(taken, width)
     for key in keys:
         table.add_column(key, justify="right")
-    taken = [_resources_of(one) for one in result.configs]
-    if any(taken):
-        for name in COLUMNS:
-            table.add_column(name, justify="left" if name in ("kernel", "mix") else "right")
+    for name in shown:
+        table.add_column(name, justify="left" if name in ("kernel", "mix") else "right")
     table.add_column("build", justify="right")
     table.add_column("outcome", no_wrap=True)
     table.add_column("artifact", no_wrap=True)
@@ -75,20 +79,24 @@ def _table(result: CompileResult) -> Table:
         outcome = Text(str(one.outcome), style=outcome_style(one.outcome))
         build = "known" if one.reused else format_seconds(one.build_s)
         if not resources:
-            empty = [""] * len(COLUMNS) if any(taken) else []
-            table.add_row(*config, *empty, build, outcome, _name_artifact(one))
+            table.add_row(*config, *[""] * len(shown), build, outcome, "")
         for number, function in enumerate(resources):
+            cells = describe_resources(function, SHOWN_KINDS)
+            row = [cells[name] for name in shown]
             if number == 0:
-                table.add_row(
-                    *config,
-                    *resource_cells(function, SHOWN_KINDS),
-                    build,
-                    outcome,
-                    _name_artifact(one),
-                )
+                table.add_row(*config, *row, build, outcome, _name_artifact(one))
             else:
-                table.add_row(*[""] * len(config), *resource_cells(function, SHOWN_KINDS))
+                table.add_row(*[""] * len(config), *row)
     return table
+
+
+def _choose_columns(taken: Sequence[tuple[Resources, ...]], width: int) -> list[str]:
+    """None where nothing is known; functions are named where a config has several of them."""
+    if not any(taken):
+        return []
+    left_out = set() if any(len(functions) > 1 for functions in taken) else {"kernel"}
+    left_out |= {name for name, least in ROOM.items() if width < least}
+    return [name for name in COLUMNS if name not in left_out]
 
 
 def _name_artifact(one: BuiltConfig) -> str:
@@ -101,11 +109,11 @@ def _resources_of(one: BuiltConfig) -> tuple[Resources, ...]:
     return msgspec.json.decode(one.details, type=_Details).resources if one.details else ()
 
 
-def resource_cells(taken: Resources, kinds: int | None = None) -> list[str]:
-    """What one device function takes, in the order of COLUMNS; so many kinds of instructions at most."""
+def describe_resources(taken: Resources, kinds: int | None = None) -> dict[str, str]:
+    """What one device function takes, by COLUMNS; so many kinds of instructions at most."""
     mix = list(taken.mix.items())
     shown = [f"{count} {name}" for name, count in mix[:kinds]]
-    return [
+    cells = (
         taken.symbol.rpartition("_")[0],
         str(taken.registers),
         f"{taken.spilled_bytes} B" if taken.spilled_bytes else "0",
@@ -114,7 +122,8 @@ def resource_cells(taken: Resources, kinds: int | None = None) -> list[str]:
         "" if taken.occupancy is None else f"{100 * taken.occupancy:.0f} %",
         f"{taken.code_bytes / 1024:.1f} KiB",
         ", ".join(shown) + (", ..." if len(shown) < len(mix) else ""),
-    ]
+    )
+    return dict(zip(COLUMNS, cells, strict=True))
 
 
 def _format_shared(taken: Resources) -> str:
