@@ -1,5 +1,6 @@
 """``tileyard compile``: build the configs of a kernel for any target, and run none of them."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -85,6 +86,8 @@ def compile_configs(  # noqa: PLR0913 - options, by keyword only
         raise UsageError(f"there is no file {file}")
     if commit and output is None:
         raise UsageError("--commit is for a bundle: say with -o where it is to be written")
+    if output is not None:
+        _check_output(output)
     request = TuneRequest(
         kernel=name,
         arguments={k: parse_value(v) for k, v in parse_pairs(arg or (), "--arg").items()},
@@ -115,3 +118,13 @@ def compile_configs(  # noqa: PLR0913 - options, by keyword only
         group_size=None if group_size == "auto" else parse_count(group_size, "--group-size"),
     )
     return run(start, with_report=report, as_json=json)
+
+
+def _check_output(output: Path) -> None:
+    """Raise UsageError for a file that could not be written once everything is built."""
+    if output.is_dir():
+        raise UsageError(f"cannot write {output}: it is a folder")
+    if not output.absolute().parent.is_dir():
+        raise UsageError(f"cannot write {output}: there is no folder {output.parent}")
+    if not os.access(output.absolute().parent, os.W_OK):
+        raise UsageError(f"cannot write {output}: its folder may not be written to")

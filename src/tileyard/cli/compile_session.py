@@ -12,11 +12,16 @@ from tileyard.report.progress import Progress
 from tileyard.service.client import CompileClient
 from tileyard.service.messages import StartCompile
 from tileyard.settings import read_settings
+from tileyard.targets.registry import BUILT_IN, make_target
 
 
 def run(start: StartCompile, *, with_report: bool, as_json: bool) -> int:
     """Carry the build out, show what it came to, and return the exit status."""
     settings = read_settings(os.environ, Path.cwd())
+    if start.target.partition(":")[0] in BUILT_IN:
+        make_target(
+            start.target, {}
+        )  # a name that makes no sense is refused before anything starts
     client = CompileClient(start, settings)
     console = Console(stderr=as_json)
     with stop_on_interrupt(client), Progress(console) as progress:

@@ -1,0 +1,212 @@
+"""``tileyard compile`` for NVIDIA's GPUs on a machine that has none: blame, bundles, and bad input."""
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import KERNELS, CommandLine
+from tests.e2e.gpu_builds import make_place
+
+from tileyard.devices.cuda import has_driver
+
+pytestmark = pytest.mark.slow
+
+FAULTS = str(KERNELS / "gpu_faults.py")
+TARGET = ("--target", "cuda:sm_90a")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, gpu_caches: Path) -> CommandLine:
+    """A folder with a kernel, for commands that do not mind what others left in its home."""
+    return make_place(tmp_path_factory.mktemp("place"), gpu_caches)
+
+
+@pytest.fixture(scope="module")
+def bundle(place: CommandLine) -> Path:
+    """A bundle of one config, made where no GPU is."""
+    output = place.cwd / "third.tyb"
+    done = place.run("compile", "third.py", *TARGET, "-o", str(output))
+    assert done.returncode == 0, done.stderr
+    return output
+
+
+@pytest.fixture(scope="module")
+def blamed(tmp_path_factory: pytest.TempPathFactory, gpu_caches: Path) -> dict[str, dict[str, Any]]:
+    """Configs of one request that end in every way, by their fault and size."""
+    cli = make_place(tmp_path_factory.mktemp("blamed"), gpu_caches)
+    # Where headers must be made first, that takes its part of the limit; here they are there.
+    cli.run("compile", FAULTS, *TARGET, "--config", "fault=none", "--config", "block=32")
+    faults = "fault=none,lowering,source,endless,memory"
+    command = ("compile", FAULTS, *TARGET, "--config", faults, "--config", "block=64")
+    limits = ("--build-limit", "20s", "--compile-workers", "1", "--group-size", "8")
+    result = cli.run_json(*command, *limits)
+    for one in result["configs"]:
+        one["log"] = (cli.home / one["log"]).read_text() if one["log"] else ""
+    return {one["config"]["fault"]: one for one in result["configs"]}
+
+
+def test_each_culprit_has_its_own_outcome(blamed: dict[str, dict[str, Any]]) -> None:
+    """What is healthy is built; what is not ends as what it is."""
+    expected = {
+        "none": "passed",
+        "lowering": "compile_error",
+        "source": "compile_error",
+        "endless": "timeout",
+        "memory": "out_of_memory",
+    }
+    assert {fault: one["outcome"] for fault, one in blamed.items()} == expected
+
+
+def test_each_culprit_has_its_own_message(blamed: dict[str, dict[str, Any]]) -> None:
+    """TileLang's reason with the user's line, NVRTC's own words, the limit that was passed."""
+    messages = {fault: one["message"] for fault, one in blamed.items()}
+    lines = Path(FAULTS).read_text(encoding="utf-8").splitlines()
+    expected = 1 + next(i for i, line in enumerate(lines) if "tile = T.alloc_fragment" in line)
+    assert messages["lowering"].startswith(f"{FAULTS}:{expected}: TileLang: ")
+    assert "only fragment[0] access is allowed" in messages["lowering"].lower()
+    assert 'error: identifier "nowhere" is undefined' in messages["source"]
+    assert "build limit of 20 s" in messages["endless"]
+    assert "memory" in messages["memory"]
+    assert messages["none"] == ""
+
+
+def test_logs_are_each_configs_own(blamed: dict[str, dict[str, Any]]) -> None:
+    """What the compilers said of one config stands in its log, and in no other's."""
+    expected = {"source"}
+    assert {fault for fault, one in blamed.items() if "nowhere" in one["log"]} == expected
+    assert "Traceback" in blamed["lowering"]["log"]
+
+
+def test_a_bundle_says_what_it_needs(place: CommandLine, bundle: Path) -> None:
+    """Target with architecture, and the drivers that load the cubin, stand in the bundle."""
+    done = place.run("bundle", "--inspect", str(bundle))
+    expected = ("cuda:sm_90a", "driver >=580")
+    assert done.returncode in (0, 2), done.stderr  # 2 where it does not fit this machine
+    assert all(part in done.stdout for part in expected), done.stdout
+
+
+@pytest.mark.skipif(has_driver(), reason="there is an NVIDIA driver")
+def test_a_bundle_is_refused_where_no_driver_is(cli: CommandLine, bundle: Path) -> None:
+    """A host that cannot run what is in a bundle says so before anything is unpacked."""
+    done = cli.run("test", "--from", str(bundle))
+    expected = "third.tyb cannot be used here: driver: >=580 is needed, found none"
+    assert done.returncode == 2, done.stderr
+    assert expected in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not built(cli)
+
+
+@pytest.mark.skipif(has_driver(), reason="there is an NVIDIA driver")
+def test_nothing_is_tuned_where_no_gpu_is(cli: CommandLine, place: CommandLine) -> None:
+    """A run that needs a GPU is refused before anything is elaborated or built."""
+    line = refused(cli, "tune", str(place.cwd / "third.py"), *TARGET)
+    expected = "there is no device 'cuda'"
+    assert expected in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--target", "cuda:sm_9"), "there is no architecture 'sm_9'"),
+        (("--target", "cuda:sm_90x"), "there is no architecture 'sm_90x'"),
+        (("--target", "cuda:sm_79"), "does not compile for sm_79"),
+        (("--target", "cuda"), "the target cuda needs an architecture"),
+        ((*TARGET, "--commit", "c0ffee"), "--commit is for a bundle"),
+        ((*TARGET, "--arg", "Q=3"), "third has no argument 'Q'"),
+        ((*TARGET, "--config", "tile=3"), "third has no config key 'tile'"),
+        ((*TARGET, "--config", "block=9,9", "--shape", "tiny"), "third has no shape 'tiny'"),
+        ((*TARGET, "-o", "nowhere/third.tyb"), "there is no folder nowhere"),
+        ((*TARGET, "-o", "."), "it is a folder"),
+        ((*TARGET, "--reference", "nothing"), "nothing"),
+    ],
+)
+def test_bad_input_is_refused_at_once(
+    cli: CommandLine, place: CommandLine, arguments: tuple[str, ...], expected: str
+) -> None:
+    """What makes no sense is one line, before anything is built."""
+    assert expected in refused(cli, "compile", str(place.cwd / "third.py"), *arguments)
+    assert not built(cli)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("missing.py", "there is no file missing.py"),
+        ("third.py::other", "there is no kernel 'other'"),
+        ("none.py", "no config of k is left to try: all 2 are rejected"),
+    ],
+)
+def test_what_is_not_there_is_named(
+    cli: CommandLine, place: CommandLine, name: str, expected: str
+) -> None:
+    """A file, a kernel in it, or a config of it that does not exist is named."""
+    (cli.cwd / "third.py").write_text((place.cwd / "third.py").read_text())
+    (cli.cwd / "none.py").write_text(
+        "import tileyard\n"
+        "@tileyard.kernel(space={'a': [1, 2]}, where=lambda a: a > 5)\n"
+        "def k(a): ...\n"
+    )
+    assert expected in refused(cli, "compile", name, *TARGET)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "expected"),
+    [
+        ("cuda.bindings", "the target cuda needs the package cuda-bindings"),
+        ("nvidia.cu13", "the target cuda needs the package nvidia.cu13"),
+    ],
+)
+def test_missing_packages_are_named(
+    cli: CommandLine, place: CommandLine, hidden: str, expected: str
+) -> None:
+    """Where a package of the extra is not installed, one line says what to install."""
+    line = refused(cli, "compile", str(place.cwd / "third.py"), *TARGET, **_hide(cli, hidden))
+    assert expected in line
+    assert "pip install 'tileyard[tilelang,cuda]'" in line
+
+
+def test_another_tilelang_is_refused(cli: CommandLine, place: CommandLine) -> None:
+    """Passes and headers of another release are not what this target knows."""
+    folder = cli.cwd / "other" / "tilelang-9.9.9.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: tilelang\nVersion: 9.9.9\n")
+    line = refused(
+        cli, "compile", str(place.cwd / "third.py"), *TARGET, PYTHONPATH=str(folder.parent)
+    )
+    expected = "works with TileLang 0.1.15, found 9.9.9"
+    assert expected in line
+
+
+def built(cli: CommandLine) -> list[Path]:
+    """What a home's store holds."""
+    return [path for path in (cli.home / "objects").rglob("*") if path.is_file()]
+
+
+def refused(cli: CommandLine, *arguments: str, **env: str) -> str:
+    """The one line with which a command is refused."""
+    done = cli.run(*arguments, **env)
+    lines = done.stderr.strip().splitlines()
+    assert done.returncode == 2, done.stderr
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("tileyard: ")
+    return lines[0]
+
+
+def _hide(cli: CommandLine, package: str) -> dict[str, str]:
+    """An environment in which Python finds no such package: as if it were not installed."""
+    folder = cli.cwd / "hiding"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(
+        textwrap.dedent(f"""
+            import sys
+
+            class Hide:
+                def find_spec(self, name, path=None, target=None):
+                    if name == {package!r} or name.startswith({package!r} + "."):
+                        raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+            sys.meta_path.insert(0, Hide())
+        """)
+    )
+    return {"PYTHONPATH": str(folder)}
