@@ -179,8 +179,8 @@ def test_another_tilelang_is_refused(cli: CommandLine, place: CommandLine) -> No
 
 
 def built(cli: CommandLine) -> list[Path]:
-    """What a home's store holds."""
-    return [path for path in (cli.home / "objects").rglob("*") if path.is_file()]
+    """The artifacts in a home's store."""
+    return [*(cli.home / "objects" / "records").glob("build/**/*")]
 
 
 def refused(cli: CommandLine, *arguments: str, **env: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tileyard.errors import UnsupportedError
+from tileyard.errors import BindError, UnsupportedError, UsageError
 from tileyard.ir.nodes import Tensor
 
 SHUFFLE = """
@@ -28,6 +28,47 @@ def reverse(N):
 
     return main
 """
+
+ROLES = """
+import tilelang
+import tilelang.language as T
+
+def make():
+    @T.prim_func
+    def main(A: T.Tensor((32,), "float32"), B: T.Tensor((32,), "float32")):
+        with T.Kernel(1, threads=32) as bx:
+            tx = T.get_thread_binding()
+            {operation}
+
+    return main
+"""
+
+MULTIPLES = """
+import tilelang
+import tilelang.language as T
+
+def make():
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def main(A: T.Tensor((n * 2,), "float32"), B: T.Tensor((n + 3, 4), "float32")):
+        with T.Kernel(n, threads=32) as bx:
+            tx = T.get_thread_binding()
+            B[bx, 0] = A[2 * bx] + A[2 * bx + 1]
+
+    return main
+"""
+
+
+def _load(folder: Path, text: str) -> Any:  # noqa: ANN401 (a PrimFunc)
+    file = folder / "roles.py"
+    file.write_text(text)
+    spec = importlib.util.spec_from_file_location("roles", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module: ModuleType = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.make()
 
 
 @pytest.fixture(scope="module")
@@ -94,3 +135,40 @@ def test_who_wants_a_program_gets_the_error(
     expected = "thread index"
     with pytest.raises(UnsupportedError, match=expected):
         make_kernel(_reverse(tmp_path, "alone"))
+
+
+@pytest.mark.slow
+def test_dims_that_only_a_product_has_are_found(
+    make_kernel: Callable[..., Any], tmp_path: Path
+) -> None:
+    """A size of which only a multiple is an extent is a dimension, and a call's arrays give it."""
+    from tileyard.ir.specs import bind_dims
+
+    signature = make_kernel(_load(tmp_path, MULTIPLES), with_tir=True).signature
+    expected = ["n"]
+    assert [var.name for var in signature.dims] == expected
+    assert bind_dims(signature, [(26,)]) == {"n": 13}
+    assert bind_dims(signature, [(26,), (16, 4)]) == {"n": 13}
+    for wrong in ([(27,)], [(26,), (15, 4)]):
+        with pytest.raises((BindError, UsageError)):
+            bind_dims(signature, wrong)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("operation", "expected"),
+    [
+        ("T.atomic_add(B[tx], A[tx])", "inout"),
+        ("T.atomic_max(B[tx], A[tx])", "inout"),
+        ("B[tx] = A[tx]", "out"),
+        ("B[tx] = B[tx] + A[tx]", "inout"),
+        ("T.copy(A, B)", "out"),
+    ],
+)
+def test_roles_follow_from_what_tir_does(
+    make_kernel: Callable[..., Any], tmp_path: Path, operation: str, expected: str
+) -> None:
+    """What is only written is an output; what an atomic operation touches is read, too."""
+    made = make_kernel(_load(tmp_path, ROLES.format(operation=operation)), with_tir=True)
+    roles = [param.role for param in made.signature.params if isinstance(param, Tensor)]
+    assert roles == ["in", expected]
