@@ -236,7 +236,8 @@ class Measurement(Record):
     """Times of one kernel on one device, nanoseconds per launch.
 
     ``low_ns`` and ``high_ns`` bound the median at ``confidence``. ``abandoned`` says that sampling
-    stopped because the config was clearly slower than the best.
+    stopped because the config was clearly slower than the best. ``device_state`` is what the device said
+    of itself right afterwards, as names and values for people; empty where nobody can ask it.
     """
 
     median_ns: float
@@ -246,6 +247,7 @@ class Measurement(Record):
     samples_ns: tuple[float, ...]
     steady: bool = True
     abandoned: bool = False
+    device_state: dict[str, str] = {}
 
 
 class Mismatch(Record):

@@ -7,22 +7,31 @@ store before the lease is asked for, and stays loaded from case to case.
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from tileyard.artifacts.arrays import get_array
 from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.devices.gpu_state import open_state
 from tileyard.errors import ContextLostError, DamagedError, TileyardError, ToolMissingError
 from tileyard.measure.compare import compare
 from tileyard.measure.paired import interleave
 from tileyard.measure.sampling import BestSoFar, launches_per_sample, measure
-from tileyard.measure.statistics import median_interval
-from tileyard.model import BuildKey, Case, Digest, Measurement, Mismatch, Outcome, TimingPolicy
+from tileyard.model import (
+    BuildKey,
+    Case,
+    Device,
+    Digest,
+    Mismatch,
+    Outcome,
+    TimingPolicy,
+)
 from tileyard.processes.wire import Channel
-from tileyard.targets.base import Array, Launch, Loaded, TimedByPolicy
+from tileyard.targets.base import Array, Launch, Loaded
 from tileyard.targets.registry import make_target
 from tileyard.workers.case_folders import Stores
 from tileyard.workers.command_runs import CommandRuns
@@ -37,6 +46,12 @@ from tileyard.workers.protocol import (
     RunnerReady,
     RunnerRequest,
     RunnerSpent,
+)
+from tileyard.workers.timed_launches import (
+    TimedLaunch,
+    TimingFailed,
+    prepare_timing,
+    summarize,
 )
 
 INPUT_CACHE_BYTES = 1 << 30
@@ -56,6 +71,7 @@ class Runner:
         self._arrays: dict[Digest, Array] = {}
         self._best: dict[str, BestSoFar] = {}
         self._is_spent = False
+        self._ask_state: Callable[[], dict[str, str]] | None = None
         self._printed = Printed(home)
         self._commands = CommandRuns(
             Stores(home), channel.send, channel.has_news, lease=self._lease, limited=False
@@ -91,8 +107,10 @@ class Runner:
             best = self._best.setdefault(case.timing.group, BestSoFar())
             best.lower(case.abandon_above_ns)
             try:
-                _prepare_timing(launch, case.timing)
-                measurement = measure(launch, case.timing, best)
+                prepare_timing(launch, case.timing)
+                measurement = msgspec.structs.replace(
+                    measure(launch, case.timing, best), device_state=self._state(request.device)
+                )
             except (MemoryError, TileyardError) as error:
                 outcome, message = self._judge(error)
         self._tell(
@@ -109,7 +127,7 @@ class Runner:
     def _run_interleaved(self, request: RunBatch) -> None:
         """Check every member, then time those that passed in turn."""
         started = time.monotonic()
-        members: list[tuple[Case, Outcome, _Timed]] = []
+        members: list[tuple[Case, Outcome, TimedLaunch]] = []
         for entry in request.entries:
             ended = self._check(request, entry)
             if isinstance(ended, CaseRan):
@@ -118,7 +136,7 @@ class Runner:
                     return
             else:
                 case = _case(request, entry)
-                members.append((case, ended[0], _Timed(case, ended[1])))
+                members.append((case, ended[0], TimedLaunch(case, ended[1])))
         samples = self._time_in_turn(request, members)
         for (case, outcome, _), times in zip(members, samples, strict=True):
             self._tell(
@@ -126,13 +144,13 @@ class Runner:
                     case=case.id,
                     outcome=outcome,
                     seconds=time.monotonic() - started,
-                    measurement=_summarize(times, (case.timing or TimingPolicy()).confidence),
+                    measurement=summarize(times, case, self._state(request.device)),
                     lease=self._lease,
                 )
             )
 
     def _time_in_turn(
-        self, request: RunBatch, members: list[tuple[Case, Outcome, "_Timed"]]
+        self, request: RunBatch, members: list[tuple[Case, Outcome, "TimedLaunch"]]
     ) -> Sequence[Sequence[float]]:
         """Samples of all members; one that fails is answered for, and left out from then on.
 
@@ -146,7 +164,7 @@ class Runner:
                     launch.prepare(policy)
                 each = [launches_per_sample(launch, policy) for launch in launches]
                 return interleave(launches, request.batch.rounds, each, max_ns=INTERLEAVED_NS)
-            except _TimingFailed as failure:
+            except TimingFailed as failure:
                 outcome, message = self._judge(failure.error)
                 self._tell(
                     CaseRan(
@@ -216,6 +234,11 @@ class Runner:
                 return mismatch
         return None
 
+    def _state(self, device: Device) -> dict[str, str]:
+        if self._ask_state is None:
+            self._ask_state = open_state(device)
+        return self._ask_state()
+
     def _array(self, digest: Digest) -> Array:
         if digest not in self._arrays:
             if sum(array.nbytes for array in self._arrays.values()) > INPUT_CACHE_BYTES:
@@ -234,56 +257,8 @@ class Runner:
         self._channel.send(ran)
 
 
-class _TimingFailed(Exception):
-    """A launch failed while it was timed, after it had passed its check."""
-
-    def __init__(self, case: Case, error: MemoryError | TileyardError) -> None:
-        super().__init__(case.id)
-        self.case = case
-        self.error = error
-
-
-class _Timed:
-    """A launch of an interleaved batch: whatever it raises while it is timed is its own case's."""
-
-    def __init__(self, case: Case, launch: Launch) -> None:
-        self._case = case
-        self._launch = launch
-        self.run, self.read, self.reset = launch.run, launch.read, launch.reset
-
-    def prepare(self, policy: TimingPolicy) -> None:
-        """Have samples be taken as the policy says."""
-        try:
-            _prepare_timing(self._launch, policy)
-        except (MemoryError, TileyardError) as error:
-            raise _TimingFailed(self._case, error) from error
-
-    def sample_ns(self, samples: int, launches: int) -> Sequence[float]:
-        """The launch's own samples."""
-        try:
-            return self._launch.sample_ns(samples, launches)
-        except (MemoryError, TileyardError) as error:
-            raise _TimingFailed(self._case, error) from error
-
-
-def _prepare_timing(launch: Launch, policy: TimingPolicy) -> None:
-    if isinstance(launch, TimedByPolicy):
-        launch.time_by(policy)
-
-
 def _case(request: RunBatch, entry: RunEntry) -> Case:
     return next(case for case in request.batch.cases if case.id == entry.case)
-
-
-def _summarize(samples: Sequence[float], confidence: float) -> Measurement:
-    interval = median_interval(samples, confidence)
-    return Measurement(
-        median_ns=interval.median,
-        low_ns=interval.low,
-        high_ns=interval.high,
-        confidence=confidence,
-        samples_ns=tuple(samples),
-    )
 
 
 def main(home: str) -> None:
