@@ -58,7 +58,7 @@ def compile_configs(  # noqa: PLR0913 - options, by keyword only
         str, typer.Option(metavar="SIZE", help="Address space of a running config, for the bundle.")
     ] = "8GiB",
     group_size: Annotated[
-        str, typer.Option(metavar="N|auto", help="How many configs to build in one request.")
+        str, typer.Option(metavar="N|auto", help="How many configs share one compilation at most.")
     ] = "auto",
     compile_workers: Annotated[
         int | None, typer.Option(min=1, help="Processes that build; by default one for each core.")

@@ -63,7 +63,7 @@ def tune(  # noqa: PLR0913 - options, by keyword only
         int | None, typer.Option(min=1, help="Processes that build; by default one for each core.")
     ] = None,
     group_size: Annotated[
-        str, typer.Option(metavar="N|auto", help="How many configs to build in one request.")
+        str, typer.Option(metavar="N|auto", help="How many configs share one compilation at most.")
     ] = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> int:
