@@ -163,6 +163,7 @@ def test_dims_that_only_a_product_has_are_found(
         ("B[tx] = A[tx]", "out"),
         ("B[tx] = B[tx] + A[tx]", "inout"),
         ("T.copy(A, B)", "out"),
+        ('T.evaluate(T.call_extern("handle", "f", A[tx], T.address_of(B[tx])))', "inout"),
     ],
 )
 def test_roles_follow_from_what_tir_does(

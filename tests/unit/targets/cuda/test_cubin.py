@@ -88,6 +88,23 @@ def test_what_is_no_cubin_is_damaged(data: bytes) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("field", [slice(0, 4), slice(24, 32), slice(32, 40)])
+def test_sections_that_lie_nowhere_are_refused(cubin: bytes, field: slice) -> None:
+    """A section whose name, place or size is beyond everything makes the file a damaged one."""
+    table, size = int.from_bytes(cubin[40:48], "little"), 64
+    expected = 0
+    for begin in range(table, len(cubin) - size + 1, size):
+        damaged = bytearray(cubin)
+        place = slice(begin + field.start, begin + field.stop)
+        damaged[place] = b"\xff" * (field.stop - field.start)
+        try:
+            read_cubin(bytes(damaged))
+        except DamagedError:
+            expected += 1
+    assert expected > 0
+
+
+@pytest.mark.slow
 @given(st.data())
 def test_damaged_cubins_are_read_or_refused(cubin: bytes, data: st.DataObject) -> None:
     """Whatever bytes are changed or cut off, nothing but DamagedError is raised."""
