@@ -45,8 +45,8 @@ def _named(name: str) -> Reference:
     return expect
 
 
-def _two_steps(_: ModuleType, a: Array, _b: Array, *numbers: float) -> Any:  # noqa: ANN401
-    negative, step, scale, half = numbers
+def _two_steps(_: ModuleType, a: Array, *rest: Any) -> Any:  # noqa: ANN401
+    negative, step, scale, half = rest[-4:]  # before them B, where it counts as read
     b = -a if negative else a
     return b, np.repeat(b * np.float32(scale) + np.float32(step) + np.float32(half), 2)
 
@@ -58,10 +58,8 @@ def _convolve(_: ModuleType, data: Array, weights: Array) -> Array:
     return np.einsum("nhwcij,ijcf->nhwf", windows, weights.astype(np.float32)).astype(np.float16)
 
 
-def _histogram(_: ModuleType, x: Array) -> Array:
-    """What it counts it adds to what an output holds in the beginning: our poison."""
-    poison = np.iinfo(np.int32).min
-    return (poison + np.bincount(x % 64, minlength=64)).astype(np.int32)
+def _histogram(_: ModuleType, x: Array, counts: Array) -> Array:
+    return counts + np.bincount(x % counts.size, minlength=counts.size).astype(np.int32)
 
 
 _SMALL = {"M": 256, "N": 128, "K": 64}

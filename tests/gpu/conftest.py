@@ -36,13 +36,7 @@ Ask = Callable[..., Answer]
 @pytest.fixture(scope="session")
 def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with the stubbed ``libcuda.so.1``, compiled from our own source."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("there is no C compiler for the stubbed driver library")
-    folder = tmp_path_factory.mktemp("stub")
-    flags = ("-Wall", "-Werror", "-O1", "-shared", "-fPIC")
-    subprocess.run([compiler, *flags, "-o", folder / "libcuda.so.1", STUB], check=True)
-    return folder
+    return compile_stub(tmp_path_factory.mktemp("stub"))
 
 
 @pytest.fixture(scope="session")
@@ -77,6 +71,16 @@ def ask(stub: Path, bare: Path, tmp_path: Path) -> Ask:
         return Answer(output=done.stdout, errors=done.stderr, log=said)
 
     return run
+
+
+def compile_stub(folder: Path) -> Path:
+    """Put the stubbed library into a folder; skips the test where there is no C compiler."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler for the stubbed driver library")
+    flags = ("-Wall", "-Werror", "-O1", "-shared", "-fPIC")
+    subprocess.run([compiler, *flags, "-o", folder / "libcuda.so.1", STUB], check=True)
+    return folder
 
 
 def stubbed(stub: Path, log: Path, variables: Mapping[str, str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import numpy as np
 import pytest
 from tests.gpu.bare_kernels import publish_bare
@@ -31,6 +32,7 @@ pytestmark = [
     ),
 ]
 DEADLINE_S = 60.0
+BRIEF = TimingPolicy(max_samples=12, warmup_ns=0, min_sample_ns=1)
 
 
 @dataclass
@@ -41,6 +43,7 @@ class Runs:
     stub: Path
     bare: Path
     answers: dict[str, CaseRan] = field(default_factory=dict)
+    timing: TimingPolicy = BRIEF
 
     def began(self, case: str) -> None:
         """A case began."""
@@ -71,11 +74,10 @@ class Runs:
         )
         cases = [f"{number}-{name}" for number, name in enumerate(names)]
         entries = {case: self._entry(case) for case in cases}
-        timing = TimingPolicy(max_samples=12, warmup_ns=0, min_sample_ns=1)
         batch = Batch(
             id="batch",
             cases=tuple(
-                Case(id=case, kernel="k", limits=Limits(run_s=run_s), timing=timing)
+                Case(id=case, kernel="k", limits=Limits(run_s=run_s), timing=self.timing)
                 for case in cases
             ),
         )
@@ -145,3 +147,13 @@ def test_an_artifact_for_another_device_is_a_runtime_error(runs: Runs) -> None:
     ((outcome, message),) = found
     expected = "the artifact is for sm_90a and runs on devices of capability 9.0; stub device, runs nothing has 8.0"
     assert (outcome, message) == ("runtime_error", expected)
+
+
+def test_the_policy_of_a_case_says_how_it_is_timed(runs: Runs) -> None:
+    """Driver stubbed: samples are graphs that are replayed, and each finds a cache that was written over."""
+    runs.timing = msgspec.structs.replace(runs.timing, graph=True, flush_l2=True)
+    assert runs.run("scale") == [("unchecked", "")]
+    told = (runs.folder / "driver.log").read_text().splitlines()
+    expected = "replay 2"
+    assert expected in told
+    assert str(2 << 20) in {line.removeprefix("fill ") for line in told}
