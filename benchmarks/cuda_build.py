@@ -2,7 +2,7 @@
 
     python benchmarks/cuda_build.py --arch sm_90a [--rounds 3] [--ours 0,1,2,4,8] [--theirs 1,4,8]
 
-Neither a GPU nor a CUDA toolkit is needed. The ways take turns, and what is printed are medians of
+No GPU is needed, and a CUDA toolkit for TileLang alone: its grouped compile works with nvcc only. The ways take turns, and what is printed are medians of
 the rounds: of a process from its start to its end, and of the compile phase alone, which begins once
 processes are started and TileLang is imported, on both sides (for tileyard in a run of its own, in which the engine
 waits for that). 0 is the group size that tileyard finds out
