@@ -2,14 +2,14 @@
 
     python benchmarks/cuda_build.py --arch sm_90a [--rounds 3] [--ours 0,1,2,4,8] [--theirs 1,4,8]
 
-No GPU is needed, and a CUDA toolkit for TileLang alone: its grouped compile works with nvcc only. The ways take turns, and what is printed are medians of
-the rounds: of a process from its start to its end, and of the compile phase alone, which begins once
-processes are started and TileLang is imported, on both sides (for tileyard in a run of its own, in which the engine
-waits for that). 0 is the group size that tileyard finds out
-by itself. TileLang's side is the compile phase of its AutoTuner in a process of its own, with its cache
-off and as many threads as there are cores, which it does not take by itself. tileyard's home is a new one each time, except that with
-``--kept`` (the default) it has the image of the headers that the first run on a machine makes; ``--cold`` takes
-that away, too.
+No GPU is needed, and a CUDA toolkit for TileLang alone: its grouped compile works with nvcc only. The
+ways take turns, and what is printed are medians of the rounds: of a process from its start to its
+end, and of the compile phase alone, which begins once processes are started and TileLang is imported,
+on both sides (for tileyard in a run of its own, in which the engine waits for that). 0 is the group
+size that tileyard finds out by itself. TileLang's side is the compile phase of its AutoTuner in a
+process of its own, with its cache off and as many threads as there are cores, which it does not take
+by itself. tileyard's home is a new one each time, except that it has the image of the headers that
+the first run on a machine makes; ``--cold`` takes that away, too.
 """
 
 import argparse
