@@ -86,9 +86,8 @@ class Runner:
             self._run_interleaved(request)
         else:
             for entry in request.entries:
-                if (
-                    self._is_spent or self._channel.has_news()
-                ):  # to stop, or that the engine is gone
+                # News is to stop, or that the engine is gone.
+                if self._is_spent or self._channel.has_news():
                     break
                 self._run_alone(request, entry)
         over = RunnerSpent if self._is_spent else BatchRan
