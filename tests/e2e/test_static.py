@@ -90,7 +90,7 @@ def compared(
 def test_what_differs_has_a_row_and_what_does_not_is_counted(compared: Compared) -> None:
     """Fast division changes the kernel that divides, for both of its shapes, and not the one that copies."""
     expected = {"third/default/block=128", "third/large/block=128"}
-    changed = {case for case, row in compared.rows.items() if row["status"] == "changed"}
+    changed = {case for case, row in compared.rows.items() if row["changes"]}
     figures = {one["metric"] for one in compared.rows["third/default/block=128"]["changes"]}
     assert changed == expected
     assert compared.document["unchanged"] == 1
@@ -100,9 +100,9 @@ def test_what_differs_has_a_row_and_what_does_not_is_counted(compared: Compared)
 def test_kernels_that_a_side_lacks_have_rows(compared: Compared) -> None:
     """A kernel of one side, and one that cannot be built on either, are told with the reason."""
     rows = compared.rows
-    expected = ("only_base", "fails_both")
+    expected = [("built", "missing"), ("fails", "fails")]
     (gone,) = (row for case, row in rows.items() if case.startswith("gone/"))
-    assert (gone["status"], rows["homeless"]["status"]) == expected
+    assert [(row["base"], row["head"]) for row in (gone, rows["homeless"])] == expected
     assert "N" in rows["homeless"]["head_message"]
 
 

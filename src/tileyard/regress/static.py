@@ -28,7 +28,8 @@ TELLING_ROUNDS = 3
 TELLING_RATIO = 1.1
 """Nor of a build time that has changed by less."""
 
-Status = Literal["changed", "only_base", "only_head", "fails_base", "fails_head", "fails_both"]
+State = Literal["built", "fails", "missing"]
+"""What a side has of a kernel: a binary, a reason why there is none, or not even the kernel."""
 
 
 class KernelBuild(Record):
@@ -65,13 +66,14 @@ class Change(Record):
 
 
 class Row(Record):
-    """A kernel about which there is something to say. Messages are those of sides that failed.
+    """A kernel about which there is something to say: ``base`` and ``head`` are what the sides have.
 
-    Build times are those of the rounds that count.
+    Messages are those of sides that failed. Build times are those of the rounds that count.
     """
 
     case: str
-    status: Status
+    base: State
+    head: State
     changes: tuple[Change, ...] = ()
     base_message: str = ""
     head_message: str = ""
@@ -124,8 +126,8 @@ def compare_sides(
         head=names[1],
         base_compiler=base[0].compiler,
         head_compiler=head[0].compiler,
-        rows=tuple(row for row in rows if row.status != "changed" or row.changes),
-        unchanged=sum(row.status == "changed" and not row.changes for row in rows),
+        rows=tuple(row for row in rows if not _is_same(row)),
+        unchanged=sum(map(_is_same, rows)),
         build=rounds.time_builds(),
     )
 
@@ -143,15 +145,12 @@ class _Rounds:
         base, head = self._base[0].get(case), self._head[0].get(case)
         base_s, head_s = self._times(case)
         changes: tuple[Change, ...] = ()
-        if base is None or head is None:
-            status: Status = "only_head" if base is None else "only_base"
-        else:
-            status = _find_status(base, head)
-            if status == "changed":
-                changes = (*_find_changes(base, head), *_find_build_change(base_s, head_s))
+        if base is not None and head is not None and _state(base) == _state(head) == "built":
+            changes = (*_find_changes(base, head), *_find_build_change(base_s, head_s))
         return Row(
             case=case,
-            status=status,
+            base=_state(base),
+            head=_state(head),
             changes=changes,
             base_message="" if base is None else base.message,
             head_message="" if head is None else head.message,
@@ -192,13 +191,14 @@ def _passed_times(rounds: Sequence[Mapping[str, KernelBuild]], case: str) -> tup
     return tuple(passed) if len(passed) == len(rounds) else ()
 
 
-def _find_status(base: KernelBuild, head: KernelBuild) -> Status:
-    base_fails, head_fails = (one.outcome is not Outcome.PASSED for one in (base, head))
-    if base_fails and head_fails:
-        return "fails_both"
-    if base_fails:
-        return "fails_base"
-    return "fails_head" if head_fails else "changed"
+def _state(build: KernelBuild | None) -> State:
+    if build is None:
+        return "missing"
+    return "built" if build.outcome is Outcome.PASSED else "fails"
+
+
+def _is_same(row: Row) -> bool:
+    return row.base == row.head == "built" and not row.changes
 
 
 def _find_changes(base: KernelBuild, head: KernelBuild) -> Iterator[Change]:

@@ -44,17 +44,8 @@ def _table(compared: Comparison) -> Table:
 
 
 def _cells(row: Row) -> Iterator[tuple[str, str, str, str]]:
-    words = {
-        "only_base": ("built", "missing"),
-        "only_head": ("missing", "built"),
-        "fails_base": ("fails", "built"),
-        "fails_head": ("built", "fails"),
-        "fails_both": ("fails", "fails"),
-    }
-    if row.status in words:
-        base, head = words[row.status]
-        yield ("binary", base, head, "")
-        return
+    if not row.base == row.head == "built":
+        yield ("binary", row.base, row.head, "")
     for change in row.changes:
         figure = change.metric.removeprefix(MIX) + (
             " instructions" if change.metric.startswith(MIX) else ""

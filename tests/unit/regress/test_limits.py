@@ -52,6 +52,14 @@ def test_a_kernel_that_head_lacks_breaks_any_limit(text: str) -> None:
     assert list(find_regressions(better, limits)) == []
 
 
+def test_a_file_that_base_could_not_read_is_no_regression() -> None:
+    """What failed on base's side alone is no loss; what head alone could not read is one."""
+    limits = parse_limits("missing")
+    expected = ["a.py: head does not build it: no", "b: only base has it"]
+    assert list(find_regressions(compare(failed("a.py"), built("b")), limits)) == []
+    assert sorted(find_regressions(compare(built("b"), failed("a.py")), limits)) == expected
+
+
 @pytest.mark.parametrize(
     ("head_s", "is_broken"), [([9, 1.3, 1.4, 1.5], True), ([9, 1.1, 1.4, 1.5], False)]
 )

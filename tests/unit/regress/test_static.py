@@ -47,7 +47,7 @@ def test_each_figure_is_compared(figures: dict[str, object], expected: Change) -
     """A figure that differs is a change, and no other is."""
     compared = compare([built()], [built("gemm/block=1", function(**figures))])
     (row,) = compared.rows
-    assert (row.status, row.changes) == ("changed", (expected,))
+    assert (row.base, row.head, row.changes) == ("built", "built", (expected,))
 
 
 def test_instructions_are_compared_by_kind() -> None:
@@ -83,17 +83,18 @@ def test_a_function_that_is_new_has_figures_on_one_side() -> None:
 
 def test_no_kernel_is_dropped() -> None:
     """Kernels that a side does not have, or cannot build, have rows of their own."""
-    base = [built("gone"), built("broken"), failed("mended"), failed("never", "why")]
-    head = [failed("broken"), built("mended"), failed("never", "why"), built("new")]
+    base = [built("gone"), built("broken"), failed("mended"), failed("never"), failed("file.py")]
+    head = [failed("broken"), built("mended"), failed("never"), built("new")]
     compared = compare(base, head)
     expected = {
-        "gone": "only_base",
-        "broken": "fails_head",
-        "mended": "fails_base",
-        "never": "fails_both",
-        "new": "only_head",
+        "gone": ("built", "missing"),
+        "broken": ("built", "fails"),
+        "mended": ("fails", "built"),
+        "never": ("fails", "fails"),
+        "new": ("missing", "built"),
+        "file.py": ("fails", "missing"),
     }
-    assert {row.case: row.status for row in compared.rows} == expected
+    assert {row.case: (row.base, row.head) for row in compared.rows} == expected
     assert compared.unchanged == 0
 
 

@@ -47,7 +47,7 @@ def test_changes_stand_below_the_name_of_their_kernel() -> None:
         Change(metric="mix.tensor", base=64, head=32, function="main_kernel"),
         Change(metric="build", base=1.5, head=3.0),
     )
-    shown = show(make(Row(case="gemm/small", status="changed", changes=changes)))
+    shown = show(make(Row(case="gemm/small", base="built", head="built", changes=changes)))
     expected = [
         ["gemm/small", "registers", "32", "40", "+25.0 %"],
         ["", "spills", "0 B", "8 B", ""],
@@ -63,9 +63,9 @@ def test_what_a_side_does_not_build_is_a_row_with_a_reason() -> None:
     """Kernels that are missing or fail have rows, and messages below the table."""
     shown = show(
         make(
-            Row(case="gone", status="only_base"),
-            Row(case="new", status="only_head"),
-            Row(case="broken", status="fails_head", head_message="boom\nand more"),
+            Row(case="gone", base="built", head="missing"),
+            Row(case="new", base="missing", head="built"),
+            Row(case="broken", base="built", head="fails", head_message="boom\nand more"),
         )
     )
     expected = [
