@@ -50,6 +50,7 @@ def test_a_kernel_that_head_lacks_breaks_any_limit(text: str) -> None:
     expected = ["gemm/block=1: head does not build it: boom"]
     assert list(find_regressions(worse, limits)) == expected
     assert list(find_regressions(better, limits)) == []
+    assert list(find_regressions(compare(failed(), failed()), limits)) == []
 
 
 def test_a_file_that_base_could_not_read_is_no_regression() -> None:
