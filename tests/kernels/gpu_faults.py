@@ -19,13 +19,16 @@ __device__ __forceinline__ float faulty(float x) { return x + Endless<190>::valu
 """The compiler computes for minutes, in little memory."""
 
 MEMORY = """
-template <int N, long M> struct Tree {
-  static constexpr long value = Tree<N - 1, 2 * M>::value + Tree<N - 1, 2 * M + 1>::value;
+struct Big {
+  long values[1 << 20];
+  constexpr Big(long n) : values{} { for (int i = 0; i < 400; ++i) values[i * 2000] = n; }
 };
-template <long M> struct Tree<0, M> { static constexpr long value = M; };
-__device__ __forceinline__ float faulty(float x) { return x + Tree<40, 1>::value; }
+template <long N> constexpr Big big{N};
+template <long N> constexpr long total = big<N>.values[2000] + total<N - 1>;
+template <> constexpr long total<0> = 0;
+__device__ __forceinline__ float faulty(float x) { return x + total<190>; }
 """
-"""A tree of types that fits no memory."""
+"""The compiler keeps some 30 MB for each of many constants."""
 
 SOURCE = "__device__ __forceinline__ float faulty(float x) { return x + nowhere; }\n"
 
