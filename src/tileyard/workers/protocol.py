@@ -1,4 +1,7 @@
-"""What engine and workers say to each other: length-prefixed msgpack of these records."""
+"""What engine and workers say to each other: length-prefixed msgpack of these records.
+
+One module because it is the whole language: who reads a question looks for its answer.
+"""
 
 from tileyard.frontend.footprint import Footprint
 from tileyard.model import (

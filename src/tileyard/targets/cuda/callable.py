@@ -15,9 +15,10 @@ from tileyard.targets.cuda.driver import Gpu
 from tileyard.targets.cuda.launching import CudaModule, Plan
 from tileyard.targets.cuda.memory import Buffer
 from tileyard.targets.cuda.operands import LEGACY, Operand, plain_number, read_array, torch_of
+from tileyard.targets.cuda.ready import Ready
 
 MOST_KNOWN = 256
-"""For how many combinations of shapes launches stay ready, and arguments packed for how many of addresses."""
+"""For how many combinations of shapes launches stay ready."""
 
 
 class CudaCallable:
@@ -39,7 +40,7 @@ class CudaCallable:
         self._params = module.signature.params
         self._context = int(module.gpu.context)
         self._get_context = module.gpu.driver.api.cuCtxGetCurrent
-        self._known: dict[object, _Ready] = {}
+        self._known: dict[object, Ready] = {}
         self._torch_stream: Callable[[int], int] = int  # found with the first tensor of torch
         self._lock = Lock()
         self._threads: set[int] = set()
@@ -54,7 +55,7 @@ class CudaCallable:
                 return self._launch_again(torch, ready, arguments)
         return self._call_slowly(arguments)
 
-    def _launch_again(self, torch: Any, ready: "_Ready", arguments: tuple[Any, ...]) -> object:  # noqa: ANN401
+    def _launch_again(self, torch: Any, ready: Ready, arguments: tuple[Any, ...]) -> object:  # noqa: ANN401
         """The way of tensors of torch whose shapes and types were seen, and fit."""
         addresses = []
         for place in ready.places:
@@ -71,7 +72,7 @@ class CudaCallable:
         self._start(ready, addresses, self._torch_stream(self._gpu.ordinal))
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
-    def _start(self, ready: "_Ready", addresses: list[int], stream: int) -> None:
+    def _start(self, ready: Ready, addresses: list[int], stream: int) -> None:
         """Launch with these addresses, of all tensors in calling order, on a stream."""
         if get_ident() not in self._threads:
             self._enter()
@@ -156,7 +157,7 @@ class CudaCallable:
         taken: Sequence[tuple[Tensor | Scalar, object]],
         operands: dict[str, Operand],
         scalars: Sequence[Value],
-    ) -> "_Ready":
+    ) -> Ready:
         """What is the same for all calls with these shapes and numbers."""
         shapes = tuple(operand.shape for operand in operands.values())
         key = (shapes, tuple(scalars), tuple(map(type, scalars)), len(taken))
@@ -166,7 +167,7 @@ class CudaCallable:
             specs = self._module.specs(numbers)
             places = [at for at, (param, _) in enumerate(taken) if isinstance(param, Tensor)]
             given = frozenset(operands)
-            ready = _Ready(self._params, Plan(self._module, numbers), specs, (places, given))
+            ready = Ready(self._params, Plan(self._module, numbers), specs, (places, given))
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
             self._known[key] = ready
@@ -213,80 +214,6 @@ class DeviceArray:
             "stream": self._stream,
             "version": 3,
         }
-
-
-class _Ready:
-    """Everything about calls with some shapes and numbers that does not depend on addresses.
-
-    ``places`` are those of tensors among the arguments; ``missing`` the tensors that are not among
-    them, each with its place among all tensors.
-    """
-
-    def __init__(
-        self,
-        params: Sequence[Tensor | Scalar],
-        plan: Plan,
-        specs: Sequence[TensorSpec],
-        given: tuple[list[int], frozenset[str]],
-    ) -> None:
-        self.plan = plan
-        self.places, names = given
-        self.names = [spec.name for spec in specs]
-        self.missing = [spec for spec in specs if spec.name not in names]
-        self.missing_places = [self.names.index(spec.name) for spec in self.missing]
-        self.addresses: list[int] = []
-        self.stream = -1
-        self._states: dict[tuple[int, ...], bytes] = {}
-        self._count = len(params)
-        self._numbers = [at for at, param in enumerate(params) if isinstance(param, Tensor)]
-        sizes = [math.prod(s.shape) * find_dtype(s.dtype).bits // 8 for s in specs]
-        self._pairs = [
-            (at, sizes[at], other, sizes[other])
-            for at, spec in enumerate(specs)
-            for other in range(len(specs))
-            if spec.role != "in" and other != at
-        ]
-        self._lent: dict[int, list[Buffer]] = {}
-
-    def aim(self, gpu: Gpu, addresses: list[int], stream: int) -> None:
-        """Have the next launch be for these addresses. Raises BindError, MemoryError."""
-        key = (*addresses, stream) if self.plan.workspaces else tuple(addresses)
-        state = self._states.get(key)
-        if state is None:
-            self.check_apart(addresses)
-            self.plan.aim(self.spread(addresses), self.lend(gpu, stream))
-            if len(self._states) >= MOST_KNOWN:
-                self._states.clear()
-            self._states[key] = self.plan.save()
-        else:
-            self.plan.restore(state)
-        self.addresses, self.stream = addresses, stream
-
-    def check_apart(self, addresses: Sequence[int]) -> None:
-        """Raise BindError where what is written shares memory with anything else."""
-        for at, size, other, other_size in self._pairs:
-            one, two = addresses[at], addresses[other]
-            if two < one + size and one < two + other_size:
-                raise BindError(
-                    f"{self.names[at]} is written, and shares memory with {self.names[other]}",
-                    "pass a copy of one of them",
-                )
-
-    def spread(self, addresses: Sequence[int]) -> list[int]:
-        """Addresses by parameter, numbers included."""
-        spread = [0] * self._count
-        for number, address in zip(self._numbers, addresses, strict=True):
-            spread[number] = address
-        return spread
-
-    def lend(self, gpu: Gpu, stream: int) -> list[int]:
-        """Workspaces for launches on a stream, which follow each other. Raises MemoryError."""
-        if stream not in self._lent and self.plan.workspaces:
-            self._lent[stream] = [
-                Buffer(gpu, size, f"workspace {number}")
-                for number, size in enumerate(self.plan.workspaces)
-            ]
-        return [buffer.address for buffer in self._lent.get(stream, ())]
 
 
 def _key_of(kind: Any, arguments: tuple[Any, ...]) -> object:  # noqa: ANN401 (torch.Tensor)
