@@ -138,7 +138,7 @@ def test_what_was_built_is_thrown_away(compared: Compared) -> None:
         ((".", "tl.x=1,tl.x=2", "third.py"), "tl.x is given twice"),
         ((".", ".", "nothing.py"), "there is no file nothing.py"),
         ((".", ".", "third.py", "--fail-on", "speed:+1%"), "there is no figure 'speed'"),
-        ((".", ".", "third.py", "--fail-on", "build:+1%"), "takes more than one round"),
+        ((".", ".", "third.py", "--fail-on", "build:+1%"), "takes --repeat 3 or more"),
         ((".", ".", "third.py", "--target", "cuda:sm_1"), "there is no architecture 'sm_1'"),
     ],
 )

@@ -51,10 +51,9 @@ def static(  # noqa: PLR0913 - options, by keyword only
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Build the same kernels twice, and compare registers, spills, shared memory, occupancy, code size,
-    instructions and build time, kernel by kernel. No device is needed.
+    """Build the same kernels with two compilers, and compare them. No device is needed.
 
-    Every kernel of the files is built for each of its shapes. Pass options take the place of a kernel's own
+    Registers, spills, shared memory, occupancy, code size, instructions and build time, kernel by kernel. Every kernel of the files is built for each of its shapes. Pass options take the place of a kernel's own
     of the same names. What is built is thrown away.
 
     Exit status: 0 compared, 1 a limit of --fail-on is broken, 2 bad usage, or a side cannot build at all,

@@ -88,6 +88,10 @@ def _describe_times(build: BuildTimes) -> str:
     if build.is_first:
         return f"{text}, once and with headers to be read: --repeat {TELLING_ROUNDS} tells more"
     spread = f"{build.ratio:.2f} x, in rounds {build.low:.2f} to {build.high:.2f}"
-    apart = build.low > 1 or build.high < 1
-    verdict = "all rounds agree" if apart else "no difference that can be told from noise"
-    return f"{text}: {spread}; {count_of(len(build.base_s), 'round')}, {verdict}"
+    rounds = len(build.base_s)
+    verdict = "no difference that can be told from noise"
+    if rounds < TELLING_ROUNDS:
+        verdict = "too few to tell a difference from noise"
+    elif build.low > 1 or build.high < 1:
+        verdict = "all of them agree"
+    return f"{text}: {spread}; {count_of(rounds, 'round')}, {verdict}"

@@ -1,7 +1,9 @@
 """Static comparisons for people."""
 
 import io
+import statistics
 
+import pytest
 from rich.console import Console
 
 from tileyard.regress.static import BuildTimes, Change, Comparison, Row
@@ -84,20 +86,36 @@ def test_nothing_changed_needs_no_table() -> None:
     assert "7 kernels: 7 unchanged, 0 listed" in shown
 
 
-def test_build_times_say_what_they_are_worth() -> None:
-    """One round, rounds that disagree and rounds that agree are told apart."""
-    first = BuildTimes(base_s=(2.0,), head_s=(3.0,), ratio=1.5, low=1.5, high=1.5, is_first=True)
-    mixed = BuildTimes(
-        base_s=(2.0, 2.0), head_s=(1.8, 2.2), ratio=1.0, low=0.9, high=1.1, is_first=False
+@pytest.mark.parametrize(
+    ("ratios", "expected"),
+    [
+        (
+            (0.9, 1.0, 1.1),
+            "1.00 x, in rounds 0.90 to 1.10; 3 rounds, no difference that can be told",
+        ),
+        ((1.1, 1.15, 1.2), "1.15 x, in rounds 1.10 to 1.20; 3 rounds, all of them agree"),
+        ((0.8, 0.85, 0.9), "0.85 x, in rounds 0.80 to 0.90; 3 rounds, all of them agree"),
+        ((1.1, 1.2), "2 rounds, too few to tell"),
+    ],
+)
+def test_build_times_say_what_they_are_worth(ratios: tuple[float, ...], expected: str) -> None:
+    """Rounds that are few, that disagree and that agree are told apart."""
+    build = BuildTimes(
+        base_s=tuple(2.0 for _ in ratios),
+        head_s=tuple(2.0 * ratio for ratio in ratios),
+        ratio=statistics.median(ratios),
+        low=min(ratios),
+        high=max(ratios),
+        is_first=False,
     )
-    apart = BuildTimes(
-        base_s=(2.0, 2.0), head_s=(2.4, 2.2), ratio=1.15, low=1.1, high=1.2, is_first=False
-    )
-    shown = [show(make(build=build)) for build in (first, mixed, apart)]
-    expected = "1.15 x, in rounds 1.10 to 1.20; 2 rounds, all rounds agree"
-    assert "--repeat 3 tells more" in shown[0]
-    assert "no difference that can be told from noise" in shown[1]
-    assert expected in shown[2]
+    assert expected in show(make(build=build))
+
+
+def test_one_round_says_nothing_about_times() -> None:
+    """Of the first round, in which headers are read, both times are shown and no ratio."""
+    build = BuildTimes(base_s=(2.0,), head_s=(3.0,), ratio=1.5, low=1.5, high=1.5, is_first=True)
+    expected = "base 2.0 s, head 3.0 s, once and with headers to be read: --repeat 3 tells more"
+    assert expected in show(make(build=build))
 
 
 def test_regressions_come_last() -> None:
