@@ -5,10 +5,12 @@ No GPU is needed. What is built here is built once for each architecture, by one
 
 import ast
 import importlib
+import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -18,9 +20,10 @@ import msgspec
 import pytest
 from tests.conftest import KERNELS
 from tests.differential import host_reader
+from tests.gpu.conftest import CLIENT, compile_stub, stubbed
 
 from tileyard.ir.dtypes import find_dtype
-from tileyard.ir.nodes import Scalar, Var
+from tileyard.ir.nodes import Expr, Scalar, Var
 from tileyard.ir.specs import evaluate_size
 from tileyard.ir.walk import walk_expr
 from tileyard.model import Elaborated, Outcome, Value
@@ -150,10 +153,9 @@ class Built:
 def chosen(request: pytest.FixtureRequest) -> set[str]:
     """The examples that this session's tests ask for: who tries one does not wait for all."""
     given = [getattr(item, "callspec", None) for item in request.session.items]
-    if any(
-        item.name == test_together_the_kernels_show_everything.__name__
-        for item in request.session.items
-    ):
+    of_all = (test_together_the_kernels_show_everything, test_every_artifact_is_loaded_and_launched)
+    names = {test.__name__ for test in of_all}
+    if any(item.name.partition("[")[0] in names for item in request.session.items):
         return set(EXAMPLES)
     keys = [spec.params.get("one") or spec.params.get("key") for spec in given if spec is not None]
     return {key[0] for key in keys if isinstance(key, tuple)}
@@ -350,6 +352,48 @@ def test_parameters_of_the_cubin_are_the_arguments(one: Built) -> None:
             end = begin + size
         assert [(parameter.offset, parameter.size) for parameter in function.parameters] == expected
         assert function.parameter_bytes == end - first
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_artifact_is_loaded_and_launched(
+    architecture: str, built: dict[tuple[str, str], Built], tmp_path: Path
+) -> None:
+    """With the driver library stubbed, so that nothing runs: a driver is told what the record says for the shapes."""
+    examples = {
+        key[0]: one for key, one in built.items() if key in BUILT and key[1] == architecture
+    }
+    for name, one in examples.items():
+        (tmp_path / f"{name}.json").write_text(one.build.manifest, encoding="utf-8")
+        shutil.copy(one.folder / CUBIN_FILE, tmp_path / f"{name}.cubin")
+    numbers = {name: dict(EXAMPLES[name].numbers) for name in examples}
+    (tmp_path / "numbers.json").write_text(json.dumps(numbers), encoding="utf-8")
+    log = tmp_path / "driver.log"
+    env = stubbed(compile_stub(tmp_path), log, {"STUB_CUDA_ARCH": architecture[3:5]})
+    command = [sys.executable, str(CLIENT), str(tmp_path), "everything"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.stdout == str(len(examples)), done.stdout + done.stderr
+    expected = [
+        _describe_launch(launch, numbers[name])
+        for name in sorted(examples)
+        for launch in examples[name].details.launch.launches
+    ]
+    lines = [line for line in log.read_text(encoding="utf-8").splitlines() if "params=" in line]
+    told = [line.removeprefix("launch ").partition(" params=") for line in lines]
+    found = [(text, [len(one) // 2 for one in params.split(",")]) for text, _, params in told]
+    assert found == expected
+
+
+def _describe_launch(launch: KernelLaunch, numbers: Mapping[str, Value]) -> tuple[str, list[int]]:
+    """A launch in the stubbed driver's words, and the sizes of its parameters."""
+
+    def sizes(exprs: Sequence[Expr]) -> str:
+        return ",".join(str(evaluate_size(expr, numbers)) for expr in exprs)
+
+    cluster = sizes(launch.cluster) or "1,1,1"
+    text = f"{launch.symbol} grid={sizes(launch.grid)} block={sizes(launch.block)}"
+    shared = evaluate_size(launch.shared_bytes, numbers)
+    words = f"{text} shared={shared} cluster={cluster}"
+    return words, [_size_of(argument)[0] for argument in launch.arguments]
 
 
 DISASSEMBLED = ("gemm", "functions", "two steps")

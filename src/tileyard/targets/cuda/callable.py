@@ -4,7 +4,7 @@ import importlib
 import math
 import sys
 from collections.abc import Callable, Sequence
-from threading import Lock, get_ident
+from threading import Lock, local
 from typing import Any
 
 from tileyard.errors import BindError
@@ -43,7 +43,7 @@ class CudaCallable:
         self._known: dict[object, Ready] = {}
         self._torch_stream: Callable[[int], int] = int  # found with the first tensor of torch
         self._lock = Lock()
-        self._threads: set[int] = set()
+        self._thread = _Thread()
         self._without_out = [p for p in self._params if isinstance(p, Scalar) or p.role != "out"]
 
     def __call__(self, *arguments: object) -> object:
@@ -74,7 +74,7 @@ class CudaCallable:
 
     def _start(self, ready: Ready, addresses: list[int], stream: int) -> None:
         """Launch with these addresses, of all tensors in calling order, on a stream."""
-        if get_ident() not in self._threads:
+        if not self._thread.has_context:
             self._enter()
         with self._lock:
             if addresses != ready.addresses or stream != ready.stream:
@@ -86,7 +86,7 @@ class CudaCallable:
         if int(self._get_context()[1]) != self._context:
             self._gpu.activate()
         if self._gpu.is_only:
-            self._threads.add(get_ident())
+            self._thread.has_context = True
 
     def _call_slowly(self, arguments: tuple[object, ...]) -> object:
         """The way of shapes that are new, and of arrays of other frameworks."""
@@ -186,6 +186,12 @@ class CudaCallable:
             call("cuEventRecord", event, other)
             call("cuStreamWaitEvent", stream, event, 0)
             call("cuEventDestroy", event)
+
+
+class _Thread(local):
+    """What is known of each thread: whether the context is its current one, and stays that."""
+
+    has_context = False
 
 
 class DeviceArray:
