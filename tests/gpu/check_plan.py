@@ -58,7 +58,9 @@ def _convolve(_: ModuleType, data: Array, weights: Array) -> Array:
     return np.einsum("nhwcij,ijcf->nhwf", windows, weights.astype(np.float32)).astype(np.float16)
 
 
-def _histogram(_: ModuleType, x: Array, counts: Array) -> Array:
+def _histogram(_: ModuleType, x: Array, *_counts: Array) -> Array:
+    """It adds to what its output holds before: our poison, where it is no input as well."""
+    counts = _counts[0] if _counts else np.full(64, np.iinfo(np.int32).min, np.int32)
     return counts + np.bincount(x % counts.size, minlength=counts.size).astype(np.int32)
 
 
