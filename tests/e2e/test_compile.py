@@ -76,17 +76,6 @@ def test_logs_are_each_configs_own(blamed: dict[str, dict[str, Any]]) -> None:
     assert "Traceback" in blamed["lowering"]["log"]
 
 
-def test_a_compiler_that_eats_memory_is_out_of_it(place: CommandLine) -> None:
-    """A config on which the compiler takes more memory than its part ends alone, for want of it."""
-    faults = ("--config", "fault=memory,none", "--config", "block=64")
-    # Many workers have each the least part, which is filled soonest.
-    limits = ("--compile-workers", "8", "--group-size", "1", "--build-limit", "200s")
-    result = place.run_json("compile", FAULTS, *TARGET, *faults, *limits)
-    expected = {"memory": "out_of_memory", "none": "passed"}
-    assert {one["config"]["fault"]: one["outcome"] for one in result["configs"]} == expected
-    assert "memory" in result["configs"][0]["message"]
-
-
 def test_a_bundle_says_what_it_needs(place: CommandLine, bundle: Path) -> None:
     """Target with architecture, and the drivers that load the cubin, stand in the bundle."""
     done = place.run("bundle", "--inspect", str(bundle))

@@ -6,7 +6,7 @@ import tilelang.language as T
 
 import tileyard
 
-FAULTS = ("none", "lowering", "loop", "condition", "source", "endless", "memory")
+FAULTS = ("none", "lowering", "loop", "condition", "source", "endless")
 
 ENDLESS = """
 constexpr long spin(long n) { long sum = 0; for (long i = 0; i < n; ++i) sum += i ^ n; return sum; }
@@ -18,21 +18,9 @@ __device__ __forceinline__ float faulty(float x) { return x + Endless<190>::valu
 """
 """The compiler computes for minutes, in little memory."""
 
-MEMORY = """
-struct Big {
-  long values[1 << 20];
-  constexpr Big(long n) : values{} { for (int i = 0; i < 400; ++i) values[i * 2000] = n; }
-};
-template <long N> constexpr Big big{N};
-template <long N> constexpr long total = big<N>.values[2000] + total<N - 1>;
-template <> constexpr long total<0> = 0;
-__device__ __forceinline__ float faulty(float x) { return x + total<190>; }
-"""
-"""The compiler keeps some 30 MB for each of many constants."""
-
 SOURCE = "__device__ __forceinline__ float faulty(float x) { return x + nowhere; }\n"
 
-PRELUDES = {"source": SOURCE, "endless": ENDLESS, "memory": MEMORY}
+PRELUDES = {"source": SOURCE, "endless": ENDLESS}
 
 
 @tileyard.kernel(space={"fault": FAULTS, "block": [32, 64]}, shapes={"default": {"N": 256}})

@@ -17,8 +17,9 @@ SHOWN = 5
 def print_bundle(console: Console, manifest: BundleManifest, name: str, size: int) -> None:
     """One line of facts, one for each requirement, one for each surprise."""
     commit = f" of {manifest.commit}" if manifest.commit else ""
+    target = f" for {manifest.target}" if manifest.target else ""
     facts = (
-        f"{name}: {manifest.kind}{commit}, {format_bytes(size)}"
+        f"{name}: {manifest.kind}{target}{commit}, {format_bytes(size)}"
         f" ({format_bytes(manifest.size)} in {len(manifest.contents)} entries)"
     )
     console.print(Text(clean_line(facts)), soft_wrap=True)
