@@ -9,7 +9,7 @@ from typing import Any
 from tileyard.errors import ToolMissingError
 from tileyard.model import Record
 from tileyard.targets.cuda.headers import INSTALL, include_folders
-from tileyard.targets.cuda.pch import find_image, making
+from tileyard.targets.cuda.pch import find_image, find_layout, is_unfit, making
 
 PCH_HEAP_BYTES = 1 << 30
 """Where precompiled headers are kept in memory; NVRTC's own 256 MiB are too small for Hopper's."""
@@ -19,6 +19,9 @@ PREAMBLE = "#include <tl_templates/cuda/nvrtc_std.h>\n"
 FLAGS = ("-default-device", "--std=c++17", "--ptxas-options=-v")
 _WITH_PCH_HEAP = (12, 8)
 _OUT_OF_MEMORY = "catastrophic error: out of memory"
+
+
+_LIBRARY = "libnvrtc.so"
 
 
 class NvrtcError(Exception):
@@ -83,7 +86,9 @@ class Nvrtc:
     def __init__(self, architecture: str, caches: Path, identity: str) -> None:
         self._base = base_flags(architecture)
         self._caches = caches
+        self._layout = find_layout(_LIBRARY)
         self._identity = identity
+        self._unfit: set[Path] = set()
 
     def compile(self, headers: str, body: str, flags: Sequence[str]) -> Compiled:
         """Compile one translation unit, which begins with ``headers``: preprocessor lines only.
@@ -92,13 +97,18 @@ class Nvrtc:
         """
         headers = PREAMBLE + headers
         all_flags = (*self._base, *flags)
-        image = find_image(self._caches, headers, (self._identity, *all_flags))
+        image = find_image(self._caches, headers, (self._identity, self._layout, *all_flags))
+        if not self._layout or image in self._unfit:
+            return _compile(headers + body, (*all_flags, "-pch"))
         if not image.exists():
             self._make(image, headers, all_flags)
-        taken = f"-use-pch={image}" if image.exists() else "-pch"
-        if image.exists():
-            os.utime(image)
-        return _compile(headers + body, (*all_flags, taken))
+        if not image.exists():
+            return _compile(headers + body, (*all_flags, "-pch"))
+        os.utime(image)
+        compiled = _compile(headers + body, (*all_flags, f"-use-pch={image}"))
+        if is_unfit(compiled.log):
+            self._unfit.add(image)
+        return compiled
 
     def _make(self, image: Path, headers: str, flags: Sequence[str]) -> None:
         """Write an image, once for all processes. Without it NVRTC keeps one of its own."""

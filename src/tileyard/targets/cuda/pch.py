@@ -2,11 +2,13 @@
 
 NVRTC reads the headers of TileLang's kernels in two to four seconds, and a kernel in half a second. It can
 write down its memory once it has read the headers, and take that over in another process in which
-everything stands at the same addresses: compile workers are started like that. Where they do
-not, NVRTC says so, and reads the headers again.
+everything stands at the same addresses: compile workers are started like that. Processes of another
+kind, in which it stands elsewhere, have images of their own or, where addresses are random, none to
+share. An image that does not fit after all is told by NVRTC, and not used again by who tried it.
 """
 
 import contextlib
+import ctypes
 import fcntl
 import os
 import re
@@ -16,6 +18,8 @@ from pathlib import Path
 from tileyard.artifacts.keys import digest_parts
 
 IMAGE = "headers.pch"
+_ADDR_NO_RANDOMIZE = 0x0040000
+_UNFIT = "incompatible precompiled header"
 _DIRECTIVE = re.compile(r"\s*(#.*)?$")
 
 
@@ -24,6 +28,23 @@ def split_source(source: str) -> tuple[str, str]:
     lines = source.splitlines(keepends=True)
     count = next((i for i, line in enumerate(lines) if not _DIRECTIVE.match(line.rstrip())), 0)
     return "".join(lines[:count]), "".join(lines[count:])
+
+
+def find_layout(library: str, maps: Path = Path("/proc/self/maps")) -> str:
+    """What tells apart processes in which things stand elsewhere: the address of a loaded library.
+
+    Empty where addresses are random, or the library is not loaded.
+    """
+    personality = ctypes.CDLL(None).personality(0xFFFFFFFF)
+    if personality < 0 or not personality & _ADDR_NO_RANDOMIZE:
+        return ""
+    lines = maps.read_text().splitlines()
+    return next((line.partition("-")[0] for line in lines if library in line), "")
+
+
+def is_unfit(log: str) -> bool:
+    """Whether NVRTC says that it could not take over an image."""
+    return _UNFIT in log
 
 
 def find_image(caches: Path, headers: str, flags: Sequence[str]) -> Path:

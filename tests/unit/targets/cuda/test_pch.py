@@ -1,10 +1,12 @@
 """Sources cut into what is precompiled and what is not, and where images of headers lie."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tileyard.targets.cuda.pch import find_image, making, split_source
+from tileyard.targets.cuda.pch import find_image, is_unfit, making, split_source
 
 
 @pytest.mark.parametrize(
@@ -55,3 +57,29 @@ def _break_off(image: Path) -> None:
         assert draft is not None
         draft.write_text("half")
         raise RuntimeError
+
+
+def test_processes_that_are_laid_out_otherwise_share_no_image(tmp_path: Path) -> None:
+    """Where addresses are random there is no layout; where they are fixed it is a library's address."""
+    maps = tmp_path / "maps"
+    maps.write_text("7fff00000000-7fff00001000 r--p 0 0:0 1 /x/libnvrtc.so.13\n")
+    program = (
+        "import sys; from pathlib import Path; from tileyard.targets.cuda.pch import find_layout;"
+        "print(find_layout('libnvrtc.so', Path(sys.argv[1])))"
+    )
+    line = [sys.executable, "-c", program, str(maps)]
+    expected = ["7fff00000000", ""]
+    found = [
+        subprocess.run([*prefix, *line], capture_output=True, text=True, check=True).stdout.strip()
+        for prefix in (["setarch", "-R"], [])
+    ]
+    assert found == expected
+
+
+def test_an_image_that_does_not_fit_is_told_by_the_compiler() -> None:
+    """NVRTC goes on without it, and says so in a warning."""
+    expected = (
+        "Warning #20282-D: incompatible precompiled header (PCH) heap allocation address from"
+    )
+    assert is_unfit(expected)
+    assert not is_unfit('"kernel.cu": using precompiled header file "headers.pch"')
