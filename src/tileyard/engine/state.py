@@ -1,8 +1,8 @@
 """Decides what happens next: facts in, commands out. No tasks, no processes, no clock.
 
 Only when a batch is ready is a device asked for, and whichever comes first gets it. What stands where
-is told by the cases (``cases``), the devices (``lending``) and the cores (``cores``). The rules that look at
-all of them stand here, in one module, where each can be read beside the others.
+is told by the cases (``cases``), the devices (``lending``) and the cores (``cores``). One module because the
+rules that look at all of them must each be read beside the others.
 """
 
 from dataclasses import dataclass, field
