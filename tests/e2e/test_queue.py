@@ -117,7 +117,9 @@ def test_one_interrupt_takes_waiting_tasks_out_of_the_queue(cli: CommandLine, qu
     assert process.returncode == 130
     assert (queue / "tasks/1/cancel").exists()
     assert (seen["name"], seen["is_tool_found"]) == ("queue:lab", True)
-    assert seen["tasks"] >= 1  # those of this host: other tests may have theirs in a queue of that name
+    assert (
+        seen["tasks"] >= 1
+    )  # those of this host: other tests may have theirs in a queue of that name
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,9 @@ def reverse_warp(N):
     """Per-thread code: each thread has its element, and is counted."""
 
     @T.prim_func
-    def main(A: T.Tensor((N,), "float32"), S: T.Tensor((1,), "int32"), B: T.Tensor((N,), "float32")):
+    def main(
+        A: T.Tensor((N,), "float32"), S: T.Tensor((1,), "int32"), B: T.Tensor((N,), "float32")
+    ):
         with T.Kernel(T.ceildiv(N, 32), threads=32) as bx:
             tx = T.get_thread_binding()
             B[bx * 32 + tx] = A[bx * 32 + 31 - tx]
@@ -41,7 +43,9 @@ def two_steps(block=128):
         with T.Kernel(T.ceildiv(n, 2 * block), 2, threads=block) as (bx, by):
             for i in T.Parallel(2 * block):
                 C[(bx * 2 * block + i) * 2 + by] = (
-                    B[bx * 2 * block + i] * scale + T.cast(step, "float32") + T.cast(half, "float32")
+                    B[bx * 2 * block + i] * scale
+                    + T.cast(step, "float32")
+                    + T.cast(half, "float32")
                 )
 
     return main
