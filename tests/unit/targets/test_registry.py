@@ -62,7 +62,7 @@ def test_plugins_add_targets(name: str, expected: str, echo: dict[str, str]) -> 
 
 def test_an_unknown_name_lists_the_known_ones(echo: dict[str, str]) -> None:
     """A name that nothing provides is refused with those that something does."""
-    expected = "there is no target gpu (known targets: command, cpu, echo)"
+    expected = "there is no target gpu (known targets: command, cpu, cuda, echo)"
     with pytest.raises(UsageError) as caught:
         make_target("gpu", echo)
     assert str(caught.value) == expected
