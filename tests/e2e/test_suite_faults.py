@@ -130,6 +130,9 @@ def test_a_case_may_be_called_like_a_path(cli: CommandLine) -> None:
     assert {v["outcome"] for v in verdicts.values()} == {"passed"}
 
 
+DEADLINE_S = 60.0
+"""Within which what is ended is gone; a machine full of other work takes its time."""
+
 ENDLESS = """
 name = "endless"
 run = ["sh", "-c", "setsid sleep 600 & echo $! > daemon; echo $$ > {suite}/fifo; sleep 600"]
@@ -183,5 +186,5 @@ def test_whatever_ends_a_run_leaves_nothing(how: str, cli: CommandLine) -> None:
     (daemon,) = (cli.home / "work").glob("*/t/*/data/daemon")
     assert process.returncode == expected
     assert ("--changed any leaves out what passed" in said) == (expected in (3, 130))
-    assert has_ended(pid)
-    assert has_ended(int(daemon.read_text()))
+    assert has_ended(pid, DEADLINE_S)
+    assert has_ended(int(daemon.read_text()), DEADLINE_S)

@@ -14,6 +14,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ def main(folder: Path, out: Path | None) -> int:
         f"{about['name']}, capability {'.'.join(map(str, about['capability']))}, CUDA {about['cuda']}"
     )
     results: dict[str, object] = {}
-    failed = 0
+    ends = Counter[str]()
     for name, check in plan.items():
         limit_s = FAULT_LIMIT_S if check["fault"] else LIMIT_S
         found = ask(folder, name, out, limit_s)
@@ -52,12 +53,13 @@ def main(folder: Path, out: Path | None) -> int:
         if check["fault"] and not message:
             message = judge(plan[WELL_AGAIN], ask(folder, WELL_AGAIN, out, LIMIT_S))
             message = message and f"afterwards {WELL_AGAIN} failed: {message}"
-        failed += bool(message)
+        ends["failed" if message else "not run" if "skipped" in found else "well"] += 1
         say(f"{name:20}{message or describe(check, found)}")
         results[name] = {**found, "failed": message} if message else found
-    say(f"{len(plan) - failed} of {len(plan)} are as they should be")
+    counts = ", ".join(f"{ends[end]} {end}" for end in ("well", "failed", "not run") if ends[end])
+    say(f"{len(plan)} kernels: {counts}")
     write_figures(about, results, out)
-    return 1 if failed else 0
+    return 1 if ends["failed"] else 0
 
 
 def ask(folder: Path, name: str, out: Path | None, limit_s: float) -> dict[str, Any]:

@@ -9,14 +9,15 @@ import tileyard
 FAULTS = ("none", "lowering", "loop", "condition", "source", "endless")
 
 ENDLESS = """
-constexpr long spin(long n) { long sum = 0; for (long i = 0; i < n; ++i) sum += i ^ n; return sum; }
-template <int N> struct Endless {
-  static constexpr long value = spin(200000 + N) ^ Endless<N - 1>::value;
+constexpr long spin(long n) { long sum = 0; for (long i = 0; i < 200000; ++i) sum ^= i ^ n; return sum; }
+template <int depth, long n> struct Endless {
+  static constexpr long value =
+      spin(n) ^ Endless<depth - 1, 2 * n>::value ^ Endless<depth - 1, 2 * n + 1>::value;
 };
-template <> struct Endless<0> { static constexpr long value = 0; };
-__device__ __forceinline__ float faulty(float x) { return x + Endless<190>::value; }
+template <long n> struct Endless<0, n> { static constexpr long value = n; };
+__device__ __forceinline__ float faulty(float x) { return x + Endless<60, 1>::value; }
 """
-"""The compiler computes for minutes, in little memory."""
+"""The compiler computes 2**60 sums, depth first, in little memory."""
 
 SOURCE = "__device__ __forceinline__ float faulty(float x) { return x + nowhere; }\n"
 

@@ -9,8 +9,6 @@ import typer
 from tileyard.cli.values import parse_bytes, parse_count, parse_duration_s, parse_pairs, parse_value
 from tileyard.errors import UsageError
 
-MOST_CONFIGS = 1_000_000
-
 
 def compile_configs(  # noqa: PLR0913 - options, by keyword only
     kernel: Annotated[str, typer.Argument(metavar="FILE[::NAME]", help="Where the kernel is.")],
@@ -79,7 +77,7 @@ def compile_configs(  # noqa: PLR0913 - options, by keyword only
     from tileyard.cli.compile_session import run
     from tileyard.model import Limits
     from tileyard.service.messages import StartCompile
-    from tileyard.tuning.request import TuneRequest
+    from tileyard.tuning.request import ALL_CONFIGS, TuneRequest
 
     file, _, name = kernel.partition("::")
     if not Path(file).is_file():
@@ -97,7 +95,7 @@ def compile_configs(  # noqa: PLR0913 - options, by keyword only
             for key, text in parse_pairs(config or (), "--config").items()
         },
         reference=reference,
-        trials=MOST_CONFIGS,
+        trials=ALL_CONFIGS,
         limits=Limits(
             build_s=parse_duration_s(build_limit), memory_bytes=parse_bytes(memory_limit)
         ),

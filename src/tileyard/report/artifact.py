@@ -2,30 +2,20 @@
 
 from collections.abc import Sequence
 
-import msgspec
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from tileyard.artifacts.manifest import Artifact
-from tileyard.model import Record
 from tileyard.report.compiled import COLUMNS, describe_resources
 from tileyard.report.words import format_bytes
-from tileyard.targets.cuda.records import Resources
-
-
-class _Details(Record):
-    """What this view shows of the targets' own details; each has a part of it."""
-
-    resources: tuple[Resources, ...] = ()
-    compiler: str = ""
-    flags: tuple[str, ...] = ()
+from tileyard.targets.cuda.records import Resources, read_reported
 
 
 def print_artifact(console: Console, artifact: Artifact) -> None:
     """Its keys, what made it, its files, and what it takes where that is known."""
     told = artifact.manifest
-    details = _read_details(told.details)
+    details = read_reported(told.details)
     rows = {
         "kernel": told.kernel,
         "target": told.target,
@@ -55,11 +45,3 @@ def print_resources(console: Console, resources: Sequence[Resources]) -> None:
     for taken in resources:
         table.add_row(*describe_resources(taken).values())
     console.print(table)
-
-
-def _read_details(text: str) -> _Details:
-    """The part that is known of; nothing of a target whose details are something else."""
-    try:
-        return msgspec.json.decode(text, type=_Details) if text else _Details()
-    except msgspec.DecodeError:
-        return _Details()

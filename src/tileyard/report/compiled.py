@@ -4,14 +4,13 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tileyard.model import Outcome, Record
+from tileyard.model import Outcome
 from tileyard.report.words import format_config, format_seconds, outcome_style
-from tileyard.targets.cuda.records import Resources
+from tileyard.targets.cuda.records import Resources, read_reported
 from tileyard.tuning.sweep import BuiltConfig, CompileResult
 
 COLUMNS = ("kernel", "registers", "spills", "shared", "threads", "occupancy", "code", "mix")
@@ -21,12 +20,6 @@ ROOM = {"mix": 130, "code": 100, "threads": 100}
 """The narrowest screen on which a column is shown; tileyard inspect shows them all."""
 SHOWN_KINDS = 3
 """So many kinds of instructions are shown of each function."""
-
-
-class _Details(Record):
-    """The part of an artifact's details that this report shows; other targets have none of it."""
-
-    resources: tuple[Resources, ...] = ()
 
 
 def print_compiled(
@@ -106,7 +99,7 @@ def _name_artifact(one: BuiltConfig) -> str:
 
 def _resources_of(one: BuiltConfig) -> tuple[Resources, ...]:
     """What each device function of a config takes; nothing for targets that do not say."""
-    return msgspec.json.decode(one.details, type=_Details).resources if one.details else ()
+    return read_reported(one.details).resources
 
 
 def describe_resources(taken: Resources, kinds: int | None = None) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """Building the configs of a kernel inside the engine process: no device is asked for, nothing runs."""
 
 import asyncio
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import msgspec
@@ -10,18 +9,15 @@ from tileyard.artifacts.bundles import Packing, write_bundle
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.clock import SystemClock
-from tileyard.engine.anonymous import make_slots
 from tileyard.engine.authors import Author
-from tileyard.engine.driver import Driver
-from tileyard.engine.shelf import Shelf
 from tileyard.engine.yard import Yard
 from tileyard.errors import UsageError
-from tileyard.events import BuildEnded, Event, Note, RunEnded, RunStarted, StopReason
+from tileyard.events import BuildEnded, Event, Note, RunStarted
 from tileyard.model import Case, Outcome, Trial
 from tileyard.service.conversation import Conversation
 from tileyard.service.messages import StartCompile
 from tileyard.service.naming import new_run_name
-from tileyard.service.stopping import stop_when
+from tileyard.service.sweeping import build_cases, sweep_slots
 from tileyard.settings import Settings
 from tileyard.store.events import EventLog
 from tileyard.store.trials import TrialStore
@@ -57,16 +53,23 @@ class Compiling:
         if not start.all_configs:
             space = msgspec.structs.replace(space, configs=space.configs[:1])
         run, sweep = new_run_name(), Sweep(make_cases(space, start.request.limits))
-        slots = make_slots(len(self._settings.cores))
-        shelf = Shelf(slots)
-        async with AsyncExitStack() as stack:
+        note = ""
+        if len(space.configs) < space.size:
+            note = f"{len(space.configs)} of {space.size} points of the space are built"
+            note += "" if start.all_configs else "; --all-configs builds them all"
+        with (
+            TrialStore.open(self._settings.home) as store,
+            EventLog(self._settings.home, run) as log,
+        ):
             yard = Yard(
                 settings=self._settings,
-                store=stack.enter_context(TrialStore.open(self._settings.home)),
+                store=store,
                 objects=self._objects,
                 author=self._author,
                 target=start.target,
-                devices=slots,
+                devices=sweep_slots(self._settings),
+                listeners=[log.add, self._conversation.tell_event, self._note],
+                flushes=[log.flush],
                 reuse=start.reuse,
                 reference=start.request.reference,
                 compile_workers=start.compile_workers,
@@ -74,32 +77,15 @@ class Compiling:
                 golden=bool(start.pack_to),
                 clock=self._clock,
             )
-            driver = Driver(sweep, yard, run, shelf)
-            await driver.open()
-            stack.push_async_callback(driver.close)
-            log = stack.enter_context(EventLog(self._settings.home, run))
-            yard.listeners += [log.add, self._conversation.tell_event, self._note]
-            yard.flushes.append(log.flush)
-            yard.emit(
-                RunStarted(
-                    run=run,
-                    at=self._clock.wall_s(),
-                    title=f"compile {space.kernel}",
-                    target=start.target,
-                    devices=(),
-                    cases=len(sweep.cases),
-                )
+            begin = RunStarted(
+                run=run,
+                at=self._clock.wall_s(),
+                title=f"compile {space.kernel}",
+                target=start.target,
+                devices=(),
+                cases=len(sweep.cases),
             )
-            if len(space.configs) < space.size:
-                text = f"{len(space.configs)} of {space.size} points of the space are built"
-                text += "" if start.all_configs else "; --all-configs builds them all"
-                yard.emit(Note(text=text))
-            watching = asyncio.create_task(stop_when(stopping, driver))
-            stack.callback(watching.cancel)
-            async for _ in driver.trials():
-                pass
-            reason: StopReason = "interrupted" if stopping.is_set() else "done"
-            yard.emit(RunEnded(run=run, at=self._clock.wall_s(), reason=reason))
+            swept = await build_cases(sweep, yard, begin, stopping, note)
         result = CompileResult(
             run=run,
             kernel=space.kernel,
@@ -108,11 +94,11 @@ class Compiling:
             space=space.size,
             configs=tuple(self._describe(case, sweep.trials.get(case.id)) for case in sweep.cases),
             notes=tuple(self._notes),
-            reason=reason,
+            reason=swept.reason,
             seconds=self._clock.monotonic_s() - started_s,
         )
-        if start.pack_to and reason == "done":
-            self._write_bundle(space, sweep, shelf.entries)
+        if start.pack_to and swept.reason == "done":
+            self._write_bundle(space, sweep, swept.entries)
         return result
 
     def _note(self, event: Event) -> None:

@@ -1,42 +1,29 @@
 """Building all kernels of a file for a comparison, inside the engine process of one side."""
 
 import asyncio
-from contextlib import AsyncExitStack
 
 import msgspec
 
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.clock import SystemClock
-from tileyard.engine.anonymous import make_slots
 from tileyard.engine.authors import Author
-from tileyard.engine.driver import Driver
-from tileyard.engine.shelf import Shelf
 from tileyard.engine.yard import Yard
 from tileyard.errors import KernelFileError, UsageError
-from tileyard.events import RunEnded, RunStarted, StopReason
-from tileyard.model import Case, KernelInfo, Outcome, Record, Trial
+from tileyard.events import RunStarted, StopReason
+from tileyard.model import Case, KernelInfo, Outcome, Trial
 from tileyard.regress.static import KernelBuild, SideBuild
 from tileyard.service.conversation import Conversation
 from tileyard.service.messages import StartStatic
 from tileyard.service.naming import new_run_name
-from tileyard.service.stopping import stop_when
+from tileyard.service.sweeping import build_cases, sweep_slots
 from tileyard.settings import Settings
 from tileyard.store.trials import TrialStore
-from tileyard.targets.cuda.records import Resources
-from tileyard.tuning.request import TuneRequest
+from tileyard.targets.cuda.records import read_reported
+from tileyard.tuning.request import ALL_CONFIGS, TuneRequest
 from tileyard.tuning.space import ASK_LIMIT_S, open_space
 from tileyard.tuning.sweep import WELL_BUILT, Sweep, make_cases
 from tileyard.workers.protocol import DescribeKernels, Failed, Kernels
-
-MOST_CONFIGS = 1_000_000
-
-
-class _Details(Record):
-    """The part of an artifact's details that is compared; other targets have none of it."""
-
-    resources: tuple[Resources, ...] = ()
-    compiler: str = ""
 
 
 class StaticBuilding:
@@ -88,7 +75,7 @@ class StaticBuilding:
         return kernels
 
     async def _open(self, info: KernelInfo, shape: str) -> tuple[Case, ...]:
-        request = TuneRequest(kernel=info.name, shape=shape, trials=MOST_CONFIGS)
+        request = TuneRequest(kernel=info.name, shape=shape, trials=ALL_CONFIGS)
         space = await open_space(self._author, request)
         if not self._start.all_configs:
             space = msgspec.structs.replace(space, configs=space.configs[:1])
@@ -96,43 +83,30 @@ class StaticBuilding:
         return make_cases(space, self._start.limits, f"{folder}/")
 
     async def _build(self, sweep: Sweep, stopping: asyncio.Event) -> StopReason:
-        slots = make_slots(len(self._settings.cores))
-        run = new_run_name()
-        async with AsyncExitStack() as stack:
+        with TrialStore.open(self._settings.home) as store:
             yard = Yard(
                 settings=self._settings,
-                store=stack.enter_context(TrialStore.open(self._settings.home)),
+                store=store,
                 objects=self._objects,
                 author=self._author,
                 target=self._start.target,
-                devices=slots,
+                devices=sweep_slots(self._settings),
+                listeners=[self._conversation.tell_event],
                 reuse=False,
                 compile_workers=self._start.compile_workers,
                 group_size=1,  # each kernel has a build time of its own
                 golden=False,
                 clock=self._clock,
             )
-            driver = Driver(sweep, yard, run, Shelf(slots))
-            await driver.open()
-            stack.push_async_callback(driver.close)
-            yard.listeners.append(self._conversation.tell_event)
-            yard.emit(
-                RunStarted(
-                    run=run,
-                    at=self._clock.wall_s(),
-                    title=self._start.title,
-                    target=self._start.target,
-                    devices=(),
-                    cases=len(sweep.cases),
-                )
+            begin = RunStarted(
+                run=new_run_name(),
+                at=self._clock.wall_s(),
+                title=self._start.title,
+                target=self._start.target,
+                devices=(),
+                cases=len(sweep.cases),
             )
-            watching = asyncio.create_task(stop_when(stopping, driver))
-            stack.callback(watching.cancel)
-            async for _ in driver.trials():
-                pass
-            reason: StopReason = "interrupted" if stopping.is_set() else "done"
-            yard.emit(RunEnded(run=run, at=self._clock.wall_s(), reason=reason))
-        return reason
+            return (await build_cases(sweep, yard, begin, stopping)).reason
 
     def _describe(self, case: Case, trial: Trial | None) -> KernelBuild:
         if trial is None:
@@ -140,8 +114,7 @@ class StaticBuilding:
         if trial.outcome not in WELL_BUILT:
             return KernelBuild(case=case.id, outcome=trial.outcome, message=trial.message)
         artifact = find_artifact(trial.keys.build, self._objects)
-        text = "" if artifact is None else artifact.manifest.details
-        details = msgspec.json.decode(text, type=_Details) if text else _Details()
+        details = read_reported("" if artifact is None else artifact.manifest.details)
         self._compiler = self._compiler or details.compiler
         return KernelBuild(
             case=case.id,

@@ -4,6 +4,8 @@ from tileyard.events import StopReason
 from tileyard.model import CheckPolicy, Limits, Outcome, Record, TimingPolicy, Trial, Value
 
 DEFAULT_TRIALS = 200
+ALL_CONFIGS = 1_000_000
+"""More than can be built in a life: every point of a space."""
 
 
 class TuneRequest(Record):

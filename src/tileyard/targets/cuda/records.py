@@ -6,6 +6,8 @@ artifact serves every shape that its kernel does. Nothing here needs TileLang or
 
 from typing import Literal
 
+import msgspec
+
 from tileyard.ir.nodes import Expr, Program
 from tileyard.model import Record
 
@@ -134,3 +136,19 @@ class Details(Record):
     cuda: tuple[int, int]
     flags: tuple[str, ...] = ()
     version: int = DETAILS_VERSION
+
+
+class Reported(Record):
+    """The part of an artifact's details that is compared and shown; other targets have none of it."""
+
+    resources: tuple[Resources, ...] = ()
+    compiler: str = ""
+    flags: tuple[str, ...] = ()
+
+
+def read_reported(details: str) -> Reported:
+    """What an artifact says of its resources: nothing where ``details`` are another target's, or empty."""
+    try:
+        return msgspec.json.decode(details, type=Reported) if details else Reported()
+    except msgspec.DecodeError:
+        return Reported()
