@@ -21,9 +21,14 @@ class Span(Record):
 
 
 class Startup(Record):
-    """What starting cost, in seconds: a piece, and the run before its first case, None if that is unknown."""
+    """What starting cost, in seconds; None is what could not be told.
+
+    ``piece_s`` is that of a piece, ``launch_s`` the part of it in which no other could start, and
+    ``lead_s`` what lay before the first case of the run.
+    """
 
     piece_s: float
+    launch_s: float | None
     lead_s: float | None
 
 
@@ -97,8 +102,21 @@ def measure_startup(spans: Sequence[Span], plan: Plan, lead_from: float | None) 
         last[span.device] = span
     if not gaps_s:
         return None
-    lead_s = None if lead_from is None else min(span.begin for span in spans) - lead_from
-    return Startup(piece_s=sorted(gaps_s)[len(gaps_s) // 4], lead_s=lead_s)
+    piece_s = sorted(gaps_s)[len(gaps_s) // 4]
+    if lead_from is None:
+        return Startup(piece_s=piece_s, launch_s=None, lead_s=None)
+    lead_s = min(span.begin for span in spans) - lead_from
+    return Startup(piece_s=piece_s, launch_s=_measure_launch(spans), lead_s=lead_s)
+
+
+def _measure_launch(spans: Iterable[Span]) -> float | None:
+    """How far apart devices were given their first cases, before any had ended its own."""
+    first: dict[str, Span] = {}
+    for span in sorted(spans, key=lambda span: span.begin):
+        first.setdefault(span.device, span)
+    until = min(span.end for span in first.values())
+    begins = [span.begin for span in first.values() if span.begin <= until]
+    return (begins[-1] - begins[0]) / (len(begins) - 1) if len(begins) > 1 else None
 
 
 def add_makespans(makespans: Sequence[Makespan]) -> Makespan | None:

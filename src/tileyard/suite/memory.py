@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from tileyard.artifacts.keys import digest_parts
 from tileyard.errors import HomeError
@@ -20,17 +21,19 @@ FOLDER = "suites"
 class Memory(Record):
     """The ids of cases that ended badly when they were last run, and what starting costs, in seconds.
 
-    ``startup_s`` is that of a piece, ``lead_s`` what lies before the first case of a run.
+    ``startup_s`` is that of a piece, ``launch_s`` the part of it in which no other piece can start,
+    ``lead_s`` what lies before the first case of a run.
     """
 
     failing: tuple[str, ...] = ()
     startup_s: float = 0.0
+    launch_s: float = 0.0
     lead_s: float = 0.0
 
     @property
     def costs(self) -> Costs:
         """What starting costs, as earlier runs of the suite have shown."""
-        return Costs(startup_s=self.startup_s, lead_s=self.lead_s)
+        return Costs(startup_s=self.startup_s, launch_s=self.launch_s, lead_s=self.lead_s)
 
 
 def read_memory(home: Path, suite: str) -> Memory:
@@ -57,11 +60,13 @@ def update_memory(
         failing.pop(verdict.case, None)
         if verdict.is_bad:
             failing[verdict.case] = None
-    memory = Memory(
-        failing=tuple(failing),
-        startup_s=known.startup_s if started is None else started.piece_s,
-        lead_s=known.lead_s if started is None or started.lead_s is None else started.lead_s,
+    costs = (
+        {}
+        if started is None
+        else {"startup_s": started.piece_s, "launch_s": started.launch_s, "lead_s": started.lead_s}
     )
+    told = {name: seconds for name, seconds in costs.items() if seconds is not None}
+    memory = replace(known, failing=tuple(failing), **told)
     path = _path(home, suite)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

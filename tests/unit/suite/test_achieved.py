@@ -151,6 +151,29 @@ def test_starting_costs_what_lies_between_two_pieces_of_a_device() -> None:
     assert (found.piece_s, found.lead_s) == (0.5, 2.0)
 
 
+def test_a_launch_is_how_far_apart_the_first_cases_begin() -> None:
+    """On their devices; those that began when another had already ended waited for something else."""
+    pieces = plan(4, ("a",), ("b",), ("c",), ("d",), ("e",))
+    spans = [
+        span("a", 3.0, 9.0),
+        span("b", 3.25, 5.0, "slot:1"),
+        span("c", 4.0, 9.0, "slot:2"),
+        span("d", 8.0, 9.0, "slot:3"),
+        span("e", 6.0, 7.0, "slot:1"),
+    ]
+    alone = [span("a", 3.0, 4.0), span("b", 5.0, 6.0)]
+    expected = 0.5
+    launched = measure_startup(spans, pieces, 1.0)
+    assert launched is not None
+    assert launched.launch_s == expected
+    built = measure_startup(spans, pieces, None)
+    assert built is not None
+    assert (built.launch_s, built.lead_s) == (None, None)
+    single = measure_startup(alone, pieces, 1.0)
+    assert single is not None
+    assert single.launch_s is None
+
+
 def test_one_piece_on_each_device_says_nothing_of_starting() -> None:
     """There is nothing between two of them."""
     spans = [span("a", 0.0, 1.0), span("b", 0.0, 1.0, "slot:1")]

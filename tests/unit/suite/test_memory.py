@@ -8,10 +8,11 @@ from tileyard.errors import HomeError
 from tileyard.model import Outcome
 from tileyard.suite.achieved import Startup
 from tileyard.suite.memory import FOLDER, Memory, read_memory, update_memory
+from tileyard.suite.pieces import Costs
 from tileyard.suite.result import CaseVerdict
 
 SUITE = "/somewhere/suite.toml"
-STARTED = Startup(piece_s=0.5, lead_s=2.0)
+STARTED = Startup(piece_s=0.5, launch_s=0.25, lead_s=2.0)
 
 
 def verdict(case: str, outcome: Outcome) -> CaseVerdict:
@@ -37,19 +38,19 @@ def test_what_a_run_left_out_stays_as_it_was(tmp_path: Path) -> None:
     update_memory(tmp_path, SUITE, [verdict(*one) for one in first.items()], STARTED)
     second = {"t/a": Outcome.PASSED, "t/c": Outcome.TIMEOUT, "t/d": Outcome.SKIPPED}
     update_memory(tmp_path, SUITE, [verdict(*one) for one in second.items()], None)
-    expected = Memory(failing=("t/b", "t/e", "t/c"), startup_s=0.5, lead_s=2.0)
+    expected = Memory(failing=("t/b", "t/e", "t/c"), startup_s=0.5, launch_s=0.25, lead_s=2.0)
     assert read_memory(tmp_path, SUITE) == expected
 
 
 def test_the_latest_costs_of_starting_count(tmp_path: Path) -> None:
-    """Where a run has shown none, those that were known stay."""
+    """Where a run has shown none, or not one of them, those that were known stay."""
     update_memory(tmp_path, SUITE, [], STARTED)
     update_memory(tmp_path, SUITE, [], None)
-    kept = read_memory(tmp_path, SUITE)
-    update_memory(tmp_path, SUITE, [], Startup(piece_s=0.1, lead_s=1.0))
-    later = read_memory(tmp_path, SUITE)
-    assert (kept.startup_s, kept.lead_s) == (0.5, 2.0)
-    assert (later.startup_s, later.lead_s) == (0.1, 1.0)
+    kept = read_memory(tmp_path, SUITE).costs
+    update_memory(tmp_path, SUITE, [], Startup(piece_s=0.1, launch_s=None, lead_s=1.0))
+    later = read_memory(tmp_path, SUITE).costs
+    assert kept == Costs(startup_s=0.5, launch_s=0.25, lead_s=2.0)
+    assert later == Costs(startup_s=0.1, launch_s=0.25, lead_s=1.0)
 
 
 @pytest.mark.parametrize("torn", [b"", b'{"failing": ["t/a"', b'{"failing": 3}', b"\xff\x00"])
