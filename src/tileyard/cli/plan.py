@@ -42,8 +42,12 @@ def plan(  # noqa: PLR0913 - options, by keyword only
         ),
     ] = "",
     launch: Annotated[
-        str, typer.Option(metavar="TIME", help="For so much of that no other process can start.")
-    ] = "0s",
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="For so much of that no other process can start; else as the suite's last run says.",
+        ),
+    ] = "",
     lead: Annotated[
         str,
         typer.Option(
@@ -90,7 +94,7 @@ def plan(  # noqa: PLR0913 - options, by keyword only
             slots=slots,
             split=parse_split(split),
             startup_s=parse_time_s("--startup", startup) if startup else None,
-            launch_s=parse_time_s("--launch", launch),
+            launch_s=parse_time_s("--launch", launch) if launch else None,
             lead_s=parse_time_s("--lead", lead) if lead else None,
             per=per,
             wish=Wish(policy=policy, select=tuple(select or ())),

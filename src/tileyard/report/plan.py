@@ -39,6 +39,16 @@ def print_prediction(console: Console, prediction: Prediction) -> None:
     )
     _say(console, f"why: {plan.reason}")
     _say_left_out(console, prediction.left_out)
+    for part in prediction.then:
+        _say(console, "")
+        print_prediction(console, part)
+    if prediction.then:
+        parts = 1 + len(prediction.then)
+        _say(
+            console,
+            f"programs and kernels, {parts} parts one after another:"
+            f" {format_seconds(prediction.predicted_s)}",
+        )
 
 
 def _table(prediction: Prediction) -> Table:

@@ -10,7 +10,6 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
-    delete,
     func,
     insert,
     select,
@@ -65,13 +64,6 @@ class TrialQuery(Record):
     limit: int = 50
 
 
-class Rebuilt(Record):
-    """What a rebuild found: trials, and lines of event streams that could not be read."""
-
-    trials: int
-    skipped: int
-
-
 class TrialStore:
     """The trials of one home directory; a context manager, usable from any thread.
 
@@ -93,7 +85,7 @@ class TrialStore:
         """
 
         def fill(connection: Connection) -> None:
-            _insert_all(connection, _read_all(home)[0])
+            _insert_all(connection, _read_all(home))
 
         return cls(open_database(home, fill, mounts), home / "store.db")
 
@@ -131,18 +123,6 @@ class TrialStore:
             except IntegrityError as error:
                 names = " or ".join(trial.id for trial in content)
                 raise ValueError(f"trial {names} is recorded already") from error
-
-    def replace_all(self, content: Iterable[Trial]) -> None:
-        """Make ``content`` the whole of the table, or change nothing at all."""
-        with (
-            explained(self._path),
-            self._engine.connect() as connection,
-            one_transaction(connection),
-        ):
-            connection.execute(delete(trials))
-            _insert_all(connection, content)
-
-    # ---- reading ----------------------------------------------------------------------------
 
     def find_measured(self, key: MeasurementKey) -> Trial | None:
         """The latest trial of this measurement whose outcome can be relied on again."""
@@ -250,22 +230,10 @@ class TrialStore:
             return [_DECODER.decode(record) for record in connection.execute(statement).scalars()]
 
 
-def rebuild(home: Path, mounts: Path = MOUNTS) -> Rebuilt:
-    """Make the table of trials anew from the event streams in ``home/runs``.
-
-    Afterwards it holds exactly what they say. Raises HomeError, and then nothing has changed.
-    """
-    content, skipped = _read_all(home)
-    with TrialStore.open(home, mounts) as store:
-        store.replace_all(content)
-    return Rebuilt(trials=len(content), skipped=skipped)
-
-
-def _read_all(home: Path) -> tuple[list[Trial], int]:
-    """The trials of all runs, each once, and how many lines were unreadable."""
+def _read_all(home: Path) -> list[Trial]:
+    """The trials of all runs, each once."""
     runs = [read_run(path) for path in list_run_files(home)]
-    by_id = {trial.id: trial for run in runs for trial in run.trials}
-    return list(by_id.values()), sum(run.skipped for run in runs)
+    return list({trial.id: trial for run in runs for trial in run.trials}.values())
 
 
 def _insert_all(connection: Connection, content: Iterable[Trial]) -> None:

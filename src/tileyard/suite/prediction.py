@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from tileyard.model import Record
 from tileyard.suite.narrowing import Narrowed
 from tileyard.suite.pieces import NO_COSTS, Costs
@@ -16,6 +18,7 @@ class Prediction(Record):
 
     ``floor_s`` is max(longest case, total / slots) without any start-up: no split can be faster.
     ``sources`` counts what the expected times come from. ``shards_s`` is what each shard takes in all.
+    ``then`` is what runs afterwards: programs and kernels of one suite are parts of its run.
     """
 
     cases: int
@@ -27,6 +30,12 @@ class Prediction(Record):
     left_out: tuple[LeftOut, ...] = ()
     shard: Shard | None = None
     shards_s: tuple[float, ...] = ()
+    then: tuple["Prediction", ...] = ()
+
+    @property
+    def predicted_s(self) -> float:
+        """When the last part ends."""
+        return self.plan.predicted_s + sum(part.predicted_s for part in self.then)
 
 
 def predict(
@@ -46,6 +55,14 @@ def predict(
         shard=narrowed.shard,
         shards_s=narrowed.shards_s,
     )
+
+
+def predict_parts(
+    parts: Sequence[Narrowed], slots: int, split: Split = "auto", costs: Costs = NO_COSTS
+) -> Prediction:
+    """Of parts that run one after another, at least one. Raises UsageError as ``predict`` does."""
+    first, *others = [predict(part, slots, split, costs) for part in parts]
+    return replace(first, then=tuple(others))
 
 
 def find_floor_s(expected: Sequence[Expected], slots: int) -> float:

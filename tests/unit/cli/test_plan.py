@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,18 +35,16 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def predicted(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
+def predicted(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     """What is printed."""
     assert main(["plan", *arguments, "--slots", "1", "--json"]) == 0
-    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
 
 def predicted_s(capsys: pytest.CaptureFixture[str], *arguments: str) -> float:
     """When the last piece ends."""
-    plan = predicted(capsys, *arguments)["plan"]
-    assert isinstance(plan, dict)
-    return float(plan["predicted_s"])
+    return float(predicted(capsys, *arguments)["plan"]["predicted_s"])
 
 
 def test_what_starting_costs_is_what_the_last_run_measured(
@@ -64,6 +63,24 @@ def test_shards_of_a_suite_are_told_with_their_lengths(
     found = predicted(capsys, str(suite), "--shard", "1/2")
     assert found["shards_s"] == [20.0, 20.0]
     assert found["cases"] == 2
+
+
+def test_programs_and_kernels_are_parts_one_after_another(
+    suite: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in the run: each has a plan of its own, and the whole takes as long as both."""
+    suite.with_name("gemm.py").write_text("")
+    kernels = '[[testcase]]\nname = "k"\nfile = "gemm.py"\nkernel = "gemm"\n'
+    suite.write_text(SUITE + kernels + 'case = [{ name = "1" }, { name = "2" }, { name = "3" }]\n')
+    found = predicted(capsys, str(suite))
+    (then,) = found["then"]
+    assert (found["cases"], then["cases"]) == (4, 3)
+    alone_s = 40.0 + 4 * 10.0 + 2 * 3.0
+    assert found["plan"]["predicted_s"] == pytest.approx(alone_s)
+    assert then["plan"]["predicted_s"] == pytest.approx(40.0 + 3 * 10.0 + 3.0)
+    assert main(["plan", str(suite), "--slots", "1"]) == 0
+    expected = "programs and kernels, 2 parts one after another: 2 min 39 s"
+    assert expected in capsys.readouterr().out
 
 
 def test_a_budget_has_to_pay_for_what_starting_costs(

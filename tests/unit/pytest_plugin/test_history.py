@@ -14,7 +14,7 @@ from tileyard.pytest_plugin.history import (
     sort_longest_first,
 )
 from tileyard.pytest_plugin.records import Hold, TestFacts
-from tileyard.store.trials import TrialStore, rebuild
+from tileyard.store.trials import TrialStore
 
 
 def items(*names: str) -> list[Any]:
@@ -55,7 +55,7 @@ def test_every_process_gets_a_long_one_first_and_a_short_one_next() -> None:
 
 @pytest.mark.slow
 def test_tests_are_trials_that_survive_the_loss_of_the_table(tmp_path: Path) -> None:
-    """What was written is read back as durations, by case and by function, also after a rebuild."""
+    """What was written is read back as durations, by case and by function, also where the table is gone."""
     hold = Hold(test="t.py::a", device="cpu:0", lease=7, at=0.0, held_s=0.1, waited_s=0.0)
     with TrialStore.open(tmp_path) as store:
         writer = TrialWriter(tmp_path, store, "r1")
@@ -64,7 +64,8 @@ def test_tests_are_trials_that_survive_the_loss_of_the_table(tmp_path: Path) -> 
             writer.write(f"t.py::{name}", facts, 0.0)
         writer.close("done")
         before = read_durations(store)
-    rebuild(tmp_path)
+    for path in tmp_path.glob("store.*"):
+        path.unlink()
     with TrialStore.open(tmp_path) as store:
         after = read_durations(store)
     expected = {"t.py/a": 2.0, "t.py/a[1]": 1.0, "t.py/a[2]": 3.0}

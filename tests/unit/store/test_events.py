@@ -32,7 +32,7 @@ from tileyard.store.events import (
     read_run,
     run_file,
 )
-from tileyard.store.trials import Rebuilt, TrialQuery, TrialStore, rebuild
+from tileyard.store.trials import TrialQuery, TrialStore
 
 MakeTrial = Callable[..., Trial]
 
@@ -175,35 +175,17 @@ def test_rebuilt_table_equals_the_one_that_was_recorded(
     for path in tmp_path.glob("store.*"):
         path.unlink()
 
-    report = rebuild(tmp_path)
-
     with TrialStore.open(tmp_path) as store:
         assert store.list_trials(TrialQuery(limit=0)) == expected
-    assert report == Rebuilt(trials=4, skipped=0)
     assert [path.name for path in list_run_files(tmp_path)] == ["r1.jsonl", "r2.jsonl"]
 
 
-def test_rebuilding_drops_what_no_stream_tells(tmp_path: Path, make_trial: MakeTrial) -> None:
-    """Afterwards the table holds what the streams say, once each, and nothing else."""
+def test_a_table_made_anew_holds_each_trial_once(tmp_path: Path, make_trial: MakeTrial) -> None:
+    """Also one that a stream tells of twice."""
     expected = record_both_ways(tmp_path, [make_trial("t1")])
     write(tmp_path, "r1", CaseEnded(trial=make_trial("t1")))
-    with TrialStore.open(tmp_path) as store:
-        store.record(make_trial("stray"))
-
-    rebuild(tmp_path)
-
-    with TrialStore.open(tmp_path) as store:
-        assert store.list_trials(TrialQuery(limit=0)) == expected
-
-
-def test_rebuilding_that_fails_changes_nothing(tmp_path: Path, make_trial: MakeTrial) -> None:
-    """A stream of a newer version leaves the table as it was."""
-    expected = record_both_ways(tmp_path, [make_trial("t1")])
-    write(tmp_path, "r2", run_started(EVENT_VERSION + 1))
-
-    with pytest.raises(HomeError, match="newer version"):
-        rebuild(tmp_path)
-
+    for path in tmp_path.glob("store.*"):
+        path.unlink()
     with TrialStore.open(tmp_path) as store:
         assert store.list_trials(TrialQuery(limit=0)) == expected
 
