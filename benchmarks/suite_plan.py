@@ -85,9 +85,10 @@ def time_planning(chance: random.Random, rounds: int) -> None:
     for testcases in (100_000, 1_000, 70):
         expected = make_cases(chance, testcases, CASES // testcases, 1.5)
         for slots in (64, 1000):
-            for startup_s in (0.0, 2.0):
+            for startup_s, launch_s in ((0.0, 0.0), (2.0, 0.0), (2.0, 0.01)):
                 title = f"  plan {testcases:,} testcases, {slots} slots, start-up {startup_s:g} s"
-                costs = Costs(startup_s=startup_s)
+                title += f", launch {launch_s:g} s" if launch_s else ""
+                costs = Costs(startup_s=startup_s, launch_s=launch_s)
                 print_times(
                     title,
                     lambda e=expected, s=slots, c=costs: make_plan(e, s, costs=c),  # type: ignore[misc]
@@ -105,7 +106,7 @@ def print_times(title: str, work: Callable[[], object], rounds: int) -> None:
         wall_s.append(time.perf_counter() - wall)
         cpu_s.append(time.process_time() - cpu)
     wall, cpu = statistics.median(wall_s), statistics.median(cpu_s)
-    print(f"{title:60} {wall:6.2f} {cpu:6.2f}", flush=True)
+    print(f"{title:75} {wall:6.2f} {cpu:6.2f}", flush=True)
 
 
 def show_plans(title: str, expected: Sequence[Expected], slots: int) -> None:
