@@ -520,8 +520,34 @@ TY_INLINE ty_row ty_widen_halves(ty_halves_aligned x) {
 #define TY_HALVES 0
 #endif
 
-static __attribute__((unused)) void ty_row_from_f16(float *restrict to, const uint16_t *restrict from,
-                                                    int64_t n) {
+/* Narrow rows are read (`from`), converted to (`to`), written as they are (`pack`), or rounded as a
+   conversion does, which may be in place. Every element ends as single ones do: conversions to eight
+   bits saturate. Halves have instructions of their own. */
+#define TY_ROW static __attribute__((unused)) void
+#define TY_ROWS(mark, word, convert)                                                               \
+  TY_ROW ty_row_from_##mark(float *restrict to, const word *restrict from, int64_t n) {            \
+    for (int64_t i = 0; i < n; ++i)                                                                \
+      to[i] = ty_from_##mark(from[i]);                                                             \
+  }                                                                                                \
+  TY_ROW ty_row_to_##mark(word *restrict to, const float *restrict from, int64_t n) {              \
+    for (int64_t i = 0; i < n; ++i)                                                                \
+      to[i] = ty_pack_##mark(convert(from[i]));                                                    \
+  }                                                                                                \
+  TY_ROW ty_row_pack_##mark(word *restrict to, const float *restrict from, int64_t n) {            \
+    for (int64_t i = 0; i < n; ++i)                                                                \
+      to[i] = ty_pack_##mark(from[i]);                                                             \
+  }                                                                                                \
+  TY_ROW ty_row_round_##mark(float *to, const float *from, int64_t n) {                            \
+    TY_INDEPENDENT                                                                                 \
+    for (int64_t i = 0; i < n; ++i)                                                                \
+      to[i] = convert(from[i]);                                                                    \
+  }
+TY_ROWS(bf16, uint16_t, ty_round_bf16)
+TY_ROWS(f8e4m3, uint8_t, ty_saturate_f8e4m3)
+TY_ROWS(f8e5m2, uint8_t, ty_saturate_f8e5m2)
+#undef TY_ROWS
+
+TY_ROW ty_row_from_f16(float *restrict to, const uint16_t *restrict from, int64_t n) {
   int64_t i = 0;
 #if TY_HALVES
   for (; i + 8 <= n; i += 8)
@@ -530,8 +556,7 @@ static __attribute__((unused)) void ty_row_from_f16(float *restrict to, const ui
   for (; i < n; ++i)
     to[i] = ty_from_f16(from[i]);
 }
-static __attribute__((unused)) void ty_row_to_f16(uint16_t *restrict to, const float *restrict from,
-                                                  int64_t n) {
+TY_ROW ty_row_to_f16(uint16_t *restrict to, const float *restrict from, int64_t n) {
   int64_t i = 0;
 #if TY_HALVES
   for (; i + 8 <= n; i += 8)
@@ -540,8 +565,8 @@ static __attribute__((unused)) void ty_row_to_f16(uint16_t *restrict to, const f
   for (; i < n; ++i)
     to[i] = ty_to_f16(from[i]);
 }
-static __attribute__((unused)) void ty_row_round_f16(float *restrict to, const float *restrict from,
-                                                     int64_t n) {
+#define ty_row_pack_f16 ty_row_to_f16
+TY_ROW ty_row_round_f16(float *to, const float *from, int64_t n) {
   int64_t i = 0;
 #if TY_HALVES
   for (; i + 8 <= n; i += 8)

@@ -22,7 +22,8 @@ class Context:
     """The state of the generator.
 
     ``assumed`` holds the bounds that an enclosing condition has established. ``functions`` are
-    the C functions that the kernel calls, by their text. ``faults`` describes the kernel's own
+    the C functions that the kernel calls, by their text. ``known`` has expressions whose value is in
+    C already, each with what it is called there. ``faults`` describes the kernel's own
     failures; fault number ``i`` is ``faults[i - 1]``. ``lazy`` has the tiles whose clearing is left
     to the next gemm, each with the C variable that says that it counts as clear;
     ``maybe_clear`` are those of them that may, where the generator stands. ``claims`` has the tiles that
@@ -38,6 +39,7 @@ class Context:
     arrays: dict[str, Tensor] = field(default_factory=dict)
     assumed: set[Bound] = field(default_factory=set)
     functions: dict[str, str] = field(default_factory=dict)
+    known: dict[Expr, str] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     lazy: dict[str, str] = field(default_factory=dict)
     maybe_clear: set[str] = field(default_factory=set)

@@ -4,18 +4,19 @@ from collections.abc import Callable
 from typing import assert_never
 
 from tileyard.errors import UnsupportedError
-from tileyard.ir.dtypes import find_dtype
+from tileyard.ir.dtypes import find_dtype, is_float, is_integer
 from tileyard.ir.nodes import Cast, Const, Expr, Load, Op, Var
 from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.operators import (
     BINARY,
+    CALL,
     CAST,
     DIVISIONS,
     EXACT,
     PREFIX,
     TERNARY,
     C,
-    cast,
+    unrounded_cast,
 )
 from tileyard.targets.cpu.emit.ranges import Interval
 from tileyard.targets.cpu.emit.scalars import SCALARS, literal
@@ -25,6 +26,12 @@ from tileyard.targets.cpu.emit.tiles import Rows
 def value(ctx: Context, expr: Expr) -> str:
     """``expr`` in C, with the C type that its dtype has in variables."""
     return _value(ctx, expr).text
+
+
+def unrounded(ctx: Context, expr: Expr) -> tuple[str, str]:
+    """As ``value``, but the last step left out: the narrow type to which it is to be rounded, or none."""
+    found = _unrounded(ctx, expr)
+    return found[0].text, found[1]
 
 
 def index(ctx: Context, expr: Expr) -> str:
@@ -140,14 +147,22 @@ def _wide(ctx: Context, expr: Expr) -> C:
 
 
 def _value(ctx: Context, expr: Expr) -> C:
+    inner, rounding = _unrounded(ctx, expr)
+    return C(f"ty_round_{rounding}({inner.text})") if rounding else inner
+
+
+def _unrounded(ctx: Context, expr: Expr) -> tuple[C, str]:
+    """``expr``, and the narrow type to which it is still to be rounded."""
+    if ctx.known and expr in ctx.known:
+        return C(ctx.known[expr]), ""
     match expr:
         case Const():
             text = literal(expr)
-            return C(text, PREFIX) if text.startswith("-") else C(text)
+            return C(text, PREFIX if text.startswith("-") else CALL), ""
         case Var():
-            return C(ctx.names[expr.name])
+            return C(ctx.names[expr.name]), ""
         case Load():
-            return load(ctx, expr.buffer, expr.indices)
+            return load(ctx, expr.buffer, expr.indices), ""
         case Cast():
             return _cast(ctx, expr)
         case Op():
@@ -156,31 +171,34 @@ def _value(ctx: Context, expr: Expr) -> C:
             assert_never(expr)
 
 
-def _cast(ctx: Context, expr: Cast) -> C:
+def _cast(ctx: Context, expr: Cast) -> tuple[C, str]:
+    source = expr.value.dtype
     inner = _value(ctx, expr.value)
-    text = cast(inner.inside(PREFIX), expr.value.dtype, expr.dtype)
-    return inner if expr.value.dtype == expr.dtype else C(text, CAST)
+    if source == expr.dtype:
+        return inner, ""
+    widest = 64
+    if is_integer(source):
+        interval = ctx.ranges.of(expr.value)
+        widest = max(interval.high, -interval.low - 1, 0).bit_length()
+    text, rounding = unrounded_cast(inner.inside(PREFIX), source, expr.dtype, widest)
+    return C(text, CAST), rounding
 
 
-def _op(ctx: Context, op: Op) -> C:
+def _op(ctx: Context, op: Op) -> tuple[C, str]:
     special = _SPECIAL.get(op.name)
     if special is not None:
-        return special(ctx, op)
+        return special(ctx, op), ""
     scalar = SCALARS[op.args[0].dtype]
     args = [_value(ctx, arg) for arg in op.args]
+    rounding = SCALARS[op.dtype].narrow
     if op.name in BINARY:
-        return _binary(ctx, op, args)
+        return _binary(ctx, op, args), rounding if is_float(op.dtype) else ""
     if op.name in DIVISIONS:
-        return _division(ctx, op, args)
+        return _division(ctx, op, args), ""
     call = f"ty_{op.name}_{scalar.suffix}({', '.join(arg.text for arg in args)})"
     if op.name in ("min", "max") or op.name in EXACT or op.dtype == "bool":
-        return C(call)
-    return C(_rounded(call, op.dtype))
-
-
-def _rounded(text: str, dtype: str) -> str:
-    narrow = SCALARS[dtype].narrow
-    return f"ty_round_{narrow}({text})" if narrow else text
+        return C(call), ""
+    return C(call), rounding
 
 
 def _binary(ctx: Context, op: Op, args: list[C]) -> C:
@@ -190,7 +208,7 @@ def _binary(ctx: Context, op: Op, args: list[C]) -> C:
     if dtype.kind == "bool":
         return C(text, binds)
     if dtype.is_float:
-        return C(_rounded(text, op.dtype)) if SCALARS[op.dtype].narrow else C(text, binds)
+        return C(text, binds)
     scalar = SCALARS[op.dtype]
     if op.name.startswith("bit"):
         return C(text, binds) if dtype.bits >= 32 else C(f"({scalar.value})({text})", CAST)

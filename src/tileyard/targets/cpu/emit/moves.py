@@ -7,13 +7,6 @@ from tileyard.targets.cpu.emit.exprs import from_memory, to_memory
 from tileyard.targets.cpu.emit.operators import cast
 from tileyard.targets.cpu.emit.scalars import SCALARS
 
-_ROW_FUNCTIONS = {
-    ("f16", "float"): "ty_row_from_f16",
-    ("float", "f16"): "ty_row_to_f16",
-    ("float", "round_f16"): "ty_row_round_f16",
-}
-"""Conversions of whole rows that tile.h has, by what memory holds on both sides."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Move:
@@ -38,7 +31,7 @@ class Move:
             size = f"sizeof({ctx.element_type(self.target)})"
             ctx.out.line(f"memcpy({to}, {source}, {count} * {size});")
             return
-        function = _ROW_FUNCTIONS.get((self._held(ctx, self.source), self._wanted(ctx)))
+        function = self._row_function(ctx)
         if function:
             ctx.out.line(f"{function}({to}, {source}, {count});")
             return
@@ -55,16 +48,15 @@ class Move:
         converted = cast(read, ctx.dtype(self.source), ctx.dtype(self.target))
         return to_memory(ctx, self.target, converted)
 
-    @staticmethod
-    def _held(ctx: Context, buffer: str) -> str:
-        """What memory holds: ``float``, or the mark of a narrow type."""
-        if buffer in ctx.arrays and ctx.scalar(buffer).narrow:
-            return ctx.scalar(buffer).narrow
-        return ctx.element_type(buffer)
-
-    def _wanted(self, ctx: Context) -> str:
-        held = self._held(ctx, self.target)
-        narrow = ctx.scalar(self.target).narrow
-        if held == "float" and narrow and ctx.dtype(self.source) != ctx.dtype(self.target):
-            return f"round_{narrow}"
-        return held
+    def _row_function(self, ctx: Context) -> str:
+        """The function of tile.h that moves whole rows so; empty where there is none."""
+        a, b = ctx.scalar(self.source), ctx.scalar(self.target)
+        held = a.narrow if self.source in ctx.arrays else ""
+        if held and ctx.element_type(self.target) == "float":
+            is_kept = ctx.dtype(self.target) in ("float32", ctx.dtype(self.source))
+            return f"ty_row_from_{held}" if is_kept else ""
+        if held or ctx.element_type(self.source) != "float" or not b.narrow:
+            return ""
+        if ctx.dtype(self.source) == ctx.dtype(self.target):
+            return f"ty_row_pack_{b.narrow}"
+        return f"ty_row_{'to' if self.target in ctx.arrays else 'round'}_{b.narrow}"

@@ -5,12 +5,14 @@ from typing import NamedTuple
 from tileyard.ir.dtypes import find_dtype
 from tileyard.targets.cpu.emit.scalars import SCALARS
 
+CALL = 20
+
 
 class C(NamedTuple):
     """A C expression and how tightly its outermost operator binds."""
 
     text: str
-    binds: int = 20
+    binds: int = CALL
 
     def inside(self, binds: int) -> str:
         """The text, in parentheses where an operator that binds so tightly stands beside it."""
@@ -42,23 +44,59 @@ EXACT = frozenset({"abs", "floor", "ceil", "round", "trunc"})
 """Functions of floats whose result a narrow type that holds the argument holds too."""
 
 
-def cast(text: str, source: str, target: str) -> str:
-    """A value converted from one dtype to another; ``text`` binds as tightly as a call."""
+_EXACT = {"float16": 11, "bfloat16": 8, "float8_e4m3fn": 4, "float8_e5m2": 3}
+"""Bits of a narrow type's significand: it holds all whole numbers of so many bits."""
+
+_WIDER = {
+    "float8_e4m3fn": frozenset({"float16", "bfloat16"}),
+    "float8_e5m2": frozenset({"float16", "bfloat16"}),
+}
+"""Narrow types that hold every number of a narrower one."""
+
+
+def cast(text: str, source: str, target: str, widest: int = 64) -> str:
+    """A value converted from one dtype to another; ``text`` binds as tightly as a call.
+
+    ``widest`` is how many bits an integer needs at most, its sign aside.
+    """
+    number, rounding = unrounded_cast(text, source, target, widest)
+    return f"ty_round_{rounding}({number})" if rounding else number
+
+
+def unrounded_cast(text: str, source: str, target: str, widest: int = 64) -> tuple[str, str]:
+    """As ``cast``, but the last step left out: the narrow type to which the number is to be rounded."""
     if source == target:
-        return text
+        return text, ""
     a, b = SCALARS[source], SCALARS[target]
     kind_a, kind_b = find_dtype(source), find_dtype(target)
     if kind_b.kind == "bool":
-        return f"({text} != 0)"
+        return f"({text} != 0)", ""
     if kind_b.is_float:
-        if b.narrow:
-            how = "saturate" if kind_b.bits == 8 else "round"
-            number = text if a.value == "float" else _to_float(text, source)
-            return f"ty_{how}_{b.narrow}({number})"
-        return text if a.value == b.value else f"({b.value}){text}"
+        if not b.narrow:
+            return (text if a.value == b.value else f"({b.value}){text}"), ""
+        number = text if a.value == "float" else _to_float(text, source)
+        if _is_exact(source, target, widest):
+            return number, ""
+        if kind_b.bits == _EIGHT:
+            number = f"ty_clip_f32({number}, {SATURATED[target]})"
+        return number, b.narrow
     if kind_a.is_float:
-        return f"ty_truncate_{a.suffix}_{b.suffix}({text})"
-    return f"({b.value}){text}"
+        return f"ty_truncate_{a.suffix}_{b.suffix}({text})", ""
+    return f"({b.value}){text}", ""
+
+
+def _is_exact(source: str, target: str, widest: int) -> bool:
+    """Whether every number that the source can be is one of the narrow target."""
+    kind = find_dtype(source)
+    if kind.is_float:
+        return target in _WIDER.get(source, frozenset())
+    bits = 1 if kind.kind == "bool" else kind.bits - (kind.kind == "int")
+    return min(widest, bits) <= _EXACT[target]
+
+
+_EIGHT = 8
+SATURATED = {"float8_e4m3fn": "448.0f", "float8_e5m2": "57344.0f"}
+"""What a conversion to eight bits holds instead of anything larger."""
 
 
 def _to_float(text: str, source: str) -> str:

@@ -30,6 +30,7 @@ from tileyard.targets.cpu.emit.gemms import emit_gemm
 from tileyard.targets.cpu.emit.operators import cast
 from tileyard.targets.cpu.emit.parallel import interior_tests, is_independent, open_bounds
 from tileyard.targets.cpu.emit.reductions import emit_reduce
+from tileyard.targets.cpu.emit.rows import emit_rows
 from tileyard.targets.cpu.emit.scalars import SCALARS
 
 
@@ -175,6 +176,8 @@ class Statements:
         end = index_side(ctx, add(stmt.start, stmt.extent))
         ctx.ranges.bind_loop(stmt)
         if self._parallel and is_independent(stmt):
+            if emit_rows(ctx, stmt):
+                return
             ctx.out.line("TY_INDEPENDENT")
         head = f"for ({kind} {name} = {start}; {name} < {end}; ++{name})"
         with nullcontext() if self._parallel else self._repeated(), ctx.out.block(head):

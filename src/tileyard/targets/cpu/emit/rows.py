@@ -1,0 +1,383 @@
+"""Innermost parallel loops, a row at a time: narrow numbers are converted by the row, not one by one.
+
+Such a loop becomes several over a few hundred elements: rows of narrow arrays are read into
+floats, values are computed from them, and each step that rounds is one call for the whole row. A
+division of the loop's variable by a small constant is resolved by writing that many elements at once.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tileyard.ir.nodes import Cast, Const, Expr, For, Let, Load, Op, Store, Var
+from tileyard.ir.walk import children, walk_expr
+from tileyard.targets.cpu.emit.context import Bound, Context, add
+from tileyard.targets.cpu.emit.exprs import index, place, unrounded, value
+from tileyard.targets.cpu.emit.ranges import Interval
+from tileyard.targets.cpu.emit.scalars import SCALARS
+
+_LENGTH = 256
+"""Elements of a row: a few of them stay in the first cache."""
+
+_LEAST = 16
+"""Iterations from which on rows are worth their calls."""
+
+_MOST_AT_ONCE = 8
+"""The largest divisor of the loop's variable that is resolved."""
+
+
+def emit_rows(ctx: Context, stmt: For) -> bool:
+    """Write an innermost loop whose iterations are independent, if rows are the better way.
+
+    Returns whether it has been written. The loop's variable must have its range.
+    """
+    stores = _stores(stmt)
+    if stores is None or not all(_is_row(ctx, store, stmt.var) for store in stores):
+        return False
+    if isinstance(stmt.extent, Const) and int(stmt.extent.value) < _LEAST:
+        return False
+    if any("&fault" in value(ctx, store.value) for store in stores):
+        return False
+    if not any(_has_gain(ctx, store, stmt) for store in stores):
+        return False
+    _Rows(ctx, stmt).write(stores)
+    return True
+
+
+def _stores(stmt: For) -> list[Store] | None:
+    """The stores of the body with what it binds put in its place; None where there is more in it."""
+    bound: dict[Expr, Expr] = {}
+    found: list[Store] = []
+    written = {part.buffer for part in stmt.body if isinstance(part, Store)}
+    for part in stmt.body:
+        if isinstance(part, Let) and part.value.dtype == part.var.dtype:
+            if any(isinstance(x, Load) and x.buffer in written for x in walk_expr(part.value)):
+                return None
+            bound[part.var] = _replace(part.value, bound.get)
+        elif isinstance(part, Store):
+            indices = tuple(_replace(at, bound.get) for at in part.indices)
+            found.append(Store(part.buffer, indices, _replace(part.value, bound.get)))
+        else:
+            return None
+    return found or None
+
+
+def _replace(expr: Expr, known: Callable[[Expr], Expr | None]) -> Expr:
+    """``expr`` with every part for which ``known`` has something else."""
+    other = known(expr)
+    if other is not None:
+        return other
+    match expr:
+        case Op():
+            return Op(expr.name, tuple(_replace(arg, known) for arg in expr.args), expr.dtype)
+        case Load():
+            return Load(expr.buffer, tuple(_replace(at, known) for at in expr.indices), expr.dtype)
+        case Cast():
+            return Cast(_replace(expr.value, known), expr.dtype)
+        case _:
+            return expr
+
+
+# ---- what suits rows ----------------------------------------------------------------------------
+
+
+def _is_row(ctx: Context, store: Store, var: Var) -> bool:
+    """Whether the elements that a store writes certainly exist and lie one after the other."""
+    return _is_along(store.indices, var) and not ctx.open_bounds(store.buffer, store.indices)
+
+
+def _is_along(indices: tuple[Expr, ...], var: Var) -> bool:
+    """Whether these are the indices of contiguous elements while ``var`` counts."""
+    return (
+        bool(indices)
+        and _steps_by_one(indices[-1], var)
+        and not any(var in walk_expr(at) for at in indices[:-1])
+    )
+
+
+def _steps_by_one(expr: Expr, var: Var) -> bool:
+    if expr == var:
+        return True
+    match expr:
+        case Op(name="add", args=(left, right)):
+            sides = [side for side in (left, right) if var in walk_expr(side)]
+            return len(sides) == 1 and _steps_by_one(sides[0], var)
+        case Op(name="sub", args=(left, right)):
+            return var not in walk_expr(right) and _steps_by_one(left, var)
+        case _:
+            return False
+
+
+def _is_narrow_row(ctx: Context, expr: Expr, var: Var) -> bool:
+    """Whether ``expr`` reads contiguous numbers of a narrow array, all of which exist."""
+    return (
+        isinstance(expr, Load)
+        and expr.buffer in ctx.arrays
+        and bool(ctx.scalar(expr.buffer).narrow)
+        and _is_along(expr.indices, var)
+        and not ctx.open_bounds(expr.buffer, expr.indices)
+    )
+
+
+def _rounds(ctx: Context, expr: Expr) -> bool:
+    """Whether the value of ``expr`` is rounded by a step that rows have, a conversion's."""
+    if not isinstance(expr, Cast | Op):
+        return False
+    rounding = unrounded(ctx, expr)[1]
+    return bool(rounding) and (isinstance(expr, Cast) or not rounding.startswith("f8"))
+
+
+def _has_gain(ctx: Context, store: Store, stmt: For) -> bool:
+    """Whether a store converts, rounds or divides the loop's variable."""
+    if store.buffer in ctx.arrays and ctx.scalar(store.buffer).narrow:
+        return True
+    parts = tuple(walk_expr(store.value))
+    return (
+        any(_is_narrow_row(ctx, part, stmt.var) or _rounds(ctx, part) for part in parts)
+        or _at_once(store.value, stmt) > 1
+    )
+
+
+# ---- several elements at once ---------------------------------------------------------------------
+
+
+def _at_once(expr: Expr, stmt: For) -> int:
+    """How many elements are to be written at once, so that no division of the variable is left."""
+    divisors = {
+        divisor
+        for part in walk_expr(expr)
+        if (divisor := _divisor(part)) and stmt.var in walk_expr(children(part)[0])
+    }
+    most = max(divisors, default=1)
+    if not 1 < most <= _MOST_AT_ONCE or any(least < 0 or most % least for least in divisors):
+        return 1
+    is_whole = isinstance(stmt.extent, Const) and int(stmt.extent.value) % most == 0
+    return most if is_whole and _LENGTH % most == 0 and _is_multiple(stmt.start, most) else 1
+
+
+def _divisor(expr: Expr) -> int:
+    """What a quotient or a remainder is divided by, 0 where that is no constant or it is neither."""
+    match expr:
+        case Op(
+            name="floordiv" | "floormod" | "truncdiv" | "truncmod", args=(_, Const(value=value))
+        ):
+            return int(value)
+        case _:
+            return 0
+
+
+def _is_multiple(expr: Expr, factor: int) -> bool:
+    """Whether ``expr`` is certainly a multiple of ``factor``."""
+    match expr:
+        case Const():
+            return int(expr.value) % factor == 0
+        case Op(name="add" | "sub", args=(left, right)):
+            return _is_multiple(left, factor) and _is_multiple(right, factor)
+        case Op(name="mul", args=(left, right)):
+            return _is_multiple(left, factor) or _is_multiple(right, factor)
+        case _:
+            return False
+
+
+def _without(expr: Expr, var: Var) -> Expr | None:
+    """What is added to ``var`` in ``expr``; None where it is not such a sum."""
+    if expr == var:
+        return Const(0, expr.dtype)
+    match expr:
+        case Op(name="add", args=(left, right)):
+            inside, other = (left, right) if var in walk_expr(left) else (right, left)
+            rest = None if var in walk_expr(other) else _without(inside, var)
+            return None if rest is None else add(rest, other)
+        case _:
+            return None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Part:
+    """Element ``rest`` of ``count`` that are written at once; ``group`` counts those by ``count``.
+
+    ``bounds`` collects what holds of indices without divisions, because it held with them.
+    """
+
+    ctx: Context
+    var: Var
+    group: Var
+    count: int
+    rest: int
+    bounds: set[Bound]
+
+    def resolve(self, expr: Expr) -> Expr | None:
+        """``expr`` without divisions of the variable; None where its parts are to be looked at."""
+        if expr in self.ctx.known:
+            return expr
+        if isinstance(expr, Load) and not self.ctx.open_bounds(expr.buffer, expr.indices):
+            indices = tuple(_replace(at, self.resolve) for at in expr.indices)
+            self.bounds.update(zip(indices, self.ctx.shape(expr.buffer), strict=True))
+            return Load(expr.buffer, indices, expr.dtype)
+        divisor = _divisor(expr)
+        if divisor and isinstance(expr, Op) and self.var in walk_expr(expr.args[0]):
+            return self._divide(expr, divisor)
+        return None
+
+    def _divide(self, op: Op, divisor: int) -> Expr | None:
+        base = _without(op.args[0], self.var)
+        if (
+            base is None
+            or not _is_multiple(base, divisor)
+            or self.ctx.ranges.of(op.args[0]).low < 0
+        ):
+            return None
+        if op.name.endswith("mod"):
+            return Const(self.rest % divisor, op.dtype)
+        groups = Op("mul", (self.group, Const(self.count // divisor, op.dtype)), op.dtype)
+        whole = self.group if self.count == divisor else groups
+        start = add(Op("floordiv", (base, op.args[1]), op.dtype), whole)
+        if base == Const(0, base.dtype):
+            start = whole
+        return add(start, Const(self.rest // divisor, op.dtype))
+
+
+# ---- writing --------------------------------------------------------------------------------------
+
+
+class _Rows:
+    """One loop while it is written: ``at_`` is the first element of a row, ``n_`` counts in it."""
+
+    def __init__(self, ctx: Context, stmt: For) -> None:
+        self._ctx = ctx
+        self._stmt = stmt
+        self._kind = SCALARS[stmt.var.dtype].value
+        self._name = ctx.names[stmt.var.name]
+        self._count = 0
+
+    def write(self, stores: list[Store]) -> None:
+        """Write all stores, one after the other for each row of the loop."""
+        out, kind, stmt = self._ctx.out, self._kind, self._stmt
+        start = index(self._ctx, stmt.start)
+        extent = int(stmt.extent.value) if isinstance(stmt.extent, Const) else 0
+        with out.block(""):
+            if 0 < extent <= _LENGTH:
+                out.line(f"const {kind} at_ = {start}, count_ = {extent};")
+                self._each(stores)
+                return
+            out.line(f"const {kind} end_ = {index(self._ctx, add(stmt.start, stmt.extent))};")
+            with out.block(f"for ({kind} at_ = {start}; at_ < end_; at_ += {_LENGTH})"):
+                count = f"end_ - at_ < {_LENGTH} ? end_ - at_ : {_LENGTH}"
+                whole = extent and extent % _LENGTH == 0
+                out.line(f"const {kind} count_ = {_LENGTH if whole else count};")
+                self._each(stores)
+
+    def _each(self, stores: list[Store]) -> None:
+        ctx = self._ctx
+        for store in stores:
+            self._count = 0
+            with ctx.out.block(""):
+                self._store(store)
+            ctx.known.clear()
+
+    def _store(self, store: Store) -> None:
+        ctx, buffer, expr = self._ctx, store.buffer, store.value
+        is_rounded = _rounds(ctx, expr)
+        if is_rounded:
+            self._prepare_parts(expr)
+        else:
+            self._prepare(expr)
+        narrow = ctx.scalar(buffer).narrow
+        first = self._address(store)
+        if narrow and buffer in ctx.arrays:
+            row = self._as_row(expr)
+            ctx.out.line(
+                f"ty_row_{'to' if is_rounded else 'pack'}_{narrow}({first}, {row}, count_);"
+            )
+            return
+        self._loop(place(ctx, buffer, store.indices), expr)
+        if is_rounded:
+            ctx.out.line(f"ty_row_round_{narrow}({first}, {first}, count_);")
+
+    def _address(self, store: Store) -> str:
+        """Where the first element of the row is, in C."""
+        with self._first():
+            text = place(self._ctx, store.buffer, store.indices)
+        return f"&{text}"
+
+    @contextmanager
+    def _first(self) -> Iterator[None]:
+        """Inside, the loop's variable is the first of the row."""
+        names, var = self._ctx.names, self._stmt.var.name
+        names.alias(var, "at_")
+        yield
+        names.alias(var, self._name)
+
+    def _prepare(self, expr: Expr) -> None:
+        """Write rows for all parts of ``expr`` that are read from narrow memory, or rounded."""
+        ctx = self._ctx
+        if expr in ctx.known:
+            return
+        if isinstance(expr, Load):
+            if _is_narrow_row(ctx, expr, self._stmt.var):
+                row = self._new_row()
+                with self._first():
+                    source = place(ctx, expr.buffer, expr.indices)
+                ctx.out.line(
+                    f"ty_row_from_{ctx.scalar(expr.buffer).narrow}({row}, &{source}, count_);"
+                )
+                ctx.known[expr] = f"{row}[n_]"
+            return
+        self._prepare_parts(expr)
+        if _rounds(ctx, expr):
+            row = self._as_row(expr)
+            ctx.out.line(f"ty_row_round_{SCALARS[expr.dtype].narrow}({row}, {row}, count_);")
+            ctx.known[expr] = f"{row}[n_]"
+
+    def _prepare_parts(self, expr: Expr) -> None:
+        for child in children(expr):
+            self._prepare(child)
+
+    def _new_row(self) -> str:
+        row = f"row{self._count}_"
+        self._count += 1
+        self._ctx.out.line(f"float {row}[{_LENGTH}] __attribute__((aligned(64)));")
+        return row
+
+    def _as_row(self, expr: Expr) -> str:
+        """The row that holds the values of ``expr``, the last rounding left out."""
+        if expr in self._ctx.known:
+            return self._ctx.known[expr].removesuffix("[n_]")
+        row = self._new_row()
+        self._loop(f"{row}[n_]", expr)
+        return row
+
+    def _loop(self, target: str, expr: Expr) -> None:
+        """Write the values of ``expr``, the last rounding left out, to ``target``."""
+        ctx, out, kind = self._ctx, self._ctx.out, self._kind
+        count = _at_once(expr, self._stmt)
+        out.line("TY_INDEPENDENT")
+        if count == 1:
+            with out.block(f"for ({kind} n_ = 0; n_ < count_; ++n_)"):
+                out.line(f"const {kind} {self._name} = at_ + n_;")
+                out.line(f"{target} = {self._text(expr)};")
+            return
+        group = self._group(count)
+        with out.block(f"for ({kind} e_ = 0; e_ < count_ / {count}; ++e_)"):
+            out.line(f"const {kind} {ctx.names[group.name]} = at_ / {count} + e_;")
+            for rest in range(count):
+                bounds: set[Bound] = set()
+                part = _Part(
+                    ctx=ctx, var=self._stmt.var, group=group, count=count, rest=rest, bounds=bounds
+                )
+                resolved = _replace(expr, part.resolve)
+                with out.block(""), ctx.assuming(ctx.assumed | bounds):
+                    out.line(f"const {kind} n_ = {count} * e_ + {rest}, {self._name} = at_ + n_;")
+                    out.line(f"{target} = {self._text(resolved)};")
+
+    def _text(self, expr: Expr) -> str:
+        return unrounded(self._ctx, expr)[0] if _rounds(self._ctx, expr) else value(self._ctx, expr)
+
+    def _group(self, count: int) -> Var:
+        """A variable for the number of the group of elements, as the loop's variable counts them."""
+        ctx, var = self._ctx, self._stmt.var
+        group = Var(ctx.names.fresh(f"{self._name}_by_{count}"), var.dtype)
+        ctx.names.bind(group.name)
+        inside = ctx.ranges.of(var)
+        ctx.ranges.bind(group, Interval(inside.low // count, inside.high // count))
+        return group
