@@ -11,6 +11,7 @@ from tileyard.cli import (
     ci,
     devices,
     doctor,
+    exec_help,
     history,
     inspect,
     lease_help,
@@ -25,6 +26,9 @@ from tileyard.cli import (
 from tileyard.cli import (
     compile as compile_command,
 )
+from tileyard.cli import (
+    run as run_command,
+)
 from tileyard.errors import TileyardError
 
 app = typer.Typer(
@@ -36,6 +40,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help: drawing it costs a fifth of a second
 )
 app.command("tune")(tune.tune)
+app.command("run")(run_command.run_config)
 app.command("test")(test.run_suite)
 app.command("compile")(compile_command.compile_configs)
 app.command("plan")(plan.plan)
@@ -47,6 +52,7 @@ app.command("static")(static.static)
 app.add_typer(devices.app, name="devices")
 app.command("doctor")(doctor.doctor)
 app.command("lease", help="Run any command while holding devices.")(lease_help.describe)
+app.command("exec", help="Run a script that was written for a GPU on the CPU.")(exec_help.describe)
 app.command("bundle")(bundle.bundle)
 app.add_typer(ci.app, name="ci")
 app.add_typer(cache.app, name="cache")
@@ -68,6 +74,10 @@ def main(arguments: list[str]) -> int:
         from tileyard.cli.lease import run_lease
 
         return run_lease(arguments[1:])
+    if arguments[:1] == ["exec"]:  # likewise
+        from tileyard.cli.exec import run_exec
+
+        return run_exec(arguments[1:])
     try:
         status = app(arguments, prog_name="tileyard", standalone_mode=False)
     except typer.TyperException as error:

@@ -1,0 +1,86 @@
+"""``tileyard exec``: run a Python script that was written for a GPU on the CPU.
+
+Its arguments are taken apart by hand: what stands after the script is the script's own.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tileyard.cli.exec_help import describe
+from tileyard.errors import TileyardError, UsageError
+from tileyard.settings import read_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tileyard.scripts.tally import Summary
+
+FORMATS = ("plain", "json", "none")
+
+
+class Wanted:
+    """The command line, taken apart. Raises UsageError where it makes no sense."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        self.summary = "plain"
+        self.is_module = False
+        self.is_help = False
+        self.argv: list[str] = []
+        rest = list(arguments)
+        while rest and rest[0].startswith("-") and not self.argv:
+            self._take(rest)
+        self.argv = self.argv or rest
+        if not self.argv and not self.is_help:
+            raise UsageError("there is no script to run", "write it after exec")
+
+    def _take(self, rest: list[str]) -> None:
+        option, equals, value = rest.pop(0).partition("=")
+        if option in ("--help", "-h"):
+            self.is_help = True
+        elif option == "--summary":
+            self.summary = value if equals else next(iter(rest), "")
+            del rest[: 0 if equals else 1]
+            if self.summary not in FORMATS:
+                raise UsageError(f"--summary is one of {', '.join(FORMATS)}")
+        elif option == "-m":
+            if not rest:
+                raise UsageError("-m needs a module")
+            self.is_module, self.argv = True, list(rest)
+        elif option == "--":
+            if not rest:
+                raise UsageError("there is no script to run", "write it after --")
+            self.argv = list(rest)
+        else:
+            raise UsageError(f"{option!r} is no option of tileyard exec")
+
+
+def run_exec(arguments: list[str]) -> int:
+    """Carry the command line out and return the exit status; SystemExit of the script passes through."""
+    try:
+        wanted = Wanted(arguments)
+        if wanted.is_help:
+            describe()
+            return 0
+        settings = read_settings(os.environ, Path.cwd())
+        # torch and TileLang with it: only where a script is run
+        from tileyard.scripts.run import run_script
+
+        return run_script(wanted.argv, settings, teller(wanted.summary), is_module=wanted.is_module)
+    except TileyardError as error:
+        print(f"tileyard: {error}", file=sys.stderr)
+        return error.exit_status
+
+
+def teller(form: str) -> "Callable[[Summary], None]":
+    """What prints a summary on stderr in one line."""
+    from tileyard.scripts.tally import summary_json, summary_line
+
+    def tell(summary: "Summary") -> None:
+        if form == "json":
+            print(summary_json(summary), file=sys.stderr)
+        elif form == "plain":
+            print(f"tileyard: {summary_line(summary)}", file=sys.stderr)
+
+    return tell

@@ -1,0 +1,22 @@
+"""What ``tileyard exec --help`` says, apart from what carrying it out has to import."""
+
+HELP = """\
+Usage: tileyard exec [OPTIONS] SCRIPT.py [ARGS]...
+       tileyard exec [OPTIONS] -m MODULE [ARGS]...
+
+Run a Python script that uses TileLang on the CPU: its kernels are compiled
+for the target cpu, and its "cuda" tensors are kept in the host's memory. Its
+prints, exit status and tracebacks stay its own. Times that it takes are
+those of this CPU.
+
+  --summary FORM         what was done, in one line on stderr when the script
+                         has ended: plain (default), json, or none
+  --help                 show this
+
+Exit status: the script's own; 2 if there is no such script.
+"""
+
+
+def describe() -> None:
+    """Print it."""
+    print(HELP, end="")

@@ -1,0 +1,131 @@
+"""Elaborated kernels become functions on the CPU; what was built before is found by its content."""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tileyard.artifacts.keys import build_key
+from tileyard.artifacts.manifest import Artifact, find_artifact
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.errors import DamagedError, ToolMissingError, UnsupportedError
+from tileyard.frontend.kernels import MadeKernel, make_kernel
+from tileyard.ir.nodes import Program
+from tileyard.model import BuildKey, Device, Elaborated, Outcome
+from tileyard.scripts.tally import Refusal, Tally
+from tileyard.settings import Settings
+from tileyard.targets.cpu.abi import SOURCE_FILE
+from tileyard.targets.registry import make_target
+from tileyard.workers.compiler import Compiler
+from tileyard.workers.protocol import (
+    BuildKernel,
+    BuildKernels,
+    BuildRefused,
+    BuiltKernels,
+    DescribeTarget,
+    TargetInfo,
+)
+
+TARGET = "cpu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltKernel:
+    """A kernel that can be called: ``run`` takes its tensors and scalars, as ``Loaded.as_callable`` says."""
+
+    signature: Program
+    source: str
+    run: Callable[..., object]
+
+
+class Builder:
+    """Builds for the target ``cpu`` into the store of ``settings``; any thread may ask."""
+
+    def __init__(self, settings: Settings, tally: Tally) -> None:
+        self._settings = settings
+        self._tally = tally
+        self._objects = ObjectStore(settings.home / "objects")
+        self._compiler = Compiler(settings.home)
+        self._target = make_target(TARGET, settings.plugins)
+        self._device = Device(name="cpu", kind="cpu", identity="", cores=settings.cores)
+        self._lock = threading.Lock()
+        self._fingerprint = ""
+        self._ready: dict[BuildKey, BuiltKernel] = {}
+
+    def build(self, func: Any, out_idx: Sequence[int] | None) -> BuiltKernel:  # noqa: ANN401 (TVM's)
+        """One elaborated PrimFunc. ``out_idx`` are the positions of its outputs, if they are given.
+
+        Raises UnsupportedError naming the operation and the user's line; ToolMissingError where
+        there is no C compiler.
+        """
+        name = _name_of(func)
+        fingerprint = self._know_target()
+        try:
+            made = make_kernel(func, out_idx)
+        except UnsupportedError as error:
+            raise self._refuse(name, error.message, error) from None
+        key = build_key(made.kernel, TARGET, fingerprint, {})
+        with self._lock:
+            ready = self._ready.get(key)
+        if ready is None:
+            artifact = find_artifact(key, self._objects)
+            self._tally.note_kernel(key, is_built=artifact is None)
+            if artifact is None:
+                artifact = self._make(name, made, key)
+            ready = BuiltKernel(
+                signature=made.signature,
+                source=artifact.file(SOURCE_FILE).read_text(encoding="utf-8"),
+                run=self._target.load(artifact, self._device).as_callable(),
+            )
+            with self._lock:
+                self._ready[key] = ready
+        return ready
+
+    def _know_target(self) -> str:
+        with self._lock:
+            if not self._fingerprint:
+                info = self._compiler.answer(
+                    DescribeTarget(target=TARGET, plugins=self._settings.plugins)
+                )
+                if isinstance(info, BuildRefused):
+                    raise ToolMissingError(info.message, info.hint)
+                if not isinstance(info, TargetInfo):
+                    raise AssertionError(f"a compiler described its target with {info}")
+                self._fingerprint = info.fingerprint
+            return self._fingerprint
+
+    def _make(self, name: str, made: MadeKernel, key: BuildKey) -> Artifact:
+        elaborated = Elaborated(kernel=made.kernel, tir=made.tir, lines=made.lines)
+        wanted = BuildKernel(case=name, build=key, elaborated=elaborated, options={})
+        reply = self._compiler.answer(BuildKernels(kernels=(wanted,)))
+        if not isinstance(reply, BuiltKernels):
+            raise AssertionError(f"a compiler answered a build with {reply}")
+        (built,) = reply.verdicts
+        if built.outcome is not Outcome.PASSED:
+            raise self._refuse(name, built.message or "it could not be built")
+        artifact = find_artifact(key, self._objects)
+        if artifact is None:
+            raise DamagedError(f"the artifact of {name} is gone right after it was built")
+        return artifact
+
+    def _refuse(
+        self, name: str, message: str, cause: UnsupportedError | None = None
+    ) -> UnsupportedError:
+        """What is raised for a kernel that has no CPU version; the tally has it then."""
+        operation, file, line = "", "", 0
+        if cause is not None:
+            operation, file, line = cause.operation, cause.file, cause.line
+        self._tally.note_refusal(
+            Refusal(kernel=name, message=message, operation=operation, file=file, line=line)
+        )
+        return UnsupportedError(
+            f"compile_error: kernel {name} cannot run on the CPU: {message}",
+            operation=operation,
+            file=file,
+            line=line,
+        )
+
+
+def _name_of(func: Any) -> str:  # noqa: ANN401 (TVM's)
+    attrs = {} if func.attrs is None else dict(func.attrs.items())
+    return str(attrs.get("global_symbol", "kernel"))

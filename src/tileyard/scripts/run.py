@@ -1,0 +1,150 @@
+"""Runs a script as ``python SCRIPT`` would, with what it asks of a GPU answered by the CPU.
+
+Its prints, exit status and tracebacks stay its own: of those, frames of ours are cut out.
+"""
+
+import atexit
+import builtins
+import contextlib
+import importlib
+import importlib.machinery
+import io
+import os
+import runpy
+import signal
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, TracebackType
+
+import tileyard
+from tileyard.errors import UsageError
+from tileyard.frontend.no_device import ASSUMED_TARGET, TARGET_VARIABLE
+from tileyard.scripts.building import Builder
+from tileyard.scripts.tally import Summary, Tally
+from tileyard.scripts.tilelang_device import answer_device
+from tileyard.scripts.tilelang_jit import compile_for_cpu
+from tileyard.scripts.tilelang_timing import time_on_cpu
+from tileyard.scripts.torch_cuda import answer_cuda
+from tileyard.scripts.torch_half import promote_half
+from tileyard.scripts.torch_tensors import keep_tensors_on_host
+from tileyard.settings import Settings
+
+_OURS = str(Path(tileyard.__file__).parent) + os.sep
+_FAILED = 1
+
+
+def run_script(
+    arguments: list[str],
+    settings: Settings,
+    tell: Callable[[Summary], None],
+    *,
+    is_module: bool = False,
+) -> int:
+    """Run ``arguments[0]`` with the others as its own, and return its exit status.
+
+    ``tell`` is given the summary once, when the process ends. Ends by the signal where the script
+    was interrupted; SystemExit passes through. Raises UsageError for a script that is not there.
+    """
+    if not is_module and not Path(arguments[0]).is_file():
+        raise UsageError(f"there is no script {arguments[0]}")
+    tally = Tally(len(settings.cores))
+    hooks = install_hooks(settings, tally)
+    ending = _Ending(tally, tell, hooks)
+    atexit.register(ending.tell)
+    sys.argv = list(arguments)
+    try:
+        if is_module:
+            sys.path[0] = str(Path.cwd())
+            runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+        else:
+            run_file(arguments[0])
+    except SystemExit as ended:
+        ended.__traceback__ = None
+        raise
+    except KeyboardInterrupt as error:
+        show(error)
+        ending.tell()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    except BaseException as error:  # noqa: BLE001 (whatever it is, the interpreter would show it)
+        show(error)
+        return _FAILED
+    return 0
+
+
+def install_hooks(settings: Settings, tally: Tally) -> object:
+    """Import torch and TileLang and have them answer for the CPU, for as long as the result is kept."""
+    os.environ.setdefault(TARGET_VARIABLE, ASSUMED_TARGET)
+    torch = importlib.import_module("torch")
+    importlib.import_module("tilelang")
+    promoted = promote_half(torch, tally)
+    keep_tensors_on_host(torch)
+    answer_cuda(torch, tally)
+    answer_device(torch)
+    compile_for_cpu(Builder(settings, tally), tally)
+    time_on_cpu(tally)
+    return promoted
+
+
+def run_file(path: str) -> None:
+    """Run a file as ``__main__``, as the interpreter does; whatever it raises passes through."""
+    file = str(Path(path).absolute())
+    sys.path[0] = str(Path(path).resolve().parent)
+    main = ModuleType("__main__")
+    main.__file__ = file
+    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", file)
+    vars(main)["__builtins__"] = builtins
+    sys.modules["__main__"] = main
+    with io.open_code(file) as source:
+        code = compile(source.read(), file, "exec", dont_inherit=True)
+    exec(code, vars(main))
+
+
+def show(error: BaseException) -> None:
+    """Hand an exception to ``sys.excepthook``, without the frames that are ours."""
+    seen: set[int] = set()
+    link: BaseException | None = error
+    waiting = [link]
+    while waiting:
+        link = waiting.pop()
+        if link is None or id(link) in seen:
+            continue
+        seen.add(id(link))
+        link.__traceback__ = without_ours(link.__traceback__)
+        waiting += [link.__cause__, link.__context__]
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+    sys.excepthook(type(error), error, error.__traceback__)
+
+
+def without_ours(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback without frames of Tileyard's, and without those that only start a module."""
+    frames = []
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if not file.startswith((_OURS, "<frozen runpy>")):
+            frames.append(trace)
+        trace = trace.tb_next
+    cut = None
+    for frame in reversed(frames):
+        cut = types.TracebackType(cut, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    return cut
+
+
+class _Ending:
+    """Tells the summary once; keeps what must live as long as the script."""
+
+    def __init__(self, tally: Tally, tell: Callable[[Summary], None], hooks: object) -> None:
+        self._tally = tally
+        self._tell = tell
+        self._hooks = hooks
+        self._process = os.getpid()
+        self._told = False
+
+    def tell(self) -> None:
+        """Tell it, if this is the process that began and it was not told yet."""
+        if not self._told and os.getpid() == self._process:
+            self._told = True
+            self._tell(self._tally.summary())

@@ -1,0 +1,112 @@
+"""What was done for a script: counted while it runs, told in one line when it has ended."""
+
+import threading
+from collections import Counter
+
+import msgspec
+
+from tileyard.model import Record
+from tileyard.wording import count_of
+
+
+class Refusal(Record):
+    """A kernel that has no CPU version: the operation that is not covered, and its source line."""
+
+    kernel: str
+    message: str
+    operation: str = ""
+    file: str = ""
+    line: int = 0
+
+
+class Summary(Record):
+    """What was done for a script.
+
+    ``promoted`` counts calls of torch's half-precision operations that were computed in f32, by
+    operation; ``timers`` counts uses of timers, all of which timed a CPU.
+    """
+
+    built: int
+    cached: int
+    launched: int
+    cores: int
+    refused: tuple[Refusal, ...]
+    promoted: dict[str, int]
+    timers: dict[str, int]
+
+
+class Tally:
+    """Counts, from any thread."""
+
+    def __init__(self, cores: int) -> None:
+        self._lock = threading.Lock()
+        self._cores = cores
+        self._built: set[str] = set()
+        self._cached: set[str] = set()
+        self._launched = 0
+        self._refused: dict[Refusal, None] = {}
+        self._promoted: Counter[str] = Counter()
+        self._timers: Counter[str] = Counter()
+
+    def note_kernel(self, build: str, *, is_built: bool) -> None:
+        """Note a kernel by its build key: built now, or built before. One kernel counts once."""
+        with self._lock:
+            if build not in self._built and build not in self._cached:
+                (self._built if is_built else self._cached).add(build)
+
+    def note_launch(self) -> None:
+        """Note one launch."""
+        with self._lock:
+            self._launched += 1
+
+    def note_refusal(self, refusal: Refusal) -> None:
+        """Note a kernel that could not be built; the same one counts once."""
+        with self._lock:
+            self._refused[refusal] = None
+
+    def note_promotion(self, operation: str) -> None:
+        """Note one operation of torch that was computed in f32 instead of half precision."""
+        with self._lock:
+            self._promoted[operation] += 1
+
+    def note_timer(self, timer: str) -> None:
+        """Note that a timer was read."""
+        with self._lock:
+            self._timers[timer] += 1
+
+    def summary(self) -> Summary:
+        """What was counted so far."""
+        with self._lock:
+            return Summary(
+                built=len(self._built),
+                cached=len(self._cached),
+                launched=self._launched,
+                cores=self._cores,
+                refused=tuple(self._refused),
+                promoted=dict(self._promoted),
+                timers=dict(self._timers),
+            )
+
+
+def summary_json(summary: Summary) -> str:
+    """One line of JSON."""
+    return msgspec.json.encode(summary).decode()
+
+
+def summary_line(summary: Summary) -> str:
+    """One line for people."""
+    kernels = count_of(summary.built, "kernel")
+    parts = [
+        f"{kernels} built, {summary.cached} built before,"
+        f" {count_of(summary.launched, 'launch') if summary.launched == 1 else f'{summary.launched} launches'}"
+        f" on {count_of(summary.cores, 'CPU core')}"
+    ]
+    if summary.refused:
+        names = ", ".join(dict.fromkeys(refusal.kernel for refusal in summary.refused))
+        parts.append(f"refused: {names}")
+    if summary.promoted:
+        number = sum(summary.promoted.values())
+        parts.append(f"{count_of(number, 'half-precision operation')} of torch computed in f32")
+    if summary.timers:
+        parts.append(f"times are those of this CPU ({', '.join(sorted(summary.timers))})")
+    return "; ".join(parts)

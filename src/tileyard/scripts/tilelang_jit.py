@@ -1,0 +1,102 @@
+"""TileLang's compilation, sent to the target ``cpu``: kernels that it makes are kernels of ours.
+
+Everything before a PrimFunc and everything around a compiled kernel stays TileLang's: its decorators,
+its modes, its profiler, its tuner. Only what it compiles with and what it keeps on disk is replaced.
+"""
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+from tileyard.ir.nodes import Tensor
+from tileyard.scripts.building import Builder, BuiltKernel
+from tileyard.scripts.tally import Tally
+
+COMPILE = "_compile_and_create_adapter"
+"""The method of a JITKernel that compiles, where TileLang's own cache has nothing."""
+
+
+class CpuAdapter:
+    """What a JITKernel calls: a kernel of the CPU target.
+
+    ``params`` describe its parameters as TileLang does; ``result_idx`` are the positions of those
+    that it allocates and returns.
+    """
+
+    def __init__(
+        self, built: BuiltKernel, params: Sequence[object], result_idx: list[int], tally: Tally
+    ) -> None:
+        self.params = list(params)
+        self.result_idx = result_idx
+        self.libpath: str | None = None
+        self._built = built
+        self._tally = tally
+        tensors = [isinstance(param, Tensor) for param in built.signature.params]
+        returned = [i for i in range(len(tensors)) if i in result_idx]
+        self._order = [returned.index(position) for position in result_idx]
+        self.func: Callable[..., object] = self.__call__
+
+    def __call__(self, *args: object, **_: object) -> object:
+        """Run once. Keywords say how a GPU is to launch, and mean nothing here."""
+        wanted = len(self.params) - len(self.result_idx)
+        if len(args) != wanted:
+            raise ValueError(f"Kernel expected {wanted} inputs, but {len(args)} are provided.")
+        self._tally.note_launch()
+        results = self._built.run(*args)
+        if len(self._order) > 1 and isinstance(results, tuple):
+            return [results[place] for place in self._order]
+        return results
+
+    def get_kernel_source(self, kernel_only: bool = True) -> str:
+        """The C that was generated."""
+        return self._built.source
+
+    def get_host_source(self) -> str:
+        """There is no other: kernels of the CPU are called as they are."""
+        return ""
+
+
+def compile_for_cpu(builder: Builder, tally: Tally) -> None:
+    """Have TileLang compile with ``builder`` from here on, and keep nothing itself."""
+    jit_kernel: Any = import_module("tilelang.jit.kernel").JITKernel
+    describe: Any = import_module("tilelang.engine.param").KernelParam
+
+    def create_adapter(self: Any, func: Any, out_idx: Any) -> CpuAdapter:  # noqa: ANN401 (TileLang's)
+        positions = find_outputs(func, out_idx)
+        built = builder.build(func, positions)
+        tensors = dict(func.buffer_map.items())
+        params = [
+            describe.from_buffer(tensors[param]) if param in tensors else describe.from_var(param)
+            for param in func.params
+        ]
+        return CpuAdapter(built, params, positions or [], tally)
+
+    def cached(_: object, func: Any = None, out_idx: Any = None, **options: Any) -> object:  # noqa: ANN401
+        context = options["backend_context"]
+        return jit_kernel(
+            func,
+            out_idx=out_idx,
+            execution_backend=context.execution_backend.name,
+            target=context.target,
+            target_host=context.target_host,
+            verbose=options.get("verbose", False),
+            pass_configs=options.get("pass_configs"),
+            compile_flags=options.get("compile_flags"),
+            backend_context=context,
+        )
+
+    setattr(jit_kernel, COMPILE, create_adapter)
+    jit_kernel.get_kernel_source = lambda self, kernel_only=True: self.adapter.get_kernel_source()
+    jit_kernel.get_host_source = lambda self: self.adapter.get_host_source()
+    import_module("tilelang.cache.kernel_cache").KernelCache.cached = cached
+
+
+def find_outputs(func: Any, out_idx: Any) -> list[int] | None:  # noqa: ANN401 (TVM's)
+    """The positions of what a kernel returns, in the order in which it does; None for nothing."""
+    if out_idx is None:
+        attrs = {} if func.attrs is None else dict(func.attrs.items())
+        out_idx = attrs.get("tilelang_out_idx")
+    if out_idx is None:
+        return None
+    given = [out_idx] if isinstance(out_idx, int) else list(out_idx)
+    return [int(position) % len(func.params) for position in given]

@@ -1,0 +1,148 @@
+"""Tensors that a script puts on ``"cuda"`` are made in the host's memory.
+
+torch's functions are replaced for the whole process, not by a mode: modes hold for one thread.
+Between host and device a GPU always copies, and so do these: what is changed on one side must not be
+seen on the other.
+"""
+
+import functools
+import importlib
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any
+
+HOST = "cpu"
+
+_METHODS = ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_tensor", "new_zeros")
+_ALIKE = (
+    *("empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like"),
+    "randint_like",
+)
+
+
+def keep_tensors_on_host(torch: ModuleType) -> None:
+    """Have all of torch's functions that take a device take the CPU where a GPU is named."""
+    places = Places(torch)
+    constructors = _constructors(torch)
+    for space in (torch, torch.fft, torch.nested):
+        for name in _names_of(space, constructors):
+            setattr(space, name, places.translating(getattr(space, name)))
+    for name in _ALIKE:
+        setattr(torch, name, places.translating(getattr(torch, name)))
+    for name in _METHODS:
+        setattr(torch.Tensor, name, places.translating(getattr(torch.Tensor, name)))
+    _replace_methods(torch, places)
+    _replace_classes(torch, places)
+
+
+class Places:
+    """Which devices are meant by what a script gives as one."""
+
+    def __init__(self, torch: ModuleType) -> None:
+        self._device = torch.device
+        self.host = torch.device(HOST)
+
+    def is_gpu(self, value: object) -> bool:
+        """Whether ``value`` names a GPU: ``"cuda:0"``, a torch.device, or a number."""
+        if isinstance(value, self._device):
+            return bool(value.type == "cuda")
+        if isinstance(value, str):
+            return value.partition(":")[0] == "cuda"
+        return isinstance(value, int) and not isinstance(value, bool)
+
+    def names_device(self, value: object) -> bool:
+        """Whether ``value`` can only be meant as a device."""
+        if isinstance(value, self._device):
+            return True
+        return isinstance(value, str) and value.partition(":")[0] in ("cuda", "cpu")
+
+    def translate(self, value: object) -> object:
+        """``value``, or the host where it names a GPU."""
+        return self.host if self.is_gpu(value) else value
+
+    def translating(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """``function`` with its ``device`` on the host, in memory that is not pinned."""
+
+        @functools.wraps(function)
+        def translated(*args: object, **kwargs: object) -> object:
+            if "device" in kwargs:
+                kwargs["device"] = self.translate(kwargs["device"])
+            kwargs.pop("pin_memory", None)
+            return function(*args, **kwargs)
+
+        return translated
+
+
+def _constructors(torch: ModuleType) -> frozenset[object]:
+    """What takes a device, by torch's own list; asked for while it is what torch compares with."""
+    return frozenset(vars(_device_module(torch))["_device_constructors"]())
+
+
+def _device_module(torch: ModuleType) -> ModuleType:
+    """Where torch keeps what it knows of default devices, and nowhere else."""
+    return importlib.import_module(f"{torch.__name__}.utils._device")
+
+
+def _names_of(space: ModuleType, wanted: frozenset[object]) -> Iterable[str]:
+    for name, value in list(vars(space).items()):
+        try:
+            if callable(value) and value in wanted:
+                yield name
+        except TypeError:  # what cannot be hashed is none of them
+            continue
+
+
+def _replace_methods(torch: ModuleType, places: Places) -> None:
+    tensor = torch.Tensor
+    to, cpu = tensor.to, tensor.cpu
+
+    def moved(self: Any, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401 (torch's)
+        if args and (type(args[0]) is int or places.names_device(args[0])):
+            args, kwargs["device"] = args[1:], args[0]
+        for name, value in zip(_TO_PARAMETERS, args if "device" in kwargs else (), strict=False):
+            kwargs[name], args = value, args[1:]
+        if kwargs.get("device") is not None:
+            kwargs |= {"device": places.translate(kwargs["device"]), "copy": True}
+        return to(self, *args, **kwargs)
+
+    def to_device(self: Any, *_: object, **kwargs: Any) -> object:  # noqa: ANN401 (torch's)
+        memory_format = kwargs.get("memory_format", torch.preserve_format)
+        return to(self, places.host, copy=True, memory_format=memory_format)
+
+    def to_host(self: Any, memory_format: Any = torch.preserve_format) -> object:  # noqa: ANN401
+        return cpu(self).clone(memory_format=memory_format)
+
+    tensor.to = functools.wraps(to)(moved)
+    tensor.cuda = functools.wraps(tensor.cuda)(to_device)
+    tensor.cpu = functools.wraps(cpu)(to_host)
+    tensor.is_cuda = property(lambda _: True)
+    tensor.get_device = lambda _: 0
+    tensor.pin_memory = lambda self, *_, **__: self
+    tensor.record_stream = lambda *_, **__: None
+
+
+_TO_PARAMETERS = ("dtype", "non_blocking", "copy")
+"""What follows the device in ``Tensor.to``."""
+
+
+def _replace_classes(torch: ModuleType, places: Places) -> None:
+    generator: Any = torch.Generator
+
+    def made(cls: type, device: object = HOST) -> object:
+        return generator.__new__(cls, device=places.translate(device))
+
+    members = {"__new__": made, "__doc__": generator.__doc__}
+    context = _device_module(torch).DeviceContext  # what `with torch.device(...)` enters
+    begin = context.__init__
+
+    def begin_on_host(self: object, device: object) -> None:
+        begin(self, places.translate(device))
+
+    context.__init__ = begin_on_host
+    load = torch.load
+
+    @functools.wraps(load)
+    def load_on_host(file: object, _: object = None, **kwargs: Any) -> object:  # noqa: ANN401 (torch's)
+        return load(file, **(kwargs | {"map_location": places.host}))
+
+    vars(torch).update(Generator=type("Generator", (generator,), members), load=load_on_host)
