@@ -18,7 +18,6 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, TracebackType
 
-import tileyard
 from tileyard.errors import UsageError
 from tileyard.frontend.no_device import ASSUMED_TARGET, TARGET_VARIABLE
 from tileyard.scripts.building import Builder
@@ -31,7 +30,7 @@ from tileyard.scripts.torch_half import promote_half
 from tileyard.scripts.torch_tensors import keep_tensors_on_host
 from tileyard.settings import Settings
 
-_OURS = str(Path(tileyard.__file__).parent) + os.sep
+_OURS = str(Path(__file__).parents[1]) + os.sep
 _FAILED = 1
 
 
