@@ -137,10 +137,14 @@ class KernelInfo(Record):
 
 
 class CheckPolicy(Record):
-    """How outputs are compared. ``tolerance`` is None for the dtype's default."""
+    """How outputs are compared. ``tolerance`` is None for the dtype's default.
+
+    ``closest`` has the message of a case that passed say which elements were closest to being wrong.
+    """
 
     enabled: bool = True
     tolerance: Tolerance | None = None
+    closest: bool = False
 
 
 class TimingPolicy(Record):

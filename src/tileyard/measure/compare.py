@@ -94,6 +94,46 @@ def compare(
     )
 
 
+def describe_closest(
+    name: str,
+    got: Array,
+    want: Array,
+    tolerance: Tolerance | None,
+    manner: Manner = Manner(),  # noqa: B008 (immutable)
+) -> str:
+    """One line about an output that ``compare`` finds right: what uses most of what it is allowed."""
+    place, used = 0, 0.0
+    if _is_float(got) or _is_float(want):
+        allowed = tolerance or default_tolerance(name_of(got.dtype))
+        place, used = _find_closest(got.reshape(-1), want.reshape(-1), allowed, manner)
+    if not used:
+        return f"{name}: each of {got.size} elements is what was expected"
+    index = tuple(int(i) for i in np.unravel_index(place, got.shape))
+    where = ", ".join(str(i) for i in index)
+    return (
+        f"{name}: of {got.size} elements the worst, [{where}], is {_text(got[index])}, expected"
+        f" {_text(want[index])}: {100 * used:.2g} % of what is allowed"
+    )
+
+
+def _find_closest(got: Array, want: Array, allowed: Tolerance, manner: Manner) -> tuple[int, float]:
+    """Where the largest share of an allowance is used, and the share."""
+    place, used = 0, 0.0
+    with np.errstate(all="ignore"):
+        floor = allowed.atol * (1.0 if manner.is_elementwise else _rms(want))
+        for start in range(0, got.size, _CHUNK):
+            g = got[start : start + _CHUNK].astype(np.float64)
+            w = want[start : start + _CHUNK].astype(np.float64)
+            shares = np.abs(g - w) / (allowed.rtol * np.abs(w) + floor)
+            shares[~np.isfinite(shares)] = (
+                0.0  # equal infinities, NaN, and zeros that allow nothing
+            )
+            at = int(np.argmax(shares))
+            if shares[at] > used:
+                place, used = start + at, float(shares[at])
+    return place, used
+
+
 def _compare_exactly(got: Array, want: Array) -> tuple[_Worst | None, int]:
     unequal = np.flatnonzero(got != want)
     if not unequal.size:

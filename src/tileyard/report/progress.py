@@ -44,10 +44,16 @@ BAR_WIDTH = 24
 
 
 class Progress:
-    """A listener. Use as a context manager around the run, then call it with every event."""
+    """A listener. Use as a context manager around the run, then call it with every event.
 
-    def __init__(self, console: Console, clock: Clock | None = None) -> None:
+    Without ``tells_ends``, how cases ended is left to who shows the result.
+    """
+
+    def __init__(
+        self, console: Console, clock: Clock | None = None, *, tells_ends: bool = True
+    ) -> None:
         self._screen = Screen(console)
+        self._tells_ends = tells_ends
         self._clock = clock or SystemClock()
         self._drawn_s = 0.0
         self._started_s = self._clock.monotonic_s()
@@ -138,7 +144,7 @@ class Progress:
                 self._best = trial
         failed = trial.outcome not in WELL
         is_news = not (self._screen.is_live or trial.reused or trial.outcome is Outcome.SKIPPED)
-        if failed or is_news:
+        if self._tells_ends and (failed or is_news):
             self._screen.say(self._line(trial))
 
     def _line(self, trial: Trial) -> Text:

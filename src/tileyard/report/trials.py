@@ -8,8 +8,15 @@ from rich.text import Text
 
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.model import Trial
-from tileyard.report.words import format_config, format_seconds, format_time, outcome_style
+from tileyard.model import Measurement, Trial
+from tileyard.report.words import (
+    clean_line,
+    format_config,
+    format_rate,
+    format_seconds,
+    format_time,
+    outcome_style,
+)
 from tileyard.wording import count_of
 
 
@@ -26,6 +33,34 @@ def print_trial(console: Console, trial: Trial, home: Path, *, source: bool) -> 
         _show_sources(console, trial, home)
 
 
+def print_verdict(console: Console, trial: Trial, flops: float, home: Path) -> None:
+    """How a case that ran by itself ended: the outcome, every output, the time, where the rest is."""
+    title = Text.assemble(
+        (str(trial.outcome), outcome_style(trial.outcome)),
+        f"  {trial.kernel}",
+        f" {format_config(trial.arguments)}" if trial.arguments else "",
+        f"  {format_config(trial.config)}" if trial.config else "",
+    )
+    console.print(title, soft_wrap=True)
+    for line in trial.message.splitlines():
+        console.print(Text(f"  {clean_line(line)}"), soft_wrap=True)
+    if trial.measurement is not None:
+        rate = format_rate(flops, trial.measurement.median_ns) if flops else ""
+        took = _say_latency(trial.measurement) + (f", {rate} GFLOP/s" if rate else "")
+        console.print(Text(f"  {took} on {trial.device}"), soft_wrap=True)
+    if trial.log:
+        console.print(Text(f"  log: {home / trial.log}"), soft_wrap=True)
+    console.print(Text(f"  all of it: tileyard show {trial.id}", style="dim"), soft_wrap=True)
+
+
+def _say_latency(measured: Measurement) -> str:
+    return (
+        f"{format_time(measured.median_ns)}, {measured.confidence:.0%} interval "
+        f"[{format_time(measured.low_ns)}, {format_time(measured.high_ns)}], "
+        f"{count_of(len(measured.samples_ns), 'sample')}"
+    )
+
+
 def _table_of(found: list[Trial]) -> Table:
     table = Table(header_style="bold", box=None)
     for column in ("trial", "case", "config", "target", "latency", "outcome", "message"):
@@ -39,7 +74,7 @@ def _table_of(found: list[Trial]) -> Table:
             trial.target,
             latency,
             Text(str(trial.outcome), style=outcome_style(trial.outcome)),
-            trial.message,
+            clean_line(trial.message),
         )
     return table
 
@@ -70,12 +105,7 @@ def _show_record(console: Console, trial: Trial) -> None:
     }
     console.print(Text(str(trial.outcome), style=outcome_style(trial.outcome)))
     if trial.measurement is not None:
-        measured = trial.measurement
-        rows["latency"] = (
-            f"{format_time(measured.median_ns)}, {measured.confidence:.0%} interval "
-            f"[{format_time(measured.low_ns)}, {format_time(measured.high_ns)}], "
-            f"{count_of(len(measured.samples_ns), 'sample')}"
-        )
+        rows["latency"] = _say_latency(trial.measurement)
     for name, value in rows.items():
         if value:
             console.print(Text(f"{name:>16}  {value}"), soft_wrap=True)

@@ -86,7 +86,7 @@ class Tuning:
             if len({device.identity for device in devices}) > 1:
                 text = "the devices differ, so times of configs that ran on different ones do too"
                 yard.emit(Note(text=text, level="warning"))
-            if len(space.configs) < space.size:
+            if 1 < len(space.configs) < space.size:
                 text = f"{len(space.configs)} of {space.size} points of the space are tried"
                 yard.emit(Note(text=text))
             watching = asyncio.create_task(stop_when(stopping, driver))

@@ -145,8 +145,8 @@ class _Points:
         self.size = self._product * (len(self._configs) if space.configs else 1)
 
     def draw(self, request: TuneRequest) -> Iterator[dict[str, Value]]:
-        """Points in order if all of them can be tried, else a seeded random order."""
-        if self.size <= request.trials:
+        """Points in order if all of them can be tried, or a single one, else a seeded random order."""
+        if self.size <= request.trials or request.trials == 1:
             return map(self._point, range(self.size))
         generator = random.Random(request.seed)
         if self.size <= 1 << 20:

@@ -7,7 +7,7 @@ store before the lease is asked for, and stays loaded from case to case.
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,7 +18,6 @@ from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.gpu_state import open_state
 from tileyard.errors import ContextLostError, DamagedError, TileyardError, ToolMissingError
-from tileyard.measure.compare import compare
 from tileyard.measure.paired import interleave
 from tileyard.measure.sampling import BestSoFar, launches_per_sample, measure
 from tileyard.model import (
@@ -35,6 +34,7 @@ from tileyard.targets.base import Array, Launch, Loaded
 from tileyard.targets.registry import make_target
 from tileyard.workers.case_folders import Stores
 from tileyard.workers.command_runs import CommandRuns
+from tileyard.workers.kernel_checks import Checked, Output, compare_outputs
 from tileyard.workers.leased import wait_for_lease
 from tileyard.workers.printed import Printed
 from tileyard.workers.protocol import (
@@ -100,8 +100,8 @@ class Runner:
         if isinstance(ended, CaseRan):
             self._tell(ended)
             return
-        outcome, launch = ended
-        measurement, message = None, ""
+        outcome, launch, message = ended
+        measurement = None
         if case.timing is not None:
             best = self._best.setdefault(case.timing.group, BestSoFar())
             best.lower(case.abandon_above_ns)
@@ -126,7 +126,7 @@ class Runner:
     def _run_interleaved(self, request: RunBatch) -> None:
         """Check every member, then time those that passed in turn."""
         started = time.monotonic()
-        members: list[tuple[Case, Outcome, TimedLaunch]] = []
+        members: list[tuple[Case, Checked, TimedLaunch]] = []
         for entry in request.entries:
             ended = self._check(request, entry)
             if isinstance(ended, CaseRan):
@@ -135,21 +135,22 @@ class Runner:
                     return
             else:
                 case = _case(request, entry)
-                members.append((case, ended[0], TimedLaunch(case, ended[1])))
+                members.append((case, ended, TimedLaunch(case, ended.launch)))
         samples = self._time_in_turn(request, members)
-        for (case, outcome, _), times in zip(members, samples, strict=True):
+        for (case, checked, _), times in zip(members, samples, strict=True):
             self._tell(
                 CaseRan(
                     case=case.id,
-                    outcome=outcome,
+                    outcome=checked.outcome,
                     seconds=time.monotonic() - started,
+                    message=checked.message,
                     measurement=summarize(times, case, self._state(request.device)),
                     lease=self._lease,
                 )
             )
 
     def _time_in_turn(
-        self, request: RunBatch, members: list[tuple[Case, Outcome, "TimedLaunch"]]
+        self, request: RunBatch, members: list[tuple[Case, Checked, "TimedLaunch"]]
     ) -> Sequence[Sequence[float]]:
         """Samples of all members; one that fails is answered for, and left out from then on.
 
@@ -178,7 +179,7 @@ class Runner:
                 members[:] = [] if self._is_spent else left
         return []
 
-    def _check(self, request: RunBatch, entry: RunEntry) -> CaseRan | tuple[Outcome, Launch]:
+    def _check(self, request: RunBatch, entry: RunEntry) -> CaseRan | Checked:
         """Load, run once and compare: the launch ready to be timed, or how the case ended."""
         started = time.monotonic()
         case = _case(request, entry)
@@ -189,14 +190,15 @@ class Runner:
         try:
             launch = self._bind(request, entry)
             launch.run()
-            mismatch = self._compare(launch, entry, case)
+            if not (case.check.enabled and entry.golden.outputs):
+                return Checked(Outcome.UNCHECKED, launch)
+            mismatch, message = compare_outputs(self._outputs(launch, entry), case.check)
         except (MemoryError, TileyardError) as error:
             outcome, message = self._judge(error)
         else:
             if mismatch is None:
-                checked = bool(entry.golden.outputs) and case.check.enabled
-                return (Outcome.PASSED if checked else Outcome.UNCHECKED), launch
-            outcome, message = Outcome.MISMATCH, mismatch.describe()
+                return Checked(Outcome.PASSED, launch, message)
+            outcome = Outcome.MISMATCH
         return CaseRan(
             case=case.id,
             outcome=outcome,
@@ -223,15 +225,11 @@ class Runner:
         loaded: Loaded = target.load(artifact, request.device)
         return loaded.bind([self._array(digest) for digest in entry.golden.inputs], entry.scalars)
 
-    def _compare(self, launch: Launch, entry: RunEntry, case: Case) -> Mismatch | None:
-        if not case.check.enabled or not entry.golden.outputs:
-            return None
+    def _outputs(self, launch: Launch, entry: RunEntry) -> Iterator[Output]:
+        """Read only if somebody looks."""
         names = [spec.name for spec in entry.specs if spec.role != "in"]
         for name, got, digest in zip(names, launch.read(), entry.golden.outputs, strict=True):
-            mismatch = compare(name, got, self._array(digest), case.check.tolerance)
-            if mismatch is not None:
-                return mismatch
-        return None
+            yield Output(name, got, self._array(digest))
 
     def _state(self, device: Device) -> dict[str, str]:
         if self._ask_state is None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tileyard.errors import BindError
 from tileyard.ir.dtypes import DTYPES
-from tileyard.measure.compare import TOLERANCES, compare, default_tolerance
+from tileyard.measure.compare import TOLERANCES, compare, default_tolerance, describe_closest
 from tileyard.model import Mismatch, Tolerance
 from tileyard.targets.base import Array
 
@@ -205,3 +205,24 @@ def test_strided_outputs_are_compared_by_index() -> None:
 
     assert found is not None
     assert found.index == (1, 2)
+
+
+def test_the_element_that_is_closest_to_being_wrong_is_named() -> None:
+    """With the share of its allowance that it uses, in whichever chunk it is."""
+    want = np.ones((300, 400), dtype=np.float32)
+    got = want.copy()
+    got[250, 7] = 1.05
+    got[2, 3] = 1.01
+    expected = (
+        "C: of 120000 elements the worst, [250, 7], is 1.05, expected 1: 25 % of what is allowed"
+    )
+    assert describe_closest("C", got, want, LOOSE) == expected
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_outputs_that_are_equal_are_called_so(dtype: str) -> None:
+    """Infinities, NaN and zeros that allow nothing use nothing."""
+    values = [0, 0, 3] if dtype == "int32" else [0.0, math.inf, math.nan]
+    array = np.array(values, dtype=dtype)
+    expected = "C: each of 3 elements is what was expected"
+    assert describe_closest("C", array, array.copy(), None) == expected

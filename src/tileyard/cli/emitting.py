@@ -1,0 +1,30 @@
+"""What targets generate, on standard output."""
+
+from pathlib import Path
+
+from tileyard.artifacts.manifest import find_artifact
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.cli.kernel_options import EmittedText
+from tileyard.errors import UsageError
+from tileyard.model import BuildKey
+
+FILES: dict[EmittedText, str] = {
+    "program": "program.tile",
+    "c": "kernel.c",
+    "cuda": "kernel.cu",
+}
+
+
+def emit_text(build: BuildKey, wanted: EmittedText, home: Path) -> None:
+    """Print what was generated for what has this key. Raises UsageError where there is no such text."""
+    artifact = find_artifact(build, ObjectStore(home / "objects")) if build else None
+    if artifact is None:
+        raise UsageError("nothing was built, so nothing was generated")
+    name = FILES[wanted]
+    if name not in artifact.manifest.files:
+        there = [word for word, file in FILES.items() if file in artifact.manifest.files]
+        raise UsageError(
+            f"no {name} was generated for {artifact.manifest.target}",
+            f"there is: {', '.join(there)}",
+        )
+    print(artifact.file(name).read_text(encoding="utf-8"), end="")

@@ -1,0 +1,59 @@
+"""Options that several commands about a kernel have, worded once, and what they come to."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from tileyard.cli.values import parse_pairs, parse_value
+from tileyard.errors import UsageError
+
+if TYPE_CHECKING:
+    from tileyard.model import Value
+
+KernelName = Annotated[str, typer.Argument(metavar="FILE[::NAME]", help="Where the kernel is.")]
+ArgumentValues = Annotated[
+    list[str] | None, typer.Option(metavar="KEY=VALUE", help="An argument of the kernel.")
+]
+ShapeName = Annotated[str, typer.Option(help="A named set of arguments of the kernel.")]
+DeviceNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="ID", help="cpu:cores=0-3, cuda:1, queue:NAME, ...; again for more of them."
+    ),
+]
+RunLimit = Annotated[str, typer.Option(metavar="TIME", help="End a config that runs longer.")]
+BuildLimit = Annotated[str, typer.Option(metavar="TIME", help="End a build that takes longer.")]
+MemoryLimit = Annotated[
+    str, typer.Option(metavar="SIZE", help="Address space of a running config.")
+]
+QueueLimit = Annotated[
+    str, typer.Option(metavar="TIME", help="Wait no longer than this for a device.")
+]
+EmittedText = Literal["program", "c", "cuda"]
+Emit = Annotated[
+    EmittedText | None,
+    typer.Option(help="Print what was generated, on standard output; all else goes to the other."),
+]
+
+
+def parse_kernel(named: str) -> tuple[Path, str]:
+    """The file and the kernel's name, empty where none is given. Raises UsageError."""
+    file, _, name = named.partition("::")
+    if not Path(file).is_file():
+        raise UsageError(f"there is no file {file}")
+    return Path(file).absolute(), name
+
+
+def parse_arguments(given: Sequence[str] | None) -> "dict[str, Value]":
+    """The values of ``--arg``. Raises UsageError."""
+    return {key: parse_value(text) for key, text in parse_pairs(given or (), "--arg").items()}
+
+
+def parse_config(given: Sequence[str] | None) -> "dict[str, tuple[Value, ...]]":
+    """The values of ``--config``, one or several for each parameter. Raises UsageError."""
+    return {
+        key: tuple(parse_value(part) for part in text.split(","))
+        for key, text in parse_pairs(given or (), "--config").items()
+    }

@@ -1,0 +1,42 @@
+"""One config that is run as the command line shows it: what was generated, the verdict, the time."""
+
+import os
+from pathlib import Path
+
+from rich.console import Console
+
+from tileyard.cli.emitting import emit_text
+from tileyard.cli.kernel_options import EmittedText
+from tileyard.cli.opening import print_json
+from tileyard.cli.session import stop_on_interrupt
+from tileyard.model import INFRASTRUCTURE, WELL
+from tileyard.report.progress import Progress
+from tileyard.report.trials import print_verdict
+from tileyard.service.client import StudyClient
+from tileyard.service.messages import StartTune
+from tileyard.settings import read_settings
+
+INTERRUPTED = 130
+
+
+def run(start: StartTune, *, emit: EmittedText | None, as_json: bool) -> int:
+    """Run it, show it, and return the exit status. Raises UsageError where nothing can be emitted."""
+    settings = read_settings(os.environ, Path.cwd())
+    client = StudyClient(start, settings)
+    console = Console(stderr=as_json or emit is not None)
+    with stop_on_interrupt(client), Progress(console, tells_ends=False) as progress:
+        result = client.run(progress)
+    if not result.trials:
+        return INTERRUPTED
+    (trial,) = result.trials
+    if as_json:
+        print_json(trial)
+    else:
+        print_verdict(console, trial, result.flops, settings.home)
+    if emit is not None:
+        emit_text(trial.keys.build, emit, settings.home)
+    if result.reason == "interrupted":
+        return INTERRUPTED
+    if trial.outcome in WELL:
+        return 0
+    return 3 if trial.outcome in INFRASTRUCTURE else 1

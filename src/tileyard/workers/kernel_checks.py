@@ -1,0 +1,36 @@
+"""What the outputs of a kernel that ran are worth."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tileyard.measure.compare import compare, describe_closest
+from tileyard.model import CheckPolicy, Mismatch, Outcome
+from tileyard.targets.base import Array, Launch
+
+
+class Output(NamedTuple):
+    """A parameter that was written: what it holds, and what it should hold."""
+
+    name: str
+    got: Array
+    want: Array
+
+
+class Checked(NamedTuple):
+    """A case that ran and is not wrong: ready to be timed."""
+
+    outcome: Outcome
+    launch: Launch
+    message: str = ""
+
+
+def compare_outputs(outputs: Iterable[Output], check: CheckPolicy) -> tuple[Mismatch | None, str]:
+    """The first mismatch and what to say of it; of outputs that are right, what the check asks for."""
+    closest = []
+    for name, got, want in outputs:
+        mismatch = compare(name, got, want, check.tolerance)
+        if mismatch is not None:
+            return mismatch, mismatch.describe()
+        if check.closest:
+            closest.append(describe_closest(name, got, want, check.tolerance))
+    return None, "\n".join(closest)
