@@ -18,6 +18,7 @@ from typing import Any
 
 AHEAD = {
     "tileyard": ("msgspec", "numpy", "rich.console", "sqlalchemy", "typer"),
+    "tileyard.__main__": ("msgspec", "numpy", "tilelang.autotuner"),
     "pytest": ("msgspec", "numpy", "pytest", "sqlalchemy", "tilelang.language"),
 }
 """What is imported before a module is run."""
@@ -66,7 +67,7 @@ _BEGUN: dict[str, WarmPython] = {}
 
 
 def warm(module: str) -> WarmPython:
-    """The one of this test process for ``tileyard`` or ``pytest``; ``close_all`` ends it."""
+    """The one of this test process for a module of ``AHEAD``; ``close_all`` ends it."""
     if module not in _BEGUN:
         _BEGUN[module] = WarmPython(module)
     return _BEGUN[module]

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import ROOT
 from typer.main import get_command
 
-from tileyard.cli import lease_help
+from tileyard.cli import exec_help, lease_help
 from tileyard.cli.main import app
 from tileyard.model import Outcome
 from tileyard.pytest_plugin import entry
@@ -57,7 +57,8 @@ def list_options() -> dict[tuple[str, ...], set[str]]:
             walk(inner, (*path, name))
 
     walk(get_command(app), ())
-    found["lease",] |= set(re.findall(r"(?m)^  (--[a-z-]+)", lease_help.HELP))
+    for command, text in (("lease", lease_help.HELP), ("exec", exec_help.HELP)):
+        found[command,] |= set(re.findall(r"(?m)^  (--?[a-z-]+)", text))
     return found
 
 

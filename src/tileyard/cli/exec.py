@@ -63,6 +63,8 @@ def run_exec(arguments: list[str]) -> int:
         if wanted.is_help:
             describe()
             return 0
+        if not wanted.is_module and not Path(wanted.argv[0]).is_file():
+            raise UsageError(f"there is no script {wanted.argv[0]}")
         settings = read_settings(os.environ, Path.cwd())
         # torch and TileLang with it: only where a script is run
         from tileyard.scripts.run import run_script

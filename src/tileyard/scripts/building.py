@@ -63,7 +63,7 @@ class Builder:
         try:
             made = make_kernel(func, out_idx)
         except UnsupportedError as error:
-            raise self._refuse(name, error.message, error) from None
+            raise self._refuse(name, str(error.message), error) from None
         key = build_key(made.kernel, TARGET, fingerprint, {})
         with self._lock:
             ready = self._ready.get(key)
@@ -114,7 +114,7 @@ class Builder:
         """What is raised for a kernel that has no CPU version; the tally has it then."""
         operation, file, line = "", "", 0
         if cause is not None:
-            operation, file, line = cause.operation, cause.file, cause.line
+            operation, file, line = str(cause.operation), str(cause.file), int(cause.line)
         self._tally.note_refusal(
             Refusal(kernel=name, message=message, operation=operation, file=file, line=line)
         )

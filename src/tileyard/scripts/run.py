@@ -18,7 +18,6 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, TracebackType
 
-from tileyard.errors import UsageError
 from tileyard.frontend.no_device import ASSUMED_TARGET, TARGET_VARIABLE
 from tileyard.scripts.building import Builder
 from tileyard.scripts.tally import Summary, Tally
@@ -44,10 +43,8 @@ def run_script(
     """Run ``arguments[0]`` with the others as its own, and return its exit status.
 
     ``tell`` is given the summary once, when the process ends. Ends by the signal where the script
-    was interrupted; SystemExit passes through. Raises UsageError for a script that is not there.
+    was interrupted; SystemExit passes through.
     """
-    if not is_module and not Path(arguments[0]).is_file():
-        raise UsageError(f"there is no script {arguments[0]}")
     tally = Tally(len(settings.cores))
     hooks = install_hooks(settings, tally)
     ending = _Ending(tally, tell, hooks)

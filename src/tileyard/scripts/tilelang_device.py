@@ -3,6 +3,26 @@
 from importlib import import_module
 from types import ModuleType
 
+from tileyard.scripts.torch_cuda import CAPABILITY, NAME, Properties
+
+
+class Device:
+    """What TVM says of a GPU, for TileLang's analyses."""
+
+    exist = True
+    device_name = NAME
+    compute_version = ".".join(map(str, CAPABILITY))
+    warp_size = Properties.warp_size
+    multi_processor_count = Properties.multi_processor_count
+    max_threads_per_block = Properties.max_threads_per_block
+    max_shared_memory_per_block = Properties.shared_memory_per_block
+    total_global_memory = Properties.total_memory
+    l2_cache_size_bytes = Properties.L2_cache_size
+
+    def __init__(self, index: int = 0) -> None:
+        self.index = index
+
+
 ATTRIBUTES = {1: 1024, 12: 65536, 81: 233472, 108: 32 << 20}
 """CUDA's device attributes that TileLang asks for, by number: those of the GPU that is assumed."""
 
@@ -13,7 +33,11 @@ def answer_device(torch: ModuleType) -> None:
         module = import_module(name)
         vars(module).update(IS_CUDA=True, Event=torch.cuda.Event)
     for name in ("tilelang.carver.arch.driver", "tilelang.carver.arch.driver.cuda_driver"):
-        vars(import_module(name)).update(get_device_attribute=find_attribute)
+        vars(import_module(name)).update(
+            get_device_attribute=find_attribute,
+            get_cuda_device_properties=torch.cuda.get_device_properties,
+        )
+    vars(import_module("tvm.runtime")).update(cuda=Device)
 
 
 def find_attribute(attr: int, device_id: int = 0) -> int | None:

@@ -43,9 +43,9 @@ class CpuAdapter:
             raise ValueError(f"Kernel expected {wanted} inputs, but {len(args)} are provided.")
         self._tally.note_launch()
         results = self._built.run(*args)
-        if len(self._order) > 1 and isinstance(results, tuple):
+        if isinstance(results, tuple):
             return [results[place] for place in self._order]
-        return results
+        return results if self._order else []
 
     def get_kernel_source(self, kernel_only: bool = True) -> str:
         """The C that was generated."""

@@ -2,7 +2,7 @@
 
 torch's functions are replaced for the whole process, not by a mode: modes hold for one thread.
 Between host and device a GPU always copies, and so do these: what is changed on one side must not be
-seen on the other.
+seen on the other. ``torch.compile`` leaves functions as they are: what it would make is for a GPU.
 """
 
 import functools
@@ -145,4 +145,9 @@ def _replace_classes(torch: ModuleType, places: Places) -> None:
     def load_on_host(file: object, _: object = None, **kwargs: Any) -> object:  # noqa: ANN401 (torch's)
         return load(file, **(kwargs | {"map_location": places.host}))
 
+    @functools.wraps(torch.compile)
+    def left_alone(model: Any = None, **_: object) -> object:  # noqa: ANN401 (torch's)
+        return model if model is not None else lambda model: model
+
+    vars(torch)["compile"] = left_alone
     vars(torch).update(Generator=type("Generator", (generator,), members), load=load_on_host)

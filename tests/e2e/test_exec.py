@@ -1,0 +1,296 @@
+"""``tileyard exec``: scripts that were written for a GPU, run as they are on the CPU."""
+
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import CommandLine
+from tests.warm_python import warm
+
+pytestmark = pytest.mark.slow
+
+GEMM = """
+import sys
+import tilelang
+import tilelang.language as T
+import torch
+
+@tilelang.jit(out_idx=[-1])
+def make(n, block):
+    @T.prim_func
+    def product(A: T.Tensor((n, n), "float16"), B: T.Tensor((n, n), "float16"), C: T.Tensor((n, n), "float16")):
+        with T.Kernel(n // block, n // block, threads=128) as (bx, by):
+            a = T.alloc_shared((block, block), "float16")
+            b = T.alloc_shared((block, block), "float16")
+            c = T.alloc_fragment((block, block), "float32")
+            T.clear(c)
+            for k in T.Pipelined(n // block, num_stages=2):
+                T.copy(A[by * block, k * block], a)
+                T.copy(B[k * block, bx * block], b)
+                T.gemm(a, b, c)
+            T.copy(c, C[by * block, bx * block])
+    return product
+"""
+
+
+class Scripts:
+    """Writes scripts into a folder and runs them in copies of a process that has imported TileLang."""
+
+    def __init__(self, cli: CommandLine) -> None:
+        self._cli = cli
+        self.folder = cli.cwd
+
+    def write(self, text: str, name: str = "script.py") -> Path:
+        """A script, with what all of them share in front."""
+        path = self.folder / name
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run the command to its end."""
+        return warm("tileyard.__main__").run(
+            ("exec", *arguments), self.folder, self._cli.environment()
+        )
+
+    def run_well(self, *arguments: str) -> Mapping[str, Any]:
+        """Run a script that must pass, and return its summary."""
+        done = self.run("--summary", "json", *arguments)
+        assert done.returncode == 0, done.stderr
+        summary: dict[str, Any] = json.loads(done.stderr.splitlines()[-1])
+        return summary
+
+
+@pytest.fixture
+def scripts(cli: CommandLine) -> Scripts:
+    """Scripts in a fresh home."""
+    return Scripts(cli)
+
+
+def test_a_script_for_a_gpu_passes_its_own_check(scripts: Scripts) -> None:
+    """A kernel on ``cuda`` tensors is built once, checked by the script, and found the next time."""
+    script = scripts.write(
+        GEMM
+        + """
+kernel = make(128, 64)
+a, b = (torch.randn(128, 128, device="cuda", dtype=torch.float16) for _ in range(2))
+torch.testing.assert_close(kernel(a, b), a @ b, rtol=1e-2, atol=1e-2)
+assert "product" in kernel.get_kernel_source()
+kernel.get_profiler().assert_allclose(lambda x, y: torch.einsum("ij,jk->ik", x, y))
+"""
+    )
+    expected = {"built": 1, "cached": 0, "launched": 2, "promoted": {"mm": 1, "bmm": 1}}
+    first, second = scripts.run_well(str(script)), scripts.run_well(str(script))
+    assert {name: first[name] for name in expected} == expected
+    assert (second["built"], second["cached"]) == (0, 1)
+
+
+def test_eager_kernels_tuners_and_timers_work(scripts: Scripts) -> None:
+    """A kernel that runs when it is called, one that is tuned in threads, and times said to be a CPU's."""
+    script = scripts.write(
+        """
+        import tilelang
+        import tilelang.language as T
+        import torch
+        from tilelang.profiler import do_bench
+
+        @tilelang.jit
+        def double(A, block: int = 32):
+            n = T.const("n")
+            A: T.Tensor[[n], "float32"]
+            B = T.empty((n,), "float32")
+            with T.Kernel(n // block, threads=32) as bx:
+                for i in T.Parallel(block):
+                    B[bx * block + i] = A[bx * block + i] * 2.0
+            return B
+
+        @tilelang.autotune(configs=[{"block": 32}, {"block": 64}], warmup=1, rep=1)
+        @tilelang.jit(out_idx=[1])
+        def triple(n, block=32):
+            @T.prim_func
+            def kernel(A: T.Tensor((n,), "float32"), B: T.Tensor((n,), "float32")):
+                with T.Kernel(n // block, threads=32) as bx:
+                    for i in T.Parallel(block):
+                        B[bx * block + i] = A[bx * block + i] * 3.0
+            return kernel
+
+        a = torch.arange(128, device="cuda", dtype=torch.float32)
+        assert torch.equal(double(a), a * 2)
+        tuned = triple(128)
+        assert torch.equal(tuned(a), a * 3)
+        assert tuned.config["block"] in (32, 64)
+        assert do_bench(lambda: tuned(a), rep=5) > 0
+        """
+    )
+    done = scripts.run(str(script))
+    expected = "3 kernels built"
+    assert done.returncode == 0, done.stderr
+    assert expected in done.stderr
+    assert "times are those of this CPU (do_bench)" in done.stderr
+
+
+def test_tensors_and_queries_of_cuda_are_answered(scripts: Scripts) -> None:
+    """Whatever names a GPU means the host, in all threads; host and device never share memory."""
+    script = scripts.write(
+        """
+        import threading
+        import torch
+
+        assert torch.cuda.is_available() and torch.cuda.device_count() == 1
+        assert torch.cuda.get_device_capability() == (9, 0)
+        assert torch.cuda.get_device_properties("cuda").multi_processor_count > 0
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record(); end.record(); torch.cuda.synchronize()
+        assert begin.elapsed_time(end) >= 0
+
+        def use() -> None:
+            host = torch.ones(4)
+            for moved in (host.cuda(), host.to("cuda:0"), host.to(device=torch.device("cuda")), host.to(0)):
+                assert moved.is_cuda
+                moved[0] = 5
+            back = moved.cpu()
+            back[1] = 7
+            assert host.tolist() == [1, 1, 1, 1] and moved.tolist() == [5, 1, 1, 1]
+            assert host.to("cuda", torch.float16).dtype == host.to(torch.float16).dtype == torch.float16
+            for made in (torch.zeros(3, device="cuda"), torch.zeros_like(host, device="cuda"),
+                         host.new_ones(3, device="cuda"), torch.tensor([1], device=0),
+                         torch.randn(3, device="cuda", generator=torch.Generator(device="cuda"))):
+                assert made.is_cuda
+            with torch.device("cuda"), torch.cuda.stream(torch.cuda.Stream()):
+                torch.nn.Linear(4, 4).cuda()(torch.ones(4))
+            passed.append(True)
+
+        passed = []
+        thread = threading.Thread(target=use); thread.start(); thread.join(); use()
+        assert passed == [True, True]
+        torch.cuda.manual_seed(3); a = torch.randn(3, device="cuda")
+        torch.manual_seed(3); assert torch.equal(a, torch.randn(3, device="cuda"))
+        """
+    )
+    expected = {"torch.cuda.Event": 1}
+    assert scripts.run_well(str(script))["timers"] == expected
+
+
+def test_products_in_half_precision_are_those_of_f32_rounded_once(scripts: Scripts) -> None:
+    """All of torch's forms of a product, and their gradients, are computed in f32."""
+    script = scripts.write(
+        """
+        import torch
+        import torch.nn.functional as F
+
+        def compute(kind):
+            torch.manual_seed(0)
+            a, b = torch.randn(2, 32, 48).to(kind), torch.randn(2, 48, 16).to(kind)
+            x, w = torch.randn(1, 2, 9, 9).to(kind), torch.randn(3, 2, 3, 3).to(kind)
+            a, b, x, w = (t.to(wanted).requires_grad_() for t in (a, b, x, w))
+            q = a[None]
+            results = [a @ b, a[0] @ b[0], F.linear(a[0], b[0].T, b[0, 0]), F.conv2d(x, w),
+                       F.scaled_dot_product_attention(q, q, q, is_causal=True)]
+            sum(r.float().sum() for r in results).backward()
+            return [*results, a.grad, b.grad, w.grad]
+
+        for kind, digits in ((torch.float16, 2e-3), (torch.bfloat16, 2e-2)):
+            wanted = torch.float32
+            exact = compute(kind)
+            wanted = kind
+            for one, other in zip(compute(kind), exact, strict=True):
+                assert one.dtype == kind
+                torch.testing.assert_close(one.float(), other, rtol=digits, atol=20 * digits)
+        """
+    )
+    expected = {
+        *("mm", "bmm", "addmm", "convolution", "convolution_backward"),
+        "scaled_dot_product_attention",
+    }
+    assert set(scripts.run_well(str(script))["promoted"]) == expected
+
+
+def test_a_kernel_that_is_not_covered_is_refused_by_name(scripts: Scripts) -> None:
+    """The operation and its line are in the script's own traceback and in the summary."""
+    text = textwrap.dedent("""\
+        import tilelang
+        import tilelang.language as T
+
+        @tilelang.jit
+        def make():
+            @T.prim_func
+            def foreign(A: T.Tensor((32,), "float32")):
+                with T.Kernel(1, threads=32) as bx:
+                    T.call_extern("handle", "my_cuda_function", T.address_of(A[0]))
+            return foreign
+
+        make()
+        """)
+    script = scripts.write(text)
+    line = 1 + text.splitlines().index(next(x for x in text.splitlines() if "call_extern" in x))
+    expected = 1
+    done = scripts.run("--summary=json", str(script))
+    (refused,) = json.loads(done.stderr.splitlines()[-1])["refused"]
+    assert done.returncode == expected
+    assert (refused["kernel"], refused["line"]) == ("foreign", line)
+    assert "call_extern" in refused["operation"]
+    assert f'File "{script}", line 12, in <module>' in done.stderr
+    assert "compile_error: kernel foreign" in done.stderr
+
+
+def test_prints_arguments_and_exit_status_are_the_scripts_own(scripts: Scripts) -> None:
+    """It sees what it would see if Python ran it, and ends as it says."""
+    script = scripts.write(
+        """
+        import sys
+        print(__name__, __file__, sys.argv[1:], sys.path[0], sys.modules["__main__"].value)
+        sys.exit(7)
+        """.replace("import sys", "import sys\n        value = 3", 1)
+    )
+    done = scripts.run("--summary=none", "script.py", "--summary", "x", "--", "-m")
+    expected = f"__main__ {script} ['--summary', 'x', '--', '-m'] {scripts.folder} 3\n"
+    assert (done.returncode, done.stdout, done.stderr) == (7, expected, "")
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [
+        "raise ValueError('wrong') from KeyError('cause')",
+        "f = lambda: 1 / 0; f()",
+        "import json; json.loads('{')",
+        "raise SystemExit('the end')",
+        "x = = 3",
+    ],
+)
+def test_tracebacks_are_those_of_python(scripts: Scripts, raised: str) -> None:
+    """What goes to stderr is what it would be without us, and so is the status."""
+    script = scripts.write(raised)
+    plain = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    expected = (plain.returncode, plain.stderr)
+    done = scripts.run("--summary=none", str(script))
+    assert (done.returncode, done.stderr) == expected
+
+
+def test_an_interrupted_script_ends_by_the_signal(scripts: Scripts) -> None:
+    """It shows its traceback, the summary comes last, and a shell sees that it was interrupted."""
+    script = scripts.write("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    expected = -signal.SIGINT
+    done = scripts.run(str(script))
+    assert done.returncode == expected
+    assert done.stderr.splitlines()[-2] == "KeyboardInterrupt"
+    assert done.stderr.splitlines()[-1].startswith("tileyard: 0 kernels built")
+
+
+def test_a_module_is_run_as_python_runs_it(scripts: Scripts) -> None:
+    """``-m`` finds a module from the working directory and gives it its arguments."""
+    scripts.write("import sys\nprint(__name__, __package__, sys.argv[1:])\n", "part.py")
+    expected = "__main__  ['-x']\n"
+    done = scripts.run("-m", "part", "-x")
+    assert (done.returncode, done.stdout) == (0, expected)
+
+
+def test_a_script_that_is_not_there_is_bad_usage(scripts: Scripts) -> None:
+    """It is named, before anything is imported."""
+    expected = (2, "tileyard: there is no script nowhere.py\n")
+    done = scripts.run("nowhere.py")
+    assert (done.returncode, done.stderr) == expected

@@ -1,0 +1,48 @@
+"""The command line of ``tileyard exec``: what is ours, what is the script's, and what is neither."""
+
+import pytest
+
+from tileyard.cli.exec import Wanted, run_exec
+from tileyard.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["a.py", "--summary", "json"], ("plain", False, ["a.py", "--summary", "json"])),
+        (["--summary", "json", "a.py", "-m"], ("json", False, ["a.py", "-m"])),
+        (["--summary=none", "-m", "a.b", "--", "x"], ("none", True, ["a.b", "--", "x"])),
+        (["--", "-a.py", "--help"], ("plain", False, ["-a.py", "--help"])),
+    ],
+)
+def test_what_follows_the_script_is_its_own(
+    arguments: list[str], expected: tuple[str, bool, list[str]]
+) -> None:
+    """Options of ours end at the script, at ``-m`` or at ``--``."""
+    wanted = Wanted(arguments)
+    assert (wanted.summary, wanted.is_module, wanted.argv) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], "there is no script"),
+        (["--summary", "json"], "there is no script"),
+        (["--summary", "loud", "a.py"], "--summary is one of"),
+        (["--summary"], "--summary is one of"),
+        (["-m"], "-m needs a module"),
+        (["--"], "there is no script"),
+        (["--fast", "a.py"], "'--fast' is no option"),
+    ],
+)
+def test_what_makes_no_sense_is_named(arguments: list[str], expected: str) -> None:
+    """A bad command line is refused before anything is run."""
+    with pytest.raises(UsageError, match=expected):
+        Wanted(arguments)
+
+
+def test_help_needs_no_script(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is printed, and nothing else is done."""
+    expected = 0
+    assert run_exec(["--help"]) == expected
+    assert "SCRIPT.py" in capsys.readouterr().out
