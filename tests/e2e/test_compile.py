@@ -35,8 +35,6 @@ def bundle(place: CommandLine) -> Path:
 def blamed(tmp_path_factory: pytest.TempPathFactory, gpu_caches: Path) -> dict[str, dict[str, Any]]:
     """Configs of one request that end in every way, by their fault and size."""
     cli = make_place(tmp_path_factory.mktemp("blamed"), gpu_caches)
-    # Where headers must be made first, that takes its part of the limit; here they are there.
-    cli.run("compile", FAULTS, *TARGET, "--config", "fault=none", "--config", "block=32")
     faults = "fault=none,lowering,source,endless"
     command = ("compile", FAULTS, *TARGET, "--config", faults, "--config", "block=64")
     limits = ("--build-limit", "20s", "--compile-workers", "1", "--group-size", "8")

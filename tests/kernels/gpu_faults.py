@@ -6,7 +6,7 @@ import tilelang.language as T
 
 import tileyard
 
-FAULTS = ("none", "lowering", "loop", "condition", "source", "endless")
+FAULTS = ("none", "lowering", "loop", "condition", "source", "endless", "memory", "tables")
 
 ENDLESS = """
 constexpr long spin(long n) { long sum = 0; for (long i = 0; i < 200000; ++i) sum ^= i ^ n; return sum; }
@@ -21,7 +21,20 @@ __device__ __forceinline__ float faulty(float x) { return x + Endless<60, 1>::va
 
 SOURCE = "__device__ __forceinline__ float faulty(float x) { return x + nowhere; }\n"
 
-PRELUDES = {"source": SOURCE, "endless": ENDLESS}
+MEMORY = """
+__device__ const char eaten[1l << 46] = "a";
+__device__ __forceinline__ float faulty(float x) { return x + eaten[(long)x]; }
+"""
+"""The compiler's middle writes down each of so many bytes; where it is refused them, it aborts."""
+
+TABLES = """
+struct Table { int first; char rest[1l << 46]; };
+__device__ const Table eaten = {1};
+__device__ __forceinline__ float faulty(float x) { return x + eaten.rest[(long)x]; }
+"""
+"""The assembler wants memory for all of a constant."""
+
+PRELUDES = {"source": SOURCE, "endless": ENDLESS, "memory": MEMORY, "tables": TABLES}
 
 
 @tileyard.kernel(space={"fault": FAULTS, "block": [32, 64]}, shapes={"default": {"N": 256}})

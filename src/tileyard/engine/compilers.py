@@ -23,10 +23,14 @@ from tileyard.workers.protocol import (
     BuiltKernels,
     CompilerReply,
     DescribeTarget,
+    SharedBegan,
+    SharedEnded,
     TargetInfo,
 )
 
 START_LIMIT_S = 60.0
+SHARED_LIMIT_S = 300.0
+"""How long a worker may take for what many kernels share, such as importing a compiler or its headers."""
 MEMORY_SHARE = 0.8
 """How much of the host's memory compile workers may take together."""
 LEAST_MEMORY_BYTES = 4 << 30
@@ -35,11 +39,15 @@ less than half is memory."""
 
 
 class CompilePool:
-    """Compile workers by number; worker ``i`` is pinned to ``cores[i]``."""
+    """Compile workers by number; worker ``i`` is pinned to ``cores[i]``.
 
-    def __init__(self, yard: Yard, cores: tuple[int, ...]) -> None:
+    Their logs are in the folder of ``run``, or in that of all logs where there is no run.
+    """
+
+    def __init__(self, yard: Yard, cores: tuple[int, ...], run: str = "") -> None:
         self.cores = cores
         self._yard = yard
+        self._run = run
         self._workers: dict[int, Worker] = {}
         self._used: set[int] = set()
         self._memory_bytes = choose_memory(host_memory_bytes(), len(cores))
@@ -60,7 +68,8 @@ class CompilePool:
         A compiler that hangs, crashes or eats memory becomes an outcome. Where that happened to
         several kernels at once, each is built again alone, so that only the guilty one is blamed: a
         group is given no longer than its most patient kernel alone. Want of memory is
-        blamed on a kernel only if the worker had built nothing before.
+        blamed on a kernel only if the worker had built nothing before. What the worker
+        makes for many kernels, as precompiled headers, has a limit of its own.
         """
         started = self._yard.clock.monotonic_s()
         process = await self._worker(worker)
@@ -68,18 +77,20 @@ class CompilePool:
         was_used = worker in self._used
         self._used.add(worker)
         try:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(limit_s) as timeout:
+                watch = _BuildWatch(timeout, limit_s)
                 await process.send(BuildKernels(kernels=tuple(kernels)))
-                reply: CompilerReply = await process.receive(CompilerReply)
+                while not isinstance(reply := await process.receive(CompilerReply), BuiltKernels):
+                    watch.take(reply)
         except TimeoutError:
             self._forget(worker)
-            end = judge_end(await process.kill("time limit"), limit=f"build limit of {limit_s:g} s")
+            ended = await process.kill("time limit")
+            end = judge_end(ended, limit=watch.limit)
         except WorkerLostError:
             self._forget(worker)
-            end = judge_end(await process.ended())
+            ended = await process.ended()
+            end = judge_end(ended)
         else:
-            if not isinstance(reply, BuiltKernels):
-                raise AssertionError(f"a compile worker answered a build with {reply}")
             for built in reply.verdicts:
                 yield built
             return
@@ -93,6 +104,7 @@ class CompilePool:
             outcome=end.outcome,
             seconds=self._yard.clock.monotonic_s() - started,
             message=f"the compile worker {end.message}",
+            log=ended.log_tail,
         )
 
     async def close(self) -> None:
@@ -107,7 +119,7 @@ class CompilePool:
 
     async def _worker(self, number: int) -> Worker:
         if number not in self._workers:
-            process = await Worker.start(self._command(self.cores[number]))
+            process = await Worker.start(self._command(number))
             self._workers[number] = process
             async with asyncio.timeout(START_LIMIT_S):
                 await process.send(
@@ -125,8 +137,9 @@ class CompilePool:
             self._info = reply
         return self._workers[number]
 
-    def _command(self, core: int) -> WorkerCommand:
-        log = self._yard.home / "logs" / "compiler.log"
+    def _command(self, number: int) -> WorkerCommand:
+        # A log of its own: last words decide what a worker has died of.
+        log = self._yard.home / "logs" / self._run / f"compiler-{number}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         return WorkerCommand(
             argv=(sys.executable, "-m", "tileyard.workers.compiler", str(self._yard.home)),
@@ -134,9 +147,34 @@ class CompilePool:
             cwd=str(Path.cwd()),
             log=str(log),
             memory_bytes=self._memory_bytes,
-            cores=() if self._yard.build_threads else (core,),
+            cores=() if self._yard.build_threads else (self.cores[number],),
             fixed=True,  # compilers keep images of their memory, which fit only where they were made
         )
+
+
+class _BuildWatch:
+    """Stops the clock of a build while its worker is busy with what many kernels share."""
+
+    def __init__(self, timeout: asyncio.Timeout, limit_s: float) -> None:
+        self._timeout = timeout
+        self._own = self.limit = f"build limit of {limit_s:g} s"
+        self._left_s = limit_s
+
+    def take(self, notice: CompilerReply) -> None:
+        """Take in what a worker says ahead of its verdicts."""
+        now, deadline = asyncio.get_running_loop().time(), self._timeout.when()
+        if deadline is None:
+            raise AssertionError("a build has no limit")
+        match notice:
+            case SharedBegan():
+                self._left_s = deadline - now
+                self._timeout.reschedule(now + SHARED_LIMIT_S)
+                self.limit = f"limit of {SHARED_LIMIT_S:g} s for what kernels share"
+            case SharedEnded():
+                self._timeout.reschedule(now + self._left_s)
+                self.limit = self._own
+            case _:
+                raise AssertionError(f"a compile worker answered a build with {notice}")
 
 
 def choose_memory(host_bytes: int, workers: int) -> int:

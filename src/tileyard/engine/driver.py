@@ -69,7 +69,7 @@ class Driver:
         self._source = source
         self._yard = yard
         self._provider = provider or LocalDevices(yard, yard.devices)
-        self._pool = CompilePool(yard, _choose_cores(yard))
+        self._pool = CompilePool(yard, _choose_cores(yard), run)
         self._ledger = Ledger(yard, run)
         self._preparation = prepare_for(yard, self._ledger, self._pool)
         self._pins = contextlib.ExitStack()

@@ -6,8 +6,13 @@ from typing import Final
 from tileyard.model import Outcome, Record
 from tileyard.processes.records import Ended
 
-MEMORY_SIGNS: Final = ("MemoryError", "std::bad_alloc", "annot allocate memory")
-"""What Python, C++ and the C library say last when an allocation was refused."""
+MEMORY_SIGNS: Final = (
+    "MemoryError",
+    "std::bad_alloc",
+    "annot allocate memory",
+    "LLVM ERROR: out of memory",
+)
+"""What Python, C++, the C library and LLVM say last when an allocation was refused."""
 FROM_OUTSIDE: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 NEAR_LIMIT: Final = 0.9
 """A worker whose memory reached this share of its limit is taken to have died of it."""

@@ -1,6 +1,7 @@
 """What a target is: something that turns Kernels into Artifacts and loads Artifacts on a device."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -170,3 +171,14 @@ class KeepsCaches(Protocol):
     """A target whose tools keep something from build to build, below the directory ``caches``."""
 
     caches: Path
+
+
+Aside = Callable[[], AbstractContextManager[None]]
+"""A block in which something is made that many kernels share: its time is held against none of them."""
+
+
+@runtime_checkable
+class MakesShared(Protocol):
+    """A target that makes, within a build, what later builds find made; it does so within ``aside``."""
+
+    aside: Aside

@@ -1,9 +1,10 @@
 """The compile worker: builds kernels into the object store. Never touches a device."""
 
+import contextlib
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import assert_never
 
@@ -15,7 +16,7 @@ from tileyard.artifacts.trees import Trees
 from tileyard.errors import DamagedError, TileyardError
 from tileyard.model import Digest, Outcome
 from tileyard.processes.wire import Channel
-from tileyard.targets.base import Build, Groups, KeepsCaches, Source, Target, WarmsUp
+from tileyard.targets.base import Build, Groups, KeepsCaches, MakesShared, Source, Target, WarmsUp
 from tileyard.targets.registry import make_target
 from tileyard.workers.protocol import (
     BuildKernel,
@@ -23,9 +24,12 @@ from tileyard.workers.protocol import (
     BuildRefused,
     Built,
     BuiltKernels,
+    CompilerNotice,
     CompilerReply,
     CompilerRequest,
     DescribeTarget,
+    SharedBegan,
+    SharedEnded,
     TargetInfo,
 )
 
@@ -60,14 +64,21 @@ class StoredBinaries:
 
 
 class Compiler:
-    """Answers requests about one target. ``home`` is the directory with the object store."""
+    """Answers requests about one target. ``home`` is the directory with the object store.
 
-    def __init__(self, home: Path) -> None:
+    ``tell`` hears when something is begun and ended that many kernels share.
+    """
+
+    def __init__(
+        self, home: Path, tell: Callable[[CompilerNotice], None] = lambda notice: None
+    ) -> None:
         self._home = home
         self._objects = ObjectStore(home / "objects")
         self._scratch = home / "tmp"
         self._target: Target | None = None
         self._fingerprint = ""
+        self._tell = tell
+        self._aside_s = 0.0
 
     def answer(self, request: CompilerRequest) -> CompilerReply:
         """Carry out one request; whatever the user's kernel does wrong becomes an outcome."""
@@ -79,6 +90,8 @@ class Compiler:
                         self._target.caches = self._home / CACHES
                     if isinstance(self._target, Groups):
                         self._target.group_size = group_size
+                    if isinstance(self._target, MakesShared):
+                        self._target.aside = self._aside
                     self._fingerprint = self._target.fingerprint()
                 except TileyardError as error:
                     return BuildRefused(message=error.message, hint=error.hint)
@@ -96,12 +109,23 @@ class Compiler:
         """Do what every build of the target needs, while nothing is asked for yet."""
         target: object = self._target if self._fingerprint else None
         if isinstance(target, WarmsUp):
-            target.warm_up()
+            with self._aside():
+                target.warm_up()
+
+    @contextlib.contextmanager
+    def _aside(self) -> Iterator[None]:
+        started = time.monotonic()
+        self._tell(SharedBegan())
+        try:
+            yield
+        finally:
+            self._tell(SharedEnded())
+            self._aside_s += time.monotonic() - started
 
     def _build(self, kernels: Sequence[BuildKernel]) -> Iterator[Built]:
         if self._target is None:
             raise AssertionError("a build was asked for before its target was named")
-        started = time.monotonic()
+        started, aside_s = time.monotonic(), self._aside_s
         self._scratch.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self._scratch) as scratch:
             out = Path(scratch)
@@ -111,7 +135,8 @@ class Compiler:
                 if build.outcome is Outcome.PASSED:
                     self._publish(kernel, build, out / str(number), self._target.name)
             # What was done together is shared out equally.
-            seconds = (time.monotonic() - started) / max(len(kernels), 1)
+            spent_s = time.monotonic() - started - (self._aside_s - aside_s)
+            seconds = spent_s / max(len(kernels), 1)
         for kernel, build in zip(kernels, builds, strict=True):
             yield Built(
                 case=kernel.case,
@@ -155,7 +180,7 @@ def _describe(build: Build) -> str:
 def main(home: str) -> None:
     """Serve requests until the engine closes the channel."""
     channel = Channel.inherited()
-    compiler = Compiler(Path(home))
+    compiler = Compiler(Path(home), channel.send)
     while (request := channel.receive(CompilerRequest)) is not None:
         channel.send(compiler.answer(request))
         if isinstance(request, DescribeTarget):

@@ -233,8 +233,20 @@ class BuiltKernels(Record, tag="built_kernels"):
     verdicts: tuple[Built, ...]
 
 
+class SharedBegan(Record, tag="shared_began"):
+    """Ahead of an answer: the worker turned to what many kernels share, as precompiled headers.
+
+    What passes from here on is held against no kernel.
+    """
+
+
+class SharedEnded(Record, tag="shared_ended"):
+    """After SharedBegan: the worker is back at the kernels."""
+
+
 CompilerRequest = DescribeTarget | BuildKernels
-CompilerReply = TargetInfo | BuildRefused | BuiltKernels
+CompilerNotice = SharedBegan | SharedEnded
+CompilerReply = TargetInfo | BuildRefused | BuiltKernels | CompilerNotice
 
 
 # ---- runner: holds one lease -----------------------------------------------------------------------

@@ -47,6 +47,18 @@ GIB = 1 << 30
         ),
         (
             Ended(
+                signal=signal.SIGABRT,
+                confirmed=True,
+                memory_bytes=2 * GIB,
+                log_tail="LLVM ERROR: out of memory\n",
+            ),
+            Verdict(
+                outcome=Outcome.OUT_OF_MEMORY,
+                message="died of SIGABRT (Aborted): it could not allocate within its limit of 2 GiB",
+            ),
+        ),
+        (
+            Ended(
                 signal=signal.SIGSEGV,
                 confirmed=True,
                 memory_bytes=2 * GIB,

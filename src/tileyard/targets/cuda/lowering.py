@@ -1,11 +1,7 @@
 """TIR to CUDA source through TileLang's own passes, on a machine that has neither driver nor toolkit."""
 
-import contextlib
-import os
 import re
-import tempfile
 import traceback
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -20,10 +16,8 @@ from tileyard.frontend.interface import read_interface
 from tileyard.model import Diagnostic, Elaborated, Record, SourceLine
 from tileyard.processes.outcomes import tells_of_memory
 from tileyard.targets.cuda.host_module import read_launch
+from tileyard.targets.cuda.overhearing import overhear
 from tileyard.targets.cuda.records import LaunchRecord
-
-LOG_BYTES = 1 << 20
-"""How much is kept of what TileLang says while it lowers one kernel."""
 
 _DEVICE_ONLY = "cython"
 """TileLang's execution backend for which neither host code nor a binary is made."""
@@ -54,7 +48,7 @@ class LoweringError(Exception):
 def lower(elaborated: Elaborated, architecture: str) -> Lowered:
     """Lower one kernel. Raises LoweringError with everything that was said, MemoryError for want of memory."""
     kernel = elaborated.kernel
-    with capture_output() as said:
+    with overhear() as said:
         try:
             func = tvm.ir.load_json(elaborated.tir)
             signature = read_interface(func, kernel.name)
@@ -100,24 +94,3 @@ def _diagnose(error: Exception) -> Diagnostic:
 def _context_for(architecture: str) -> Any:  # noqa: ANN401 (TileLang is untyped)
     target = tvm.target.Target({"kind": "cuda", "arch": architecture})
     return create_backend_context(target, None, _DEVICE_ONLY)
-
-
-@contextlib.contextmanager
-def capture_output() -> Iterator[list[str]]:
-    """Within, what this process writes to its standard streams, C++ included, is kept as one text.
-
-    The text is in the list when the block is left; at most LOG_BYTES of it.
-    """
-    said: list[str] = []
-    kept = os.dup(1), os.dup(2)
-    with tempfile.TemporaryFile() as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-        try:
-            yield said
-        finally:
-            for number, original in enumerate(kept, start=1):
-                os.dup2(original, number)
-                os.close(original)
-            file.seek(0)
-            said.append(file.read(LOG_BYTES).decode(errors="replace"))

@@ -1,14 +1,18 @@
 """CUDA source to cubin with NVRTC: no toolkit, no driver, no device."""
 
 import os
+import re
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tileyard.errors import ToolMissingError
 from tileyard.model import Record
+from tileyard.targets.base import Aside
 from tileyard.targets.cuda.headers import INSTALL, include_folders
+from tileyard.targets.cuda.overhearing import overhear
 from tileyard.targets.cuda.pch import find_image, find_layout, is_unfit, making
 
 PCH_HEAP_BYTES = 1 << 30
@@ -18,8 +22,10 @@ PREAMBLE = "#include <tl_templates/cuda/nvrtc_std.h>\n"
 
 FLAGS = ("-default-device", "--std=c++17", "--ptxas-options=-v")
 _WITH_PCH_HEAP = (12, 8)
-_OUT_OF_MEMORY = "catastrophic error: out of memory"
-
+_MEMORY_SIGNS = re.compile(
+    r"catastrophic error: out of memory|ptxas fatal\s*: Memory allocation failure"
+)
+"""What NVRTC's front end and ptxas say; its LLVM says so to nobody, and aborts the process."""
 
 _LIBRARY = "libnvrtc.so"
 
@@ -80,14 +86,18 @@ def base_flags(architecture: str) -> tuple[str, ...]:
 class Nvrtc:
     """Compiles sources for one architecture.
 
-    Images of precompiled headers lie below ``caches``; ``identity`` names what they were made from.
+    Images of precompiled headers lie below ``caches``; ``identity`` names what they were made from. One
+    is made, or waited for while another process makes it, within ``aside``.
     """
 
-    def __init__(self, architecture: str, caches: Path, identity: str) -> None:
+    def __init__(
+        self, architecture: str, caches: Path, identity: str, aside: Aside = nullcontext
+    ) -> None:
         self._base = base_flags(architecture)
         self._caches = caches
         self._layout = find_layout(_LIBRARY)
         self._identity = identity
+        self._aside = aside
         self._unfit: set[Path] = set()
 
     def compile(self, headers: str, body: str, flags: Sequence[str]) -> Compiled:
@@ -112,7 +122,7 @@ class Nvrtc:
 
     def _make(self, image: Path, headers: str, flags: Sequence[str]) -> None:
         """Write an image, once for all processes. Without it NVRTC keeps one of its own."""
-        with making(image) as draft:
+        with self._aside(), making(image) as draft:
             if draft is not None:
                 try:
                     _compile(headers, (*flags, f"-create-pch={draft}"))
@@ -126,11 +136,15 @@ def _compile(source: str, flags: Sequence[str]) -> Compiled:
     _check(status)
     try:
         options = [flag.encode() for flag in flags]
-        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        with overhear() as said:
+            (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         log = _read(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
         text = log.rstrip(b"\0").decode(errors="replace")
-        if status == nvrtc.nvrtcResult.NVRTC_ERROR_OUT_OF_MEMORY or _OUT_OF_MEMORY in text:
-            raise MemoryError(f"NVRTC: {text or status}")
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            text += said[0]  # where ptxas ends with a fatal error, it has told nobody else
+        refused = _MEMORY_SIGNS.search(text)
+        if status == nvrtc.nvrtcResult.NVRTC_ERROR_OUT_OF_MEMORY or refused:
+            raise MemoryError(f"NVRTC: {refused[0] if refused else status}")
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             raise NvrtcError(text or str(status))
         cubin = _read(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)

@@ -3,6 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from tileyard.artifacts.keys import canonical_json, digest_bytes, digest_parts
 from tileyard.artifacts.manifest import Artifact
 from tileyard.errors import BindError, DamagedError, UsageError
 from tileyard.model import Device, Diagnostic, Outcome, Record
-from tileyard.targets.base import NO_BINARIES, Binaries, Build, Loaded, Source
+from tileyard.targets.base import NO_BINARIES, Aside, Binaries, Build, Loaded, Source
 from tileyard.targets.cuda.architectures import Architecture, parse_architecture
 from tileyard.targets.cuda.driver import find_gpu
 from tileyard.targets.cuda.flags import kernel_flags
@@ -56,7 +57,7 @@ class CudaTarget:
     """Builds for one architecture, such as ``sm_90a``. Loading needs a driver, and nothing else does.
 
     ``caches`` is the directory below which precompiled headers are kept. ``group_size`` is how many
-    kernels share a compilation at most, 0 for what is found to pay.
+    kernels share a compilation at most, 0 for what is found to pay. Headers are precompiled within ``aside``.
     """
 
     needs_tir = True
@@ -70,6 +71,7 @@ class CudaTarget:
             )
         self.architecture: Architecture = parse_architecture(architecture)
         self.name = f"cuda:{self.architecture.name}"
+        self.aside: Aside = nullcontext
 
     def warm_up(self) -> None:
         """Import TileLang, for a process that will build: it takes seconds, and who only loads has none."""
@@ -209,7 +211,7 @@ class CudaTarget:
 
     @cached_property
     def _nvrtc(self) -> Nvrtc:
-        return Nvrtc(self.architecture.name, self.caches, self._identity)
+        return Nvrtc(self.architecture.name, self.caches, self._identity, self.aside)
 
     @cached_property
     def _identity(self) -> str:

@@ -1,0 +1,115 @@
+"""What a compile worker may take of time and memory, and who is blamed where it is too much."""
+
+import asyncio
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.engine import compilers
+from tileyard.engine.compilers import CompilePool
+from tileyard.engine.yard import Yard
+from tileyard.model import BuildKey, Elaborated, Kernel, Outcome
+from tileyard.settings import Settings
+from tileyard.workers.protocol import BuildKernel, Built
+
+pytestmark = pytest.mark.slow
+
+LIMIT_S = 1.0
+"""Less than what a target does that is slow, and much more than what one does that is not."""
+
+
+@pytest.fixture(autouse=True)
+def _findable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile workers find the target."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+
+
+def build(home: Path, *names: str, target: str = "slow") -> dict[str, Built]:
+    """Build kernels of these names together, in a worker of their own."""
+    yard = Yard(
+        settings=Settings(
+            home=home,
+            lock_dir=home,
+            cores=(0,),
+            plugins={"slow": "slow_target:SlowTarget"},
+        ),
+        store=cast(Any, None),
+        objects=ObjectStore(home / "objects"),
+        author=cast(Any, None),
+        target=target,
+        devices=(),
+    )
+    kernels = [
+        BuildKernel(
+            case=name,
+            build=BuildKey(f"{number:040}"),
+            elaborated=Elaborated(kernel=Kernel(name=name)),
+            options={},
+        )
+        for number, name in enumerate(names)
+    ]
+
+    async def run() -> dict[str, Built]:
+        pool = CompilePool(yard, (0,))
+        try:
+            built = pool.build(0, kernels, [LIMIT_S] * len(kernels))
+            return {one.case: one async for one in built}
+        finally:
+            await pool.close()
+
+    return asyncio.run(run())
+
+
+def outcomes(built: dict[str, Built]) -> dict[str, Outcome]:
+    """How each kernel's build ended."""
+    return {name: one.outcome for name, one in built.items()}
+
+
+def test_what_kernels_share_takes_nothing_of_their_limit(tmp_path: Path) -> None:
+    """A kernel in whose build something is made for all is not blamed for the time that this takes."""
+    expected = {"shared": Outcome.PASSED, "fine": Outcome.PASSED}
+    built = build(tmp_path, "shared", "fine")
+    assert outcomes(built) == expected
+    assert sum(one.seconds for one in built.values()) < LIMIT_S
+
+
+def test_warming_up_takes_nothing_of_the_first_limit(tmp_path: Path) -> None:
+    """A worker that imports its compiler while it has been asked already has time to do so."""
+    expected = {"fine": Outcome.PASSED}
+    assert outcomes(build(tmp_path, "fine", target="slow:slow")) == expected
+
+
+def test_time_of_their_own_counts_after_what_is_shared(tmp_path: Path) -> None:
+    """The limit goes on where it stood: a kernel that hangs after that is ended, and alone blamed."""
+    expected = {
+        "shared": Outcome.PASSED,
+        "slow": Outcome.TIMEOUT,
+        "fine": Outcome.PASSED,
+    }
+    built = build(tmp_path, "shared", "slow", "fine")
+    assert outcomes(built) == expected
+    assert "build limit of 1 s" in built["slow"].message
+
+
+def test_what_is_shared_has_a_limit_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What hangs while it is made for all is ended by a limit of its own."""
+    monkeypatch.setattr(compilers, "SHARED_LIMIT_S", 0.5)
+    expected = "limit of 0.5 s for what kernels share"
+    built = build(tmp_path, "shared_hang")
+    assert outcomes(built) == {"shared_hang": Outcome.TIMEOUT}
+    assert expected in built["shared_hang"].message
+
+
+def test_each_worker_that_dies_is_judged_by_its_own_last_words(tmp_path: Path) -> None:
+    """One that says that it was refused memory ends as such, the next that dies in silence does not."""
+    expected = {
+        "memory": Outcome.OUT_OF_MEMORY,
+        "abort": Outcome.CRASHED,
+        "fine": Outcome.PASSED,
+    }
+    built = build(tmp_path, "memory", "abort", "fine")
+    assert outcomes(built) == expected
+    assert "LLVM ERROR: out of memory" in built["memory"].log
+    assert built["abort"].log == ""
