@@ -71,11 +71,10 @@ def elaborate(tmp_path: Path, lower_prim_func: Lower) -> Callable[..., Any]:
         ('T.call_extern("handle", "cuda_text", t.data)', 0, "call_extern cuda_text"),
         ('T.attr(None, "unheard_of", 1)', None, "attribute unheard_of"),
         ("T.annotate_safe_value({X: 1.0})", None, "annotation safe_value_map"),
-        ("T.sync_threads()", 0, "tirx.tvm_storage_sync"),
-        ("\n\nT.atomic_add(Y[0], 1.0)", 2, "tl.atomic_add_elem_op"),
-        ("v = T.view(t, (8, 4))\nv[0, 0] = 1.0", 1, "view v of t"),
+        ("\n\nt[0] = T.if_then_else(bx > 0, T.atomic_add(Y[0], 1.0, return_prev=True), 0.0)", 2, "atomic add"),
+        ("while T.atomic_load(Y[0]) < 1.0:\n    t[0] = 1.0", 0, "atomic_load"),
+        ("v = T.view(t, (8, 4), strides=(1, 8))\nv[0, 0] = 1.0", 1, "view v of t"),
         ("for i in T.serial(4):\n    if i == 2:\n        continue\n    t[i] = 1.0", 2, "tirx.continue_loop"),
-        ("T.cumsum(t, dim=0)", 0, "cumsum"),
         ('u = T.alloc_fragment((32,), "float8_e8m0fnu")\nT.clear(u)', 0, "float8_e8m0fnu (u)"),
         ('T.reduce_max(t, t[0:1], dim=0, annotations={"nan_propagate": True})', 0, "reduce with nan_propagate"),
         ("T.copy(t, Y[bx * 32], annotations={\"dst_block\": 1})", 0, "copy with dst_block"),
@@ -115,6 +114,8 @@ def test_hints_are_dropped(elaborate: Callable[..., Any]) -> None:
         "T.use_swizzle(4)\n"
         "T.annotate_layout({t: tilelang.layout.make_linear_layout(t)})\n"
         "T.assume(bx < 2)\n"
+        "T.sync_threads()\n"
+        "T.no_set_max_nreg()\n"
         "for i in T.Parallel(32, coalesced_width=2):\n"
         "    t[i] += 1.0"
     )

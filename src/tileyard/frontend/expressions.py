@@ -1,14 +1,31 @@
-"""Lowers TIR expressions to the tile IR's."""
+"""Lowers TIR expressions to the tile IR's, and regions and pointers with them.
+
+Longer than other modules: expressions are parts of regions, and elements of buffers are expressions.
+"""
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 from tilelang import tvm
 
+from tileyard.frontend.nests import any_or_all
 from tileyard.frontend.scope import Scope
 from tileyard.ir.dtypes import is_float
-from tileyard.ir.nodes import Cast, Const, Expr, Load, Op, Region
+from tileyard.ir.nodes import (
+    Atomic,
+    AtomicKind,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    Let,
+    Load,
+    Op,
+    Region,
+    Store,
+    Var,
+)
 
 _BINARY = {
     "Add": "add",
@@ -66,6 +83,38 @@ def lower_expr(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401 (TVM's nodes ar
     return scope.refuse(f"expression {kind}")
 
 
+def buffer_of(scope: Scope, tir: Any) -> Buffer:  # noqa: ANN401
+    """What a buffer of TIR is called here; a view is declared where it is first used."""
+    found = scope.known_buffer(tir)
+    owner = None if found is not None else scope.owner(tir)
+    if found is not None or owner is None:
+        return found or scope.buffer(tir)
+    view = f"view {tir.name} of {owner.name}"
+    if owner.strides or not is_row_major(tir):
+        scope.refuse(view, "has strides, which is not covered")
+    if not (type(tir.elem_offset).__name__ == "IntImm" and int(tir.elem_offset.value) == 0):
+        scope.refuse(view, "has an offset, which is not covered")
+    shape = tuple(_extent(scope, extent) for extent in tir.shape)
+    return scope.bind_view(tir, scope.dtype(tir.dtype, str(tir.name)), shape, owner)
+
+
+def is_row_major(tir: Any) -> bool:  # noqa: ANN401
+    """Whether the strides of ``tir`` follow from its shape."""
+    analyzer = tvm.arith.Analyzer()
+    expected: Any = 1
+    for extent, stride in zip(reversed(tir.shape), reversed(tir.strides), strict=False):
+        if not analyzer.can_prove_equal(stride, expected):
+            return False
+        expected = extent * expected
+    return True
+
+
+def is_region(expr: Any) -> bool:  # noqa: ANN401
+    """Whether ``expr`` is a box of a buffer, and no number."""
+    kind = type(expr).__name__
+    return kind == "BufferRegion" or (kind == "Call" and expr.op.name == "tl.region")
+
+
 def lower_region(scope: Scope, call: Any) -> Region:  # noqa: ANN401
     """The box that a ``tl.region`` call or a plain load describes."""
     if type(call).__name__ == "Call" and call.op.name == "tl.region":
@@ -73,23 +122,46 @@ def lower_region(scope: Scope, call: Any) -> Region:  # noqa: ANN401
     elif type(call).__name__ == "BufferLoad":
         load, extents = call, [tvm.tirx.IntImm("int32", 1)] * len(call.indices)
     elif type(call).__name__ == "BufferRegion":
-        buffer = scope.buffer(call.buffer)
+        buffer = buffer_of(scope, call.buffer)
         starts = tuple(lower_expr(scope, item.min) for item in call.region)
-        return Region(buffer.name, starts, tuple(lower_expr(scope, r.extent) for r in call.region))
+        return Region(buffer.name, starts, tuple(_extent(scope, r.extent) for r in call.region))
     else:
         return scope.refuse(f"{type(call).__name__} in place of a region")
-    buffer = scope.buffer(load.buffer)
+    buffer = buffer_of(scope, load.buffer)
     starts = tuple(lower_expr(scope, index) for index in load.indices)
     if len(extents) != len(starts):
         scope.refuse(
             f"region of {buffer.name}", "has another rank than its buffer, which is not covered"
         )
-    return Region(buffer.name, starts, tuple(lower_expr(scope, extent) for extent in extents))
+    return Region(buffer.name, starts, tuple(_extent(scope, extent) for extent in extents))
+
+
+def _extent(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
+    """An extent, constant wherever what is bound shows it to be."""
+    return lower_expr(scope, scope.simplify(expr))
+
+
+def lower_pointer(scope: Scope, call: Any) -> Load:  # noqa: ANN401
+    """The element whose address ``tl.access_ptr`` or ``address_of`` gives."""
+    name = str(getattr(call.op, "name", "")) if type(call).__name__ == "Call" else ""
+    if name not in ("tl.access_ptr", "tirx.address_of"):
+        return scope.refuse(name or type(call).__name__, "in place of a pointer is not covered")
+    load = call.args[0]
+    if type(load).__name__ != "BufferLoad":
+        return scope.refuse(f"pointer to {type(load).__name__}")
+    buffer = buffer_of(scope, load.buffer)
+    indices = tuple(lower_expr(scope, index) for index in load.indices)
+    return Load(buffer.name, indices, buffer.dtype)
 
 
 def _op(scope: Scope, name: str, args: Any, dtype: object) -> Expr:  # noqa: ANN401
-    lowered = tuple(lower_expr(scope, arg) for arg in args)
-    return Op(name, lowered, scope.dtype(dtype, name))
+    if name not in ("select", "and", "or"):
+        lowered = tuple(lower_expr(scope, arg) for arg in args)
+        return Op(name, lowered, scope.dtype(dtype, name))
+    first, *rest = args
+    cond = lower_expr(scope, first)
+    with scope.conditionally():
+        return Op(name, (cond, *(lower_expr(scope, arg) for arg in rest)), scope.dtype(dtype, name))
 
 
 def _int(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
@@ -104,7 +176,7 @@ def _float(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
 
 
 def _load(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
-    buffer = scope.buffer(expr.buffer)
+    buffer = buffer_of(scope, expr.buffer)
     if expr.predicate is not None:
         scope.refuse(f"predicated load of {buffer.name}")
     indices = tuple(lower_expr(scope, index) for index in expr.indices)
@@ -150,6 +222,14 @@ def _call(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
             return Op("div", (Const(1.0, dtype), lower_expr(scope, expr.args[0])), dtype)
         case "tl.clamp":
             return _clamp(scope, expr)
+        case "tl.__ldg":
+            return _element(scope, expr)
+        case "tl.atomic_load_elem_op":
+            return _atomic_load(scope, expr)
+        case "tl.any_of" | "tl.all_of":
+            return _any_or_all(scope, expr)
+        case _ if name in _ATOMICS:
+            return _atomic(scope, expr, _ATOMICS[name])
         case "tirx.likely":
             return lower_expr(scope, expr.args[0])
         case "tirx.call_extern" | "tirx.call_pure_extern":
@@ -167,6 +247,75 @@ def _clamp(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
         if is_float(dtype) and not isinstance(part, Const):
             clamped = Op("select", (Op("isnan", (part,), "bool"), part, clamped), dtype)
     return clamped
+
+
+_ATOMICS: dict[str, AtomicKind] = {
+    "tl.atomic_add_ret_elem_op": "add",
+    "tl.atomic_max_ret_elem_op": "max",
+    "tl.atomic_min_ret_elem_op": "min",
+}
+
+
+def _atomic(scope: Scope, expr: Any, kind: AtomicKind) -> Expr:  # noqa: ANN401
+    """An update that gives the old content: it runs first, and binds that."""
+    place = lower_pointer(scope, expr.args[0])
+    value = convert(lower_expr(scope, expr.args[1]), place.dtype)
+    old = Var(scope.names.take("old"), place.dtype)
+    what = f"atomic {kind}"
+    scope.hoist([Atomic(place.buffer, place.indices, value, kind, old)], what, has_effects=True)
+    return old
+
+
+def _atomic_load(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
+    if scope.in_while:
+        scope.refuse(
+            "atomic_load", "in a while loop, which waits for another block, is not covered"
+        )
+    return lower_pointer(scope, expr.args[0])
+
+
+def _element(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
+    """The element itself, or the one that a pointer points to."""
+    arg = expr.args[0]
+    return (
+        lower_expr(scope, arg) if type(arg).__name__ == "BufferLoad" else lower_pointer(scope, arg)
+    )
+
+
+def _any_or_all(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
+    """Whether any, or all, of some elements in a row are true."""
+    place, count = lower_pointer(scope, expr.args[0]), lower_expr(scope, expr.args[1])
+    shape = scope.shape_of(place.buffer)
+    is_all = all(isinstance(i, Const) and i.value == 0 for i in place.indices)
+    one = Const(1, "int32")
+    if is_all and isinstance(count, Const) and count.value == _elements(shape):
+        region = Region(place.buffer, place.indices, shape)
+    else:
+        extents = (*(one for _ in place.indices[1:]), count)
+        region = Region(place.buffer, place.indices, extents)
+    name: Literal["any", "all"] = "any" if expr.op.name == "tl.any_of" else "all"
+    stmts = any_or_all(scope, name, region)
+    found = Var(scope.names.take(f"is_{name}"), "bool")
+    store = stmts[0]
+    if not isinstance(store, Store):
+        raise AssertionError("a fold begins with its first value")
+    scope.hoist([*stmts, Let(found, Load(store.buffer, store.indices, "bool"))], f"{name}_of")
+    return found
+
+
+def _elements(shape: Sequence[Expr]) -> int:
+    """How many elements a shape has; -1 where that is not constant."""
+    count = 1
+    for extent in shape:
+        if not isinstance(extent, Const):
+            return -1
+        count *= int(extent.value)
+    return count
+
+
+def convert(value: Expr, dtype: str) -> Expr:
+    """``value`` in ``dtype``."""
+    return value if value.dtype == dtype else Cast(value, dtype)
 
 
 _RULES: dict[str, Callable[[Scope, Any], Expr]] = {

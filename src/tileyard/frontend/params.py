@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from tilelang import tvm
 
-from tileyard.frontend.expressions import lower_expr
+from tileyard.frontend.expressions import is_row_major, lower_expr
 from tileyard.frontend.scope import Scope, key_of
 from tileyard.ir.effects import Effects
 from tileyard.ir.nodes import Buffer, Expr, Param, Scalar, Tensor, Var
@@ -68,22 +68,11 @@ def _declare_tensor(scope: Scope, tir: Any) -> Buffer:  # noqa: ANN401
         scope.dtype(tir.dtype, str(tir.name)),
         tuple(lower_expr(scope, extent) for extent in tir.shape),
         "global",
-        () if _is_row_major(tir) else _lower_strides(scope, tir),
+        () if is_row_major(tir) else _lower_strides(scope, tir),
     )
     scope.bind_buffer(tir, buffer)
     scope.where = before
     return buffer
-
-
-def _is_row_major(tir: Any) -> bool:  # noqa: ANN401
-    """Whether the strides of ``tir`` follow from its shape."""
-    analyzer = tvm.arith.Analyzer()
-    expected: Any = 1
-    for extent, stride in zip(reversed(tir.shape), reversed(tir.strides), strict=False):
-        if not analyzer.can_prove_equal(stride, expected):
-            return False
-        expected = extent * expected
-    return True
 
 
 def _lower_strides(scope: Scope, tir: Any) -> tuple[Expr, ...]:  # noqa: ANN401

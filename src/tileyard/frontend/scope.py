@@ -3,17 +3,19 @@
 import keyword
 import linecache
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 import tilelang
 from tilelang import ir as tl_ir
+from tilelang import tvm
 
 from tileyard.errors import UnsupportedError
 from tileyard.ir.dtypes import DTYPES
-from tileyard.ir.nodes import Buffer, Var
+from tileyard.ir.nodes import Buffer, Expr, Stmt, Var
 from tileyard.model import SourceLine
 
 _SCOPES: Mapping[str, str] = {
@@ -72,7 +74,8 @@ class Scope:
 
     ``where`` is the line of the user's file that is being lowered. ``thread_vars`` are those that
     hold a thread's index: they may be bound, but not used. ``any_dtype`` lets types pass that the
-    tile IR has not.
+    tile IR has not. ``buffers`` fills with all that are no parameters;
+    ``in_while`` says that a loop runs until something changes.
     """
 
     def __init__(self, *, any_dtype: bool = False) -> None:
@@ -85,6 +88,12 @@ class Scope:
         self._buffers: dict[object, Buffer] = {}
         self._storage: dict[object, str] = {}
         self._threads: dict[object, str] = {}
+        self._hoisted: list[Stmt] = []
+        self._conditions = 0
+        self._analyzer = tvm.arith.Analyzer()
+        self.in_while = False
+        self._known: dict[str, Buffer] = {}
+        self.buffers: list[Buffer] = []
 
     def refuse(self, operation: str, reason: str = "is not covered") -> NoReturn:
         """Raise UnsupportedError for ``operation`` at the line that is being lowered."""
@@ -161,6 +170,17 @@ class Scope:
         """Note that ``var`` holds a thread's index."""
         self._threads[key_of(var)] = str(var.name)  # type: ignore[attr-defined]
 
+    def learn(self, var: object, value: object) -> None:
+        """Note that ``var`` is ``value``, a pure integer expression."""
+        self._analyzer.bind(var, value)
+
+    def simplify(self, expr: object) -> object:
+        """``expr``, an integer, as a constant where what is known of variables shows it."""
+        if type(expr).__name__ == "IntImm":
+            return expr
+        simple = self._analyzer.simplify(expr)
+        return simple if type(simple).__name__ == "IntImm" else expr
+
     def knows_var(self, var: object) -> bool:
         """Whether ``var`` has been declared."""
         return key_of(var) in self._vars
@@ -173,12 +193,48 @@ class Scope:
             self.refuse(f"variable {var}", "is not bound in the kernel")
         return self._vars[key_of(var)]
 
+    # ---- what an expression needs done first ------------------------------------------------
+
+    def hoist(self, stmts: Sequence[Stmt], what: str, *, has_effects: bool = False) -> None:
+        """Have ``stmts`` run before the statement whose expressions are being lowered."""
+        if has_effects and self._conditions:
+            self.refuse(what, "in an expression that is evaluated only sometimes is not covered")
+        self._hoisted += stmts
+
+    def take_hoisted(self) -> tuple[Stmt, ...]:
+        """What has to run before the statement that is about to be made."""
+        taken, self._hoisted = tuple(self._hoisted), []
+        return taken
+
+    @contextmanager
+    def conditionally(self) -> Iterator[None]:
+        """Around expressions that are evaluated only sometimes."""
+        self._conditions += 1
+        yield
+        self._conditions -= 1
+
     # ---- buffers ----------------------------------------------------------------------------
 
     def bind_buffer(self, tir: object, buffer: Buffer) -> None:
         """Declare a buffer of TIR."""
         self._buffers[key_of(tir)] = buffer
+        self._known[buffer.name] = buffer
         self._storage[key_of(tir.data)] = buffer.name  # type: ignore[attr-defined]
+
+    def new_buffer(self, wanted: str, dtype: str, shape: tuple[Expr, ...]) -> str:
+        """Declare a block's own buffer that the user has not written; returns its name."""
+        buffer = Buffer(self.names.take(wanted), dtype, shape, "local")
+        self._known[buffer.name] = buffer
+        self.buffers.append(buffer)
+        return buffer.name
+
+    def dtype_of(self, buffer: str) -> str:
+        """The scalar type of a buffer by its name here."""
+        return self._known[buffer].dtype
+
+    def shape_of(self, buffer: str) -> tuple[Expr, ...]:
+        """The shape of a buffer by its name here."""
+        return self._known[buffer].shape
 
     def storage_scope(self, tir: object) -> str:
         """The tile IR's scope for a buffer of TIR."""
@@ -189,14 +245,26 @@ class Scope:
 
     def buffer(self, tir: object) -> Buffer:
         """What a buffer of TIR is called here."""
-        found = self._buffers.get(key_of(tir))
-        if found is not None:
-            return found
+        found = self.known_buffer(tir)
         name = str(tir.name)  # type: ignore[attr-defined]
-        owner = self._storage.get(key_of(tir.data))  # type: ignore[attr-defined]
-        if owner is not None:
-            self.refuse(f"view {name} of {owner}")
-        return self.refuse(f"buffer {name}", "is not allocated in the kernel")
+        return found or self.refuse(f"buffer {name}", "is not allocated in the kernel")
+
+    def known_buffer(self, tir: object) -> Buffer | None:
+        """What a buffer of TIR is called here; None for one that has not been declared."""
+        return self._buffers.get(key_of(tir))
+
+    def owner(self, tir: object) -> Buffer | None:
+        """The buffer whose storage ``tir``, another one, reads in its own way."""
+        name = self._storage.get(key_of(tir.data))  # type: ignore[attr-defined]
+        return None if name is None else self._known[name]
+
+    def bind_view(self, tir: object, dtype: str, shape: tuple[Expr, ...], owner: Buffer) -> Buffer:
+        """Declare a buffer of TIR that is another one's storage."""
+        name = self.names.take(str(tir.name))  # type: ignore[attr-defined]
+        view = Buffer(name, dtype, shape, owner.scope, view_of=owner.name)
+        self._buffers[key_of(tir)] = self._known[name] = view
+        self.buffers.append(view)
+        return view
 
 
 def key_of(node: object) -> object:

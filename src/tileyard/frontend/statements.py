@@ -2,9 +2,11 @@
 
 from typing import Any
 
-from tileyard.frontend.expressions import lower_expr
+from tileyard.frontend.element_ops import is_element_op, lower_element_op
+from tileyard.frontend.expressions import buffer_of, lower_expr
 from tileyard.frontend.scope import Scope
 from tileyard.frontend.tile_ops import is_tile_op, lower_tile_op
+from tileyard.ir.dtypes import is_integer
 from tileyard.ir.nodes import (
     Axis,
     Break,
@@ -13,11 +15,13 @@ from tileyard.ir.nodes import (
     For,
     If,
     Let,
+    Load,
     LoopKind,
     Stmt,
     Store,
     While,
 )
+from tileyard.ir.walk import walk, walk_expr
 from tileyard.model import SourceLine
 
 _KINDS: dict[int, LoopKind] = {0: "serial", 1: "parallel", 2: "vectorized", 3: "unroll"}
@@ -40,7 +44,7 @@ _LOOP_HINTS = frozenset(
 )
 """Annotations of a loop that say how it is run; its iterations mean the same without them."""
 
-_BLOCK_HINTS = frozenset({"l2_hit_ratio_map", "layout_map", "tl.launch_threads"})
+_BLOCK_HINTS = frozenset({"l2_hit_ratio_map", "layout_map", "reducer_info", "tl.launch_threads"})
 _ATTRIBUTE_HINTS = frozenset(
     {
         "threadblock_swizzle_pattern",
@@ -51,9 +55,21 @@ _ATTRIBUTE_HINTS = frozenset(
     }
 )
 
+_CALL_HINTS = frozenset(
+    {
+        "tirx.assume",
+        "tirx.tvm_storage_sync",
+        "tl.annotate_consumer_reg_alloc",
+        "tl.annotate_producer_reg_dealloc",
+        "tl.no_set_max_nreg",
+        "tl.set_max_nreg",
+    }
+)
+"""Calls that have no effect on tiles: what comes before one is done before what comes after it."""
+
 
 class BodyLowering:
-    """Lowers one body. ``grid``, ``threads``, ``buffers`` and ``lines`` fill as it goes.
+    """Lowers one body. ``grid``, ``threads`` and ``lines`` fill as it goes.
 
     Statements are made in pre-order, so the number of a statement is the count of those before.
     """
@@ -64,7 +80,6 @@ class BodyLowering:
         self._in_kernel = False
         self.grid: dict[str, Axis] = {}
         self.threads: tuple[int, ...] = ()
-        self.buffers: list[Buffer] = []
         self.lines: dict[int, SourceLine] = {}
 
     def lower(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401 (TVM's nodes are untyped)
@@ -78,8 +93,19 @@ class BodyLowering:
         self._scope.where = before
         return lowered
 
-    def _number(self) -> None:
-        """Give the statement that is about to be made its number and its line."""
+    def _number(self) -> tuple[Stmt, ...]:
+        """Number the statement that is about to be made, after those that have to run before it."""
+        first = self._numbered(self._scope.take_hoisted())
+        self._note()
+        return first
+
+    def _numbered(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        """``stmts`` and all in them, with numbers and this line."""
+        for _ in walk(stmts):
+            self._note()
+        return stmts
+
+    def _note(self) -> None:
         if self._scope.where is not None:
             self.lines[self._count] = self._scope.where
         self._count += 1
@@ -112,8 +138,6 @@ class BodyLowering:
         scope = self._scope
         before = scope.enter_buffer(tir)
         storage = scope.storage_scope(tir)
-        if storage == "global":
-            scope.refuse(f"workspace {tir.name} in global memory")
         if len(tir.strides):
             scope.refuse(f"buffer {tir.name} with strides")
         shape = tuple(lower_expr(scope, extent) for extent in tir.shape)
@@ -126,7 +150,7 @@ class BodyLowering:
             storage,  # type: ignore[arg-type]
         )
         scope.bind_buffer(tir, buffer)
-        self.buffers.append(buffer)
+        scope.buffers.append(buffer)
         scope.where = before
 
     def _lower_AttrStmt(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
@@ -145,13 +169,13 @@ class BodyLowering:
             scope.refuse(f"loop with {', '.join(unknown)}")
         if stmt.step is not None and not _is_one(stmt.step):
             scope.refuse(f"loop with step {stmt.step}")
-        self._number()
         start, extent = lower_expr(scope, stmt.min), lower_expr(scope, stmt.extent)
+        first = self._number()
         var = scope.bind_var(stmt.loop_var)
         kind, stages = _KINDS[int(stmt.kind)], 0
         if "num_stages" in stmt.annotations and kind == "serial":
             kind, stages = "pipelined", int(stmt.annotations["num_stages"])
-        return (For(var, start, extent, kind, self.lower(stmt.body), stages),)
+        return (*first, For(var, start, extent, kind, self.lower(stmt.body), stages))
 
     def _launch(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         """One dimension of the grid."""
@@ -167,15 +191,21 @@ class BodyLowering:
         return self.lower(stmt.body)
 
     def _lower_IfThenElse(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
-        self._number()
         cond = lower_expr(self._scope, stmt.condition)
+        first = self._number()
         then = self.lower(stmt.then_case)
-        return (If(cond, then, self.lower(stmt.else_case) if stmt.else_case is not None else ()),)
+        orelse = self.lower(stmt.else_case) if stmt.else_case is not None else ()
+        return (*first, If(cond, then, orelse))
 
     def _lower_While(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
-        self._number()
-        cond = lower_expr(self._scope, stmt.condition)
-        return (While(cond, self.lower(stmt.body)),)
+        scope = self._scope
+        outside, scope.in_while = scope.in_while, True
+        cond = lower_expr(scope, stmt.condition)
+        if self._number():
+            scope.refuse("while", "with a condition that is more than an expression is not covered")
+        body = self.lower(stmt.body)
+        scope.in_while = outside
+        return (While(cond, body),)
 
     # ---- leaves -----------------------------------------------------------------------------
 
@@ -187,17 +217,19 @@ class BodyLowering:
         ):
             self._scope.bind_thread(stmt.var)
             return ()
-        self._number()
         lowered = lower_expr(self._scope, value)
-        return (Let(self._scope.bind_var(stmt.var), lowered),)
+        first = self._number()
+        if is_integer(lowered.dtype) and not any(isinstance(p, Load) for p in walk_expr(lowered)):
+            self._scope.learn(stmt.var, value)
+        return (*first, Let(self._scope.bind_var(stmt.var), lowered))
 
     def _lower_BufferStore(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
-        buffer = self._scope.buffer(stmt.buffer)
+        buffer = buffer_of(self._scope, stmt.buffer)
         if stmt.predicate is not None:
             self._scope.refuse(f"predicated store to {buffer.name}")
-        self._number()
         indices = tuple(lower_expr(self._scope, index) for index in stmt.indices)
-        return (Store(buffer.name, indices, lower_expr(self._scope, stmt.value)),)
+        value = lower_expr(self._scope, stmt.value)
+        return (*self._number(), Store(buffer.name, indices, value))
 
     def _lower_Evaluate(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
         value = stmt.value
@@ -206,14 +238,18 @@ class BodyLowering:
         if type(value).__name__ != "Call":
             self._scope.refuse(f"expression {type(value).__name__} as a statement")
         name = str(getattr(value.op, "name", value.op))
-        if name == "tirx.assume":
+        if name in _CALL_HINTS:
             return ()
-        if name == "tirx.break_loop":
-            self._number()
+        if name in ("tirx.break_loop", "tl.loop_break"):
+            self._note()
             return (Break(),)
+        lowered = None
         if is_tile_op(value):
-            self._number()
-            return (lower_tile_op(self._scope, value),)
+            lowered = lower_tile_op(self._scope, value)
+        elif is_element_op(value):
+            lowered = lower_element_op(self._scope, value)
+        if lowered is not None:
+            return (*self._numbered(self._scope.take_hoisted()), *self._numbered(lowered))
         if name in ("tirx.call_extern", "tirx.call_pure_extern"):
             name = f"call_extern {value.args[0].value}"
         return self._scope.refuse(name)

@@ -1,11 +1,15 @@
-"""Lowers TileLang's tile operations (copy, fill, gemm, reduce) to statements of the tile IR."""
+"""Lowers TileLang's tile operations to statements of the tile IR.
+
+Copy, fill, gemm and reduce have statements of their own; ``nests.py`` makes loops of the others.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
-from tileyard.frontend.expressions import lower_expr, lower_region
+from tileyard.frontend import nests
+from tileyard.frontend.expressions import is_region, lower_expr, lower_region
 from tileyard.frontend.scope import Scope
-from tileyard.ir.nodes import Copy, Fill, Gemm, Reduce, ReduceKind, Stmt
+from tileyard.ir.nodes import Copy, Expr, Fill, Gemm, Reduce, ReduceKind, Region, Stmt
 
 _COPY_HINTS = frozenset(
     {
@@ -20,13 +24,22 @@ _COPY_HINTS = frozenset(
 """Annotations of a copy that say how it is done, and change no result."""
 
 
-def lower_tile_op(scope: Scope, call: Any) -> Stmt:  # noqa: ANN401 (TVM's nodes are untyped)
-    """The statement that a call of a tile operation stands for; raises UnsupportedError."""
+_HINTS = frozenset({"tl.ws_op_id", "batch", "memory_order", "use_tma"})
+"""Annotations that change no result of any operation."""
+
+
+def lower_tile_op(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401 (TVM's nodes are untyped)
+    """The statements that a call of a tile operation stands for; raises UnsupportedError."""
     name = str(call.op.name)
     rule = _RULES.get(name)
-    if rule is None:
-        return scope.refuse(name.removeprefix("tl.tileop."))
-    return rule(scope, call)
+    if rule is not None:
+        return (rule(scope, call),)
+    nest = _NESTS.get(name)
+    short = name.removeprefix("tl.tileop.")
+    if nest is None:
+        return scope.refuse(short)
+    _check_annotations(scope, short, call, _HINTS)
+    return nest(scope, call)
 
 
 def is_tile_op(call: Any) -> bool:  # noqa: ANN401
@@ -90,9 +103,71 @@ def _reduce(scope: Scope, call: Any) -> Stmt:  # noqa: ANN401
     )
 
 
+def _atomic(kind: nests.AtomicKind) -> Callable[[Scope, Any], tuple[Stmt, ...]]:
+    """``atomicadd`` and the like: a value or a region, and the region that is updated."""
+
+    def lower(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+        source: Region | Expr
+        if is_region(call.args[0]):
+            source = lower_region(scope, call.args[0])
+        else:
+            source = lower_expr(scope, call.args[0])
+        return nests.atomic(scope, kind, source, lower_region(scope, call.args[1]))
+
+    return lower
+
+
+def _scan(kind: nests.ScanKind) -> Callable[[Scope, Any], tuple[Stmt, ...]]:
+    """``cumsum`` and ``cummax``: source, destination, axis, whether it runs backwards."""
+
+    def lower(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+        src, dst = lower_region(scope, call.args[0]), lower_region(scope, call.args[1])
+        axis = int(call.args[2].value)
+        is_reverse = _flag(scope, "reverse", call.args[3])
+        return nests.scan(scope, nests.Scan(kind=kind, axis=axis, is_reverse=is_reverse), src, dst)
+
+    return lower
+
+
+def _transpose(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    return nests.transpose(
+        scope, lower_region(scope, call.args[0]), lower_region(scope, call.args[1])
+    )
+
+
+def _im2col(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    """``im2col``'s arguments: image, columns, two steps, kernel, stride, dilation, padding, hint."""
+    image, columns, nhw_step, c_step, *numbers = list(call.args)
+    if any(type(number).__name__ != "IntImm" for number in numbers):
+        scope.refuse("im2col with sizes that are not constant")
+    kernel, stride, dilation, padding = (int(number.value) for number in numbers[:4])
+    steps = (lower_expr(scope, nhw_step), lower_expr(scope, c_step))
+    window = nests.Window(kernel=kernel, stride=stride, dilation=dilation, padding=padding)
+    return nests.im2col(
+        scope, lower_region(scope, image), lower_region(scope, columns), steps, window
+    )
+
+
+def _finalize_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    """A tile has one content: there is nothing to bring together."""
+    lower_region(scope, call.args[0])
+    return ()
+
+
 _RULES: dict[str, Callable[[Scope, Any], Stmt]] = {
     "tl.tileop.copy": _copy,
     "tl.tileop.fill": _fill,
     "tl.tileop.gemm": _gemm,
     "tl.tileop.reduce": _reduce,
+}
+
+_NESTS: dict[str, Callable[[Scope, Any], tuple[Stmt, ...]]] = {
+    "tl.tileop.atomicadd": _atomic("add"),
+    "tl.tileop.atomicmax": _atomic("max"),
+    "tl.tileop.atomicmin": _atomic("min"),
+    "tl.tileop.cumsum": _scan("add"),
+    "tl.tileop.cummax": _scan("max"),
+    "tl.tileop.finalize_reducer": _finalize_reducer,
+    "tl.tileop.im2col": _im2col,
+    "tl.tileop.transpose": _transpose,
 }

@@ -14,7 +14,13 @@ from tileyard.ir.walk import number_statements
 from tileyard.model import Record, SourceLine
 
 _FUNCTION_HINTS = frozenset(
-    {"global_symbol", "tilelang_out_idx", "tirx.noalias", "tirx.is_entry_func"}
+    {
+        "global_symbol",
+        "tilelang_callee_allocated_outputs",
+        "tilelang_out_idx",
+        "tirx.noalias",
+        "tirx.is_entry_func",
+    }
 )
 
 
@@ -44,13 +50,15 @@ def lower_prim_func(
     storage, dims = declare_params(scope, func)
     body = BodyLowering(scope)
     stmts = body.lower(func.body)
+    owners = {view.name: view.view_of for view in scope.buffers if view.view_of}
+    effects = buffer_effects(stmts).through(owners)
     program = Program(
         name=kernel_name(scope, func, name),
-        params=assign_roles(storage, buffer_effects(stmts), marked_outputs(func, out_idx)),
+        params=assign_roles(storage, effects, marked_outputs(func, out_idx)),
         dims=tuple(dims),
         grid=tuple(body.grid[tag] for tag in sorted(body.grid)),
         threads=body.threads,
-        buffers=tuple(body.buffers),
+        buffers=tuple(scope.buffers),
         body=stmts,
     )
     _check(scope, program, body.lines)

@@ -1,10 +1,12 @@
 """Which buffers a statement reads and which it writes."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from tileyard.ir.nodes import (
+    Assert,
+    Atomic,
     Copy,
     Expr,
     Fill,
@@ -13,6 +15,7 @@ from tileyard.ir.nodes import (
     If,
     Let,
     Load,
+    Print,
     Reduce,
     Region,
     Stmt,
@@ -27,6 +30,14 @@ class Effects(msgspec.Struct, frozen=True, kw_only=True):
 
     read: frozenset[str]
     written: frozenset[str]
+
+    def through(self, owners: Mapping[str, str]) -> "Effects":
+        """The same, where what happens to a view happens to the buffer whose storage it is."""
+        read, written = (
+            frozenset(owners.get(name, name) for name in names)
+            for names in (self.read, self.written)
+        )
+        return Effects(read=read, written=written)
 
 
 def read_regions(stmt: Stmt) -> tuple[Region, ...]:
@@ -58,13 +69,15 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
     match stmt:
         case Let():
             yield stmt.value
-        case Store():
+        case Store() | Atomic():
             yield from stmt.indices
             yield stmt.value
+        case Print():
+            yield from stmt.values
         case For():
             yield stmt.start
             yield stmt.extent
-        case If() | While():
+        case If() | While() | Assert():
             yield stmt.cond
         case Fill():
             yield stmt.value
@@ -88,6 +101,8 @@ def buffer_effects(body: Iterable[Stmt]) -> Effects:
         region = written_region(stmt)
         if region is not None:
             written.add(region.buffer)
-        if isinstance(stmt, Store):
+        if isinstance(stmt, Store | Atomic):
             written.add(stmt.buffer)
+        if isinstance(stmt, Atomic):
+            read.add(stmt.buffer)
     return Effects(read=frozenset(read), written=frozenset(written))

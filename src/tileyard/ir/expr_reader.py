@@ -60,6 +60,12 @@ def plain_int(node: ast.expr) -> int:
     return value if isinstance(value, int) else fail(node, f"{value!r} is not an integer")
 
 
+def plain_text(node: ast.expr) -> str:
+    """The value of a string literal."""
+    value = plain(node)
+    return value if isinstance(value, str) else fail(node, f"{value!r} is not a text")
+
+
 def read_dtype(node: ast.expr) -> str:
     """The scalar type that ``float32`` or ``scope.float32`` names."""
     name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

@@ -4,7 +4,8 @@ Scalar operations are defined in ``meanings.py``, conversions in ``convert.py``,
 ``tiles.py``. Blocks run one after the other, loops in order.
 """
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from typing import assert_never
 
 import numpy as np
@@ -13,14 +14,18 @@ from tileyard.errors import BindError, KernelFault
 from tileyard.ir.dtypes import find_dtype, poison
 from tileyard.ir.evaluate import Evaluator
 from tileyard.ir.nodes import (
+    Assert,
+    Atomic,
     Axis,
     Break,
+    Buffer,
     Copy,
     Fill,
     For,
     Gemm,
     If,
     Let,
+    Print,
     Program,
     Reduce,
     Stmt,
@@ -36,18 +41,21 @@ from tileyard.ir.specs import (
     tensor_specs,
     tensors,
 )
-from tileyard.ir.tiles import Array, Memory, copy, fill, gemm, reduce
+from tileyard.ir.tiles import Array, Memory, atomic, copy, fill, gemm, reduce
 from tileyard.model import Value
 
 
 def interpret(
-    program: Program, arrays: Sequence[Array], scalars: Sequence[Value] = ()
+    program: Program,
+    arrays: Sequence[Array],
+    scalars: Sequence[Value] = (),
+    say: Callable[[str], object] = sys.stdout.write,
 ) -> list[Array]:
     """Run ``program``; returns the written arrays (``out`` and ``inout``) in calling order.
 
     ``arrays`` holds one array for each ``in`` and ``inout`` tensor in calling order, ``scalars``
     one number for each scalar parameter; neither is changed. What an output holds where nothing is
-    written is its dtype's poison. Raises BindError, or KernelFault where the kernel itself fails.
+    written is its dtype's poison. ``say`` takes the lines that the kernel prints. Raises BindError, or KernelFault where the kernel itself fails.
     """
     numbers = bind_dims(program, [array.shape for array in arrays], scalars)
     values = {var.name: convert_scalar(numbers[var.name], var.dtype) for var in program.dims}
@@ -57,7 +65,11 @@ def interpret(
     for var, value in zip(params, scalars, strict=True):
         values[var.name] = convert_scalar(value, var.dtype)
     parameters = _parameters(program, arrays, numbers)
-    run = _Run(program, values, parameters)
+    storage = dict(parameters)
+    for buffer in program.buffers:
+        if buffer.scope == "global":
+            storage[buffer.name] = _make(buffer, storage, numbers)
+    run = _Run(program, values, storage, say)
     with np.errstate(all="ignore"):
         run.blocks(tuple(reversed(program.grid)))
     written = [tensor.buffer.name for tensor in tensors(program) if tensor.role != "in"]
@@ -81,15 +93,29 @@ def _parameters(
     return parameters
 
 
+def _make(buffer: Buffer, known: dict[str, Array], numbers: dict[str, int]) -> Array:
+    """Storage for a buffer that is no parameter: that of another one, or new and poisoned."""
+    shape = tuple(evaluate_size(extent, numbers) for extent in buffer.shape)
+    dtype = find_dtype(buffer.dtype).numpy
+    if buffer.view_of:
+        return known[buffer.view_of].reshape(-1).view(dtype).reshape(shape)
+    return np.full(shape, poison(buffer.dtype), dtype)
+
+
 class _Run:
     """The state of one run: the values of all variables, the content of all buffers."""
 
     def __init__(
-        self, program: Program, values: dict[str, np.generic], parameters: dict[str, Array]
+        self,
+        program: Program,
+        values: dict[str, np.generic],
+        arrays: dict[str, Array],
+        say: Callable[[str], object],
     ) -> None:
         self._program = program
         self._values = values
-        self._memory = Memory(parameters)
+        self._memory = Memory(arrays)
+        self._say = say
         self._evaluator = Evaluator(values, self._memory.load)
         self._value = self._evaluator.value
 
@@ -104,10 +130,10 @@ class _Run:
             self.blocks(axes[1:])
 
     def _block(self) -> None:
+        tiles = self._memory.tiles
         for buffer in self._program.buffers:
-            shape = tuple(evaluate_size(extent, {}) for extent in buffer.shape)
-            dtype = find_dtype(buffer.dtype).numpy
-            self._memory.tiles[buffer.name] = np.full(shape, poison(buffer.dtype), dtype)
+            if buffer.scope != "global":
+                tiles[buffer.name] = _make(buffer, tiles, {})
         self._body(self._program.body)
 
     def _body(self, body: tuple[Stmt, ...]) -> bool:
@@ -130,6 +156,16 @@ class _Run:
             case Store():
                 indices = self._evaluator.indices(stmt.indices)
                 self._memory.store(stmt.buffer, indices, self._value(stmt.value))
+            case Atomic():
+                old = atomic(self._memory, stmt, self._evaluator)
+                if stmt.var is not None:
+                    self._values[stmt.var.name] = old
+            case Print():
+                values = [str(self._value(value)) for value in stmt.values]
+                self._say(" ".join([stmt.message, *values]) + "\n")
+            case Assert():
+                if not self._value(stmt.cond):
+                    raise KernelFault(stmt.message or "an assertion fails")
             case For():
                 self._loop(stmt)
             case If():

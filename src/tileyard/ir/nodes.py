@@ -5,8 +5,9 @@ buffers and global parameters. ``text.py`` prints and reads it, ``verify.py`` sa
 ``interpret.py`` says what it means.
 
 dtypes are TVM's names: ``bool int8..int64 uint8..uint64 float16 bfloat16 float32 float64
-float8_e4m3fn float8_e5m2``. Scopes: ``global`` (parameters), ``shared``, ``fragment``, ``local``.
-A block's tile-local buffers hold undefined values until written.
+float8_e4m3fn float8_e5m2``. Scopes: ``global`` (parameters, and workspaces that all blocks of a launch
+share), ``shared``, ``fragment``, ``local``. A workspace and a block's tile-local buffers hold
+undefined values until written.
 """
 
 from typing import Literal, dataclass_transform
@@ -76,7 +77,8 @@ Role = Literal["in", "out", "inout"]
 class Buffer(Node, tag="buffer"):
     """Named storage. ``shape`` and ``strides`` (in elements) may use dimension variables.
 
-    ``strides`` is empty for row-major.
+    ``strides`` is empty for row-major. With ``view_of`` it is the storage of that buffer, which is
+    no view itself: the same bytes in row-major order, read as another shape or dtype.
     """
 
     name: str
@@ -84,6 +86,7 @@ class Buffer(Node, tag="buffer"):
     shape: tuple[Expr, ...]
     scope: Scope
     strides: tuple[Expr, ...] = ()
+    view_of: str = ""
 
 
 class Tensor(Node, tag="tensor"):
@@ -115,6 +118,7 @@ class Region(Node, tag="region"):
 
 # ---- statements -----------------------------------------------------------------------------
 
+AtomicKind = Literal["add", "max", "min", "and", "or", "xor", "exchange"]
 LoopKind = Literal["serial", "parallel", "unroll", "vectorized", "pipelined"]
 ReduceKind = Literal["sum", "max", "min", "abssum", "absmax", "bitand", "bitor", "bitxor"]
 
@@ -132,6 +136,34 @@ class Store(Node, tag="store"):
     buffer: str
     indices: tuple[Expr, ...]
     value: Expr
+
+
+class Atomic(Node, tag="atomic"):
+    """Updates one element with ``value``, in its buffer's dtype, with nothing in between.
+
+    ``var``, where there is one, is bound to the old content for the statements that follow in the
+    same body. Outside a global buffer's shape nothing is written, and the old content is 0.
+    """
+
+    buffer: str
+    indices: tuple[Expr, ...]
+    value: Expr
+    kind: AtomicKind
+    var: Var | None = None
+
+
+class Print(Node, tag="print"):
+    """Writes ``message`` and the values, if there are any, as one line to standard output."""
+
+    message: str
+    values: tuple[Expr, ...] = ()
+
+
+class Assert(Node, tag="assert"):
+    """The kernel fails with ``message`` unless ``cond`` holds."""
+
+    cond: Expr
+    message: str = ""
 
 
 class For(Node, tag="for"):
@@ -213,7 +245,9 @@ class Reduce(Node, tag="reduce"):
     clear: bool = True
 
 
-Stmt = Let | Store | For | If | While | Break | Copy | Fill | Gemm | Reduce
+Stmt = (
+    Let | Store | Atomic | Print | Assert | For | If | While | Break | Copy | Fill | Gemm | Reduce
+)
 
 
 # ---- the whole ------------------------------------------------------------------------------
@@ -231,7 +265,7 @@ class Program(Node, tag="program"):
 
     ``params`` are in calling order. ``dims`` are the shape variables, bound from the arrays'
     shapes. ``grid[0]`` is ``blockIdx.x``, the fastest. ``threads`` is the block size that the
-    user's launch asked for; it changes no result. ``buffers`` are the tile-local ones.
+    user's launch asked for; it changes no result. ``buffers`` are all that are no parameters.
     """
 
     name: str

@@ -1,38 +1,32 @@
 """Prints Programs in the language that ``text.py`` describes."""
 
-import math
+import json
 from collections.abc import Sequence
 
-from tileyard.errors import InvalidProgramError
 from tileyard.ir import syntax
-from tileyard.ir.dtypes import DTYPES
+from tileyard.ir.expr_printer import ExprPrinter
 from tileyard.ir.nodes import (
+    Assert,
+    Atomic,
     Break,
     Buffer,
-    Cast,
     Const,
     Expr,
     For,
     If,
     Let,
-    Load,
-    Op,
     Param,
+    Print,
     Program,
     Region,
     Scalar,
     Stmt,
     Store,
-    Tensor,
-    Var,
     While,
 )
-from tileyard.ir.ops import OPS
 from tileyard.ir.walk import walk
 
 _INDENT = "    "
-_ZERO = Const(0, "int32")
-_ONE = Const(1, "int32")
 
 
 def print_program(program: Program) -> str:
@@ -52,7 +46,9 @@ def print_program(program: Program) -> str:
         lines.append(f"{_INDENT}{printer.name(axis.var.name)}: grid{suffix}[{extent}]")
     if program.threads:
         lines.append(f"{_INDENT}threads({', '.join(map(str, program.threads))})")
-    lines += [f"{_INDENT}{printer.buffer(b, f'{b.scope}.')}" for b in program.buffers]
+    for buffer in program.buffers:
+        scope = "memory" if buffer.scope == "global" else buffer.scope
+        lines.append(_INDENT + printer.buffer(buffer, f"{scope}."))
     lines += ["", *printer.body(program.body, 1)]
     return "\n".join(lines) + "\n"
 
@@ -67,6 +63,11 @@ def print_expr(program: Program, expr: Expr) -> str:
     return _informed(program).expr(expr)
 
 
+def _quoted(text: str) -> str:
+    """``text`` as a literal in double quotes."""
+    return json.dumps(text, ensure_ascii=False)
+
+
 def _informed(program: Program) -> "_Printer":
     """A printer that knows all names of ``program``."""
     printer = _Printer(program)
@@ -75,65 +76,22 @@ def _informed(program: Program) -> "_Printer":
     return printer
 
 
-class _Printer:
-    """Keeps what the reader will know at each point, so that only what it cannot infer is stated."""
-
-    def __init__(self, program: Program) -> None:
-        self._buffers: dict[str, Buffer] = {}
-        self._scalars: dict[str, str] = {}
-        for param in program.params:
-            if isinstance(param, Tensor):
-                self._buffers[param.buffer.name] = param.buffer
-            else:
-                self._scalars[param.var.name] = param.var.dtype
-        for var in (*program.dims, *(axis.var for axis in program.grid)):
-            self._scalars[var.name] = var.dtype
-        for buffer in program.buffers:
-            self._buffers[buffer.name] = buffer
-
-    def declare(self, stmt: Stmt) -> None:
-        """Note the variable that ``stmt`` brings into being."""
-        if isinstance(stmt, Let | For):
-            self._scalars[stmt.var.name] = stmt.var.dtype
+class _Printer(ExprPrinter):
+    """Prints a whole Program, statement by statement."""
 
     # ---- names and storage ------------------------------------------------------------------
-
-    @staticmethod
-    def name(name: str) -> str:
-        if not syntax.is_name(name):
-            raise InvalidProgramError(f"{name!r} cannot be a name in a Program")
-        return name
 
     def buffer(self, buffer: Buffer, prefix: str) -> str:
         shape = self.indices(buffer.shape)
         comma = "," if len(buffer.strides) == 1 else ""
         strides = f" @ ({self.indices(buffer.strides)}{comma})" if buffer.strides else ""
-        return f"{self.name(buffer.name)}: {prefix}{buffer.dtype}[{shape}]{strides}"
+        owner = f" = {self.name(buffer.view_of)}" if buffer.view_of else ""
+        return f"{self.name(buffer.name)}: {prefix}{buffer.dtype}[{shape}]{strides}{owner}"
 
     def param(self, param: Param) -> str:
         if isinstance(param, Scalar):
             return f"{self.name(param.var.name)}: {param.var.dtype}"
         return self.buffer(param.buffer, "" if param.role == "in" else f"{param.role}.")
-
-    def indices(self, exprs: Sequence[Expr]) -> str:
-        return ", ".join(map(self.expr, exprs)) or "()"
-
-    def region(self, region: Region) -> str:
-        buffer = self._buffers.get(region.buffer)
-        shape = buffer.shape if buffer is not None else ()
-        known = len(region.starts) == len(region.extents) == len(shape)
-        parts = []
-        for number, (start, extent) in enumerate(zip(region.starts, region.extents, strict=False)):
-            if known and start == _ZERO and extent == shape[number]:
-                parts.append(":")
-            elif extent == _ONE and extent.dtype == "int32":
-                parts.append(self.expr(start))
-            else:
-                parts.append(f"{self.expr(start)} : +{self.expr(extent, level=syntax.PREFIX)}")
-        name = self.name(region.buffer)
-        if known and all(part == ":" for part in parts):
-            return name
-        return f"{name}[{', '.join(parts) or '()'}]"
 
     # ---- statements -------------------------------------------------------------------------
 
@@ -148,7 +106,7 @@ class _Printer:
             case Let():
                 return [pad + self._let(stmt)]
             case Store():
-                buffer = self._buffers.get(stmt.buffer)
+                buffer = self.buffers.get(stmt.buffer)
                 value = self.expr(stmt.value, buffer.dtype if buffer is not None else None)
                 return [f"{pad}{self.name(stmt.buffer)}[{self.indices(stmt.indices)}] = {value}"]
             case For():
@@ -159,6 +117,14 @@ class _Printer:
                 return [f"{pad}while {self.expr(stmt.cond)}:", *self.body(stmt.body, depth + 1)]
             case Break():
                 return [f"{pad}break"]
+            case Atomic():
+                return [pad + self._atomic(stmt)]
+            case Print():
+                parts = [_quoted(stmt.message), *map(self.expr, stmt.values)]
+                return [f"{pad}print({', '.join(parts)})"]
+            case Assert():
+                message = f", {_quoted(stmt.message)}" if stmt.message else ""
+                return [f"{pad}assert {self.expr(stmt.cond)}{message}"]
             case _:
                 return [pad + self._call(stmt)]
 
@@ -167,6 +133,19 @@ class _Printer:
         self.declare(stmt)
         stated = "" if stmt.value.dtype == stmt.var.dtype else f": {stmt.var.dtype}"
         return f"{self.name(stmt.var.name)}{stated} = {value}"
+
+    def _atomic(self, stmt: Atomic) -> str:
+        buffer = self.buffers.get(stmt.buffer)
+        value = self.expr(stmt.value, buffer.dtype if buffer is not None else None)
+        text = (
+            f"atomic_{stmt.kind}({self.name(stmt.buffer)}[{self.indices(stmt.indices)}], {value})"
+        )
+        self.declare(stmt)
+        if stmt.var is None:
+            return text
+        known = buffer is not None and buffer.dtype == stmt.var.dtype
+        stated = "" if known else f": {stmt.var.dtype}"
+        return f"{self.name(stmt.var.name)}{stated} = {text}"
 
     def _loop(self, stmt: For, depth: int) -> list[str]:
         nest = [stmt]
@@ -207,7 +186,7 @@ class _Printer:
         fields = syntax.FIELDS[name]
         values = [(field, getattr(stmt, field.name)) for field in fields]
         regions = [value for _, value in values if isinstance(value, Region)]
-        written = self._buffers.get(regions[0].buffer) if regions else None
+        written = self.buffers.get(regions[0].buffer) if regions else None
         hint = written.dtype if written is not None else None
         args, keywords = [], []
         for field, value in values:
@@ -219,78 +198,3 @@ class _Printer:
                 plain = f'"{value}"' if isinstance(value, str) else repr(value)
                 keywords.append(f"{field.name}={plain}")
         return f"{name}({', '.join(args + keywords)})"
-
-    # ---- expressions ------------------------------------------------------------------------
-
-    def expr(self, expr: Expr, hint: str | None = None, level: int = 0) -> str:
-        """``expr`` in parentheses where it binds less tightly than ``level``."""
-        match expr:
-            case Const():
-                return self._const(expr, hint)
-            case Var():
-                known = self._scalars.get(expr.name) == expr.dtype
-                return self._typed(self.name(expr.name), expr, known)
-            case Load():
-                buffer = self._buffers.get(expr.buffer)
-                known = buffer is not None and buffer.dtype == expr.dtype
-                text = f"{self.name(expr.buffer)}[{self.indices(expr.indices)}]"
-                return self._typed(text, expr, known)
-            case Cast():
-                if syntax.is_literal(expr.value):
-                    return f"cast({self.expr(expr.value)}, {expr.dtype})"
-                return f"{expr.dtype}({self.expr(expr.value)})"
-            case Op():
-                return self._op(expr, hint, level)
-
-    @staticmethod
-    def _typed(text: str, expr: Expr, known: bool) -> str:
-        return text if known else f"typed({text}, {expr.dtype})"
-
-    @staticmethod
-    def _const(const: Const, hint: str | None) -> str:
-        if const.dtype == "bool":
-            return str(bool(const.value))
-        is_float = const.dtype in DTYPES and DTYPES[const.dtype].is_float
-        value = float(const.value) if is_float else const.value
-        if isinstance(value, float) and math.isnan(value):
-            raise InvalidProgramError("NaN is not a literal", hint='it is Op("nan", (), dtype)')
-        text = repr(value) if is_float else str(int(value))
-        if syntax.literal_dtype(is_float, hint) == const.dtype:
-            return text
-        return f"{const.dtype}({text})"
-
-    def _op(self, op: Op, hint: str | None, level: int) -> str:
-        operands = [op.args[number] for number in syntax.operands(op.name, op.args)]
-        solid = [arg.dtype for arg in operands if not syntax.is_literal(arg)]
-        natural = syntax.result_dtype(op.name, solid or [arg.dtype for arg in operands])
-        is_given = op.name in OPS and OPS[op.name].result == "given"
-        if natural != op.dtype and not is_given:
-            return f"typed({self._spell(op, solid[0] if solid else None, None)[0]}, {op.dtype})"
-        outer = syntax.outer_hint(op.name, hint)
-        text, own = self._spell(op, solid[0] if solid else outer, outer)
-        return f"({text})" if own < level else text
-
-    def _spell(self, op: Op, beside: str | None, outer: str | None) -> tuple[str, int]:
-        """The text of ``op`` with its precedence. Numbers are hinted at by ``beside``."""
-        row = OPS.get(op.name)
-
-        def arg(number: int, level: int = 0) -> str:
-            value = op.args[number]
-            return self.expr(value, beside if syntax.is_literal(value) else outer, level)
-
-        own = syntax.PRECEDENCE.get(op.name, syntax.TIGHTEST)
-        if row is None or len(op.args) != row.arity or op.name not in syntax.PRECEDENCE:
-            args = [arg(number) for number in range(len(op.args))]
-            if row is not None and row.result == "given":
-                args.append(op.dtype)
-            return f"{op.name if row is None else row.name}({', '.join(args)})", syntax.TIGHTEST
-        if op.name == "select":
-            cond = self.expr(op.args[0], level=own + 1)
-            return f"{arg(1, own + 1)} if {cond} else {arg(2, own)}", own
-        if row.arity == 1:
-            if syntax.is_literal(op.args[0]):
-                return f"{op.name}({arg(0)})", syntax.TIGHTEST
-            space = " " if row.symbol.isalpha() else ""
-            return f"{row.symbol}{space}{arg(0, own)}", own
-        left, right = syntax.side_precedences(op.name)
-        return f"{arg(0, left)} {row.symbol} {arg(1, right)}", own

@@ -7,8 +7,10 @@ import msgspec
 
 from tileyard.errors import InvalidProgramError
 from tileyard.ir import syntax
-from tileyard.ir.expr_reader import ExprReader, fail, plain, plain_int, read_dtype
+from tileyard.ir.expr_reader import ExprReader, fail, plain, plain_int, plain_text, read_dtype
 from tileyard.ir.nodes import (
+    Assert,
+    Atomic,
     Axis,
     Break,
     Buffer,
@@ -18,6 +20,7 @@ from tileyard.ir.nodes import (
     If,
     Let,
     Param,
+    Print,
     Program,
     Scalar,
     Stmt,
@@ -27,7 +30,7 @@ from tileyard.ir.nodes import (
     While,
 )
 
-_SCOPES = ("shared", "fragment", "local")
+_SCOPES = ("memory", "shared", "fragment", "local")
 _LOOPS = ("serial", "parallel", "unroll", "vectorized", "pipelined")
 _WORDS = ("dim", "grid", *_SCOPES)
 
@@ -72,7 +75,8 @@ class _Reader:
         params = tuple(self._param(arg) for arg in args.args)
         grid = tuple(self._axis(stmt) for stmt in _annotated(head, "grid"))
         buffers = tuple(
-            self._buffer(stmt.target, stmt.annotation)[0] for stmt in _annotated(head, *_SCOPES)
+            self._buffer(stmt.target, stmt.annotation, stmt.value)[0]
+            for stmt in _annotated(head, *_SCOPES)
         )
         return Program(
             name=self._tree.name,
@@ -113,9 +117,13 @@ class _Reader:
         if isinstance(arg.annotation, ast.Name):
             return Scalar(Var(arg.arg, self._exprs.scalars[arg.arg]))
         buffer, role = self._buffer(ast.Name(arg.arg), arg.annotation)
+        if role in _SCOPES:
+            fail(arg, f"{role} is not a role")
         return Tensor(buffer, role)  # type: ignore[arg-type]
 
-    def _buffer(self, target: ast.expr, note: ast.expr) -> tuple[Buffer, str]:
+    def _buffer(
+        self, target: ast.expr, note: ast.expr, owner: ast.expr | None = None
+    ) -> tuple[Buffer, str]:
         """The storage that ``note`` describes, with its role: ``in`` where none is written."""
         strides: tuple[Expr, ...] = ()
         if isinstance(note, ast.BinOp) and isinstance(note.op, ast.MatMult):
@@ -132,8 +140,9 @@ class _Reader:
             name=target.id,
             dtype=read_dtype(kind),
             shape=self._exprs.read_all(note.slice),
-            scope=prefix if prefix in _SCOPES else "global",  # type: ignore[arg-type]
+            scope=prefix if prefix in _SCOPES[1:] else "global",  # type: ignore[arg-type]
             strides=strides,
+            view_of=self._exprs.known_buffer(owner).name if owner is not None else "",
         )
         self._exprs.buffers[target.id] = buffer
         return buffer, prefix or "in"
@@ -147,6 +156,21 @@ class _Reader:
         match stmt:
             case ast.Assign(targets=[ast.Subscript() as target]):
                 return self._store(target, stmt.value)
+            case ast.Assign(
+                targets=[ast.Name(id=name)], value=ast.Call(func=ast.Name(id=kind)) as call
+            ) if kind in syntax.ATOMICS:
+                return self._atomic(kind, call, name, None)
+            case ast.AnnAssign(
+                target=ast.Name(id=name), value=ast.Call(func=ast.Name(id=kind)) as call
+            ) if kind in syntax.ATOMICS:
+                return self._atomic(kind, call, name, read_dtype(stmt.annotation))
+            case ast.Expr(value=ast.Call(func=ast.Name(id=kind)) as call) if kind in syntax.ATOMICS:
+                return self._atomic(kind, call, None, None)
+            case ast.Expr(value=ast.Call(func=ast.Name(id="print"), args=[message, *values])):
+                return Print(plain_text(message), tuple(map(self._exprs.read, values)))
+            case ast.Assert(test=test, msg=message):
+                cond = self._exprs.read(test)
+                return Assert(cond, "" if message is None else plain_text(message))
             case ast.Assign(targets=[ast.Name(id=name)]):
                 return self._let(name, self._exprs.read(stmt.value), None)
             case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
@@ -178,6 +202,20 @@ class _Reader:
         buffer = self._exprs.known_buffer(target.value)
         indices = self._exprs.read_all(target.slice)
         return Store(buffer.name, indices, self._exprs.read(value, buffer.dtype))
+
+    def _atomic(self, kind: str, call: ast.Call, name: str | None, dtype: str | None) -> Atomic:
+        match call.args:
+            case [ast.Subscript() as target, value] if not call.keywords:
+                buffer = self._exprs.known_buffer(target.value)
+            case _:
+                fail(call, f"{kind} takes an element and a value")
+        indices = self._exprs.read_all(target.slice)
+        read = self._exprs.read(value, buffer.dtype)
+        var = None
+        if name is not None:
+            var = Var(name, dtype or buffer.dtype)
+            self._exprs.scalars[name] = var.dtype
+        return Atomic(buffer.name, indices, read, syntax.ATOMICS[kind], var)
 
     def _loop(self, stmt: ast.For, target: ast.expr, kind: str, call: ast.Call) -> For:
         names = [
@@ -232,10 +270,12 @@ class _Reader:
 
 
 def _is_declaration(stmt: ast.stmt) -> bool:
-    """Whether ``stmt`` belongs to the head: the threads, or a name with a type and no value."""
+    """Whether ``stmt`` belongs to the head: the threads, or a name with a scope or no value."""
     if isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Call):
         return isinstance(stmt.value.func, ast.Name) and stmt.value.func.id == "threads"
-    return isinstance(stmt, ast.AnnAssign) and stmt.value is None
+    if not isinstance(stmt, ast.AnnAssign):
+        return False
+    return stmt.value is None or _prefix(stmt.annotation) in _SCOPES
 
 
 def _prefix(note: ast.expr) -> str:

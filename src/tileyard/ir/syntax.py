@@ -7,7 +7,22 @@ from typing import Literal, get_args
 import msgspec
 
 from tileyard.ir.dtypes import is_float, is_integer
-from tileyard.ir.nodes import Break, Const, Expr, For, If, Let, Region, Stmt, Store, While
+from tileyard.ir.nodes import (
+    Assert,
+    Atomic,
+    AtomicKind,
+    Break,
+    Const,
+    Expr,
+    For,
+    If,
+    Let,
+    Print,
+    Region,
+    Stmt,
+    Store,
+    While,
+)
 from tileyard.ir.ops import OPS
 
 PRECEDENCE = {
@@ -37,9 +52,12 @@ _COMPARISON = PRECEDENCE["eq"]
 STATEMENTS = {
     str(kind.__struct_config__.tag): kind
     for kind in get_args(Stmt)
-    if kind not in {Let, Store, For, If, While, Break}
+    if kind not in {Let, Store, Atomic, Print, Assert, For, If, While, Break}
 }
 """The statements that are spelled as calls, by name: every tile operation."""
+
+ATOMICS: dict[str, AtomicKind] = {f"atomic_{kind}": kind for kind in get_args(AtomicKind)}
+"""The calls that are atomic updates of an element."""
 
 FieldKind = Literal["region", "expr", "plain"]
 

@@ -23,12 +23,15 @@ It is a small part of Python's syntax, so that editors colour it and a comment s
 - Parameters stand in the head: ``float32[m, 8]`` is an array that is read, ``out.`` and
   ``inout.`` one that is written, ``float32[m, 8] @ (s, 1)`` one with strides, and plain ``int32``
   a number. Then come the names of the shapes' variables (``dim``), the grid with ``blockIdx.x``
-  first, the threads asked for, and the tile-local buffers; then the statements.
+  first, the threads asked for, and the buffers (``shared``, ``fragment``, ``local``; ``memory`` for
+  a workspace of all blocks; ``B: shared.int32[8] = A`` is ``A`` read otherwise); then the statements.
 - A region is ``A[start : +extent, :, index]``: ``:`` is a whole dimension and a lone index has
   extent 1. A buffer's name alone is all of it.
 - ``x = e`` binds, ``x[i, j] = e`` stores. Loops run over ``serial``, ``parallel``, ``unroll``,
   ``vectorized`` or ``pipelined`` ``(extent, start=0, dtype=int32, stages=0)``.
 - Tile operations are calls: first the regions and values, then the other fields by keyword.
+- ``atomic_add(C[i], e)`` updates an element with nothing in between, ``x = atomic_add(C[i], e)`` binds
+  its old content too. ``print("x", e)`` writes a line, ``assert e, "why"`` ends the kernel where it fails.
 - ``float16(x)`` converts. ``a if c else b`` is ``select``. Operations without a symbol are calls.
 - A number takes the type of what stands beside it, of the element that it is stored to, or else is
   ``int32`` or ``float32``. ``float16(0.5)`` states another type, and ``cast(1, float32)`` is a

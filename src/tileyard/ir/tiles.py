@@ -10,7 +10,8 @@ from tileyard.errors import KernelFault
 from tileyard.ir.convert import convert, convert_one
 from tileyard.ir.dtypes import find_dtype, is_float, name_of
 from tileyard.ir.evaluate import Evaluator
-from tileyard.ir.nodes import Gemm, Reduce, ReduceKind, Region
+from tileyard.ir.meanings import MEANINGS
+from tileyard.ir.nodes import Atomic, Gemm, Reduce, ReduceKind, Region
 
 Array = NDArray[np.generic]
 
@@ -94,6 +95,28 @@ class Memory:
         """Give a box its content; what lies outside a global array is dropped."""
         outer, inner = self._overlap(box)
         self.array(box.buffer)[outer] = content[inner]
+
+
+_ATOMICS = {
+    "add": "add",
+    "max": "max",
+    "min": "min",
+    "and": "bitand",
+    "or": "bitor",
+    "xor": "bitxor",
+}
+"""The scalar operations of atomic updates; an exchange has none."""
+
+
+def atomic(memory: Memory, stmt: Atomic, evaluator: Evaluator) -> np.generic:
+    """Update one element; returns its old content."""
+    indices = evaluator.indices(stmt.indices)
+    value = evaluator.value(stmt.value)
+    old = memory.load(stmt.buffer, indices)
+    if stmt.kind != "exchange":
+        value = MEANINGS[_ATOMICS[stmt.kind]](old, value)
+    memory.store(stmt.buffer, indices, value)
+    return old
 
 
 def copy(memory: Memory, src: Box, dst: Box) -> None:

@@ -5,9 +5,11 @@ from typing import NoReturn, assert_never
 
 from tileyard.errors import InvalidProgramError
 from tileyard.ir import verify_exprs as check
-from tileyard.ir.dtypes import is_integer
+from tileyard.ir.dtypes import DTYPES, is_integer
 from tileyard.ir.effects import expressions, read_regions, written_region
 from tileyard.ir.nodes import (
+    Assert,
+    Atomic,
     Break,
     Buffer,
     Const,
@@ -20,6 +22,7 @@ from tileyard.ir.nodes import (
     Let,
     Load,
     LoopKind,
+    Print,
     Program,
     Reduce,
     Scalar,
@@ -92,10 +95,13 @@ class _Verifier:
         if any(count < 1 for count in program.threads):
             self.refuse(f"a block of {program.threads} threads is empty")
         for buffer in program.buffers:
-            if buffer.scope == "global":
-                self.refuse(f"{buffer.name} is in global memory and no parameter")
-            if buffer.strides or not all(isinstance(e, Const) for e in buffer.shape):
+            is_local = buffer.scope != "global"
+            if is_local and not all(isinstance(extent, Const) for extent in buffer.shape):
                 self.refuse(f"{buffer.name} is tile-local and its layout is not constant")
+            if buffer.strides:
+                self.refuse(f"{buffer.name} has strides and is no parameter")
+            if buffer.view_of:
+                self._view(buffer)
             self._declare_buffer(buffer)
 
     def _declare(self, name: str) -> None:
@@ -123,6 +129,16 @@ class _Verifier:
             self.refuse(f"{buffer.name} has {len(buffer.strides)} strides")
         self._scope.buffers[buffer.name] = buffer
 
+    def _view(self, buffer: Buffer) -> None:
+        owner = self._scope.buffers.get(buffer.view_of)
+        if owner is None or owner.view_of or owner.strides or owner.scope != buffer.scope:
+            self.refuse(f"{buffer.name} cannot be a view of {buffer.view_of}")
+        sizes = [_bits(owner), _bits(buffer)]
+        if None not in sizes and sizes[0] != sizes[1]:
+            self.refuse(f"{buffer.name} has {sizes[1]} bits, {owner.name} {sizes[0]}")
+        if owner.name in self._read_only:
+            self._read_only.add(buffer.name)
+
     def _size(self, expr: Expr, what: str) -> None:
         check.expr(self._scope, expr)
         if not is_integer(expr.dtype):
@@ -135,6 +151,8 @@ class _Verifier:
     def _tensor(self, param: Tensor) -> None:
         if param.buffer.scope != "global":
             self.refuse(f"parameter {param.buffer.name} is not in global memory")
+        if param.buffer.view_of:
+            self.refuse(f"parameter {param.buffer.name} is a view")
         self._declare_buffer(param.buffer)
         if param.role == "in":
             self._read_only.add(param.buffer.name)
@@ -169,8 +187,10 @@ class _Verifier:
         match stmt:
             case Let():
                 self._let(stmt)
-            case Store():
+            case Store() | Atomic():
                 self._store(stmt)
+            case Assert():
+                self._condition(stmt.cond)
             case For():
                 self._loop(stmt, loops)
             case If() | While():
@@ -180,7 +200,7 @@ class _Verifier:
                     self.refuse("break has no serial loop to leave")
             case Copy():
                 check.same_box(stmt.src, stmt.dst)
-            case Fill():
+            case Fill() | Print():
                 pass
             case Gemm():
                 check.gemm(self._scope, stmt)
@@ -198,11 +218,15 @@ class _Verifier:
             self.refuse(f"{stmt.var.name} is {stmt.var.dtype}, its value {stmt.value.dtype}")
         self._declare_var(stmt.var, is_integer_only=False)
 
-    def _store(self, stmt: Store) -> None:
+    def _store(self, stmt: Store | Atomic) -> None:
         buffer = check.element(self._scope, stmt.buffer, stmt.indices)
         if stmt.value.dtype != buffer.dtype:
             self.refuse(f"{buffer.name} holds {buffer.dtype}, the value is {stmt.value.dtype}")
         self._check_written(buffer.name)
+        if isinstance(stmt, Atomic):
+            check.atomic(stmt)
+            if stmt.var is not None:
+                self._declare_var(stmt.var, is_integer_only=False)
 
     def _loop(self, stmt: For, loops: tuple[LoopKind | str, ...]) -> None:
         for name, expr in (("start", stmt.start), ("extent", stmt.extent)):
@@ -215,11 +239,25 @@ class _Verifier:
         self.body(stmt.body, (*loops, stmt.kind))
         self._scope.variables = outside
 
+    def _condition(self, cond: Expr) -> None:
+        if cond.dtype != "bool":
+            self.refuse(f"the condition is {cond.dtype}, not bool")
+
     def _branch(self, stmt: If | While, loops: tuple[LoopKind | str, ...]) -> None:
-        if stmt.cond.dtype != "bool":
-            self.refuse(f"the condition is {stmt.cond.dtype}, not bool")
+        self._condition(stmt.cond)
         if isinstance(stmt, While):
             self.body(stmt.body, (*loops, "while"))
             return
         self.body(stmt.then, loops)
         self.body(stmt.orelse, loops)
+
+
+def _bits(buffer: Buffer) -> int | None:
+    """The size of a buffer; None where it is not constant."""
+    check.known_dtype(buffer.dtype)
+    bits = DTYPES[buffer.dtype].bits
+    for extent in buffer.shape:
+        if not isinstance(extent, Const):
+            return None
+        bits *= int(extent.value)
+    return bits

@@ -7,6 +7,7 @@ from typing import NoReturn, assert_never
 
 from tileyard.ir.dtypes import DTYPES, DType, is_float, is_integer
 from tileyard.ir.nodes import (
+    Atomic,
     Buffer,
     Cast,
     Const,
@@ -171,6 +172,16 @@ def gemm(scope: Scope, stmt: Gemm) -> None:
     dtypes = [scope.buffers[operand.buffer].dtype for operand in (stmt.a, stmt.b, stmt.c)]
     if not (all(map(is_float, dtypes)) or all(map(is_integer, dtypes))):
         _refuse(f"gemm does not take {', '.join(dtypes)}")
+
+
+def atomic(stmt: Atomic) -> None:
+    """Check the type of an atomic update, whose value has its buffer's."""
+    dtype = DTYPES[stmt.value.dtype]
+    is_bitwise = stmt.kind in ("and", "or", "xor")
+    if dtype.is_float if is_bitwise else dtype.kind == "bool":
+        _refuse(f"atomic {stmt.kind} does not take {dtype.name}")
+    if stmt.var is not None and stmt.var.dtype != dtype.name:
+        _refuse(f"{stmt.var.name} is {stmt.var.dtype}, {stmt.buffer} holds {dtype.name}")
 
 
 def reduce(scope: Scope, stmt: Reduce) -> None:

@@ -26,6 +26,7 @@ from tileyard.testing.builds import (
     make_source,
     random_arguments,
 )
+from tileyard.testing.memory_cases import MEMORY
 from tileyard.testing.operation_cases import OPERATIONS
 from tileyard.testing.programs import programs
 from tileyard.testing.target_cases import (
@@ -36,7 +37,14 @@ from tileyard.testing.target_cases import (
 )
 from tileyard.testing.tile_cases import TILES
 
-CASES: Mapping[str, TargetCase] = {**GEMMS, **REDUCTIONS, **TILES, **SCALARS, **OPERATIONS}
+CASES: Mapping[str, TargetCase] = {
+    **GEMMS,
+    **REDUCTIONS,
+    **TILES,
+    **MEMORY,
+    **SCALARS,
+    **OPERATIONS,
+}
 """All cases of the contract, by what they show."""
 
 COPY = """
@@ -72,6 +80,12 @@ def fault(X: int32[4], Y: out.int32[4]):
 def fault(X: int32[4], Y: out.int32[4]):
     for i in serial(4):
         Y[i] = 1 << (X[i] + 33)
+""",
+    "X is not positive": """
+def fault(X: int32[4], Y: out.int32[4]):
+    for i in serial(4):
+        assert X[i] > 0, "X is not positive"
+        Y[i] = X[i]
 """,
 }
 

@@ -17,13 +17,17 @@ FLAGS = (
     "-O3",
     "-fno-math-errno",
     "-fno-trapping-math",
+    "-fno-strict-aliasing",
     "-ffp-contract=off",
     "-fPIC",
     "-g0",
     "-fno-sanitize=all",
     "-w",
 )
-"""Results do not depend on them: no reassociation, no contraction, NaN and infinities as they are."""
+"""Results do not depend on them: no reassociation, no contraction, NaN and infinities as they are.
+
+Memory may be read as another type than it was written as: kernels have views.
+"""
 
 RUNTIME_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-g0", "-fno-sanitize=all", "-w")
 

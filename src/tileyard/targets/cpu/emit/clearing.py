@@ -27,7 +27,8 @@ def lazy_tiles(program: Program, plan: Plan) -> list[str]:
     body = tuple(walk(program.body))
     cleared = {s.dst.buffer for s in body if isinstance(s, Fill) and is_clear(s, plan)}
     results = {s.c.buffer for s in body if isinstance(s, Gemm) and is_result(s, plan)}
-    return sorted((cleared & results) - _exposed(program.body))
+    aliased = {name for b in program.buffers if b.view_of for name in (b.name, b.view_of)}
+    return sorted((cleared & results) - _exposed(program.body) - aliased)
 
 
 def is_clear(stmt: Fill, plan: Plan) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tileyard.ir.nodes import Const, Expr, Op, Program, Region, Tensor, Var
+from tileyard.ir.nodes import Buffer, Const, Expr, Op, Program, Region, Var
 from tileyard.ir.specs import tensors
 from tileyard.targets.cpu.emit.plan import Plan
 from tileyard.targets.cpu.emit.ranges import Interval, Ranges
@@ -27,7 +27,8 @@ class Context:
     failures; fault number ``i`` is ``faults[i - 1]``. ``lazy`` has the tiles whose clearing is left
     to the next gemm, each with the C variable that says that it counts as clear;
     ``maybe_clear`` are those of them that may, where the generator stands. ``claims`` has the tiles that
-    are kept between blocks, each with the C array of its slots' claims.
+    are kept between blocks, each with the C array of its slots' claims. ``arrays`` has everything in
+    global memory: parameters, workspaces, and views of them.
     """
 
     program: Program
@@ -36,7 +37,8 @@ class Context:
     names: Names
     ranges: Ranges
     out: Writer = field(default_factory=Writer)
-    arrays: dict[str, Tensor] = field(default_factory=dict)
+    arrays: dict[str, Buffer] = field(default_factory=dict)
+    _owners: dict[str, str] = field(default_factory=dict)
     assumed: set[Bound] = field(default_factory=set)
     functions: dict[str, str] = field(default_factory=dict)
     known: dict[Expr, str] = field(default_factory=dict)
@@ -46,17 +48,30 @@ class Context:
     claims: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.arrays = {tensor.buffer.name: tensor for tensor in tensors(self.program)}
+        self.arrays = {tensor.buffer.name: tensor.buffer for tensor in tensors(self.program)}
+        for buffer in self.program.buffers:
+            if buffer.scope == "global":
+                self.arrays[buffer.name] = buffer
+            if buffer.view_of:
+                self._owners[buffer.name] = buffer.view_of
         for name in self.plan.tiles:
             if name.startswith("@"):
                 self.names.alias(name, self.names.fresh(name[1:]))
         for name in self.plan.keeping.tiles:
             self.claims[name] = self.names.fresh(f"{self.names[name]}_claims")
 
+    def storage(self, buffer: str) -> str:
+        """The buffer whose memory this one is: itself, unless it is a view."""
+        return self._owners.get(buffer, buffer)
+
+    def is_aliased(self, buffer: str) -> bool:
+        """Whether the memory of a buffer has more than one name."""
+        return buffer in self._owners or buffer in self._owners.values()
+
     def dtype(self, buffer: str) -> str:
         """The scalar type of a buffer."""
         if buffer in self.arrays:
-            return self.arrays[buffer].buffer.dtype
+            return self.arrays[buffer].dtype
         return self.plan.tiles[buffer].dtype
 
     def scalar(self, buffer: str) -> CScalar:
@@ -71,7 +86,7 @@ class Context:
     def shape(self, buffer: str) -> tuple[Expr, ...]:
         """The extents of a buffer."""
         if buffer in self.arrays:
-            return self.arrays[buffer].buffer.shape
+            return self.arrays[buffer].shape
         return tuple(Const(extent, "int32") for extent in self.plan.tiles[buffer].shape)
 
     def rows_of(self, buffer: str) -> Tile | None:

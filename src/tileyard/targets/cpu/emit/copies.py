@@ -65,7 +65,7 @@ class Boxes:
 def emit_copy(ctx: Context, src: Region, dst: Region) -> None:
     """Write ``dst = cast(src)``. Raises UnsupportedError."""
     boxes = match_boxes(src, dst)
-    if src.buffer == dst.buffer:
+    if ctx.storage(src.buffer) == ctx.storage(dst.buffer):
         raise UnsupportedError(f"copy within {src.buffer}", operation="copy")
     tests = {**inside_tests(ctx, src), **inside_tests(ctx, dst)}
     if not tests:

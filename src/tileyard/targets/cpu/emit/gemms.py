@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from tileyard.errors import UnsupportedError
 from tileyard.ir.nodes import Gemm, Region
 from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.copies import emit_copy, inside_tests
@@ -87,6 +88,8 @@ class Blocks:
 def emit_gemm(ctx: Context, stmt: Gemm) -> None:
     """Write ``c += op(a) @ op(b)``."""
     plan = ctx.plan.gemms[id(stmt)]
+    if ctx.storage(stmt.c.buffer) in (ctx.storage(stmt.a.buffer), ctx.storage(stmt.b.buffer)):
+        raise UnsupportedError(f"gemm of {stmt.c.buffer} into itself", operation="gemm")
     if plan.shape is None:
         emit_plain_gemm(ctx, stmt, plan)
         return

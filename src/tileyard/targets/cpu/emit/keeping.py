@@ -9,7 +9,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tileyard.ir.effects import written_region
-from tileyard.ir.nodes import Axis, Const, Copy, Expr, For, Load, Op, Program, Store, Tensor, Var
+from tileyard.ir.nodes import (
+    Atomic,
+    Axis,
+    Const,
+    Copy,
+    Expr,
+    For,
+    Load,
+    Op,
+    Program,
+    Store,
+    Tensor,
+    Var,
+)
 from tileyard.ir.walk import walk, walk_expr
 from tileyard.targets.cpu.emit.tiles import Rows, Tile
 
@@ -126,7 +139,7 @@ def _only_copy(program: Program, buffer: str) -> Copy | None:
         region = written_region(stmt)
         if region is not None and region.buffer == buffer:
             writers.append(stmt)
-        elif isinstance(stmt, Store) and stmt.buffer == buffer:
+        elif isinstance(stmt, Atomic | Store) and stmt.buffer == buffer:
             return None
     return writers[0] if len(writers) == 1 and isinstance(writers[0], Copy) else None
 

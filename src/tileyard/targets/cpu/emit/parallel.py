@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Iterator
 
 from tileyard.ir.effects import buffer_effects, expressions
-from tileyard.ir.nodes import Const, Expr, For, If, Let, Load, Op, Store, Var
+from tileyard.ir.nodes import Atomic, Const, Expr, For, If, Let, Load, Op, Store, Var
 from tileyard.ir.walk import walk, walk_expr
 from tileyard.targets.cpu.emit.context import Bound, Context, add
 from tileyard.targets.cpu.emit.exprs import index_side
 
 
-def is_independent(stmt: For) -> bool:
+def is_independent(ctx: Context, stmt: For) -> bool:
     """Whether no iteration of an innermost parallel loop touches what another one writes.
 
     The compiler is told so only where the indices show it: each buffer that is written is
@@ -27,10 +27,11 @@ def is_independent(stmt: For) -> bool:
         *((s.buffer, s.indices) for s in stores),
         *((x.buffer, x.indices) for x in loads),
     ]
+    stored = {ctx.storage(buffer) for buffer in places}
     return all(
-        places[buffer] == indices and _moves(indices, stmt.var)
+        buffer in places and places[buffer] == indices and _moves(indices, stmt.var)
         for buffer, indices in touched
-        if buffer in places
+        if ctx.storage(buffer) in stored
     )
 
 
@@ -69,7 +70,7 @@ def open_bounds(ctx: Context, nest: For) -> list[tuple[Bound, bool, bool]]:
         for part in _loads(expressions(stmt)):
             if part.buffer in ctx.arrays:
                 found += ctx.open_bounds(part.buffer, part.indices)
-        if isinstance(stmt, Store) and stmt.buffer in ctx.arrays:
+        if isinstance(stmt, Atomic | Store) and stmt.buffer in ctx.arrays:
             found += ctx.open_bounds(stmt.buffer, stmt.indices)
     return found
 
@@ -79,12 +80,12 @@ def interior_tests(
 ) -> dict[Bound, str]:
     """For each bound that a test before the nest can establish, the test."""
     loops = {stmt.var: stmt for stmt in walk((nest,)) if isinstance(stmt, For)}
-    changing = {stmt.var for stmt in walk((nest,)) if isinstance(stmt, Let)}
-    written = buffer_effects((nest,)).written
+    changing = {stmt.var for stmt in walk((nest,)) if isinstance(stmt, Atomic | Let)}
+    written = {ctx.storage(buffer) for buffer in buffer_effects((nest,)).written}
     tests: dict[Bound, str] = {}
     for (at, extent), low, high in bounds:
         corners = _corners(at, loops)
-        if corners is None or _depends(corners, loops, changing, written):
+        if corners is None or _depends(ctx, corners, {*loops, *changing}, written):
             continue
         parts = []
         if low:
@@ -96,14 +97,14 @@ def interior_tests(
 
 
 def _depends(
-    corners: tuple[Expr, Expr], loops: dict[Var, For], changing: set[Var], written: frozenset[str]
+    ctx: Context, corners: tuple[Expr, Expr], bound: set[Var | None], written: set[str]
 ) -> bool:
-    """Whether the corners cannot be computed before the nest."""
+    """Whether the corners cannot be computed before a nest that binds and writes these."""
     for corner in corners:
         for part in walk_expr(corner):
-            if isinstance(part, Var) and (part in loops or part in changing):
+            if isinstance(part, Var) and part in bound:
                 return True
-            if isinstance(part, Load) and part.buffer in written:
+            if isinstance(part, Load) and ctx.storage(part.buffer) in written:
                 return True
     return False
 

@@ -1,5 +1,9 @@
-"""Decides before any C is written how each gemm is done and how each tile-local buffer is kept."""
+"""Decides before any C is written how each gemm is done and how each tile-local buffer is kept.
 
+Longer than other modules: how gemms are done and how buffers are kept depend on each other.
+"""
+
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -8,6 +12,7 @@ from tileyard.errors import UnsupportedError
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.effects import expressions, read_regions, written_region
 from tileyard.ir.nodes import (
+    Atomic,
     Buffer,
     Const,
     Copy,
@@ -65,12 +70,14 @@ class GemmPlan:
 class Plan:
     """All tiles by name, staging tiles (``@...``) included; all gemms by their statement's identity.
 
-    Shared memory begins with the ``claims``, a number for each slot of a kept tile.
+    Shared memory begins with the ``claims``, a number for each slot of a kept tile; ``workspaces`` says
+    where in it those lie.
     """
 
     tiles: dict[str, Tile] = field(default_factory=dict)
     gemms: dict[int, GemmPlan] = field(default_factory=dict)
     keeping: Keeping = field(default_factory=Keeping)
+    workspaces: dict[str, int] = field(default_factory=dict)
     scratch_bytes: int = 0
     shared_bytes: int = 0
     claims: int = 0
@@ -107,8 +114,10 @@ class _Planner:
     def __init__(self, program: Program, machine: Machine) -> None:
         self._program = program
         self._machine = machine
-        self._buffers = {buffer.name: buffer for buffer in program.buffers}
-        self._shapes = {buffer.name: constant_shape(buffer) for buffer in program.buffers}
+        self._tiles = [buffer for buffer in program.buffers if buffer.scope != "global"]
+        self._shapes = {buffer.name: constant_shape(buffer) for buffer in self._tiles}
+        views = [buffer for buffer in program.buffers if buffer.view_of]
+        self._aliased = {name for view in views for name in (view.name, view.view_of)}
         self._dtypes = {buffer.name: buffer.dtype for buffer in program.buffers}
         for param in program.params:
             if isinstance(param, Tensor):
@@ -122,12 +131,13 @@ class _Planner:
         results = {stmt.c.buffer for stmt in gemms}
         used_by_tiles = {name for stmt in walk(self._program.body) for name in _regions(stmt)}
         tiles = []
-        for buffer in self._program.buffers:
+        for buffer in self._tiles:
             is_variable = buffer.scope == "local" and buffer.name not in used_by_tiles
             tiles.append(self._tile(buffer, layouts, buffer.name in results, is_variable))
         self._plan.keeping = find_kept(self._program, tiles)
         self._plan.claims = sum(kept.slots for kept in self._plan.keeping.tiles.values())
         self._plan.shared_bytes = -(-CLAIM_BYTES * self._plan.claims // LINE) * LINE
+        self._place_workspaces()
         for tile in tiles:
             kept = self._plan.keeping.tiles.get(tile.name)
             self._add(tile if kept is None else replace(tile, slots=kept.slots, is_shared=True))
@@ -135,11 +145,21 @@ class _Planner:
             self._plan.gemms[id(stmt)] = self._gemm(stmt, shapes[id(stmt)])
         return self._plan
 
+    def _place_workspaces(self) -> None:
+        for buffer in self._program.buffers:
+            if buffer.scope == "global" and not buffer.view_of:
+                elements = math.prod(constant_shape(buffer))
+                self._plan.workspaces[buffer.name] = self._plan.shared_bytes
+                size = elements * find_dtype(buffer.dtype).bits // 8
+                self._plan.shared_bytes += -(-size // LINE) * LINE
+
     def _add(self, tile: Tile) -> Tile:
         if tile.name in self._plan.tiles:
             return self._plan.tiles[tile.name]
         size = -(-tile.bytes // LINE) * LINE
-        if tile.is_shared:
+        if tile.view_of:
+            pass
+        elif tile.is_shared:
             tile = replace(tile, offset=self._plan.shared_bytes)
             self._plan.shared_bytes += size
         elif not tile.is_variable:
@@ -153,6 +173,8 @@ class _Planner:
     ) -> Tile:
         shape = self._shapes[buffer.name]
         scalar = SCALARS[buffer.dtype].tile
+        if buffer.name in self._aliased:
+            return self._aliased_tile(buffer)
         lanes = self._machine.vector_bytes // C_BYTES[scalar] if is_result else 1
         columns = shape[-1] if shape else 1
         rows = Rows(stride=row_stride(columns, len(shape), scalar, lanes))
@@ -164,6 +186,23 @@ class _Planner:
         )
         small = tile.matrices * tile.matrix_elements <= _SMALL
         return replace(tile, is_variable=is_variable and small)
+
+    def _aliased_tile(self, buffer: Buffer) -> Tile:
+        """A tile that has views, or is one: without padding. Raises UnsupportedError."""
+        kinds = {self._dtypes[name] for name in (buffer.name, buffer.view_of or buffer.name)}
+        if len(kinds) > 1 and any(SCALARS[kind].narrow for kind in kinds):
+            raise UnsupportedError(
+                f"{buffer.name} reads {buffer.view_of} as {buffer.dtype}, which is not covered in tiles",
+                operation="view",
+            )
+        shape = self._shapes[buffer.name]
+        return Tile(
+            name=buffer.name,
+            dtype=buffer.dtype,
+            shape=shape,
+            layout=Rows(stride=shape[-1] if shape else 1),
+            view_of=buffer.view_of,
+        )
 
     # ---- gemms ------------------------------------------------------------------------------
 
@@ -190,7 +229,8 @@ class _Planner:
         if scalar == "float" and "float64" in kinds:
             return None
         shape = register_shape(self._machine, scalar, n)
-        fits = n % shape.lanes == 0 or is_whole(stmt.c, self._shapes[c])
+        has_room = c not in self._aliased and is_whole(stmt.c, self._shapes[c])
+        fits = n % shape.lanes == 0 or has_room
         return shape if fits else None
 
     def _gemm(self, stmt: Gemm, shape: Shape | None) -> GemmPlan:
@@ -256,11 +296,12 @@ class _Planner:
 
     def _other_uses(self) -> Iterator[str]:
         """Buffers used by something else than a gemm's operands, a whole copy in, or a whole fill."""
+        yield from self._aliased
         for stmt in walk(self._program.body):
             for expr in expressions(stmt):
                 yield from (part.buffer for part in walk_expr(expr) if isinstance(part, Load))
             match stmt:
-                case Store():
+                case Store() | Atomic():
                     yield stmt.buffer
                 case Gemm():
                     pass

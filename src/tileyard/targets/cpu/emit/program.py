@@ -104,10 +104,32 @@ def _declare(ctx: Context) -> None:
         inner = "".join(f"[{index(ctx, extent)}]" for extent in tensor.buffer.shape[1:])
         star = f"(*restrict {names[name]}){inner}" if inner else f"*restrict {names[name]}"
         ctx.out.line(f"{const}{ctx.element_type(name)} {star} = buffers[{i}];")
+    _declare_arrays(ctx)
     for tile in ctx.plan.tiles.values():
         if not tile.is_variable:
             ctx.out.line(_tile_declaration(ctx, tile))
     _declare_claims(ctx)
+
+
+def _declare_arrays(ctx: Context) -> None:
+    """Workspaces, and views of anything in global memory."""
+    read_only = {
+        param.buffer.name
+        for param in ctx.program.params
+        if isinstance(param, Tensor) and param.role == "in"
+    }
+    for buffer in ctx.program.buffers:
+        if buffer.scope != "global":
+            continue
+        name = ctx.names[buffer.name]
+        inner = "".join(f"[{index(ctx, extent)}]" for extent in buffer.shape[1:])
+        star = f"(*{name}){inner}" if inner else f"*{name}"
+        if buffer.view_of:
+            const = "const " if buffer.view_of in read_only else ""
+            place = f"(void *){ctx.names[buffer.view_of]}"
+        else:
+            const, place = "", f"(void *)(shared + {ctx.plan.workspaces[buffer.name]})"
+        ctx.out.line(f"{const}{ctx.element_type(buffer.name)} {star} = {place};")
 
 
 def _declare_claims(ctx: Context) -> None:
@@ -127,13 +149,17 @@ def _tile_declaration(ctx: Context, tile: Tile) -> str:
     name, scalar = ctx.names[tile.name], tile.scalar
     place = f"(void *)({'shared' if tile.is_shared else 'scratch'} + {tile.offset})"
     shape = " x ".join(map(str, tile.shape))
+    if tile.view_of:
+        place = f"(void *){ctx.names[tile.view_of]}"
+        shape += f", {ctx.names[tile.view_of]} read otherwise"
+    restrict = "" if ctx.is_aliased(tile.name) else "restrict "
     match tile.layout:
         case Rows(stride=stride):
             inner = [*tile.shape[1:-1], stride] if len(tile.shape) > 1 else []
             if not inner:
-                return f"{scalar} *restrict {name} = {place}; /* {shape} */"
+                return f"{scalar} *{restrict}{name} = {place}; /* {shape} */"
             extents = "".join(f"[{extent}]" for extent in inner)
-            return f"{scalar} (*restrict {name}){extents} = {place}; /* {shape} */"
+            return f"{scalar} (*{restrict}{name}){extents} = {place}; /* {shape} */"
         case RowPanels(split=split):
             heights = " and ".join(f"{count} of {height}" for height, count in split)
             note = f"{shape} in panels of rows: {heights}"

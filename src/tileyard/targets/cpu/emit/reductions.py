@@ -30,6 +30,8 @@ def emit_reduce(ctx: Context, stmt: Reduce) -> None:
             f"{stmt.dst.buffer} does not have the shape of {stmt.src.buffer} without its axis",
             operation="reduce",
         )
+    if ctx.storage(stmt.src.buffer) == ctx.storage(stmt.dst.buffer):
+        raise UnsupportedError(f"reduce within {stmt.src.buffer}", operation="reduce")
     if stmt.kind.startswith("bit") and is_float(ctx.dtype(stmt.dst.buffer)):
         raise UnsupportedError(f"reduce {stmt.kind} of floats", operation="reduce")
     for region in (stmt.src, stmt.dst):

@@ -6,6 +6,8 @@ from typing import assert_never
 
 from tileyard.errors import UnsupportedError
 from tileyard.ir.nodes import (
+    Assert,
+    Atomic,
     Break,
     Copy,
     Fill,
@@ -13,6 +15,7 @@ from tileyard.ir.nodes import (
     Gemm,
     If,
     Let,
+    Print,
     Reduce,
     Stmt,
     Store,
@@ -22,6 +25,7 @@ from tileyard.ir.text import print_statement
 from tileyard.ir.walk import walk
 from tileyard.model import SourceLine
 from tileyard.targets.cpu.emit import clearing
+from tileyard.targets.cpu.emit.atomics import emit_atomic
 from tileyard.targets.cpu.emit.context import Context, add
 from tileyard.targets.cpu.emit.copies import emit_copy
 from tileyard.targets.cpu.emit.exprs import condition, element, index, index_side, to_memory, value
@@ -30,6 +34,7 @@ from tileyard.targets.cpu.emit.gemms import emit_gemm
 from tileyard.targets.cpu.emit.operators import cast
 from tileyard.targets.cpu.emit.parallel import interior_tests, is_independent, open_bounds
 from tileyard.targets.cpu.emit.reductions import emit_reduce
+from tileyard.targets.cpu.emit.reports import emit_assert, emit_print
 from tileyard.targets.cpu.emit.rows import emit_rows
 from tileyard.targets.cpu.emit.scalars import SCALARS
 
@@ -63,6 +68,12 @@ class Statements:
                 self._let(stmt)
             case Store():
                 self._store(stmt)
+            case Atomic():
+                emit_atomic(self._ctx, stmt)
+            case Print():
+                emit_print(self._ctx, stmt)
+            case Assert():
+                emit_assert(self._ctx, stmt)
             case For():
                 self._for(stmt, number)
             case If():
@@ -175,7 +186,7 @@ class Statements:
         start = index(ctx, stmt.start)
         end = index_side(ctx, add(stmt.start, stmt.extent))
         ctx.ranges.bind_loop(stmt)
-        if self._parallel and is_independent(stmt):
+        if self._parallel and is_independent(ctx, stmt):
             if emit_rows(ctx, stmt):
                 return
             ctx.out.line("TY_INDEPENDENT")

@@ -97,7 +97,8 @@ class Tile:
     """A tile-local buffer. ``scalar`` is the C type of its elements; ``offset`` is in bytes.
 
     ``is_shared`` says that it lies in the memory of all threads, where ``slots`` contents have a
-    place; ``is_variable``, that it is a small C array instead.
+    place; ``is_variable``, that it is a small C array instead. With ``view_of`` it is the memory of
+    that tile.
     """
 
     name: str
@@ -108,6 +109,7 @@ class Tile:
     slots: int = 1
     is_shared: bool = False
     is_variable: bool = False
+    view_of: str = ""
 
     @property
     def scalar(self) -> str:

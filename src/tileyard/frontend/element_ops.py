@@ -1,0 +1,94 @@
+"""Lowers calls that act on single elements: atomic updates, stores, what a kernel prints and asserts."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tileyard.frontend.expressions import convert, lower_expr, lower_pointer
+from tileyard.frontend.scope import Scope
+from tileyard.ir.nodes import Assert, Atomic, AtomicKind, Const, Expr, Load, Op, Print, Stmt
+
+_PRINTS = frozenset({"debug_print_var", "debug_print_buffer_value", "debug_print_msg"})
+"""What TileLang's ``print`` calls."""
+
+
+def is_element_op(call: Any) -> bool:  # noqa: ANN401 (TVM's nodes are untyped)
+    """Whether ``call``, as a statement, is one of those that are covered here."""
+    return str(getattr(call.op, "name", "")) in _RULES or _extern_name(call) in _PRINTS
+
+
+def lower_element_op(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    """The statements that ``call`` stands for; raises UnsupportedError."""
+    if _extern_name(call) in _PRINTS:
+        return (_print(scope, call),)
+    return _RULES[str(call.op.name)](scope, call)
+
+
+def _extern_name(call: Any) -> str:  # noqa: ANN401
+    """The function that ``call_extern`` calls, empty for another call."""
+    name = str(getattr(call.op, "name", ""))
+    return str(call.args[0].value) if name in ("tirx.call_extern", "tirx.call_pure_extern") else ""
+
+
+def _update(kind: AtomicKind) -> Callable[[Scope, Any], tuple[Stmt, ...]]:
+    def lower(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+        place = lower_pointer(scope, call.args[0])
+        value = convert(lower_expr(scope, call.args[1]), place.dtype)
+        return (Atomic(place.buffer, place.indices, value, kind),)
+
+    return lower
+
+
+def _updates(count: int) -> Callable[[Scope, Any], tuple[Stmt, ...]]:
+    """Additions to ``count`` elements in a row; both sides are pointers to the first."""
+
+    def lower(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+        to, source = (lower_pointer(scope, arg) for arg in list(call.args)[:2])
+        return tuple(
+            Atomic(to.buffer, _after(to, i).indices, convert(_after(source, i), to.dtype), "add")
+            for i in range(count)
+        )
+
+    return lower
+
+
+def _after(first: Load, steps: int) -> Load:
+    """The element ``steps`` behind ``first`` in its row."""
+    if not steps:
+        return first
+    *leading, last = first.indices
+    moved: Expr = Op("add", (last, Const(steps, last.dtype)), last.dtype)
+    if isinstance(last, Const):
+        moved = Const(int(last.value) + steps, last.dtype)
+    return Load(first.buffer, (*leading, moved), first.dtype)
+
+
+def _print(scope: Scope, call: Any) -> Stmt:  # noqa: ANN401
+    """``print``'s message, then what stands behind it: a buffer's name and position, and a value."""
+    function, message, *rest = list(call.args)
+    text = str(message.value)
+    if str(function.value) == "debug_print_buffer_value":
+        text = f"{text} {rest[0].value}"
+        rest = rest[1:]
+    return Print(text, tuple(lower_expr(scope, value) for value in rest))
+
+
+def _assert(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    cond, *rest = list(call.args)
+    message = str(rest[0].value).strip() if rest else ""
+    return (Assert(convert(lower_expr(scope, cond), "bool"), message),)
+
+
+_RULES: dict[str, Callable[[Scope, Any], tuple[Stmt, ...]]] = {
+    "tl.atomic_add_elem_op": _update("add"),
+    "tl.atomic_add_ret_elem_op": _update("add"),
+    "tl.atomic_addx2_elem_op": _updates(2),
+    "tl.atomic_addx4_elem_op": _updates(4),
+    "tl.atomic_max_elem_op": _update("max"),
+    "tl.atomic_max_ret_elem_op": _update("max"),
+    "tl.atomic_min_elem_op": _update("min"),
+    "tl.atomic_min_ret_elem_op": _update("min"),
+    "tl.atomic_or_elem_op": _update("or"),
+    "tl.atomic_store_elem_op": _update("exchange"),
+    "tl.device_assert": _assert,
+    "tl.device_assert_with_msg": _assert,
+}

@@ -1,0 +1,263 @@
+"""Tile operations that the tile IR spells as loops over elements: scans, transposes, atomics, im2col."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tileyard.frontend.scope import Scope
+from tileyard.ir.nodes import (
+    Atomic,
+    AtomicKind,
+    Cast,
+    Const,
+    Expr,
+    For,
+    Load,
+    LoopKind,
+    Op,
+    Region,
+    Stmt,
+    Store,
+    Var,
+)
+
+__all__ = [
+    "AtomicKind",
+    "Scan",
+    "ScanKind",
+    "Window",
+    "any_or_all",
+    "atomic",
+    "im2col",
+    "scan",
+    "transpose",
+]
+
+ScanKind = Literal["add", "max"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scan:
+    """How a scan runs: over which axis, from which end, and what each step does."""
+
+    kind: ScanKind
+    axis: int
+    is_reverse: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """The window of a convolution, the same in both directions."""
+
+    kernel: int
+    stride: int
+    dilation: int
+    padding: int
+
+
+# ---- operations ---------------------------------------------------------------------------------
+
+
+def atomic(scope: Scope, kind: AtomicKind, source: Region | Expr, dst: Region) -> tuple[Stmt, ...]:
+    """Updates each element of ``dst`` with the value, or with the element of ``source`` beside it."""
+    dtype = scope.dtype_of(dst.buffer)
+    loops = _loops(scope, dst.extents)
+    if isinstance(source, Region):
+        pairs = _pair(scope, f"atomic {kind}", source, dst)
+        at = list(source.starts)
+        for mine, other in pairs.items():
+            at[other] = _add(at[other], loops[mine])
+        value: Expr = Load(source.buffer, tuple(at), scope.dtype_of(source.buffer))
+    else:
+        value = source
+    update = Atomic(dst.buffer, _move(dst.starts, loops), _cast(value, dtype), kind)
+    return _nest(loops, dst.extents, (update,))
+
+
+def scan(scope: Scope, how: Scan, src: Region, dst: Region) -> tuple[Stmt, ...]:
+    """Each element of ``dst`` is that of ``src`` and all before it along the axis, in ``dst``'s dtype."""
+    if len(src.extents) != len(dst.extents) or src.extents != dst.extents:
+        scope.refuse("scan", "of regions of different shapes is not covered")
+    dtype, axis = scope.dtype_of(dst.buffer), how.axis
+    extent = src.extents[axis]
+    loops = _loops(scope, dst.extents)
+    loops[axis] = ZERO
+    step = Var(scope.names.take("step"), extent.dtype)
+    last = _sub(extent, Const(1, extent.dtype))
+
+    def at(region: Region, place: Expr) -> tuple[Expr, ...]:
+        moved = [*loops]
+        moved[axis] = _sub(last, place) if how.is_reverse else place
+        return _move(region.starts, moved)
+
+    def read(region: Region, place: Expr) -> Expr:
+        buffer = region.buffer
+        return _cast(Load(buffer, at(region, place), scope.dtype_of(buffer)), dtype)
+
+    before = _sub(step, Const(1, step.dtype))
+    total = Op(how.kind, (read(dst, before), read(src, step)), dtype)
+    first = Store(dst.buffer, at(dst, Const(0, extent.dtype)), read(src, Const(0, extent.dtype)))
+    others = For(
+        step, Const(1, step.dtype), last, "serial", (Store(dst.buffer, at(dst, step), total),)
+    )
+    return _nest(loops, dst.extents, (first, others))
+
+
+def transpose(scope: Scope, src: Region, dst: Region) -> tuple[Stmt, ...]:
+    """The last two dimensions change places."""
+    if src.buffer == dst.buffer:
+        scope.refuse("transpose", "of a buffer into itself is not covered")
+    turned = (*src.extents[:-2], src.extents[-1], src.extents[-2])
+    if turned != dst.extents:
+        scope.refuse("transpose", "of regions whose shapes do not match is not covered")
+    loops = _loops(scope, dst.extents)
+    places = [*loops[:-2], loops[-1], loops[-2]]
+    value = Load(src.buffer, _move(src.starts, places), scope.dtype_of(src.buffer))
+    store = Store(dst.buffer, _move(dst.starts, loops), _cast(value, scope.dtype_of(dst.buffer)))
+    return _nest(loops, dst.extents, (store,))
+
+
+def im2col(
+    scope: Scope, image: Region, columns: Region, steps: tuple[Expr, Expr], window: Window
+) -> tuple[Stmt, ...]:
+    """Rows are places of the window in an image (n, h, w, c), columns are its elements.
+
+    ``steps`` count blocks of rows and of columns. Outside the image there are zeros.
+    """
+    shape = scope.shape_of(image.buffer)
+    if len(shape) != 4 or len(columns.extents) < 2 or not _is_all(image, shape):
+        scope.refuse("im2col", "of something else than an image (n, h, w, c) is not covered")
+    height, width, channels = shape[1:]
+    reach = 2 * window.padding - (window.kernel - 1) * window.dilation - 1
+    out_h, out_w = (
+        _add(_div(_add(size, _int(reach)), _int(window.stride)), _int(1))
+        for size in (height, width)
+    )
+    block_m, block_k = columns.extents[-2:]
+    loops = _loops(scope, columns.extents)
+    row = _add(_mul(steps[0], block_m), loops[-2])
+    column = _add(_mul(steps[1], block_k), loops[-1])
+    pixels = _mul(out_h, out_w)
+    y = _add(
+        _mul(_div(_mod(row, pixels), out_w), _int(window.stride)),
+        _mul(_div(column, _mul(_int(window.kernel), channels)), _int(window.dilation)),
+    )
+    x = _add(
+        _mul(_mod(row, out_w), _int(window.stride)),
+        _mul(_mod(_div(column, channels), _int(window.kernel)), _int(window.dilation)),
+    )
+    place = (
+        _div(row, pixels),
+        _sub(y, _int(window.padding)),
+        _sub(x, _int(window.padding)),
+        _mod(column, channels),
+    )
+    # What lies outside the image reads as zero, as everything outside an array does.
+    value = Load(image.buffer, place, scope.dtype_of(image.buffer))
+    dtype = scope.dtype_of(columns.buffer)
+    store = Store(columns.buffer, _move(columns.starts, loops), _cast(value, dtype))
+    return _nest(loops, columns.extents, (store,))
+
+
+def any_or_all(scope: Scope, name: Literal["any", "all"], region: Region) -> tuple[Stmt, ...]:
+    """Folds the truth of a region's elements into element 0 of a new buffer called after ``name``."""
+    found = scope.new_buffer(name, "bool", (Const(1, "int32"),))
+    dtype = scope.dtype_of(region.buffer)
+    loops = _loops(scope, region.extents)
+    element: Expr = Load(region.buffer, _move(region.starts, loops), dtype)
+    if dtype != "bool":
+        element = Cast(element, "bool")
+    old = Load(found, (ZERO,), "bool")
+    step = Op("or" if name == "any" else "and", (old, element), "bool")
+    first = Store(found, (ZERO,), Const(name == "all", "bool"))
+    nest = _nest(loops, region.extents, (Store(found, (ZERO,), step),), kind="serial")
+    return (first, *nest)
+
+
+# ---- loops --------------------------------------------------------------------------------------
+
+ZERO = Const(0, "int32")
+
+
+def _loops(scope: Scope, extents: Sequence[Expr]) -> list[Expr]:
+    """A variable for each extent that is not 1, else 0."""
+    return [
+        ZERO if _is_one(extent) else Var(scope.names.take("ijkl"[i % 4]), extent.dtype)
+        for i, extent in enumerate(extents)
+    ]
+
+
+def _nest(
+    loops: Sequence[Expr],
+    extents: Sequence[Expr],
+    body: tuple[Stmt, ...],
+    kind: LoopKind = "parallel",
+) -> tuple[Stmt, ...]:
+    """Loops over all variables among ``loops`` around ``body``."""
+    for var, extent in zip(reversed(loops), reversed(extents), strict=True):
+        if isinstance(var, Var):
+            body = (For(var, Const(0, var.dtype), extent, kind, body),)
+    return body
+
+
+def _pair(scope: Scope, name: str, src: Region, dst: Region) -> dict[int, int]:
+    """For each dimension of ``dst`` that is longer than 1, that of ``src`` which goes with it."""
+    left = [i for i, extent in enumerate(src.extents) if not _is_one(extent)]
+    right = [i for i, extent in enumerate(dst.extents) if not _is_one(extent)]
+    if [src.extents[i] for i in left] != [dst.extents[i] for i in right]:
+        scope.refuse(name, "of regions whose shapes do not match is not covered")
+    return dict(zip(right, left, strict=True))
+
+
+def _is_all(region: Region, shape: Sequence[Expr]) -> bool:
+    return tuple(region.extents) == tuple(shape) and all(
+        isinstance(start, Const) and start.value == 0 for start in region.starts
+    )
+
+
+def _is_one(expr: Expr) -> bool:
+    return isinstance(expr, Const) and expr.value == 1
+
+
+# ---- arithmetic on indices ----------------------------------------------------------------------
+
+
+def _int(number: int) -> Const:
+    return Const(number, "int32")
+
+
+def _move(starts: Sequence[Expr], by: Sequence[Expr]) -> tuple[Expr, ...]:
+    return tuple(_add(start, step) for start, step in zip(starts, by, strict=True))
+
+
+def _cast(value: Expr, dtype: str) -> Expr:
+    return value if value.dtype == dtype else Cast(value, dtype)
+
+
+def _binary(
+    name: str, fold: Callable[[int, int], int], neutral: int | None = None
+) -> Callable[[Expr, Expr], Expr]:
+    """An operation of two integers in the wider of their types, done at once where both are known."""
+
+    def make(left: Expr, right: Expr) -> Expr:
+        dtype = "int64" if "int64" in (left.dtype, right.dtype) else left.dtype
+        if isinstance(left, Const) and isinstance(right, Const):
+            return Const(fold(int(left.value), int(right.value)), dtype)
+        if isinstance(right, Const) and right.value == neutral:
+            return _cast(left, dtype)
+        return Op(name, (_cast(left, dtype), _cast(right, dtype)), dtype)
+
+    return make
+
+
+_sub = _binary("sub", lambda a, b: a - b, 0)
+_mul = _binary("mul", lambda a, b: a * b, 1)
+_div = _binary("floordiv", lambda a, b: a // b, 1)
+_mod = _binary("floormod", lambda a, b: a % b)
+_plus = _binary("add", lambda a, b: a + b, 0)
+
+
+def _add(left: Expr, right: Expr) -> Expr:
+    if isinstance(left, Const) and left.value == 0:
+        return right
+    return _plus(left, right)
