@@ -236,6 +236,7 @@ def test_a_kernel_that_is_not_covered_is_refused_by_name(scripts: Scripts) -> No
     assert "call_extern" in refused["operation"]
     assert f'File "{script}", line 12, in <module>' in done.stderr
     assert "compile_error: kernel foreign" in done.stderr
+    assert str(Path("tileyard", "scripts")) not in done.stderr
 
 
 def test_prints_arguments_and_exit_status_are_the_scripts_own(scripts: Scripts) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from tileyard.scripts.tally import Summary
 
+INTERRUPTED = 130
 FORMATS = ("plain", "json", "none")
 
 
@@ -73,6 +74,8 @@ def run_exec(arguments: list[str]) -> int:
     except TileyardError as error:
         print(f"tileyard: {error}", file=sys.stderr)
         return error.exit_status
+    except KeyboardInterrupt:  # before the script began
+        return INTERRUPTED
 
 
 def teller(form: str) -> "Callable[[Summary], None]":

@@ -8,7 +8,7 @@ from typing import Any
 from tileyard.artifacts.keys import build_key
 from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.errors import DamagedError, ToolMissingError, UnsupportedError
+from tileyard.errors import DamagedError, InvalidProgramError, ToolMissingError, UnsupportedError
 from tileyard.frontend.kernels import MadeKernel, make_kernel
 from tileyard.ir.nodes import Program
 from tileyard.model import BuildKey, Device, Elaborated, Outcome
@@ -64,6 +64,8 @@ class Builder:
             made = make_kernel(func, out_idx)
         except UnsupportedError as error:
             raise self._refuse(name, str(error.message), error) from None
+        except InvalidProgramError as error:
+            raise self._refuse(name, str(error.message)) from None
         key = build_key(made.kernel, TARGET, fingerprint, {})
         with self._lock:
             ready = self._ready.get(key)

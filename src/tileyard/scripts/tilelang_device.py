@@ -37,7 +37,8 @@ def answer_device(torch: ModuleType) -> None:
             get_device_attribute=find_attribute,
             get_cuda_device_properties=torch.cuda.get_device_properties,
         )
-    vars(import_module("tvm.runtime")).update(cuda=Device)
+    for name in ("tvm", "tvm.runtime"):
+        vars(import_module(name)).update(cuda=Device)
 
 
 def find_attribute(attr: int, device_id: int = 0) -> int | None:

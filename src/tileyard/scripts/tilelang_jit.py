@@ -4,10 +4,14 @@ Everything before a PrimFunc and everything around a compiled kernel stays TileL
 its modes, its profiler, its tuner. Only what it compiles with and what it keeps on disk is replaced.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+
+from tileyard.ir.dtypes import name_of
 from tileyard.ir.nodes import Tensor
 from tileyard.scripts.building import Builder, BuiltKernel
 from tileyard.scripts.tally import Tally
@@ -43,9 +47,21 @@ class CpuAdapter:
             raise ValueError(f"Kernel expected {wanted} inputs, but {len(args)} are provided.")
         self._tally.note_launch()
         results = self._built.run(*args)
+        if isinstance(results, np.ndarray | tuple):
+            results = self._as_tensors(results)
         if isinstance(results, tuple):
             return [results[place] for place in self._order]
         return results if self._order else []
+
+    def _as_tensors(self, results: object) -> object:
+        """Arrays of NumPy's, which a kernel without any tensor among its arguments gives, as torch's."""
+        if isinstance(results, tuple):
+            return tuple(map(self._as_tensors, results))
+        if not isinstance(results, np.ndarray):
+            return results
+        torch = sys.modules["torch"]
+        raw = torch.from_numpy(results.view(f"i{results.dtype.itemsize}"))
+        return raw.view(getattr(torch, name_of(results.dtype)))
 
     def get_kernel_source(self, kernel_only: bool = True) -> str:
         """The C that was generated."""

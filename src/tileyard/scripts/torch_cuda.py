@@ -16,6 +16,7 @@ from typing import Self
 from tileyard.scripts.tally import Tally
 
 CAPABILITY = (9, 0)
+VERSION = "12.8"
 NAME = "CPU (tileyard exec)"
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _MEMORY = os.sysconf("SC_PHYS_PAGES") * _PAGE
@@ -177,6 +178,7 @@ def answer_cuda(torch: ModuleType, tally: Tally) -> None:
     for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
         setattr(cuda.nvtx, name, _constantly(None))
     cuda.nvtx.range = marked
+    torch.version.cuda = VERSION
     for name in ("start", "stop", "init"):
         setattr(cuda.profiler, name, _constantly(None))
     cuda.profiler.profile = marked
