@@ -1,6 +1,7 @@
 """tile.h, number by number: conversions of narrow floats, and functions of floats."""
 
 import ctypes
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,7 +32,15 @@ FUNCTIONS = {
     "tanh": (np.tanh, -10.0, 10.0),
     "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), -100.0, 100.0),
     "rsqrt": (lambda x: 1 / np.sqrt(x), 0.0, 1e4),
+    "sqrt": (np.sqrt, 0.0, 1e4),
+    "exp10": (lambda x: np.power(10.0, x), -50.0, 40.0),
+    "log10": (np.log10, 0.0, 4.0),
+    "sin": (np.sin, -1e3, 1e3),
+    "cos": (np.cos, -1e3, 1e3),
+    "erf": (np.vectorize(math.erf, otypes=[np.float64]), -4.5, 4.5),
 }
+
+ROW_FUNCTIONS = ("exp", "exp2", "exp10", "log10", "sin", "cos")
 
 Call = Callable[[str, "np.ndarray", object], "np.ndarray"]
 
@@ -52,9 +61,22 @@ def call(cpu: CpuTarget, tmp_path_factory: pytest.TempPathFactory) -> Call:
         f"{{ for (int64_t i = 0; i < n; ++i) y[i] = {name}(x[i]); }}\n"
         for name, a, b in loops
     )
-    rows = ("ty_row_from_f16", "uint16_t", "float"), ("ty_row_to_f16", "float", "uint16_t")
-    for name, a, b in (*rows, ("ty_row_round_f16", "float", "float")):
+    rows = [(f"ty_row_{name}_f32", "float", "float") for name in ROW_FUNCTIONS]
+    for mark, (word, _, _) in NARROW.items():
+        memory = f"uint{np.dtype(word).itemsize * 8}_t"
+        rows += [(f"ty_row_from_{mark}", memory, "float"), (f"ty_row_to_{mark}", "float", memory)]
+        rows += [
+            (f"ty_row_pack_{mark}", "float", memory),
+            (f"ty_row_round_{mark}", "float", "float"),
+        ]
+    for name, a, b in rows:
         text += f"void call_{name}(const {a} *x, {b} *y, int64_t n) {{ {name}(y, x, n); }}\n"
+    both = "const float *x, float *z, int64_t n"  # n numbers, half of them the exponents
+    text += (
+        f"void call_row_pow({both}) {{ ty_row_pow_f32(z, x, x + n / 2, n / 2); }}\n"
+        f"void call_pow({both}) {{ for (int64_t i = 0; i < n / 2; ++i)"
+        " z[i] = ty_pow_f32(x[i], x[n / 2 + i]); }\n"
+    )
     folder = tmp_path_factory.mktemp("header")
     (folder / "loops.c").write_text(text)
     (folder / "tile.h").write_bytes(HEADER.read_bytes())
@@ -119,15 +141,19 @@ def test_conversions_to_eight_bits_saturate(mark: str, call: Call) -> None:
     assert is_same(call(f"ty_saturate_{mark}", x, np.float32), expected)
 
 
-def test_rows_of_halves_are_converted_as_single_ones(call: Call) -> None:
-    """Whole rows, with instructions for them or without, give what one element gives."""
+@pytest.mark.parametrize("mark", NARROW)
+def test_rows_are_converted_as_single_numbers(mark: str, call: Call) -> None:
+    """Whole rows, with instructions for them or without, give what the tile IR's conversion gives."""
+    word, scalar, dtype = NARROW[mark]
     x = many_floats()[:-3]
-    patterns = np.arange((1 << 16) - 3, dtype=np.uint16)
+    patterns = np.arange((1 << (8 * np.dtype(word).itemsize)) - 3, dtype=np.uint32).astype(word)
     with np.errstate(all="ignore"):
-        expected = x.astype(np.float16)
-    assert is_same(call("ty_row_to_f16", x, np.uint16).view(np.float16), expected)
-    assert is_same(call("ty_row_round_f16", x, np.float32), expected)
-    assert is_same(call("ty_row_from_f16", patterns, np.float32), patterns.view(np.float16))
+        expected = convert(x, dtype)
+    rounded = call(f"ty_row_round_{mark}", x, np.float32)
+    assert is_same(call(f"ty_row_to_{mark}", x, word).view(scalar), expected)
+    assert is_same(rounded, expected)
+    assert is_same(call(f"ty_row_pack_{mark}", rounded, word).view(scalar), expected)
+    assert is_same(call(f"ty_row_from_{mark}", patterns, np.float32), patterns.view(scalar))
 
 
 def test_doubles_round_once(call: Call) -> None:
@@ -148,25 +174,66 @@ def test_floats_become_integers_at_the_nearest_end(call: Call) -> None:
     assert np.array_equal(call("ty_truncate_f32_i32", x, np.int32), expected)
 
 
+def check_function(x: np.ndarray, got: np.ndarray, true: np.ndarray) -> None:
+    """Fail where ``got`` is more than 2 units in the last place from ``true``, a float64."""
+    with np.errstate(all="ignore"):
+        expected = true.astype(np.float32)
+        unit = np.spacing(np.maximum(np.abs(expected), np.float32(2.0**-126)))
+        error = np.abs(got.astype(np.float64) - true) / unit
+    same = (got == expected) | (np.isnan(got) & np.isnan(expected))
+    wrong = ~same & ~(error <= 2.0)
+    assert not wrong.any(), (x[wrong][:4], got[wrong][:4], expected[wrong][:4])
+
+
+SPECIAL = [
+    np.inf,
+    -np.inf,
+    np.nan,
+    0,
+    -0.0,
+    1e-40,
+    -1e-45,
+    88.72,
+    88.73,
+    -103.97,
+    128,
+    -149,
+    -126.5,
+]
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_are_right_to_the_last_places(name: str, call: Call) -> None:
-    """Within 2.5 units in the last place of the true value, and exact at infinities and NaN."""
+    """Within 2 units in the last place of the true value, exact at infinities and NaN, also by rows."""
     function, low, high = FUNCTIONS[name]
     rng = np.random.default_rng(1)
     x = np.concatenate(
         [
-            rng.uniform(low, high, 500_000).astype(np.float32),
+            rng.uniform(low, high, 400_000).astype(np.float32),
             (1 + rng.uniform(-1e-3, 1e-3, 100_000)).astype(np.float32),
-            many_floats(),
-            np.float32([np.inf, -np.inf, np.nan, 0, -0.0, 1e-40, 88.72, 88.73, -103.97, 128, -149]),
+            (np.arange(-20_000, 20_000) * (np.pi / 2)).astype(np.float32),
+            many_floats()[: 300_000 if name == "erf" else None],
+            np.float32(SPECIAL),
         ]
     )
     with np.errstate(all="ignore"):
         true = function(x.astype(np.float64))
-        expected = true.astype(np.float32)
-        got = call(f"ty_{name}_f32", x, np.float32)
-        unit = np.spacing(np.maximum(np.abs(expected), np.float32(2.0**-126)))
-        error = np.abs(got.astype(np.float64) - true) / unit
-    same = (got == expected) | (np.isnan(got) & np.isnan(expected))
-    wrong = ~same & ~(error <= 2.5)
-    assert not wrong.any(), (x[wrong][:4], got[wrong][:4], expected[wrong][:4])
+    check_function(x, call(f"ty_{name}_f32", x, np.float32), true)
+    if name in ROW_FUNCTIONS:
+        check_function(x, call(f"ty_row_{name}_f32", x, np.float32), true)
+
+
+def test_powers_are_right_to_the_last_places(call: Call) -> None:
+    """Within 2 units in the last place over plain numbers, and as defined for all others, also by rows."""
+    rng = np.random.default_rng(2)
+    plain = np.exp(rng.uniform(-20, 20, 200_000)), rng.uniform(-8, 8, 200_000)
+    wild = (rng.permutation(many_floats())[:200_000] for _ in range(2))
+    ends = np.meshgrid(np.float32([*SPECIAL, 1, -1, 2, -2, 3, 0.5]), np.float32([*SPECIAL, 2, 3]))
+    x, y = (
+        np.concatenate([a.astype(np.float32), b, c.ravel()])
+        for a, b, c in zip(plain, wild, ends, strict=True)
+    )
+    with np.errstate(all="ignore"):
+        true = np.power(x.astype(np.float64), y.astype(np.float64))
+    for name in ("pow", "row_pow"):
+        check_function(x, call(name, np.stack([x, y]), np.float32)[0], true)

@@ -5,25 +5,29 @@ floats, values are computed from them, and each step that rounds is one call for
 division of the loop's variable by a small constant is resolved by writing that many elements at once.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.nodes import Cast, Const, Expr, For, Let, Load, Op, Store, Var
 from tileyard.ir.walk import children, walk_expr
 from tileyard.targets.cpu.emit.context import Bound, Context, add
 from tileyard.targets.cpu.emit.exprs import index, place, unrounded, value
+from tileyard.targets.cpu.emit.groups import Part, count_at_once, replace_parts
 from tileyard.targets.cpu.emit.ranges import Interval
 from tileyard.targets.cpu.emit.scalars import SCALARS
 
 _LENGTH = 256
 """Elements of a row: a few of them stay in the first cache."""
 
+_EIGHT = 8
+"""Bits of numbers whose arithmetic does not saturate, while their conversions do."""
+
 _LEAST = 16
 """Iterations from which on rows are worth their calls."""
 
-_MOST_AT_ONCE = 8
-"""The largest divisor of the loop's variable that is resolved."""
+_FUNCTIONS = frozenset({"exp", "exp2", "exp10", "log10", "sin", "cos", "pow"})
+"""Functions that tile.h has for whole rows."""
 
 
 def emit_rows(ctx: Context, stmt: For) -> bool:
@@ -53,29 +57,13 @@ def _stores(stmt: For) -> list[Store] | None:
         if isinstance(part, Let) and part.value.dtype == part.var.dtype:
             if any(isinstance(x, Load) and x.buffer in written for x in walk_expr(part.value)):
                 return None
-            bound[part.var] = _replace(part.value, bound.get)
+            bound[part.var] = replace_parts(part.value, bound.get)
         elif isinstance(part, Store):
-            indices = tuple(_replace(at, bound.get) for at in part.indices)
-            found.append(Store(part.buffer, indices, _replace(part.value, bound.get)))
+            indices = tuple(replace_parts(at, bound.get) for at in part.indices)
+            found.append(Store(part.buffer, indices, replace_parts(part.value, bound.get)))
         else:
             return None
     return found or None
-
-
-def _replace(expr: Expr, known: Callable[[Expr], Expr | None]) -> Expr:
-    """``expr`` with every part for which ``known`` has something else."""
-    other = known(expr)
-    if other is not None:
-        return other
-    match expr:
-        case Op():
-            return Op(expr.name, tuple(_replace(arg, known) for arg in expr.args), expr.dtype)
-        case Load():
-            return Load(expr.buffer, tuple(_replace(at, known) for at in expr.indices), expr.dtype)
-        case Cast():
-            return Cast(_replace(expr.value, known), expr.dtype)
-        case _:
-            return expr
 
 
 # ---- what suits rows ----------------------------------------------------------------------------
@@ -127,114 +115,26 @@ def _rounds(ctx: Context, expr: Expr) -> bool:
     return bool(rounding) and (isinstance(expr, Cast) or not rounding.startswith("f8"))
 
 
+def _is_row_function(expr: Expr) -> bool:
+    """Whether ``expr`` is a function that is applied to whole rows."""
+    is_known = isinstance(expr, Op) and expr.name in _FUNCTIONS
+    return (
+        is_known and SCALARS[expr.dtype].value == "float" and find_dtype(expr.dtype).bits > _EIGHT
+    )
+
+
 def _has_gain(ctx: Context, store: Store, stmt: For) -> bool:
-    """Whether a store converts, rounds or divides the loop's variable."""
+    """Whether a store converts, rounds, calls a function of rows or divides the loop's variable."""
     if store.buffer in ctx.arrays and ctx.scalar(store.buffer).narrow:
         return True
     parts = tuple(walk_expr(store.value))
     return (
-        any(_is_narrow_row(ctx, part, stmt.var) or _rounds(ctx, part) for part in parts)
-        or _at_once(store.value, stmt) > 1
+        any(
+            _is_narrow_row(ctx, part, stmt.var) or _rounds(ctx, part) or _is_row_function(part)
+            for part in parts
+        )
+        or count_at_once(store.value, stmt) > 1
     )
-
-
-# ---- several elements at once ---------------------------------------------------------------------
-
-
-def _at_once(expr: Expr, stmt: For) -> int:
-    """How many elements are to be written at once, so that no division of the variable is left."""
-    divisors = {
-        divisor
-        for part in walk_expr(expr)
-        if (divisor := _divisor(part)) and stmt.var in walk_expr(children(part)[0])
-    }
-    most = max(divisors, default=1)
-    if not 1 < most <= _MOST_AT_ONCE or any(least < 0 or most % least for least in divisors):
-        return 1
-    is_whole = isinstance(stmt.extent, Const) and int(stmt.extent.value) % most == 0
-    return most if is_whole and _LENGTH % most == 0 and _is_multiple(stmt.start, most) else 1
-
-
-def _divisor(expr: Expr) -> int:
-    """What a quotient or a remainder is divided by, 0 where that is no constant or it is neither."""
-    match expr:
-        case Op(
-            name="floordiv" | "floormod" | "truncdiv" | "truncmod", args=(_, Const(value=value))
-        ):
-            return int(value)
-        case _:
-            return 0
-
-
-def _is_multiple(expr: Expr, factor: int) -> bool:
-    """Whether ``expr`` is certainly a multiple of ``factor``."""
-    match expr:
-        case Const():
-            return int(expr.value) % factor == 0
-        case Op(name="add" | "sub", args=(left, right)):
-            return _is_multiple(left, factor) and _is_multiple(right, factor)
-        case Op(name="mul", args=(left, right)):
-            return _is_multiple(left, factor) or _is_multiple(right, factor)
-        case _:
-            return False
-
-
-def _without(expr: Expr, var: Var) -> Expr | None:
-    """What is added to ``var`` in ``expr``; None where it is not such a sum."""
-    if expr == var:
-        return Const(0, expr.dtype)
-    match expr:
-        case Op(name="add", args=(left, right)):
-            inside, other = (left, right) if var in walk_expr(left) else (right, left)
-            rest = None if var in walk_expr(other) else _without(inside, var)
-            return None if rest is None else add(rest, other)
-        case _:
-            return None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Part:
-    """Element ``rest`` of ``count`` that are written at once; ``group`` counts those by ``count``.
-
-    ``bounds`` collects what holds of indices without divisions, because it held with them.
-    """
-
-    ctx: Context
-    var: Var
-    group: Var
-    count: int
-    rest: int
-    bounds: set[Bound]
-
-    def resolve(self, expr: Expr) -> Expr | None:
-        """``expr`` without divisions of the variable; None where its parts are to be looked at."""
-        if expr in self.ctx.known:
-            return expr
-        if isinstance(expr, Load) and not self.ctx.open_bounds(expr.buffer, expr.indices):
-            indices = tuple(_replace(at, self.resolve) for at in expr.indices)
-            self.bounds.update(zip(indices, self.ctx.shape(expr.buffer), strict=True))
-            return Load(expr.buffer, indices, expr.dtype)
-        divisor = _divisor(expr)
-        if divisor and isinstance(expr, Op) and self.var in walk_expr(expr.args[0]):
-            return self._divide(expr, divisor)
-        return None
-
-    def _divide(self, op: Op, divisor: int) -> Expr | None:
-        base = _without(op.args[0], self.var)
-        if (
-            base is None
-            or not _is_multiple(base, divisor)
-            or self.ctx.ranges.of(op.args[0]).low < 0
-        ):
-            return None
-        if op.name.endswith("mod"):
-            return Const(self.rest % divisor, op.dtype)
-        groups = Op("mul", (self.group, Const(self.count // divisor, op.dtype)), op.dtype)
-        whole = self.group if self.count == divisor else groups
-        start = add(Op("floordiv", (base, op.args[1]), op.dtype), whole)
-        if base == Const(0, base.dtype):
-            start = whole
-        return add(start, Const(self.rest // divisor, op.dtype))
 
 
 # ---- writing --------------------------------------------------------------------------------------
@@ -277,6 +177,9 @@ class _Rows:
 
     def _store(self, store: Store) -> None:
         ctx, buffer, expr = self._ctx, store.buffer, store.value
+        if _is_row_function(expr) and ctx.element_type(buffer) == "float":
+            self._store_function(store)
+            return
         is_rounded = _rounds(ctx, expr)
         if is_rounded:
             self._prepare_parts(expr)
@@ -293,6 +196,28 @@ class _Rows:
         self._loop(place(ctx, buffer, store.indices), expr)
         if is_rounded:
             ctx.out.line(f"ty_row_round_{narrow}({first}, {first}, count_);")
+
+    def _store_function(self, store: Store) -> None:
+        """A function of a row whose last argument can lie where the result goes."""
+        ctx, expr, narrow = self._ctx, store.value, SCALARS[store.value.dtype].narrow
+        *others, last = children(expr)
+        for part in (*others, last):
+            self._prepare(part)
+        rows = [self._as_row(part) for part in others]
+        first = self._address(store)
+        if last in ctx.known:
+            rows.append(self._as_row(last))
+        else:
+            self._loop(place(ctx, store.buffer, store.indices), last)
+            rows.append(first)
+        self._call(expr, first, rows)
+        if narrow:
+            ctx.out.line(f"ty_row_round_{narrow}({first}, {first}, count_);")
+
+    def _call(self, expr: Expr, to: str, rows: list[str]) -> None:
+        if not isinstance(expr, Op):
+            raise AssertionError(f"{expr} is no function of rows")
+        self._ctx.out.line(f"ty_row_{expr.name}_f32({to}, {', '.join(rows)}, count_);")
 
     def _address(self, store: Store) -> str:
         """Where the first element of the row is, in C."""
@@ -324,9 +249,17 @@ class _Rows:
                 ctx.known[expr] = f"{row}[n_]"
             return
         self._prepare_parts(expr)
-        if _rounds(ctx, expr):
+        narrow = SCALARS[expr.dtype].narrow
+        if _is_row_function(expr):
+            rows = [self._as_row(part) for part in children(expr)]
+            row = self._new_row()
+            self._call(expr, row, rows)
+            if narrow:
+                ctx.out.line(f"ty_row_round_{narrow}({row}, {row}, count_);")
+            ctx.known[expr] = f"{row}[n_]"
+        elif _rounds(ctx, expr):
             row = self._as_row(expr)
-            ctx.out.line(f"ty_row_round_{SCALARS[expr.dtype].narrow}({row}, {row}, count_);")
+            ctx.out.line(f"ty_row_round_{narrow}({row}, {row}, count_);")
             ctx.known[expr] = f"{row}[n_]"
 
     def _prepare_parts(self, expr: Expr) -> None:
@@ -350,7 +283,7 @@ class _Rows:
     def _loop(self, target: str, expr: Expr) -> None:
         """Write the values of ``expr``, the last rounding left out, to ``target``."""
         ctx, out, kind = self._ctx, self._ctx.out, self._kind
-        count = _at_once(expr, self._stmt)
+        count = count_at_once(expr, self._stmt)
         out.line("TY_INDEPENDENT")
         if count == 1:
             with out.block(f"for ({kind} n_ = 0; n_ < count_; ++n_)"):
@@ -362,10 +295,10 @@ class _Rows:
             out.line(f"const {kind} {ctx.names[group.name]} = at_ / {count} + e_;")
             for rest in range(count):
                 bounds: set[Bound] = set()
-                part = _Part(
+                part = Part(
                     ctx=ctx, var=self._stmt.var, group=group, count=count, rest=rest, bounds=bounds
                 )
-                resolved = _replace(expr, part.resolve)
+                resolved = replace_parts(expr, part.resolve)
                 with out.block(""), ctx.assuming(ctx.assumed | bounds):
                     out.line(f"const {kind} n_ = {count} * e_ + {rest}, {self._name} = at_ + n_;")
                     out.line(f"{target} = {self._text(resolved)};")
