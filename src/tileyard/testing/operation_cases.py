@@ -1,5 +1,7 @@
 """For each scalar type one Program with every operation on it, and one with every conversion."""
 
+from collections.abc import Iterator, Mapping
+
 import numpy as np
 
 from tileyard.ir.dtypes import DTYPES, find_dtype
@@ -54,7 +56,7 @@ def _array(name: str, dtype: str) -> Buffer:
     return Buffer(name, dtype, (Const(_COUNT, "int32"),), "global")
 
 
-def _program(name: str, sources: dict[str, str], results: dict[str, Expr]) -> Program:
+def _program(name: str, sources: dict[str, str], results: Mapping[str, Expr]) -> Program:
     """Writes each of ``results``, expressions over element ``i`` of ``sources``, into an array."""
     i = Var("i", "int32")
     tensors = [Tensor(_array(source, dtype), "in") for source, dtype in sources.items()]
@@ -64,11 +66,11 @@ def _program(name: str, sources: dict[str, str], results: dict[str, Expr]) -> Pr
     return Program(name, tuple(tensors), (), (), (), (), (loop,))
 
 
-def _operations(dtype: str) -> dict[str, Expr]:
+def _operations(dtype: str) -> dict[str, Op]:
     i = Var("i", "int32")
     x, z, small = (Load(name, (i,), dtype) for name in ("X", "Z", "S"))
     flag = Load("F", (i,), "bool")
-    found: dict[str, Expr] = {}
+    found: dict[str, Op] = {}
     for name, row in OPS.items():
         args: tuple[Expr, ...] = (x, small if name in _SHIFTS else z)[: row.arity]
         args = (flag, x, z) if row.condition else args
@@ -84,6 +86,14 @@ def _is_undefined(op: Op, dtype: str) -> bool:
     if op.name != "reinterpret":
         return False
     return "bool" in (dtype, op.dtype) or DTYPES[dtype].is_float != DTYPES[op.dtype].is_float
+
+
+def single_operations(dtype: str) -> Iterator[tuple[str, Program]]:
+    """Every operation that takes ``dtype``, each alone in a Program, with its name."""
+    sources = {"X": dtype, "Z": dtype, "S": dtype, "F": "bool"}
+    for op in _operations(dtype).values():
+        if op.args or op.dtype == dtype:
+            yield op.name, _program("single", sources, {"R": op})
 
 
 def operation_case(dtype: str) -> TargetCase:

@@ -1,0 +1,106 @@
+"""What the CPU target takes: tried, compared with the interpreter, and written into the documentation."""
+
+import os
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from tests.conftest import ROOT
+
+from tileyard.ir.dtypes import DTYPES
+from tileyard.ir.interpret import interpret
+from tileyard.ir.nodes import Break, If, Program, Stmt, While
+from tileyard.ir.specs import tensor_specs
+from tileyard.ir.walk import walk
+from tileyard.model import Device
+from tileyard.targets.cpu.emit.program import generate
+from tileyard.targets.cpu.target import CpuTarget
+from tileyard.testing.builds import explain_difference, load_program
+from tileyard.testing.coverage import (
+    Table,
+    read_rows,
+    tabulate_scalars,
+    tabulate_tiles,
+    tile_case,
+    tile_rows,
+)
+
+pytestmark = pytest.mark.slow
+
+PAGE = ROOT / "docs" / "reference" / "cpu-coverage.md"
+WRITE = "TILEYARD_WRITE_DOCS"
+HEAD = """\
+# What the cpu target takes
+
+Every operation of the tile IR on every scalar type: **yes**, **refused** with a message, or nothing where the operation
+does not exist for that type (on a GPU neither). Written by `tests/differential/test_cpu_coverage.py`, which tries each of them, and
+runs what is taken beside the interpreter; after a change, `{write}=1 make test` writes it anew.
+"""
+TARGET = CpuTarget()
+
+
+def try_generating(program: Program) -> object:
+    """The C text."""
+    return generate(program, TARGET.toolchain.machine, {})
+
+
+@cache
+def tiles() -> Table:
+    """What was found of tile operations."""
+    return tabulate_tiles(try_generating)
+
+
+def describe(title: str, table: Table) -> str:
+    """One table."""
+    lines = [f"## {title}", "", f"| | {' | '.join(f'`{dtype}`' for dtype in DTYPES)} |"]
+    lines.append("| --- |" + " --- |" * len(DTYPES))
+    lines += [
+        f"| {name} | {' | '.join(cells[d] for d in DTYPES)} |" for name, cells in table.items()
+    ]
+    return "\n".join(lines)
+
+
+def test_the_documented_table_is_what_was_found() -> None:
+    """No cell by hand."""
+    found = "\n\n".join(
+        [
+            HEAD.format(write=WRITE).rstrip(),
+            describe("Tile operations", tiles()),
+            describe("Scalar operations", tabulate_scalars(try_generating)),
+        ]
+    )
+    if os.environ.get(WRITE):
+        PAGE.write_text(found + "\n")
+    expected = PAGE.read_text()
+    assert found + "\n" == expected, f"{WRITE}=1 writes the page anew"
+
+
+def test_every_statement_is_tried() -> None:
+    """But those that know no scalar type."""
+    programs = [read_rows({"": row}, "int32") for row in tile_rows().values()]
+    tried = {type(stmt) for program in programs for stmt in walk(program.body)}
+    expected = set(get_args(Stmt)) - {If, While, Break}
+    assert tried == expected
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_is_taken_gives_what_the_interpreter_gives(dtype: str, tmp_path: Path) -> None:
+    """All tile operations on a type in one Program; the contract of targets does so for scalar ones."""
+    case = tile_case(dtype, tiles())
+    program = case.program
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # NumPy says so when it converts NaN or overflows
+        expected = interpret(program, case.arrays())
+    cores = tuple(sorted(os.sched_getaffinity(0)))[:1]
+    device = Device(name="cpu:0", kind="cpu", identity="test", cores=cores)
+    launch = load_program(TARGET, device, program, tmp_path).bind(case.arrays(), ())
+    launch.run()
+    names = [spec.name for spec in tensor_specs(program, {}) if spec.role != "in"]
+    wrong = [
+        f"{name}: {difference}"
+        for name, got, want in zip(names, launch.read(), expected, strict=True)
+        if (difference := explain_difference(got, want, case))
+    ]
+    assert not wrong, "\n".join(wrong)
