@@ -1,5 +1,6 @@
 """``tileyard compile`` for NVIDIA's GPUs on a machine that has none: blame, bundles, and bad input."""
 
+import shutil
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from tileyard.devices.cuda import has_driver
 pytestmark = pytest.mark.slow
 
 FAULTS = str(KERNELS / "gpu_faults.py")
+LIGHT = str(KERNELS / "light.py")
 TARGET = ("--target", "cuda:sm_90a")
 
 
@@ -37,7 +39,7 @@ def blamed(tmp_path_factory: pytest.TempPathFactory, gpu_caches: Path) -> dict[s
     cli = make_place(tmp_path_factory.mktemp("blamed"), gpu_caches)
     faults = "fault=none,lowering,source,endless"
     command = ("compile", FAULTS, *TARGET, "--config", faults, "--config", "block=64")
-    limits = ("--build-limit", "20s", "--compile-workers", "1", "--group-size", "8")
+    limits = ("--build-limit", "8s", "--compile-workers", "1", "--group-size", "8")
     result = cli.run_json(*command, *limits)
     for one in result["configs"]:
         one["log"] = (cli.home / one["log"]).read_text() if one["log"] else ""
@@ -63,7 +65,7 @@ def test_each_culprit_has_its_own_message(blamed: dict[str, dict[str, Any]]) -> 
     assert messages["lowering"].startswith(f"{FAULTS}:{expected}: TileLang: ")
     assert "only fragment[0] access is allowed" in messages["lowering"].lower()
     assert 'error: identifier "nowhere" is undefined' in messages["source"]
-    assert "build limit of 20 s" in messages["endless"]
+    assert "build limit of 8 s" in messages["endless"]
     assert messages["none"] == ""
 
 
@@ -94,9 +96,9 @@ def test_a_bundle_is_refused_where_no_driver_is(cli: CommandLine, bundle: Path) 
 
 
 @pytest.mark.skipif(has_driver(), reason="there is an NVIDIA driver")
-def test_nothing_is_tuned_where_no_gpu_is(cli: CommandLine, place: CommandLine) -> None:
+def test_nothing_is_tuned_where_no_gpu_is(cli: CommandLine) -> None:
     """A run that needs a GPU is refused before anything is elaborated or built."""
-    line = refused(cli, "tune", str(place.cwd / "third.py"), *TARGET)
+    line = refused(cli, "tune", LIGHT, *TARGET)
     expected = "there is no device 'cuda'"
     assert expected in line
 
@@ -109,19 +111,19 @@ def test_nothing_is_tuned_where_no_gpu_is(cli: CommandLine, place: CommandLine) 
         (("--target", "cuda:sm_79"), "does not compile for sm_79"),
         (("--target", "cuda"), "the target cuda needs an architecture"),
         ((*TARGET, "--commit", "c0ffee"), "--commit is for a bundle"),
-        ((*TARGET, "--arg", "Q=3"), "third has no argument 'Q'"),
-        ((*TARGET, "--config", "tile=3"), "third has no config key 'tile'"),
-        ((*TARGET, "--config", "block=9,9", "--shape", "tiny"), "third has no shape 'tiny'"),
+        ((*TARGET, "--arg", "Q=3"), "add_one has no argument 'Q'"),
+        ((*TARGET, "--config", "tile=3"), "add_one has no config key 'tile'"),
+        ((*TARGET, "--config", "block=9,9", "--shape", "tiny"), "add_one has no shape 'tiny'"),
         ((*TARGET, "-o", "nowhere/third.tyb"), "there is no folder nowhere"),
         ((*TARGET, "-o", "."), "it is a folder"),
         ((*TARGET, "--reference", "nothing"), "nothing"),
     ],
 )
 def test_bad_input_is_refused_at_once(
-    cli: CommandLine, place: CommandLine, arguments: tuple[str, ...], expected: str
+    cli: CommandLine, arguments: tuple[str, ...], expected: str
 ) -> None:
     """What makes no sense is one line, before anything is built."""
-    assert expected in refused(cli, "compile", str(place.cwd / "third.py"), *arguments)
+    assert expected in refused(cli, "compile", LIGHT, *arguments)
     assert not built(cli)
 
 
@@ -129,15 +131,13 @@ def test_bad_input_is_refused_at_once(
     ("name", "expected"),
     [
         ("missing.py", "there is no file missing.py"),
-        ("third.py::other", "there is no kernel 'other'"),
+        ("light.py::other", "there is no kernel 'other'"),
         ("none.py", "no config of k is left to try: all 2 are rejected"),
     ],
 )
-def test_what_is_not_there_is_named(
-    cli: CommandLine, place: CommandLine, name: str, expected: str
-) -> None:
+def test_what_is_not_there_is_named(cli: CommandLine, name: str, expected: str) -> None:
     """A file, a kernel in it, or a config of it that does not exist is named."""
-    (cli.cwd / "third.py").write_text((place.cwd / "third.py").read_text())
+    shutil.copy(LIGHT, cli.cwd)
     (cli.cwd / "none.py").write_text(
         "import tileyard\n"
         "@tileyard.kernel(space={'a': [1, 2]}, where=lambda a: a > 5)\n"
@@ -151,25 +151,22 @@ def test_what_is_not_there_is_named(
     [
         ("cuda.bindings", "the target cuda needs the package cuda-bindings"),
         ("nvidia.cu13", "the target cuda needs the package nvidia.cu13"),
+        ("tilelang", "the target cuda needs the package tilelang"),
     ],
 )
-def test_missing_packages_are_named(
-    cli: CommandLine, place: CommandLine, hidden: str, expected: str
-) -> None:
+def test_missing_packages_are_named(cli: CommandLine, hidden: str, expected: str) -> None:
     """Where a package of the extra is not installed, one line says what to install."""
-    line = refused(cli, "compile", str(place.cwd / "third.py"), *TARGET, **_hide(cli, hidden))
+    line = refused(cli, "compile", LIGHT, *TARGET, **_hide(cli, hidden))
     assert expected in line
     assert "pip install 'tileyard[tilelang,cuda]'" in line
 
 
-def test_another_tilelang_is_refused(cli: CommandLine, place: CommandLine) -> None:
+def test_another_tilelang_is_refused(cli: CommandLine) -> None:
     """Passes and headers of another release are not what this target knows."""
     folder = cli.cwd / "other" / "tilelang-9.9.9.dist-info"
     folder.mkdir(parents=True)
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: tilelang\nVersion: 9.9.9\n")
-    line = refused(
-        cli, "compile", str(place.cwd / "third.py"), *TARGET, PYTHONPATH=str(folder.parent)
-    )
+    line = refused(cli, "compile", LIGHT, *TARGET, PYTHONPATH=str(folder.parent))
     expected = "works with TileLang 0.1.15, found 9.9.9"
     assert expected in line
 

@@ -36,6 +36,7 @@ from tileyard.service.messages import (
     SuiteEnded,
 )
 from tileyard.settings import Settings, read_settings
+from tileyard.targets.registry import BUILT_IN, make_target
 from tileyard.tuning.request import StudyResult
 from tileyard.tuning.sweep import CompileResult
 
@@ -118,6 +119,7 @@ async def _compile(
     author = WithPassOptions(of_file, start.pass_options)
     try:
         await author.begin()
+        await _check_tools(start.target)
         from tileyard.service.compiling import Compiling
 
         return await Compiling(start, settings, author, conversation).run(stopping)
@@ -138,6 +140,12 @@ async def _build_static(
         return await StaticBuilding(start, settings, author, conversation).run(stopping)
     finally:
         await author.close()
+
+
+async def _check_tools(target: str) -> None:
+    """Refuse what cannot be built here while the author's process is still importing what it needs."""
+    if target.partition(":")[0] in BUILT_IN:
+        await asyncio.to_thread(make_target(target, {}).fingerprint)
 
 
 def _make_author(start: StartTune, settings: Settings, conversation: Conversation) -> Author:
