@@ -219,7 +219,7 @@ class Device(Record):
     a holder's processes get to find it by, as in ``CUDA_VISIBLE_DEVICES``. ``probe`` is the command
     that tells a healthy device from a sick one by its exit code, empty where there is none, and
     ``probe_limit_s`` is how long it may take. ``arch`` is what code it runs, in its maker's words
-    (``sm_90``), empty where that is not known.
+    (``sm_90``), empty where that is not known, and ``driver_api`` what interface its driver has (``13.0``).
     """
 
     name: str
@@ -231,6 +231,7 @@ class Device(Record):
     probe: tuple[str, ...] = ()
     probe_limit_s: float = 30.0
     arch: str = ""
+    driver_api: str = ""
 
 
 # ---- results --------------------------------------------------------------------------------

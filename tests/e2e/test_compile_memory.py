@@ -13,14 +13,20 @@ FAULTS = str(KERNELS / "gpu_faults.py")
 
 
 @pytest.fixture(scope="module")
-def blamed(tmp_path_factory: pytest.TempPathFactory, gpu_caches: Path) -> dict[str, dict[str, Any]]:
+def result(tmp_path_factory: pytest.TempPathFactory, gpu_caches: Path) -> dict[str, Any]:
     """Two configs that share a compilation, by their fault: what is wrong kills the worker of both."""
     cli = make_place(tmp_path_factory.mktemp("memory"), gpu_caches)
     configs = ("--config", "fault=memory,none", "--config", "block=64")
-    together = ("--compile-workers", "1", "--group-size", "2")
-    result = cli.run_json("compile", FAULTS, "--target", "cuda:sm_90a", *configs, *together)
+    options = ("--compile-workers", "1", "--group-size", "2", "-o", "well.tyb")
+    result = cli.run_json("compile", FAULTS, "--target", "cuda:sm_90a", *configs, *options)
     for one in result["configs"]:
         one["log"] = (cli.home / one["log"]).read_text() if one["log"] else ""
+    return result
+
+
+@pytest.fixture(scope="module")
+def blamed(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The configs by their fault."""
     return {one["config"]["fault"]: one for one in result["configs"]}
 
 
@@ -35,3 +41,9 @@ def test_the_limit_is_told(blamed: dict[str, dict[str, Any]]) -> None:
     expected = "it could not allocate within its limit of "
     assert expected in blamed["memory"]["message"]
     assert "LLVM ERROR: out of memory" in blamed["memory"]["log"]
+
+
+def test_a_bundle_that_nobody_can_check_is_told(result: dict[str, Any]) -> None:
+    """A kernel without a reference gives a bundle without results to compare with, and one line says so."""
+    expected = "add_one has no reference, so nobody can check what comes of the bundle"
+    assert any(note.startswith(expected) for note in result["notes"]), result["notes"]

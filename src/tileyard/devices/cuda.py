@@ -20,7 +20,7 @@ class Gpu(Record):
     """One GPU, or one MIG slice of it, as NVML states it. What it does not state is empty or 0.
 
     ``index`` is NVML's, in the order of PCI addresses; ``slice`` the number of the slice, -1 for
-    a whole GPU. ``uuid`` is the slice's own where there is one. Clocks are those that applications
+    a whole GPU. ``cuda`` is what the driver knows of CUDA at most. ``uuid`` is the slice's own where there is one. Clocks are those that applications
     are set to. ``busy_percent`` is how much of NVML's last sample, up to a second, it worked.
     """
 
@@ -31,6 +31,7 @@ class Gpu(Record):
     pci: str = ""
     pci_device: int = 0
     driver: str = ""
+    cuda: tuple[int, int] = (0, 0)
     capability: tuple[int, int] = (0, 0)
     memory_bytes: int = 0
     graphics_mhz: int = 0
@@ -116,6 +117,7 @@ def _make_gpu(gpu: Gpu, lock_dir: Path) -> Device:
         probe=nvml_command("probe", gpu.uuid),
         probe_limit_s=PROBE_LIMIT_S,
         arch=_name_arch(gpu),
+        driver_api=".".join(map(str, gpu.cuda)) if any(gpu.cuda) else "",
     )
 
 

@@ -175,6 +175,8 @@ def _read_gpu(nvml: ModuleType, handle: Handle, part: Handle, place: tuple[int, 
     persistent = _ask(nvml, lambda: nvml.nvmlDeviceGetPersistenceMode(handle), None)
     major, minor = _ask(nvml, lambda: nvml.nvmlDeviceGetCudaComputeCapability(handle), (0, 0))
 
+    cuda = _ask(nvml, lambda: int(nvml.nvmlSystemGetCudaDriverVersion_v2()), 0)
+
     def clock(question: str, kind: int) -> int:
         return _ask(nvml, lambda: int(getattr(nvml, question)(handle, kind)), 0)
 
@@ -186,6 +188,7 @@ def _read_gpu(nvml: ModuleType, handle: Handle, part: Handle, place: tuple[int, 
         pci=pci.busId if isinstance(pci.busId, str) else pci.busId.decode(),
         pci_device=int(pci.pciDeviceId),
         driver=nvml.nvmlSystemGetDriverVersion(),
+        cuda=(cuda // 1000, cuda % 1000 // 10),
         capability=(major, minor),
         memory_bytes=_ask(nvml, lambda: int(nvml.nvmlDeviceGetMemoryInfo(own).total), 0),
         graphics_mhz=clock("nvmlDeviceGetApplicationsClock", nvml.NVML_CLOCK_GRAPHICS),

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from tileyard.artifacts.compat import FIRST_DRIVERS
 from tileyard.devices.cores import format_cores
 from tileyard.devices.foreign import ForeignQueue
 from tileyard.devices.queues import find_queue, is_queue
@@ -10,6 +11,7 @@ from tileyard.errors import UsageError
 from tileyard.model import Device
 from tileyard.settings import Settings
 from tileyard.targets.cuda.architectures import parse_architecture
+from tileyard.targets.cuda.headers import CUDA_MAJOR
 
 CLASSES = ("cpu", "sim", "cuda")
 """Targets whose name says what they run on. Every other target is taken to run on a CPU."""
@@ -54,6 +56,12 @@ def require_fit(target: str, device: Device) -> None:
         raise UsageError(
             f"what is built for {target} runs on GPUs of capability {wanted.runs_on}, "
             f"and {device.name} is {device.arch}"
+        )
+    if device.driver_api and int(device.driver_api.partition(".")[0]) < CUDA_MAJOR:
+        raise UsageError(
+            f"what is built for {target} is compiled by CUDA {CUDA_MAJOR}, and the driver of "
+            f"{device.name} knows CUDA {device.driver_api}",
+            f"update the driver to {FIRST_DRIVERS[CUDA_MAJOR]} or newer",
         )
 
 

@@ -97,6 +97,11 @@ class Compiling:
             reason=swept.reason,
             seconds=self._clock.monotonic_s() - started_s,
         )
+        if start.pack_to and not all(e.golden.outputs for e in swept.entries.values()):
+            note = f"{space.kernel} has no reference, so nobody can check what comes of the bundle"
+            result = msgspec.structs.replace(
+                result, notes=(*result.notes, f"{note}: --reference names one")
+            )
         if start.pack_to and swept.reason == "done":
             self._write_bundle(space, sweep, swept.entries)
         return result

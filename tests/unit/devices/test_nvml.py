@@ -39,6 +39,7 @@ def library(**changes: object) -> Any:  # noqa: ANN401 - stands for a module
         "NVML_MEMORY_ERROR_TYPE_UNCORRECTED": 1,
         "NVML_VOLATILE_ECC": 0,
         "nvmlSystemGetDriverVersion": lambda: "580.95.05",
+        "nvmlSystemGetCudaDriverVersion_v2": lambda: 13010,
         "nvmlDeviceGetCount": lambda: 2,
         "nvmlDeviceGetHandleByIndex": lambda index: f"gpu{index}",
         "nvmlDeviceGetHandleByUUID": lambda uuid: uuid,
@@ -77,10 +78,11 @@ def test_slices_stand_for_the_gpu_that_is_sliced() -> None:
 def test_what_is_stated_is_taken_over() -> None:
     """Units are ours; what NVML does not support is left out."""
     gpu = list_gpus(library()).gpus[0]
-    expected = ("NVIDIA H200", "580.95.05", (9, 0), 0, 1980, 700, True, True, 37)
+    expected = ("NVIDIA H200", "580.95.05", (13, 1), (9, 0), 0, 1980, 700, True, True, 37)
     assert (
         gpu.product,
         gpu.driver,
+        gpu.cuda,
         gpu.capability,
         gpu.graphics_mhz,
         gpu.max_graphics_mhz,

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tileyard.errors import UsageError
@@ -66,6 +67,15 @@ def test_a_gpu_of_another_architecture_is_refused(target: str, arch: str, expect
 def test_a_gpu_that_fits_or_says_nothing_is_taken(target: str, arch: str) -> None:
     """What is not known now, the runner finds out."""
     require_fit(target, Device(name="cuda:0", kind="cuda", identity="x", arch=arch))
+
+
+def test_a_driver_that_is_too_old_is_refused() -> None:
+    """Where NVML told what its driver knows of CUDA, nothing is built for it in vain."""
+    device = Device(name="cuda:0", kind="cuda", identity="x", arch="sm_80", driver_api="12.8")
+    expected = r"compiled by CUDA 13, and the driver of cuda:0 knows CUDA 12.8 \(update .* 580"
+    with pytest.raises(UsageError, match=expected):
+        require_fit("cuda:sm_80", device)
+    require_fit("cuda:sm_80", msgspec.structs.replace(device, driver_api="13.0"))
 
 
 def test_a_cpu_runs_no_gpu_code(settings: Settings) -> None:

@@ -1,19 +1,25 @@
 """Where NVRTC finds headers: TileLang's templates, CUTLASS, and CUDA's own, all from Python packages."""
 
 import importlib.util
+import re
 from functools import cache
 from pathlib import Path
 
 from tileyard.errors import ToolMissingError
 
 INSTALL = "pip install 'tileyard[tilelang,cuda]'"
+CUDA_MAJOR = 13
+"""The CUDA that what is built here is compiled by; a driver must know it."""
+CUDA_PACKAGE = f"nvidia.cu{CUDA_MAJOR}"
+
+_VERSION = re.compile(r"^#define\s+CUDA_VERSION\s+(?P<number>\d+)", re.MULTILINE)
 
 
 @cache
 def include_folders() -> tuple[Path, ...]:
     """The folders, in the order in which they are searched. Raises ToolMissingError."""
     tilelang = package_folder("tilelang")
-    cuda = package_folder("nvidia.cu13") / "include"
+    cuda = cuda_include()
     folders = (
         tilelang / "src",
         tilelang / "3rdparty" / "cutlass" / "include",
@@ -24,6 +30,26 @@ def include_folders() -> tuple[Path, ...]:
         if not folder.is_dir():
             raise ToolMissingError(f"CUDA's headers are not complete: {folder} is missing", INSTALL)
     return folders
+
+
+def cuda_include() -> Path:
+    """Where CUDA's own headers lie. Raises ToolMissingError."""
+    return package_folder(CUDA_PACKAGE) / "include"
+
+
+def headers_version() -> tuple[int, int]:
+    """The release of CUDA's headers. Raises ToolMissingError where they do not say it."""
+    header = cuda_include() / "cuda.h"
+    try:
+        found = _VERSION.search(header.read_text(encoding="utf-8", errors="replace"))
+    except OSError as error:
+        raise ToolMissingError(
+            f"CUDA's headers are not complete: {header} is missing", INSTALL
+        ) from error
+    if found is None:
+        raise ToolMissingError(f"{header} does not say which CUDA it is of", INSTALL)
+    number = int(found["number"])
+    return number // 1000, number % 1000 // 10
 
 
 def package_folder(name: str) -> Path:

@@ -1,7 +1,9 @@
 """TIR to CUDA source through TileLang's own passes, on a machine that has neither driver nor toolkit."""
 
+import difflib
 import re
 import traceback
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -11,7 +13,7 @@ from tilelang.backend.module import create_backend_context
 from tilelang.engine.lower import device_codegen_without_compile, lower_to_host_device_ir
 from tilelang.transform.pass_config import normalize_pass_configs
 
-from tileyard.errors import UnsupportedError
+from tileyard.errors import UnsupportedError, UsageError
 from tileyard.frontend.interface import read_interface
 from tileyard.model import Diagnostic, Elaborated, Record, SourceLine
 from tileyard.processes.outcomes import tells_of_memory
@@ -54,6 +56,7 @@ def lower(elaborated: Elaborated, architecture: str) -> Lowered:
             signature = read_interface(func, kernel.name)
             context = _context_for(architecture)
             config = normalize_pass_configs(dict(kernel.pass_options))
+            _require_known(config)
             with tvm.transform.PassContext(opt_level=3, config=config), context.target:
                 host, device, *_ = lower_to_host_device_ir(func, context, runtime_only=True)
                 code = device_codegen_without_compile(device, context)
@@ -66,6 +69,8 @@ def lower(elaborated: Elaborated, architecture: str) -> Lowered:
             failure: Exception | None = None
         except MemoryError:
             raise
+        except UsageError as error:
+            raise LoweringError(Diagnostic(message=str(error)), "") from None
         except Exception as error:  # noqa: BLE001 - another's compiler: all it raises is its verdict
             failure, trace = error, traceback.format_exc()
     if failure is not None and tells_of_memory(str(failure)):
@@ -73,6 +78,18 @@ def lower(elaborated: Elaborated, architecture: str) -> Lowered:
     if failure is not None:
         raise LoweringError(_diagnose(failure), said[0] + trace) from failure
     return msgspec.structs.replace(lowered, log=said[0])
+
+
+def _require_known(options: Iterable[str]) -> None:
+    """Raises UsageError for pass options that TileLang does not have; its own error lists all that it has."""
+    known = list(map(str, tvm.transform.PassContext.list_configs()))
+    for option in options:
+        if option not in known:
+            near = difflib.get_close_matches(option, known)
+            raise UsageError(
+                f"TileLang has no pass option {option!r}",
+                f"near to it: {', '.join(near)}" if near else "",
+            )
 
 
 def _diagnose(error: Exception) -> Diagnostic:

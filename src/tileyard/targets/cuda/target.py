@@ -11,14 +11,14 @@ import msgspec
 
 from tileyard.artifacts.keys import canonical_json, digest_bytes, digest_parts
 from tileyard.artifacts.manifest import Artifact
-from tileyard.errors import BindError, DamagedError, UsageError
+from tileyard.errors import BindError, DamagedError, ToolMissingError, UsageError
 from tileyard.model import Device, Diagnostic, Outcome, Record
 from tileyard.targets.base import NO_BINARIES, Aside, Binaries, Build, Loaded, Source
 from tileyard.targets.cuda.architectures import Architecture, parse_architecture
 from tileyard.targets.cuda.driver import find_gpu
 from tileyard.targets.cuda.flags import kernel_flags
 from tileyard.targets.cuda.grouping import Attempt, GroupSize, Member, compile_in_groups
-from tileyard.targets.cuda.headers import package_folder
+from tileyard.targets.cuda.headers import INSTALL, cuda_include, headers_version
 from tileyard.targets.cuda.loaded import CudaLoaded
 from tileyard.targets.cuda.nvrtc import Nvrtc, nvrtc_version, supported_architectures
 from tileyard.targets.cuda.pch import split_source
@@ -217,6 +217,12 @@ class CudaTarget:
     def _identity(self) -> str:
         found = find_tilelang()
         major, minor = nvrtc_version()
+        headers = headers_version()
+        if (major, minor) != headers:
+            raise ToolMissingError(
+                f"NVRTC is of CUDA {major}.{minor}, and CUDA's headers are of {headers[0]}.{headers[1]}",
+                INSTALL,
+            )
         capability = self.architecture.major * 10 + self.architecture.minor
         if capability not in supported_architectures():
             known = sorted(supported_architectures())
@@ -224,7 +230,7 @@ class CudaTarget:
                 f"NVRTC {major}.{minor} does not compile for {self.architecture.name}",
                 f"it compiles for {', '.join(f'sm_{one}' for one in known)}",
             )
-        header = package_folder("nvidia.cu13") / "include" / "cuda.h"
+        header = cuda_include() / "cuda.h"
         own = [Path(__file__).parent / name for name in _OWN]
         parts = [digest_bytes(path.read_bytes()) for path in (header, *own)]
         return digest_parts(self.name, f"NVRTC {major}.{minor}", f"TileLang {found}", *parts)

@@ -4,7 +4,7 @@ import importlib.metadata
 import os
 
 from tileyard.errors import ToolMissingError
-from tileyard.targets.cuda.headers import INSTALL
+from tileyard.targets.cuda.headers import INSTALL, package_folder
 
 TILELANG = "0.1.15"
 """The TileLang whose passes and headers this target knows."""
@@ -16,6 +16,7 @@ thrown away, and neither kept nor run."""
 
 def find_tilelang() -> str:
     """The version that is installed. Raises ToolMissingError where there is none, or another one."""
+    package_folder("tilelang")
     try:
         found = importlib.metadata.version("tilelang")
     except importlib.metadata.PackageNotFoundError:
