@@ -116,9 +116,7 @@ def tile_rows() -> dict[str, Row]:
 def tabulate_tiles(generate: Generate) -> Table:
     """What the generator does with each tile operation."""
     return {
-        name: {
-            dtype: _try(lambda r=row, d=dtype: read_rows({"": r}, d), generate) for dtype in DTYPES
-        }
+        name: {dtype: _try_row(row, dtype, generate) for dtype in DTYPES}
         for name, row in tile_rows().items()
     }
 
@@ -128,7 +126,7 @@ def tabulate_scalars(generate: Generate) -> Table:
     table: dict[str, dict[str, Cell]] = {name: dict.fromkeys(DTYPES, "") for name in OPS}
     for dtype in DTYPES:
         for name, program in single_operations(dtype):
-            found = _try(lambda p=program: p, generate)
+            found = _try(program, generate)
             table[name][dtype] = "refused" if table[name][dtype] == "refused" else found
     return table
 
@@ -143,12 +141,16 @@ def tile_case(dtype: str, table: Table) -> TargetCase:
     return TargetCase(text=_spell(rows, dtype), dims={}, rtol=_ROUNDING.get(dtype, 1e-6))
 
 
-def _try(make: Callable[[], Program], generate: Generate) -> Cell:
+def _try_row(row: Row, dtype: str, generate: Generate) -> Cell:
     try:
-        program = make()
-        verify(program)
+        return _try(read_rows({"": row}, dtype), generate)
     except InvalidProgramError:
         return ""
+
+
+def _try(program: Program, generate: Generate) -> Cell:
+    """Raises InvalidProgramError for what does not exist on the type."""
+    verify(program)
     try:
         generate(program)
     except UnsupportedError:
