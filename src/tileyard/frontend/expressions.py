@@ -10,7 +10,7 @@ from typing import Any, Literal
 from tilelang import tvm
 
 from tileyard.frontend.nests import any_or_all
-from tileyard.frontend.scope import Scope
+from tileyard.frontend.scope import Scope, key_of
 from tileyard.ir.dtypes import is_float
 from tileyard.ir.nodes import (
     Atomic,
@@ -162,6 +162,23 @@ def _op(scope: Scope, name: str, args: Any, dtype: object) -> Expr:  # noqa: ANN
     cond = lower_expr(scope, first)
     with scope.conditionally():
         return Op(name, (cond, *(lower_expr(scope, arg) for arg in rest)), scope.dtype(dtype, name))
+
+
+def _variable(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
+    value = scope.deferred(expr)
+    return scope.var(expr) if value is None else lower_expr(scope, value)
+
+
+def free_vars(expr: Any) -> list[Any]:  # noqa: ANN401
+    """The variables in a TIR expression, each once."""
+    found: dict[object, Any] = {}
+
+    def visit(node: Any) -> None:  # noqa: ANN401
+        if type(node).__name__ in ("Var", "SizeVar"):
+            found.setdefault(key_of(node), node)
+
+    tvm.tirx.stmt_functor.post_order_visit(tvm.tirx.Evaluate(expr), visit)
+    return list(found.values())
 
 
 def _int(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
@@ -321,8 +338,8 @@ def convert(value: Expr, dtype: str) -> Expr:
 _RULES: dict[str, Callable[[Scope, Any], Expr]] = {
     "IntImm": _int,
     "FloatImm": _float,
-    "Var": lambda scope, expr: scope.var(expr),
-    "SizeVar": lambda scope, expr: scope.var(expr),
+    "Var": _variable,
+    "SizeVar": _variable,
     "BufferLoad": _load,
     "Cast": lambda scope, expr: Cast(
         lower_expr(scope, expr.value), scope.dtype(expr.dtype, "conversion")

@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from tilelang import tvm
-
-from tileyard.frontend.expressions import is_row_major, lower_expr
-from tileyard.frontend.scope import Scope, key_of
+from tileyard.frontend.expressions import free_vars, is_row_major, lower_expr
+from tileyard.frontend.scope import Scope
 from tileyard.ir.effects import Effects
 from tileyard.ir.nodes import Buffer, Expr, Param, Scalar, Tensor, Var
 
@@ -42,21 +40,9 @@ def declare_params(scope: Scope, func: Any) -> tuple[list[Buffer | Var], list[Va
             storage.append(scalars[param])
             continue
         for extent in tir.shape:
-            dims += [scope.bind_var(var) for var in _vars_of(extent) if not scope.knows_var(var)]
+            dims += [scope.bind_var(var) for var in free_vars(extent) if not scope.knows_var(var)]
         storage.append(_declare_tensor(scope, tir))
     return storage, dims
-
-
-def _vars_of(extent: Any) -> list[Any]:  # noqa: ANN401
-    """The variables in an extent, each once."""
-    found: dict[object, Any] = {}
-
-    def visit(node: Any) -> None:  # noqa: ANN401
-        if type(node).__name__ in ("Var", "SizeVar"):
-            found.setdefault(key_of(node), node)
-
-    tvm.tirx.stmt_functor.post_order_visit(tvm.tirx.Evaluate(extent), visit)
-    return list(found.values())
 
 
 def _declare_tensor(scope: Scope, tir: Any) -> Buffer:  # noqa: ANN401

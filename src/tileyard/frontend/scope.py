@@ -89,6 +89,7 @@ class Scope:
         self._storage: dict[object, str] = {}
         self._threads: dict[object, str] = {}
         self._hoisted: list[Stmt] = []
+        self._deferred: dict[object, object] = {}
         self._conditions = 0
         self._analyzer = tvm.arith.Analyzer()
         self.in_while = False
@@ -181,9 +182,21 @@ class Scope:
         simple = self._analyzer.simplify(expr)
         return simple if type(simple).__name__ == "IntImm" else expr
 
+    def defer(self, var: object, value: object) -> None:
+        """Note that ``var`` is ``value``, in which variables occur that are bound only later."""
+        self._deferred[key_of(var)] = value
+
+    def deferred(self, var: object) -> object | None:
+        """The expression that stands for ``var``; None where it is bound in the usual way."""
+        return self._deferred.get(key_of(var))
+
     def knows_var(self, var: object) -> bool:
         """Whether ``var`` has been declared."""
         return key_of(var) in self._vars
+
+    def is_unbound(self, var: object) -> bool:
+        """Whether nothing is known of ``var`` yet, or of what it stands for."""
+        return key_of(var) not in self._vars and key_of(var) not in self._threads
 
     def var(self, var: object) -> Var:
         """What a variable of TIR is called here."""

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tileyard.frontend.element_ops import is_element_op, lower_element_op
-from tileyard.frontend.expressions import buffer_of, lower_expr
+from tileyard.frontend.expressions import buffer_of, free_vars, lower_expr
 from tileyard.frontend.scope import Scope
 from tileyard.frontend.tile_ops import is_tile_op, lower_tile_op
 from tileyard.ir.dtypes import is_integer
@@ -216,6 +216,10 @@ class BodyLowering:
             and getattr(value.op, "name", "") == "tl.launch_thread_idx"
         ):
             self._scope.bind_thread(stmt.var)
+            return ()
+        if any(self._scope.is_unbound(var) for var in free_vars(value)):
+            # Tile schedulers bind a tile's place before the loop whose variable it depends on.
+            self._scope.defer(stmt.var, value)
             return ()
         lowered = lower_expr(self._scope, value)
         first = self._number()

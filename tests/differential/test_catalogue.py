@@ -1,0 +1,144 @@
+"""Kernels over the whole tile language, each through everything once: TIR, Program, text, interpreter, C.
+
+A kernel's file has its inputs (``<kernel>_inputs``) and its reference (``<kernel>_reference``, or
+the one that its entry names), which gives every array that the kernel writes.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tileyard.ir.interpret import interpret
+from tileyard.ir.text import print_program, read_program
+from tileyard.model import Device
+from tileyard.targets.cpu.target import CpuTarget
+from tileyard.testing.builds import load_program
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A kernel with its arguments. ``tolerance`` is relative to the largest number of an array."""
+
+    file: str
+    kernel: str
+    arguments: Mapping[str, object]
+    reference: str = ""
+    tolerance: float = 0.0
+
+
+def _entries(file: str, tolerance: float, **kernels: Mapping[str, object]) -> dict[str, Entry]:
+    return {
+        name: Entry(file=file, kernel=name, arguments=arguments, tolerance=tolerance)
+        for name, arguments in kernels.items()
+    }
+
+
+CATALOGUE = {
+    **_entries(
+        "splitting",
+        1e-5,
+        split_k={"M": 21, "N": 37, "K": 64, "split": 4},
+        stream_k={"M": 40, "N": 35, "K": 30, "blocks": 5},
+        persistent={"M": 50, "N": 70, "K": 20, "blocks": 3},
+        histogram={"N": 1000, "bins": 10},
+        compact={"N": 128},
+        column_sums={"M": 40, "N": 12},
+    ),
+    **_entries(
+        "scans",
+        0.0,
+        cummax={"N": 50},
+        transpose={"M": 21, "N": 37},
+        folds={"M": 6, "N": 10},
+        skip_empty={"M": 24, "N": 6},
+    ),
+    "cumsum of rows": Entry(
+        file="scans",
+        kernel="cumsum",
+        arguments={"M": 16, "N": 24, "dim": 1, "reverse": False},
+        reference="cumsum_rows_reference",
+    ),
+    "cumsum of columns, from the end": Entry(
+        file="scans",
+        kernel="cumsum",
+        arguments={"M": 16, "N": 24, "dim": 0, "reverse": True},
+        reference="cumsum_columns_reference",
+    ),
+    **_entries(
+        "convolution",
+        1e-5,
+        conv2d={
+            "n": 2, "h": 9, "w": 7, "c": 4, "f": 5, "kernel": 3, "stride": 2, "dilation": 1, "padding": 1,
+        },
+        causal_conv1d={"length": 41, "channels": 6, "width": 4},
+    ),  # fmt: skip
+    **_entries(
+        "grouped",
+        1e-5,
+        grouped_gemm={"sizes": (5, 16, 1, 10), "K": 20, "N": 24},
+        moe={"tokens": 20, "experts": 3, "width": 12, "hidden": 9, "chosen": 11},
+    ),
+    **_entries(
+        "quantized",
+        1e-5,
+        int8_gemm={"M": 20, "N": 27, "K": 40},
+        int4_gemm={"M": 20, "N": 24, "K": 64, "group": 32},
+        quantize_rows={"M": 10, "N": 33},
+    ),
+}
+
+_TARGET = CpuTarget()
+
+
+def _explain(got: Array, want: Array, tolerance: float) -> str:
+    """How two arrays differ, empty where they do not by more than ``tolerance``."""
+    if got.dtype != want.dtype or got.shape != want.shape:
+        return f"{got.dtype}{got.shape} in place of {want.dtype}{want.shape}"
+    a, b = got.astype(np.float64), want.astype(np.float64)
+    limit = tolerance * max(float(np.max(np.abs(b), initial=0.0)), 1e-30)
+    wrong = ~((np.abs(a - b) <= limit) | (a == b) | (np.isnan(a) & np.isnan(b)))
+    if not wrong.any():
+        return ""
+    at = tuple(map(int, np.argwhere(wrong)[0]))
+    return f"{int(wrong.sum())} of {wrong.size} differ, first {at}: {a[at]} in place of {b[at]}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_kernel_agrees_with_its_reference(
+    name: str,
+    kernels: Callable[[str], ModuleType],
+    lower_prim_func: Callable[..., Any],
+    tmp_path: Path,
+) -> None:
+    """The interpreter and the CPU compute what NumPy does; the Program survives its text."""
+    entry = CATALOGUE[name]
+    module = kernels(entry.file)
+    function = getattr(module, entry.kernel)
+    lowered = lower_prim_func(function.get_tir(**entry.arguments), function.out_idx)
+    text = print_program(lowered.program)
+    assert read_program(text) == lowered.program
+    assert print_program(read_program(text)) == text
+    assert all(Path(line.file).stem == entry.file for line in lowered.lines.values())
+
+    arrays: Sequence[Array] = getattr(module, f"{entry.kernel}_inputs")(np.random.default_rng(7))
+    expected = getattr(module, entry.reference or f"{entry.kernel}_reference")(*arrays)
+    cores = tuple(sorted(os.sched_getaffinity(0)))
+    device = Device(name="cpu:0", kind="cpu", identity="test", cores=cores)
+    launch = load_program(_TARGET, device, lowered.program, tmp_path).bind(arrays, ())
+    launch.run()
+    runs = {"interpreted": interpret(lowered.program, arrays), "compiled": launch.read()}
+    for how, written in runs.items():
+        assert len(written) == len(expected)
+        for number, (got, want) in enumerate(zip(written, expected, strict=True)):
+            difference = _explain(got, want, entry.tolerance)
+            assert not difference, f"{how}, output {number}: {difference}\n{text}"
