@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tests.warm_python import close_all, warm
 
+from tileyard.devices import reprobing
 from tileyard.processes.keeper.tree import libc
 from tileyard.processes.steps import PR_SET_CHILD_SUBREAPER, adopt_orphans
 
@@ -25,6 +27,8 @@ settings.load_profile("shared")
 ROOT = Path(__file__).parent.parent
 KERNELS = ROOT / "tests" / "kernels"
 LONG = ("e2e", "faults", "differential")
+SHARED = "shared"
+"""The folder of ``shared_folder``."""
 
 
 @pytest.hookimpl(trylast=True)
@@ -100,9 +104,21 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_unconfigure() -> None:
-    """End the processes that run commands."""
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the processes that run commands, and remove what all test processes shared."""
     close_all()
+    for process in reprobing._lingering:  # told to end, and waited for by nobody else
+        process.wait()
+    factory: pytest.TempPathFactory = config._tmp_path_factory  # type: ignore[attr-defined]
+    if not hasattr(config, "workerinput") and factory._basetemp is not None:
+        shutil.rmtree(factory._basetemp / SHARED, ignore_errors=True)
+
+
+def shared_folder(base: Path) -> Path:
+    """A folder for what is dear to make and large: one for all processes of a test run, and gone with it."""
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / SHARED
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ from tileyard.ir.walk import walk_expr
 from tileyard.model import Elaborated, Outcome, Value
 from tileyard.targets.base import Build, Source
 from tileyard.targets.cuda.cubin import read_cubin
+from tileyard.targets.cuda.grouping import LARGEST
 from tileyard.targets.cuda.records import (
     CUBIN_FILE,
     HOST_FILE,
@@ -189,6 +190,7 @@ def built(
 ) -> Iterator[dict[tuple[str, str], Built]]:
     """Every example built for both architectures, in groups."""
     lowering = importlib.import_module("tileyard.targets.cuda.lowering")
+    nvrtc = importlib.import_module("tileyard.targets.cuda.nvrtc")
     target_of = importlib.import_module("tileyard.targets.cuda.target").CudaTarget
     out = tmp_path_factory.mktemp("cuda")
     devices: list[Any] = []
@@ -206,11 +208,19 @@ def built(
             devices.append(None)
             return lower(*arguments)
 
+        compile_source = nvrtc._compile
+
+        def compile_once(source: str, flags: Sequence[str]) -> Any:
+            # Most headers are read once or twice here: an image of them would cost more than it saves.
+            return compile_source(source, [flag for flag in flags if flag != "-pch"])
+
+        patch.setattr(nvrtc, "_compile", compile_once)
         patch.setattr(lowering, "read_launch", note)
         patch.setattr(lowering, "lower", begin)
         for architecture in ARCHITECTURES:
             target = target_of(architecture)
             target.caches = out / "caches"
+            target.group_size = LARGEST  # to try what pays would cost more than it saves, too
             devices.clear()
             builds = target.build(list(sources.values()), out / architecture)
             for number, (name, build) in enumerate(zip(sources, builds, strict=True)):
@@ -218,7 +228,6 @@ def built(
                 found[name, architecture] = Built(
                     build=build, folder=folder, device=devices[number]
                 )
-    shutil.rmtree(out / "caches", ignore_errors=True)  # images of headers, hundreds of megabytes
     yield found
     shutil.rmtree(out)
 

@@ -1,10 +1,9 @@
 """What tests of the pytest plugin share, and what those that build for NVIDIA's GPUs do."""
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.conftest import shared_folder
 from tests.e2e.pytest_tree import Tree
 
 
@@ -16,8 +15,6 @@ def tree(tmp_path: Path) -> Tree:
 
 
 @pytest.fixture(scope="session")
-def gpu_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where precompiled headers lie, which take seconds to make and hundreds of megabytes."""
-    folder = tmp_path_factory.mktemp("caches")
-    yield folder
-    shutil.rmtree(folder)
+def gpu_caches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where precompiled headers lie, which take seconds to make: one folder for all test processes."""
+    return shared_folder(tmp_path_factory.getbasetemp())
