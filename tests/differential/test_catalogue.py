@@ -77,7 +77,15 @@ CATALOGUE = {
         "convolution",
         1e-5,
         conv2d={
-            "n": 2, "h": 9, "w": 7, "c": 4, "f": 5, "kernel": 3, "stride": 2, "dilation": 1, "padding": 1,
+            "n": 2,
+            "h": 9,
+            "w": 7,
+            "c": 4,
+            "f": 5,
+            "kernel": 3,
+            "stride": 2,
+            "dilation": 1,
+            "padding": 1,
         },
         causal_conv1d={"length": 41, "channels": 6, "width": 4},
     ),  # fmt: skip
@@ -94,6 +102,36 @@ CATALOGUE = {
         int4_gemm={"M": 20, "N": 24, "K": 64, "group": 32},
         quantize_rows={"M": 10, "N": 33},
     ),
+    **_entries(
+        "attention_more",
+        1e-5,
+        backward_sums={"heads": 2, "length": 20, "dim": 8},
+        backward={"heads": 2, "length": 20, "dim": 8},
+        split_decode={"heads": 6, "length": 32, "dim": 8, "splits": 4},
+        combine={"splits": 4, "heads": 6, "dim": 8},
+        varlen={"total": 34, "heads": 2, "dim": 8, "sequences": 3, "longest": 20},
+    ),
+    **_entries(
+        "attention_more",
+        2e-3,
+        paged_decode={"batch": 2, "heads": 10, "pages": 12, "page": 8, "dim": 8},
+    ),
+    **_entries(
+        "linear_attention",
+        1e-5,
+        chunked={"heads": 2, "length": 20, "dim": 8},
+        decayed={"length": 24, "dim": 8},
+    ),
+    **_entries(
+        "rows",
+        1e-5,
+        cross_entropy={"M": 6, "N": 41},
+        top_k={"M": 10, "N": 24, "k": 3},
+        unpack_bits={"N": 5},
+        runs={"N": 40},
+    ),
+    **_entries("rows", 1e-3, layer_norm={"M": 10, "N": 24}),
+    **_entries("rows", 1e-2, rotate={"length": 20, "heads": 2, "dim": 8}),
 }
 
 _TARGET = CpuTarget()

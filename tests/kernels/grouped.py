@@ -31,13 +31,13 @@ def grouped_gemm(sizes, K, N, block_M=8, block_N=16, block_K=8):
                 if bx * block_M >= padded[i]:
                     group = i
             row = bx * block_M - padded[group] + offsets[group]
-            rows = T.max(
-                0, T.min(block_M, counts[group] + padded[group] - bx * block_M)
-            )
+            rows = T.max(0, T.min(block_M, counts[group] + padded[group] - bx * block_M))
             T.clear(c)
             for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=2):
                 T.copy(A[row : row + block_M, k * block_K : (k + 1) * block_K], a)
-                T.copy(B[group, k * block_K : (k + 1) * block_K, by * block_N : (by + 1) * block_N], b)
+                T.copy(
+                    B[group, k * block_K : (k + 1) * block_K, by * block_N : (by + 1) * block_N], b
+                )
                 T.gemm(a, b, c)
             for i, j in T.Parallel(block_M, block_N):
                 if i < rows:

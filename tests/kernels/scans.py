@@ -130,7 +130,11 @@ def skip_empty(M, N, block=8):
     """Rows of blocks with nothing in them are left as they were cleared."""
 
     @T.prim_func
-    def main(X: T.Tensor((M, N), "float32"), mask: T.Tensor((M, N), "bool"), Y: T.Tensor((M, N), "float32")):
+    def main(
+        X: T.Tensor((M, N), "float32"),
+        mask: T.Tensor((M, N), "bool"),
+        Y: T.Tensor((M, N), "float32"),
+    ):
         with T.Kernel(T.ceildiv(M, block), threads=64) as bx:
             x = T.alloc_shared((block, N), "float32")
             m = T.alloc_shared((block, N), "bool")
