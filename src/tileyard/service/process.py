@@ -36,7 +36,6 @@ from tileyard.service.messages import (
     SuiteEnded,
 )
 from tileyard.settings import Settings, read_settings
-from tileyard.targets.registry import BUILT_IN, make_target
 from tileyard.tuning.request import StudyResult
 from tileyard.tuning.sweep import CompileResult
 
@@ -144,6 +143,9 @@ async def _build_static(
 
 async def _check_tools(target: str) -> None:
     """Refuse what cannot be built here while the author's process is still importing what it needs."""
+    # NumPy's import, which other requests do without.
+    from tileyard.targets.registry import BUILT_IN, make_target
+
     if target.partition(":")[0] in BUILT_IN:
         await asyncio.to_thread(make_target(target, {}).fingerprint)
 
