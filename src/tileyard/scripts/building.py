@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tileyard.artifacts.keys import build_key
+from tileyard.artifacts.keys import build_key, digest_parts
 from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import DamagedError, InvalidProgramError, ToolMissingError, UnsupportedError
 from tileyard.frontend.kernels import MadeKernel, make_kernel
 from tileyard.ir.nodes import Program
-from tileyard.model import BuildKey, Device, Elaborated, Outcome
+from tileyard.model import BuildKey, Device, Digest, Elaborated, Outcome
 from tileyard.scripts.tally import Refusal, Tally
 from tileyard.settings import Settings
 from tileyard.targets.cpu.abi import SOURCE_FILE
@@ -31,8 +31,13 @@ TARGET = "cpu"
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltKernel:
-    """A kernel that can be called: ``run`` takes its tensors and scalars, as ``Loaded.as_callable`` says."""
+    """A kernel that can be called: ``run`` takes its tensors and scalars, as ``Loaded.as_callable`` says.
 
+    ``work`` is the same for kernels that do the same on a CPU: those that differ in nothing but
+    threads and stages.
+    """
+
+    work: Digest
     signature: Program
     source: str
     run: Callable[..., object]
@@ -75,6 +80,7 @@ class Builder:
             if artifact is None:
                 artifact = self._make(name, made, key)
             ready = BuiltKernel(
+                work=_identify_work(made.signature, artifact),
                 signature=made.signature,
                 source=artifact.file(SOURCE_FILE).read_text(encoding="utf-8"),
                 run=self._target.load(artifact, self._device).as_callable(),
@@ -126,6 +132,11 @@ class Builder:
             file=file,
             line=line,
         )
+
+
+def _identify_work(signature: Program, artifact: Artifact) -> Digest:
+    shape = (signature.params, signature.dims, signature.grid)
+    return digest_parts(artifact.manifest.binary, repr(shape))
 
 
 def _name_of(func: Any) -> str:  # noqa: ANN401 (TVM's)

@@ -24,6 +24,7 @@ from tileyard.scripts.tally import Summary, Tally
 from tileyard.scripts.tilelang_device import answer_device
 from tileyard.scripts.tilelang_jit import compile_for_cpu
 from tileyard.scripts.tilelang_timing import time_on_cpu
+from tileyard.scripts.tilelang_tuning import race_configs
 from tileyard.scripts.torch_cuda import answer_cuda
 from tileyard.scripts.torch_half import promote_half
 from tileyard.scripts.torch_tensors import keep_tensors_on_host
@@ -81,6 +82,7 @@ def install_hooks(settings: Settings, tally: Tally) -> object:
     answer_device(torch)
     compile_for_cpu(Builder(settings, tally), tally)
     time_on_cpu(tally)
+    race_configs(tally)
     return promoted
 
 

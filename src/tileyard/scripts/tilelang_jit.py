@@ -24,7 +24,7 @@ class CpuAdapter:
     """What a JITKernel calls: a kernel of the CPU target.
 
     ``params`` describe its parameters as TileLang does; ``result_idx`` are the positions of those
-    that it allocates and returns.
+    that it allocates and returns. ``work`` is the same for kernels that do the same.
     """
 
     def __init__(
@@ -32,6 +32,7 @@ class CpuAdapter:
     ) -> None:
         self.params = list(params)
         self.result_idx = result_idx
+        self.work: str = built.work
         self.libpath: str | None = None
         self._built = built
         self._tally = tally

@@ -1,4 +1,4 @@
-"""TileLang's timers and tuner, timing this CPU through Tileyard's own measuring."""
+"""TileLang's timers, timing this CPU through Tileyard's own measuring."""
 
 import sys
 import time
@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from tileyard.measure.sampling import measure
+from tileyard.measure.sampling import BestSoFar, measure
 from tileyard.model import TimingPolicy
 from tileyard.scripts.tally import Tally
 
 _LONGEST_MS = 200.0
 """What one measurement may cost whatever it is asked for: a CPU needs a thousand times as long."""
+_CLEARLY_WORSE = 4.0
+"""So many times the best time, even a cold first call says enough."""
 
 
 class CalledLaunch:
@@ -44,21 +46,32 @@ class CalledLaunch:
         """Nothing is kept between calls."""
 
 
-def time_call(function: Callable[[], object], budget_ms: float) -> Sequence[float]:
-    """Times of single calls in nanoseconds, taken for about so long; one where a call takes longer."""
+def time_call(
+    function: Callable[[], object], budget_ms: float, best: BestSoFar | None = None
+) -> Sequence[float]:
+    """Times of single calls in nanoseconds, taken for about so long; one where a call takes longer.
+
+    Given up as soon as they are clearly worse than ``best``, which is lowered to what was measured.
+    """
+    best = best if best is not None else BestSoFar()
     budget_ns = int(min(budget_ms, _LONGEST_MS) * 1e6)
     launch = CalledLaunch(function)
     first = launch.sample_ns(1, 1)
-    if first[0] >= budget_ns:
+    if first[0] >= min(budget_ns, _CLEARLY_WORSE * best.high_ns):
+        best.lower(first[0])
         return first
     policy = TimingPolicy(
-        min_samples=2, warmup_ns=budget_ns // 10, max_ns=budget_ns, min_sample_ns=20_000
+        min_samples=2,
+        warmup_ns=budget_ns // 10,
+        max_ns=budget_ns,
+        min_sample_ns=20_000,
+        group="script",
     )
-    return measure(launch, policy).samples_ns
+    return measure(launch, policy, best).samples_ns
 
 
 def time_on_cpu(tally: Tally) -> None:
-    """Replace ``do_bench`` wherever TileLang has it, and what its tuner keeps on disk."""
+    """Replace ``do_bench`` wherever TileLang has it."""
 
     def do_bench(
         fn: Callable[[], object],
@@ -80,14 +93,3 @@ def time_on_cpu(tally: Tally) -> None:
     for module in list(sys.modules.values()):
         if vars(module).get("do_bench") is original:
             setattr(module, "do_bench", do_bench)  # noqa: B010 (modules have no such attribute)
-    tuner: Any = import_module("tilelang.autotuner.tuner").AutoTuner
-    for method, answer in _NOT_KEPT.items():
-        setattr(tuner, method, answer)
-
-
-_NOT_KEPT: dict[str, Callable[..., object]] = {
-    "_resolve_grouped_compile_mode": lambda *_, **__: ("cuda", "tvm_ffi", False, ""),
-    "_load_result_from_disk": lambda *_: None,
-    "_save_result_to_disk": lambda *_: None,
-}
-"""Methods of TileLang's tuner: configs are compiled one by one, and times of a CPU are not kept."""
