@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from elftools.common.exceptions import ELFError
-from elftools.elf.elffile import ELFFile
 from packaging.version import InvalidVersion, Version
 
 from tileyard.model import Record
@@ -59,6 +57,10 @@ def is_elf(path: Path) -> bool:
 
 def read_needs(path: Path) -> Needs | None:
     """What a program or shared library needs; None for any other file, also one that is damaged."""
+    # A tenth of a second, which most who know of needs do without.
+    from elftools.common.exceptions import ELFError
+    from elftools.elf.elffile import ELFFile
+
     try:
         if not is_elf(path):
             return None
@@ -71,6 +73,9 @@ def read_needs(path: Path) -> Needs | None:
 
 def read_offered(path: Path) -> dict[str, str]:
     """The highest version of each of GLIBC, GLIBCXX and CXXABI that a library defines."""
+    from elftools.common.exceptions import ELFError
+    from elftools.elf.elffile import ELFFile
+
     try:
         with path.open("rb") as file:
             section: Any = ELFFile(file).get_section_by_name(".gnu.version_d")
