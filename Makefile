@@ -32,6 +32,7 @@ bench: $(VENV)/.run
 
 # What make gpu-check runs, built where TileLang is; a GPU is not needed. The folder goes to the GPU's host.
 gpu-artifacts: $(VENV)/.dev
+	rm -rf build/gpu-check
 	TILELANG_DEFAULT_TARGET='{"kind":"cuda","arch":"sm_90a"}' \
 		$(BIN)/python -m tests.gpu.make_artifacts build/gpu-check $(GPU_ARCHITECTURES)
 

@@ -36,7 +36,7 @@ from tileyard.service import compiling
 from tileyard.service.messages import StartCompile
 from tileyard.settings import read_settings
 from tileyard.tuning.request import TuneRequest
-from tileyard.workers.protocol import BuildKernels, CompilerReply
+from tileyard.workers.protocol import BuildKernels, BuiltKernels, CompilerReply
 
 CORES = len(os.sched_getaffinity(0))
 KERNEL = Path(__file__).with_name("cuda_gemm.py")
@@ -179,7 +179,8 @@ async def run_engine(arch: str, size: int) -> None:
             for worker in workers:
                 await worker.send(BuildKernels(kernels=()))
             for worker in workers:
-                await worker.receive(CompilerReply)
+                while not isinstance(await worker.receive(CompilerReply), BuiltKernels):
+                    pass
 
     marks: list[float] = []
     settings = read_settings(os.environ, Path.cwd())

@@ -269,6 +269,7 @@ def test_kernel_builds(one: Built) -> None:
     for taken in one.details.resources:
         assert taken.registers > 0
         assert sum(taken.mix.values()) == taken.code_bytes // 16
+        assert taken.mix.get("other", 0) <= 0.02 * sum(taken.mix.values())
         assert taken.occupancy is None or 0 < taken.occupancy <= 1
 
 

@@ -3,6 +3,7 @@
 ``python check_child.py FOLDER NAME ["stubbed"]``; the name ``about`` asks for the device alone.
 """
 
+import gzip
 import json
 import sys
 import time
@@ -35,12 +36,12 @@ def main(folder: Path, name: str, how: str) -> dict[str, Any]:
         for one in sorted(folder.iterdir())
         if one.is_dir() and parse_architecture(one.name).fits(gpu.capability)
     ]
-    built = [one for one in fitting if (folder / one / f"{name}.cubin").exists()]
+    built = [one for one in fitting if (folder / one / f"{name}.cubin.gz").exists()]
     if not built:
         return {"skipped": "it was not built for this architecture"}
     here = folder / built[-1] / name
     details = msgspec.json.decode(here.with_suffix(".json").read_bytes(), type=Details)
-    loaded = CudaLoaded(gpu, details, here.with_suffix(".cubin").read_bytes())
+    loaded = CudaLoaded(gpu, details, gzip.decompress(here.with_suffix(".cubin.gz").read_bytes()))
     plan = json.loads((folder / "plan.json").read_text())[name]
     with np.load(folder / f"{name}.npz") as file:
         arrays = {key: file[key] for key in file.files}

@@ -5,9 +5,9 @@ cubin and its details, and for each kernel its inputs and what its reference mad
 """
 
 import functools
+import gzip
 import importlib.util
 import json
-import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -29,6 +29,8 @@ from tileyard.targets.cuda.records import CUBIN_FILE, Details
 from tileyard.targets.cuda.target import CudaTarget
 
 HERE = Path(__file__).parent
+STEPS = 32
+"""Inputs are multiples of one part in so many."""
 
 
 def main(folder: Path, *architectures: str) -> int:
@@ -83,7 +85,8 @@ def build(sources: Mapping[str, Source], architecture: str, here: Path) -> dict[
                 continue
             built[name] = one.manifest
             (here / f"{name}.json").write_text(one.manifest)
-            shutil.copyfile(Path(place) / str(number) / CUBIN_FILE, here / f"{name}.cubin")
+            cubin = (Path(place) / str(number) / CUBIN_FILE).read_bytes()
+            (here / f"{name}.cubin.gz").write_bytes(gzip.compress(cubin, mtime=0))
     return built
 
 
@@ -115,7 +118,7 @@ def write_inputs(folder: Path, name: str, check: Check, manifest: str) -> Mappin
         found = check.expect(load_module(check.file), *given.values(), *check.scalars)
         found = found if isinstance(found, tuple) else (found,)
         arrays |= {f"out_{key}": value for key, value in zip(written, found, strict=True)}
-    np.savez(folder / f"{name}.npz", **arrays)
+    np.savez_compressed(folder / f"{name}.npz", **arrays)
     return {
         "inputs": list(given),
         "outputs": written,
@@ -128,10 +131,10 @@ def write_inputs(folder: Path, name: str, check: Check, manifest: str) -> Mappin
 
 
 def make_input(generator: np.random.Generator, spec: Any) -> Any:  # noqa: ANN401
-    """Numbers around 0, or small whole ones."""
+    """Numbers around 0, or small whole ones. Few of them are different, so that files are small."""
     if "int" in spec.dtype:
         return generator.integers(1, 100, spec.shape).astype(spec.dtype)
-    return generator.standard_normal(spec.shape).astype(spec.dtype)
+    return (np.rint(generator.standard_normal(spec.shape) * STEPS) / STEPS).astype(spec.dtype)
 
 
 if __name__ == "__main__":

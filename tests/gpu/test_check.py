@@ -1,5 +1,6 @@
 """``make gpu-check`` where there is no GPU, and against a stubbed driver library: nothing here runs on one."""
 
+import gzip
 import json
 import shutil
 import subprocess
@@ -55,8 +56,10 @@ def make_folder(folder: Path, bare: Path) -> None:
     (folder / "plan.json").write_text(json.dumps(plan))
     for name, kernel, shape in (("add", "scale", (100,)), ("stray", "mapped", (100, 64))):
         np.savez(folder / f"{name}.npz", in_A=np.ones(shape, np.float32))
-        for kind in ("json", "cubin"):
-            shutil.copy(bare / f"{kernel}-sm_90a.{kind}", folder / "sm_90a" / f"{name}.{kind}")
+        built = bare / f"{kernel}-sm_90a"
+        shutil.copy(built.with_suffix(".json"), folder / "sm_90a" / f"{name}.json")
+        packed = gzip.compress(built.with_suffix(".cubin").read_bytes())
+        (folder / "sm_90a" / f"{name}.cubin.gz").write_bytes(packed)
 
 
 @pytest.mark.parametrize("does_fail", [True, False])

@@ -65,6 +65,16 @@ def tune(  # noqa: PLR0913 - options, by keyword only
     group_size: Annotated[
         str, typer.Option(metavar="N|auto", help="How many configs share one compilation at most.")
     ] = "auto",
+    flush_l2: Annotated[
+        bool,
+        typer.Option(
+            "--flush-l2", help="On GPUs: time each launch with an L2 cache of other data."
+        ),
+    ] = False,
+    graph: Annotated[
+        bool,
+        typer.Option("--graph", help="On GPUs: time captured graphs, without what the host takes."),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> int:
     """Find the fastest config of a kernel: every config is built, checked and timed.
@@ -77,13 +87,17 @@ def tune(  # noqa: PLR0913 - options, by keyword only
     130 interrupted.
     """
     from tileyard.cli.session import run
-    from tileyard.model import CheckPolicy, Limits
+    from tileyard.model import CheckPolicy, Limits, TimingPolicy
     from tileyard.service.messages import StartTune
     from tileyard.tuning.request import DEFAULT_TRIALS, TuneRequest
 
     file, _, name = kernel.partition("::")
     if not Path(file).is_file():
         raise UsageError(f"there is no file {file}")
+    if (flush_l2 or graph) and target.partition(":")[0] == "cpu":
+        raise UsageError(
+            f"--{'flush-l2' if flush_l2 else 'graph'} is for GPUs, and not for {target}"
+        )
     request = TuneRequest(
         kernel=name,
         arguments={k: parse_value(v) for k, v in parse_pairs(arg or (), "--arg").items()},
@@ -96,6 +110,7 @@ def tune(  # noqa: PLR0913 - options, by keyword only
         trials=trials or DEFAULT_TRIALS,
         budget_s=parse_duration_s(budget) if budget else None,
         check=CheckPolicy(enabled=check),
+        timing=TimingPolicy(flush_l2=flush_l2, graph=graph),
         limits=Limits(
             run_s=parse_duration_s(run_limit),
             build_s=parse_duration_s(build_limit),

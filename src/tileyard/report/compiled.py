@@ -11,6 +11,7 @@ from rich.text import Text
 from tileyard.model import Outcome
 from tileyard.report.words import format_config, format_seconds, outcome_style
 from tileyard.targets.cuda.records import Resources, read_reported
+from tileyard.targets.cuda.sass import PADDING
 from tileyard.tuning.sweep import BuiltConfig, CompileResult
 
 COLUMNS = ("kernel", "registers", "spills", "shared", "threads", "occupancy", "code", "mix")
@@ -104,7 +105,7 @@ def _resources_of(one: BuiltConfig) -> tuple[Resources, ...]:
 
 def describe_resources(taken: Resources, kinds: int | None = None) -> dict[str, str]:
     """What one device function takes, by COLUMNS; so many kinds of instructions at most."""
-    mix = list(taken.mix.items())
+    mix = [(kind, count) for kind, count in taken.mix.items() if kind != PADDING]
     shown = [f"{count} {name}" for name, count in mix[:kinds]]
     cells = (
         taken.symbol.rpartition("_")[0],

@@ -8,6 +8,7 @@ and 12.0a, and a test compares them again.
 import struct
 from collections import Counter
 
+PADDING = "padding"
 KINDS: dict[str, dict[int, str]] = {
     "tensor": {
         0x37: "IMMA", 0x3C: "HMMA", 0x3D: "BMMA", 0x3F: "DMMA", 0x7A: "QMMA", 0x7F: "OMMA",
@@ -27,6 +28,7 @@ KINDS: dict[str, dict[int, str]] = {
     },
     "async copy": {
         0x1AE: "LDGSTS", 0x1B4: "UTMALDG", 0x1B5: "UTMASTG", 0x1B6: "UTMAREDG", 0x1B8: "UTMAPF",
+        0x1B9: "UTMACCTL",
         0x1BA: "UBLKCP", 0x1BB: "UBLKRED", 0x1BC: "UBLKPF", 0x1E7: "UTCCP",
     },
     "float": {
@@ -48,6 +50,21 @@ KINDS: dict[str, dict[int, str]] = {
         0x3E: "F2FP", 0x45: "I2FP", 0x105: "F2I", 0x106: "I2F", 0x107: "FRND", 0x110: "F2F",
         0x111: "F2I", 0x112: "I2F", 0x113: "FRND",
     },
+    "move": {
+        0x2: "MOV", 0x3: "P2R", 0x4: "R2P", 0x5: "CS2R", 0x7: "SEL", 0x119: "S2R",
+    },
+    "lanes": {
+        0x6: "VOTE", 0x2F: "ELECT", 0x3A: "MOVM", 0x189: "SHFL", 0x1A1: "MATCH", 0x1C4: "REDUX",
+    },
+    "constant": {
+        0x182: "LDC",
+    },
+    "predicate": {
+        0x1C: "PLOP3",
+    },
+    PADDING: {
+        0x118: "NOP",
+    },
     "control": {
         0x141: "BSYNC", 0x143: "CALL", 0x144: "CALL", 0x145: "BSSY", 0x146: "YIELD", 0x147: "BRA",
         0x149: "BRX", 0x14D: "EXIT", 0x14E: "LEPC", 0x150: "RET", 0x155: "BMOV", 0x156: "BMOV",
@@ -55,7 +72,7 @@ KINDS: dict[str, dict[int, str]] = {
     },
     "sync": {
         0x2D: "PREEXIT", 0x2E: "ACQBULK", 0x11A: "DEPBAR", 0x11C: "B2R", 0x11D: "BAR",
-        0x148: "WARPSYNC", 0x15D: "NANOSLEEP", 0x192: "MEMBAR", 0x1A7: "SYNCS",
+        0x148: "WARPSYNC", 0x15D: "NANOSLEEP", 0x18F: "CCTL", 0x192: "MEMBAR", 0x1A7: "SYNCS",
         0x1AB: "ERRBAR CGAERRBAR", 0x1AF: "LDGDEPBAR", 0x1B0: "ARRIVES", 0x1B2: "SYNCS",
         0x1B7: "UTMACMDFLUSH", 0x1C5: "WARPGROUP", 0x1C6: "FENCE",
         0x1C7: "UCGABAR_ARV UCGABAR_WAIT", 0x1E9: "UTCBAR",
@@ -69,7 +86,9 @@ KINDS: dict[str, dict[int, str]] = {
 }  # fmt: skip
 """Kinds of instructions: numbers, each with nvdisasm's name for it, or with several. The rest is ``other``.
 
-Tensor memory, which takes the place of shared memory in part, counts as that (``LDTM``, ``STTM``).
+Tensor memory, which takes the place of shared memory in part, counts as that (``LDTM``, ``STTM``). ``lanes``
+are those by which the lanes of a warp know of each other, ``constant`` are reads of constant memory, and
+``padding`` fills a function up to its alignment.
 """
 
 _ADDS = 0x35

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tileyard.errors import DamagedError
 from tileyard.targets.cuda.cubin import Parameter, read_cubin
-from tileyard.targets.cuda.sass import count_instructions
+from tileyard.targets.cuda.sass import KINDS, PADDING, count_instructions
 
 SOURCE = b"""
 struct Wide { char bytes[128]; };
@@ -64,6 +64,16 @@ def test_instructions_are_counted_by_kind(cubin: bytes) -> None:
     assert mix["float"] > 0
     assert sum(mix.values()) == len(scale.code) // 16
     assert list(mix.values()) == sorted(mix.values(), reverse=True)
+
+
+def test_every_kind_is_of_its_own() -> None:
+    """No number is of two kinds, and what warps do among their lanes has a kind, as moves and padding have."""
+    numbers = [number for kind in KINDS.values() for number in kind]
+    assert len(numbers) == len(set(numbers))
+    # MOV, SHFL, NOP, and what is no instruction
+    code = b"".join(word.to_bytes(16, "little") for word in (0x7A02, 0x7589, 0x7918, 0x7FFF))
+    expected = {"move": 1, "lanes": 1, PADDING: 1, "other": 1}
+    assert count_instructions(code, 9) == expected
 
 
 def test_one_number_means_other_things_later() -> None:

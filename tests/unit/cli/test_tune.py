@@ -1,0 +1,53 @@
+"""What ``tileyard tune`` makes of its options before anything is started."""
+
+from pathlib import Path
+
+import pytest
+
+from tileyard.cli import session
+from tileyard.cli.tune import tune
+from tileyard.errors import UsageError
+from tileyard.model import TimingPolicy
+from tileyard.service.messages import StartTune
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> str:
+    """A file that is there."""
+    path = tmp_path / "k.py"
+    path.touch()
+    return str(path)
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[StartTune]:
+    """What would have been started."""
+    starts: list[StartTune] = []
+
+    def run(start: StartTune, *, as_json: bool) -> int:
+        starts.append(start)
+        return 0
+
+    monkeypatch.setattr(session, "run", run)
+    return starts
+
+
+def test_how_launches_are_timed_can_be_said(kernel: str, started: list[StartTune]) -> None:
+    """Captured graphs and a flushed cache are parts of the policy by which all configs are timed."""
+    tune(kernel, target="cuda:sm_90a")
+    tune(kernel, target="cuda:sm_90a", graph=True)
+    tune(kernel, target="cuda:sm_90a", flush_l2=True, graph=True)
+    expected = [
+        TimingPolicy(),
+        TimingPolicy(graph=True),
+        TimingPolicy(flush_l2=True, graph=True),
+    ]
+    assert [start.request.timing for start in started] == expected
+
+
+def test_a_cpu_knows_neither(kernel: str, started: list[StartTune]) -> None:
+    """What a target would not heed is refused, and not left out."""
+    for options, expected in (({"graph": True}, "--graph"), ({"flush_l2": True}, "--flush-l2")):
+        with pytest.raises(UsageError, match=f"{expected} is for GPUs, and not for cpu"):
+            tune(kernel, **options)
+    assert started == []
