@@ -111,6 +111,7 @@ GEMMS = {
         ("int8", "int32", (12, 17, 20), (False, False)),
         ("int8", "int32", (12, 17, 20), (False, True)),
         ("uint8", "int32", (12, 17, 20), (True, False)),
+        ("uint8", "int32", (5, 6, 300), (False, False)),
         ("int8", "int8", (12, 17, 20), (False, False)),
         ("int32", "int64", (5, 6, 7), (False, False)),
     ]

@@ -573,6 +573,7 @@ TY_INLINE void ty_turn_float(float *restrict to, const float *restrict part, int
 #define TY_LANES 4
 #endif
 typedef float ty_row __attribute__((vector_size(TY_LANES * 4), aligned(4), may_alias));
+typedef float ty_row_aligned __attribute__((vector_size(TY_LANES * 4), may_alias));
 
 TY_INLINE ty_row ty_larger(ty_row a, ty_row b) {
 #if defined(__AVX__) && (!defined(__clang__) || TY_HAS(__builtin_ia32_maxps256))
@@ -701,6 +702,62 @@ TY_ROW ty_row_round_f16(float *to, const float *from, int64_t n) {
   for (; i < n; ++i)
     to[i] = ty_round_f16(from[i]);
 }
+
+/* ---- arrays that are only written, and so large that no cache holds them ------------------------- */
+
+#define TY_LARGE ((int64_t)32 << 20) /* bytes from which on an array is written past the caches */
+#define TY_LINE 64
+
+/* Copies whole lines past the caches, anything else as usual. */
+static __attribute__((unused)) void ty_write(void *to, const void *from, int64_t bytes, int is_large) {
+#if defined(__AVX__) && (!defined(__clang__) || TY_HAS(__builtin_nontemporal_store))
+  if (is_large && bytes >= 4 * TY_LINE) {
+    char *target = to;
+    int64_t head = -(intptr_t)target & (TY_LINE - 1), rest = (bytes - head) % TY_LINE;
+    memcpy(target, from, (size_t)head);
+    for (int64_t i = head; i < bytes - rest; i += sizeof(ty_row)) {
+      const ty_row *source = (const ty_row *)((const char *)from + i);
+#ifdef __clang__
+      __builtin_nontemporal_store(*source, (ty_row_aligned *)(target + i));
+#else
+      __builtin_ia32_movntps256((float *)(target + i), *source);
+#endif
+    }
+    memcpy(target + bytes - rest, (const char *)from + bytes - rest, (size_t)rest);
+    return;
+  }
+#endif
+  memcpy(to, from, (size_t)bytes);
+}
+/* Before a thread says that it is done: what it wrote past the caches is in memory. */
+#if defined(__SSE2__)
+#define TY_SETTLE() __asm__ volatile("sfence" ::: "memory")
+#else
+#define TY_SETTLE() ((void)0)
+#endif
+
+#define TY_WRITER(how, mark, word)                                                                 \
+  TY_ROW ty_write_##how##_##mark(word *to, const float *from, int64_t n, int is_large) {           \
+    word part[512] __attribute__((aligned(64)));                                                   \
+    if (!is_large) {                                                                               \
+      ty_row_##how##_##mark(to, from, n);                                                          \
+      return;                                                                                      \
+    }                                                                                              \
+    for (int64_t i = 0; i < n; i += 512) {                                                         \
+      int64_t count = n - i < 512 ? n - i : 512;                                                   \
+      ty_row_##how##_##mark(part, from + i, count);                                                \
+      ty_write(to + i, part, count * (int64_t)sizeof(word), 1);                                    \
+    }                                                                                              \
+  }
+TY_WRITER(to, f16, uint16_t)
+TY_WRITER(to, bf16, uint16_t)
+TY_WRITER(to, f8e4m3, uint8_t)
+TY_WRITER(to, f8e5m2, uint8_t)
+TY_WRITER(pack, f16, uint16_t)
+TY_WRITER(pack, bf16, uint16_t)
+TY_WRITER(pack, f8e4m3, uint8_t)
+TY_WRITER(pack, f8e5m2, uint8_t)
+#undef TY_WRITER
 
 /* Functions of whole rows, which may be in place: where all numbers of a piece are easy, without a
    branch for each. They give what the functions of one number give. */

@@ -23,7 +23,8 @@ class Context:
 
     ``assumed`` holds the bounds that an enclosing condition has established. ``functions`` are
     the C functions that the kernel calls, by their text. ``known`` has expressions whose value is in
-    C already, each with what it is called there. ``faults`` describes the kernel's own
+    C already, each with what it is called there. ``large`` has the arrays that are only written, each
+    with the C variable that says that no cache holds it. ``faults`` describes the kernel's own
     failures; fault number ``i`` is ``faults[i - 1]``. ``lazy`` has the tiles whose clearing is left
     to the next gemm, each with the C variable that says that it counts as clear;
     ``maybe_clear`` are those of them that may, where the generator stands. ``claims`` has the tiles that
@@ -42,6 +43,7 @@ class Context:
     assumed: set[Bound] = field(default_factory=set)
     functions: dict[str, str] = field(default_factory=dict)
     known: dict[Expr, str] = field(default_factory=dict)
+    large: dict[str, str] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     lazy: dict[str, str] = field(default_factory=dict)
     maybe_clear: set[str] = field(default_factory=set)

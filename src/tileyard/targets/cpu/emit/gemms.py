@@ -5,15 +5,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tileyard.errors import UnsupportedError
+from tileyard.ir.dtypes import is_float
 from tileyard.ir.nodes import Gemm, Region
-from tileyard.targets.cpu.emit.context import Context
+from tileyard.targets.cpu.emit.context import Context, add
 from tileyard.targets.cpu.emit.copies import emit_copy, inside_tests
 from tileyard.targets.cpu.emit.exprs import index, place
 from tileyard.targets.cpu.emit.micro import Micro, vector_type
+from tileyard.targets.cpu.emit.operators import cast
 from tileyard.targets.cpu.emit.plain_gemms import emit_plain_gemm
 from tileyard.targets.cpu.emit.plan import GemmPlan
 from tileyard.targets.cpu.emit.scalars import C_BYTES
-from tileyard.targets.cpu.emit.segments import constant, matrix_start
+from tileyard.targets.cpu.emit.segments import constant, loop, matrix_start
 from tileyard.targets.cpu.emit.tiles import (
     LINE,
     RowPanels,
@@ -99,13 +101,17 @@ def emit_gemm(ctx: Context, stmt: Gemm) -> None:
     right = ctx.plan.tiles[b.buffer]
     start = index(ctx, matrix_start(ctx, right, b))
     scalar = plan.shape.scalar
+    c = stmt.c if plan.staged_c is None else _whole(plan.staged_c)
     ctx.out.line(f"const {scalar} *left_ = {blocks.left.address};")
     ctx.out.line(f"const {scalar} *right_ = &{ctx.names[b.buffer]}[{start}];")
-    ctx.out.line(f"{scalar} *result_ = &{place(ctx, stmt.c.buffer, stmt.c.starts)};")
-    _emit_blocks(ctx, blocks, _clear_test(ctx, stmt))
+    ctx.out.line(f"{scalar} *result_ = &{place(ctx, c.buffer, c.starts)};")
+    _emit_blocks(ctx, blocks, "1" if plan.staged_c else _clear_test(ctx, stmt))
+    if plan.staged_c:
+        _add_result(ctx, stmt, blocks)
+    else:
+        _round_result(ctx, stmt, blocks)
     if stmt.c.buffer in ctx.lazy:
         ctx.out.line(f"{ctx.lazy[stmt.c.buffer]} = 0;")
-    _round_result(ctx, stmt, blocks)
 
 
 def _whole(tile: Tile) -> Region:
@@ -150,9 +156,10 @@ def _blocks(ctx: Context, stmt: Gemm, plan: GemmPlan, shape: Shape, left: Left) 
     total = sum(count for _, count in split)
     rows = machine.l2_bytes * 3 // 4 // (depth * size)
     groups = -(-total // max(rows // height, 1))
-    layout = ctx.plan.tiles[stmt.c.buffer].layout
+    result = plan.staged_c.name if plan.staged_c else stmt.c.buffer
+    layout = ctx.plan.tiles[result].layout
     if not isinstance(layout, Rows):
-        raise AssertionError(f"{stmt.c.buffer} is a result and not in rows")
+        raise AssertionError(f"{result} is a result and not in rows")
     return Blocks(
         plan=plan,
         shape=shape,
@@ -259,3 +266,26 @@ def _round_result(ctx: Context, stmt: Gemm, blocks: Blocks) -> None:
         ctx.out.line("TY_INDEPENDENT")
         with ctx.out.block(f"for (int64_t j_ = 0; j_ < {plan.n}; ++j_)"):
             ctx.out.line(f"row_[j_] = ty_round_{narrow}(row_[j_]);")
+
+
+def _add_result(ctx: Context, stmt: Gemm, blocks: Blocks) -> None:
+    """Add a product that was made elsewhere to ``c``, or let it be ``c``."""
+    plan, dtype = blocks.plan, ctx.dtype(stmt.c.buffer)
+    scalar = ctx.scalar(stmt.c.buffer)
+    i, j = ctx.counter("i", plan.m), ctx.counter("j", plan.n)
+    starts = stmt.c.starts
+    target = place(ctx, stmt.c.buffer, (*starts[:-2], add(starts[-2], i), add(starts[-1], j)))
+    wide = "float64" if blocks.shape.scalar == "double" else "float32"
+    read = f"result_[{i.name} * {blocks.c_row} + {j.name}]"
+    part = read if is_float(dtype) else f"({scalar.value}){read}"
+    total = f"{target} + {part}"
+    if not is_float(dtype):
+        total = f"ty_add_{scalar.suffix}({target}, {part})"
+    ctx.out.line(f"const int is_clear_ = {_clear_test(ctx, stmt)};")
+    with ctx.out.block(loop(ctx, i, constant(plan.m))):
+        ctx.out.line("TY_INDEPENDENT")
+        with ctx.out.block(loop(ctx, j, constant(plan.n))):
+            text = f"is_clear_ ? {part} : {total}"
+            if is_float(dtype):
+                text = cast(f"({text})", wide, dtype)
+            ctx.out.line(f"{target} = {text};")

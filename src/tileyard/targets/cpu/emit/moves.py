@@ -8,6 +8,16 @@ from tileyard.targets.cpu.emit.operators import cast
 from tileyard.targets.cpu.emit.scalars import SCALARS
 
 
+def write(ctx: Context, buffer: str, function: str) -> str:
+    """The function that does the same as ``function`` of tile.h, if need be past the caches.
+
+    It takes one argument more, ``ctx.large[buffer]``, where the buffer has one.
+    """
+    if buffer not in ctx.large:
+        return function
+    return "ty_write" if function == "memcpy" else function.replace("ty_row", "ty_write", 1)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Move:
     """How elements go from one buffer to another."""
@@ -27,13 +37,15 @@ class Move:
 
     def row(self, ctx: Context, to: str, source: str, count: str) -> None:
         """Write the move of ``count`` contiguous elements between two addresses."""
+        large = f", {ctx.large[self.target]}" if self.target in ctx.large else ""
         if self.is_plain(ctx):
-            size = f"sizeof({ctx.element_type(self.target)})"
-            ctx.out.line(f"memcpy({to}, {source}, {count} * {size});")
+            size = f"{count} * sizeof({ctx.element_type(self.target)})"
+            ctx.out.line(f"{write(ctx, self.target, 'memcpy')}({to}, {source}, {size}{large});")
             return
         function = self._row_function(ctx)
         if function:
-            ctx.out.line(f"{function}({to}, {source}, {count});")
+            function = write(ctx, self.target, function)
+            ctx.out.line(f"{function}({to}, {source}, {count}{large});")
             return
         with ctx.out.block(""):
             ctx.out.line(f"const {ctx.element_type(self.source)} *from_ = {source};")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from tileyard.errors import UnsupportedError
-from tileyard.ir.dtypes import find_dtype
+from tileyard.ir.dtypes import find_dtype, is_float, is_integer
 from tileyard.ir.effects import expressions, read_regions, written_region
 from tileyard.ir.nodes import (
     Atomic,
@@ -46,6 +46,12 @@ from tileyard.targets.cpu.machine import Machine
 CLAIM_BYTES = 4
 """Of one number that says how far a slot is: free, being filled, or filled."""
 
+_WHOLE = 1 << 24
+"""The largest number up to which floats hold all whole ones."""
+
+_WORD = 32
+"""Bits of an accumulator of whole numbers."""
+
 _SMALL = 32
 """Elements up to which a buffer of scope ``local`` is a C variable."""
 
@@ -55,7 +61,8 @@ class GemmPlan:
     """One gemm of (m, k) by (k, n). ``shape`` is None where plain loops do it.
 
     ``staged_a`` and ``staged_b`` are tiles that the operand is copied into first, None where the
-    micro-kernel reads the operand where it is.
+    micro-kernel reads the operand where it is. ``staged_c`` is where the product is made before it
+    is added to ``c``, None where that is done at once.
     """
 
     m: int
@@ -64,6 +71,7 @@ class GemmPlan:
     shape: Shape | None = None
     staged_a: Tile | None = None
     staged_b: Tile | None = None
+    staged_c: Tile | None = None
 
 
 @dataclass(kw_only=True, slots=True)
@@ -221,17 +229,31 @@ class _Planner:
         if c not in self._shapes:
             return None
         kinds = [self._dtypes[region.buffer] for region in (stmt.a, stmt.b, stmt.c)]
+        if all(map(is_integer, kinds)):
+            return register_shape(self._machine, "float", n) if self._is_exact(stmt) else None
         scalar = SCALARS[kinds[2]].tile
-        if scalar not in ("float", "double") or not all(
-            find_dtype(kind).is_float for kind in kinds
-        ):
-            return None
         if scalar == "float" and "float64" in kinds:
             return None
-        shape = register_shape(self._machine, scalar, n)
+        return register_shape(self._machine, scalar, n)
+
+    def _is_exact(self, stmt: Gemm) -> bool:
+        """Whether a product of whole numbers is exact in floats, however its sums are grouped."""
+        _, _, k = self._sizes(stmt)
+        a, b, c = (find_dtype(self._dtypes[r.buffer]) for r in (stmt.a, stmt.b, stmt.c))
+        largest = [max(-kind.range[0], kind.range[1]) for kind in (a, b)]
+        return k * largest[0] * largest[1] <= _WHOLE and c.bits >= _WORD
+
+    def _result(self, stmt: Gemm, shape: Shape) -> Tile | None:
+        """Where the product is made, None for ``c`` itself: floats that have room for whole vectors."""
+        m, n, _ = self._sizes(stmt)
+        c = stmt.c.buffer
         has_room = c not in self._aliased and is_whole(stmt.c, self._shapes[c])
-        fits = n % shape.lanes == 0 or has_room
-        return shape if fits else None
+        if is_float(self._dtypes[c]) and (n % shape.lanes == 0 or has_room):
+            return None
+        dtype = "float64" if shape.scalar == "double" else "float32"
+        rows = Rows(stride=row_stride(n, 2, shape.scalar, shape.columns))
+        name = f"@product_{m}x{n}_{shape.scalar}"
+        return self._add(Tile(name=name, dtype=dtype, shape=(m, n), layout=rows))
 
     def _gemm(self, stmt: Gemm, shape: Shape | None) -> GemmPlan:
         m, n, k = self._sizes(stmt)
@@ -253,7 +275,8 @@ class _Planner:
             name += "_transposed" if stmt.transpose_b else ""
             layout = _column_panels(shape, stmt)
             staged_b = self._add(Tile(name=name, dtype=dtype, shape=extents, layout=layout))
-        return replace(plan, staged_a=staged_a, staged_b=staged_b)
+        staged_c = self._result(stmt, shape)
+        return replace(plan, staged_a=staged_a, staged_b=staged_b, staged_c=staged_c)
 
     # ---- layouts ----------------------------------------------------------------------------
 

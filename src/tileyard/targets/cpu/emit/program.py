@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from tileyard.errors import UnsupportedError
+from tileyard.ir.effects import buffer_effects
 from tileyard.ir.nodes import Axis, Program, Tensor, Var
-from tileyard.ir.specs import scalar_params
+from tileyard.ir.specs import scalar_params, tensors
 from tileyard.model import SourceLine
 from tileyard.targets.cpu.emit.clearing import lazy_tiles
 from tileyard.targets.cpu.emit.context import Context
@@ -54,6 +55,8 @@ def generate(program: Program, machine: Machine, lines: dict[int, SourceLine]) -
             _declare_block(ctx)
             Statements(ctx, lines).body(program.body, 0)
             ctx.out.line("if (fault) return fault;")
+        if ctx.large:
+            ctx.out.line("TY_SETTLE();")
         ctx.out.line("return 0;")
     text = "\n".join(
         [
@@ -104,11 +107,25 @@ def _declare(ctx: Context) -> None:
         inner = "".join(f"[{index(ctx, extent)}]" for extent in tensor.buffer.shape[1:])
         star = f"(*restrict {names[name]}){inner}" if inner else f"*restrict {names[name]}"
         ctx.out.line(f"{const}{ctx.element_type(name)} {star} = buffers[{i}];")
+    _declare_large(ctx)
     _declare_arrays(ctx)
     for tile in ctx.plan.tiles.values():
         if not tile.is_variable:
             ctx.out.line(_tile_declaration(ctx, tile))
     _declare_claims(ctx)
+
+
+def _declare_large(ctx: Context) -> None:
+    """Whether the arrays that are only written are larger than any cache."""
+    touched = buffer_effects(ctx.program.body).read
+    for buffer in (param.buffer for param in ctx.program.params if isinstance(param, Tensor)):
+        is_written = any(p.role == "out" for p in tensors(ctx.program) if p.buffer is buffer)
+        if not is_written or buffer.name in touched or ctx.is_aliased(buffer.name):
+            continue
+        flag = ctx.large[buffer.name] = ctx.names.fresh(f"{ctx.names[buffer.name]}_is_large")
+        count = " * ".join(f"(int64_t){index_term(ctx, extent)}" for extent in buffer.shape)
+        size = f"(int64_t)sizeof({ctx.element_type(buffer.name)})"
+        ctx.out.line(f"const int {flag} = {count or 1} * {size} >= TY_LARGE;")
 
 
 def _declare_arrays(ctx: Context) -> None:

@@ -14,10 +14,11 @@ from tileyard.ir.walk import children, walk_expr
 from tileyard.targets.cpu.emit.context import Bound, Context, add
 from tileyard.targets.cpu.emit.exprs import index, place, unrounded, value
 from tileyard.targets.cpu.emit.groups import Part, count_at_once, replace_parts
+from tileyard.targets.cpu.emit.moves import write
 from tileyard.targets.cpu.emit.ranges import Interval
 from tileyard.targets.cpu.emit.scalars import SCALARS
 
-_LENGTH = 256
+_LENGTH = 512
 """Elements of a row: a few of them stay in the first cache."""
 
 _EIGHT = 8
@@ -125,6 +126,8 @@ def _is_row_function(expr: Expr) -> bool:
 
 def _has_gain(ctx: Context, store: Store, stmt: For) -> bool:
     """Whether a store converts, rounds, calls a function of rows or divides the loop's variable."""
+    if store.buffer in ctx.large and ctx.element_type(store.buffer) == "float":
+        return True
     if store.buffer in ctx.arrays and ctx.scalar(store.buffer).narrow:
         return True
     parts = tuple(walk_expr(store.value))
@@ -177,7 +180,8 @@ class _Rows:
 
     def _store(self, store: Store) -> None:
         ctx, buffer, expr = self._ctx, store.buffer, store.value
-        if _is_row_function(expr) and ctx.element_type(buffer) == "float":
+        is_large = buffer in ctx.large
+        if _is_row_function(expr) and ctx.element_type(buffer) == "float" and not is_large:
             self._store_function(store)
             return
         is_rounded = _rounds(ctx, expr)
@@ -189,13 +193,20 @@ class _Rows:
         first = self._address(store)
         if narrow and buffer in ctx.arrays:
             row = self._as_row(expr)
-            ctx.out.line(
-                f"ty_row_{'to' if is_rounded else 'pack'}_{narrow}({first}, {row}, count_);"
-            )
+            function = write(ctx, buffer, f"ty_row_{'to' if is_rounded else 'pack'}_{narrow}")
+            ctx.out.line(f"{function}({first}, {row}, count_{self._large(buffer)});")
+            return
+        if buffer in ctx.large and ctx.element_type(buffer) == "float":
+            row = self._as_row(expr)
+            size = f"count_ * sizeof(float){self._large(buffer)}"
+            ctx.out.line(f"ty_write({first}, {row}, {size});")
             return
         self._loop(place(ctx, buffer, store.indices), expr)
         if is_rounded:
             ctx.out.line(f"ty_row_round_{narrow}({first}, {first}, count_);")
+
+    def _large(self, buffer: str) -> str:
+        return f", {self._ctx.large[buffer]}" if buffer in self._ctx.large else ""
 
     def _store_function(self, store: Store) -> None:
         """A function of a row whose last argument can lie where the result goes."""
