@@ -178,11 +178,14 @@ def test_tensors_and_queries_of_cuda_are_answered(scripts: Scripts) -> None:
 
 
 def test_products_in_half_precision_are_those_of_f32_rounded_once(scripts: Scripts) -> None:
-    """All of torch's forms of a product, and their gradients, are computed in f32."""
+    """All of torch's forms of a product, in parts too, and their gradients, are computed in f32."""
     script = scripts.write(
         """
+        import tileyard.scripts.torch_half
         import torch
         import torch.nn.functional as F
+
+        tileyard.scripts.torch_half._PART = 1000
 
         def compute(kind):
             torch.manual_seed(0)

@@ -4,6 +4,7 @@ torch's own on CPUs take a hundred times as long. They are replaced below autogr
 torch's forms of a product (``@``, ``einsum``, ``linear``) come together, in all threads.
 """
 
+import math
 import warnings
 from types import ModuleType
 from typing import Any
@@ -26,6 +27,11 @@ OPERATIONS = {
 
 _FIRST_ONLY = frozenset({_FLASH})
 """Operations of whose results only the first has the type of the operands."""
+
+_IN_PARTS = frozenset({"mm", "bmm"})
+_PART = 1 << 26
+"""How many elements of a product are computed at once."""
+_BATCHED = 3
 
 
 def promote_half(torch: ModuleType, tally: Tally) -> object:
@@ -59,6 +65,8 @@ class _Promoted:
         if kind is None:
             return self._original(keyset, *args, **kwargs)
         self._tally.note_promotion(self._name)
+        if self._name in _IN_PARTS and not kwargs:
+            return self._multiply(keyset, *args)
         widened = {key: self._widen(value) for key, value in kwargs.items()}
         results = self._original(keyset, *map(self._widen, args), **widened)
         if not isinstance(results, tuple):
@@ -69,6 +77,19 @@ class _Promoted:
         return tuple(
             result.to(kind) if isinstance(result, self._tensor) else result for result in results
         )
+
+    def _multiply(self, keyset: object, a: Any, b: Any) -> object:  # noqa: ANN401 (torch's)
+        """A product in parts along its first dimension, so that little of it is there in f32 at once."""
+        shape = (*a.shape[:-1], b.shape[-1])
+        result = a.new_empty(shape)
+        row = max(math.prod(shape[1:]), math.prod(a.shape[1:]), 1)
+        step = max(_PART // row, 1)
+        whole = self._widen(b) if b.dim() < _BATCHED else None
+        for start in range(0, shape[0], step):
+            part = slice(start, start + step)
+            other = whole if whole is not None else self._widen(b[part])
+            result[part] = self._original(keyset, self._widen(a[part]), other)
+        return result
 
     def _widen(self, value: Any) -> object:  # noqa: ANN401 (torch's)
         is_half = isinstance(value, self._tensor) and value.dtype in self._half
