@@ -88,7 +88,7 @@ CATALOGUE = {
             "padding": 1,
         },
         causal_conv1d={"length": 41, "channels": 6, "width": 4},
-    ),  # fmt: skip
+    ),
     **_entries(
         "grouped",
         1e-5,

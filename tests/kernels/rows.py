@@ -217,8 +217,7 @@ def runs(N, block=16):
                             break
                         if X[bx * block + i + j] != X[bx * block + i]:
                             break
-                        else:
-                            count += 1
+                        count += 1
                     Y[bx * block + i] = count
 
     return main
