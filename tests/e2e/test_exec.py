@@ -171,6 +171,12 @@ def test_tensors_and_queries_of_cuda_are_answered(scripts: Scripts) -> None:
         assert passed == [True, True]
         torch.cuda.manual_seed(3); a = torch.randn(3, device="cuda")
         torch.manual_seed(3); assert torch.equal(a, torch.randn(3, device="cuda"))
+
+        from tilelang.backend.target import determine_target
+        from tilelang.carver.arch import CUDA
+        for name in ("auto", "cuda"):
+            assert str(determine_target(name, return_object=True).attrs["arch"]).startswith("sm_90")
+        assert CUDA("cuda").compute_max_core == torch.cuda.get_device_properties(0).multi_processor_count
         """
     )
     expected = {"torch.cuda.Event": 1}

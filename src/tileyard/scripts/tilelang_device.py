@@ -37,6 +37,7 @@ def answer_device(torch: ModuleType) -> None:
             get_device_attribute=find_attribute,
             get_cuda_device_properties=torch.cuda.get_device_properties,
         )
+    vars(import_module("tilelang.cuda.target")).update(check_cuda_availability=lambda: True)
     for name in ("tvm", "tvm.runtime"):
         vars(import_module(name)).update(cuda=Device)
 
