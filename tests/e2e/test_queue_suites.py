@@ -39,7 +39,7 @@ for case, work in zip(cases.split(), works.split() or ["."]):
 SUITE = r"""
 name   = "cards"
 dtype  = "uint8"
-limits = { run_s = 1 }
+limits = { run_s = 3 }
 env    = { SEEN = "{suite}/seen" }
 
 [build]
@@ -113,7 +113,7 @@ def test_each_case_of_a_hot_task_has_its_own_verdict(cli: CommandLine, queue: Pa
         "d": "passed",
     }
     assert {name: v["outcome"] for name, v in verdicts.items()} == expected
-    assert "ran past its run limit of 1 s" in str(verdicts["hang"]["message"])
+    assert "ran past its run limit of 3 s" in str(verdicts["hang"]["message"])
     assert "output.bin[3] is 5, expected 4" in str(verdicts["wrong"]["message"])
     for name in names:
         others = [line for line in logs[name].splitlines() if line.startswith("BEGIN")]
@@ -158,7 +158,7 @@ def test_programs_have_the_memory_that_their_suite_gives_them(
     """None is counted unless the suite does, and then the program alone has to do with it."""
     free, _ = run_suite(cli, ("large",))
     (cli.home / "logs").rename(cli.cwd / "earlier")
-    limited = SUITE.replace("run_s = 1", "run_s = 9, memory_bytes = 100_000_000")
+    limited = SUITE.replace("run_s = 3", "run_s = 9, memory_bytes = 100_000_000")
     held, logs = run_suite(cli, ("large", "a"), limited)
     assert free["large"]["outcome"] == "passed"
     assert held["large"]["outcome"] != "passed", logs

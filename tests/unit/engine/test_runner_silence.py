@@ -141,7 +141,7 @@ def test_under_a_lease_a_hot_process_has_its_own_limit_between_cases(tmp_path: P
     """Whoever listens ends a case at its limit; what lies between cases is ended here."""
     script = 'for c in "$@"; do echo "b $c"; echo "e $c ok"; [ $c = a ] && sleep 600; done; true'
     hot = HotRun(
-        step=Step(argv=("sh", "-c", script, "hot", "{cases}"), limit_s=0.3),
+        step=Step(argv=("sh", "-c", script, "hot", "{cases}"), limit_s=1.5),
         began=r"^b (?P<case>\w+)$",
         ended=r"^e (?P<case>\w+) (?P<verdict>\w+)$",
         verdicts={"ok": Outcome.PASSED},

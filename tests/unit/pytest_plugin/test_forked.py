@@ -89,7 +89,7 @@ def test_a_hang_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
         while True:
             signal.pause()
 
-    _, end = run(work, tmp_path / "log", limit_s=0.3)
+    _, end = run(work, tmp_path / "log", limit_s=2.0)
     expected = signal.SIGKILL
     assert end.timed_out
     assert end.signal == expected
@@ -102,10 +102,10 @@ def test_a_limit_stands_still_while_it_is_paused(tmp_path: Path) -> None:
 
     def work(teller: Teller) -> None:
         teller.tell(DeviceWanted())
-        time.sleep(0.6)
+        time.sleep(2.5)
         teller.tell(DeviceRefused())
 
-    copy = Forked(work, 0.5, tmp_path / "log")
+    copy = Forked(work, 2.0, tmp_path / "log")
     while copy.end is None:
         wait_any([copy])
         for message in copy.read():
