@@ -1,7 +1,8 @@
 # Three commands to start: make demo, make test, make check.
-# make test runs two test files side by side; make test JOBS=0 runs them one after another.
+# make test runs three test files side by side: many tests wait, and two cores are busy then.
+# make test JOBS=0 runs them one after another.
 PYTHON ?= python3
-JOBS ?= 2
+JOBS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
