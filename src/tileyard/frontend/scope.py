@@ -27,6 +27,13 @@ _SCOPES: Mapping[str, str] = {
     "local.var": "local",
 }
 
+_SYNONYMS = {
+    "uint1": "bool",
+    "custom[tfloat32]": "tfloat32",
+    "float8_e4m3": "float8_e4m3fn",  # on NVIDIA's GPUs
+}
+"""TVM's other names of scalar types."""
+
 _TILELANG = str(Path(tilelang.__file__).parent)
 _REACH = 60
 """How many lines a call of one of TileLang's macros may lie below the statement before it."""
@@ -153,7 +160,7 @@ class Scope:
     def dtype(self, dtype: object, what: str) -> str:
         """The scalar type that TVM calls ``dtype``; refused where the tile IR has none."""
         name = str(dtype)
-        name = "bool" if name == "uint1" else name
+        name = _SYNONYMS.get(name, name)
         is_known = self._any_dtype or name in DTYPES
         return name if is_known else self.refuse(f"{name} ({what})", "is a type not covered")
 

@@ -1,6 +1,6 @@
 """The scalar types of the tile IR: TVM's names, their kinds and widths, and NumPy's types for them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +14,9 @@ except ImportError:  # a host that only runs artifacts: there, these types are n
 
 NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 """Types that NumPy knows through ml_dtypes only."""
+
+TENSOR_FLOAT = "tfloat32"
+"""Floats of which only sign, exponent and 10 bits of the significand count; they lie in float32 arrays."""
 
 Kind = Literal["bool", "int", "uint", "float"]
 
@@ -57,13 +60,14 @@ def _table() -> dict[str, DType]:
     for name, kind, scalar in types:
         numpy: np.dtype[np.generic] = np.dtype(scalar)  # type: ignore[call-overload]
         table[name] = DType(name=name, kind=kind, bits=numpy.itemsize * 8, numpy=numpy)
+    table[TENSOR_FLOAT] = replace(table["float32"], name=TENSOR_FLOAT)
     return table
 
 
 DTYPES = _table()
 """Every scalar type, by name."""
 
-_BY_NUMPY = {dtype.numpy: dtype.name for dtype in DTYPES.values()}
+_BY_NUMPY = {dtype.numpy: name for name, dtype in DTYPES.items() if name != TENSOR_FLOAT}
 
 
 def find_dtype(name: str) -> DType:
@@ -95,6 +99,11 @@ def poison(name: str) -> Any:  # noqa: ANN401 (a NumPy scalar)
         return np.True_
     least, greatest = dtype.range
     return dtype.numpy.type(least if dtype.kind == "int" else greatest)
+
+
+def array_name(name: str) -> str:
+    """The scalar type of the arrays that hold numbers of this type: itself, for nearly all."""
+    return name_of(find_dtype(name).numpy)
 
 
 def name_of(numpy: "np.dtype[np.generic]") -> str:

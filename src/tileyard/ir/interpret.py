@@ -11,7 +11,7 @@ from typing import assert_never
 import numpy as np
 
 from tileyard.errors import BindError, KernelFault
-from tileyard.ir.dtypes import find_dtype, poison
+from tileyard.ir.dtypes import TENSOR_FLOAT, find_dtype, poison
 from tileyard.ir.evaluate import Evaluator
 from tileyard.ir.nodes import (
     Assert,
@@ -114,7 +114,9 @@ class _Run:
     ) -> None:
         self._program = program
         self._values = values
-        self._memory = Memory(arrays)
+        buffers = (*(tensor.buffer for tensor in tensors(program)), *program.buffers)
+        cut = frozenset(buffer.name for buffer in buffers if buffer.dtype == TENSOR_FLOAT)
+        self._memory = Memory(arrays, cut)
         self._say = say
         self._evaluator = Evaluator(values, self._memory.load)
         self._value = self._evaluator.value

@@ -5,7 +5,7 @@ buffers and global parameters. ``text.py`` prints and reads it, ``verify.py`` sa
 ``interpret.py`` says what it means.
 
 dtypes are TVM's names: ``bool int8..int64 uint8..uint64 float16 bfloat16 float32 float64
-float8_e4m3fn float8_e5m2``. Scopes: ``global`` (parameters, and workspaces that all blocks of a launch
+float8_e4m3fn float8_e5m2 tfloat32``. Scopes: ``global`` (parameters, and workspaces that all blocks of a launch
 share), ``shared``, ``fragment``, ``local``. A workspace and a block's tile-local buffers hold
 undefined values until written.
 """

@@ -6,7 +6,7 @@ Unless the table says otherwise all arguments of an operation have one dtype, an
 from dataclasses import dataclass
 from typing import Literal
 
-from tileyard.ir.dtypes import DTYPES
+from tileyard.ir.dtypes import DTYPES, TENSOR_FLOAT
 from tileyard.ir.nodes import Expr, Op
 
 Accepts = Literal["any", "number", "float", "integer", "bits", "bool"]
@@ -125,6 +125,8 @@ def explain_misuse(op: Op) -> str:
     dtypes = [operand.dtype for operand in operands] or [op.dtype]
     if any(dtype != dtypes[0] for dtype in dtypes):
         return f"{op.name} has arguments of different types: {', '.join(dtypes)}"
+    if TENSOR_FLOAT in (dtypes[0], op.dtype) and op.name != "select":
+        return f"{op.name} of {TENSOR_FLOAT}, which only gemms and conversions take"
     if not _accepts(row.accepts, dtypes[0]):
         return f"{op.name} does not take {dtypes[0]}"
     return _explain_result(op, row, dtypes[0])

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tileyard.errors import KernelFault
-from tileyard.ir.convert import convert, convert_one
-from tileyard.ir.dtypes import find_dtype, is_float, name_of
+from tileyard.ir.convert import convert, convert_one, cut_tensor_float
+from tileyard.ir.dtypes import TENSOR_FLOAT, find_dtype, is_float, name_of
 from tileyard.ir.evaluate import Evaluator
 from tileyard.ir.meanings import MEANINGS
 from tileyard.ir.nodes import Atomic, Gemm, Reduce, ReduceKind, Region
@@ -31,13 +31,21 @@ class Memory:
     Out of the range of a tile-local one every access is a KernelFault.
     """
 
-    def __init__(self, parameters: dict[str, Array]) -> None:
+    def __init__(
+        self, parameters: dict[str, Array], tensor_floats: frozenset[str] = frozenset()
+    ) -> None:
         self._parameters = parameters
+        self._tensor_floats = tensor_floats
         self.tiles: dict[str, Array] = {}
 
     def array(self, buffer: str) -> Array:
         """The content of a buffer."""
         return self._parameters[buffer] if buffer in self._parameters else self.tiles[buffer]
+
+    def dtype(self, buffer: str) -> str:
+        """The scalar type of a buffer."""
+        is_cut = buffer in self._tensor_floats
+        return TENSOR_FLOAT if is_cut else name_of(self.array(buffer).dtype)
 
     def load(self, buffer: str, indices: tuple[int, ...]) -> np.generic:
         """One element."""
@@ -45,6 +53,8 @@ class Memory:
         if not self._is_inside(buffer, indices):
             return array.dtype.type(0)
         element: np.generic = array[indices]
+        if buffer in self._tensor_floats:
+            (element,) = cut_tensor_float(np.asarray([element]))
         return element
 
     def store(self, buffer: str, indices: tuple[int, ...], value: np.generic) -> None:
@@ -89,7 +99,7 @@ class Memory:
         outer, inner = self._overlap(box)
         content = np.zeros(box.extents, array.dtype)
         content[inner] = array[outer]
-        return content
+        return cut_tensor_float(content) if box.buffer in self._tensor_floats else content
 
     def write(self, box: Box, content: Array) -> None:
         """Give a box its content; what lies outside a global array is dropped."""
@@ -124,7 +134,7 @@ def copy(memory: Memory, src: Box, dst: Box) -> None:
     content = memory.read(src)
     if _without_ones(src.extents) != _without_ones(dst.extents):
         raise KernelFault(f"a box of {src.extents} is copied to one of {dst.extents}")
-    target = name_of(memory.array(dst.buffer).dtype)
+    target = memory.dtype(dst.buffer)
     memory.write(dst, convert(content, target).reshape(dst.extents))
 
 
@@ -135,7 +145,7 @@ def _without_ones(extents: tuple[int, ...]) -> tuple[int, ...]:
 def fill(memory: Memory, dst: Box, value: np.generic) -> None:
     """Every element becomes ``value``, converted."""
     dtype = memory.array(dst.buffer).dtype
-    converted = convert_one(value, name_of(dtype))
+    converted = convert_one(value, memory.dtype(dst.buffer))
     memory.write(dst, np.full(dst.extents, converted, dtype))
 
 

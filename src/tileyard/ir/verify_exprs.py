@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn, assert_never
 
-from tileyard.ir.dtypes import DTYPES, DType, is_float, is_integer
+from tileyard.ir.dtypes import DTYPES, TENSOR_FLOAT, DType, is_float, is_integer
 from tileyard.ir.nodes import (
     Atomic,
     Buffer,
@@ -170,13 +170,17 @@ def gemm(scope: Scope, stmt: Gemm) -> None:
         if not _same_extent(left, right):
             _refuse(f"gemm's operands differ in {name}")
     dtypes = [scope.buffers[operand.buffer].dtype for operand in (stmt.a, stmt.b, stmt.c)]
-    if not (all(map(is_float, dtypes)) or all(map(is_integer, dtypes))):
+    if dtypes[-1] == TENSOR_FLOAT or not (
+        all(map(is_float, dtypes)) or all(map(is_integer, dtypes))
+    ):
         _refuse(f"gemm does not take {', '.join(dtypes)}")
 
 
 def atomic(stmt: Atomic) -> None:
     """Check the type of an atomic update, whose value has its buffer's."""
     dtype = DTYPES[stmt.value.dtype]
+    if dtype.name == TENSOR_FLOAT:
+        _refuse(f"atomic {stmt.kind} does not take {dtype.name}")
     is_bitwise = stmt.kind in ("and", "or", "xor")
     if dtype.is_float if is_bitwise else dtype.kind == "bool":
         _refuse(f"atomic {stmt.kind} does not take {dtype.name}")
@@ -195,6 +199,8 @@ def reduce(scope: Scope, stmt: Reduce) -> None:
             f"the extents of {stmt.dst.buffer} are not those of {stmt.src.buffer} without one axis"
         )
     dtype = DTYPES[scope.buffers[stmt.dst.buffer].dtype]
+    if dtype.name == TENSOR_FLOAT:
+        _refuse(f"reduce {stmt.kind} does not give {dtype.name}")
     is_bitwise = stmt.kind in ("bitand", "bitor", "bitxor")
     if dtype.is_float if is_bitwise else dtype.kind == "bool":
         _refuse(f"reduce {stmt.kind} does not give {dtype.name}")

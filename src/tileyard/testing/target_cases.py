@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tileyard.ir.dtypes import DTYPES, find_dtype
+from tileyard.ir.dtypes import DTYPES, TENSOR_FLOAT, find_dtype
 from tileyard.ir.nodes import Program
 from tileyard.ir.specs import tensor_specs, tensors
 from tileyard.ir.text import read_program
@@ -104,6 +104,9 @@ GEMMS = {
         ("bfloat16", "float32", (16, 33, 16), (True, False)),
         ("bfloat16", "bfloat16", (16, 16, 16), (False, False)),
         ("float8_e4m3fn", "float32", (16, 16, 16), (False, False)),
+        ("float8_e5m2", "float32", (9, 20, 16), (False, True)),
+        ("tfloat32", "float32", (16, 24, 12), (False, False)),
+        ("tfloat32", "float32", (9, 20, 12), (True, True)),
         ("float64", "float64", (14, 19, 23), (False, False)),
         ("float64", "float64", (14, 19, 23), (True, True)),
         ("float32", "float64", (14, 19, 23), (False, False)),
@@ -173,5 +176,5 @@ def scalar(s: {dtype}, X: {dtype}[4], Y: out.{dtype}[4]):
     )
 
 
-SCALARS = {f"scalar of {name}": scalar_case(name) for name in DTYPES if name != "bool"}
+SCALARS = {f"scalar of {name}": scalar_case(name) for name in DTYPES if name not in ("bool", TENSOR_FLOAT)}
 """One scalar parameter of every type."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tileyard.errors import BindError
-from tileyard.ir.dtypes import find_dtype, name_of
+from tileyard.ir.dtypes import array_name, find_dtype, name_of
 from tileyard.ir.nodes import Tensor
 
 
@@ -75,7 +75,7 @@ def _read_numpy(value: object, name: str, dtype: str) -> Operand:
 def _read_torch(value: Any, name: str, dtype: str) -> Operand:  # noqa: ANN401 (a torch.Tensor)
     if value.device.type != "cpu":
         raise BindError(f"{name} is on {value.device}, the kernel runs on the CPU")
-    if str(value.dtype) != f"torch.{dtype}":
+    if str(value.dtype) != f"torch.{array_name(dtype)}":
         raise BindError(f"{name} is {dtype}, the tensor {value.dtype}")
     tensor = value.detach()
     is_plain = tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
@@ -99,7 +99,7 @@ def allocator(arguments: tuple[object, ...]) -> Callable[[tuple[int, ...], str],
     """Makes arrays of the kind that ``arguments`` are: torch's if any of them is."""
     if any(is_torch(argument) for argument in arguments):
         torch = sys.modules["torch"]
-        return lambda shape, dtype: torch.empty(shape, dtype=getattr(torch, dtype))
+        return lambda shape, dtype: torch.empty(shape, dtype=getattr(torch, array_name(dtype)))
     return lambda shape, dtype: np.empty(shape, find_dtype(dtype).numpy)
 
 

@@ -413,6 +413,11 @@ TY_INLINE float ty_round_f8e5m2(float x) {
   r = r > 57344.0f ? TY_INF : r;
   return ty_with_sign(ty_to_bits_f32(r) & 0x7fffffffu, bits);
 }
+/* To ten bits after the first, half away from zero. */
+TY_INLINE float ty_round_tf32(float x) {
+  uint32_t bits = ty_to_bits_f32(x), up = __builtin_fabsf(x) < TY_INF ? bits + 0x1000u : bits;
+  return ty_from_bits_f32(x == x ? up & 0xffffe000u : 0x7fc00000u);
+}
 /* Conversions to eight bits hold the largest value instead of what is larger. */
 TY_INLINE float ty_clip_f32(float x, float most) {
   float y = x > most ? most : x;
@@ -459,6 +464,11 @@ TY_INLINE float ty_from_f8e4m3(uint8_t h) {
 TY_INLINE uint8_t ty_pack_f8e5m2(float r) { return (uint8_t)(ty_pack_f16(r) >> 8); }
 TY_INLINE uint8_t ty_to_f8e5m2(float x) { return ty_pack_f8e5m2(ty_round_f8e5m2(x)); }
 TY_INLINE float ty_from_f8e5m2(uint8_t h) { return ty_from_f16((uint16_t)((uint32_t)h << 8)); }
+
+TY_INLINE float ty_pack_tf32(float r) { return r; }
+TY_INLINE float ty_from_tf32(float x) {
+  return ty_from_bits_f32(ty_to_bits_f32(x) & 0xffffe000u);
+}
 
 /* Floats to integers: towards zero, to the nearest end where out of range, NaN to 0. */
 #define TY_TRUNCATE(suffix, type, low, high)                                                       \
@@ -670,6 +680,7 @@ TY_INLINE ty_row ty_widen_halves(ty_halves_aligned x) {
       to[i] = convert(from[i]);                                                                    \
   }
 TY_ROWS(bf16, uint16_t, ty_round_bf16)
+TY_ROWS(tf32, float, ty_round_tf32)
 TY_ROWS(f8e4m3, uint8_t, ty_saturate_f8e4m3)
 TY_ROWS(f8e5m2, uint8_t, ty_saturate_f8e5m2)
 #undef TY_ROWS
@@ -692,7 +703,9 @@ TY_ROW ty_row_to_f16(uint16_t *restrict to, const float *restrict from, int64_t 
   for (; i < n; ++i)
     to[i] = ty_to_f16(from[i]);
 }
-#define ty_row_pack_f16 ty_row_to_f16
+TY_ROW ty_row_pack_f16(uint16_t *restrict to, const float *restrict from, int64_t n) {
+  ty_row_to_f16(to, from, n);
+}
 TY_ROW ty_row_round_f16(float *to, const float *from, int64_t n) {
   int64_t i = 0;
 #if TY_HALVES
@@ -736,27 +749,29 @@ static __attribute__((unused)) void ty_write(void *to, const void *from, int64_t
 #define TY_SETTLE() ((void)0)
 #endif
 
-#define TY_WRITER(how, mark, word)                                                                 \
-  TY_ROW ty_write_##how##_##mark(word *to, const float *from, int64_t n, int is_large) {           \
-    word part[512] __attribute__((aligned(64)));                                                   \
+#define TY_WRITER(name, type, source)                                                              \
+  TY_ROW ty_write_##name(type *to, const source *from, int64_t n, int is_large) {                  \
+    type part[512] __attribute__((aligned(64)));                                                   \
     if (!is_large) {                                                                               \
-      ty_row_##how##_##mark(to, from, n);                                                          \
+      ty_row_##name(to, from, n);                                                                  \
       return;                                                                                      \
     }                                                                                              \
     for (int64_t i = 0; i < n; i += 512) {                                                         \
       int64_t count = n - i < 512 ? n - i : 512;                                                   \
-      ty_row_##how##_##mark(part, from + i, count);                                                \
-      ty_write(to + i, part, count * (int64_t)sizeof(word), 1);                                    \
+      ty_row_##name(part, from + i, count);                                                        \
+      ty_write(to + i, part, count * (int64_t)sizeof(type), 1);                                    \
     }                                                                                              \
   }
-TY_WRITER(to, f16, uint16_t)
-TY_WRITER(to, bf16, uint16_t)
-TY_WRITER(to, f8e4m3, uint8_t)
-TY_WRITER(to, f8e5m2, uint8_t)
-TY_WRITER(pack, f16, uint16_t)
-TY_WRITER(pack, bf16, uint16_t)
-TY_WRITER(pack, f8e4m3, uint8_t)
-TY_WRITER(pack, f8e5m2, uint8_t)
+#define TY_WRITERS(mark, word)                                                                     \
+  TY_WRITER(from_##mark, float, word)                                                              \
+  TY_WRITER(to_##mark, word, float)                                                                \
+  TY_WRITER(pack_##mark, word, float)
+TY_WRITERS(f16, uint16_t)
+TY_WRITERS(bf16, uint16_t)
+TY_WRITERS(tf32, float)
+TY_WRITERS(f8e4m3, uint8_t)
+TY_WRITERS(f8e5m2, uint8_t)
+#undef TY_WRITERS
 #undef TY_WRITER
 
 /* Functions of whole rows, which may be in place: where all numbers of a piece are easy, without a

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from tileyard.ir.dtypes import TENSOR_FLOAT
 from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.exprs import from_memory, to_memory
 from tileyard.targets.cpu.emit.operators import cast
@@ -30,6 +31,8 @@ class Move:
         if ctx.element_type(self.source) != ctx.element_type(self.target):
             return False
         a, b = ctx.dtype(self.source), ctx.dtype(self.target)
+        if a == TENSOR_FLOAT and self.source in ctx.arrays:
+            return a == b and self.target in ctx.arrays
         if a == b:
             return True
         # In tiles, narrow floats are floats already.

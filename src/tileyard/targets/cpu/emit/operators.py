@@ -44,12 +44,14 @@ EXACT = frozenset({"abs", "floor", "ceil", "round", "trunc"})
 """Functions of floats whose result a narrow type that holds the argument holds too."""
 
 
-_EXACT = {"float16": 11, "bfloat16": 8, "float8_e4m3fn": 4, "float8_e5m2": 3}
+_EXACT = {"tfloat32": 11, "float16": 11, "bfloat16": 8, "float8_e4m3fn": 4, "float8_e5m2": 3}
 """Bits of a narrow type's significand: it holds all whole numbers of so many bits."""
 
 _WIDER = {
-    "float8_e4m3fn": frozenset({"float16", "bfloat16"}),
-    "float8_e5m2": frozenset({"float16", "bfloat16"}),
+    "float8_e4m3fn": frozenset({"float16", "bfloat16", "tfloat32"}),
+    "float8_e5m2": frozenset({"float16", "bfloat16", "tfloat32"}),
+    "float16": frozenset({"tfloat32"}),
+    "bfloat16": frozenset({"tfloat32"}),
 }
 """Narrow types that hold every number of a narrower one."""
 

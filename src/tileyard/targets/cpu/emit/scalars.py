@@ -44,6 +44,7 @@ def _table() -> dict[str, CScalar]:
         ("bfloat16", "bf16", "uint16_t"),
         ("float8_e4m3fn", "f8e4m3", "uint8_t"),
         ("float8_e5m2", "f8e5m2", "uint8_t"),
+        ("tfloat32", "tf32", "float"),
     )
     for dtype, mark, memory in narrow:
         table[dtype] = CScalar(
