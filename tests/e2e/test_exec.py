@@ -183,6 +183,55 @@ def test_tensors_and_queries_of_cuda_are_answered(scripts: Scripts) -> None:
     assert scripts.run_well(str(script))["timers"] == expected
 
 
+def test_kernels_take_arguments_as_on_a_gpu(scripts: Scripts) -> None:
+    """All arguments without ``out_idx``, in place too; strided inputs; and a clear error for what does not fit."""
+    script = scripts.write(
+        """
+        import tilelang
+        import tilelang.language as T
+        import torch
+
+        @T.prim_func
+        def add(A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32"), C: T.Tensor((64,), "float32")):
+            with T.Kernel(2, threads=32) as bx:
+                for i in T.Parallel(32):
+                    C[bx * 32 + i] = A[bx * 32 + i] + B[bx * 32 + i]
+
+        kernel = tilelang.compile(add, target="cuda")
+        a, b = torch.arange(64.0, device="cuda"), torch.ones(64, 2, device="cuda")[:, 0]
+        wanted = a + b
+        assert kernel(a, b, a) == [] and torch.equal(a, wanted)
+        for wrong in ((a, b), (a, b.half(), a), (a, b[:8], a)):
+            try:
+                kernel(*wrong)
+            except Exception as error:
+                print(type(error).__name__)
+
+        @tilelang.jit
+        def count(n: int = 32):
+            B = T.empty((n,), "bfloat16")
+            C = T.empty((n,), "int32")
+            with T.Kernel(1, threads=32):
+                for i in T.Parallel(n):
+                    B[i] = i
+                    C[i] = i
+            return C, B
+
+        c, b = count()
+        assert c.dtype == torch.int32 and b.dtype == torch.bfloat16
+        assert torch.equal(c, torch.arange(32, dtype=torch.int32)) and torch.equal(b.int(), c)
+        kinds = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+        with torch.profiler.profile(activities=kinds) as profiled:
+            a + a
+        """
+    )
+    expected = ["ValueError", "BindError", "BindError"]
+    done = scripts.run(str(script))
+    printed = [line for line in done.stdout.splitlines() if "TileLang" not in line]
+    assert (done.returncode, printed) == (0, expected), done.stderr
+    assert "Failed to record CUDA event" not in done.stderr
+
+
 def test_products_in_half_precision_are_those_of_f32_rounded_once(scripts: Scripts) -> None:
     """All of torch's forms of a product, in parts too, and their gradients, are computed in f32."""
     script = scripts.write(

@@ -25,7 +25,7 @@ from tileyard.scripts.tilelang_device import answer_device
 from tileyard.scripts.tilelang_jit import compile_for_cpu
 from tileyard.scripts.tilelang_timing import time_on_cpu
 from tileyard.scripts.tilelang_tuning import race_configs
-from tileyard.scripts.torch_cuda import answer_cuda
+from tileyard.scripts.torch_cuda import answer_cuda, profile_host
 from tileyard.scripts.torch_half import promote_half
 from tileyard.scripts.torch_tensors import keep_tensors_on_host
 from tileyard.settings import Settings
@@ -79,6 +79,7 @@ def install_hooks(settings: Settings, tally: Tally) -> object:
     promoted = promote_half(torch, tally)
     keep_tensors_on_host(torch)
     answer_cuda(torch, tally)
+    profile_host(torch, tally)
     answer_device(torch)
     compile_for_cpu(Builder(settings, tally), tally)
     time_on_cpu(tally)

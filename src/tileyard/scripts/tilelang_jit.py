@@ -39,6 +39,10 @@ class CpuAdapter:
         tensors = [isinstance(param, Tensor) for param in built.signature.params]
         returned = [i for i in range(len(tensors)) if i in result_idx]
         self._order = [returned.index(position) for position in result_idx]
+        given = [p for i, p in enumerate(built.signature.params) if i not in result_idx]
+        roles = [param.role if isinstance(param, Tensor) else "" for param in given]
+        self._read = [i for i, role in enumerate(roles) if role == "in"]
+        self._written = [i for i, role in enumerate(roles) if role in ("out", "inout")]
         self.func: Callable[..., object] = self.__call__
 
     def __call__(self, *args: object, **_: object) -> object:
@@ -47,12 +51,26 @@ class CpuAdapter:
         if len(args) != wanted:
             raise ValueError(f"Kernel expected {wanted} inputs, but {len(args)} are provided.")
         self._tally.note_launch()
-        results = self._built.run(*args)
+        results = self._built.run(*self._separate(args))
         if isinstance(results, np.ndarray | tuple):
             results = self._as_tensors(results)
         if isinstance(results, tuple):
             return [results[place] for place in self._order]
         return results if self._order else []
+
+    def _separate(self, args: tuple[object, ...]) -> list[object]:
+        """The arguments, with copies of those that are read where another one is written.
+
+        So a kernel that is run in place reads what was there before, as it does element by element
+        on a GPU.
+        """
+        separate = list(args)
+        written = [_extent(args[place]) for place in self._written]
+        for place in self._read if written else ():
+            begin, end = _extent(args[place])
+            if any(begin < other_end and other < end for other, other_end in written):
+                separate[place] = args[place].clone()  # type: ignore[attr-defined]
+        return separate
 
     def _as_tensors(self, results: object) -> object:
         """Arrays of NumPy's, which a kernel without any tensor among its arguments gives, as torch's."""
@@ -71,6 +89,16 @@ class CpuAdapter:
     def get_host_source(self) -> str:
         """There is no other: kernels of the CPU are called as they are."""
         return ""
+
+
+def _extent(tensor: Any) -> tuple[int, int]:  # noqa: ANN401 (torch's)
+    """The addresses between which a tensor lies; none at all for what is no tensor of torch's."""
+    if not hasattr(tensor, "data_ptr"):
+        return 0, 0
+    size, strides = tensor.shape, tensor.stride()
+    last = sum((extent - 1) * stride for extent, stride in zip(size, strides, strict=True))
+    begin: int = tensor.data_ptr()
+    return begin, begin + (last + 1) * tensor.element_size()
 
 
 def compile_for_cpu(builder: Builder, tally: Tally) -> None:

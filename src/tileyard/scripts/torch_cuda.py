@@ -5,13 +5,14 @@ when a call returns, so streams and synchronization have nothing to do.
 """
 
 import contextlib
+import functools
 import os
 import resource
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Self
+from typing import Any, Self
 
 from tileyard.scripts.tally import Tally
 
@@ -182,6 +183,21 @@ def answer_cuda(torch: ModuleType, tally: Tally) -> None:
     for name in ("start", "stop", "init"):
         setattr(cuda.profiler, name, _constantly(None))
     cuda.profiler.profile = marked
+
+
+def profile_host(torch: ModuleType, tally: Tally) -> None:
+    """Have torch's profiler look at the CPU where it is asked to look at a GPU."""
+    kinds = torch.profiler.ProfilerActivity
+    begin = torch.profiler.profile.__init__
+
+    @functools.wraps(begin)
+    def begin_on_host(self: object, *, activities: Any = None, **options: Any) -> None:  # noqa: ANN401 (torch's)
+        tally.note_timer("torch.profiler")
+        if activities is not None:
+            activities = {kind for kind in activities if kind != kinds.CUDA} or {kinds.CPU}
+        begin(self, activities=activities, **options)
+
+    torch.profiler.profile.__init__ = begin_on_host
 
 
 _NOTHING_TO_DO = (
