@@ -52,6 +52,9 @@ CATALOGUE = {
         histogram={"N": 1000, "bins": 10},
         compact={"N": 128},
         column_sums={"M": 40, "N": 12},
+        two_launches={"M": 6, "N": 35},
+        reducers={"M": 8, "N": 16},
+        async_gemm={"M": 20, "N": 33, "K": 48},
     ),
     **_entries(
         "scans",

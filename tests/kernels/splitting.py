@@ -201,3 +201,119 @@ def column_sums_inputs(rng):
 
 def column_sums_reference(X, Y):
     return [X.sum(axis=0)]
+
+
+@tilelang.jit(out_idx=[1])
+def two_launches(M, N, block=8):
+    """Sums of blocks of columns in a workspace, then the sums of those, in one function."""
+    parts = -(-N // block)
+
+    @T.prim_func
+    def main(X: T.Tensor((M, N), "float32"), Y: T.Tensor((M,), "float32")):
+        partial = T.alloc_global((M, parts), "float32")
+        with T.Kernel(parts, threads=64) as bx:
+            x = T.alloc_fragment((M, block), "float32")
+            total = T.alloc_fragment((M,), "float32")
+            T.copy(X[0, bx * block], x)
+            T.reduce_sum(x, total, dim=1)
+            for i in T.Parallel(M):
+                partial[i, bx] = total[i]
+        with T.Kernel(M, threads=64) as bx:
+            row = T.alloc_fragment((parts,), "float32")
+            total = T.alloc_fragment((1,), "float32")
+            T.copy(partial[bx, :], row)
+            T.reduce_sum(row, total, dim=0)
+            Y[bx] = total[0]
+
+    return main
+
+
+def two_launches_inputs(rng):
+    return [rng.standard_normal((6, 35)).astype("f4")]
+
+
+def two_launches_reference(X):
+    return [X.sum(axis=1)]
+
+
+@tilelang.jit(out_idx=[1, 2])
+def reducers(M, N):
+    """Contributions of a whole nest to a few elements."""
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((M, N), "float32"), Y: T.Tensor((M,), "float32"), Z: T.Tensor((1,), "float32")
+    ):
+        with T.Kernel(1, threads=64):
+            x = T.alloc_fragment((M, N), "float32")
+            y = T.alloc_fragment((M,), "float32")
+            z = T.alloc_fragment((1,), "float32")
+            total = T.alloc_reducer((M,), "float32", op="sum")
+            largest = T.alloc_reducer((1,), "float32", op="max")
+            T.copy(X, x)
+            T.reducer_init(total)
+            for i, j in T.Parallel(M, N):
+                T.reducer_update(total[i], x[i, j] * x[i, j])
+            T.finalize_reducer(total, y)
+            T.copy(y, Y)
+            T.reducer_init(largest, 0.5)
+            for i, j in T.Parallel(M, N):
+                T.reducer_update(largest[0], x[i, j])
+            T.finalize_reducer(largest, z)
+            T.copy(z, Z)
+
+    return main
+
+
+def reducers_inputs(rng):
+    return [rng.standard_normal((8, 16)).astype("f4")]
+
+
+def reducers_reference(X):
+    return [(X * X).sum(axis=1), np.maximum(X.max(), np.float32(0.5)).reshape(1)]
+
+
+@tilelang.jit(out_idx=[2])
+def async_gemm(M, N, K, block=16):
+    """Copies that are waited for in groups, two steps ahead."""
+    steps = K // block
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, K), "float16"),
+        B: T.Tensor((K, N), "float16"),
+        C: T.Tensor((M, N), "float32"),
+    ):
+        with T.Kernel(T.ceildiv(N, block), T.ceildiv(M, block), threads=128) as (bx, by):
+            a = T.alloc_shared((2, block, block), "float16")
+            b = T.alloc_shared((2, block, block), "float16")
+            c = T.alloc_fragment((block, block), "float32")
+            T.clear(c)
+            T.async_copy(A[by * block : (by + 1) * block, 0:block], a[0, :, :])
+            T.async_copy(B[0:block, bx * block : (bx + 1) * block], b[0, :, :])
+            for k in T.serial(steps):
+                if k + 1 < steps:
+                    T.async_copy(
+                        A[by * block : (by + 1) * block, (k + 1) * block : (k + 2) * block],
+                        a[(k + 1) % 2, :, :],
+                    )
+                    T.async_copy(
+                        B[(k + 1) * block : (k + 2) * block, bx * block : (bx + 1) * block],
+                        b[(k + 1) % 2, :, :],
+                    )
+                    T.ptx_wait_group(2)
+                else:
+                    T.ptx_wait_group(0)
+                T.sync_threads()
+                T.gemm(a[k % 2, :, :], b[k % 2, :, :], c)
+            T.copy(c, C[by * block, bx * block])
+
+    return main
+
+
+def async_gemm_inputs(rng):
+    return [rng.standard_normal(s).astype("f2") for s in ((20, 48), (48, 33))]
+
+
+def async_gemm_reference(A, B):
+    return [A.astype("f4") @ B.astype("f4")]

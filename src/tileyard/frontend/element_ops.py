@@ -5,7 +5,7 @@ from typing import Any
 
 from tileyard.frontend.expressions import convert, lower_expr, lower_pointer
 from tileyard.frontend.scope import Scope
-from tileyard.ir.nodes import Assert, Atomic, AtomicKind, Const, Expr, Load, Op, Print, Stmt
+from tileyard.ir.nodes import Assert, Atomic, AtomicKind, Const, Expr, Load, Op, Print, Stmt, Store
 
 _PRINTS = frozenset({"debug_print_var", "debug_print_buffer_value", "debug_print_msg"})
 """What TileLang's ``print`` calls."""
@@ -13,14 +13,19 @@ _PRINTS = frozenset({"debug_print_var", "debug_print_buffer_value", "debug_print
 
 def is_element_op(call: Any) -> bool:  # noqa: ANN401 (TVM's nodes are untyped)
     """Whether ``call``, as a statement, is one of those that are covered here."""
-    return str(getattr(call.op, "name", "")) in _RULES or _extern_name(call) in _PRINTS
+    return str(getattr(call.op, "name", "")) in _RULES or is_print(call)
 
 
 def lower_element_op(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """The statements that ``call`` stands for; raises UnsupportedError."""
-    if _extern_name(call) in _PRINTS:
+    if is_print(call):
         return (_print(scope, call),)
     return _RULES[str(call.op.name)](scope, call)
+
+
+def is_print(call: Any) -> bool:  # noqa: ANN401
+    """Whether ``call`` prints."""
+    return _extern_name(call) in _PRINTS
 
 
 def _extern_name(call: Any) -> str:  # noqa: ANN401
@@ -78,6 +83,16 @@ def _assert(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     return (Assert(convert(lower_expr(scope, cond), "bool"), message),)
 
 
+def _update_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    """One more contribution to an element of a reducer, which is a tile like others."""
+    place = lower_expr(scope, call.args[0])
+    if not isinstance(place, Load) or place.buffer not in scope.reducers:
+        return scope.refuse("reducer_update", "of something else than a reducer is not covered")
+    value = convert(lower_expr(scope, call.args[1]), place.dtype)
+    name = {"sum": "add"}.get(scope.reducers[place.buffer], scope.reducers[place.buffer])
+    return (Store(place.buffer, place.indices, Op(name, (place, value), place.dtype)),)
+
+
 _RULES: dict[str, Callable[[Scope, Any], tuple[Stmt, ...]]] = {
     "tl.atomic_add_elem_op": _update("add"),
     "tl.atomic_add_ret_elem_op": _update("add"),
@@ -90,5 +105,6 @@ _RULES: dict[str, Callable[[Scope, Any], tuple[Stmt, ...]]] = {
     "tl.atomic_or_elem_op": _update("or"),
     "tl.atomic_store_elem_op": _update("exchange"),
     "tl.device_assert": _assert,
+    "tl.reducer_update": _update_reducer,
     "tl.device_assert_with_msg": _assert,
 }

@@ -23,6 +23,7 @@ _SCOPES: Mapping[str, str] = {
     "shared": "shared",
     "shared.dyn": "shared",
     "local.fragment": "fragment",
+    "local.reducer": "fragment",
     "local": "local",
     "local.var": "local",
 }
@@ -82,7 +83,7 @@ class Scope:
     ``where`` is the line of the user's file that is being lowered. ``thread_vars`` are those that
     hold a thread's index: they may be bound, but not used. ``any_dtype`` lets types pass that the
     tile IR has not. ``buffers`` fills with all that are no parameters;
-    ``in_while`` says that a loop runs until something changes.
+    ``reducers`` has what each reducer folds with, by its name; ``in_while`` says that a loop runs until something changes.
     """
 
     def __init__(self, *, any_dtype: bool = False) -> None:
@@ -102,6 +103,7 @@ class Scope:
         self.in_while = False
         self._known: dict[str, Buffer] = {}
         self.buffers: list[Buffer] = []
+        self.reducers: dict[str, str] = {}
 
     def refuse(self, operation: str, reason: str = "is not covered") -> NoReturn:
         """Raise UnsupportedError for ``operation`` at the line that is being lowered."""
@@ -177,6 +179,10 @@ class Scope:
     def bind_thread(self, var: object) -> None:
         """Note that ``var`` holds a thread's index."""
         self._threads[key_of(var)] = str(var.name)  # type: ignore[attr-defined]
+
+    def is_thread(self, var: object) -> bool:
+        """Whether ``var`` holds a thread's index."""
+        return key_of(var) in self._threads
 
     def learn(self, var: object, value: object) -> None:
         """Note that ``var`` is ``value``, a pure integer expression."""

@@ -4,8 +4,15 @@ from typing import Any
 
 from tileyard.frontend.element_ops import is_element_op, lower_element_op
 from tileyard.frontend.expressions import buffer_of, free_vars, lower_expr
-from tileyard.frontend.scope import Scope
+from tileyard.frontend.scope import Scope, key_of
 from tileyard.frontend.tile_ops import is_tile_op, lower_tile_op
+from tileyard.frontend.tir_queries import (
+    THREAD_BINDING,
+    count_launches,
+    is_one,
+    is_zero,
+    only_prints,
+)
 from tileyard.ir.dtypes import is_integer
 from tileyard.ir.nodes import (
     Axis,
@@ -25,7 +32,6 @@ from tileyard.ir.walk import walk, walk_expr
 from tileyard.model import SourceLine
 
 _KINDS: dict[int, LoopKind] = {0: "serial", 1: "parallel", 2: "vectorized", 3: "unroll"}
-_THREAD_BINDING = 4
 _GRID = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 
 _LOOP_HINTS = frozenset(
@@ -44,7 +50,9 @@ _LOOP_HINTS = frozenset(
 )
 """Annotations of a loop that say how it is run; its iterations mean the same without them."""
 
-_BLOCK_HINTS = frozenset({"l2_hit_ratio_map", "layout_map", "reducer_info", "tl.launch_threads"})
+_BLOCK_HINTS = frozenset(
+    {"l2_hit_ratio_map", "layout_map", "reducer_info", "reducer_info_v2", "tl.launch_threads"}
+)
 _ATTRIBUTE_HINTS = frozenset(
     {
         "threadblock_swizzle_pattern",
@@ -62,6 +70,8 @@ _CALL_HINTS = frozenset(
         "tl.annotate_consumer_reg_alloc",
         "tl.annotate_producer_reg_dealloc",
         "tl.no_set_max_nreg",
+        "tirx.ptx_commit_group",
+        "tirx.ptx_wait_group",
         "tl.set_max_nreg",
     }
 )
@@ -77,12 +87,21 @@ class BodyLowering:
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
         self._count = 0
-        self._in_kernel = False
+        self._reducers: dict[object, str] = {}
+        self._has_phases = False
         self.grid: dict[str, Axis] = {}
         self.threads: tuple[int, ...] = ()
         self.lines: dict[int, SourceLine] = {}
 
-    def lower(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401 (TVM's nodes are untyped)
+    def lower_body(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401 (TVM's nodes are untyped)
+        """The statements of a whole function; raises UnsupportedError.
+
+        Several launches, one after the other, become one block that runs all blocks of each in turn.
+        """
+        self._has_phases = count_launches(stmt) > 1
+        return self.lower(stmt)
+
+    def lower(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         """The statements that ``stmt`` becomes; raises UnsupportedError."""
         before = self._scope.enter(stmt)
         kind = type(stmt).__name__
@@ -119,13 +138,15 @@ class BodyLowering:
         block = stmt.block
         if len(block.iter_vars) or block.init is not None or len(block.match_buffers):
             self._scope.refuse(f"block {block.name_hint} with iterators")
-        if not _is_one(stmt.predicate):
+        if not is_one(stmt.predicate):
             self._scope.refuse(f"block {block.name_hint} with a predicate")
         for key, value in block.annotations.items():
             if str(key) not in _BLOCK_HINTS:
                 self._scope.refuse(f"annotation {key}")
             if str(key) == "tl.launch_threads":
                 self.threads = tuple(int(extent) for extent in value)
+            if str(key) == "reducer_info_v2":
+                self._reducers |= {key_of(data): str(info["op"]) for data, info in value.items()}
         for buffer in block.alloc_buffers:
             self._allocate(buffer)
         return self.lower(block.body)
@@ -151,6 +172,8 @@ class BodyLowering:
         )
         scope.bind_buffer(tir, buffer)
         scope.buffers.append(buffer)
+        if key_of(tir.data) in self._reducers:
+            scope.reducers[buffer.name] = self._reducers[key_of(tir.data)]
         scope.where = before
 
     def _lower_AttrStmt(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
@@ -161,13 +184,13 @@ class BodyLowering:
     # ---- loops and branches -----------------------------------------------------------------
 
     def _lower_For(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
-        if int(stmt.kind) == _THREAD_BINDING:
+        if int(stmt.kind) == THREAD_BINDING:
             return self._launch(stmt)
         scope = self._scope
         unknown = [str(key) for key in stmt.annotations if str(key) not in _LOOP_HINTS]
         if unknown:
             scope.refuse(f"loop with {', '.join(unknown)}")
-        if stmt.step is not None and not _is_one(stmt.step):
+        if stmt.step is not None and not is_one(stmt.step):
             scope.refuse(f"loop with step {stmt.step}")
         start, extent = lower_expr(scope, stmt.min), lower_expr(scope, stmt.extent)
         first = self._number()
@@ -182,20 +205,37 @@ class BodyLowering:
         tag = str(stmt.thread_binding.thread_tag)
         if tag not in _GRID:
             self._scope.refuse(f"loop bound to {tag}")
+        if self._has_phases and len(stmt.annotations) == 0:
+            extent = lower_expr(self._scope, stmt.extent)
+            start = lower_expr(self._scope, stmt.min)
+            first = self._number()
+            var = self._scope.bind_var(stmt.loop_var)
+            return (*first, For(var, start, extent, "serial", self.lower(stmt.body)))
         if tag in self.grid or self._count:
             self._scope.refuse("second kernel launch", "in one function is not covered")
-        if not _is_zero(stmt.min) or len(stmt.annotations):
+        if not is_zero(stmt.min) or len(stmt.annotations):
             self._scope.refuse(f"{tag} with annotations")
         extent = lower_expr(self._scope, stmt.extent)
         self.grid[tag] = Axis(self._scope.bind_var(stmt.loop_var), extent)
         return self.lower(stmt.body)
 
     def _lower_IfThenElse(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
+        if stmt.else_case is None and self._is_for_one_thread(stmt):
+            return self.lower(stmt.then_case)
         cond = lower_expr(self._scope, stmt.condition)
         first = self._number()
         then = self.lower(stmt.then_case)
         orelse = self.lower(stmt.else_case) if stmt.else_case is not None else ()
         return (*first, If(cond, then, orelse))
+
+    def _is_for_one_thread(self, stmt: Any) -> bool:  # noqa: ANN401
+        """Whether ``stmt`` has one thread print: what a tile holds is then printed once."""
+        variables = free_vars(stmt.condition)
+        return (
+            bool(variables)
+            and all(self._scope.is_thread(var) for var in variables)
+            and only_prints(stmt.then_case)
+        )
 
     def _lower_While(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
         scope = self._scope
@@ -257,11 +297,3 @@ class BodyLowering:
         if name in ("tirx.call_extern", "tirx.call_pure_extern"):
             name = f"call_extern {value.args[0].value}"
         return self._scope.refuse(name)
-
-
-def _is_one(expr: Any) -> bool:  # noqa: ANN401
-    return type(expr).__name__ == "IntImm" and int(expr.value) == 1
-
-
-def _is_zero(expr: Any) -> bool:  # noqa: ANN401
-    return type(expr).__name__ == "IntImm" and int(expr.value) == 0

@@ -1,6 +1,7 @@
 """Lowers TileLang's tile operations to statements of the tile IR.
 
-Copy, fill, gemm and reduce have statements of their own; ``nests.py`` makes loops of the others.
+Copy, fill, gemm and reduce have statements of their own; ``nests.py`` makes loops of the others. A
+copy that may end later ends at once, which is one of the times when it may.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,7 +10,9 @@ from typing import Any, get_args
 from tileyard.frontend import nests
 from tileyard.frontend.expressions import is_region, lower_expr, lower_region
 from tileyard.frontend.scope import Scope
-from tileyard.ir.nodes import Copy, Expr, Fill, Gemm, Reduce, ReduceKind, Region, Stmt
+from tileyard.ir.dtypes import is_float
+from tileyard.ir.nodes import Const, Copy, Expr, Fill, Gemm, Reduce, ReduceKind, Region, Stmt
+from tileyard.ir.tiles import identity
 
 _COPY_HINTS = frozenset(
     {
@@ -148,6 +151,33 @@ def _im2col(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     )
 
 
+def _init_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    """``reducer_init``'s arguments: the reducer, and what it starts from."""
+    region = lower_region(scope, call.args[0])
+    if len(call.args) > 1:
+        return (Fill(region, lower_expr(scope, call.args[1])),)
+    dtype = scope.dtype_of(region.buffer)
+    kind = _KIND_OF_REDUCER.get(scope.reducers.get(region.buffer, ""))
+    if kind is None:
+        return scope.refuse(f"reducer {region.buffer}")
+    start = identity(kind, dtype)
+    return (Fill(region, Const(float(start) if is_float(dtype) else int(start), dtype)),)
+
+
+def _close_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    return (Copy(lower_region(scope, call.args[0]), lower_region(scope, call.args[1])),)
+
+
+_KIND_OF_REDUCER: dict[str, ReduceKind] = {
+    "sum": "sum",
+    "max": "max",
+    "min": "min",
+    "bitand": "bitand",
+    "bitor": "bitor",
+    "bitxor": "bitxor",
+}
+
+
 def _finalize_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """A tile has one content: there is nothing to bring together."""
     lower_region(scope, call.args[0])
@@ -155,6 +185,7 @@ def _finalize_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN
 
 
 _RULES: dict[str, Callable[[Scope, Any], Stmt]] = {
+    "tl.tileop.async_copy": _copy,
     "tl.tileop.copy": _copy,
     "tl.tileop.fill": _fill,
     "tl.tileop.gemm": _gemm,
@@ -168,6 +199,8 @@ _NESTS: dict[str, Callable[[Scope, Any], tuple[Stmt, ...]]] = {
     "tl.tileop.cumsum": _scan("add"),
     "tl.tileop.cummax": _scan("max"),
     "tl.tileop.finalize_reducer": _finalize_reducer,
+    "tl.tileop.finalize_reducer_v2": _close_reducer,
+    "tl.tileop.reducer_init": _init_reducer,
     "tl.tileop.im2col": _im2col,
     "tl.tileop.transpose": _transpose,
 }

@@ -49,7 +49,7 @@ def lower_prim_func(
             scope.refuse(f"attribute {key} of the function")
     storage, dims = declare_params(scope, func)
     body = BodyLowering(scope)
-    stmts = body.lower(func.body)
+    stmts = body.lower_body(func.body)
     owners = {view.name: view.view_of for view in scope.buffers if view.view_of}
     effects = buffer_effects(stmts).through(owners)
     program = Program(

@@ -159,9 +159,10 @@ class _Verifier:
 
     def _check_dims(self) -> None:
         tensors = [p for p in self._program.params if isinstance(p, Tensor)]
-        plain = {e.name for t in tensors for e in t.buffer.shape if isinstance(e, Var)}
+        parts = [part for t in tensors for extent in t.buffer.shape for part in walk_expr(extent)]
+        known = {part.name for part in parts if isinstance(part, Var)}
         for var in self._program.dims:
-            if var.name not in plain:
+            if var.name not in known:
                 self.refuse(f"no parameter has {var.name} as one of its dimensions")
 
     # ---- statements -------------------------------------------------------------------------

@@ -286,3 +286,77 @@ def test_generated_programs_run_the_same_twice(program: Program) -> None:
     expected = interpret(program, arrays, scalars)
     for got, want in zip(interpret(program, arrays, scalars), expected, strict=True):
         assert got.tobytes() == want.tobytes()
+
+
+def test_atomic_update_gives_the_content_before_it() -> None:
+    """Each update sees the one before; outside an array nothing is written, and 0 was there."""
+    text = """
+def f(X: int32[4], S: inout.int32[2], Y: out.int32[4]):
+    for i in serial(4):
+        old = atomic_add(S[0], X[i])
+        missed = atomic_max(S[i + 2], 9)
+        last = atomic_exchange(S[1], old)
+        Y[i] = last * 10 + missed
+"""
+    expected = [np.array([10, 6], np.int32), np.array([50, 0, 10, 30], np.int32)]
+    values = np.array([1, 2, 3, 4], np.int32)
+    got = run(text, values, np.array([0, 5], np.int32))
+    np.testing.assert_array_equal(got[0], expected[0])
+    np.testing.assert_array_equal(got[1], expected[1])
+
+
+def test_view_reads_the_same_bytes() -> None:
+    """What is written through a view of another shape and type is read from the buffer itself."""
+    text = """
+def f(X: float32[2, 2], Y: out.float32[4], Z: out.uint8[4]):
+    flat: memory.float32[4] = X
+    t: shared.float32[2, 2]
+    bits: shared.uint32[4] = t
+    bytes: memory.uint8[16] = Y
+    for i in serial(4):
+        bits[i] = reinterpret(flat[3 - i], uint32)
+    for j in serial(4):
+        Y[j] = t[j // 2, j % 2]
+    for k in serial(4):
+        Z[k] = bytes[4 * k + 3]
+"""
+    expected = [np.array([4, 3, 2, 1], np.float32), np.array([64, 64, 64, 63], np.uint8)]
+    got = run(text, np.array([[1, 2], [3, 4]], np.float32))
+    np.testing.assert_array_equal(got[0], expected[0])
+    np.testing.assert_array_equal(got[1], expected[1])
+
+
+def test_workspace_keeps_its_content_from_block_to_block() -> None:
+    """A buffer in global memory that is no parameter is one for all blocks, and poison at first."""
+    text = """
+def f(Y: out.float32[4]):
+    bx: grid[4]
+    W: memory.float32[4]
+    W[bx] = float32(bx)
+    Y[bx] = W[bx - 1 if bx > 0 else 3]
+"""
+    expected = np.array([np.nan, 0, 1, 2], np.float32)
+    (got,) = run(text)
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_kernel_says_what_it_prints() -> None:
+    """A print gives one line with its message and values, in order."""
+    text = """
+def f(X: float32[2], Y: out.float32[2]):
+    for i in serial(2):
+        print("X is", i, X[i])
+    print("done")
+"""
+    expected = ["X is 0 1.5\n", "X is 1 -2.0\n", "done\n"]
+    said: list[str] = []
+    interpret(read_program(text), [np.array([1.5, -2], np.float32)], say=said.append)
+    assert said == expected
+
+
+def test_assertion_that_fails_ends_the_kernel() -> None:
+    """The fault has the message of the assertion and names the statement."""
+    expected = 'too large in `assert X[i] < 3.0, "too large"`'
+    with pytest.raises(KernelFault) as caught:
+        run(body("for i in serial(8):", '    assert X[i] < 3.0, "too large"'), X)
+    assert caught.value.message == expected

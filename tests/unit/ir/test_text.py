@@ -205,6 +205,41 @@ def test_statement_and_expression_print_alone() -> None:
     assert (print_statement(program, branch), print_expr(program, branch.cond)) == expected
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["atomic_add(t[0], 1)", "x = atomic_exchange(t[n], t[1])", "t[0] = x"],
+        ["B[0] = 0.5", "half = atomic_min(B[2], 0.5)", "B[1] = half + 1.0"],
+        ['print("50 % of \\"it\\"\\n")', 'print("größe", t[0], n)'],
+        ["assert n > 3", 'assert n > 3, "n"'],
+    ],
+)
+def test_what_acts_on_elements_is_its_own_canon(lines: list[str]) -> None:
+    """Atomic updates, prints and assertions are printed as they are read."""
+    program = read_body(*lines)
+    expected = [f"    {line}" for line in lines]
+    text = print_program(program)
+    assert text.splitlines()[-len(lines) :] == expected
+    assert read_program(text) == program
+
+
+def test_workspaces_and_views_stand_among_the_buffers() -> None:
+    """A buffer in global memory, and one that is the storage of another, read back."""
+    head = """\
+def f(A: float32[m, 8]):
+    m: dim
+    W: memory.float16[m, 4]
+    flat: memory.int32[m * 8] = A
+    t: local.int32[4]
+    u: local.uint8[16] = t
+
+    pass
+"""
+    expected = read_program(head)
+    assert print_program(expected) == head
+    assert [buffer.view_of for buffer in expected.buffers] == ["", "A", "", "t"]
+
+
 def test_ill_typed_nodes_survive_text() -> None:
     """What breaks the typing rules is stated with ``typed``, so that messages and dumps are exact."""
     odd = Op("add", (Var("i", "int64"), Load("Z", (), "float32")), "float16")
@@ -231,6 +266,8 @@ def test_ill_typed_nodes_survive_text() -> None:
         ("for i in range(4):", "line 6: for i in range(4): is not a statement"),
         ("x: what = 3", "line 6: what is not a scalar type"),
         ("t[0] = (1", "line 6: '(' was never closed"),
+        ("atomic_add(t, 1)", "line 6: atomic_add takes an element and a value"),
+        ("print(n)", "line 6: n is not a plain value"),
         ("t[0] = 'text'", "line 6: 'text' is not an expression"),
     ],
 )
@@ -249,6 +286,8 @@ def test_mistakes_in_text_name_their_line(line: str, message: str) -> None:
         ("def f(A):\n    pass", "line 1: A has no type"),
         ("def f(A: float33[8]):\n    pass", "line 1: float33 is not a scalar type"),
         ("def f(*A: float32[8]):\n    pass", "line 1: a parameter is `name: type`"),
+        ("def f(A: shared.int32[8]):\n    pass", "line 1: shared is not a role"),
+        ("def f():\n    t: shared.int32[8] = A\n    pass", "line 2: A is not a buffer"),
         (
             "def f():\n    t: far.float32[8]\n    pass",
             "line 2: t: far.float32[8] declares neither a dim, a grid nor a buffer",

@@ -59,6 +59,9 @@ def test_legal_program_passes() -> None:
         "for i, j in parallel(8, 8):",
         "    I[bx, j] = int32(c[i, j]) + I[i, j]",
         "B[0] = float16(v)",
+        "old = atomic_max(c[0, 0], v)",
+        'print("old", old, t[0])',
+        'assert old > 0.0, "not positive"',
     )
     assert verify(program) is expected  # type: ignore[func-returns-value]
 
@@ -71,6 +74,12 @@ def test_legal_program_passes() -> None:
         (["t[0] = typed(q, int32)"], "q is used before it is bound in `t[0] = typed(q, int32)`"),
         (["t[0] = typed(n, int32)"], "n is int64, and is read as int32 in `t[0] = typed(n, int32)`"),
         (["t[0] = 1.5"], "t holds int32, the value is float32 in `t[0] = 1.5`"),
+        (["atomic_add(A[0, 0], 1.0)"], "A is an `in` parameter, and it is written in `atomic_add(A[0, 0], 1.0)`"),
+        (["atomic_or(c[0, 0], 1.0)"], "atomic or does not take float32 in `atomic_or(c[0, 0], 1.0)`"),
+        (["atomic_add(flag[0], True)"], "atomic add does not take bool in `atomic_add(flag[0], True)`"),
+        (["v: int64 = atomic_add(t[0], 1)"], "v is int64, t holds int32 in `v: int64 = atomic_add(t[0], 1)`"),
+        (["assert t[0]"], "the condition is int32, not bool in `assert t[0]`"),
+        (["print(\"t\", typed(q, int32))"], "q is used before it is bound in `print(\"t\", typed(q, int32))`"),
         (["t[0, 0] = 1"], "t has 1 dimensions, not 2 in `t[0, 0] = 1`"),
         (["t[x] = 1"], "an index of t is float32, not an integer in `t[x] = 1`"),
         (["t[0] = t[1] + n"], "add has arguments of different types: int32, int64 in `t[0] = t[1] + n`"),

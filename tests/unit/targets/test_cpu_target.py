@@ -1,8 +1,10 @@
 """Verdicts of builds: refusals with their source line, compiler errors, what an artifact holds."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tileyard.errors import UsageError
@@ -12,6 +14,7 @@ from tileyard.model import Diagnostic, Elaborated, Kernel, Outcome, SourceLine
 from tileyard.targets.base import Source
 from tileyard.targets.cpu import target as target_module
 from tileyard.targets.cpu.emit.program import Generated
+from tileyard.targets.cpu.loaded import CpuLoaded
 from tileyard.targets.cpu.machine import Machine
 from tileyard.targets.cpu.target import CpuTarget
 from tileyard.testing.builds import make_source
@@ -157,3 +160,23 @@ def test_a_portable_level_builds_too(tmp_path: Path) -> None:
     assert build.outcome is expected
     assert "avx2" in build.manifest
     assert "avx512f" not in build.manifest
+
+
+@pytest.mark.slow
+def test_prints_go_to_standard_output(
+    load_text: Callable[[str], CpuLoaded], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Each print is one line: its message as it is, then the values."""
+    text = """
+def f(X: float32[2], Y: out.uint8[2]):
+    h: local.bfloat16[1]
+    for i in serial(2):
+        h[0] = bfloat16(X[i])
+        Y[i] = uint8(X[i])
+        print("100 % \\"X\\"", i, X[i], h[0], Y[i], X[i] < 1.0)
+    print("größe?\\\\n")
+"""
+    expected = '100 % "X" 0 0.100000001 0.100097656 0 1\n100 % "X" 1 2.5 2.5 2 0\ngröße?\\n\n'
+    launch = load_text(text).bind([np.array([0.1, 2.5], np.float32)], [])
+    launch.run()
+    assert capfd.readouterr().out == expected

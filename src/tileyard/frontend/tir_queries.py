@@ -1,0 +1,46 @@
+"""What a TIR statement or expression is, asked before it is lowered."""
+
+from typing import Any
+
+from tilelang import tvm
+
+from tileyard.frontend.element_ops import is_print
+
+THREAD_BINDING = 4
+"""The kind of a TIR loop that is one dimension of a launch."""
+
+
+def is_one(expr: Any) -> bool:  # noqa: ANN401 (TVM's nodes are untyped)
+    """Whether a TIR expression is the number 1."""
+    return type(expr).__name__ == "IntImm" and int(expr.value) == 1
+
+
+def is_zero(expr: Any) -> bool:  # noqa: ANN401
+    """Whether a TIR expression is the number 0."""
+    return type(expr).__name__ == "IntImm" and int(expr.value) == 0
+
+
+def count_launches(stmt: Any) -> int:  # noqa: ANN401
+    """How many grids a function launches."""
+    found = 0
+
+    def visit(node: Any) -> None:  # noqa: ANN401
+        nonlocal found
+        if type(node).__name__ == "For" and int(node.kind) == THREAD_BINDING:
+            found += str(node.thread_binding.thread_tag) == "blockIdx.x"
+
+    tvm.tirx.stmt_functor.post_order_visit(stmt, visit)
+    return found
+
+
+def only_prints(stmt: Any) -> bool:  # noqa: ANN401
+    """Whether ``stmt`` prints, in loops or not, and does nothing else."""
+    match type(stmt).__name__:
+        case "For":
+            return only_prints(stmt.body)
+        case "SeqStmt":
+            return all(map(only_prints, stmt.seq))
+        case "Evaluate":
+            return type(stmt.value).__name__ == "Call" and is_print(stmt.value)
+        case _:
+            return False
