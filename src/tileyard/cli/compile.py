@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tileyard.cli.kernel_options import CpuLevel, target_at
 from tileyard.cli.values import parse_bytes, parse_count, parse_duration_s, parse_pairs, parse_value
 from tileyard.errors import UsageError
 
@@ -16,6 +17,7 @@ def compile_configs(  # noqa: PLR0913 - options, by keyword only
     target: Annotated[
         str, typer.Option(help="What to compile for, such as cpu or cuda:sm_90a.")
     ] = "cpu",
+    cpu_arch: CpuLevel = "",
     arg: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="An argument of the kernel.")
     ] = None,
@@ -102,7 +104,7 @@ def compile_configs(  # noqa: PLR0913 - options, by keyword only
     )
     start = StartCompile(
         request=request,
-        target=target,
+        target=target_at(target, cpu_arch),
         file=str(Path(file).absolute()),
         all_configs=all_configs or bool(config),
         pass_options={

@@ -31,11 +31,26 @@ MemoryLimit = Annotated[
 QueueLimit = Annotated[
     str, typer.Option(metavar="TIME", help="Wait no longer than this for a device.")
 ]
+CpuLevel = Annotated[
+    str,
+    typer.Option(
+        "--cpu-arch",
+        metavar="LEVEL",
+        help="For the target cpu: build for CPUs such as x86-64-v3, not for this one alone.",
+    ),
+]
 EmittedText = Literal["program", "c", "cuda"]
 Emit = Annotated[
     EmittedText | None,
     typer.Option(help="Print what was generated, on standard output; all else goes to the other."),
 ]
+
+
+def target_at(target: str, level: str) -> str:
+    """The target ``cpu`` for a CPU level; any where ``level`` is empty. Raises UsageError."""
+    if level and target != "cpu":
+        raise UsageError(f"--cpu-arch is for the target cpu, and not for {target}")
+    return f"{target}:{level}" if level else target
 
 
 def parse_kernel(named: str) -> tuple[Path, str]:

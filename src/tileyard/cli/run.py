@@ -7,6 +7,7 @@ import typer
 from tileyard.cli.kernel_options import (
     ArgumentValues,
     BuildLimit,
+    CpuLevel,
     DeviceNames,
     Emit,
     KernelName,
@@ -17,6 +18,7 @@ from tileyard.cli.kernel_options import (
     parse_arguments,
     parse_config,
     parse_kernel,
+    target_at,
 )
 from tileyard.cli.values import parse_bytes, parse_duration_s
 from tileyard.errors import UsageError
@@ -38,6 +40,7 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
     ] = "",
     check: Annotated[bool, typer.Option(help="Compare results with the reference.")] = True,
     target: Annotated[str, typer.Option(help="What to compile for.")] = "cpu",
+    cpu_arch: CpuLevel = "",
     devices: DeviceNames = None,
     emit: Emit = None,
     queue_limit: QueueLimit = "30m",
@@ -86,7 +89,7 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
     )
     start = StartTune(
         request=request,
-        target=target,
+        target=target_at(target, cpu_arch),
         devices=tuple(devices or ()),
         file=str(file),
         reuse=False,

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from tileyard.cli.kernel_options import CpuLevel, target_at
 from tileyard.cli.values import (
     parse_bytes,
     parse_count,
@@ -31,6 +32,7 @@ def tune(  # noqa: PLR0913 - options, by keyword only
     ] = "",
     check: Annotated[bool, typer.Option(help="Compare results with the reference.")] = True,
     target: Annotated[str, typer.Option(help="What to compile for.")] = "cpu",
+    cpu_arch: CpuLevel = "",
     devices: Annotated[
         list[str] | None,
         typer.Option(
@@ -119,7 +121,7 @@ def tune(  # noqa: PLR0913 - options, by keyword only
     )
     start = StartTune(
         request=request,
-        target=target,
+        target=target_at(target, cpu_arch),
         devices=tuple(devices or ()),
         file=str(Path(file).absolute()),
         reuse=resume,

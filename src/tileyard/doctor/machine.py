@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tileyard.doctor.findings import Finding, Level
 from tileyard.settings import Settings
+from tileyard.targets.cpu.options import CpuOptions
 from tileyard.targets.cpu.toolchain import open_toolchain
 
 OLDEST_PYTHON = (3, 11)
@@ -50,7 +51,7 @@ def check_tilelang(_: Settings) -> Iterator[Finding]:
 
 def check_compiler(settings: Settings) -> Iterator[Finding]:
     """The C compiler builds a shared object for this machine."""
-    toolchain = open_toolchain(settings.cc, "native")
+    toolchain = open_toolchain(settings.cc, CpuOptions())
     name = f"{' '.join(toolchain.command)} {toolchain.version}"
     with tempfile.TemporaryDirectory(prefix="tileyard-doctor-") as folder:
         (Path(folder) / "probe.c").write_text(SOURCE, encoding="ascii")

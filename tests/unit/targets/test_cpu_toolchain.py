@@ -10,9 +10,10 @@ import msgspec
 import pytest
 
 from tileyard.artifacts.manifest import Artifact
-from tileyard.errors import BindError, DamagedError, ToolMissingError
+from tileyard.errors import BindError, DamagedError, ToolMissingError, UsageError
 from tileyard.targets.cpu.abi import Details, read_details
 from tileyard.targets.cpu.machine import describe_machine, missing_features
+from tileyard.targets.cpu.options import CpuOptions, parse_options
 from tileyard.targets.cpu.target import CpuTarget
 from tileyard.targets.cpu.toolchain import find_compiler, open_toolchain
 
@@ -85,7 +86,7 @@ def test_a_broken_compiler_says_what_it_said(tmp_path: Path) -> None:
     """The first line of a compiler that fails is part of the message."""
     broken = make_tool(tmp_path, "cc", "echo out of order >&2; exit 3")
     with pytest.raises(ToolMissingError, match="cannot build for native: out of order"):
-        open_toolchain(broken, "native")
+        open_toolchain(broken, CpuOptions())
 
 
 @pytest.mark.slow
@@ -100,9 +101,9 @@ def test_fingerprints_tell_levels_apart() -> None:
     """The same compiler has another fingerprint for another level, and the same one twice."""
     if describe_machine({}, is_native=False).arch != "x86_64":
         pytest.skip("levels of x86-64")
-    levels = ["native", "x86-64", "x86-64-v3", "x86-64"]
+    levels = ["native", "x86-64", "x86-64-v3", "x86-64", "x86-64,optimize=2"]
     prints = [CpuTarget(level).fingerprint() for level in levels]
-    expected = 3
+    expected = 4
     assert len(set(prints)) == expected
     assert prints[1] == prints[3]
 
@@ -154,3 +155,35 @@ def test_details_that_make_no_sense_are_damage() -> None:
     """A manifest whose details cannot be read is damaged, not a bug."""
     with pytest.raises(DamagedError, match="cannot be read"):
         read_details('{"signature": 7}')
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("native", "cpu"),
+        ("x86-64-v3", "cpu:x86-64-v3"),
+        ("native,vectors=128", "cpu:native,vectors=128"),
+        ("x86-64-v4,unroll=1,optimize=3", "cpu:x86-64-v4,unroll=1"),
+    ],
+)
+def test_a_target_is_named_after_its_options(text: str, expected: str) -> None:
+    """Options are read from a target's name and written into it, the defaults left out."""
+    again = expected.partition(":")[2] or "native"
+    assert CpuTarget(text).name == expected
+    assert CpuTarget(again).name == expected
+
+
+@pytest.mark.parametrize("text", ["native,fast=1", "native,vectors=99", "native,unroll"])
+def test_an_option_of_the_compiler_that_is_not_known_is_refused(text: str) -> None:
+    """An unknown option, or a value that it cannot have, is a usage error that lists what there is."""
+    expected = f"the target cpu has no option {text.partition(',')[2]}"
+    with pytest.raises(UsageError) as caught:
+        parse_options(text)
+    assert caught.value.message == expected
+
+
+def test_vectors_are_no_wider_than_asked_for() -> None:
+    """Micro-kernels and loops are written for the width that was asked for."""
+    expected = 16
+    machine = CpuTarget("native,vectors=128").toolchain.machine
+    assert machine.vector_bytes == expected

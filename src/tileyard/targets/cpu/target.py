@@ -18,28 +18,29 @@ from tileyard.targets.base import NO_BINARIES, Binaries, Build, Loaded, Source
 from tileyard.targets.cpu.abi import HEADER_FILE, KERNEL_FILE, RUNTIME_FILE, SOURCE_FILE, describe
 from tileyard.targets.cpu.emit.program import generate
 from tileyard.targets.cpu.loaded import CpuLoaded
+from tileyard.targets.cpu.options import parse_options
 from tileyard.targets.cpu.toolchain import Toolchain, open_toolchain
 
 _HERE = Path(__file__).parent
 
 
 class CpuTarget:
-    """Builds for this host's CPU, or for a level such as ``x86-64-v3``.
+    """Builds for this host's CPU, or for a level such as ``x86-64-v3``; see ``options.py``.
 
     ``cc`` is the command of a C compiler; empty for that of ``CC``, or one that is found.
     """
 
     needs_tir = False
 
-    def __init__(self, level: str = "native", cc: str = "") -> None:
-        self.name = "cpu" if level == "native" else f"cpu:{level}"
-        self._level = level
+    def __init__(self, options: str = "native", cc: str = "") -> None:
+        self._options = parse_options(options)
+        self.name = f"cpu:{self._options.name}" if self._options.name else "cpu"
         self._cc = cc or os.environ.get("CC", "")
 
     @cached_property
     def toolchain(self) -> Toolchain:
         """The compiler. Raises ToolMissingError."""
-        return open_toolchain(self._cc, self._level)
+        return open_toolchain(self._cc, self._options)
 
     @cached_property
     def _runtime(self) -> bytes:

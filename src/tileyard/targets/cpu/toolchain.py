@@ -8,13 +8,15 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from tileyard.artifacts.keys import digest_parts
 from tileyard.errors import ToolMissingError
 from tileyard.targets.cpu.machine import Machine, describe_machine
+from tileyard.targets.cpu.options import CpuOptions
 
 FLAGS = (
     "-std=gnu11",
-    "-O3",
     "-fno-math-errno",
     "-fno-trapping-math",
     "-fno-strict-aliasing",
@@ -94,17 +96,20 @@ def find_compiler(asked: str) -> tuple[str, ...]:
     )
 
 
-def open_toolchain(asked: str, level: str) -> Toolchain:
+def open_toolchain(asked: str, options: CpuOptions) -> Toolchain:
     """The compiler that ``find_compiler`` gives, for this host (``native``) or a CPU level.
 
     Raises ToolMissingError where it does not run or does not know the level.
     """
     command = find_compiler(asked)
-    flags: tuple[str, ...] = (*FLAGS, f"-march={level}")
-    macros, version = _ask(command, flags, level)
-    machine = describe_machine(macros, is_native=level == "native")
-    if machine.vector_bytes == 64:
-        flags = (*flags, "-mprefer-vector-width=512")
+    flags: tuple[str, ...] = (*FLAGS, *options.flags)
+    macros, version = _ask(command, flags, options.level)
+    machine = describe_machine(macros, is_native=options.level == "native")
+    if options.vectors:
+        width = min(machine.vector_bytes, options.vectors // 8)
+        machine = msgspec.structs.replace(machine, vector_bytes=width)
+    if "__AVX__" in macros:
+        flags = (*flags, f"-mprefer-vector-width={8 * machine.vector_bytes}")
     return Toolchain(
         command=command,
         flags=flags,
