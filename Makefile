@@ -7,6 +7,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
+# Thousands of processes are started by tests: none compiles again what another has compiled.
+export PYTHONDONTWRITEBYTECODE :=
+
 GPU_ARCHITECTURES ?= sm_90a sm_80
 
 .PHONY: demo test check format bench gpu-artifacts gpu-check clean
