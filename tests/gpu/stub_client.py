@@ -135,6 +135,21 @@ def call(folder: Path, name: str) -> object:
     }
 
 
+def aims(folder: Path, name: str) -> object:
+    """The callable with arrays at other addresses, one of which it does not take."""
+    open_gpu(0).activate()
+    kernel = load(folder, name).as_callable()
+    a, b, c = (interface((1000, 64)) for _ in range(3))
+    crooked = interface((1000, 64), data=(c.__cuda_array_interface__["data"][0] + 4, False))
+    said = []
+    for arguments in ((a, b), (c, b), (a, crooked), (c, b)):
+        try:
+            kernel(*arguments)
+        except TileyardError as error:
+            said.append(error.message)
+    return {"a": a.keep.address, "b": b.keep.address, "c": c.keep.address, "said": said}
+
+
 def refusals(folder: Path, name: str) -> object:
     """What the callable does not take."""
     open_gpu(0).activate()
@@ -176,7 +191,8 @@ def everything(folder: Path) -> object:
 
 
 SCENES: dict[str, Callable[..., object]] = {
-    scene.__name__: scene for scene in (once, sticky, uploads, times, call, refusals, everything)
+    scene.__name__: scene
+    for scene in (once, sticky, uploads, times, call, aims, refusals, everything)
 }
 
 

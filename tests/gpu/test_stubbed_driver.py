@@ -59,6 +59,24 @@ def test_a_descriptor_is_passed_by_value(ask: Ask) -> None:
     assert answer.lines("attribute") == ["2=1"]
 
 
+def test_a_descriptor_is_encoded_once_and_aimed_at_each_tensor(ask: Ask) -> None:
+    """Driver stubbed: each launch has the descriptor and the addresses of its own call, also after a refused one."""
+    answer = ask("aims", "mapped-sm_90a")
+    told = json.loads(answer.output)
+    expected = [("a", "b"), ("c", "b"), ("c", "b")]
+    found = []
+    for line in answer.lines("launch"):
+        _, (descriptor, first, second) = launched(line)
+        assert descriptor[:8] == first
+        found.append((first, second))
+    assert found == [
+        (struct.pack("<Q", told[one]), struct.pack("<Q", told[other])) for one, other in expected
+    ]
+    assert len(answer.lines("map")) == 1
+    (message,) = told["said"]
+    assert message == "B begins at an address that is no multiple of 16 bytes"
+
+
 def test_inputs_that_cannot_change_are_uploaded_once(ask: Ask) -> None:
     """Driver stubbed: one upload for three launches, and one for each launch with an array that may change."""
     answer = ask("uploads", "scale-sm_90a")
@@ -147,7 +165,7 @@ def test_the_callable_takes_arrays_of_any_framework(ask: Ask) -> None:
     }
     assert json.loads(answer.output) == expected, answer.errors
     assert len(answer.lines("launch")) == 4
-    assert len(answer.lines("map")) == 3
+    assert len(answer.lines("map") + answer.lines("aimed")) == 3
     assert answer.lines("upload") == []
 
 

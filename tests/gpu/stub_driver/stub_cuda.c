@@ -442,6 +442,14 @@ Result cuTensorMapEncodeTiled(void *map, int dtype, unsigned rank, void *address
     return OK;
 }
 
+Result cuTensorMapReplaceAddress(void *map, void *address)
+{
+    if ((uintptr_t)map % 64 || (uintptr_t)address % 16) return INVALID;
+    memcpy(map, &address, 8);
+    fprintf(record(), "aimed elsewhere\n");
+    return OK;
+}
+
 /* ---- how a program finds all this ---- */
 
 #define ENTRY(name) {#name, (void *)name}
@@ -456,7 +464,7 @@ static const struct { const char *name; void *function; } entries[] = {
     ENTRY(cuGraphInstantiateWithFlags), ENTRY(cuGraphLaunch), ENTRY(cuGraphDestroy), ENTRY(cuGraphExecDestroy),
     ENTRY(cuModuleLoadDataEx), ENTRY(cuModuleLoadData), ENTRY(cuModuleUnload), ENTRY(cuModuleGetFunction),
     ENTRY(cuFuncSetAttribute), ENTRY(cuFuncGetParamInfo), ENTRY(cuLaunchKernelEx), ENTRY(cuTensorMapEncodeTiled),
-    ENTRY(cuTensorMapEncodeIm2col),
+    ENTRY(cuTensorMapEncodeIm2col), ENTRY(cuTensorMapReplaceAddress),
 };
 
 Result cuGetProcAddress_v2(const char *name, void **found, int version, uint64_t flags, int *status)

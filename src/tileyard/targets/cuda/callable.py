@@ -167,7 +167,7 @@ class CudaCallable:
             specs = self._module.specs(numbers)
             places = [at for at, (param, _) in enumerate(taken) if isinstance(param, Tensor)]
             given = frozenset(operands)
-            ready = Ready(self._params, Plan(self._module, numbers), specs, (places, given))
+            ready = Ready(Plan(self._module, numbers), specs, (places, given))
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
             self._known[key] = ready

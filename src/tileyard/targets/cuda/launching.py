@@ -4,27 +4,15 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from tileyard.errors import BindError, DamagedError
-from tileyard.ir.dtypes import find_dtype
-from tileyard.ir.evaluate import Evaluator, no_loads
-from tileyard.ir.nodes import Expr, Scalar, Tensor, Var
-from tileyard.ir.specs import bind_dims, convert_scalar, evaluate_size, tensor_specs
-from tileyard.ir.walk import walk_expr
+from tileyard.ir.nodes import Expr, Scalar, Tensor
+from tileyard.ir.specs import bind_dims, evaluate_size, tensor_specs
 from tileyard.model import TensorSpec, Value
 from tileyard.targets.cuda.architectures import parse_architecture
 from tileyard.targets.cuda.driver import Gpu, check_driver, explain
-from tileyard.targets.cuda.maps import MAP_ALIGNMENT, MAP_BYTES, MapEncoder
-from tileyard.targets.cuda.records import (
-    Details,
-    KernelLaunch,
-    LaunchRecord,
-    MapParam,
-    ScalarParam,
-    TensorParam,
-    WorkspaceParam,
-)
+from tileyard.targets.cuda.maps import MapEncoder
+from tileyard.targets.cuda.packing import Packed, size_of
+from tileyard.targets.cuda.records import Details, KernelLaunch
 
 ALIGNMENT = 16
 """Of a tensor's first byte: kernels read and write so much at once."""
@@ -39,7 +27,7 @@ class CudaModule:
     def __init__(self, gpu: Gpu, details: Details, cubin: bytes) -> None:
         """Raises BindError where this device or its driver cannot run it, DamagedError for no sound cubin."""
         self.gpu = gpu
-        self.record: LaunchRecord = details.launch
+        self.record = details.launch
         self.signature = details.launch.signature
         architecture = parse_architecture(details.arch)
         if not architecture.fits(gpu.capability):
@@ -113,13 +101,18 @@ class Plan:
         self._params = module.signature.params
         self._gpu = module.gpu
         self.workspaces = tuple(evaluate_size(size, numbers) for size in record.workspaces)
-        packed = _Packed(record, numbers)
+        packed = Packed(record, numbers)
         self._words = packed.words
         self._bytes = packed.words.cast("B")
-        self._tensors = packed.tensors
+        self._tensors = [word for _, word in packed.tensors]
         self._lent = packed.lent
+        order = {number: at for at, (number, _) in enumerate(packed.tensors)}
+        self._names = [self._name(number) for number in order]
         self._maps = [
-            MapEncoder(module.gpu.driver, one, numbers, place, self._name(one.param))
+            (
+                order[one.param],
+                MapEncoder(module.gpu.driver, one, numbers, place, self._name(one.param)),
+            )
             for one, place in zip(record.maps, packed.map_places, strict=True)
         ]
         self._keep = packed
@@ -131,18 +124,20 @@ class Plan:
         self._launch_one = module.gpu.driver.api.cuLaunchKernelEx
 
     def aim(self, addresses: Sequence[int], workspaces: Sequence[int] = ()) -> None:
-        """Set the address of each parameter in calling order (of numbers: anything). Raises BindError."""
-        for number, word in self._tensors:
-            address = addresses[number]
-            if address % ALIGNMENT:
-                raise BindError(
-                    f"{self._name(number)} begins at an address that is no multiple of {ALIGNMENT} bytes"
-                )
-            self._words[word] = address
+        """Set the address of each tensor in calling order. Raises BindError; then there are none."""
+        words, joined = self._words, 0
+        for word, address in zip(self._tensors, addresses, strict=True):
+            words[word] = address
+            joined |= address
+        if joined % ALIGNMENT:
+            wrong = next(at for at, address in enumerate(addresses) if address % ALIGNMENT)
+            raise BindError(
+                f"{self._names[wrong]} begins at an address that is no multiple of {ALIGNMENT} bytes"
+            )
         for number, word in self._lent:
-            self._words[word] = workspaces[number]
-        for encoder in self._maps:
-            encoder.write(addresses[encoder.param])
+            words[word] = workspaces[number]
+        for at, encoder in self._maps:
+            encoder.write(addresses[at])
 
     def save(self) -> bytes:
         """All arguments as they are now."""
@@ -176,82 +171,6 @@ class _Configured:
         self.function = function
         self.table = table
         self.stream = -1
-
-
-class _Packed:
-    """The memory that launches take their arguments from: one place for each, shared by all launches.
-
-    ``tensors`` and ``lent`` are pairs of a parameter or workspace and its word among ``words``;
-    ``tables`` are addresses of arrays with the address of each argument, one for each launch.
-    """
-
-    def __init__(self, record: LaunchRecord, numbers: Mapping[str, Value]) -> None:
-        scalars = [
-            argument
-            for launch in record.launches
-            for argument in launch.arguments
-            if isinstance(argument, ScalarParam)
-        ]
-        maps = len(record.maps) * MAP_BYTES
-        words = len(record.signature.params) + len(record.workspaces) + len(scalars)
-        count = sum(len(launch.arguments) for launch in record.launches)
-        raw = np.zeros(maps + 8 * (words + count) + MAP_ALIGNMENT, np.uint8)
-        skip = -raw.ctypes.data % MAP_ALIGNMENT
-        space = raw[skip : skip + maps + 8 * (words + count)]
-        base = space.ctypes.data
-        self._raw = raw
-        self.words = memoryview(space.data).cast("Q")
-        self.map_places = [base + MAP_BYTES * number for number in range(len(record.maps))]
-        self.tensors: list[tuple[int, int]] = []
-        self.lent: list[tuple[int, int]] = []
-        first = maps // 8
-        first_lent = first + len(record.signature.params)
-        next_scalar = first_lent + len(record.workspaces)
-        next_entry = first + words
-        self.tables: list[int] = []
-        for number, param in enumerate(record.signature.params):
-            if isinstance(param, Tensor):
-                self.tensors.append((number, first + number))
-        for number in range(len(record.workspaces)):
-            self.lent.append((number, first_lent + number))
-        for launch in record.launches:
-            self.tables.append(base + 8 * next_entry)
-            for argument in launch.arguments:
-                match argument:
-                    case TensorParam(param=number):
-                        place = base + 8 * (first + number)
-                    case WorkspaceParam(workspace=number):
-                        place = base + 8 * (first_lent + number)
-                    case MapParam(map=number):
-                        place = self.map_places[number]
-                    case ScalarParam():
-                        place = base + 8 * next_scalar
-                        self._put(space, 8 * next_scalar, pack_scalar(argument, numbers))
-                        next_scalar += 1
-                self.words[next_entry] = place
-                next_entry += 1
-
-    @staticmethod
-    def _put(space: Any, at: int, data: bytes) -> None:  # noqa: ANN401 (an array)
-        space[at : at + len(data)] = np.frombuffer(data, np.uint8)
-
-
-def pack_scalar(argument: ScalarParam, numbers: Mapping[str, Value]) -> bytes:
-    """The bytes of a number as a kernel takes them."""
-    dtypes = {part.name: part.dtype for part in walk_expr(argument.value) if isinstance(part, Var)}
-    values = {name: convert_scalar(numbers[name], dtype) for name, dtype in dtypes.items()}
-    found = Evaluator(values, no_loads).value(argument.value)
-    data: bytes = convert_scalar(found.item(), argument.dtype).tobytes()
-    return data
-
-
-def size_of(argument: TensorParam | ScalarParam | MapParam | WorkspaceParam) -> int:
-    """How many bytes a kernel takes for an argument."""
-    if isinstance(argument, MapParam):
-        return MAP_BYTES
-    if isinstance(argument, ScalarParam):
-        return find_dtype(argument.dtype).bits // 8
-    return 8
 
 
 def _configure(

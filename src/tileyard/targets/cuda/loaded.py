@@ -8,7 +8,6 @@ import numpy as np
 
 from tileyard.errors import BindError, KernelFault
 from tileyard.ir.dtypes import find_dtype
-from tileyard.ir.nodes import Tensor
 from tileyard.ir.specs import tensors
 from tileyard.model import TensorSpec, TimingPolicy, Value
 from tileyard.targets.base import Array
@@ -88,10 +87,8 @@ class CudaLaunch:
             Buffer(self._gpu, size, f"workspace {number}")
             for number, size in enumerate(plan.workspaces)
         ]
-        addresses = iter(buffer.address for buffer in self._buffers)
         plan.aim(
-            [next(addresses) if isinstance(p, Tensor) else 0 for p in module.signature.params],
-            [buffer.address for buffer in self._lent],
+            [buffer.address for buffer in self._buffers], [buffer.address for buffer in self._lent]
         )
         self._stopwatch = Stopwatch(self._gpu, self._memory, plan.launch)
         self.reset()

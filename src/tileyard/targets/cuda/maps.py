@@ -22,8 +22,15 @@ _TILED = ctypes.CFUNCTYPE(*_BEGIN, _POINTER, _POINTER, *_END)
 _IM2COL = ctypes.CFUNCTYPE(*_BEGIN, _POINTER, _POINTER, _U32, _U32, _POINTER, *_END)
 
 
+_REPLACE = ctypes.CFUNCTYPE(_INT, _POINTER, _POINTER)
+
+
 class MapEncoder:
-    """One descriptor of a launch record for given sizes; ``place`` is where it is written."""
+    """One descriptor of a launch record for given sizes; ``place`` is where it is written.
+
+    It is encoded once. From then on only its address is exchanged: the driver does both, and asks
+    for a dozen arguments fewer.
+    """
 
     def __init__(
         self,
@@ -54,6 +61,8 @@ class MapEncoder:
                 [one for one in (tensor_map.channels, tensor_map.pixels) if one is not None]
             )
             middle = (lower, upper, channels, pixels, steps)
+        self._replace = _find(driver, "cuTensorMapReplaceAddress", _REPLACE)
+        self._is_encoded = False
         self._before = (tensor_map.dtype, rank)
         self._after = (
             dims,
@@ -67,10 +76,13 @@ class MapEncoder:
 
     def write(self, address: int) -> None:
         """Write the descriptor for a tensor that begins at this address. Raises BindError."""
+        if self._is_encoded and self._replace(self._place, address) == 0:
+            return
         status = self._encode(self._place, *self._before, address, *self._after)
         if status != 0:
             error = self._driver.api.CUresult(status).name
             raise BindError(f"no TMA descriptor can be made for {self._name}: {error}")
+        self._is_encoded = True
 
 
 def _sizes(numbers: Mapping[str, Value], exprs: Sequence[Expr]) -> list[int]:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from tileyard.errors import BindError
 from tileyard.ir.dtypes import find_dtype
-from tileyard.ir.nodes import Scalar, Tensor
 from tileyard.model import TensorSpec
 from tileyard.targets.cuda.driver import Gpu
 from tileyard.targets.cuda.launching import Plan
@@ -24,7 +23,6 @@ class Ready:
 
     def __init__(
         self,
-        params: Sequence[Tensor | Scalar],
         plan: Plan,
         specs: Sequence[TensorSpec],
         given: tuple[list[int], frozenset[str]],
@@ -37,8 +35,6 @@ class Ready:
         self.addresses: list[int] = []
         self.stream = -1
         self._states: dict[tuple[int, ...], bytes] = {}
-        self._count = len(params)
-        self._numbers = [at for at, param in enumerate(params) if isinstance(param, Tensor)]
         sizes = [math.prod(s.shape) * find_dtype(s.dtype).bits // 8 for s in specs]
         self._pairs = [
             (at, sizes[at], other, sizes[other])
@@ -54,7 +50,8 @@ class Ready:
         state = self._states.get(key)
         if state is None:
             self.check_apart(addresses)
-            self.plan.aim(self.spread(addresses), self.lend(gpu, stream))
+            self.addresses = []  # what is refused halfway is aimed at nothing
+            self.plan.aim(addresses, self.lend(gpu, stream) if self.plan.workspaces else ())
             if len(self._states) >= MOST_KNOWN:
                 self._states.clear()
             self._states[key] = self.plan.save()
@@ -71,13 +68,6 @@ class Ready:
                     f"{self.names[at]} is written, and shares memory with {self.names[other]}",
                     "pass a copy of one of them",
                 )
-
-    def spread(self, addresses: Sequence[int]) -> list[int]:
-        """Addresses by parameter, numbers included."""
-        spread = [0] * self._count
-        for number, address in zip(self._numbers, addresses, strict=True):
-            spread[number] = address
-        return spread
 
     def lend(self, gpu: Gpu, stream: int) -> list[int]:
         """Workspaces for launches on a stream, which follow each other. Raises MemoryError."""
