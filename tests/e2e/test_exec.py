@@ -176,6 +176,11 @@ def test_tensors_and_queries_of_cuda_are_answered(scripts: Scripts) -> None:
         from tilelang.carver.arch import CUDA
         for name in ("auto", "cuda"):
             assert str(determine_target(name, return_object=True).attrs["arch"]).startswith("sm_90")
+        from tilelang import testing, tvm
+        def test(): pass
+        marks = testing.requires_cuda_compute_version(9, 0)(test).pytestmark
+        assert not any(mark.args[0] for mark in marks if mark.name == "skipif")
+        assert tvm.device("cuda", 0).exist and tvm.cuda(0).compute_version == "9.0"
         assert CUDA("cuda").compute_max_core == torch.cuda.get_device_properties(0).multi_processor_count
         """
     )

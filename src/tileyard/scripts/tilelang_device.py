@@ -38,8 +38,13 @@ def answer_device(torch: ModuleType) -> None:
             get_cuda_device_properties=torch.cuda.get_device_properties,
         )
     vars(import_module("tilelang.cuda.target")).update(check_cuda_availability=lambda: True)
+    make = import_module("tvm").device
+
+    def find_device(dev: str, index: int = 0) -> object:
+        return Device(index) if str(dev).partition(":")[0] == "cuda" else make(dev, index)
+
     for name in ("tvm", "tvm.runtime"):
-        vars(import_module(name)).update(cuda=Device)
+        vars(import_module(name)).update(cuda=Device, device=find_device)
 
 
 def find_attribute(attr: int, device_id: int = 0) -> int | None:
