@@ -53,7 +53,7 @@ def run_script(
     sys.argv = list(arguments)
     try:
         if is_module:
-            sys.path[0] = str(Path.cwd())
+            place_first(Path.cwd())
             runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
         else:
             run_file(arguments[0])
@@ -90,7 +90,7 @@ def install_hooks(settings: Settings, tally: Tally) -> object:
 def run_file(path: str) -> None:
     """Run a file as ``__main__``, as the interpreter does; whatever it raises passes through."""
     file = str(Path(path).absolute())
-    sys.path[0] = str(Path(path).resolve().parent)
+    place_first(Path(path).resolve().parent)
     main = ModuleType("__main__")
     main.__file__ = file
     main.__loader__ = importlib.machinery.SourceFileLoader("__main__", file)
@@ -99,6 +99,12 @@ def run_file(path: str) -> None:
     with io.open_code(file) as source:
         code = compile(source.read(), file, "exec", dont_inherit=True)
     exec(code, vars(main))
+
+
+def place_first(folder: Path) -> None:
+    """Have modules be found in a folder first, unless the interpreter was told to keep it out."""
+    if not sys.flags.safe_path:
+        sys.path[0] = str(folder)
 
 
 def show(error: BaseException) -> None:
