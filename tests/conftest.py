@@ -67,13 +67,24 @@ class CommandLine:
         return Path(self.env.get("TILEYARD_HOME", self.cwd / "home"))
 
     def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The whole environment of a command."""
+        """The whole environment of a command, which knows nothing of pytest: TVM asks for its variable."""
+        outer = {key: text for key, text in os.environ.items() if not key.startswith("PYTEST_")}
         own = {
             "TILEYARD_HOME": str(self.home),
             "TILEYARD_LOCK_DIR": str(self.cwd / "locks"),
             "COLUMNS": "200",
         }
-        return {**os.environ, **own, **self.env, **(extra or {})}
+        return {**outer, **own, **self.env, **(extra or {})}
+
+    def share(self, answers: Path) -> None:
+        """Have the home know what authors told other tests: nobody imports TileLang to be told again.
+
+        What is built and what is run is the home's own.
+        """
+        (self.home / "objects" / "records").mkdir(parents=True)
+        for name in ("records/answer", *(f"{number:02x}" for number in range(256))):
+            (answers / name).mkdir(parents=True, exist_ok=True)
+            (self.home / "objects" / name).symlink_to(answers / name)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Begin a command."""
@@ -125,6 +136,26 @@ def shared_folder(base: Path) -> Path:
 def cli(tmp_path: Path) -> CommandLine:
     """A command line with a fresh home."""
     return CommandLine(tmp_path)
+
+
+@pytest.fixture
+def answers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What authors have told tests that ``share`` it, by content."""
+    return shared_folder(tmp_path_factory.getbasetemp()) / "answers"
+
+
+@pytest.fixture
+def knowing(tmp_path_factory: pytest.TempPathFactory, answers: Path) -> CommandLine:
+    """A command line with a home that is fresh but for what authors answer.
+
+    Answers are those for one working directory, so each such test has the same, emptied.
+    """
+    folder = tmp_path_factory.getbasetemp() / "knowing"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    cli = CommandLine(folder)
+    cli.share(answers)
+    return cli
 
 
 @pytest.fixture(autouse=True)

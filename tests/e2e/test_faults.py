@@ -54,12 +54,12 @@ def storm(tmp_path_factory: pytest.TempPathFactory) -> Storm:
 
 
 def test_each_fault_has_its_own_outcome_and_spreads_no_further(
-    cli: CommandLine, storm: Storm
+    knowing: CommandLine, storm: Storm
 ) -> None:
     """Faults end as what they are; healthy configs keep keys, outcomes and the winner."""
-    cli.env.update(CRASHING)
+    knowing.env.update(CRASHING)
     stormy = storm.result
-    calm = cli.run_json("tune", FAULTS, "--config", "fault=none", *COMMON)
+    calm = knowing.run_json("tune", FAULTS, "--config", "fault=none", *COMMON)
     assert len(stormy["trials"]) == 2 * len(OUTCOME_OF)
     for trial in stormy["trials"]:
         expected = OUTCOME_OF[trial["config"]["fault"]]
@@ -96,7 +96,7 @@ def test_messages_say_what_happened(storm: Storm) -> None:
     assert "faults.py:" in messages["compile_error"]
 
 
-def test_a_compiler_that_hangs_is_a_timeout(cli: CommandLine, tmp_path: Path) -> None:
+def test_a_compiler_that_hangs_is_a_timeout(knowing: CommandLine, tmp_path: Path) -> None:
     """A build that does not end is ended, with everything that it started."""
     compiler = tmp_path / "slow-cc"
     compiler.write_text(
@@ -105,8 +105,8 @@ def test_a_compiler_that_hangs_is_a_timeout(cli: CommandLine, tmp_path: Path) ->
         encoding="utf-8",
     )
     compiler.chmod(0o755)
-    cli.env["CC"] = str(compiler)
-    result = cli.run_json(
+    knowing.env["CC"] = str(compiler)
+    result = knowing.run_json(
         "tune", FAULTS, "--config", "fault=none", "--config", "block=32", "--build-limit", "2s"
     )
     expected = ["timeout"]
@@ -114,10 +114,10 @@ def test_a_compiler_that_hangs_is_a_timeout(cli: CommandLine, tmp_path: Path) ->
     assert "build limit of 2 s" in result["trials"][0]["message"]
 
 
-def test_a_wider_limit_tries_again(cli: CommandLine) -> None:
+def test_a_wider_limit_tries_again(knowing: CommandLine) -> None:
     """A recorded timeout answers for the same limit, and not for a longer one."""
     command = ("tune", FAULTS, "--config", "fault=endless_loop", "--config", "block=32")
-    runs = [cli.run_json(*command, "--run-limit", limit) for limit in ("1s", "1s", "2s")]
+    runs = [knowing.run_json(*command, "--run-limit", limit) for limit in ("1s", "1s", "2s")]
     expected = [False, True, False]
     assert [run["trials"][0]["reused"] for run in runs] == expected
     assert {run["trials"][0]["outcome"] for run in runs} == {"timeout"}

@@ -60,15 +60,14 @@ def there(tmp_path: Path) -> CommandLine:
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> CommandLine:
+def here(knowing: CommandLine) -> CommandLine:
     """Where the suite is built."""
-    folder = tmp_path / "here"
-    folder.mkdir()
+    folder = knowing.cwd
     (folder / "suite.toml").write_text(SUITE)
     (folder / "copy.c").write_text(COPY)
     (folder / "golden.py").write_text(GOLDEN)
     (folder / "check.py").write_text(CHECK)
-    return CommandLine(folder)
+    return knowing
 
 
 def test_a_packed_suite_runs_elsewhere(here: CommandLine, there: CommandLine) -> None:

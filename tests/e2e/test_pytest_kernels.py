@@ -243,7 +243,7 @@ def test_dynamic_kernels_hold_a_device_from_their_compilation_on(tree: Tree) -> 
 
 
 @pytest.mark.parametrize(
-    ("tests", "options"), [(60, "--tileyard-workers=2"), (10, "-n2")], ids=["alone", "xdist"]
+    ("tests", "options"), [(24, "--tileyard-workers=2"), (10, "-n2")], ids=["alone", "xdist"]
 )
 def test_a_tree_holds_the_device_for_a_tenth_of_the_time(
     tree: Tree, tests: int, options: str

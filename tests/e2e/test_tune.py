@@ -114,45 +114,46 @@ def test_trials_and_show(tuned: Tuned) -> None:
     assert "measurement key" in shown.stdout
 
 
-def test_only_some_cores(cli: CommandLine) -> None:
+def test_only_some_cores(knowing: CommandLine) -> None:
     """A device of declared cores is used while building goes on beside it."""
-    result = cli.run_json(*HEALTHY, "--devices", "cpu:cores=0")
+    result = knowing.run_json(*HEALTHY, "--devices", "cpu:cores=0")
     expected = "cpu:cores=0"
     assert result["device"] == expected
     assert result["best"] is not None
 
 
 @pytest.mark.skipif(len(PHYSICAL) < 2, reason="needs two cores that are not threads of one")
-def test_two_devices_share_one_study(cli: CommandLine) -> None:
+def test_two_devices_share_one_study(knowing: CommandLine) -> None:
     """Every config runs once, on either of two devices that have no core in common."""
     first, second = sorted(PHYSICAL.values())[:2]
     names = [f"cpu:cores={core}" for core in (first, second)]
     devices = [part for name in names for part in ("--devices", name)]
     blocks = ("--config", "block=1,2,4,8,16,32,64,128")
-    result = cli.run_json(*HEALTHY, *blocks, *devices)
+    result = knowing.run_json(*HEALTHY, *blocks, *devices)
     expected = ["passed"] * 8
     assert [t["outcome"] for t in result["trials"]] == expected
     assert {t["device"] for t in result["trials"]} == set(names)
-    again = cli.run_json(*HEALTHY, *blocks, *devices)
+    again = knowing.run_json(*HEALTHY, *blocks, *devices)
     assert [t["reused"] for t in again["trials"]] == [True] * 8
 
 
-def test_phases_one_after_another_and_a_single_compile_worker(cli: CommandLine) -> None:
+def test_phases_one_after_another_and_a_single_compile_worker(knowing: CommandLine) -> None:
     """Without overlap, with one compile worker and in groups, the same configs pass."""
     options = ("--no-overlap", "--compile-workers", "1", "--group-size", "4")
-    done = cli.run(*HEALTHY, *options)
+    done = knowing.run(*HEALTHY, *options)
     expected = "4 passed"
     assert expected in done.stdout, done.stderr
     assert "builds kernels one by one" in done.stdout
 
 
-def test_killing_the_engine_loses_only_what_was_in_flight(cli: CommandLine) -> None:
+def test_killing_the_engine_loses_only_what_was_in_flight(
+    cli: CommandLine, knowing: CommandLine
+) -> None:
     """After kill -9 of the engine, no process is left, and the next run goes on where it ended."""
     cli.env.update(SCRIPTED)
     arguments = (*HEALTHY, "--config", "block=1,2,4,8,16,32,64,128", "--target", "scripted")
-    clean = CommandLine(cli.cwd / "clean", cli.env)
-    clean.cwd.mkdir()
-    undisturbed = clean.run_json(*arguments)
+    knowing.env.update(SCRIPTED)
+    undisturbed = knowing.run_json(*arguments)
     process = cli.start(*arguments)
     engine = wait_for_trials(process, cli.home, 2)
     family = [engine, *engine.children(recursive=True)]
