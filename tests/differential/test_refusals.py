@@ -149,6 +149,9 @@ def test_strides_are_kept_unless_they_follow_from_the_shape(elaborate: Callable[
     strided = elaborate("", 'T.StridedTensor((64,), (2,), "float32")')
     expected = (Const(2, "int32"),)
     assert strided.program.params[0].buffer.strides == expected
+    dynamic = elaborate("", 'T.StridedTensor((64,), (T.dynamic("s"),), "float32")')
+    expected = (Const(0, "int32"),)
+    assert dynamic.program.params[0].buffer.strides == expected
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from tileyard.frontend.expressions import free_vars, is_row_major, lower_expr
 from tileyard.frontend.scope import Scope
 from tileyard.ir.effects import Effects
-from tileyard.ir.nodes import Buffer, Expr, Param, Scalar, Tensor, Var
+from tileyard.ir.nodes import Buffer, Const, Expr, Param, Scalar, Tensor, Var
 
 OUTPUTS_MARK = "tilelang_out_idx"
 """The attribute by which TileLang marks a function's outputs."""
@@ -62,10 +62,13 @@ def _declare_tensor(scope: Scope, tir: Any) -> Buffer:  # noqa: ANN401
 
 
 def _lower_strides(scope: Scope, tir: Any) -> tuple[Expr, ...]:  # noqa: ANN401
-    for stride in tir.strides:
-        if type(stride).__name__ in ("Var", "SizeVar") and not scope.knows_var(stride):
-            scope.refuse(f"{tir.name} with a stride that is known only when it runs")
-    return tuple(lower_expr(scope, stride) for stride in tir.strides)
+    """The strides, 0 for one that is known only when the kernel runs."""
+    return tuple(
+        lower_expr(scope, stride)
+        if all(scope.knows_var(var) for var in free_vars(stride))
+        else Const(0, "int32")
+        for stride in tir.strides
+    )
 
 
 def assign_roles(

@@ -77,7 +77,8 @@ Role = Literal["in", "out", "inout"]
 class Buffer(Node, tag="buffer"):
     """Named storage. ``shape`` and ``strides`` (in elements) may use dimension variables.
 
-    ``strides`` is empty for row-major. With ``view_of`` it is the storage of that buffer, which is
+    ``strides`` is empty for row-major, and 0 where only the array itself says it. Strides change no
+    result: elements are found by their indices. With ``view_of`` it is the storage of that buffer, which is
     no view itself: the same bytes in row-major order, read as another shape or dtype.
     """
 

@@ -103,6 +103,21 @@ def test_inputs_that_are_not_contiguous_are_copied(load_text: Load) -> None:
 
 
 @pytest.mark.slow
+def test_written_arrays_may_have_the_strides_that_the_kernel_declares(load_text: Load) -> None:
+    """A parameter with strides takes any array of its shape, and writes it where it lies."""
+    text = """
+def double(Y: inout.float32[4, 2] @ (0, 1), n: int32):
+    for i, j in parallel(4, 2):
+        Y[i, j] = Y[i, j] * float32(n)
+"""
+    kernel = load_text(text).as_callable()
+    base = np.ones((4, 4), np.float32)
+    expected = [1, 1, 3, 3]
+    kernel(base[:, 2:], 3)
+    assert [list(row) for row in base] == [expected] * 4
+
+
+@pytest.mark.slow
 def test_shapes_may_change_from_call_to_call(load_text: Load) -> None:
     """Dimensions that are open are bound by each call's own arrays."""
     kernel = load_text(AXPY).as_callable()

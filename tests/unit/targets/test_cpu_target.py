@@ -33,9 +33,10 @@ def refused(X: float32[4, 8], Y: out.float32[4, 8]):
     copy(t[0 : +2, :], t[2 : +2, :])
     copy(t, Y)
 """,
-    "X has strides": """
-def refused(X: float32[4, 8] @ (16, 1), Y: out.float32[4, 8]):
+    "u reads t as float16": """
+def refused(X: float32[4, 8], Y: out.float32[4, 8]):
     t: shared.float32[4, 8]
+    u: shared.float16[64] = t
     copy(X, t)
     copy(t, Y)
 """,
@@ -101,7 +102,7 @@ def test_a_kernel_without_a_program_keeps_its_refusal(cpu: CpuTarget, tmp_path: 
 @pytest.mark.slow
 def test_each_source_has_its_own_verdict(cpu: CpuTarget, tmp_path: Path) -> None:
     """A refused kernel between two good ones harms neither."""
-    good, bad = read_program(SCALE), read_program(REFUSED["X has strides"])
+    good, bad = read_program(SCALE), read_program(REFUSED["u reads t as float16"])
     builds = cpu.build([make_source(program) for program in (good, bad, good)], tmp_path)
     expected = [Outcome.PASSED, Outcome.COMPILE_ERROR, Outcome.PASSED]
     assert [build.outcome for build in builds] == expected

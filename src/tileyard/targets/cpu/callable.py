@@ -14,6 +14,7 @@ from tileyard.targets.cpu.operands import (
     overlaps,
     plain_number,
     read_operand,
+    write_back,
 )
 from tileyard.targets.cpu.pool import Pool
 
@@ -68,6 +69,11 @@ class CpuCallable:
         fault = self._pool.launch(self._binary.bind(addresses, numbers), blocks)
         if fault:
             raise self._binary.explain(fault)
+        for param, argument in taken:
+            if isinstance(param, Tensor) and param.role != "in":
+                operand = operands[param.buffer.name]
+                if operand.is_copy:
+                    write_back(argument, operand)
         if not outputs:
             return None
         return outputs[0] if len(outputs) == 1 else tuple(outputs)

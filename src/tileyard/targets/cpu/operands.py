@@ -46,7 +46,7 @@ def read_operand(value: object, tensor: Tensor) -> Operand:
     operand = (
         _read_torch(value, name, dtype) if is_torch(value) else _read_numpy(value, name, dtype)
     )
-    if operand.is_copy and tensor.role != "in":
+    if operand.is_copy and tensor.role != "in" and not tensor.buffer.strides:
         raise BindError(
             f"{name} is written in place, and the array is not contiguous",
             hint="pass a contiguous array",
@@ -87,6 +87,14 @@ def _read_torch(value: Any, name: str, dtype: str) -> Operand:  # noqa: ANN401 (
         keep=tensor,
         is_copy=not is_plain,
     )
+
+
+def write_back(value: object, operand: Operand) -> None:
+    """Give the caller's array what the copy that the kernel has written holds."""
+    if is_torch(value):
+        value.detach().copy_(operand.keep)  # type: ignore[attr-defined]  # a torch.Tensor
+    elif isinstance(value, np.ndarray):
+        np.copyto(value, operand.keep)  # type: ignore[arg-type]  # an array, as the value is
 
 
 def check_writable(value: object, name: str) -> None:

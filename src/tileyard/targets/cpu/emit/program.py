@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from tileyard.errors import UnsupportedError
 from tileyard.ir.effects import buffer_effects
 from tileyard.ir.nodes import Axis, Program, Tensor, Var
 from tileyard.ir.specs import scalar_params, tensors
@@ -47,7 +46,6 @@ def generate(program: Program, machine: Machine, lines: dict[int, SourceLine]) -
     )
     for buffer in lazy_tiles(program, ctx.plan):
         ctx.lazy[buffer] = ctx.names.fresh(f"{ctx.names[buffer]}_is_clear")
-    _check_parameters(program)
     with ctx.out.block(KERNEL):
         _declare(ctx)
         ctx.out.line("int32_t fault = 0;")
@@ -75,14 +73,6 @@ def generate(program: Program, machine: Machine, lines: dict[int, SourceLine]) -
         claims=ctx.plan.claims,
         faults=tuple(ctx.faults),
     )
-
-
-def _check_parameters(program: Program) -> None:
-    for param in program.params:
-        if isinstance(param, Tensor) and param.buffer.strides:
-            raise UnsupportedError(
-                f"{param.buffer.name} has strides", operation="strided parameter"
-            )
 
 
 def _functions(ctx: Context) -> list[str]:
