@@ -7,6 +7,7 @@ import msgspec
 from tileyard.ir.nodes import (
     Assert,
     Atomic,
+    Await,
     Copy,
     Expr,
     Fill,
@@ -77,7 +78,7 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
         case For():
             yield stmt.start
             yield stmt.extent
-        case If() | While() | Assert():
+        case If() | While() | Assert() | Await():
             yield stmt.cond
         case Fill():
             yield stmt.value

@@ -5,7 +5,7 @@ Scalar operations are defined in ``meanings.py``, conversions in ``convert.py``,
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import assert_never
 
 import numpy as np
@@ -16,6 +16,7 @@ from tileyard.ir.evaluate import Evaluator
 from tileyard.ir.nodes import (
     Assert,
     Atomic,
+    Await,
     Axis,
     Break,
     Buffer,
@@ -28,6 +29,7 @@ from tileyard.ir.nodes import (
     Print,
     Program,
     Reduce,
+    Roles,
     Stmt,
     Store,
     While,
@@ -42,6 +44,7 @@ from tileyard.ir.specs import (
     tensors,
 )
 from tileyard.ir.tiles import Array, Memory, atomic, copy, fill, gemm, reduce
+from tileyard.ir.walk import walk
 from tileyard.model import Value
 
 
@@ -178,6 +181,11 @@ class _Run:
                         break
             case Break():
                 return True
+            case Roles():
+                self._side_by_side(stmt.bodies)
+            case Await():
+                if not self._value(stmt.cond):
+                    raise KernelFault(describe_deadlock(stmt.message))
             case Copy() | Fill() | Gemm() | Reduce():
                 self._tile(stmt)
             case _:
@@ -190,6 +198,51 @@ class _Run:
             self._values[stmt.var.name] = convert_scalar(index, stmt.var.dtype)
             if self._body(stmt.body):
                 break
+
+    # ---- roles ------------------------------------------------------------------------------
+
+    def _side_by_side(self, bodies: tuple[tuple[Stmt, ...], ...]) -> None:
+        """Let each role go on until it has to wait, in turn, until all have ended."""
+        waiting: dict[int, Await | None] = dict.fromkeys(range(len(bodies)))
+        roles = [self._role(body) for body in bodies]
+        while waiting:
+            has_moved = False
+            for number, found in list(waiting.items()):
+                if found is not None and not self._value(found.cond):
+                    continue
+                has_moved = True
+                try:
+                    waiting[number] = next(roles[number])
+                except StopIteration:
+                    del waiting[number]
+            if not has_moved:
+                stuck = [found.message for found in waiting.values() if found is not None]
+                raise KernelFault("; ".join(map(describe_deadlock, stuck)))
+
+    def _role(self, body: tuple[Stmt, ...]) -> Generator[Await, None, bool]:
+        """Run ``body``, stopping at each wait; returns whether it was left by a break."""
+        for stmt in body:
+            match stmt:
+                case Await():
+                    yield stmt
+                case For() if _waits(stmt):
+                    start = self._evaluator.number(stmt.start)
+                    for index in range(start, start + self._evaluator.number(stmt.extent)):
+                        self._values[stmt.var.name] = convert_scalar(index, stmt.var.dtype)
+                        if (yield from self._role(stmt.body)):
+                            break
+                case While() if _waits(stmt):
+                    while self._value(stmt.cond):
+                        if (yield from self._role(stmt.body)):
+                            break
+                case If() if _waits(stmt):
+                    branch = stmt.then if self._value(stmt.cond) else stmt.orelse
+                    if (yield from self._role(branch)):
+                        return True
+                case _:
+                    if self._body((stmt,)):
+                        return True
+        return False
 
     def _tile(self, stmt: Copy | Fill | Gemm | Reduce) -> None:
         memory, box = self._memory, self._memory.box
@@ -206,3 +259,12 @@ class _Run:
                 reduce(memory, stmt, (box(stmt.src, evaluator), box(stmt.dst, evaluator)))
             case _:
                 assert_never(stmt)
+
+
+def _waits(stmt: Stmt) -> bool:
+    return any(isinstance(inner, Await) for inner in walk((stmt,)))
+
+
+def describe_deadlock(where: str) -> str:
+    """What is wrong where no other role can end a wait."""
+    return f"deadlock: nothing ends the wait {where}".rstrip()

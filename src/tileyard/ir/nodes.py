@@ -200,6 +200,25 @@ class Break(Node, tag="break"):
     """Leaves the innermost loop."""
 
 
+class Roles(Node, tag="roles"):
+    """Bodies that advance side by side, each in its own order. None of them is empty.
+
+    Control passes from one to the next only where one has to wait or has ended.
+    """
+
+    bodies: tuple[tuple["Stmt", ...], ...]
+
+
+class Await(Node, tag="await"):
+    """Waits until the other roles have made ``cond`` true; the kernel fails where none ever can.
+
+    ``message`` says where that is in the user's words.
+    """
+
+    cond: Expr
+    message: str = ""
+
+
 class Copy(Node, tag="copy"):
     """``dst = cast(src)``, element by element in row-major order.
 
@@ -247,7 +266,21 @@ class Reduce(Node, tag="reduce"):
 
 
 Stmt = (
-    Let | Store | Atomic | Print | Assert | For | If | While | Break | Copy | Fill | Gemm | Reduce
+    Let
+    | Store
+    | Atomic
+    | Print
+    | Assert
+    | For
+    | If
+    | While
+    | Break
+    | Roles
+    | Await
+    | Copy
+    | Fill
+    | Gemm
+    | Reduce
 )
 
 

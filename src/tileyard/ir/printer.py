@@ -8,6 +8,7 @@ from tileyard.ir.expr_printer import ExprPrinter
 from tileyard.ir.nodes import (
     Assert,
     Atomic,
+    Await,
     Break,
     Buffer,
     Const,
@@ -19,6 +20,7 @@ from tileyard.ir.nodes import (
     Print,
     Program,
     Region,
+    Roles,
     Scalar,
     Stmt,
     Store,
@@ -117,16 +119,30 @@ class _Printer(ExprPrinter):
                 return [f"{pad}while {self.expr(stmt.cond)}:", *self.body(stmt.body, depth + 1)]
             case Break():
                 return [f"{pad}break"]
+            case Roles():
+                return [f"{pad}with roles:", *self._roles(stmt, depth + 1)]
+            case Await():
+                return [
+                    f"{pad}wait({', '.join([self.expr(stmt.cond), *self._said(stmt.message)])})"
+                ]
             case Atomic():
                 return [pad + self._atomic(stmt)]
             case Print():
                 parts = [_quoted(stmt.message), *map(self.expr, stmt.values)]
                 return [f"{pad}print({', '.join(parts)})"]
             case Assert():
-                message = f", {_quoted(stmt.message)}" if stmt.message else ""
-                return [f"{pad}assert {self.expr(stmt.cond)}{message}"]
+                return [
+                    f"{pad}assert {', '.join([self.expr(stmt.cond), *self._said(stmt.message)])}"
+                ]
             case _:
                 return [pad + self._call(stmt)]
+
+    def _said(self, message: str) -> list[str]:
+        return [_quoted(message)] if message else []
+
+    def _roles(self, stmt: Roles, depth: int) -> list[str]:
+        head = f"{_INDENT * depth}with role:"
+        return [line for body in stmt.bodies for line in (head, *self.body(body, depth + 1))]
 
     def _let(self, stmt: Let) -> str:
         value = self.expr(stmt.value)

@@ -11,6 +11,7 @@ from tileyard.ir.expr_reader import ExprReader, fail, plain, plain_int, plain_te
 from tileyard.ir.nodes import (
     Assert,
     Atomic,
+    Await,
     Axis,
     Break,
     Buffer,
@@ -22,6 +23,7 @@ from tileyard.ir.nodes import (
     Param,
     Print,
     Program,
+    Roles,
     Scalar,
     Stmt,
     Store,
@@ -186,12 +188,25 @@ class _Reader:
                 return While(self._exprs.read(stmt.test), self._body(stmt.body))
             case ast.Break():
                 return Break()
+            case ast.With(items=[ast.withitem(context_expr=ast.Name(id="roles"))]):
+                return Roles(tuple(map(self._role, stmt.body)))
+            case ast.Expr(value=ast.Call(func=ast.Name(id="wait"), args=[cond, *said])) if (
+                len(said) < 2
+            ):
+                return Await(self._exprs.read(cond), *map(plain_text, said))
             case ast.Expr(value=ast.Call(func=ast.Name(id=name)) as call) if (
                 name in syntax.STATEMENTS
             ):
                 return self._call(name, call)
             case _:
                 fail(stmt, f"{ast.unparse(stmt).splitlines()[0]} is not a statement")
+
+    def _role(self, stmt: ast.stmt) -> tuple[Stmt, ...]:  # noqa: RET503 (fail never returns)
+        match stmt:
+            case ast.With(items=[ast.withitem(context_expr=ast.Name(id="role"))], body=body):
+                return self._body(body)
+            case _:
+                fail(stmt, "what stands in `with roles:` is `with role:`")
 
     def _let(self, name: str, value: Expr, dtype: str | None) -> Let:
         var = Var(name, dtype or value.dtype)

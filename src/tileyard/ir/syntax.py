@@ -11,6 +11,7 @@ from tileyard.ir.nodes import (
     Assert,
     Atomic,
     AtomicKind,
+    Await,
     Break,
     Const,
     Expr,
@@ -19,6 +20,7 @@ from tileyard.ir.nodes import (
     Let,
     Print,
     Region,
+    Roles,
     Stmt,
     Store,
     While,
@@ -52,7 +54,7 @@ _COMPARISON = PRECEDENCE["eq"]
 STATEMENTS = {
     str(kind.__struct_config__.tag): kind
     for kind in get_args(Stmt)
-    if kind not in {Let, Store, Atomic, Print, Assert, For, If, While, Break}
+    if kind not in {Let, Store, Atomic, Print, Assert, For, If, While, Break, Roles, Await}
 }
 """The statements that are spelled as calls, by name: every tile operation."""
 

@@ -10,6 +10,7 @@ from tileyard.ir.effects import expressions, read_regions, written_region
 from tileyard.ir.nodes import (
     Assert,
     Atomic,
+    Await,
     Break,
     Buffer,
     Const,
@@ -25,6 +26,7 @@ from tileyard.ir.nodes import (
     Print,
     Program,
     Reduce,
+    Roles,
     Scalar,
     Stmt,
     Store,
@@ -34,7 +36,7 @@ from tileyard.ir.nodes import (
 )
 from tileyard.ir.printer import print_statement
 from tileyard.ir.syntax import is_name
-from tileyard.ir.walk import walk_expr
+from tileyard.ir.walk import walk, walk_expr
 
 _BREAKABLE = ("serial", "unroll", "pipelined", "while")
 _MAX_GRID = 3
@@ -190,8 +192,12 @@ class _Verifier:
                 self._let(stmt)
             case Store() | Atomic():
                 self._store(stmt)
-            case Assert():
+            case Assert() | Await():
                 self._condition(stmt.cond)
+                if isinstance(stmt, Await) and "parallel" in loops:
+                    self.refuse("iterations of a parallel loop do not wait for others")
+            case Roles():
+                self._roles(stmt, loops)
             case For():
                 self._loop(stmt, loops)
             case If() | While():
@@ -243,6 +249,16 @@ class _Verifier:
     def _condition(self, cond: Expr) -> None:
         if cond.dtype != "bool":
             self.refuse(f"the condition is {cond.dtype}, not bool")
+
+    def _roles(self, stmt: Roles, loops: tuple[LoopKind | str, ...]) -> None:
+        if loops:
+            self.refuse("roles stand in no loop: each has loops of its own")
+        if not stmt.bodies or not all(stmt.bodies):
+            self.refuse("a role without a statement")
+        for body in stmt.bodies:
+            if any(isinstance(inner, Roles) for inner in walk(body)):
+                self.refuse("roles within a role")
+            self.body(body, loops)
 
     def _branch(self, stmt: If | While, loops: tuple[LoopKind | str, ...]) -> None:
         self._condition(stmt.cond)

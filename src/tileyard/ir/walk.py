@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tileyard.ir.nodes import Cast, Expr, For, If, Load, Op, Program, Stmt, While
+from tileyard.ir.nodes import Cast, Expr, For, If, Load, Op, Program, Roles, Stmt, While
 
 
 def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
@@ -12,6 +12,8 @@ def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
             return (stmt.body,)
         case If():
             return (stmt.then, stmt.orelse)
+        case Roles():
+            return stmt.bodies
         case _:
             return ()
 

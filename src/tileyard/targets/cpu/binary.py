@@ -10,6 +10,7 @@ from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.specs import bind_dims, convert_scalar, scalar_params
 from tileyard.model import Value
 from tileyard.targets.cpu.abi import KERNEL_FILE, Details, read_details
+from tileyard.targets.cpu.emit.context import FAULT_BITS
 from tileyard.targets.cpu.emit.ranges import LARGEST_DIM
 from tileyard.targets.cpu.pool import Binding, Pool
 
@@ -72,6 +73,9 @@ class CpuBinary:
 
     def explain(self, fault: int) -> KernelFault:
         """The error that the kernel reported by number."""
-        faults = self.details.faults
-        what = faults[fault - 1] if 0 < fault <= len(faults) else f"fault {fault}"
-        return KernelFault(f"{self.signature.name}: {what}")
+        faults, told = self.details.faults, []
+        while fault > 0:
+            number = fault & ((1 << FAULT_BITS) - 1)
+            told.append(faults[number - 1] if 0 < number <= len(faults) else f"fault {number}")
+            fault >>= FAULT_BITS
+        return KernelFault(f"{self.signature.name}: {'; '.join(told)}")

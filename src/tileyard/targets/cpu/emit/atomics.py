@@ -21,13 +21,12 @@ _OPERATORS = {"and": "&", "or": "|", "xor": "^"}
 def emit_atomic(ctx: Context, stmt: Atomic) -> None:
     """Write an update, and bind the old content where the statement does."""
     dtype = ctx.dtype(stmt.buffer)
-    kind = SCALARS[dtype].value
     text = value(ctx, stmt.value)
     target = element(ctx, stmt.buffer, stmt.indices)
     if stmt.buffer not in ctx.arrays:
         old = from_memory(ctx, stmt.buffer, target)
         if stmt.var is not None:
-            ctx.out.line(f"const {kind} {ctx.names[stmt.var.name]} = {old};")
+            ctx.out.line(f"{ctx.binding(stmt.var)} = {old};")
             old = ctx.names[stmt.var.name]
         ctx.out.line(
             f"{target} = {to_memory(ctx, stmt.buffer, combine(stmt.kind, dtype, old, text))};"
@@ -39,7 +38,7 @@ def emit_atomic(ctx: Context, stmt: Atomic) -> None:
         ctx.out.line(f"if ({inside}) {call};" if inside else f"{call};")
         return
     old = f"{inside} ? {call} : 0" if inside else call
-    ctx.out.line(f"const {kind} {ctx.names[stmt.var.name]} = {old};")
+    ctx.out.line(f"{ctx.binding(stmt.var)} = {old};")
 
 
 def combine(kind: str, dtype: str, old: str, new: str) -> str:

@@ -14,6 +14,7 @@ from tileyard.ir.nodes import (
     Load,
     Program,
     Reduce,
+    Roles,
     Stmt,
     While,
 )
@@ -25,6 +26,8 @@ from tileyard.targets.cpu.emit.plan import Plan, is_whole
 def lazy_tiles(program: Program, plan: Plan) -> list[str]:
     """The tiles whose clearing can wait: cleared as a whole, and result of a gemm as a whole."""
     body = tuple(walk(program.body))
+    if any(isinstance(stmt, Roles) for stmt in body):  # which go on in turns, not as they stand
+        return []
     cleared = {s.dst.buffer for s in body if isinstance(s, Fill) and is_clear(s, plan)}
     results = {s.c.buffer for s in body if isinstance(s, Gemm) and is_result(s, plan)}
     aliased = {name for b in program.buffers if b.view_of for name in (b.name, b.view_of)}

@@ -13,6 +13,9 @@ from tileyard.targets.cpu.emit.tiles import Rows, Tile
 from tileyard.targets.cpu.emit.writer import Names, Writer
 from tileyard.targets.cpu.machine import Machine
 
+FAULT_BITS = 10
+"""In how many bits of what a kernel returns each fault stands: several roles can wait for ever."""
+
 Bound = tuple[Expr, Expr]
 """An index and the extent that it must be below; it must not be negative either."""
 
@@ -29,7 +32,8 @@ class Context:
     to the next gemm, each with the C variable that says that it counts as clear;
     ``maybe_clear`` are those of them that may, where the generator stands. ``claims`` has the tiles that
     are kept between blocks, each with the C array of its slots' claims. ``arrays`` has everything in
-    global memory: parameters, workspaces, and views of them.
+    global memory: parameters, workspaces, and views of them. ``outliving`` are the variables that are
+    declared outside the statements that bind them.
     """
 
     program: Program
@@ -48,6 +52,7 @@ class Context:
     lazy: dict[str, str] = field(default_factory=dict)
     maybe_clear: set[str] = field(default_factory=set)
     claims: dict[str, str] = field(default_factory=dict)
+    outliving: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.arrays = {tensor.buffer.name: tensor.buffer for tensor in tensors(self.program)}
@@ -69,6 +74,11 @@ class Context:
     def is_aliased(self, buffer: str) -> bool:
         """Whether the memory of a buffer has more than one name."""
         return buffer in self._owners or buffer in self._owners.values()
+
+    def binding(self, var: Var) -> str:
+        """The left side of what binds ``var``."""
+        name = self.names[var.name]
+        return name if var.name in self.outliving else f"const {SCALARS[var.dtype].value} {name}"
 
     def dtype(self, buffer: str) -> str:
         """The scalar type of a buffer."""

@@ -19,6 +19,7 @@ from tileyard.ir.nodes import (
     Load,
     Op,
     Program,
+    Roles,
     Store,
     Tensor,
     Var,
@@ -124,6 +125,8 @@ def _find_candidate(program: Program, axes: list[Axis], tile: Tile) -> _Candidat
     used = {part for part in parts if isinstance(part, Var)} - set(program.dims)
     if any(isinstance(part, Load) for part in parts) or all(axis.var in used for axis in axes):
         return None
+    if any(isinstance(stmt, Roles) for stmt in walk(program.body)):
+        return None  # whose copies are made for readers that go on by themselves
     loops = {stmt.var: stmt for stmt in walk(program.body) if isinstance(stmt, For)}
     # Loops inside a block last: what it needs next then lies behind what it has.
     order = sorted(used, key=lambda var: (var in loops, var.name))

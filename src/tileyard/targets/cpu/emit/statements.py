@@ -8,6 +8,7 @@ from tileyard.errors import UnsupportedError
 from tileyard.ir.nodes import (
     Assert,
     Atomic,
+    Await,
     Break,
     Copy,
     Fill,
@@ -17,6 +18,7 @@ from tileyard.ir.nodes import (
     Let,
     Print,
     Reduce,
+    Roles,
     Stmt,
     Store,
     While,
@@ -35,6 +37,7 @@ from tileyard.targets.cpu.emit.operators import cast
 from tileyard.targets.cpu.emit.parallel import interior_tests, is_independent, open_bounds
 from tileyard.targets.cpu.emit.reductions import emit_reduce
 from tileyard.targets.cpu.emit.reports import emit_assert, emit_print
+from tileyard.targets.cpu.emit.roles import Role, emit_roles, emit_wait
 from tileyard.targets.cpu.emit.rows import emit_rows
 from tileyard.targets.cpu.emit.scalars import SCALARS
 
@@ -46,6 +49,7 @@ class Statements:
         self._ctx = ctx
         self._lines = lines
         self._parallel = False
+        self._role: Role | None = None
 
     def body(self, body: tuple[Stmt, ...], number: int) -> None:
         """Write statements in order; ``number`` is the first one's pre-order number."""
@@ -83,6 +87,10 @@ class Statements:
                     self.body(stmt.body, number + 1)
             case Break():
                 out.line("break;")
+            case Roles():
+                self._roles(stmt, number)
+            case Await():
+                emit_wait(self._ctx, stmt, self._role)
             case Copy() | Fill() | Gemm() | Reduce():
                 self._tile(stmt)
             case _:
@@ -129,7 +137,7 @@ class Statements:
             text = cast(f"({text})", stmt.value.dtype, var.dtype)
         if var.dtype == stmt.value.dtype and SCALARS[var.dtype].suffix[0] in "iu":
             ctx.ranges.bind(var, ctx.ranges.of(stmt.value))
-        ctx.out.line(f"const {SCALARS[var.dtype].value} {ctx.names[var.name]} = {text};")
+        ctx.out.line(f"{ctx.binding(var)} = {text};")
 
     def _store(self, stmt: Store) -> None:
         ctx = self._ctx
@@ -141,6 +149,18 @@ class Statements:
         inside = condition(ctx, stmt.buffer, stmt.indices) if stmt.buffer in ctx.arrays else ""
         guard = f"if ({inside}) " if inside else ""
         ctx.out.line(f"{guard}{target} = {to_memory(ctx, stmt.buffer, text)};")
+
+    def _roles(self, stmt: Roles, number: int) -> None:
+        firsts = [number + 1]
+        for body in stmt.bodies:
+            firsts.append(firsts[-1] + sum(1 for _ in walk(body)))
+
+        def write(role: Role, place: int) -> None:
+            self._role = role
+            self.body(stmt.bodies[place], firsts[place])
+
+        emit_roles(self._ctx, stmt, write)
+        self._role = None
 
     def _if(self, stmt: If, number: int) -> None:
         ctx = self._ctx
@@ -190,6 +210,7 @@ class Statements:
             if emit_rows(ctx, stmt):
                 return
             ctx.out.line("TY_INDEPENDENT")
-        head = f"for ({kind} {name} = {start}; {name} < {end}; ++{name})"
+        first = name if stmt.var.name in ctx.outliving else f"{kind} {name}"
+        head = f"for ({first} = {start}; {name} < {end}; ++{name})"
         with nullcontext() if self._parallel else self._repeated(), ctx.out.block(head):
             self.body(stmt.body, number + 1)
