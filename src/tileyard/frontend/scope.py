@@ -180,10 +180,6 @@ class Scope:
         """Note that ``var`` holds a thread's index."""
         self._threads[key_of(var)] = str(var.name)  # type: ignore[attr-defined]
 
-    def is_thread(self, var: object) -> bool:
-        """Whether ``var`` holds a thread's index."""
-        return key_of(var) in self._threads
-
     def learn(self, var: object, value: object) -> None:
         """Note that ``var`` is ``value``, a pure integer expression."""
         self._analyzer.bind(var, value)

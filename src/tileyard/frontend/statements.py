@@ -2,16 +2,20 @@
 
 from typing import Any
 
+from tileyard.frontend.barriers import SCOPE as BARRIERS
+from tileyard.frontend.barriers import Barriers
 from tileyard.frontend.element_ops import is_element_op, lower_element_op
 from tileyard.frontend.expressions import buffer_of, free_vars, lower_expr
+from tileyard.frontend.hints import ATTRIBUTE_HINTS, BLOCK_HINTS, CALL_HINTS, LOOP_HINTS
+from tileyard.frontend.roles import RoleLowering
 from tileyard.frontend.scope import Scope, key_of
+from tileyard.frontend.threads import Threads, waits
 from tileyard.frontend.tile_ops import is_tile_op, lower_tile_op
 from tileyard.frontend.tir_queries import (
     THREAD_BINDING,
     count_launches,
     is_one,
     is_zero,
-    only_prints,
 )
 from tileyard.ir.dtypes import is_integer
 from tileyard.ir.nodes import (
@@ -34,49 +38,6 @@ from tileyard.model import SourceLine
 _KINDS: dict[int, LoopKind] = {0: "serial", 1: "parallel", 2: "vectorized", 3: "unroll"}
 _GRID = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 
-_LOOP_HINTS = frozenset(
-    {
-        "coalesced_width",
-        "num_stages",
-        "parallel_loop_layout",
-        "pragma_unroll_explicit",
-        "pragma_unroll_factor",
-        "prefer_async",
-        "tl.ws_op_id",
-        "tl_pipeline_group",
-        "tl_pipeline_order",
-        "tl_pipeline_stage",
-    }
-)
-"""Annotations of a loop that say how it is run; its iterations mean the same without them."""
-
-_BLOCK_HINTS = frozenset(
-    {"l2_hit_ratio_map", "layout_map", "reducer_info", "reducer_info_v2", "tl.launch_threads"}
-)
-_ATTRIBUTE_HINTS = frozenset(
-    {
-        "threadblock_swizzle_pattern",
-        "tirx.assume",
-        "tl.min_blocks_per_sm",
-        "tl.assume",
-        "tl.ws_op_id",
-    }
-)
-
-_CALL_HINTS = frozenset(
-    {
-        "tirx.assume",
-        "tirx.tvm_storage_sync",
-        "tl.annotate_consumer_reg_alloc",
-        "tl.annotate_producer_reg_dealloc",
-        "tl.no_set_max_nreg",
-        "tirx.ptx_commit_group",
-        "tirx.ptx_wait_group",
-        "tl.set_max_nreg",
-    }
-)
-"""Calls that have no effect on tiles: what comes before one is done before what comes after it."""
-
 
 class BodyLowering:
     """Lowers one body. ``grid``, ``threads`` and ``lines`` fill as it goes.
@@ -89,6 +50,10 @@ class BodyLowering:
         self._count = 0
         self._reducers: dict[object, str] = {}
         self._has_phases = False
+        self._threads = Threads()
+        self._barriers = Barriers(scope)
+        self._arrivals: dict[object, tuple[int, ...]] = {}
+        self._roles = RoleLowering(scope, self._threads, self.lower, self._note)
         self.grid: dict[str, Axis] = {}
         self.threads: tuple[int, ...] = ()
         self.lines: dict[int, SourceLine] = {}
@@ -99,7 +64,9 @@ class BodyLowering:
         Several launches, one after the other, become one block that runs all blocks of each in turn.
         """
         self._has_phases = count_launches(stmt) > 1
-        return self.lower(stmt)
+        lowered = self.lower(stmt)
+        self._roles.require_own_registers()
+        return lowered
 
     def lower(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         """The statements that ``stmt`` becomes; raises UnsupportedError."""
@@ -141,23 +108,40 @@ class BodyLowering:
         if not is_one(stmt.predicate):
             self._scope.refuse(f"block {block.name_hint} with a predicate")
         for key, value in block.annotations.items():
-            if str(key) not in _BLOCK_HINTS:
-                self._scope.refuse(f"annotation {key}")
-            if str(key) == "tl.launch_threads":
+            self._annotate(str(key), value)
+        ready = tuple(part for buffer in block.alloc_buffers for part in self._allocate(buffer))
+        first = self._numbered(ready)
+        if not waits(block.body):
+            return (*first, *self.lower(block.body))
+        return (*first, *self._roles.body(block.body))
+
+    def _annotate(self, name: str, value: Any) -> None:  # noqa: ANN401
+        """Take in an annotation of a block."""
+        match name:
+            case "tl.launch_threads":
                 self.threads = tuple(int(extent) for extent in value)
-            if str(key) == "reducer_info_v2":
+                self._threads.launch(self.threads)
+            case "barrier_init":
+                counts = {key_of(data): tuple(map(int, given)) for data, given in value.items()}
+                self._arrivals |= counts
+            case "reducer_info_v2":
                 self._reducers |= {key_of(data): str(info["op"]) for data, info in value.items()}
-        for buffer in block.alloc_buffers:
-            self._allocate(buffer)
-        return self.lower(block.body)
+            case _ if name not in BLOCK_HINTS:
+                self._scope.refuse(f"annotation {name}")
+            case _:
+                pass
 
     def _lower_AllocBuffer(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
-        self._allocate(stmt.buffer)
-        return ()
+        return self._numbered(self._allocate(stmt.buffer))
 
-    def _allocate(self, tir: Any) -> None:  # noqa: ANN401
+    def _allocate(self, tir: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+        """Declare a buffer; what has to be done before it can be used."""
         scope = self._scope
         before = scope.enter_buffer(tir)
+        if str(tir.scope()) == BARRIERS:
+            ready = self._barriers.allocate(tir, self._arrivals.get(key_of(tir.data), ()))
+            scope.where = before
+            return (ready,)
         storage = scope.storage_scope(tir)
         if len(tir.strides):
             scope.refuse(f"buffer {tir.name} with strides")
@@ -175,9 +159,10 @@ class BodyLowering:
         if key_of(tir.data) in self._reducers:
             scope.reducers[buffer.name] = self._reducers[key_of(tir.data)]
         scope.where = before
+        return ()
 
     def _lower_AttrStmt(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
-        if str(stmt.attr_key) not in _ATTRIBUTE_HINTS:
+        if str(stmt.attr_key) not in ATTRIBUTE_HINTS:
             self._scope.refuse(f"attribute {stmt.attr_key}")
         return self.lower(stmt.body)
 
@@ -187,7 +172,7 @@ class BodyLowering:
         if int(stmt.kind) == THREAD_BINDING:
             return self._launch(stmt)
         scope = self._scope
-        unknown = [str(key) for key in stmt.annotations if str(key) not in _LOOP_HINTS]
+        unknown = [str(key) for key in stmt.annotations if str(key) not in LOOP_HINTS]
         if unknown:
             scope.refuse(f"loop with {', '.join(unknown)}")
         if stmt.step is not None and not is_one(stmt.step):
@@ -220,22 +205,13 @@ class BodyLowering:
         return self.lower(stmt.body)
 
     def _lower_IfThenElse(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
-        if stmt.else_case is None and self._is_for_one_thread(stmt):
-            return self.lower(stmt.then_case)
+        if self._threads.decides(stmt.condition):
+            return self._roles.branch(stmt)
         cond = lower_expr(self._scope, stmt.condition)
         first = self._number()
         then = self.lower(stmt.then_case)
         orelse = self.lower(stmt.else_case) if stmt.else_case is not None else ()
         return (*first, If(cond, then, orelse))
-
-    def _is_for_one_thread(self, stmt: Any) -> bool:  # noqa: ANN401
-        """Whether ``stmt`` has one thread print: what a tile holds is then printed once."""
-        variables = free_vars(stmt.condition)
-        return (
-            bool(variables)
-            and all(self._scope.is_thread(var) for var in variables)
-            and only_prints(stmt.then_case)
-        )
 
     def _lower_While(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
         scope = self._scope
@@ -256,6 +232,11 @@ class BodyLowering:
             and getattr(value.op, "name", "") == "tl.launch_thread_idx"
         ):
             self._scope.bind_thread(stmt.var)
+            self._threads.bind(stmt.var, int(value.args[0].value))
+            return ()
+        if self._threads.decides(value):
+            self._scope.bind_thread(stmt.var)
+            self._threads.bind_value(stmt.var, value)
             return ()
         if any(self._scope.is_unbound(var) for var in free_vars(value)):
             # Tile schedulers bind a tile's place before the loop whose variable it depends on.
@@ -271,9 +252,12 @@ class BodyLowering:
         buffer = buffer_of(self._scope, stmt.buffer)
         if stmt.predicate is not None:
             self._scope.refuse(f"predicated store to {buffer.name}")
+        self._roles.require_one(f"store to {buffer.name}")
         indices = tuple(lower_expr(self._scope, index) for index in stmt.indices)
-        value = lower_expr(self._scope, stmt.value)
-        return (*self._number(), Store(buffer.name, indices, value))
+        store = Store(buffer.name, indices, lower_expr(self._scope, stmt.value))
+        first = self._number()
+        self._roles.note_registers((*first, store))
+        return (*first, store)
 
     def _lower_Evaluate(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
         value = stmt.value
@@ -282,18 +266,25 @@ class BodyLowering:
         if type(value).__name__ != "Call":
             self._scope.refuse(f"expression {type(value).__name__} as a statement")
         name = str(getattr(value.op, "name", value.op))
-        if name in _CALL_HINTS:
+        if name == "tirx.tvm_storage_sync":
+            self._roles.require_one("sync_threads")
+        if name in CALL_HINTS:
             return ()
         if name in ("tirx.break_loop", "tl.loop_break"):
             self._note()
             return (Break(),)
-        lowered = None
+        lowered = self._barriers.lower(value, len(self._threads.running))
+        if lowered is not None:
+            return self._numbered(lowered)
+        self._roles.require_one(name)
         if is_tile_op(value):
             lowered = lower_tile_op(self._scope, value)
         elif is_element_op(value):
             lowered = lower_element_op(self._scope, value)
         if lowered is not None:
-            return (*self._numbered(self._scope.take_hoisted()), *self._numbered(lowered))
+            whole = (*self._scope.take_hoisted(), *lowered)
+            self._roles.note_registers(whole)
+            return self._numbered(whole)
         if name in ("tirx.call_extern", "tirx.call_pure_extern"):
             name = f"call_extern {value.args[0].value}"
         return self._scope.refuse(name)

@@ -61,6 +61,12 @@ def _copy(scope: Scope, call: Any) -> Stmt:  # noqa: ANN401
     return Copy(lower_region(scope, call.args[0]), lower_region(scope, call.args[1]))
 
 
+def _tma_copy(scope: Scope, call: Any) -> Stmt:  # noqa: ANN401
+    """As ``copy``: it is over before anybody arrives at its barrier."""
+    _check_annotations(scope, "tma_copy", call, _COPY_HINTS | {"barrier"})
+    return Copy(lower_region(scope, call.args[0]), lower_region(scope, call.args[1]))
+
+
 def _fill(scope: Scope, call: Any) -> Stmt:  # noqa: ANN401
     _check_annotations(scope, "fill", call, frozenset({"tl.ws_op_id"}))
     return Fill(lower_region(scope, call.args[0]), lower_expr(scope, call.args[1]))
@@ -190,6 +196,7 @@ _RULES: dict[str, Callable[[Scope, Any], Stmt]] = {
     "tl.tileop.fill": _fill,
     "tl.tileop.gemm": _gemm,
     "tl.tileop.reduce": _reduce,
+    "tl.tileop.tma_copy": _tma_copy,
 }
 
 _NESTS: dict[str, Callable[[Scope, Any], tuple[Stmt, ...]]] = {

@@ -4,8 +4,6 @@ from typing import Any
 
 from tilelang import tvm
 
-from tileyard.frontend.element_ops import is_print
-
 THREAD_BINDING = 4
 """The kind of a TIR loop that is one dimension of a launch."""
 
@@ -31,16 +29,3 @@ def count_launches(stmt: Any) -> int:  # noqa: ANN401
 
     tvm.tirx.stmt_functor.post_order_visit(stmt, visit)
     return found
-
-
-def only_prints(stmt: Any) -> bool:  # noqa: ANN401
-    """Whether ``stmt`` prints, in loops or not, and does nothing else."""
-    match type(stmt).__name__:
-        case "For":
-            return only_prints(stmt.body)
-        case "SeqStmt":
-            return all(map(only_prints, stmt.seq))
-        case "Evaluate":
-            return type(stmt.value).__name__ == "Call" and is_print(stmt.value)
-        case _:
-            return False

@@ -176,5 +176,7 @@ def scalar(s: {dtype}, X: {dtype}[4], Y: out.{dtype}[4]):
     )
 
 
-SCALARS = {f"scalar of {name}": scalar_case(name) for name in DTYPES if name not in ("bool", TENSOR_FLOAT)}
+SCALARS = {
+    f"scalar of {name}": scalar_case(name) for name in DTYPES if name not in ("bool", TENSOR_FLOAT)
+}
 """One scalar parameter of every type."""

@@ -1,0 +1,49 @@
+"""Names in TIR that say how a kernel is to be run on a GPU: results are the same without them."""
+
+LOOP_HINTS = frozenset(
+    {
+        "coalesced_width",
+        "num_stages",
+        "parallel_loop_layout",
+        "pragma_unroll_explicit",
+        "pragma_unroll_factor",
+        "prefer_async",
+        "tl.ws_op_id",
+        "tl_pipeline_group",
+        "tl_pipeline_order",
+        "tl_pipeline_stage",
+    }
+)
+"""Annotations of a loop that say how it is run; its iterations mean the same without them."""
+
+BLOCK_HINTS = frozenset({"l2_hit_ratio_map", "layout_map", "reducer_info"})
+ATTRIBUTE_HINTS = frozenset(
+    {
+        "threadblock_swizzle_pattern",
+        "tirx.assume",
+        "tl.min_blocks_per_sm",
+        "tl.assume",
+        "tl.ws_op_id",
+        "warp_specialize",
+    }
+)
+
+CALL_HINTS = frozenset(
+    {
+        "tirx.assume",
+        "tirx.tvm_storage_sync",
+        "tl.annotate_consumer_reg_alloc",
+        "tl.fence_proxy_async",
+        "tl.wait_wgmma",
+        "tl.warpgroup_arrive",
+        "tl.warpgroup_commit_batch",
+        "tl.warpgroup_fence_operand",
+        "tl.warpgroup_wait",
+        "tl.annotate_producer_reg_dealloc",
+        "tl.no_set_max_nreg",
+        "tirx.ptx_commit_group",
+        "tirx.ptx_wait_group",
+        "tl.set_max_nreg",
+    }
+)
+"""Calls that have no effect on tiles: what comes before one is done before what comes after it."""

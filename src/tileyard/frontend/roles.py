@@ -1,0 +1,127 @@
+"""Roles: parts of a block's threads that do different things, and wait for each other at barriers.
+
+Where nobody waits, it makes no difference in which order they go on: each branch is done once, where it stands.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from tileyard.frontend.scope import Scope
+from tileyard.frontend.threads import (
+    Threads,
+    ThreadSet,
+    branches,
+    flatten,
+    parts_ways,
+    split,
+    touches_barriers,
+)
+from tileyard.ir.effects import buffer_effects
+from tileyard.ir.nodes import Roles, Stmt
+from tileyard.model import SourceLine
+
+
+class _Use(NamedTuple):
+    """Threads that touch a buffer."""
+
+    threads: ThreadSet
+    is_write: bool
+    where: SourceLine | None
+
+
+class RoleLowering:
+    """Lowers what depends on the thread; ``lower`` does the rest, ``note`` numbers a statement."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        threads: Threads,
+        lower: Callable[[Any], tuple[Stmt, ...]],
+        note: Callable[[], None],
+    ) -> None:
+        self._scope = scope
+        self._threads = threads
+        self._lower = lower
+        self._note = note
+        self._is_role = False
+        self._uses: dict[str, set[_Use]] = {}
+
+    def branch(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401 (TVM's nodes are untyped)
+        """What the threads do that run this: each side once, if there are any for it."""
+        threads = self._threads
+        chosen, running, asked = threads.where(stmt.condition), threads.running, threads.asked
+        sides = ((stmt.then_case, asked & chosen), (stmt.else_case, asked - chosen))
+        found: list[Stmt] = []
+        for body, threads.asked in sides:
+            threads.running = running & threads.asked
+            if body is not None and threads.running:
+                found += self._lower(body)
+        threads.running, threads.asked = running, asked
+        return tuple(found)
+
+    def body(self, body: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+        """A body whose threads wait for each other: a role for all that no condition tells apart."""
+        conditions = [
+            self._threads.where(branch.condition)
+            for branch in branches(body)
+            if self._threads.decides(branch.condition) and parts_ways(branch)
+        ]
+        roles = split(conditions, self._threads.running)
+        if len(roles) < 2:
+            return self._lower(body)
+        found: list[Stmt] = []
+        ahead: list[Any] = []
+        late: list[Any] = []
+        for stmt in flatten(body):
+            if type(stmt).__name__ == "Bind" and ahead:
+                late.append(stmt)
+            elif touches_barriers(stmt) or any(map(self._is_for_a_role, branches(stmt))):
+                ahead, late = [*ahead, *late, stmt], []
+            else:
+                found += self._lower_roles(ahead, roles)
+                found += [part for inner in (*late, stmt) for part in self._lower(inner)]
+                ahead, late = [], []
+        found += self._lower_roles(ahead, roles)
+        found += [part for inner in late for part in self._lower(inner)]
+        return tuple(found)
+
+    def _is_for_a_role(self, branch: Any) -> bool:  # noqa: ANN401
+        return self._threads.decides(branch.condition) and parts_ways(branch)
+
+    def _lower_roles(self, stmts: list[Any], roles: list[ThreadSet]) -> tuple[Stmt, ...]:
+        """The same statements as each role runs them."""
+        if not stmts:
+            return ()
+        self._note()
+        everyone, self._is_role = self._threads.running, True
+        bodies = []
+        for self._threads.running in roles:
+            bodies.append(tuple(part for stmt in stmts for part in self._lower(stmt)))
+        self._threads.running, self._is_role = everyone, False
+        return (Roles(tuple(filter(None, bodies))),)
+
+    def require_one(self, what: str) -> None:
+        """Refuse what is done by the threads of several roles together."""
+        if self._is_role and self._threads.running != self._threads.asked:
+            self._scope.refuse(what, "by the threads of several roles together is not covered")
+
+    def note_registers(self, stmts: tuple[Stmt, ...]) -> None:
+        """Note which threads use what each thread has for itself."""
+        effects = buffer_effects(stmts)
+        for name in effects.read | effects.written:
+            use = _Use(self._threads.asked, name in effects.written, self._scope.where)
+            self._uses.setdefault(name, set()).add(use)
+
+    def require_own_registers(self) -> None:
+        """Refuse threads that use what others have in registers: each has its own."""
+        own = {
+            buffer.name for buffer in self._scope.buffers if buffer.scope in ("fragment", "local")
+        }
+        for name in sorted(own & self._uses.keys()):
+            writers = {use.threads for use in self._uses[name] if use.is_write}
+            for use in self._uses[name]:
+                if any(not use.threads <= threads for threads in writers):
+                    self._scope.where = use.where
+                    self._scope.refuse(
+                        f"register {name}", "that other threads write is not covered"
+                    )
