@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tileyard.errors import KernelFault
 from tileyard.ir.text import print_program
 from tileyard.model import Device
 from tileyard.targets.cpu.target import CpuTarget
@@ -58,3 +59,20 @@ def test_compiled_kernel_agrees_with_its_reference(
         atol=example.atol,
         err_msg=print_program(lowered.program),
     )
+
+
+@pytest.mark.slow
+def test_a_deadlock_names_both_lines_that_wait(
+    kernels: Callable[[str], ModuleType], lower_prim_func: Callable[..., Any], tmp_path: Path
+) -> None:
+    """It ends as the kernel's own fault, and at once."""
+    module = kernels("roles")
+    program = lower_prim_func(module.deadlocked.get_tir(N=96), module.deadlocked.out_idx).program
+    lines = Path(str(module.__file__)).read_text(encoding="utf-8").splitlines()
+    start = next(i for i, line in enumerate(lines) if "def deadlocked" in line)
+    waits = [i for i, line in enumerate(lines[start:], start + 1) if "T.barrier_wait(" in line]
+    expected = "; ".join(f"deadlock: nothing ends the wait at roles.py:{line}" for line in waits)
+    device = Device(name="cpu:0", kind="cpu", identity="test", cores=(0,))
+    launch = load_program(_TARGET, device, program, tmp_path).bind([np.ones(96, np.float32)], ())
+    with pytest.raises(KernelFault, match=expected):
+        launch.run()

@@ -104,6 +104,26 @@ EXAMPLES = {
         for a in (False, True)
         for b in (False, True)
     },
+    **{
+        f"roles, {kernel}": Example(
+            file="roles",
+            kernel=kernel,
+            reference="product",
+            arguments={"M": 70, "N": 40, "K": 100, "block_M": 32, "block_N": 32, "block_K": 16},
+            shapes=[(70, 100), (100, 40)],
+            dtype="float16",
+            rtol=2e-2,
+            atol=2e-2,
+        )
+        for kernel in ("gemm_two_stages", "gemm_three_roles")
+    },
+    "roles that do not wait": Example(
+        file="roles",
+        kernel="sides",
+        reference="sides_reference",
+        arguments={"M": 96, "N": 40},
+        shapes=[(96, 40)],
+    ),
     "elementwise add": Example(
         file="elementwise",
         kernel="add",

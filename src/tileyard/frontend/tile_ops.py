@@ -7,11 +7,13 @@ copy that may end later ends at once, which is one of the times when it may.
 from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
+import msgspec
+
 from tileyard.frontend import nests
-from tileyard.frontend.expressions import is_region, lower_expr, lower_region
+from tileyard.frontend.expressions import convert, is_region, lower_expr, lower_region
 from tileyard.frontend.scope import Scope
 from tileyard.ir.dtypes import is_float
-from tileyard.ir.nodes import Const, Copy, Expr, Fill, Gemm, Reduce, ReduceKind, Region, Stmt
+from tileyard.ir.nodes import Const, Copy, Expr, Fill, Gemm, If, Reduce, ReduceKind, Region, Stmt
 from tileyard.ir.tiles import identity
 
 _COPY_HINTS = frozenset(
@@ -86,14 +88,17 @@ def _gemm(scope: Scope, call: Any) -> Stmt:  # noqa: ANN401
         scope.refuse(f"gemm with {len(args)} arguments")
     if type(args[10]).__name__ != "IntImm":
         scope.refuse("gemm with a barrier")
-    return Gemm(
+    product = Gemm(
         lower_region(scope, args[0]),
         lower_region(scope, args[1]),
         lower_region(scope, args[2]),
         transpose_a=_flag(scope, "gemm's transpose_A", args[3]),
         transpose_b=_flag(scope, "gemm's transpose_B", args[4]),
-        clear=_flag(scope, "gemm's clear_accum", args[9]),
     )
+    cleared = msgspec.structs.replace(product, clear=True)
+    if type(args[9]).__name__ != "IntImm":
+        return If(convert(lower_expr(scope, args[9]), "bool"), (cleared,), (product,))
+    return cleared if _flag(scope, "gemm's clear_accum", args[9]) else product
 
 
 def _reduce(scope: Scope, call: Any) -> Stmt:  # noqa: ANN401

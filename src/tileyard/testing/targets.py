@@ -64,6 +64,20 @@ def half(Y: out.float32[4], Z: out.int16[4]):
 """
 
 FAULTS = {
+    "deadlock: nothing ends the wait for the other; deadlock: nothing ends the wait for the one": """
+def fault(X: int32[4], Y: out.int32[4]):
+    said: shared.int32[2]
+    fill(said, 0)
+    with roles:
+        with role:
+            Y[0] = X[0]
+            wait(said[1] > 0, "for the other")
+            said[0] = 1
+        with role:
+            for i in serial(2):
+                wait(said[0] > i, "for the one")
+                said[1] = 1
+""",
     "divided by zero": """
 def fault(X: int32[4], Y: out.int32[4]):
     for i in serial(4):

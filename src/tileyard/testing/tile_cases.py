@@ -252,6 +252,43 @@ def control(n: int32, X: int32[64], Y: out.int32[8]):
         dims={},
         scalars=(3,),
     ),
+    "roles that wait for each other, one of them in a branch": TargetCase(
+        text="""
+def roles(A: float32[12, 16], B: out.float32[12, 16], C: out.int32[3]):
+    full: shared.int32[2]
+    free: shared.int32[2]
+    tile: shared.float32[2, 16]
+    sum: local.float32[16]
+    fill(full, 0)
+    fill(free, 0)
+    with roles:
+        with role:
+            last = 0
+            for k in serial(12):
+                stage = k % 2
+                wait((free[stage] & 1) != (k // 2 + 1) % 2, "free")
+                copy(A[k, :], tile[stage, :])
+                full[stage] = full[stage] + 128
+            C[0] = last + full[1]
+        with role:
+            n = 12
+            fill(sum, 0.0)
+            for j in serial(n):
+                if j % 3 != 1:
+                    wait((full[j % 2] // 128 & 1) != j // 2 % 2, "full")
+                else:
+                    late = j // 2
+                    wait((full[j % 2] // 128 & 1) != late % 2, "full at last")
+                    C[1] = late
+                for i in parallel(16):
+                    sum[i] = sum[i] + tile[j % 2, i]
+                copy(sum, B[j, :])
+                free[j % 2] = free[j % 2] + 1
+        with role:
+            C[2] = 7
+""",
+        dims={},
+    ),
     "softmax over rows of a run-time number of columns": TargetCase(
         text="""
 def softmax(X: float32[m, n], Y: out.float32[m, n]):
