@@ -1,6 +1,6 @@
 """Builds 24 configs of a GEMM for a GPU, side by side: tileyard, and TileLang's own tuner.
 
-    python benchmarks/cuda_build.py --arch sm_90a [--rounds 3] [--ours 0,1,2,4,8] [--theirs 1,4,8]
+    python benchmarks/cuda_build.py [--arch sm_90a,sm_80] [--rounds 3] [--ours 0,1,2,4,8] [--theirs 1,2,4,8]
 
 No GPU is needed, and a CUDA toolkit for TileLang alone: its grouped compile works with nvcc only. The
 ways take turns, and what is printed are medians of the rounds: of a process from its start to its
@@ -8,7 +8,9 @@ end, and of the compile phase alone, which begins once processes are started and
 on both sides (for tileyard in a run of its own, in which the engine waits for that). 0 is the group
 size that tileyard finds out by itself. TileLang's side is the compile phase of its AutoTuner in a
 process of its own, with its cache off and as many threads as there are cores, which it does not take
-by itself. tileyard's home is a new one each time, except that it has the image of the headers that
+by itself. The bound is taken in each round, in one process that lowers all 24 with TileLang's passes as
+they are and compiles them one by one with our NVRTC: 1.15 x (lowering + NVRTC), both as CPU time over the
+number of cores. tileyard's home is a new one each time, except that it has the image of the headers that
 the first run on a machine makes; ``--cold`` takes that away, too.
 """
 
@@ -31,10 +33,12 @@ from pathlib import Path
 from tileyard.engine.authors import WorkerAuthor
 from tileyard.engine.driver import Driver
 from tileyard.events import BuildEnded, Event, RunStarted
-from tileyard.model import Outcome
+from tileyard.model import Elaborated, Outcome
 from tileyard.service import compiling
 from tileyard.service.messages import StartCompile
 from tileyard.settings import read_settings
+from tileyard.targets.cuda.nvrtc import Nvrtc
+from tileyard.targets.cuda.pch import split_source
 from tileyard.tuning.request import TuneRequest
 from tileyard.workers.protocol import BuildKernels, BuiltKernels, CompilerReply
 
@@ -57,16 +61,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--arch", default="sm_90a")
+    parser.add_argument("--arch", default="sm_90a,sm_80", metavar="NAME,...")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--ours", default="0,1,2,4,8", metavar="N,...", help="our group sizes")
-    parser.add_argument("--theirs", default="1,4,8", metavar="N,...", help="TileLang's")
+    parser.add_argument("--theirs", default="1,2,4,8", metavar="N,...", help="TileLang's")
     parser.add_argument("--cold", action="store_true", help="no image of the headers is kept")
     parser.add_argument(
         "--plain-lowering", action="store_true", help="TileLang's passes as they are"
     )
+    parser.add_argument("--no-bound", action="store_true", help="do not measure the bound")
     parser.add_argument("--tuner", type=int, help=argparse.SUPPRESS)  # this process is TileLang's
     parser.add_argument("--engine", type=int, help=argparse.SUPPRESS)  # this process is tileyard's
+    parser.add_argument(
+        "--steps", help=argparse.SUPPRESS
+    )  # this process measures the bound's parts
     options = parser.parse_args()
     if options.engine is not None:
         asyncio.run(run_engine(options.arch, options.engine))
@@ -74,9 +82,20 @@ def main() -> None:
     if options.tuner is not None:
         run_tuner(options.arch, options.tuner)
         return
+    if options.steps is not None:
+        run_steps(options.arch, Path(options.steps))
+        return
+    for arch in options.arch.split(","):
+        options.arch = arch
+        compare(options)
+
+
+def compare(options: argparse.Namespace) -> None:
+    """Run all ways for one architecture, and print its table."""
     ways = [("TileLang", int(size)) for size in options.theirs.split(",") if size]
     ways += [("tileyard", int(size)) for size in options.ours.split(",") if size]
     found: dict[tuple[str, int], list[Run]] = {way: [] for way in ways}
+    bounds: list[float] = []
     with tempfile.TemporaryDirectory() as name:
         kept = Path(name) / "caches"
         if not options.cold and any(who == "tileyard" for who, _ in ways):
@@ -95,7 +114,11 @@ def main() -> None:
                     file=sys.stderr,
                     flush=True,
                 )
+            if not options.no_bound:
+                bounds.append(find_bound(options, kept))
     for line in describe(options.arch, found):
+        print(line)
+    for line in describe_bound(found, bounds):
         print(line)
 
 
@@ -130,6 +153,54 @@ def describe(arch: str, found: dict[tuple[str, int], list[Run]]) -> Iterator[str
             parts.append(f"{value:7.2f} s {''.join(ratios)}")
         size = "auto" if way[1] == 0 else way[1]
         yield f"{way[0]:9} group {size:>4} {'   '.join(parts)} {median(way, 'cpu_s'):8.1f}"
+
+
+def describe_bound(found: dict[tuple[str, int], list[Run]], bounds: list[float]) -> Iterator[str]:
+    """Our compile phases beside the bound of the same rounds."""
+    if not bounds:
+        return
+    middle = statistics.median(bounds)
+    yield f"bound, 1.15 x (lowering's CPU / {CORES} cores + NVRTC): {middle:.2f} s"
+    for (who, size), runs in found.items():
+        if who == "tileyard":
+            pairs = zip(runs, bounds, strict=True)
+            ratio = statistics.median(run.compile_s / bound for run, bound in pairs)
+            yield f"  group {size or 'auto':>4} compiles in {ratio:.2f} x the bound"
+
+
+def find_bound(options: argparse.Namespace, kept: Path) -> float:
+    """What the bound comes to in this round, in seconds."""
+    argv = ["setarch", "-R", sys.executable, __file__, "--arch", options.arch, "--steps", str(kept)]
+    _, said = timed(argv, {**os.environ, "TILEYARD_PLAIN_LOWERING": "1"})
+    lower_s, nvrtc_s = json.loads(said.splitlines()[-1])
+    print(
+        f"  lowering {lower_s:.2f} CPU s, NVRTC {nvrtc_s:.2f} CPU s on one core",
+        file=sys.stderr,
+        flush=True,
+    )
+    return 1.15 * (lower_s + nvrtc_s) / CORES
+
+
+def run_steps(arch: str, caches: Path) -> None:
+    """Lower the 24 with TileLang's passes as they are, and compile them one by one; print CPU times."""
+    os.environ["TILELANG_DEFAULT_TARGET"] = json.dumps({"kind": "cuda", "arch": arch})
+    from cuda_gemm import CONFIGS, gemm  # after the environment was set
+
+    from tileyard.frontend.kernels import make_kernel
+    from tileyard.targets.cuda.lowering import lower
+
+    nvrtc = Nvrtc(arch, caches, "bound")
+    made = [make_kernel(gemm(**config), with_tir=True) for config in CONFIGS]
+    sources = [Elaborated(kernel=one.kernel, tir=one.tir) for one in made]
+    marks = [time.process_time()]
+    lowered = [split_source(lower(source, arch).source) for source in sources]
+    marks.append(time.process_time())
+    nvrtc.compile(*lowered[0], ())  # reads the headers, or the image of them
+    marks.append(time.process_time())
+    for headers, body in lowered:
+        nvrtc.compile(headers, body, ())
+    marks.append(time.process_time())
+    print(json.dumps([marks[1] - marks[0], marks[3] - marks[2]]))
 
 
 def run_ours(options: argparse.Namespace, size: int, kept: Path) -> Run:
