@@ -4,11 +4,15 @@ Indices are kept in range by ``%``, divisors and shift counts are constants, loo
 every tile is filled before it is read, so that each Program can be interpreted, built and compared.
 """
 
+import math
 from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
+from tileyard.ir.dtypes import is_float
 from tileyard.ir.nodes import (
+    Atomic,
+    AtomicKind,
     Axis,
     Break,
     Buffer,
@@ -56,7 +60,16 @@ class _Maker(ExprMaker):
 
     def stmts(self, depth: int, loops: int) -> list[Stmt]:
         """One statement, or the few that belong together."""
-        plain = (self._store, self._store, self._fill, self._let, self._reduce, self._gemm)
+        plain = (
+            self._store,
+            self._store,
+            self._fill,
+            self._let,
+            self._reduce,
+            self._gemm,
+            self._atomic,
+            self._view,
+        )
         nested = (self._loop, self._branch, self._while)
         choice = self.draw(st.integers(0, len(plain) + (len(nested) if depth else 0) - 1))
         if choice < len(plain):
@@ -70,6 +83,38 @@ class _Maker(ExprMaker):
     def _store(self) -> list[Stmt]:
         buffer = self._writable()
         return [Store(buffer.name, self.indices(buffer), self.expr(buffer.dtype))]
+
+    def _atomic(self) -> list[Stmt]:
+        choices = [
+            buffer
+            for buffer in self.buffers
+            if buffer.name not in self.read_only | self.unread and buffer.dtype != "bool"
+        ]
+        if not choices:
+            return self._store()
+        buffer = self.draw(st.sampled_from(choices))
+        kinds: list[AtomicKind] = ["add", "max", "min", "exchange"]
+        if not is_float(buffer.dtype):
+            kinds += ["and", "or", "xor"]
+        kind = self.draw(st.sampled_from(kinds))
+        indices, value = self.indices(buffer), self.expr(buffer.dtype)
+        if self.draw(st.booleans()):
+            return [Atomic(buffer.name, indices, value, kind)]
+        var = Var(self.name("v"), buffer.dtype)
+        self.vars.append(var)
+        return [Atomic(buffer.name, indices, value, kind, var)]
+
+    def _view(self) -> list[Stmt]:
+        """A tile read as one row, by whatever comes after it."""
+        tiles = [b for b in self.buffers if b.scope != "global" and not b.view_of and b.shape]
+        tiles = [tile for tile in tiles if tile.name not in self.read_only]
+        if not tiles:
+            return self._store()
+        tile = self.draw(st.sampled_from(tiles))
+        count = math.prod(int(e.value) for e in tile.shape if isinstance(e, Const))
+        name = self.name("r")
+        self.buffers.append(Buffer(name, tile.dtype, (_int(count),), tile.scope, view_of=tile.name))
+        return self._store()
 
     def _fill(self) -> list[Stmt]:
         buffer = self._writable()
