@@ -1,5 +1,10 @@
 """How TileLang's refusals are told."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import msgspec
 import pytest
 from tests.kernels import elementwise
@@ -31,3 +36,44 @@ def test_pass_options_that_make_no_sense_are_one_line(
     with pytest.raises(LoweringError, match=expected) as caught:
         lower(Elaborated(kernel=kernel, tir=made.tir), "sm_80")
     assert len(caught.value.diagnostic.message) < 200
+
+
+HUNGRY = """
+import resource
+import tilelang.language as T
+from tileyard.frontend.kernels import make_kernel
+from tileyard.model import Elaborated
+from tileyard.targets.cuda.lowering import lower
+
+@T.prim_func
+def main(A: T.Tensor((256,), "float32"), B: T.Tensor((256,), "float32")):
+    with T.Kernel(1, threads=128) as bx:
+        for i in T.unroll(30_000_000, explicit=True):
+            B[i % 256] = A[i % 256] + 1.0
+
+made = make_kernel(main, with_tir=True)
+status = open("/proc/self/statm").read().split()
+limit = int(status[0]) * resource.getpagesize() + (300 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+try:
+    lower(Elaborated(kernel=made.kernel, tir=made.tir), "sm_80")
+except MemoryError as error:
+    print(f"refused: {error}")
+"""
+
+
+def test_passes_that_eat_memory_are_no_error_of_the_kernel(tmp_path: Path) -> None:
+    """Thirty million statements of one loop are more than a process may take: that is want of memory."""
+    script = tmp_path / "hungry.py"
+    script.write_text(HUNGRY)
+    target = {"TILELANG_DEFAULT_TARGET": '{"kind": "cuda", "arch": "sm_80"}'}
+    expected = "refused: "
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env={**os.environ, **target},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.stdout.splitlines()[-1:] == [f"{expected}std::bad_alloc"], done.stderr
