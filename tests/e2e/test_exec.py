@@ -172,6 +172,13 @@ def test_tensors_and_queries_of_cuda_are_answered(scripts: Scripts) -> None:
         torch.cuda.manual_seed(3); a = torch.randn(3, device="cuda")
         torch.manual_seed(3); assert torch.equal(a, torch.randn(3, device="cuda"))
 
+        x = torch.rand(1000, device="cuda")
+        inverse = torch.tensor(1 / 448)
+        for quotient in (x / 448, x.div(448.0), torch.div(x, 448), x.clone().div_(448)):
+            assert torch.equal(quotient, x * inverse)
+        assert torch.equal(torch.div(x, 2, rounding_mode="floor"), torch.zeros(1000))
+        assert (torch.tensor([1.0, 0.0]) / 0).isnan().tolist() == [False, True]
+
         from tilelang.backend.target import determine_target
         from tilelang.carver.arch import CUDA
         for name in ("auto", "cuda"):

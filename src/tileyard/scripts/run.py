@@ -26,6 +26,7 @@ from tileyard.scripts.tilelang_jit import compile_for_cpu
 from tileyard.scripts.tilelang_timing import time_on_cpu
 from tileyard.scripts.tilelang_tuning import race_configs
 from tileyard.scripts.torch_cuda import answer_cuda, profile_host
+from tileyard.scripts.torch_division import divide_as_gpus_do
 from tileyard.scripts.torch_half import promote_half
 from tileyard.scripts.torch_tensors import keep_tensors_on_host
 from tileyard.settings import Settings
@@ -78,6 +79,7 @@ def install_hooks(settings: Settings, tally: Tally) -> object:
     importlib.import_module("tilelang")
     promoted = promote_half(torch, tally)
     keep_tensors_on_host(torch)
+    divide_as_gpus_do(torch)
     answer_cuda(torch, tally)
     profile_host(torch, tally)
     answer_device(torch)
