@@ -163,3 +163,19 @@ def test_clashing_names_are_numbered(elaborate: Callable[..., Any]) -> None:
     expected = ["i", "i_1"]
     text = print_program(lowered.program)
     assert [f"for {name} in serial(4):" in text for name in expected] == [True, True]
+
+
+@pytest.mark.slow
+def test_what_a_kernel_says_is_said_once(elaborate: Callable[..., Any]) -> None:
+    """A print that TileLang gives to one thread, and an assertion, need no thread's index."""
+    lowered = elaborate(
+        'assert bx < 3, "too far"\nT.print(t, msg="t is")\nT.print(bx, msg="block")'
+    )
+    block = lowered.program.grid[0].var.name
+    expected = [
+        f'assert {block} < 3, "too far"',
+        'print("t is t", i, t[i])',
+        f'print("block", {block})',
+    ]
+    lines = [line.strip() for line in print_program(lowered.program).splitlines()]
+    assert [line for line in lines if line.startswith(("assert", "print"))] == expected

@@ -19,6 +19,7 @@ from tileyard.frontend.tir_queries import (
 )
 from tileyard.ir.dtypes import is_integer
 from tileyard.ir.nodes import (
+    Assert,
     Axis,
     Break,
     Buffer,
@@ -48,6 +49,7 @@ class BodyLowering:
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
         self._count = 0
+        self._checks = 0
         self._reducers: dict[object, str] = {}
         self._has_phases = False
         self._threads = Threads()
@@ -196,7 +198,7 @@ class BodyLowering:
             first = self._number()
             var = self._scope.bind_var(stmt.loop_var)
             return (*first, For(var, start, extent, "serial", self.lower(stmt.body)))
-        if tag in self.grid or self._count:
+        if tag in self.grid or self._count > self._checks:
             self._scope.refuse("second kernel launch", "in one function is not covered")
         if not is_zero(stmt.min) or len(stmt.annotations):
             self._scope.refuse(f"{tag} with annotations")
@@ -258,6 +260,12 @@ class BodyLowering:
         first = self._number()
         self._roles.note_registers((*first, store))
         return (*first, store)
+
+    def _lower_AssertStmt(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
+        cond = lower_expr(self._scope, stmt.condition)
+        message = "".join(str(part.value) for part in stmt.message_parts)
+        self._checks += 1
+        return (*self._number(), Assert(cond, message))
 
     def _lower_Evaluate(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
         value = stmt.value

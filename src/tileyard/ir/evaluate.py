@@ -1,5 +1,6 @@
 """Evaluates expressions to NumPy scalars."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, assert_never
 
@@ -17,6 +18,8 @@ LoadElement = Callable[[str, tuple[int, ...]], np.generic]
 def literal(const: Const) -> Any:  # noqa: ANN401 (a NumPy scalar)
     """The value of ``const`` in its dtype: rounded once where it is a float."""
     dtype = find_dtype(const.dtype)
+    if dtype.is_float and math.isinf(const.value) and const.dtype == "float8_e5m2":
+        return np.asarray(const.value).astype(dtype.numpy)[()]  # a conversion would saturate
     if dtype.is_float:
         return convert_one(np.float64(const.value), const.dtype)
     return dtype.numpy.type(const.value)

@@ -3,6 +3,19 @@
 from tileyard.testing.target_cases import TargetCase
 
 TILES = {
+    "infinities, which stay where their type has them and are cut by conversions": TargetCase(
+        text="""
+def infinities(Y: out.float8_e5m2[4], Z: out.float8_e5m2[4], W: out.float8_e4m3fn[4]):
+    t: fragment.float8_e5m2[4]
+    fill(t, inf)
+    t[1] = -inf
+    copy(t, Y)
+    fill(Z, float32(inf))
+    fill(W, inf)
+    Z[2] = inf
+""",
+        dims={},
+    ),
     "ragged gemm over a grid, constant sizes": TargetCase(
         text="""
 def matmul(A: float32[100, 70], B: float32[70, 90], C: out.float32[100, 90]):
