@@ -1,5 +1,7 @@
 """The tile IR: the whole grammar on one page. Nodes are plain immutable data with no behaviour.
 
+One module because who reads or writes Programs needs all of it in view.
+
 A Program is one kernel at tile level: a grid of blocks that all run the same body over tile-local
 buffers and global parameters. ``text.py`` prints and reads it, ``verify.py`` says what is legal,
 ``interpret.py`` says what it means.

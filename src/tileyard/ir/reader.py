@@ -8,6 +8,7 @@ import msgspec
 from tileyard.errors import InvalidProgramError
 from tileyard.ir import syntax
 from tileyard.ir.expr_reader import ExprReader, fail, plain, plain_int, plain_text, read_dtype
+from tileyard.ir.heads import SCOPES, annotated, is_declaration, prefix_of
 from tileyard.ir.nodes import (
     Assert,
     Atomic,
@@ -32,9 +33,8 @@ from tileyard.ir.nodes import (
     While,
 )
 
-_SCOPES = ("memory", "shared", "fragment", "local")
 _LOOPS = ("serial", "parallel", "unroll", "vectorized", "pipelined")
-_WORDS = ("dim", "grid", *_SCOPES)
+_WORDS = ("dim", "grid", *SCOPES)
 
 
 def read_program(text: str) -> Program:
@@ -64,21 +64,21 @@ class _Reader:
             fail(self._tree, "a parameter is `name: type`")
         body = self._tree.body
         count = 0
-        while count < len(body) and _is_declaration(body[count]):
+        while count < len(body) and is_declaration(body[count]):
             count += 1
         head, rest = body[:count], body[count:]
         for stmt in head:
-            if isinstance(stmt, ast.AnnAssign) and _prefix(stmt.annotation) not in _WORDS:
+            if isinstance(stmt, ast.AnnAssign) and prefix_of(stmt.annotation) not in _WORDS:
                 fail(stmt, f"{ast.unparse(stmt)} declares neither a dim, a grid nor a buffer")
-        dims = [self._scalar(stmt, "dim") for stmt in _annotated(head, "dim")]
+        dims = [self._scalar(stmt, "dim") for stmt in annotated(head, "dim")]
         for arg in args.args:
             if isinstance(arg.annotation, ast.Name):
                 self._exprs.scalars[arg.arg] = read_dtype(arg.annotation)
         params = tuple(self._param(arg) for arg in args.args)
-        grid = tuple(self._axis(stmt) for stmt in _annotated(head, "grid"))
+        grid = tuple(self._axis(stmt) for stmt in annotated(head, "grid"))
         buffers = tuple(
             self._buffer(stmt.target, stmt.annotation, stmt.value)[0]
-            for stmt in _annotated(head, *_SCOPES)
+            for stmt in annotated(head, *SCOPES)
         )
         return Program(
             name=self._tree.name,
@@ -119,7 +119,7 @@ class _Reader:
         if isinstance(arg.annotation, ast.Name):
             return Scalar(Var(arg.arg, self._exprs.scalars[arg.arg]))
         buffer, role = self._buffer(ast.Name(arg.arg), arg.annotation)
-        if role in _SCOPES:
+        if role in SCOPES:
             fail(arg, f"{role} is not a role")
         return Tensor(buffer, role)  # type: ignore[arg-type]
 
@@ -136,13 +136,13 @@ class _Reader:
         kind, prefix = note.value, ""
         if isinstance(kind, ast.Attribute) and isinstance(kind.value, ast.Name):
             prefix = kind.value.id
-        if prefix not in ("", "out", "inout", *_SCOPES):
+        if prefix not in ("", "out", "inout", *SCOPES):
             fail(note, f"{prefix} is neither a role nor a scope")
         buffer = Buffer(
             name=target.id,
             dtype=read_dtype(kind),
             shape=self._exprs.read_all(note.slice),
-            scope=prefix if prefix in _SCOPES[1:] else "global",  # type: ignore[arg-type]
+            scope=prefix if prefix in SCOPES[1:] else "global",  # type: ignore[arg-type]
             strides=strides,
             view_of=self._exprs.known_buffer(owner).name if owner is not None else "",
         )
@@ -282,28 +282,3 @@ class _Reader:
         except TypeError as error:
             fail(call, f"{name}: {error}")
         return node
-
-
-def _is_declaration(stmt: ast.stmt) -> bool:
-    """Whether ``stmt`` belongs to the head: the threads, or a name with a scope or no value."""
-    if isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Call):
-        return isinstance(stmt.value.func, ast.Name) and stmt.value.func.id == "threads"
-    if not isinstance(stmt, ast.AnnAssign):
-        return False
-    return stmt.value is None or _prefix(stmt.annotation) in _SCOPES
-
-
-def _prefix(note: ast.expr) -> str:
-    """The first word of a type: ``grid`` of ``grid.int64[8]``, ``shared`` of ``shared.float32[8]``."""
-    match note:
-        case ast.Name(id=name):
-            return name
-        case ast.Subscript(value=inner) | ast.Attribute(value=inner) | ast.BinOp(left=inner):
-            return _prefix(inner)
-        case _:
-            return ""
-
-
-def _annotated(head: Sequence[ast.stmt], *words: str) -> list[ast.AnnAssign]:
-    """The declarations of ``head`` whose type begins with one of ``words``."""
-    return [s for s in head if isinstance(s, ast.AnnAssign) and _prefix(s.annotation) in words]

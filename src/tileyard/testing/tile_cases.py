@@ -1,4 +1,7 @@
-"""Programs with tile operations, loops and indices, ragged edges among them, for every target."""
+"""Programs with tile operations, loops and indices, ragged edges among them, for every target.
+
+One module because it is one list of texts.
+"""
 
 from tileyard.testing.target_cases import TargetCase
 
