@@ -1,6 +1,6 @@
 """Lowers TIR expressions to the tile IR's, and regions and pointers with them.
 
-Longer than other modules: expressions are parts of regions, and elements of buffers are expressions.
+One module because expressions are parts of regions, and elements of buffers are expressions.
 """
 
 import math
