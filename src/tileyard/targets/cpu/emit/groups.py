@@ -123,3 +123,25 @@ class Part:
         if base == Const(0, base.dtype):
             start = whole
         return add(start, Const(self.rest // divisor, op.dtype))
+
+
+def is_along(indices: tuple[Expr, ...], var: Var) -> bool:
+    """Whether these are the indices of contiguous elements while ``var`` counts."""
+    return (
+        bool(indices)
+        and _steps_by_one(indices[-1], var)
+        and not any(var in walk_expr(at) for at in indices[:-1])
+    )
+
+
+def _steps_by_one(expr: Expr, var: Var) -> bool:
+    if expr == var:
+        return True
+    match expr:
+        case Op(name="add", args=(left, right)):
+            sides = [side for side in (left, right) if var in walk_expr(side)]
+            return len(sides) == 1 and _steps_by_one(sides[0], var)
+        case Op(name="sub", args=(left, right)):
+            return var not in walk_expr(right) and _steps_by_one(left, var)
+        case _:
+            return False

@@ -8,27 +8,28 @@ division of the loop's variable by a small constant is resolved by writing that 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tileyard.ir.dtypes import find_dtype
-from tileyard.ir.nodes import Cast, Const, Expr, For, Let, Load, Op, Store, Var
+from tileyard.ir.nodes import Const, Expr, For, Let, Load, Op, Store, Var
 from tileyard.ir.walk import children, walk_expr
 from tileyard.targets.cpu.emit.context import Bound, Context, add
-from tileyard.targets.cpu.emit.exprs import index, place, unrounded, value
+from tileyard.targets.cpu.emit.exprs import index, place, to_memory, unrounded, value
 from tileyard.targets.cpu.emit.groups import Part, count_at_once, replace_parts
 from tileyard.targets.cpu.emit.moves import write
 from tileyard.targets.cpu.emit.ranges import Interval
+from tileyard.targets.cpu.emit.row_rules import (
+    has_gain,
+    is_narrow_row,
+    is_row,
+    is_row_function,
+    rounds,
+)
 from tileyard.targets.cpu.emit.scalars import SCALARS
+from tileyard.targets.cpu.emit.vectors import ROUNDED, unrounded_vector
 
 _LENGTH = 512
 """Elements of a row: a few of them stay in the first cache."""
 
-_EIGHT = 8
-"""Bits of numbers whose arithmetic does not saturate, while their conversions do."""
-
 _LEAST = 16
 """Iterations from which on rows are worth their calls."""
-
-_FUNCTIONS = frozenset({"exp", "exp2", "exp10", "log10", "sin", "cos", "pow"})
-"""Functions that tile.h has for whole rows."""
 
 
 def emit_rows(ctx: Context, stmt: For) -> bool:
@@ -37,13 +38,13 @@ def emit_rows(ctx: Context, stmt: For) -> bool:
     Returns whether it has been written. The loop's variable must have its range.
     """
     stores = _stores(stmt)
-    if stores is None or not all(_is_row(ctx, store, stmt.var) for store in stores):
+    if stores is None or not all(is_row(ctx, store, stmt.var) for store in stores):
         return False
     if isinstance(stmt.extent, Const) and int(stmt.extent.value) < _LEAST:
         return False
     if any("&fault" in value(ctx, store.value) for store in stores):
         return False
-    if not any(_has_gain(ctx, store, stmt) for store in stores):
+    if not any(has_gain(ctx, store, stmt) for store in stores):
         return False
     _Rows(ctx, stmt).write(stores)
     return True
@@ -65,79 +66,6 @@ def _stores(stmt: For) -> list[Store] | None:
         else:
             return None
     return found or None
-
-
-# ---- what suits rows ----------------------------------------------------------------------------
-
-
-def _is_row(ctx: Context, store: Store, var: Var) -> bool:
-    """Whether the elements that a store writes certainly exist and lie one after the other."""
-    return _is_along(store.indices, var) and not ctx.open_bounds(store.buffer, store.indices)
-
-
-def _is_along(indices: tuple[Expr, ...], var: Var) -> bool:
-    """Whether these are the indices of contiguous elements while ``var`` counts."""
-    return (
-        bool(indices)
-        and _steps_by_one(indices[-1], var)
-        and not any(var in walk_expr(at) for at in indices[:-1])
-    )
-
-
-def _steps_by_one(expr: Expr, var: Var) -> bool:
-    if expr == var:
-        return True
-    match expr:
-        case Op(name="add", args=(left, right)):
-            sides = [side for side in (left, right) if var in walk_expr(side)]
-            return len(sides) == 1 and _steps_by_one(sides[0], var)
-        case Op(name="sub", args=(left, right)):
-            return var not in walk_expr(right) and _steps_by_one(left, var)
-        case _:
-            return False
-
-
-def _is_narrow_row(ctx: Context, expr: Expr, var: Var) -> bool:
-    """Whether ``expr`` reads contiguous numbers of a narrow array, all of which exist."""
-    return (
-        isinstance(expr, Load)
-        and expr.buffer in ctx.arrays
-        and bool(ctx.scalar(expr.buffer).narrow)
-        and _is_along(expr.indices, var)
-        and not ctx.open_bounds(expr.buffer, expr.indices)
-    )
-
-
-def _rounds(ctx: Context, expr: Expr) -> bool:
-    """Whether the value of ``expr`` is rounded by a step that rows have, a conversion's."""
-    if not isinstance(expr, Cast | Op):
-        return False
-    rounding = unrounded(ctx, expr)[1]
-    return bool(rounding) and (isinstance(expr, Cast) or not rounding.startswith("f8"))
-
-
-def _is_row_function(expr: Expr) -> bool:
-    """Whether ``expr`` is a function that is applied to whole rows."""
-    is_known = isinstance(expr, Op) and expr.name in _FUNCTIONS
-    return (
-        is_known and SCALARS[expr.dtype].value == "float" and find_dtype(expr.dtype).bits > _EIGHT
-    )
-
-
-def _has_gain(ctx: Context, store: Store, stmt: For) -> bool:
-    """Whether a store converts, rounds, calls a function of rows or divides the loop's variable."""
-    if store.buffer in ctx.large and ctx.element_type(store.buffer) == "float":
-        return True
-    if store.buffer in ctx.arrays and ctx.scalar(store.buffer).narrow:
-        return True
-    parts = tuple(walk_expr(store.value))
-    return (
-        any(
-            _is_narrow_row(ctx, part, stmt.var) or _rounds(ctx, part) or _is_row_function(part)
-            for part in parts
-        )
-        or count_at_once(store.value, stmt) > 1
-    )
 
 
 # ---- writing --------------------------------------------------------------------------------------
@@ -180,11 +108,13 @@ class _Rows:
 
     def _store(self, store: Store) -> None:
         ctx, buffer, expr = self._ctx, store.buffer, store.value
+        if self._store_vectors(store):
+            return
         is_large = buffer in ctx.large
-        if _is_row_function(expr) and ctx.element_type(buffer) == "float" and not is_large:
+        if is_row_function(expr) and ctx.element_type(buffer) == "float" and not is_large:
             self._store_function(store)
             return
-        is_rounded = _rounds(ctx, expr)
+        is_rounded = rounds(ctx, expr)
         if is_rounded:
             self._prepare_parts(expr)
         else:
@@ -204,6 +134,35 @@ class _Rows:
         self._loop(place(ctx, buffer, store.indices), expr)
         if is_rounded:
             ctx.out.line(f"ty_row_round_{narrow}({first}, {first}, count_);")
+
+    def _store_vectors(self, store: Store) -> bool:
+        """Write simple values by the vector, where they are; returns whether they are simple."""
+        ctx, buffer, var, out = self._ctx, store.buffer, self._stmt.var, self._ctx.out
+        narrow = ctx.scalar(buffer).narrow
+        element, is_array = ctx.element_type(buffer), buffer in ctx.arrays
+        is_float = SCALARS[store.value.dtype].value == "float"
+        if not is_float or narrow not in ("", *ROUNDED) or var not in walk_expr(store.value):
+            return False
+        text, rounding = unrounded_vector(ctx, store.value, var)
+        if not text:
+            return False
+        if not (is_array and narrow) and rounding:
+            text = f"ty_round_row_{rounding}({text})"
+        first, large = self._address(store), ctx.large.get(buffer, "")
+        if large:
+            out.line(f"{element} part_[{_LENGTH}] __attribute__((aligned(64)));")
+        to = f"{large} ? part_ : {first}" if large else first
+        out.line(f"{element} *to_ = {to};")
+        out.line(f"{self._kind} n_ = 0;")
+        with out.block("for (; n_ + TY_LANES <= count_; n_ += TY_LANES)"):
+            out.line(f"const {self._kind} {self._name} = at_ + n_;")
+            out.line(f"ty_store_{narrow if is_array and narrow else 'f32'}(to_ + n_, {text});")
+        with out.block("for (; n_ < count_; ++n_)"):
+            out.line(f"const {self._kind} {self._name} = at_ + n_;")
+            out.line(f"to_[n_] = {to_memory(ctx, buffer, value(ctx, store.value))};")
+        if large:
+            out.line(f"if ({large}) ty_write({first}, part_, count_ * sizeof({element}), 1);")
+        return True
 
     def _large(self, buffer: str) -> str:
         return f", {self._ctx.large[buffer]}" if buffer in self._ctx.large else ""
@@ -250,7 +209,7 @@ class _Rows:
         if expr in ctx.known:
             return
         if isinstance(expr, Load):
-            if _is_narrow_row(ctx, expr, self._stmt.var):
+            if is_narrow_row(ctx, expr, self._stmt.var):
                 row = self._new_row()
                 with self._first():
                     source = place(ctx, expr.buffer, expr.indices)
@@ -261,14 +220,14 @@ class _Rows:
             return
         self._prepare_parts(expr)
         narrow = SCALARS[expr.dtype].narrow
-        if _is_row_function(expr):
+        if is_row_function(expr):
             rows = [self._as_row(part) for part in children(expr)]
             row = self._new_row()
             self._call(expr, row, rows)
             if narrow:
                 ctx.out.line(f"ty_row_round_{narrow}({row}, {row}, count_);")
             ctx.known[expr] = f"{row}[n_]"
-        elif _rounds(ctx, expr):
+        elif rounds(ctx, expr):
             row = self._as_row(expr)
             ctx.out.line(f"ty_row_round_{narrow}({row}, {row}, count_);")
             ctx.known[expr] = f"{row}[n_]"
@@ -315,7 +274,7 @@ class _Rows:
                     out.line(f"{target} = {self._text(resolved)};")
 
     def _text(self, expr: Expr) -> str:
-        return unrounded(self._ctx, expr)[0] if _rounds(self._ctx, expr) else value(self._ctx, expr)
+        return unrounded(self._ctx, expr)[0] if rounds(self._ctx, expr) else value(self._ctx, expr)
 
     def _group(self, count: int) -> Var:
         """A variable for the number of the group of elements, as the loop's variable counts them."""
