@@ -61,6 +61,23 @@ def matmul(A: float16[m, k], B: float16[n, k], C: out.float16[m, n]):
         dims={"m": 45, "n": 70, "k": 37},
         rtol=1e-3,
     ),
+    "a gemm over a grid whose sum has no terms": TargetCase(
+        text="""
+def empty(A: float32[32, 0], B: float32[0, 32], C: out.float32[32, 32]):
+    bx: grid[2]
+    by: grid[2]
+    a: shared.float32[16, 16]
+    b: shared.float32[16, 16]
+    c: fragment.float32[16, 16]
+    fill(c, 0.0)
+    for k in pipelined(0, stages=2):
+        copy(A[by * 16 : +16, k * 16 : +16], a)
+        copy(B[k * 16 : +16, bx * 16 : +16], b)
+        gemm(a, b, c)
+    copy(c, C[by * 16 : +16, bx * 16 : +16])
+""",
+        dims={},
+    ),
     "a gemm that never runs leaves the cleared tile cleared": TargetCase(
         text="""
 def nothing(A: float32[8, 8], C: out.float32[8, 8]):

@@ -131,7 +131,7 @@ def _find_candidate(program: Program, axes: list[Axis], tile: Tile) -> _Candidat
     # Loops inside a block last: what it needs next then lies behind what it has.
     order = sorted(used, key=lambda var: (var in loops, var.name))
     digits = [_digit(program, loops, var) for var in order]
-    known = tuple(digit for digit in digits if digit is not None)
+    known = tuple(digit for digit in digits if digit is not None and digit.count > 0)
     return _Candidate(tile=tile, digits=known) if len(known) == len(digits) else None
 
 
