@@ -16,6 +16,7 @@ TOLERANCES = {
     "float64": Tolerance(rtol=1e-10, atol=1e-10),
     "float32": Tolerance(rtol=1e-4, atol=1e-4),
     "float16": Tolerance(rtol=5e-3, atol=5e-3),
+    "tfloat32": Tolerance(rtol=5e-3, atol=5e-3),  # as many bits as float16
     "bfloat16": Tolerance(rtol=3e-2, atol=3e-2),
     "float8_e4m3fn": Tolerance(rtol=1.5e-1, atol=1e-1),
     "float8_e5m2": Tolerance(rtol=3e-1, atol=2e-1),
