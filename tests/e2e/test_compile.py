@@ -84,6 +84,23 @@ def test_a_bundle_says_what_it_needs(place: CommandLine, bundle: Path) -> None:
     assert all(part in done.stdout for part in expected), done.stdout
 
 
+def test_what_was_generated_is_printed_alone(place: CommandLine, bundle: Path) -> None:
+    """The first config's source is on standard output for the next program; all else is on the other."""
+    assert bundle.is_file()
+    done = place.run("compile", "third.py", *TARGET, "--all-configs", "--emit", "cuda", "--report")
+    assert done.returncode == 0, done.stderr
+    expected = "blockIdx.x) * 128"  # the first block of the space
+    assert expected in done.stdout
+    assert "blockIdx.x) * 256" not in done.stdout
+    assert done.stdout.count("__global__") == 2  # a declaration and a definition
+    assert "registers" in done.stderr
+    assert "2 passed" in done.stderr
+    done = place.run("compile", "third.py", *TARGET, "--emit", "c")
+    assert done.returncode == 2
+    assert "no kernel.c was generated for cuda:sm_90a (there is: program, cuda)" in done.stderr
+    assert not done.stdout
+
+
 @pytest.mark.skipif(has_driver(), reason="there is an NVIDIA driver")
 def test_a_bundle_is_refused_where_no_driver_is(cli: CommandLine, bundle: Path) -> None:
     """A host that cannot run what is in a bundle says so before anything is unpacked."""
@@ -117,6 +134,7 @@ def test_nothing_is_tuned_where_no_gpu_is(cli: CommandLine) -> None:
         ((*TARGET, "-o", "nowhere/third.tyb"), "there is no folder nowhere"),
         ((*TARGET, "-o", "."), "it is a folder"),
         ((*TARGET, "--reference", "nothing"), "nothing"),
+        ((*TARGET, "--emit", "cuda", "--json"), "--emit and --json both print"),
     ],
 )
 def test_bad_input_is_refused_at_once(

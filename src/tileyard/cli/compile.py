@@ -6,22 +6,31 @@ from typing import Annotated
 
 import typer
 
-from tileyard.cli.kernel_options import CpuLevel, target_at
+from tileyard.cli.kernel_options import (
+    ArgumentValues,
+    BuildLimit,
+    CpuLevel,
+    Emit,
+    KernelName,
+    ShapeName,
+    parse_arguments,
+    parse_config,
+    parse_kernel,
+    target_at,
+)
 from tileyard.cli.values import parse_bytes, parse_count, parse_duration_s, parse_pairs, parse_value
 from tileyard.errors import UsageError
 
 
 def compile_configs(  # noqa: PLR0913 - options, by keyword only
-    kernel: Annotated[str, typer.Argument(metavar="FILE[::NAME]", help="Where the kernel is.")],
+    kernel: KernelName,
     *,
     target: Annotated[
         str, typer.Option(help="What to compile for, such as cpu or cuda:sm_90a.")
     ] = "cpu",
     cpu_arch: CpuLevel = "",
-    arg: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="An argument of the kernel.")
-    ] = None,
-    shape: Annotated[str, typer.Option(help="A named set of arguments of the kernel.")] = "",
+    arg: ArgumentValues = None,
+    shape: ShapeName = "",
     config: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=A,B,C", help="Values to build for one parameter."),
@@ -51,9 +60,8 @@ def compile_configs(  # noqa: PLR0913 - options, by keyword only
     report: Annotated[
         bool, typer.Option("--report", help="Show what each config takes of a device.")
     ] = False,
-    build_limit: Annotated[
-        str, typer.Option(metavar="TIME", help="End a build that takes longer.")
-    ] = "120s",
+    emit: Emit = None,
+    build_limit: BuildLimit = "120s",
     memory_limit: Annotated[
         str, typer.Option(metavar="SIZE", help="Address space of a running config, for the bundle.")
     ] = "8GiB",
@@ -70,7 +78,8 @@ def compile_configs(  # noqa: PLR0913 - options, by keyword only
 ) -> int:
     """Build configs of a kernel for a target, on this machine's CPUs alone: no device is needed.
 
-    What is built is kept, and is not built again; tileyard inspect shows it. With -o it is packed with
+    What is built is kept, and is not built again; tileyard inspect shows it, and --emit prints what was
+    generated for the first config that was built. With -o it is packed with
     inputs and reference results: tileyard test --from FILE checks it where the device is, with no
     source and no compiler.
 
@@ -81,21 +90,18 @@ def compile_configs(  # noqa: PLR0913 - options, by keyword only
     from tileyard.service.messages import StartCompile
     from tileyard.tuning.request import ALL_CONFIGS, TuneRequest
 
-    file, _, name = kernel.partition("::")
-    if not Path(file).is_file():
-        raise UsageError(f"there is no file {file}")
+    file, name = parse_kernel(kernel)
+    if emit is not None and json:
+        raise UsageError("--emit and --json both print on standard output: choose one")
     if commit and output is None:
         raise UsageError("--commit is for a bundle: say with -o where it is to be written")
     if output is not None:
         _check_output(output)
     request = TuneRequest(
         kernel=name,
-        arguments={k: parse_value(v) for k, v in parse_pairs(arg or (), "--arg").items()},
+        arguments=parse_arguments(arg),
         shape=shape,
-        overrides={
-            key: tuple(parse_value(part) for part in text.split(","))
-            for key, text in parse_pairs(config or (), "--config").items()
-        },
+        overrides=parse_config(config),
         reference=reference,
         trials=ALL_CONFIGS,
         limits=Limits(
@@ -105,7 +111,7 @@ def compile_configs(  # noqa: PLR0913 - options, by keyword only
     start = StartCompile(
         request=request,
         target=target_at(target, cpu_arch),
-        file=str(Path(file).absolute()),
+        file=str(file),
         all_configs=all_configs or bool(config),
         pass_options={
             key: parse_value(text)
@@ -117,7 +123,7 @@ def compile_configs(  # noqa: PLR0913 - options, by keyword only
         compile_workers=compile_workers,
         group_size=None if group_size == "auto" else parse_count(group_size, "--group-size"),
     )
-    return run(start, with_report=report, as_json=json)
+    return run(start, emit=emit, with_report=report, as_json=json)
 
 
 def _check_output(output: Path) -> None:

@@ -5,8 +5,11 @@ from pathlib import Path
 
 from rich.console import Console
 
+from tileyard.cli.emitting import emit_text
+from tileyard.cli.kernel_options import EmittedText
 from tileyard.cli.opening import print_json
 from tileyard.cli.session import stop_on_interrupt
+from tileyard.model import Outcome
 from tileyard.report.compiled import print_compiled
 from tileyard.report.progress import Progress
 from tileyard.service.client import CompileClient
@@ -15,15 +18,18 @@ from tileyard.settings import read_settings
 from tileyard.targets.registry import BUILT_IN, make_target
 
 
-def run(start: StartCompile, *, with_report: bool, as_json: bool) -> int:
-    """Carry the build out, show what it came to, and return the exit status."""
+def run(start: StartCompile, *, emit: EmittedText | None, with_report: bool, as_json: bool) -> int:
+    """Carry the build out, show what it came to, and return the exit status.
+
+    ``emit`` is of the first config that was built. Raises UsageError where it has no such text.
+    """
     settings = read_settings(os.environ, Path.cwd())
     if start.target.partition(":")[0] in BUILT_IN:
         make_target(
             start.target, {}
         )  # a name that makes no sense is refused before anything starts
     client = CompileClient(start, settings)
-    console = Console(stderr=as_json)
+    console = Console(stderr=as_json or emit is not None)
     with stop_on_interrupt(client), Progress(console) as progress:
         result = client.run(progress)
     if as_json:
@@ -33,4 +39,7 @@ def run(start: StartCompile, *, with_report: bool, as_json: bool) -> int:
         if start.pack_to and Path(start.pack_to).is_file() and result.reason == "done":
             size = Path(start.pack_to).stat().st_size
             console.print(f"{start.pack_to}: {size} bytes", soft_wrap=True, highlight=False)
+    built = [one.build for one in result.configs if one.outcome is Outcome.PASSED]
+    if emit is not None and built:
+        emit_text(built[0], emit, settings.home)
     return result.exit_status

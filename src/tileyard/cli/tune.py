@@ -1,28 +1,33 @@
 """``tileyard tune``: find the fastest config of a kernel."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tileyard.cli.kernel_options import CpuLevel, target_at
-from tileyard.cli.values import (
-    parse_bytes,
-    parse_count,
-    parse_duration_s,
-    parse_pairs,
-    parse_value,
+from tileyard.cli.kernel_options import (
+    ArgumentValues,
+    BuildLimit,
+    CpuLevel,
+    DeviceNames,
+    KernelName,
+    MemoryLimit,
+    QueueLimit,
+    RunLimit,
+    ShapeName,
+    parse_arguments,
+    parse_config,
+    parse_kernel,
+    target_at,
 )
+from tileyard.cli.values import parse_bytes, parse_count, parse_duration_s
 from tileyard.errors import UsageError
 
 
 def tune(  # noqa: PLR0913 - options, by keyword only
-    kernel: Annotated[str, typer.Argument(metavar="FILE[::NAME]", help="Where the kernel is.")],
+    kernel: KernelName,
     *,
-    arg: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="An argument of the kernel.")
-    ] = None,
-    shape: Annotated[str, typer.Option(help="A named set of arguments of the kernel.")] = "",
+    arg: ArgumentValues = None,
+    shape: ShapeName = "",
     config: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=A,B,C", help="Values to try for one parameter."),
@@ -33,30 +38,17 @@ def tune(  # noqa: PLR0913 - options, by keyword only
     check: Annotated[bool, typer.Option(help="Compare results with the reference.")] = True,
     target: Annotated[str, typer.Option(help="What to compile for.")] = "cpu",
     cpu_arch: CpuLevel = "",
-    devices: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ID", help="cpu:cores=0-3, cuda:1, queue:NAME, ...; again for more of them."
-        ),
-    ] = None,
+    devices: DeviceNames = None,
     trials: Annotated[
         int | None, typer.Option(min=1, help="How many configs to try at most; 200 by default.")
     ] = None,
     budget: Annotated[
         str, typer.Option(metavar="TIME", help="Start no new config after 60s, 5m, ...")
     ] = "",
-    queue_limit: Annotated[
-        str, typer.Option(metavar="TIME", help="Wait no longer than this for a device.")
-    ] = "30m",
-    run_limit: Annotated[
-        str, typer.Option(metavar="TIME", help="End a config that runs longer.")
-    ] = "60s",
-    build_limit: Annotated[
-        str, typer.Option(metavar="TIME", help="End a build that takes longer.")
-    ] = "120s",
-    memory_limit: Annotated[
-        str, typer.Option(metavar="SIZE", help="Address space of a running config.")
-    ] = "8GiB",
+    queue_limit: QueueLimit = "30m",
+    run_limit: RunLimit = "60s",
+    build_limit: BuildLimit = "120s",
+    memory_limit: MemoryLimit = "8GiB",
     resume: Annotated[
         bool, typer.Option("--resume/--fresh", help="Use what earlier runs found out, or not.")
     ] = True,
@@ -93,21 +85,16 @@ def tune(  # noqa: PLR0913 - options, by keyword only
     from tileyard.service.messages import StartTune
     from tileyard.tuning.request import DEFAULT_TRIALS, TuneRequest
 
-    file, _, name = kernel.partition("::")
-    if not Path(file).is_file():
-        raise UsageError(f"there is no file {file}")
+    file, name = parse_kernel(kernel)
     if (flush_l2 or graph) and target.partition(":")[0] == "cpu":
         raise UsageError(
             f"--{'flush-l2' if flush_l2 else 'graph'} is for GPUs, and not for {target}"
         )
     request = TuneRequest(
         kernel=name,
-        arguments={k: parse_value(v) for k, v in parse_pairs(arg or (), "--arg").items()},
+        arguments=parse_arguments(arg),
         shape=shape,
-        overrides={
-            key: tuple(parse_value(part) for part in text.split(","))
-            for key, text in parse_pairs(config or (), "--config").items()
-        },
+        overrides=parse_config(config),
         reference=reference,
         trials=trials or DEFAULT_TRIALS,
         budget_s=parse_duration_s(budget) if budget else None,
@@ -123,7 +110,7 @@ def tune(  # noqa: PLR0913 - options, by keyword only
         request=request,
         target=target_at(target, cpu_arch),
         devices=tuple(devices or ()),
-        file=str(Path(file).absolute()),
+        file=str(file),
         reuse=resume,
         overlap=overlap,
         compile_workers=compile_workers,
