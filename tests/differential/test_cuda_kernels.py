@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,6 +20,7 @@ import msgspec
 import pytest
 from tests.conftest import KERNELS
 from tests.differential import host_reader
+from tests.differential.cuda_examples import EXAMPLES, REFUSED
 from tests.gpu.conftest import CLIENT, compile_stub, stubbed
 
 from tileyard.ir.dtypes import find_dtype
@@ -50,75 +51,6 @@ pytestmark = pytest.mark.slow
 
 ARCHITECTURES = ("sm_80", "sm_90a")
 
-
-@dataclass(frozen=True, kw_only=True)
-class Example:
-    """A kernel with arguments that suit a GPU; ``numbers`` are its dimensions and scalars in a call."""
-
-    file: str
-    kernel: str
-    arguments: Mapping[str, Value]
-    numbers: Mapping[str, Value] = field(default_factory=dict)
-
-
-def _gemm(kernel: str = "gemm", **arguments: Value) -> Example:
-    sizes = {"M": 256, "N": 128, "K": 64}
-    return Example(file="gemm", kernel=kernel, arguments={**sizes, **arguments})
-
-
-def _attention(**arguments: Value) -> Example:
-    sizes = {"batch": 1, "heads": 2, "seq_len": 128, "dim": 64, "block_M": 64, "block_N": 64}
-    return Example(file="attention", kernel="attention", arguments={**sizes, **arguments})
-
-
-def _of(
-    file: str, kernel: str, /, *, numbers: Mapping[str, Value] = {}, **arguments: Value
-) -> Example:
-    return Example(file=file, kernel=kernel, arguments=arguments, numbers=numbers)
-
-
-EXAMPLES = {
-    "gemm": _gemm(dtype="float16"),
-    "gemm, ragged": _gemm(M=200, N=72, K=40),
-    "gemm, eager": _gemm("gemm_eager"),
-    "gemm, NT": _gemm("gemm_transposed"),
-    "gemm, last tile": _gemm("gemm_last_tile", dtype="float16"),
-    "elementwise add": _of("elementwise", "add", M=96, N=64),
-    "gelu": _of("elementwise", "gelu", N=1000, block=128),
-    "functions": _of("elementwise", "functions", N=64),
-    "integers": _of("elementwise", "integers", N=64),
-    "collatz": _of("elementwise", "collatz", N=64),
-    "scale in place": _of("elementwise", "scale_in_place", N=128, numbers={"factor": 2.5}),
-    "softmax": _of("reductions", "softmax", M=64, N=256, block_N=64),
-    "rms_norm": _of("reductions", "rms_norm", M=64, N=256),
-    "columns": _of("reductions", "columns", M=8, N=32),
-    "attention": _attention(),
-    "dynamic linear": _of(
-        "dynamic", "linear", N=128, K=64, block_M=64, block_N=64, block_K=32, dtype="float16",
-        numbers={"m": 333},
-    ),
-    "scale": _of("styles", "scale", N=128, numbers={"m": 7, "s": 0.5, "n": 3}),
-    "add number": _of("styles", "add_number", M=128, numbers={"n": 3}),
-    "tuned gemm": _of("styles", "tuned_gemm", M=128, N=128, K=64, block_M=64, block_N=64, policy="FullRow"),
-    "tuned double": _of("styles", "tuned_double", M=128),
-    "unchecked": _of("styles", "unchecked", M=128, block=64),
-    "reverse warp": _of("gpu", "reverse_warp", N=64),
-    "two steps": _of(
-        "gpu", "two_steps",
-        numbers={"n": 1001, "is_negative": True, "step": -(1 << 40), "scale": 0.5, "half": 1.5},
-    ),
-    "through memory": _of("gpu", "through_memory", N=1024),
-    "neighbours": _of("gpu", "neighbours", N=256),
-    "convolution": _of("gpu", "convolution", N=2, C=64, H=16, W=16, F=64, K=3),
-    "with source": _of("gpu", "with_source", N=512),
-    "histogram": _of("gpu", "histogram", N=1024),
-}  # fmt: skip
-
-REFUSED = {
-    ("attention", "sm_80"): "Layout infer conflict between scores and weights in T.Parallel loop",
-    ("neighbours", "sm_80"): "T.copy with dst_block requires cluster-copy support (CUDA SM90+)",
-}
-"""What TileLang cannot lower, with its reason."""
 
 FIRST_PARAMETER = {"sm_80": 0x160, "sm_90a": 0x210}
 """Where parameters begin in a kernel's bank of constants: alignment counts from the bank's begin."""
@@ -331,21 +263,26 @@ def test_sizes_are_those_that_tilelang_reads(one: Built, numbers: Mapping[str, V
 
 
 @each
-def test_arguments_are_those_of_the_source(one: Built) -> None:
+def test_arguments_are_those_of_the_source(one: Built, request: pytest.FixtureRequest) -> None:
     """The device function of the CUDA source declares the record's arguments, in that order."""
     record, source = one.details.launch, one.text(SOURCE_FILE)
+    views = EXAMPLES[request.node.callspec.params["one"][0]].views
     for launch in record.launches:
         declared = re.findall(rf"{launch.symbol}\((.*?)\)(?:;| {{)", source)
         names = [re.split(r"[\s*]+", part.strip())[-1] for part in declared[-1].split(",")]
         assert len(names) == len(launch.arguments)
         for name, argument in zip(names, launch.arguments, strict=True):
             if isinstance(argument, TensorParam):
-                expected = record.signature.params[argument.param].buffer.name  # type: ignore[union-attr]
-                assert name.endswith(expected)  # a view of it has a longer name
+                shown, position = name, argument.param
             elif isinstance(argument, MapParam):
+                shown, descriptor, _ = name.partition("_desc")
+                assert descriptor
                 position = record.maps[argument.map].param
-                expected = record.signature.params[position].buffer.name  # type: ignore[union-attr]
-                assert f"{expected}_desc" in name
+            else:
+                continue
+            expected = record.signature.params[position].buffer.name  # type: ignore[union-attr]
+            # A view of it has a longer name, and what CUDA calls so, too, is numbered.
+            assert re.search(rf"{expected}(_\d+)?$", views.get(shown, shown))
 
 
 @each
@@ -406,7 +343,7 @@ def _describe_launch(launch: KernelLaunch, numbers: Mapping[str, Value]) -> tupl
     return words, [_size_of(argument)[0] for argument in launch.arguments]
 
 
-DISASSEMBLED = ("gemm", "functions", "two steps")
+DISASSEMBLED = ("gemm", "functions", "two steps", "column sums", "cummax")
 _INSTRUCTION = re.compile(
     r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?(?P<name>[A-Z][A-Z0-9_]*).*/\* 0x(?P<word>[0-9a-f]{16}) \*/"
 )

@@ -16,8 +16,8 @@ KINDS: dict[str, dict[int, str]] = {
     },
     "global": {
         0x160: "TEX", 0x166: "TLD", 0x180: "LD", 0x181: "LDG", 0x185: "ST", 0x186: "STG",
-        0x18A: "ATOM", 0x18E: "RED REDG", 0x19D: "SUST", 0x1A3: "ATOMG", 0x1A6: "REDG",
-        0x1A8: "ATOMG", 0x1A9: "ATOMG",
+        0x18A: "ATOM", 0x18E: "RED REDG", 0x19D: "SUST", 0x1A2: "ATOM", 0x1A3: "ATOMG",
+        0x1A6: "REDG", 0x1A8: "ATOMG", 0x1A9: "ATOMG", 0x1AA: "QSPC",
     },
     "shared": {
         0x3B: "LDSM", 0x44: "STSM", 0x184: "LDS", 0x188: "STS", 0x18C: "ATOMS", 0x18D: "ATOMS",
@@ -71,9 +71,10 @@ KINDS: dict[str, dict[int, str]] = {
         0x15C: "BPT",
     },
     "sync": {
-        0x2D: "PREEXIT", 0x2E: "ACQBULK", 0x11A: "DEPBAR", 0x11C: "B2R", 0x11D: "BAR",
-        0x148: "WARPSYNC", 0x15D: "NANOSLEEP", 0x18F: "CCTL", 0x192: "MEMBAR", 0x1A7: "SYNCS",
-        0x1AB: "ERRBAR CGAERRBAR", 0x1AF: "LDGDEPBAR", 0x1B0: "ARRIVES", 0x1B2: "SYNCS",
+        0x2D: "PREEXIT", 0x2E: "ACQBULK", 0x11A: "DEPBAR", 0x11B: "ENDCOLLECTIVE", 0x11C: "B2R",
+        0x11D: "BAR", 0x148: "WARPSYNC", 0x15D: "NANOSLEEP", 0x18F: "CCTL", 0x192: "MEMBAR",
+        0x1A7: "SYNCS", 0x1AB: "ERRBAR CGAERRBAR", 0x1AF: "LDGDEPBAR",
+        0x1B0: "ARRIVES", 0x1B2: "SYNCS",
         0x1B7: "UTMACMDFLUSH", 0x1C5: "WARPGROUP", 0x1C6: "FENCE",
         0x1C7: "UCGABAR_ARV UCGABAR_WAIT", 0x1E9: "UTCBAR",
     },
