@@ -50,6 +50,7 @@ class CompilePool:
         self._run = run
         self._workers: dict[int, Worker] = {}
         self._used: set[int] = set()
+        self._logs: set[Path] = set()
         self._memory_bytes = choose_memory(host_memory_bytes(), len(cores))
         self._info: TargetInfo | None = None
 
@@ -108,10 +109,13 @@ class CompilePool:
         )
 
     async def close(self) -> None:
-        """End every worker."""
+        """End every worker; of logs in which nothing stands no file is left."""
         workers = list(self._workers.values())
         self._workers.clear()
         await asyncio.gather(*(worker.kill("run ended") for worker in workers))
+        for log in self._logs:
+            if log.is_file() and not log.stat().st_size:
+                log.unlink()
 
     def _forget(self, worker: int) -> None:
         del self._workers[worker]
@@ -141,6 +145,7 @@ class CompilePool:
         # A log of its own: last words decide what a worker has died of.
         log = self._yard.home / "logs" / self._run / f"compiler-{number}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
+        self._logs.add(log)
         return WorkerCommand(
             argv=(sys.executable, "-m", "tileyard.workers.compiler", str(self._yard.home)),
             env=worker_environment(threads=self._yard.build_threads or 1),
