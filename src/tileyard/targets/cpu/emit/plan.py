@@ -1,6 +1,6 @@
 """Decides before any C is written how each gemm is done and how each tile-local buffer is kept.
 
-Longer than other modules: how gemms are done and how buffers are kept depend on each other.
+One module because how gemms are done and how buffers are kept depend on each other.
 """
 
 import math
