@@ -17,7 +17,7 @@ from tileyard.frontend.threads import (
     touches_barriers,
 )
 from tileyard.ir.effects import buffer_effects
-from tileyard.ir.nodes import Roles, Stmt
+from tileyard.ir.nodes import Atomic, Roles, Stmt
 from tileyard.model import SourceLine
 
 
@@ -104,6 +104,16 @@ class RoleLowering:
         """Refuse what is done by the threads of several roles together."""
         if self._is_role and self._threads.running != self._threads.asked:
             self._scope.refuse(what, "by the threads of several roles together is not covered")
+
+    def require_one_update(self, stmts: tuple[Stmt, ...]) -> None:
+        """Refuse atomic updates that every thread makes again: outside of parallel loops each does."""
+        if len(self._threads.running) < 2:
+            return
+        for stmt in stmts:
+            if isinstance(stmt, Atomic) and (stmt.var is not None or stmt.kind in ("add", "xor")):
+                self._scope.refuse(
+                    f"atomic {stmt.kind}", "by every thread of a block is not covered"
+                )
 
     def note_registers(self, stmts: tuple[Stmt, ...]) -> None:
         """Note which threads use what each thread has for itself."""

@@ -52,7 +52,8 @@ class BodyLowering:
         self._checks = 0
         self._reducers: dict[object, str] = {}
         self._has_phases = False
-        self._threads = Threads()
+        self._in_parallel = False
+        self._threads = Threads(scope)
         self._barriers = Barriers(scope)
         self._arrivals: dict[object, tuple[int, ...]] = {}
         self._roles = RoleLowering(scope, self._threads, self.lower, self._note)
@@ -89,6 +90,8 @@ class BodyLowering:
 
     def _numbered(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         """``stmts`` and all in them, with numbers and this line."""
+        if not self._in_parallel:
+            self._roles.require_one_update(stmts)
         for _ in walk(stmts):
             self._note()
         return stmts
@@ -185,7 +188,9 @@ class BodyLowering:
         kind, stages = _KINDS[int(stmt.kind)], 0
         if "num_stages" in stmt.annotations and kind == "serial":
             kind, stages = "pipelined", int(stmt.annotations["num_stages"])
-        return (*first, For(var, start, extent, kind, self.lower(stmt.body), stages))
+        outside, self._in_parallel = self._in_parallel, self._in_parallel or kind == "parallel"
+        body, self._in_parallel = self.lower(stmt.body), outside
+        return (*first, For(var, start, extent, kind, body, stages))
 
     def _launch(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         """One dimension of the grid."""
@@ -193,8 +198,7 @@ class BodyLowering:
         if tag not in _GRID:
             self._scope.refuse(f"loop bound to {tag}")
         if self._has_phases and len(stmt.annotations) == 0:
-            extent = lower_expr(self._scope, stmt.extent)
-            start = lower_expr(self._scope, stmt.min)
+            start, extent = (lower_expr(self._scope, bound) for bound in (stmt.min, stmt.extent))
             first = self._number()
             var = self._scope.bind_var(stmt.loop_var)
             return (*first, For(var, start, extent, "serial", self.lower(stmt.body)))
@@ -229,10 +233,7 @@ class BodyLowering:
 
     def _lower_Bind(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
         value = stmt.value
-        if (
-            type(value).__name__ == "Call"
-            and getattr(value.op, "name", "") == "tl.launch_thread_idx"
-        ):
+        if str(getattr(getattr(value, "op", None), "name", "")) == "tl.launch_thread_idx":
             self._scope.bind_thread(stmt.var)
             self._threads.bind(stmt.var, int(value.args[0].value))
             return ()

@@ -8,7 +8,7 @@ from typing import Any
 from tilelang import tvm
 
 from tileyard.frontend.expressions import free_vars
-from tileyard.frontend.scope import key_of
+from tileyard.frontend.scope import Scope, key_of
 
 ThreadSet = frozenset[int]
 
@@ -25,7 +25,8 @@ class Threads:
     through: fewer run where roles are lowered one by one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
         self._extents: tuple[int, ...] = ()
         self._dimensions: dict[object, int] = {}
         self._values: dict[object, Any] = {}
@@ -87,6 +88,8 @@ class Threads:
             for key, dimension in self._dimensions.items()
         }
         value = self._analyzer.simplify(tvm.tirx.stmt_functor.substitute(condition, numbers))
+        if type(value).__name__ != "IntImm":
+            self._scope.refuse(f"condition {condition} on threads")
         return bool(int(value.value))
 
 
