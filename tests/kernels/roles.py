@@ -35,7 +35,8 @@ def gemm_two_stages(M, N, K, block_M=64, block_N=64, block_K=32, dtype="float16"
                 T.clear(C_local)
                 for k in T.serial(T.ceildiv(K, block_K)):
                     T.barrier_wait(full[k % 2], k // 2 % 2)
-                    T.gemm(A_shared[k % 2, :, :], B_shared[k % 2, :, :], C_local)
+                    T.wgmma_gemm(A_shared[k % 2, :, :], B_shared[k % 2, :, :], C_local)
+                    T.wait_wgmma(0)
                     T.barrier_arrive(free[k % 2])
                 T.copy(C_local, C[by * block_M, bx * block_N])
 

@@ -81,8 +81,11 @@ def _flag(scope: Scope, name: str, value: Any) -> bool:  # noqa: ANN401
 
 
 def _gemm(scope: Scope, call: Any) -> Stmt:  # noqa: ANN401
-    """``gemm``'s arguments: a, b, c, two transposes, m, n, k, policy, clear, barrier, coordinates."""
-    _check_annotations(scope, "gemm", call, frozenset({"tl.ws_op_id", "k_pack"}))
+    """``gemm``'s arguments: a, b, c, two transposes, m, n, k, policy, clear, barrier, coordinates.
+
+    One that may end later ends at once.
+    """
+    _check_annotations(scope, "gemm", call, frozenset({"tl.ws_op_id", "k_pack", "wg_wait"}))
     args: Sequence[Any] = list(call.args)
     if len(args) != 13:
         scope.refuse(f"gemm with {len(args)} arguments")
@@ -200,6 +203,7 @@ _RULES: dict[str, Callable[[Scope, Any], Stmt]] = {
     "tl.tileop.copy": _copy,
     "tl.tileop.fill": _fill,
     "tl.tileop.gemm": _gemm,
+    "tl.tileop.wgmma_gemm": _gemm,
     "tl.tileop.reduce": _reduce,
     "tl.tileop.tma_copy": _tma_copy,
 }
