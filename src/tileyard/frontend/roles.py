@@ -44,7 +44,7 @@ class RoleLowering:
         self._lower = lower
         self._note = note
         self._is_role = False
-        self._uses: dict[str, set[_Use]] = {}
+        self._uses: dict[str, dict[_Use, None]] = {}
 
     def branch(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401 (TVM's nodes are untyped)
         """What the threads do that run this: each side once, if there are any for it."""
@@ -120,16 +120,18 @@ class RoleLowering:
         effects = buffer_effects(stmts)
         for name in effects.read | effects.written:
             use = _Use(self._threads.asked, name in effects.written, self._scope.where)
-            self._uses.setdefault(name, set()).add(use)
+            self._uses.setdefault(name, {})[use] = None
 
     def require_own_registers(self) -> None:
         """Refuse threads that use what others have in registers: each has its own."""
-        own = {
-            buffer.name for buffer in self._scope.buffers if buffer.scope in ("fragment", "local")
-        }
-        for name in sorted(own & self._uses.keys()):
-            writers = {use.threads for use in self._uses[name] if use.is_write}
-            for use in self._uses[name]:
+        uses: dict[str, dict[_Use, None]] = {}
+        for buffer in self._scope.buffers:
+            if buffer.scope in ("fragment", "local"):
+                owner = buffer.view_of or buffer.name
+                uses.setdefault(owner, {}).update(self._uses.get(buffer.name, {}))
+        for name, found in uses.items():
+            writers = {use.threads for use in found if use.is_write}
+            for use in sorted(found, key=lambda use: use.is_write):  # who reads is to blame first
                 if any(not use.threads <= threads for threads in writers):
                     self._scope.where = use.where
                     self._scope.refuse(
