@@ -35,8 +35,10 @@ HEAD = """\
 # What the cpu target takes
 
 Every operation of the tile IR on every scalar type: **yes**, **refused** with a message, or nothing where the operation
-does not exist for that type (on a GPU neither). Written by `tests/differential/test_cpu_coverage.py`, which tries each of them, and
-runs what is taken beside the interpreter; after a change, `{write}=1 make test` writes it anew.
+does not exist for that type (on a GPU neither). Written by `tests/differential/test_cpu_coverage.py`, which has C generated for each;
+after a change, `{write}=1 make test` writes it anew. What is taken is compared with the interpreter: copies, fills, reductions and
+single elements there, scalar operations, conversions and gemms of a choice of types in the cases of every target's contract
+(`tileyard/testing/`).
 """
 TARGET = CpuTarget()
 

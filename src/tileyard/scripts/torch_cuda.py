@@ -75,7 +75,22 @@ class Event:
         return True
 
 
-class Stream:
+class Block:
+    """What a ``with`` statement takes, and nothing else."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        return None
+
+
+class Stream(Block):
     """A queue in which nothing ever waits."""
 
     cuda_stream = 0
@@ -103,34 +118,12 @@ class Stream:
         event.record()
         return event
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        return None
-
-
-class Chosen:
+class Chosen(Block):
     """A ``with`` block on the one device or stream that there is."""
 
     def __init__(self, *_: object, **__: object) -> None:
         self.idx = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        return None
 
 
 class Graph:

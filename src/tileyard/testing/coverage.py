@@ -31,7 +31,7 @@ class Row:
     """Statements that read ``A`` and ``B``, 8 x 8 of the type in question, and write ``O``.
 
     ``{d}`` stands for the type, ``#`` for what makes names unique. Every target's contract has cases
-    of its own for what ``has_cases``.
+    of its own for what ``has_cases``, of a choice of types.
     """
 
     body: str
