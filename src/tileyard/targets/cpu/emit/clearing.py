@@ -91,7 +91,7 @@ def settle(ctx: Context, stmt: Stmt) -> None:
     effects = buffer_effects((stmt,))
     touched = effects.read | effects.written
     if isinstance(stmt, Gemm) and is_result(stmt, ctx.plan):
-        touched = frozenset({stmt.a.buffer, stmt.b.buffer})
+        touched = frozenset({ctx.plan.gemms[id(stmt)].a.buffer, stmt.b.buffer})
         ctx.maybe_clear.discard(stmt.c.buffer)
     for buffer in sorted(touched & ctx.maybe_clear):
         ctx.maybe_clear.discard(buffer)

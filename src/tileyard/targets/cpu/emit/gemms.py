@@ -90,12 +90,12 @@ class Blocks:
 def emit_gemm(ctx: Context, stmt: Gemm) -> None:
     """Write ``c += op(a) @ op(b)``."""
     plan = ctx.plan.gemms[id(stmt)]
-    if ctx.storage(stmt.c.buffer) in (ctx.storage(stmt.a.buffer), ctx.storage(stmt.b.buffer)):
+    if ctx.storage(stmt.c.buffer) in (ctx.storage(plan.a.buffer), ctx.storage(stmt.b.buffer)):
         raise UnsupportedError(f"gemm of {stmt.c.buffer} into itself", operation="gemm")
     if plan.shape is None:
         emit_plain_gemm(ctx, stmt, plan)
         return
-    a, b = _staged(ctx, stmt.a, plan.staged_a), _staged(ctx, stmt.b, plan.staged_b)
+    a, b = _staged(ctx, plan.a, plan.staged_a), _staged(ctx, stmt.b, plan.staged_b)
     inside_tests(ctx, stmt.c)
     blocks = _blocks(ctx, stmt, plan, plan.shape, _left(ctx, a, stmt.transpose_a))
     right = ctx.plan.tiles[b.buffer]

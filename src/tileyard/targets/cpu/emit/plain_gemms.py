@@ -17,13 +17,13 @@ def emit_plain_gemm(ctx: Context, stmt: Gemm, plan: GemmPlan) -> None:
     wide = "float64" if is_float(dtype) else dtype
     i, j, k = ctx.counter("i", plan.m), ctx.counter("j", plan.n), ctx.counter("k", plan.k)
     at = _at(stmt.c, i, j)
-    for region in (stmt.a, stmt.b, stmt.c):
+    for region in (plan.a, stmt.b, stmt.c):
         if region.buffer not in ctx.arrays:
             inside_tests(ctx, region)
     test = condition(ctx, stmt.c.buffer, at) if stmt.c.buffer in ctx.arrays else ""
     guard = f"if ({test}) " if test else ""
     target = element(ctx, stmt.c.buffer, at)
-    a = _operand(ctx, stmt.a, (k, i) if stmt.transpose_a else (i, k), wide)
+    a = _operand(ctx, plan.a, (k, i) if stmt.transpose_a else (i, k), wide)
     b = _operand(ctx, stmt.b, (j, k) if stmt.transpose_b else (k, j), wide)
     old = cast(f"({load(ctx, stmt.c.buffer, at).text})", dtype, wide)
     if is_float(dtype):

@@ -26,6 +26,7 @@ from tileyard.ir.nodes import (
     Tensor,
 )
 from tileyard.ir.walk import walk, walk_expr
+from tileyard.targets.cpu.emit.forwarding import Forwarding, find_forwarded
 from tileyard.targets.cpu.emit.keeping import Keeping, find_kept
 from tileyard.targets.cpu.emit.scalars import C_BYTES, SCALARS
 from tileyard.targets.cpu.emit.tiles import (
@@ -58,7 +59,7 @@ _SMALL = 32
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GemmPlan:
-    """One gemm of (m, k) by (k, n). ``shape`` is None where plain loops do it.
+    """One gemm of (m, k) by (k, n) that reads ``a``. ``shape`` is None where plain loops do it.
 
     ``staged_a`` and ``staged_b`` are tiles that the operand is copied into first, None where the
     micro-kernel reads the operand where it is. ``staged_c`` is where the product is made before it
@@ -68,6 +69,7 @@ class GemmPlan:
     m: int
     n: int
     k: int
+    a: Region
     shape: Shape | None = None
     staged_a: Tile | None = None
     staged_b: Tile | None = None
@@ -85,6 +87,7 @@ class Plan:
     tiles: dict[str, Tile] = field(default_factory=dict)
     gemms: dict[int, GemmPlan] = field(default_factory=dict)
     keeping: Keeping = field(default_factory=Keeping)
+    forwarding: Forwarding = field(default_factory=Forwarding)
     workspaces: dict[str, int] = field(default_factory=dict)
     scratch_bytes: int = 0
     shared_bytes: int = 0
@@ -130,16 +133,21 @@ class _Planner:
         for param in program.params:
             if isinstance(param, Tensor):
                 self._dtypes[param.buffer.name] = param.buffer.dtype
-        self._plan = Plan()
+        self._forwarding = find_forwarded(program)
+        self._lefts: set[str] = set()
+        self._plan = Plan(forwarding=self._forwarding)
 
     def make(self) -> Plan:
         gemms = [stmt for stmt in walk(self._program.body) if isinstance(stmt, Gemm)]
+        self._lefts = {self._forwarding.left(stmt).buffer for stmt in gemms if not stmt.transpose_a}
         shapes = {id(stmt): self._shape(stmt) for stmt in gemms}
         layouts = self._layouts(gemms, shapes)
         results = {stmt.c.buffer for stmt in gemms}
         used_by_tiles = {name for stmt in walk(self._program.body) for name in _regions(stmt)}
         tiles = []
         for buffer in self._tiles:
+            if buffer.name in self._forwarding.sources:
+                continue
             is_variable = buffer.scope == "local" and buffer.name not in used_by_tiles
             tiles.append(self._tile(buffer, layouts, buffer.name in results, is_variable))
         self._plan.keeping = find_kept(self._program, tiles)
@@ -185,7 +193,12 @@ class _Planner:
             return self._aliased_tile(buffer)
         lanes = self._machine.vector_bytes // C_BYTES[scalar] if is_result else 1
         columns = shape[-1] if shape else 1
-        rows = Rows(stride=row_stride(columns, len(shape), scalar, lanes))
+        stride = row_stride(columns, len(shape), scalar, lanes)
+        if is_result and buffer.name in self._lefts and stride * C_BYTES[scalar] % LINE == 0:
+            stride += (
+                lanes  # else the elements of one step all lie in the same bank, as in ``Shape``
+            )
+        rows = Rows(stride=stride)
         tile = Tile(
             name=buffer.name,
             dtype=buffer.dtype,
@@ -257,12 +270,13 @@ class _Planner:
 
     def _gemm(self, stmt: Gemm, shape: Shape | None) -> GemmPlan:
         m, n, k = self._sizes(stmt)
-        plan = GemmPlan(m=m, n=n, k=k, shape=shape)
+        left = self._forwarding.left(stmt)
+        plan = GemmPlan(m=m, n=n, k=k, a=left, shape=shape)
         if shape is None:
             return plan
         staged_a = staged_b = None
         dtype = "float64" if shape.scalar == "double" else "float32"
-        a = self._plan.tiles.get(stmt.a.buffer)
+        a = self._plan.tiles.get(left.buffer)
         if a is None or a.scalar != shape.scalar or isinstance(a.layout, ColumnPanels):
             extents = (k, m) if stmt.transpose_a else (m, k)
             rows = Rows(stride=row_stride(extents[1], 2, shape.scalar, 1))
@@ -287,8 +301,9 @@ class _Planner:
             wanted[name].append(None)
         for stmt in gemms:
             shape = shapes[id(stmt)]
-            a, b = self._wanted_a(stmt, shape), self._wanted_b(stmt, shape)
-            wanted[stmt.a.buffer].append(a)
+            left = self._forwarding.left(stmt)
+            a, b = self._wanted_a(stmt, left, shape), self._wanted_b(stmt, shape)
+            wanted[left.buffer].append(a)
             wanted[stmt.b.buffer].append(b)
             wanted[stmt.c.buffer].append(None)
         layouts = {}
@@ -297,8 +312,8 @@ class _Planner:
                 layouts[name] = wishes[0]
         return layouts
 
-    def _wanted_a(self, stmt: Gemm, shape: Shape | None) -> Layout | None:
-        if shape is None or stmt.transpose_a or not self._is_operand(stmt.a, shape):
+    def _wanted_a(self, stmt: Gemm, left: Region, shape: Shape | None) -> Layout | None:
+        if shape is None or stmt.transpose_a or not self._is_operand(left, shape):
             return None
         m, _, _ = self._sizes(stmt)
         return RowPanels(split=split_rows(m, shape.rows), chunk=shape.chunk)
@@ -321,6 +336,8 @@ class _Planner:
         """Buffers used by something else than a gemm's operands, a whole copy in, or a whole fill."""
         yield from self._aliased
         for stmt in walk(self._program.body):
+            if id(stmt) in self._forwarding.copies:
+                continue
             for expr in expressions(stmt):
                 yield from (part.buffer for part in walk_expr(expr) if isinstance(part, Load))
             match stmt:

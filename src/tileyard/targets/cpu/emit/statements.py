@@ -115,6 +115,9 @@ class Statements:
     def _copy(self, stmt: Copy) -> None:
         """A copy, unless another block has left what it would make."""
         ctx, buffer = self._ctx, stmt.dst.buffer
+        if id(stmt) in ctx.plan.forwarding.copies:
+            ctx.out.line(f"/* left out: gemms read {ctx.names[stmt.src.buffer]} */")
+            return
         kept = ctx.plan.keeping.tiles.get(buffer)
         if kept is None:
             emit_copy(ctx, stmt.src, stmt.dst)
