@@ -177,8 +177,9 @@ def test_what_a_kernel_says_is_said_once(elaborate: Callable[..., Any]) -> None:
     block = lowered.program.grid[0].var.name
     expected = [
         f'assert {block} < 3, "too far"',
-        'print("t is t", i, t[i % 32])',
-        f'print("block", {block})',
+        f"print(\"msg='t is' BlockIdx=({{}}, {{}}, {{}}): buffer=t, index={{}}, dtype=float32 value={{}}\", "
+        f"{block}, 0, 0, i, t[i % 32])",
+        f"print(\"msg='block' BlockIdx=({{}}, {{}}, {{}}): dtype=int32 value={{}}\", {block}, 0, 0, {block})",
     ]
     lines = [line.strip() for line in print_program(lowered.program).splitlines()]
     assert [line for line in lines if line.startswith(("assert", "print"))] == expected

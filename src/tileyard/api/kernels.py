@@ -1,7 +1,7 @@
 """Compiled kernels as functions on arrays: ``compile`` and ``load``."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -12,9 +12,10 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.registry import parse_device
 from tileyard.errors import DamagedError, UnsupportedError, UsageError
 from tileyard.frontend.kernels import make_kernel
-from tileyard.model import Elaborated, Outcome, Trial
+from tileyard.model import Elaborated, Outcome, SourceLine, Trial
 from tileyard.settings import Settings, read_settings
 from tileyard.store.trials import TrialStore
+from tileyard.targets.base import KnowsLines
 from tileyard.targets.registry import make_target
 from tileyard.workers.compiler import Compiler
 from tileyard.workers.protocol import (
@@ -25,6 +26,7 @@ from tileyard.workers.protocol import (
     DescribeTarget,
     TargetInfo,
 )
+from tileyard.workers.run_records import find_run
 
 
 def compile(  # noqa: A001 - the field's own word, always used as tileyard.compile
@@ -80,7 +82,7 @@ def compile(  # noqa: A001 - the field's own word, always used as tileyard.compi
         artifact = find_artifact(key, objects)
     if artifact is None:
         raise DamagedError(f"the artifact of {kernel.name} is gone right after it was built")
-    return _callable(artifact, target, settings, device)
+    return _callable(artifact, target, settings, device, made.lines)
 
 
 def load(
@@ -111,12 +113,20 @@ def load_trial(trial: Trial, settings: Settings, device: str) -> Callable[..., o
         raise DamagedError(
             f"the artifact of trial {trial.id} is gone or damaged", "tune again to build it"
         )
-    return _callable(artifact, trial.target, settings, device)
+    record = find_run(ObjectStore(settings.home / "objects"), trial.keys.run)
+    lines = record.entry.lines if record is not None else {}
+    return _callable(artifact, trial.target, settings, device, lines)
 
 
 def _callable(
-    artifact: Artifact, target: str, settings: Settings, device: str
+    artifact: Artifact,
+    target: str,
+    settings: Settings,
+    device: str,
+    lines: Mapping[int, SourceLine],
 ) -> Callable[..., object]:
     name = device or ("cuda:0" if target.partition(":")[0] == "cuda" else "cpu")
     loaded = make_target(target, settings.plugins).load(artifact, parse_device(name, settings))
+    if isinstance(loaded, KnowsLines):
+        loaded.know_lines(lines)
     return loaded.as_callable()

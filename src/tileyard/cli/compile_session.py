@@ -41,5 +41,5 @@ def run(start: StartCompile, *, emit: EmittedText | None, with_report: bool, as_
             console.print(f"{start.pack_to}: {size} bytes", soft_wrap=True, highlight=False)
     built = [one.build for one in result.configs if one.outcome is Outcome.PASSED]
     if emit is not None and built:
-        emit_text(built[0], emit, settings.home)
+        emit_text(built[0], emit, settings.home, result.lines)
     return result.exit_status

@@ -1,12 +1,14 @@
 """What targets generate, on standard output."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.cli.kernel_options import EmittedText
 from tileyard.errors import UsageError
-from tileyard.model import BuildKey
+from tileyard.model import BuildKey, SourceLine
+from tileyard.targets.cpu.annotated import annotate
 
 FILES: dict[EmittedText, str] = {
     "program": "program.tile",
@@ -15,8 +17,13 @@ FILES: dict[EmittedText, str] = {
 }
 
 
-def emit_text(build: BuildKey, wanted: EmittedText, home: Path) -> None:
-    """Print what was generated for what has this key. Raises UsageError where there is no such text."""
+def emit_text(
+    build: BuildKey, wanted: EmittedText, home: Path, lines: Mapping[int, SourceLine]
+) -> None:
+    """Print what was generated for what has this key, with ``lines`` of the user's where C names them.
+
+    Raises UsageError where there is no such text.
+    """
     artifact = find_artifact(build, ObjectStore(home / "objects")) if build else None
     if artifact is None:
         raise UsageError("nothing was built, so nothing was generated")
@@ -27,4 +34,5 @@ def emit_text(build: BuildKey, wanted: EmittedText, home: Path) -> None:
             f"no {name} was generated for {artifact.manifest.target}",
             f"there is: {', '.join(there)}",
         )
-    print(artifact.file(name).read_text(encoding="utf-8"), end="")
+    text = artifact.file(name).read_text(encoding="utf-8")
+    print(annotate(text, lines) if wanted == "c" else text, end="")

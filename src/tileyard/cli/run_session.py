@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from tileyard.artifacts.objects import ObjectStore
 from tileyard.cli.emitting import emit_text
 from tileyard.cli.kernel_options import EmittedText
 from tileyard.cli.opening import print_json
@@ -15,6 +16,7 @@ from tileyard.report.trials import print_verdict
 from tileyard.service.client import StudyClient
 from tileyard.service.messages import StartTune
 from tileyard.settings import read_settings
+from tileyard.workers.run_records import find_run
 
 INTERRUPTED = 130
 
@@ -34,7 +36,9 @@ def run(start: StartTune, *, emit: EmittedText | None, as_json: bool) -> int:
     else:
         print_verdict(console, trial, result.flops, settings.home)
     if emit is not None:
-        emit_text(trial.keys.build, emit, settings.home)
+        record = find_run(ObjectStore(settings.home / "objects"), trial.keys.run)
+        lines = record.entry.lines if record is not None else {}
+        emit_text(trial.keys.build, emit, settings.home, lines)
     if result.reason == "interrupted":
         return INTERRUPTED
     if trial.outcome in WELL:

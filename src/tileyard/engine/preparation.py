@@ -209,6 +209,7 @@ def run_entry(progress: Progress) -> RunEntry:
         scalars=elaborated.scalars,
         log=progress.log,
         command=progress.command,
+        lines=elaborated.lines,
     )
 
 

@@ -5,7 +5,6 @@ is of the other one, as the hardware's test says.
 """
 
 from collections.abc import Callable, Sequence
-from pathlib import PurePath
 from typing import Any
 
 from tileyard.frontend.expressions import convert, lower_expr
@@ -53,9 +52,7 @@ class Barriers:
         parity = convert(lower_expr(self._scope, call.args[1]), COUNT)
         phases = Op("truncdiv", (place, self._expected_at(place)), COUNT)
         current = Op("bitand", (phases, Const(1, COUNT)), COUNT)
-        where = self._scope.where
-        said = f"at {PurePath(where.file).name}:{where.line}" if where is not None else ""
-        return (Await(Op("ne", (current, parity), "bool"), said),)
+        return (Await(Op("ne", (current, parity), "bool"), f"for {place.buffer}"),)
 
     def _element(self, load: Any) -> Load:  # noqa: ANN401
         buffer = (

@@ -3,11 +3,11 @@
 import contextlib
 import traceback
 from collections.abc import Iterator
-from pathlib import Path
 from types import TracebackType
 
 from tileyard.errors import TileyardError, UserCodeError
 from tileyard.frontend.provenance import is_users
+from tileyard.wording import name_line
 
 
 @contextlib.contextmanager
@@ -39,7 +39,7 @@ def describe_failure(error: BaseException, doing: str = "") -> UserCodeError:
     ending = traceback.format_exception_only(error)
     summary = f"{doing}: {what}" if doing else what
     return UserCodeError(
-        message=f"{shorten(file)}:{line}: {summary}" if file else summary,
+        message=f"{name_line(file, line)}: {summary}" if file else summary,
         summary=summary,
         file=file,
         line=line,
@@ -55,14 +55,6 @@ def describe_exception(error: BaseException) -> str:
     said = next((line.strip() for line in lines if line.strip()), "")
     name = type(error).__name__
     return f"{name}: {said}" if said else name
-
-
-def shorten(file: str) -> str:
-    """A path as people would type it: relative where it lies below the working directory."""
-    try:
-        return str(Path(file).relative_to(Path.cwd()))
-    except (ValueError, OSError):
-        return file
 
 
 def _below_ours(trace: TracebackType | None) -> TracebackType | None:

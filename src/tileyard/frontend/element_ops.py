@@ -5,6 +5,7 @@ from typing import Any
 
 from tileyard.frontend.expressions import convert, lower_expr, lower_pointer
 from tileyard.frontend.scope import Scope
+from tileyard.frontend.users_lines import split_stack
 from tileyard.ir.nodes import Assert, Atomic, AtomicKind, Const, Expr, Load, Op, Print, Stmt, Store
 
 _PRINTS = frozenset({"debug_print_var", "debug_print_buffer_value", "debug_print_msg"})
@@ -68,18 +69,22 @@ def _after(first: Load, steps: int) -> Load:
 
 
 def _print(scope: Scope, call: Any) -> Stmt:  # noqa: ANN401
-    """``print``'s message, then what stands behind it: a buffer's name and position, and a value."""
+    """The line that a GPU prints, without the thread: of a block all together print it once."""
     function, message, *rest = list(call.args)
-    text = str(message.value)
+    # A pair of braces would stand for a value.
+    text = f"msg='{str(message.value).replace('{}', '{ }')}' BlockIdx=({{}}, {{}}, {{}})"
     if str(function.value) == "debug_print_buffer_value":
-        text = f"{text} {rest[0].value}"
+        text += f": buffer={rest[0].value}, index={{}}, dtype={rest[-1].dtype} value={{}}"
         rest = rest[1:]
-    return Print(text, tuple(lower_expr(scope, value) for value in rest))
+    elif rest:
+        text += f": dtype={rest[-1].dtype} value={{}}"
+    return Print(text, (*scope.block_index(), *(lower_expr(scope, value) for value in rest)))
 
 
 def _assert(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     cond, *rest = list(call.args)
-    message = str(rest[0].value).strip() if rest else ""
+    message, where = split_stack(str(rest[0].value)) if rest else ("", None)
+    scope.where = where or scope.where
     return (Assert(convert(lower_expr(scope, cond), "bool"), message),)
 
 

@@ -47,3 +47,6 @@ CALL_HINTS = frozenset(
     }
 )
 """Calls that have no effect on tiles: what comes before one is done before what comes after it."""
+
+AT_ONCE = frozenset({"debug", "print"})
+"""Files of TileLang's whose macros use what they bind in the very next statement."""

@@ -1,8 +1,6 @@
 """What TIR's variables and buffers are called in the Program, and where the user wrote them."""
 
-import keyword
 import linecache
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,8 +12,10 @@ from tilelang import ir as tl_ir
 from tilelang import tvm
 
 from tileyard.errors import UnsupportedError
+from tileyard.frontend.names import Names
+from tileyard.frontend.users_lines import name_axes
 from tileyard.ir.dtypes import DTYPES
-from tileyard.ir.nodes import Buffer, Expr, Stmt, Var
+from tileyard.ir.nodes import Buffer, Const, Expr, Stmt, Var
 from tileyard.model import SourceLine
 
 _SCOPES: Mapping[str, str] = {
@@ -38,30 +38,6 @@ _SYNONYMS = {
 _TILELANG = str(Path(tilelang.__file__).parent)
 _REACH = 60
 """How many lines a call of one of TileLang's macros may lie below the statement before it."""
-
-
-class Names:
-    """Gives each variable and buffer a name of its own that is legal in text: the user's, numbered."""
-
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
-
-    @staticmethod
-    def legal(wanted: str) -> str:
-        """``wanted`` made into an identifier."""
-        base = re.sub(r"\W", "_", wanted) or "v"
-        is_taken = base[0].isdigit() or keyword.iskeyword(base) or base == "inf"
-        return f"v_{base}" if is_taken else base
-
-    def take(self, wanted: str) -> str:
-        """``wanted``, or the first of ``wanted_1``, ``wanted_2``, ... that is free."""
-        base = self.legal(wanted)
-        name, count = base, 0
-        while name in self._taken:
-            count += 1
-            name = f"{base}_{count}"
-        self._taken.add(name)
-        return name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +75,7 @@ class Scope:
         self._hoisted: list[Stmt] = []
         self._deferred: dict[object, object] = {}
         self._conditions = 0
+        self._block: dict[str, Var] = {}
         self._analyzer = tvm.arith.Analyzer()
         self.in_while = False
         self._known: dict[str, Buffer] = {}
@@ -121,6 +98,11 @@ class Scope:
             )
             self._latest = self.where
         return before
+
+    @property
+    def macro(self) -> str:
+        """The file of TileLang's in which the statement stands that was entered last; empty for the user's."""
+        return "" if self._inside is None else Path(self._inside.where.file).stem
 
     def enter_buffer(self, tir: object) -> SourceLine | None:
         """Note the line where a buffer is declared or allocated; return the line before that."""
@@ -168,13 +150,24 @@ class Scope:
 
     # ---- variables --------------------------------------------------------------------------
 
-    def bind_var(self, var: object) -> Var:
-        """Declare a scalar variable of TIR."""
-        wanted = str(var.name)  # type: ignore[attr-defined]
+    def bind_var(self, var: object, name: str = "") -> Var:
+        """Declare a scalar variable of TIR, under the name that the user gave it if that is known."""
+        wanted = name or str(var.name)  # type: ignore[attr-defined]
         dtype = self.dtype(var.dtype, wanted)  # type: ignore[attr-defined]
         bound = Var(self.names.take(wanted), dtype)
         self._vars[key_of(var)] = bound
         return bound
+
+    def bind_block(self, tag: str, var: object) -> Var:
+        """Declare the variable of one dimension of the grid, under its name in the user's file."""
+        names = dict(zip("xyz", name_axes(self.where), strict=False))
+        self._block[tag] = self.bind_var(var, names.get(tag[-1], ""))
+        return self._block[tag]
+
+    def block_index(self) -> tuple[Expr, Expr, Expr]:
+        """Which block it is, as a GPU says it."""
+        x, y, z = (self._block.get(f"blockIdx.{axis}", Const(0, "int32")) for axis in "xyz")
+        return x, y, z
 
     def bind_thread(self, var: object) -> None:
         """Note that ``var`` holds a thread's index."""

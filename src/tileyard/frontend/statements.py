@@ -6,7 +6,7 @@ from tileyard.frontend.barriers import SCOPE as BARRIERS
 from tileyard.frontend.barriers import Barriers
 from tileyard.frontend.element_ops import is_element_op, lower_element_op
 from tileyard.frontend.expressions import buffer_of, free_vars, lower_expr
-from tileyard.frontend.hints import ATTRIBUTE_HINTS, BLOCK_HINTS, CALL_HINTS, LOOP_HINTS
+from tileyard.frontend.hints import AT_ONCE, ATTRIBUTE_HINTS, BLOCK_HINTS, CALL_HINTS, LOOP_HINTS
 from tileyard.frontend.roles import RoleLowering
 from tileyard.frontend.scope import Scope, key_of
 from tileyard.frontend.threads import Threads, waits
@@ -200,14 +200,14 @@ class BodyLowering:
         if self._has_phases and len(stmt.annotations) == 0:
             start, extent = (lower_expr(self._scope, bound) for bound in (stmt.min, stmt.extent))
             first = self._number()
-            var = self._scope.bind_var(stmt.loop_var)
+            var = self._scope.bind_block(tag, stmt.loop_var)
             return (*first, For(var, start, extent, "serial", self.lower(stmt.body)))
         if tag in self.grid or self._count > self._checks:
             self._scope.refuse("second kernel launch", "in one function is not covered")
         if not is_zero(stmt.min) or len(stmt.annotations):
             self._scope.refuse(f"{tag} with annotations")
         extent = lower_expr(self._scope, stmt.extent)
-        self.grid[tag] = Axis(self._scope.bind_var(stmt.loop_var), extent)
+        self.grid[tag] = Axis(self._scope.bind_block(tag, stmt.loop_var), extent)
         return self.lower(stmt.body)
 
     def _lower_IfThenElse(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
@@ -241,7 +241,8 @@ class BodyLowering:
             self._scope.bind_thread(stmt.var)
             self._threads.bind_value(stmt.var, value)
             return ()
-        if any(self._scope.is_unbound(var) for var in free_vars(value)):
+        is_ahead = any(self._scope.is_unbound(var) for var in free_vars(value))
+        if is_ahead or self._scope.macro in AT_ONCE:
             # Tile schedulers bind a tile's place before the loop whose variable it depends on.
             self._scope.defer(stmt.var, value)
             return ()

@@ -167,7 +167,7 @@ class _Run:
                     self._values[stmt.var.name] = old
             case Print():
                 values = [str(self._value(value)) for value in stmt.values]
-                self._say(" ".join([stmt.message, *values]) + "\n")
+                self._say(describe_print(stmt.message, values) + "\n")
             case Assert():
                 if not self._value(stmt.cond):
                     raise KernelFault(stmt.message or "an assertion fails")
@@ -263,6 +263,14 @@ class _Run:
 
 def _waits(stmt: Stmt) -> bool:
     return any(isinstance(inner, Await) for inner in walk((stmt,)))
+
+
+def describe_print(message: str, values: Sequence[str]) -> str:
+    """The line that a print writes: a value for each ``{}`` of its message, and the others behind it."""
+    head, *parts = message.split("{}")
+    filled = "".join(f"{value}{part}" for value, part in zip(values, parts, strict=False))
+    left = "".join(f"{{}}{part}" for part in parts[len(values) :])
+    return " ".join([head + filled + left, *values[len(parts) :]])
 
 
 def describe_deadlock(where: str) -> str:

@@ -156,7 +156,10 @@ class Atomic(Node, tag="atomic"):
 
 
 class Print(Node, tag="print"):
-    """Writes ``message`` and the values, if there are any, as one line to standard output."""
+    """Writes ``message`` as one line to standard output.
+
+    Each ``{}`` in it stands for one of the values; those that are left over stand behind it.
+    """
 
     message: str
     values: tuple[Expr, ...] = ()
@@ -214,7 +217,7 @@ class Roles(Node, tag="roles"):
 class Await(Node, tag="await"):
     """Waits until the other roles have made ``cond`` true; the kernel fails where none ever can.
 
-    ``message`` says where that is in the user's words.
+    ``message`` says what for, in the user's words, as in ``for a full tile``.
     """
 
     cond: Expr

@@ -12,7 +12,6 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from tileyard.errors import NestedLeaseError, WorkerStartError
-from tileyard.frontend.blame import shorten
 from tileyard.frontend.provenance import is_users
 from tileyard.model import Outcome
 from tileyard.pytest_plugin.active import Active
@@ -23,6 +22,7 @@ from tileyard.pytest_plugin.logs import out_log
 from tileyard.pytest_plugin.records import Compiled, Left, Reported, Warned
 from tileyard.pytest_plugin.threads import allow_threads
 from tileyard.pytest_plugin.tilelang_jit import TileLangWatch, watch_tilelang
+from tileyard.wording import shorten_path
 from tileyard.workers.compiler import Compiler
 from tileyard.workers.protocol import BuildKernels, CompilerReply, CompilerRequest
 
@@ -185,7 +185,7 @@ def watch_compiles(begin: Callable[[str, str], None], end: Callable[[], None]) -
 def _place() -> str:
     """Where the user's own code is now, as part of a sentence."""
     users = [frame for frame in traceback.extract_stack() if is_users(frame.filename)]
-    return f", at {shorten(users[-1].filename)}:{users[-1].lineno}" if users else ""
+    return f", at {shorten_path(users[-1].filename)}:{users[-1].lineno}" if users else ""
 
 
 def _renew_capture(config: pytest.Config, log: Path) -> None:

@@ -1,5 +1,6 @@
 """Recorded trials: a table of many, and everything there is of one."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
@@ -8,7 +9,7 @@ from rich.text import Text
 
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.model import Measurement, Trial
+from tileyard.model import Measurement, SourceLine, Trial
 from tileyard.report.words import (
     clean_line,
     format_config,
@@ -17,7 +18,11 @@ from tileyard.report.words import (
     format_time,
     outcome_style,
 )
+from tileyard.targets.cpu.annotated import annotate
 from tileyard.wording import count_of
+from tileyard.workers.run_records import find_run
+
+NO_LINES: Mapping[int, SourceLine] = {}
 
 
 def print_trials(console: Console, found: list[Trial]) -> None:
@@ -115,17 +120,21 @@ def _show_sources(console: Console, trial: Trial, home: Path) -> None:
     artifact = find_artifact(trial.keys.build, ObjectStore(home / "objects"))
     if artifact is None:
         return
+    record = find_run(ObjectStore(home / "objects"), trial.keys.run)
+    lines = record.entry.lines if record is not None else {}
     for name in sorted(artifact.manifest.files, key=lambda name: (name != "program.tile", name)):
         if not name.endswith(".so"):
-            _show_text(console, name, artifact.file(name))
+            _show_text(console, name, artifact.file(name), lines if name.endswith(".c") else {})
 
 
-def _show_text(console: Console, title: str, path: Path | None) -> None:
+def _show_text(
+    console: Console, title: str, path: Path | None, lines: Mapping[int, SourceLine] = NO_LINES
+) -> None:
     if path is None or not path.is_file() or not path.stat().st_size:
         return
     console.rule(f"{title}: {path}", align="left")
     console.print(
-        path.read_text(encoding="utf-8", errors="replace"),
+        annotate(path.read_text(encoding="utf-8", errors="replace"), lines),
         markup=False,
         highlight=False,
         soft_wrap=True,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tileyard.artifacts.keys import build_key, digest_parts
+from tileyard.artifacts.keys import build_key, canonical_json, digest_parts
 from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import DamagedError, InvalidProgramError, ToolMissingError, UnsupportedError
@@ -14,7 +14,9 @@ from tileyard.ir.nodes import Program
 from tileyard.model import BuildKey, Device, Digest, Elaborated, Outcome
 from tileyard.scripts.tally import Refusal, Tally
 from tileyard.settings import Settings
+from tileyard.targets.base import KnowsLines
 from tileyard.targets.cpu.abi import SOURCE_FILE
+from tileyard.targets.cpu.annotated import annotate
 from tileyard.targets.registry import make_target
 from tileyard.workers.compiler import Compiler
 from tileyard.workers.protocol import (
@@ -55,7 +57,7 @@ class Builder:
         self._device = Device(name="cpu", kind="cpu", identity="", cores=settings.cores)
         self._lock = threading.Lock()
         self._fingerprint = ""
-        self._ready: dict[BuildKey, BuiltKernel] = {}
+        self._ready: dict[tuple[BuildKey, str], BuiltKernel] = {}
 
     def build(self, func: Any, out_idx: Sequence[int] | None) -> BuiltKernel:  # noqa: ANN401 (TVM's)
         """One elaborated PrimFunc. ``out_idx`` are the positions of its outputs, if they are given.
@@ -72,21 +74,27 @@ class Builder:
         except InvalidProgramError as error:
             raise self._refuse(name, str(error.message)) from None
         key = build_key(made.kernel, TARGET, fingerprint, {})
+        # Another kernel with this Program says other lines of the user's.
+        wanted = (key, canonical_json(made.lines))
         with self._lock:
-            ready = self._ready.get(key)
+            ready = self._ready.get(wanted)
         if ready is None:
             artifact = find_artifact(key, self._objects)
             self._tally.note_kernel(key, is_built=artifact is None)
             if artifact is None:
                 artifact = self._make(name, made, key)
+            loaded = self._target.load(artifact, self._device)
+            if isinstance(loaded, KnowsLines):
+                loaded.know_lines(made.lines)
+            source = artifact.file(SOURCE_FILE).read_text(encoding="utf-8")
             ready = BuiltKernel(
                 work=_identify_work(made.signature, artifact),
                 signature=made.signature,
-                source=artifact.file(SOURCE_FILE).read_text(encoding="utf-8"),
-                run=self._target.load(artifact, self._device).as_callable(),
+                source=annotate(source, made.lines),
+                run=loaded.as_callable(),
             )
             with self._lock:
-                self._ready[key] = ready
+                self._ready[wanted] = ready
         return ready
 
     def _know_target(self) -> str:

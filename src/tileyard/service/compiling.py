@@ -96,6 +96,7 @@ class Compiling:
             notes=tuple(self._notes),
             reason=swept.reason,
             seconds=self._clock.monotonic_s() - started_s,
+            lines=next((entry.lines for entry in swept.entries.values()), {}),
         )
         if start.pack_to and not all(e.golden.outputs for e in swept.entries.values()):
             note = f"{space.kernel} has no reference, so nobody can check what comes of the bundle"

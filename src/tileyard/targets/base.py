@@ -1,6 +1,6 @@
 """What a target is: something that turns Kernels into Artifacts and loads Artifacts on a device."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -15,6 +15,7 @@ from tileyard.model import (
     Elaborated,
     Outcome,
     Record,
+    SourceLine,
     TensorSpec,
     TimingPolicy,
     Value,
@@ -89,6 +90,15 @@ class TimedByPolicy(Protocol):
 
     def time_by(self, policy: TimingPolicy) -> None:
         """Take samples as ``policy`` says from now on. Raises MemoryError."""
+        ...
+
+
+@runtime_checkable
+class KnowsLines(Protocol):
+    """A loaded kernel that says where the user wrote what it prints and what it fails at."""
+
+    def know_lines(self, lines: Mapping[int, SourceLine]) -> None:
+        """Take in where each statement of the Program came from, by its number."""
         ...
 
 

@@ -3,7 +3,17 @@
 from collections.abc import Sequence
 
 from tileyard.events import StopReason
-from tileyard.model import Batch, BuildKey, Case, Limits, Outcome, Record, Trial, Value
+from tileyard.model import (
+    Batch,
+    BuildKey,
+    Case,
+    Limits,
+    Outcome,
+    Record,
+    SourceLine,
+    Trial,
+    Value,
+)
 from tileyard.tuning.space import OpenSpace
 
 WELL_BUILT = frozenset({Outcome.SKIPPED})
@@ -29,7 +39,10 @@ class BuiltConfig(Record):
 
 
 class CompileResult(Record):
-    """What building a space came to. ``configs`` are in the order of the space."""
+    """What building a space came to. ``configs`` are in the order of the space.
+
+    ``lines`` says where the user wrote each statement of the first one that was built, by number.
+    """
 
     run: str
     kernel: str
@@ -40,6 +53,7 @@ class CompileResult(Record):
     notes: tuple[str, ...] = ()
     reason: StopReason = "done"
     seconds: float = 0.0
+    lines: dict[int, SourceLine] = {}
 
     @property
     def exit_status(self) -> int:

@@ -18,6 +18,7 @@ from tileyard.model import Digest, Outcome
 from tileyard.processes.wire import Channel
 from tileyard.targets.base import Build, Groups, KeepsCaches, MakesShared, Source, Target, WarmsUp
 from tileyard.targets.registry import make_target
+from tileyard.wording import name_line
 from tileyard.workers.protocol import (
     BuildKernel,
     BuildKernels,
@@ -173,7 +174,7 @@ def _describe(build: Build) -> str:
     if build.diagnostic is None:
         return ""
     where = build.diagnostic.where
-    place = f"{where.file}:{where.line}: " if where else ""
+    place = f"{name_line(where.file, where.line)}: " if where else ""
     return f"{place}{build.diagnostic.message}"
 
 

@@ -17,6 +17,7 @@ from tileyard.model import (
     Mismatch,
     Outcome,
     Record,
+    SourceLine,
     TensorSpec,
     Value,
 )
@@ -255,7 +256,8 @@ CompilerReply = TargetInfo | BuildRefused | BuiltKernels | CompilerNotice
 class RunEntry(Record):
     """What a runner needs for one case; everything it names is in the object store already.
 
-    ``command`` is what a case of programs runs, None for a kernel.
+    ``command`` is what a case of programs runs, None for a kernel. ``lines`` says where the user wrote
+    each statement, by its number, for what the kernel says.
     """
 
     case: str
@@ -265,6 +267,7 @@ class RunEntry(Record):
     scalars: tuple[Value, ...]
     log: str
     command: CommandRun | None = None
+    lines: dict[int, SourceLine] = {}
 
 
 class RunBatch(Record, tag="run_batch"):

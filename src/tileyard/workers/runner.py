@@ -30,7 +30,7 @@ from tileyard.model import (
     TimingPolicy,
 )
 from tileyard.processes.wire import Channel
-from tileyard.targets.base import Array, Launch, Loaded
+from tileyard.targets.base import Array, KnowsLines, Launch, Loaded
 from tileyard.targets.registry import make_target
 from tileyard.workers.case_folders import Stores
 from tileyard.workers.command_runs import CommandRuns
@@ -223,6 +223,8 @@ class Runner:
         self._artifacts[entry.build] = artifact
         target = make_target(request.target, request.plugins)
         loaded: Loaded = target.load(artifact, request.device)
+        if isinstance(loaded, KnowsLines):
+            loaded.know_lines(entry.lines)
         return loaded.bind([self._array(digest) for digest in entry.golden.inputs], entry.scalars)
 
     def _outputs(self, launch: Launch, entry: RunEntry) -> Iterator[Output]:

@@ -60,8 +60,8 @@ def test_names_are_the_users() -> None:
         "C_local)[",
         "for (int32_t k = 0; k < 4; ++k)",
         "const int32_t by",
-        "/* copy(A[by * 32 : +32, k * 16 : +16], A_shared) */",
-        "/* gemm(A_shared, B_shared, C_local) */",
+        "/* 2: copy(A[by * 32 : +32, k * 16 : +16], A_shared) */",
+        "/* 4: gemm(A_shared, B_shared, C_local) */",
     )
     assert [part for part in expected if part not in text] == []
 
@@ -171,7 +171,7 @@ def together(X: float32[8, 64], Y: inout.float32[8, 64]):
 
 
 def test_faults_are_numbered_from_one() -> None:
-    """Each kind of failure that a kernel can have has a number and a description."""
+    """Each failure that a kernel can have has a description, its statement, and what was wrong there."""
     found = emit("""
 def faults(X: int32[4], Y: out.int32[4]):
     t: local.int32[4]
@@ -179,8 +179,13 @@ def faults(X: int32[4], Y: out.int32[4]):
         t[X[i]] = 7 // X[i]
         Y[i] = t[X[i]]
 """)
-    expected = ("an integer is divided by zero", "an index of t is outside its shape [4]")
-    assert set(found.faults) == set(expected)
+    outside = "an index of t is outside its shape [4]"
+    expected = {
+        ("an integer is divided by zero", 1, ""),
+        (outside, 1, "X[i]"),
+        (outside, 2, "X[i]"),
+    }
+    assert {(fault.message, fault.statement, fault.value) for fault in found.faults} == expected
     assert "&fault, 1)" in found.text
     assert "&fault, 2)" in found.text
 

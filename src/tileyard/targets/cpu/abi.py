@@ -7,10 +7,11 @@ import msgspec
 from tileyard.errors import BindError, DamagedError
 from tileyard.ir.nodes import Program
 from tileyard.model import Record
+from tileyard.targets.cpu.emit.context import Fault
 from tileyard.targets.cpu.emit.program import Generated
 from tileyard.targets.cpu.machine import Machine, missing_features
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 
 KERNEL_FILE = "kernel.so"
 SOURCE_FILE = "kernel.c"
@@ -31,7 +32,7 @@ class Details(Record):
     scratch_bytes: int
     shared_bytes: int
     claims: int
-    faults: tuple[str, ...]
+    faults: tuple[Fault, ...]
     arch: str
     features: tuple[str, ...]
     abi: int = ABI_VERSION

@@ -10,9 +10,9 @@ from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.specs import bind_dims, convert_scalar, scalar_params
 from tileyard.model import Value
 from tileyard.targets.cpu.abi import KERNEL_FILE, Details, read_details
-from tileyard.targets.cpu.emit.context import FAULT_BITS
 from tileyard.targets.cpu.emit.ranges import LARGEST_DIM
-from tileyard.targets.cpu.pool import Binding, Pool
+from tileyard.targets.cpu.pool import Binding, Entry, Pool
+from tileyard.targets.cpu.told import NO_LINES, LineTable, explain
 
 
 class CpuBinary:
@@ -31,11 +31,13 @@ class CpuBinary:
         kernel = ctypes.cast(self._library.ty_kernel, ctypes.c_void_p).value
         if kernel is None:
             raise DamagedError("the kernel's binary has no kernel")
-        self._kernel: int = kernel
+        self._entry = Entry(kernel, self.details.claims)
 
-    def bind(self, addresses: Sequence[int], numbers: Sequence[int]) -> Binding:
+    def bind(
+        self, addresses: Sequence[int], numbers: Sequence[int], lines: LineTable = NO_LINES
+    ) -> Binding:
         """The kernel with the addresses of its arrays and its numbers, ready to be launched."""
-        return Binding(self._kernel, addresses, numbers, self.details.claims)
+        return Binding(self._entry, addresses, numbers, lines)
 
     def reserve(self, pool: Pool) -> None:
         """Have the memory that a launch on ``pool`` needs. Raises MemoryError."""
@@ -71,11 +73,6 @@ class CpuBinary:
         count: int = self._blocks((ctypes.c_int64 * max(len(numbers), 1))(*numbers))
         return count
 
-    def explain(self, fault: int) -> KernelFault:
-        """The error that the kernel reported by number."""
-        faults, told = self.details.faults, []
-        while fault > 0:
-            number = fault & ((1 << FAULT_BITS) - 1)
-            told.append(faults[number - 1] if 0 < number <= len(faults) else f"fault {number}")
-            fault >>= FAULT_BITS
-        return KernelFault(f"{self.signature.name}: {'; '.join(told)}")
+    def explain(self, binding: Binding) -> KernelFault:
+        """The error that a launch with this binding has reported."""
+        return explain(self.signature.name, self.details.faults, binding.report, binding.lines)

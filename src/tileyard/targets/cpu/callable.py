@@ -17,6 +17,7 @@ from tileyard.targets.cpu.operands import (
     write_back,
 )
 from tileyard.targets.cpu.pool import Pool
+from tileyard.targets.cpu.told import LineTable
 
 
 class CpuCallable:
@@ -29,8 +30,9 @@ class CpuCallable:
     Raises BindError where an argument does not fit, KernelFault where the kernel itself fails.
     """
 
-    def __init__(self, binary: CpuBinary, pool: Pool) -> None:
+    def __init__(self, binary: CpuBinary, pool: Pool, lines: LineTable) -> None:
         self._binary = binary
+        self._lines = lines
         self._pool = pool
         self._params = binary.signature.params
         self._known: dict[object, tuple[Sequence[TensorSpec], list[int], int]] = {}
@@ -66,9 +68,9 @@ class CpuCallable:
             for param in self._params
             if isinstance(param, Tensor)
         ]
-        fault = self._pool.launch(self._binary.bind(addresses, numbers), blocks)
-        if fault:
-            raise self._binary.explain(fault)
+        binding = self._binary.bind(addresses, numbers, self._lines)
+        if self._pool.launch(binding, blocks):
+            raise self._binary.explain(binding)
         for param, argument in taken:
             if isinstance(param, Tensor) and param.role != "in":
                 operand = operands[param.buffer.name]

@@ -1,6 +1,6 @@
 """A CPU artifact loaded on cores, and its launches."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -8,12 +8,13 @@ from tileyard.artifacts.manifest import Artifact
 from tileyard.errors import BindError
 from tileyard.ir.dtypes import find_dtype, poison
 from tileyard.ir.specs import tensor_specs, tensors
-from tileyard.model import TensorSpec, Value
+from tileyard.model import SourceLine, TensorSpec, Value
 from tileyard.targets.base import Array
 from tileyard.targets.cpu.abi import RUNTIME_FILE
 from tileyard.targets.cpu.binary import CpuBinary
 from tileyard.targets.cpu.callable import CpuCallable
 from tileyard.targets.cpu.pool import Pool, find_pool
+from tileyard.targets.cpu.told import NO_LINES, LineTable
 
 _PAGE = 4096
 
@@ -26,6 +27,11 @@ class CpuLoaded:
         self.binary = CpuBinary(artifact)
         self._runtime, self._cores = artifact.file(RUNTIME_FILE), cores
         self.pool: Pool = find_pool(self._runtime, cores, is_pinned=is_pinned)
+        self.lines = NO_LINES
+
+    def know_lines(self, lines: Mapping[int, SourceLine]) -> None:
+        """Have launches that are made from here on tell of these lines of the user's."""
+        self.lines = LineTable(lines)
 
     def specs(
         self, shapes: Sequence[tuple[int, ...]], scalars: Sequence[Value]
@@ -38,7 +44,8 @@ class CpuLoaded:
 
         It runs in the caller's process, whose threads stay where they are.
         """
-        return CpuCallable(self.binary, find_pool(self._runtime, self._cores, is_pinned=False))
+        pool = find_pool(self._runtime, self._cores, is_pinned=False)
+        return CpuCallable(self.binary, pool, self.lines)
 
     def bind(self, arrays: Sequence[Array], scalars: Sequence[Value]) -> "CpuLaunch":
         """Bind ``arrays``, one for each ``in`` and ``inout`` tensor in calling order.
@@ -84,22 +91,23 @@ class CpuLaunch:
                 array = allocate(array.shape, array.dtype)
             self._arrays.append(array)
         addresses = [array.ctypes.data for array in self._arrays]
-        self._binding = loaded.binary.bind(addresses, numbers)
+        self._binding = loaded.binary.bind(addresses, numbers, loaded.lines)
         self._blocks = loaded.binary.blocks(numbers)
         loaded.binary.reserve(loaded.pool)
         self.reset()
 
     def run(self) -> None:
         """Launch once and wait. Raises KernelFault."""
-        fault = self._loaded.pool.launch(self._binding, self._blocks)
-        if fault:
-            raise self._loaded.binary.explain(fault)
+        if self._loaded.pool.launch(self._binding, self._blocks):
+            raise self._loaded.binary.explain(self._binding)
 
     def sample_ns(self, samples: int, launches: int) -> Sequence[float]:
-        """``samples`` times of ``launches`` launches each, in nanoseconds per launch."""
+        """``samples`` times of ``launches`` launches each, in nanoseconds per launch; they print nothing."""
+        self._binding.report.is_quiet = 1
         fault, times = self._loaded.pool.sample(self._binding, self._blocks, samples, launches)
+        self._binding.report.is_quiet = 0
         if fault:
-            raise self._loaded.binary.explain(fault)
+            raise self._loaded.binary.explain(self._binding)
         return times
 
     def read(self) -> Sequence[Array]:

@@ -4,8 +4,10 @@ import ctypes
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from tileyard.errors import BindError
+from tileyard.targets.cpu.told import LineTable, Report
 
 _Pointers = ctypes.Array[ctypes.c_void_p]
 _Numbers = ctypes.Array[ctypes.c_int64]
@@ -33,18 +35,29 @@ class Runtime:
         )
 
 
+class Entry(NamedTuple):
+    """A kernel in memory: where it begins, and how many claims it makes on shared memory."""
+
+    address: int
+    claims: int
+
+
 class Binding:
     """A kernel's addresses with its arguments' addresses and numbers, ready for the runtime.
 
-    ``claims`` is how many numbers of shared memory must be 0 when a launch begins.
+    ``claims`` is how many numbers of shared memory must be 0 when a launch begins. What a launch has
+    to tell stands in ``report``, which ``lines`` gives the user's lines.
     """
 
     def __init__(
-        self, kernel: int, buffers: Sequence[int], scalars: Sequence[int], claims: int
+        self, kernel: Entry, buffers: Sequence[int], scalars: Sequence[int], lines: LineTable
     ) -> None:
-        self.kernel = kernel
-        self.claims = claims
-        self.buffers: _Pointers = (ctypes.c_void_p * max(len(buffers), 1))(*buffers)
+        self.kernel = kernel.address
+        self.claims = kernel.claims
+        self.lines = lines
+        self.report: Report = lines.make_report()
+        addresses = (*buffers, ctypes.addressof(self.report))
+        self.buffers: _Pointers = (ctypes.c_void_p * len(addresses))(*addresses)
         self.scalars: _Numbers = (ctypes.c_int64 * max(len(scalars), 1))(*scalars)
 
 

@@ -6,6 +6,7 @@
 #ifndef TY_TILE_H
 #define TY_TILE_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -40,6 +41,84 @@
 #define TY_INF __builtin_inff()
 #define TY_NAN __builtin_nanf("")
 
+/* ---- what a launch tells besides its results ------------------------------------------------- */
+
+/* The first failure of a thread in a block: the number of its site, and the number that was wrong there. */
+typedef struct {
+  int32_t site;
+  int64_t value;
+} ty_fault;
+
+#define TY_SITES 3
+#define TY_TEXT 480
+
+/* Given by the host behind the arrays. `lines` has, for the statements of the Program by number, where
+   the user wrote them, as in "kernels.py:41: ", or NULL. With `is_quiet` nothing is printed. The first thread that fails tells the rest:
+   `sites` are those of its failure, with the value that was wrong, or values as text. */
+typedef struct {
+  const char *const *lines;
+  int32_t line_count;
+  int32_t is_quiet;
+  int32_t is_taken;
+  int32_t site_count;
+  int32_t sites[TY_SITES];
+  int64_t value;
+  char text[TY_TEXT];
+} ty_report;
+
+extern int dprintf(int, const char *, ...);
+extern int vsnprintf(char *, size_t, const char *, __builtin_va_list);
+
+/* Prints a line that begins with where the user wrote the statement, whole among other threads'. */
+#define TY_PRINT(report, statement, format, ...)                                                   \
+  ((report)->is_quiet ||                                                                           \
+   dprintf(1, "%s" format "\n", ty_line(report, statement), ##__VA_ARGS__))
+
+/* Where the user wrote a statement, ready to be put in front of a message. */
+TY_INLINE const char *ty_line(const ty_report *report, int32_t statement) {
+  const char *found = statement < report->line_count ? report->lines[statement] : NULL;
+  return found ? found : "";
+}
+
+#define TY_COLD static __attribute__((cold, noinline, unused))
+
+TY_INLINE int ty_is_first(ty_report *report) {
+  return !__atomic_exchange_n(&report->is_taken, 1, __ATOMIC_RELAXED);
+}
+
+/* Ends a launch for what `fault` says. What a kernel returns is 0 where all is well. */
+TY_COLD int32_t ty_failed(ty_report *report, const ty_fault *fault) {
+  if (ty_is_first(report)) {
+    report->sites[0] = fault->site;
+    report->site_count = 1;
+    report->value = fault->value;
+  }
+  return 1;
+}
+
+/* Ends a launch at one site; the values that matter there are printed as `format` says. */
+TY_COLD int32_t ty_fail(ty_report *report, int32_t site, const char *format, ...) {
+  if (ty_is_first(report)) {
+    report->sites[0] = site;
+    report->site_count = 1;
+    __builtin_va_list values;
+    __builtin_va_start(values, format);
+    vsnprintf(report->text, TY_TEXT, format, values);
+    __builtin_va_end(values);
+  }
+  return 1;
+}
+
+/* Ends a launch at several sites at once, the first `TY_SITES` of them. */
+TY_COLD int32_t ty_stuck(ty_report *report, const int32_t *sites, int32_t count) {
+  if (ty_is_first(report)) {
+    report->site_count = count < TY_SITES ? count : TY_SITES;
+    for (int32_t i = 0; i < report->site_count; ++i)
+      report->sites[i] = sites[i];
+  }
+  return 1;
+}
+
 /* ---- bits ---------------------------------------------------------------------------------- */
 
 #define TY_BITS(name, to, from)                                                                    \
@@ -56,10 +135,10 @@ TY_BITS(ty_from_bits_f64, double, uint64_t)
 
 /* ---- integers: wrap, divide towards minus infinity, refuse what has no meaning ---------------- */
 
-/* Reports fault number `site` unless it holds, and gives whether it holds. */
-TY_INLINE int ty_require(int holds, int32_t *fault, int32_t site) {
-  if (!holds)
-    *fault = site;
+/* Reports that `value` is wrong at `site` unless it holds, and gives whether it holds. */
+TY_INLINE int ty_require(int holds, ty_fault *fault, int32_t site, int64_t value) {
+  if (!holds && !fault->site)
+    *fault = (ty_fault){site, value};
   return holds;
 }
 
@@ -86,11 +165,11 @@ TY_INLINE int ty_require(int holds, int32_t *fault, int32_t site) {
     type rest = ty_truncmod_##suffix(a, b), whole = ty_truncdiv_##suffix(a, b);                    \
     return rest != 0 && (rest < 0) != (b < 0) ? (type)(whole - 1) : whole;                         \
   }                                                                                                \
-  TY_INLINE type ty_divisor_##suffix(type b, int32_t *fault, int32_t site) {                       \
-    return ty_require(b != 0, fault, site) ? b : 1;                                                \
+  TY_INLINE type ty_divisor_##suffix(type b, ty_fault *fault, int32_t site) {                      \
+    return ty_require(b != 0, fault, site, 0) ? b : 1;                                             \
   }                                                                                                \
-  TY_INLINE type ty_count_##suffix(type n, int32_t *fault, int32_t site) {                         \
-    return ty_require(n >= 0 && n < (type)(sizeof(type) * 8), fault, site) ? n : 0;                \
+  TY_INLINE type ty_count_##suffix(type n, ty_fault *fault, int32_t site) {                        \
+    return ty_require(n >= 0 && n < (type)(sizeof(type) * 8), fault, site, (int64_t)n) ? n : 0;    \
   }
 TY_INTEGER(i8, int8_t, uint32_t)
 TY_INTEGER(i16, int16_t, uint32_t)
@@ -106,8 +185,8 @@ TY_INLINE int ty_inside(int64_t index, int64_t extent) {
   return (uint64_t)index < (uint64_t)extent;
 }
 /* An index into a tile: outside is a fault, and the first element is taken instead. */
-TY_INLINE int64_t ty_index(int64_t index, int64_t extent, int32_t *fault, int32_t site) {
-  return ty_require(ty_inside(index, extent), fault, site) ? index : 0;
+TY_INLINE int64_t ty_index(int64_t index, int64_t extent, ty_fault *fault, int32_t site) {
+  return ty_require(ty_inside(index, extent), fault, site, index) ? index : 0;
 }
 
 /* ---- floats -------------------------------------------------------------------------------- */

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from tileyard.ir.nodes import Buffer, Const, Expr, Op, Program, Region, Var
 from tileyard.ir.specs import tensors
+from tileyard.ir.text import print_expr
+from tileyard.model import Record
 from tileyard.targets.cpu.emit.plan import Plan
 from tileyard.targets.cpu.emit.ranges import Interval, Ranges
 from tileyard.targets.cpu.emit.scalars import SCALARS, CScalar
@@ -13,8 +15,18 @@ from tileyard.targets.cpu.emit.tiles import Rows, Tile
 from tileyard.targets.cpu.emit.writer import Names, Writer
 from tileyard.targets.cpu.machine import Machine
 
-FAULT_BITS = 10
-"""In how many bits of what a kernel returns each fault stands: several roles can wait for ever."""
+
+class Fault(Record):
+    """A way in which a kernel itself can fail, and the number of the statement that does.
+
+    ``value`` is what the number is called that was wrong, in the Program's words; empty where no single
+    one was.
+    """
+
+    message: str
+    statement: int
+    value: str = ""
+
 
 Bound = tuple[Expr, Expr]
 """An index and the extent that it must be below; it must not be negative either."""
@@ -26,7 +38,8 @@ class Context:
 
     ``assumed`` holds the bounds that an enclosing condition has established. ``functions`` are
     the C functions that the kernel calls, by their text. ``known`` has expressions whose value is in
-    C already, each with what it is called there. ``large`` has the arrays that are only written, each
+    C already, each with what it is called there. ``statement`` is the number of the one that is being
+    written. ``large`` has the arrays that are only written, each
     with the C variable that says that no cache holds it. ``faults`` describes the kernel's own
     failures; fault number ``i`` is ``faults[i - 1]``. ``lazy`` has the tiles whose clearing is left
     to the next gemm, each with the C variable that says that it counts as clear;
@@ -48,7 +61,8 @@ class Context:
     functions: dict[str, str] = field(default_factory=dict)
     known: dict[Expr, str] = field(default_factory=dict)
     large: dict[str, str] = field(default_factory=dict)
-    faults: list[str] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    statement: int = 0
     lazy: dict[str, str] = field(default_factory=dict)
     maybe_clear: set[str] = field(default_factory=set)
     claims: dict[str, str] = field(default_factory=dict)
@@ -128,11 +142,13 @@ class Context:
         yield
         self.assumed = before
 
-    def fault(self, text: str) -> int:
-        """The number of the fault that ``text`` describes."""
-        if text not in self.faults:
-            self.faults.append(text)
-        return self.faults.index(text) + 1
+    def fault(self, message: str, wrong: Expr | None = None) -> int:
+        """The site, from 1, of a failure of the statement that is being written; ``wrong`` is its cause."""
+        value = "" if wrong is None else print_expr(self.program, wrong)
+        fault = Fault(message=message, statement=self.statement, value=value)
+        if fault not in self.faults:
+            self.faults.append(fault)
+        return self.faults.index(fault) + 1
 
     # ---- loops of the generator's own ----------------------------------------------------------
 

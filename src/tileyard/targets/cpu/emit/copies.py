@@ -10,6 +10,7 @@ from tileyard.ir.nodes import Const, Expr, Region
 from tileyard.targets.cpu.emit.context import Bound, Context, add, ends
 from tileyard.targets.cpu.emit.exprs import condition, index, index_side, index_term, place
 from tileyard.targets.cpu.emit.moves import Move
+from tileyard.targets.cpu.emit.reports import failure
 from tileyard.targets.cpu.emit.scalars import C_BYTES
 from tileyard.targets.cpu.emit.segments import (
     Segment,
@@ -120,7 +121,8 @@ def inside_tests(ctx: Context, region: Region) -> dict[tuple[Bound, str], str]:
         return tests
     shape = list(ctx.plan.tiles[region.buffer].shape)
     site = ctx.fault(f"a region of {region.buffer} is outside its shape {shape}")
-    ctx.out.line(f"if (!ty_require({' && '.join(tests.values())}, &fault, {site})) return fault;")
+    about = [index for (index, _), _ in tests]
+    ctx.out.line(f"if (!({' && '.join(tests.values())})) {failure(ctx, site, about)}")
     return {}
 
 

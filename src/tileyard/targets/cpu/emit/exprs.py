@@ -81,7 +81,8 @@ def element(ctx: Context, buffer: str, indices: tuple[Expr, ...]) -> str:
     for at, extent in zip(indices, ctx.shape(buffer), strict=True):
         text = index(ctx, at)
         if (at, extent) in open_:
-            site = ctx.fault(f"an index of {buffer} is outside its shape {list(tile.shape)}")
+            said = f"an index of {buffer} is outside its shape {list(tile.shape)}"
+            site = ctx.fault(said, at)
             text = f"ty_index({text}, {index(ctx, extent)}, &fault, {site})"
         texts.append(text)
     return ctx.names[buffer] + "".join(f"[{text}]" for text in texts or ["0"])
@@ -252,7 +253,7 @@ def _shift(ctx: Context, op: Op) -> C:
     scalar, bits = SCALARS[op.dtype], find_dtype(op.dtype).bits
     places = count.text
     if not ctx.ranges.of(op.args[1]).within(Interval(0, bits - 1)):
-        site = ctx.fault(f"an integer of {bits} bits is shifted by a count outside of it")
+        site = ctx.fault(f"an integer of {bits} bits is shifted out of range", op.args[1])
         places = f"ty_count_{scalar.suffix}({places}, &fault, {site})"
     if op.name == "shl":
         return C(f"ty_shl_{scalar.suffix}({left.text}, {places})")

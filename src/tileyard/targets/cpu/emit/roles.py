@@ -9,12 +9,10 @@ from dataclasses import dataclass, field
 from tileyard.ir.interpret import describe_deadlock
 from tileyard.ir.nodes import Atomic, Await, For, If, Let, Roles, Stmt, Var, While
 from tileyard.ir.walk import walk
-from tileyard.targets.cpu.emit.context import FAULT_BITS, Context
+from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.exprs import value
+from tileyard.targets.cpu.emit.reports import failure
 from tileyard.targets.cpu.emit.scalars import SCALARS
-
-MOST_STUCK = 3
-"""How many roles are named that wait for ever."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -56,7 +54,7 @@ def emit_wait(ctx: Context, stmt: Await, role: Role | None) -> None:
     """Write a wait; where there is no other role, what is awaited has to be there."""
     site = ctx.fault(describe_deadlock(stmt.message))
     if role is None:
-        ctx.out.line(f"if (!({value(ctx, stmt.cond)})) return {site};")
+        ctx.out.line(f"if (!({value(ctx, stmt.cond)})) {failure(ctx, site)}")
         return
     role.waits.append(site)
     number = len(role.waits)
@@ -89,17 +87,13 @@ def _outliving(stmt: Roles) -> Iterator[Var]:
 
 
 def _emit_deadlock(ctx: Context, roles: list[Role]) -> None:
-    """Tell the waits of the first roles that have not ended, each in bits of its own."""
-    told = ctx.names.fresh("told_")
-    shift = ctx.names.fresh("shift_")
+    """Tell the waits of the roles that have not ended."""
+    stuck, count = ctx.names.fresh("stuck_"), ctx.names.fresh("stuck_count_")
     waiting = [role for role in roles if role.waits]
     if not waiting:
         return
-    ctx.out.line(f"int32_t {told} = 0, {shift} = 0;")
+    ctx.out.line(f"int32_t {stuck}[{len(waiting)}], {count} = 0;")
     for role in waiting:
-        sites = ", ".join(map(str, role.waits))
-        table = f"(const int32_t[]){{{sites}}}"
-        with ctx.out.block(f"if ({role.at} > 0 && {shift} < {MOST_STUCK * FAULT_BITS})"):
-            ctx.out.line(f"{told} |= ({table})[{role.at} - 1] << {shift};")
-            ctx.out.line(f"{shift} += {FAULT_BITS};")
-    ctx.out.line(f"if ({told}) return {told};")
+        table = f"((const int32_t[]){{{', '.join(map(str, role.waits))}}})"
+        ctx.out.line(f"if ({role.at} > 0) {stuck}[{count}++] = {table}[{role.at} - 1];")
+    ctx.out.line(f"if ({count}) return ty_stuck(report, {stuck}, {count});")

@@ -54,6 +54,7 @@ class Statements:
     def body(self, body: tuple[Stmt, ...], number: int) -> None:
         """Write statements in order; ``number`` is the first one's pre-order number."""
         for stmt in body:
+            self._ctx.statement = number
             try:
                 self._stmt(stmt, number)
             except UnsupportedError as error:
@@ -98,7 +99,7 @@ class Statements:
 
     def _tile(self, stmt: Copy | Fill | Gemm | Reduce) -> None:
         ctx = self._ctx
-        ctx.out.line(f"/* {print_statement(ctx.program, stmt).strip()} */")
+        ctx.out.line(f"/* {ctx.statement}: {print_statement(ctx.program, stmt).strip()} */")
         with ctx.out.block(""):
             match stmt:
                 case Copy():

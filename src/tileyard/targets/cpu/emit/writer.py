@@ -1,5 +1,6 @@
 """Lines of C, indented; and C's names for the Program's."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,7 +14,7 @@ _KEYWORDS = (
     "int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t"
 )
 _OWN = (
-    "slot_ buffers scalars first last scratch shared block blocks fault a_ b_ depth_ e_ end_ fill_ from_ i_ "
+    "slot_ buffers scalars first last scratch shared report block blocks fault a_ b_ depth_ e_ end_ fill_ from_ i_ "
     "is_clear_ j_ k_ left_ next_ p_ panels_ rows_ rest_ width_ inside_ result_ right_ row_ to_ top_ total_ at_ count_ n_ part_"
 )
 _ROWS = tuple(f"row{i}_" for i in range(64))
@@ -39,6 +40,19 @@ class Writer:
         yield
         self._depth -= 1
         self.line("}")
+
+    def place(self) -> int:
+        """Where the next line goes, for ``insert``."""
+        return len(self._lines)
+
+    def insert(self, place: int, text: str) -> None:
+        """Write a line at an earlier place, at the depth of the next one."""
+        self._lines.insert(place, "  " * self._depth + text)
+
+    def has(self, word: str, since: int) -> bool:
+        """Whether ``word`` stands in what was written since that place."""
+        pattern = re.compile(rf"\b{word}\b")
+        return any(pattern.search(line) for line in self._lines[since:])
 
     def text(self) -> str:
         """All lines."""
