@@ -46,11 +46,17 @@ Emit = Annotated[
 ]
 
 
-def target_at(target: str, level: str) -> str:
-    """The target ``cpu`` for a CPU level; any where ``level`` is empty. Raises UsageError."""
+def target_at(target: str, level: str, *, debug: bool = False) -> str:
+    """The target ``cpu`` for a CPU level, and for a debugger; any where neither is asked for.
+
+    Raises UsageError.
+    """
     if level and target != "cpu":
         raise UsageError(f"--cpu-arch is for the target cpu, and not for {target}")
-    return f"{target}:{level}" if level else target
+    if debug and target.partition(":")[0] != "cpu":
+        raise UsageError(f"--debug is for the target cpu, and not for {target}")
+    named = f"{target}:{level}" if level else target
+    return f"{named if ':' in named else f'{named}:native'},debug=1" if debug else named
 
 
 def parse_kernel(named: str) -> tuple[Path, str]:

@@ -43,6 +43,9 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
     cpu_arch: CpuLevel = "",
     devices: DeviceNames = None,
     emit: Emit = None,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Build it for gdb, and say how to step through it.")
+    ] = False,
     queue_limit: QueueLimit = "30m",
     run_limit: RunLimit = "60s",
     build_limit: BuildLimit = "120s",
@@ -53,7 +56,8 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
 
     Of an output that is right, the element is named that is closest to being wrong, with the share of its
     tolerance that it uses; of a wrong one, the worst. What was built before is not built again, and
-    the config always runs.
+    the config always runs. With --debug the last line is the command that runs it again in gdb, up to
+    the kernel's first statement.
 
     Exit status: 0 it passed, or nothing says what is right, 1 it did not, 2 bad usage, 3
     infrastructure only, 130 interrupted.
@@ -89,10 +93,10 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
     )
     start = StartTune(
         request=request,
-        target=target_at(target, cpu_arch),
+        target=target_at(target, cpu_arch, debug=debug),
         devices=tuple(devices or ()),
         file=str(file),
         reuse=False,
         queue_limit_s=parse_duration_s(queue_limit),
     )
-    return run(start, emit=emit, as_json=json)
+    return run(start, emit=emit, as_json=json, for_debugger=debug)

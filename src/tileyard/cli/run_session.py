@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.cli.debugging import prepare_debugging
 from tileyard.cli.emitting import emit_text
 from tileyard.cli.kernel_options import EmittedText
 from tileyard.cli.opening import print_json
@@ -21,7 +22,7 @@ from tileyard.workers.run_records import find_run
 INTERRUPTED = 130
 
 
-def run(start: StartTune, *, emit: EmittedText | None, as_json: bool) -> int:
+def run(start: StartTune, *, emit: EmittedText | None, as_json: bool, for_debugger: bool) -> int:
     """Run it, show it, and return the exit status. Raises UsageError where nothing can be emitted."""
     settings = read_settings(os.environ, Path.cwd())
     client = StudyClient(start, settings)
@@ -35,8 +36,11 @@ def run(start: StartTune, *, emit: EmittedText | None, as_json: bool) -> int:
         print_json(trial)
     else:
         print_verdict(console, trial, result.flops, settings.home)
+    objects = ObjectStore(settings.home / "objects")
+    if for_debugger and not as_json:
+        _tell_command(console, prepare_debugging(objects, trial, settings.home))
     if emit is not None:
-        record = find_run(ObjectStore(settings.home / "objects"), trial.keys.run)
+        record = find_run(objects, trial.keys.run)
         lines = record.entry.lines if record is not None else {}
         emit_text(trial.keys.build, emit, settings.home, lines)
     if result.reason == "interrupted":
@@ -44,3 +48,8 @@ def run(start: StartTune, *, emit: EmittedText | None, as_json: bool) -> int:
     if trial.outcome in WELL:
         return 0
     return 3 if trial.outcome in INFRASTRUCTURE else 1
+
+
+def _tell_command(console: Console, script: Path | None) -> None:
+    if script is not None:
+        console.print(f"  step through it: gdb -q -x {script}", soft_wrap=True, highlight=False)

@@ -29,4 +29,4 @@ def test_a_kernel_runs_where_its_target_does(
     monkeypatch.setattr(kernels, "parse_device", lambda name, settings: name)
     monkeypatch.setattr(kernels, "make_target", lambda name, plugins: made)
     settings = Settings(home=tmp_path, lock_dir=tmp_path, cores=(0,))
-    assert kernels._callable(cast(Any, None), target, settings, given) is len
+    assert kernels._callable(cast(Any, None), target, settings, given, {}) is len

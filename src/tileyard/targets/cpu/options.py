@@ -12,17 +12,22 @@ _CHOICES = {
     "vectors": _WIDTHS,
     "optimize": ("1", "2", "3"),
     "unroll": ("0", "1"),
+    "debug": ("0", "1"),
 }
 """Every option but the level, with its values."""
 
 
 class CpuOptions(Record):
-    """``vectors`` are the widest in bits, 0 for what the CPU has; ``unroll`` unrolls all loops."""
+    """``vectors`` are the widest in bits, 0 for what the CPU has; ``unroll`` unrolls all loops.
+
+    ``debug`` keeps what a debugger asks for, variables and lines of the C, at the cost of speed.
+    """
 
     level: str = "native"
     vectors: int = 0
     optimize: int = 3
     unroll: int = 0
+    debug: int = 0
 
     @property
     def name(self) -> str:
@@ -39,6 +44,8 @@ class CpuOptions(Record):
     def flags(self) -> tuple[str, ...]:
         """Flags of the C compiler, its vectors aside."""
         unroll = ("-funroll-loops",) if self.unroll else ()
+        if self.debug:
+            return (f"-march={self.level}", "-O0", "-g", *unroll)
         return (f"-march={self.level}", f"-O{self.optimize}", *unroll)
 
 

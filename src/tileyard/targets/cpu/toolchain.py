@@ -59,7 +59,9 @@ class Toolchain:
 
     def compile_kernel(self, folder: Path, source: str, output: str) -> Compiled:
         """Compile ``folder/source`` to the shared object ``folder/output``."""
-        return self._run(folder, (*self.flags, "-shared", "-o", output, source, "-lm"))
+        # What is built for a debugger must not depend on where it was built.
+        place = (f"-fdebug-prefix-map={folder}=.",) if "-g" in self.flags else ()
+        return self._run(folder, (*self.flags, *place, "-shared", "-o", output, source, "-lm"))
 
     def compile_runtime(self, folder: Path, source: str, output: str) -> Compiled:
         """Compile the threads' runtime, which is the same for every CPU of an architecture."""

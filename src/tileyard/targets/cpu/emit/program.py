@@ -17,8 +17,10 @@ from tileyard.targets.cpu.emit.tiles import ColumnPanels, RowPanels, Rows, Tile
 from tileyard.targets.cpu.emit.writer import Names
 from tileyard.targets.cpu.machine import Machine
 
-KERNEL = """int32_t ty_kernel(void *const *buffers, const int64_t *scalars, int64_t first, int64_t last,
-                  char *scratch, char *shared)"""
+KERNEL = """int32_t {name}(void *const *buffers, const int64_t *scalars, int64_t first, int64_t last,
+    char *scratch, char *shared)"""
+"""Named after the user's kernel, with an ending that no function of C has; ``ENTRY`` is the name that all have."""
+ENTRY = f'{KERNEL.format(name="ty_kernel")} __attribute__((alias("{{name}}")));'
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +48,8 @@ def generate(program: Program, machine: Machine, lines: dict[int, SourceLine]) -
     )
     for buffer in lazy_tiles(program, ctx.plan):
         ctx.lazy[buffer] = ctx.names.fresh(f"{ctx.names[buffer]}_is_clear")
-    with ctx.out.block(KERNEL):
+    name = ctx.names.fresh(f"{program.name}_blocks")
+    with ctx.out.block(f"static {KERNEL.format(name=name)}"):
         _declare(ctx)
         place = ctx.out.place()
         with ctx.out.block("for (int64_t block = first; block < last; ++block)"):
@@ -70,6 +73,8 @@ def generate(program: Program, machine: Machine, lines: dict[int, SourceLine]) -
             *_functions(ctx),
             _blocks_function(program, machine),
             ctx.out.text(),
+            ENTRY.format(name=name),
+            "",
         ]
     )
     return Generated(

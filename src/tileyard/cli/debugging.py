@@ -1,0 +1,109 @@
+"""A kernel in gdb: the files that the debugger reads, and the process that it runs.
+
+The process is this module's: ``python -m tileyard.cli.debugging HOME RUN_KEY`` runs a kernel once, with the
+inputs of its recorded run, on one thread, and says whether its outputs are right.
+"""
+
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+
+from tileyard.artifacts.arrays import get_array
+from tileyard.artifacts.manifest import find_artifact
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.errors import TileyardError, UsageError
+from tileyard.model import Device, Trial
+from tileyard.targets.base import KnowsLines
+from tileyard.targets.cpu.abi import HEADER_FILE, SOURCE_FILE
+from tileyard.targets.cpu.annotated import annotate
+from tileyard.targets.registry import make_target
+from tileyard.workers.kernel_checks import Output, compare_outputs
+from tileyard.workers.run_records import find_run
+
+FOLDER = "debug"
+_ALIAS = re.compile(r'alias\("(\w+)"\)')
+COMMANDS = """# Runs {kernel} again, up to its first statement: gdb -q -x {script}
+set confirm off
+set breakpoint pending on
+set debuginfod enabled off
+set startup-with-shell off
+directory {folder}
+file {python}
+set args {arguments}
+break {function}
+run
+"""
+
+
+def prepare_debugging(objects: ObjectStore, trial: Trial, home: Path) -> Path | None:
+    """Write gdb's commands for a trial, beside the C with the user's lines; None where it was not built."""
+    artifact = find_artifact(trial.keys.build, objects) if trial.keys.build else None
+    record = find_run(objects, trial.keys.run)
+    if artifact is None or record is None:
+        return None
+    folder = home / FOLDER / trial.id
+    folder.mkdir(parents=True, exist_ok=True)
+    source = artifact.file(SOURCE_FILE).read_text(encoding="utf-8")
+    (folder / SOURCE_FILE).write_text(annotate(source, record.entry.lines), encoding="utf-8")
+    os.utime(folder / SOURCE_FILE, (0, 0))  # gdb warns of a source that is newer than the binary
+    (folder / HEADER_FILE).write_bytes(artifact.file(HEADER_FILE).read_bytes())
+    script = folder / "gdb"
+    arguments = ("-m", "tileyard.cli.debugging", str(home), trial.keys.run)
+    commands = COMMANDS.format(
+        kernel=trial.kernel,
+        function=_find_function(source),
+        script=script,
+        folder=folder,
+        python=sys.executable,
+        arguments=shlex.join(arguments),
+    )
+    script.write_text(commands, encoding="utf-8")
+    return script
+
+
+def _find_function(source: str) -> str:
+    """What the kernel is called in C."""
+    found = _ALIAS.search(source)
+    return found[1] if found is not None else "ty_kernel"
+
+
+def run_again(home: Path, key: str) -> str:
+    """Run a recorded run once more in this process; what its outputs are worth, in one line.
+
+    Raises TileyardError where the kernel fails, or is gone.
+    """
+    objects = ObjectStore(home / "objects")
+    record = find_run(objects, key)
+    artifact = find_artifact(record.entry.build, objects) if record is not None else None
+    if record is None or artifact is None:
+        raise UsageError(f"what ran as {key} is not in {home} any more", "run it again")
+    entry, golden = record.entry, record.entry.golden
+    device = Device(name="cpu", kind="cpu", identity="", cores=(min(os.sched_getaffinity(0)),))
+    loaded = make_target(record.target, {}).load(artifact, device)
+    if isinstance(loaded, KnowsLines):
+        loaded.know_lines(entry.lines)
+    launch = loaded.bind([get_array(objects, digest) for digest in golden.inputs], entry.scalars)
+    launch.run()
+    names = [spec.name for spec in entry.specs if spec.role != "in"]
+    wanted = (get_array(objects, digest) for digest in golden.outputs)
+    outputs = map(Output, names, launch.read(), wanted)
+    mismatch, message = compare_outputs(outputs, record.case.check)
+    if not golden.outputs:
+        return "it ran; nothing says what is right"
+    return message if mismatch is not None else "it ran, and every output is right"
+
+
+def main(home: str, key: str) -> int:
+    """Run again, say how it went, and return the exit status."""
+    try:
+        print(run_again(Path(home), key))
+    except TileyardError as error:
+        print(f"tileyard: {error}", file=sys.stderr)
+        return error.exit_status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2]))
