@@ -5,7 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tileyard.artifacts.keys import build_key, canonical_json, digest_parts
+import msgspec
+
+from tileyard.artifacts.keys import build_key, digest_parts
 from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import DamagedError, InvalidProgramError, ToolMissingError, UnsupportedError
@@ -57,7 +59,7 @@ class Builder:
         self._device = Device(name="cpu", kind="cpu", identity="", cores=settings.cores)
         self._lock = threading.Lock()
         self._fingerprint = ""
-        self._ready: dict[tuple[BuildKey, str], BuiltKernel] = {}
+        self._ready: dict[tuple[BuildKey, bytes], BuiltKernel] = {}
 
     def build(self, func: Any, out_idx: Sequence[int] | None) -> BuiltKernel:  # noqa: ANN401 (TVM's)
         """One elaborated PrimFunc. ``out_idx`` are the positions of its outputs, if they are given.
@@ -75,7 +77,7 @@ class Builder:
             raise self._refuse(name, str(error.message)) from None
         key = build_key(made.kernel, TARGET, fingerprint, {})
         # Another kernel with this Program says other lines of the user's.
-        wanted = (key, canonical_json(made.lines))
+        wanted = (key, msgspec.json.encode(made.lines))
         with self._lock:
             ready = self._ready.get(wanted)
         if ready is None:
