@@ -83,6 +83,7 @@ def _nothing(*_: object) -> tuple[Stmt, ...]:
 
 _RULES: dict[str, Callable[[Barriers, Any, int], tuple[Stmt, ...]]] = {
     "tirx.ptx_arrive_barrier": Barriers.arrive,
+    "tirx.ptx_arrive_barrier_expect_tx": Barriers.arrive,
     "tl.ptx_cp_async_barrier_noinc": Barriers.arrive,
     "tl.mbarrier_wait_parity": Barriers.wait,
     "tl.mbarrier_expect_tx": _nothing,

@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from tilelang import tvm
 
+from tileyard.frontend import functions
+from tileyard.frontend.functions import FUNCTIONS
 from tileyard.frontend.nests import any_or_all
 from tileyard.frontend.scope import Scope, key_of
 from tileyard.ir.dtypes import is_float
@@ -47,14 +49,17 @@ _BINARY = {
 """TIR's expression nodes with two operands, by class."""
 
 _SAME_NAME = (
-    "exp exp2 exp10 log log2 log10 log1p sqrt rsqrt tanh sin cos tan sigmoid erf pow "
-    "floor ceil round trunc fmod atan2 isnan isinf isfinite reinterpret"
+    "exp exp2 exp10 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh "
+    "asinh acosh atanh sigmoid erf pow floor ceil round trunc fmod atan2 hypot copysign nextafter "
+    "isnan isinf isfinite reinterpret popcount"
 )
 _FAST = "exp exp10 log log2 log10 sin cos tan"
 
 _INTRINSICS = {
     **{f"tirx.{name}": name for name in _SAME_NAME.split()},
     **{f"tl.__{name}": name for name in _FAST.split()},
+    "tl.fma": "fma",
+    "tl.fmul": "mul",
     "tirx.fabs": "abs",
     "tirx.abs": "abs",
     "tirx.nearbyint": "round",
@@ -231,14 +236,14 @@ def _call(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
         if dict(expr.annotations):
             scope.refuse(f"{name} with {', '.join(map(str, expr.annotations))}")
         return _op(scope, _INTRINSICS[name], expr.args, expr.dtype)
+    if name in FUNCTIONS:
+        dtype = scope.dtype(expr.dtype, name)
+        arguments = functions.numbers(scope, name, expr.args)
+        return FUNCTIONS[name](scope, dtype, [lower_expr(scope, arg) for arg in arguments])
     match name:
-        case "tl.infinity" | "tirx.infinity":
-            return Const(math.inf, scope.dtype(expr.dtype, name))
-        case "tl.fast_rcp" | "tl.ieee_frcp":
-            dtype = scope.dtype(expr.dtype, name)
-            return Op("div", (Const(1.0, dtype), lower_expr(scope, expr.args[0])), dtype)
-        case "tl.clamp":
-            return _clamp(scope, expr)
+        case "tirx.large_uint_imm":
+            low, high = (int(half.value) for half in expr.args)
+            return Const(high << 32 | low, scope.dtype(expr.dtype, name))
         case "tl.__ldg":
             return _element(scope, expr)
         case "tl.atomic_load_elem_op":
@@ -253,17 +258,6 @@ def _call(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
             return scope.refuse(f"call_extern {expr.args[0].value}")
         case _:
             return scope.refuse(name)
-
-
-def _clamp(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
-    """``min(max(x, low), high)``, but NaN where any of the three is NaN."""
-    dtype = scope.dtype(expr.dtype, "clamp")
-    value, low, high = (lower_expr(scope, arg) for arg in expr.args)
-    clamped = Op("min", (Op("max", (value, low), dtype), high), dtype)
-    for part in (high, low, value):
-        if is_float(dtype) and not isinstance(part, Const):
-            clamped = Op("select", (Op("isnan", (part,), "bool"), part, clamped), dtype)
-    return clamped
 
 
 _ATOMICS: dict[str, AtomicKind] = {

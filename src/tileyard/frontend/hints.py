@@ -16,7 +16,9 @@ LOOP_HINTS = frozenset(
 )
 """Annotations of a loop that say how it is run; its iterations mean the same without them."""
 
-BLOCK_HINTS = frozenset({"l2_hit_ratio_map", "layout_map", "reducer_info"})
+BLOCK_HINTS = frozenset(
+    {"l2_hit_ratio_map", "layout_map", "reducer_info", "tl.non_restrict_params"}
+)
 ATTRIBUTE_HINTS = frozenset(
     {
         "threadblock_swizzle_pattern",
@@ -24,6 +26,7 @@ ATTRIBUTE_HINTS = frozenset(
         "tl.min_blocks_per_sm",
         "tl.assume",
         "tl.ws_op_id",
+        "tl.ws_pipeline_depth",
         "warp_specialize",
     }
 )
@@ -34,6 +37,12 @@ CALL_HINTS = frozenset(
         "tirx.tvm_storage_sync",
         "tl.annotate_consumer_reg_alloc",
         "tl.fence_proxy_async",
+        "tl.pdl_sync",
+        "tl.pdl_trigger",
+        "tl.ptx_fence_barrier_init",
+        "tl.sync_warp",
+        "tl.tma_store_arrive",
+        "tl.tma_store_wait",
         "tl.wait_wgmma",
         "tl.warpgroup_arrive",
         "tl.warpgroup_commit_batch",

@@ -28,6 +28,13 @@ _SCOPES: Mapping[str, str] = {
     "local.var": "local",
 }
 
+_ALLOCATORS = {
+    "tmem": "alloc_tmem",
+    "cluster_barrier": "alloc_cluster_barrier",
+    "descriptor": "alloc_descriptor",
+}
+"""What allocates buffers in scopes that are not covered, by a word of the scope."""
+
 _SYNONYMS = {
     "uint1": "bool",
     "custom[tfloat32]": "tfloat32",
@@ -255,7 +262,8 @@ class Scope:
         """The tile IR's scope for a buffer of TIR."""
         scope = str(tir.scope())  # type: ignore[attr-defined]
         if scope not in _SCOPES:
-            self.refuse(f"scope {scope} ({tir.name})")  # type: ignore[attr-defined]
+            by = next((name for word, name in _ALLOCATORS.items() if word in scope), "scope")
+            self.refuse(f"{by} {scope} ({tir.name})")  # type: ignore[attr-defined]
         return _SCOPES[scope]
 
     def buffer(self, tir: object) -> Buffer:

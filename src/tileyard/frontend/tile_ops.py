@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
 import msgspec
+import numpy as np
 
 from tileyard.frontend import nests
 from tileyard.frontend.expressions import convert, is_region, lower_expr, lower_region
 from tileyard.frontend.scope import Scope
+from tileyard.ir.convert import convert_one
 from tileyard.ir.dtypes import is_float
 from tileyard.ir.nodes import Const, Copy, Expr, Fill, Gemm, If, Reduce, ReduceKind, Region, Stmt
 from tileyard.ir.tiles import identity
@@ -175,7 +177,10 @@ def _init_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     if kind is None:
         return scope.refuse(f"reducer {region.buffer}")
     start = identity(kind, dtype)
-    return (Fill(region, Const(float(start) if is_float(dtype) else int(start), dtype)),)
+    if start != start:  # the type has no infinity, and its largest number takes the place
+        start = convert_one(np.float64(np.inf if kind == "min" else -np.inf), dtype)
+    value = float(start) if is_float(dtype) else bool(start) if dtype == "bool" else int(start)
+    return (Fill(region, Const(value, dtype)),)
 
 
 def _close_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401

@@ -17,7 +17,9 @@ _FUNCTION_HINTS = frozenset(
     {
         "global_symbol",
         "tilelang_callee_allocated_outputs",
+        "tilelang_compile_flags",
         "tilelang_out_idx",
+        "tilelang_pass_configs",
         "tirx.noalias",
         "tirx.is_entry_func",
     }

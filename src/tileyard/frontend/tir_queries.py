@@ -15,7 +15,7 @@ def is_one(expr: Any) -> bool:  # noqa: ANN401 (TVM's nodes are untyped)
 
 def is_zero(expr: Any) -> bool:  # noqa: ANN401
     """Whether a TIR expression is the number 0."""
-    return type(expr).__name__ == "IntImm" and int(expr.value) == 0
+    return type(expr).__name__ in ("IntImm", "FloatImm") and expr.value == 0
 
 
 def count_launches(stmt: Any) -> int:  # noqa: ANN401

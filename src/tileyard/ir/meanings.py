@@ -6,7 +6,9 @@ zero and a shift by a count outside the word are faults of the kernel.
 """
 
 import math
+import struct
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -57,6 +59,49 @@ def _shifted(function: Callable[[int, int], int]) -> Meaning:
         return _wrap(function(int(left), count), left.dtype)
 
     return meaning
+
+
+def _of_bits(function: Callable[[int], int]) -> Meaning:
+    """``function`` of the bits of an integer as a number without sign."""
+
+    def meaning(value: np.generic) -> Any:  # noqa: ANN401
+        mask = (1 << (value.dtype.itemsize * 8)) - 1
+        return value.dtype.type(function(int(value) & mask))
+
+    return meaning
+
+
+def _scaled(value: np.generic, exponent: Any) -> Any:  # noqa: ANN401
+    """``value`` times 2 to the power of ``exponent``, the fraction of which is dropped."""
+    power = 0 if exponent != exponent else int(np.clip(exponent, -_FAR, _FAR))
+    return np.ldexp(value, power)
+
+
+_FAR = 10000
+"""An exponent beyond those of every type."""
+
+
+def _fused(left: np.generic, right: np.generic, addend: np.generic) -> Any:  # noqa: ANN401
+    """``left * right + addend``, rounded once."""
+    a, b, c = (np.float64(part) for part in (left, right, addend))
+    if not (np.isfinite(a) and np.isfinite(b) and np.isfinite(c)) or a == 0 or b == 0:
+        return left.dtype.type(a * b + c)
+    exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
+    if exact == 0:
+        return left.dtype.type(0)
+    try:
+        near = float(exact)
+    except OverflowError:
+        near = math.copysign(math.inf, exact)
+    if left.dtype.itemsize == _DOUBLE or math.isinf(near) or Fraction(near) == exact:
+        return left.dtype.type(near)
+    # An odd last bit says that something was left out, to whoever rounds to fewer bits.
+    if struct.pack("<d", near)[0] % 2 == 0:
+        near = math.nextafter(near, math.inf if exact > near else -math.inf)
+    return left.dtype.type(near)
+
+
+_DOUBLE = 8
 
 
 def _truncdiv(a: int, b: int) -> int:
@@ -112,11 +157,26 @@ MEANINGS: dict[str, Meaning] = {
     "sin": _rounded(np.sin),
     "cos": _rounded(np.cos),
     "tan": _rounded(np.tan),
+    "asin": _rounded(np.arcsin),
+    "acos": _rounded(np.arccos),
+    "atan": _rounded(np.arctan),
+    "sinh": _rounded(np.sinh),
+    "cosh": _rounded(np.cosh),
+    "asinh": _rounded(np.arcsinh),
+    "acosh": _rounded(np.arccosh),
+    "atanh": _rounded(np.arctanh),
     "sigmoid": _rounded(lambda x: 1.0 / (1.0 + np.exp(-x))),
     "erf": _rounded(math.erf),
     "pow": _rounded(np.power),
     "fmod": _rounded(np.fmod),
     "atan2": _rounded(np.arctan2),
+    "hypot": _rounded(np.hypot),
+    "copysign": _rounded(np.copysign),
+    "nextafter": np.nextafter,
+    "ldexp": _scaled,
+    "fma": _fused,
+    "popcount": _of_bits(int.bit_count),
+    "clz": lambda a: _of_bits(lambda bits: a.dtype.itemsize * 8 - bits.bit_length())(a),
     "floor": _rounded(np.floor),
     "ceil": _rounded(np.ceil),
     "round": _rounded(np.rint),
@@ -128,7 +188,7 @@ MEANINGS: dict[str, Meaning] = {
 """The meaning of every operation but those that do not evaluate all arguments, or state their type.
 
 ``round`` rounds half to even. ``min`` and ``max`` ignore one NaN. ``fmod`` has the sign of its first
-argument, ``floormod`` that of its second.
+argument, ``floormod`` that of its second. ``popcount`` and ``clz`` count the ones, and the zeros in front.
 """
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 from tileyard.ir.dtypes import DTYPES, TENSOR_FLOAT
 from tileyard.ir.nodes import Expr, Op
 
-Accepts = Literal["any", "number", "float", "integer", "bits", "bool"]
+Accepts = Literal["any", "number", "float", "wide", "integer", "bits", "bool"]
 Result = Literal["same", "bool", "given"]
 
 
@@ -18,7 +18,7 @@ class Operation:
     """One row. ``symbol`` is the infix or prefix spelling in text; without one it is a call.
 
     ``accepts`` says which dtypes the arguments may have: ``number`` is any but bool, ``bits`` is
-    an integer or bool. With ``condition`` the first argument is a bool apart from that rule.
+    an integer or bool, ``wide`` a float of at least 32 bits. With ``condition`` the first argument is a bool apart from that rule.
     ``result`` is the arguments' dtype, ``bool``, or ``given``: any, stated by the Op itself.
     """
 
@@ -36,6 +36,13 @@ def _table() -> dict[str, Operation]:
         Operation(name="pow", arity=2, accepts="float"),
         Operation(name="fmod", arity=2, accepts="float"),
         Operation(name="atan2", arity=2, accepts="float"),
+        Operation(name="hypot", arity=2, accepts="float"),
+        Operation(name="copysign", arity=2, accepts="float"),
+        Operation(name="nextafter", arity=2, accepts="wide"),
+        Operation(name="ldexp", arity=2, accepts="wide"),
+        Operation(name="fma", arity=3, accepts="float"),
+        Operation(name="popcount", arity=1, accepts="integer"),
+        Operation(name="clz", arity=1, accepts="integer"),
         Operation(name="min", arity=2, accepts="number"),
         Operation(name="max", arity=2, accepts="number"),
         Operation(name="truncdiv", arity=2, accepts="integer"),
@@ -74,7 +81,10 @@ def _table() -> dict[str, Operation]:
     rows += [
         Operation(name=n, arity=2, accepts=a, result="bool", symbol=s) for n, s, a in comparisons
     ]
-    unary = "exp exp2 exp10 log log2 log10 log1p sqrt rsqrt tanh sin cos tan sigmoid erf"
+    unary = (
+        "exp exp2 exp10 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan "
+        "sinh cosh tanh asinh acosh atanh sigmoid erf"
+    )
     rows += [
         Operation(name=name, arity=1, accepts="float")
         for name in (*unary.split(), "floor", "ceil", "round", "trunc")
@@ -85,6 +95,8 @@ def _table() -> dict[str, Operation]:
     ]
     return {row.name: row for row in rows}
 
+
+_WIDE = 32
 
 OPS = _table()
 """Every scalar operation, by name."""
@@ -99,6 +111,8 @@ def _accepts(accepts: Accepts, dtype: str) -> bool:
             return kind != "bool"
         case "float":
             return kind == "float"
+        case "wide":
+            return kind == "float" and DTYPES[dtype].bits >= _WIDE
         case "integer":
             return kind in ("int", "uint")
         case "bits":

@@ -82,10 +82,10 @@ def _operations(dtype: str) -> dict[str, Op]:
 
 
 def _is_undefined(op: Op, dtype: str) -> bool:
-    """Whether the bits of the result are not stated: of a bool, or of a NaN that was converted."""
+    """Whether the bits of the result are not stated: those of a bool, or of a NaN that was converted."""
     if op.name != "reinterpret":
         return False
-    return "bool" in (dtype, op.dtype) or DTYPES[dtype].is_float != DTYPES[op.dtype].is_float
+    return op.dtype == "bool" or DTYPES[dtype].is_float != DTYPES[op.dtype].is_float
 
 
 def single_operations(dtype: str) -> Iterator[tuple[str, Program]]:

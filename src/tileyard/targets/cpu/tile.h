@@ -150,6 +150,13 @@ TY_INLINE int ty_require(int holds, ty_fault *fault, int32_t site, int64_t value
   TY_INLINE type ty_abs_##suffix(type a) { return a < 0 ? ty_neg_##suffix(a) : a; }                \
   TY_INLINE type ty_min_##suffix(type a, type b) { return b < a ? b : a; }                         \
   TY_INLINE type ty_max_##suffix(type a, type b) { return b > a ? b : a; }                         \
+  TY_INLINE type ty_popcount_##suffix(type a) {                                                    \
+    return (type)__builtin_popcountll((uint64_t)a & ((word)-1 >> (8 * (sizeof(word) - sizeof a))));  \
+  }                                                                                                \
+  TY_INLINE type ty_clz_##suffix(type a) {                                                         \
+    uint64_t bits = (uint64_t)a & ((word)-1 >> (8 * (sizeof(word) - sizeof a)));                   \
+    return (type)(bits ? __builtin_clzll(bits) - 64 + (int)(8 * sizeof a) : (int)(8 * sizeof a));  \
+  }                                                                                                \
   TY_INLINE type ty_shl_##suffix(type a, type n) { return (type)((word)a << n); }                  \
   TY_INLINE type ty_truncdiv_##suffix(type a, type b) {                                            \
     return b == (type)-1 && (type)-1 < 0 ? ty_neg_##suffix(a) : (type)(a / b);                     \
@@ -206,6 +213,22 @@ TY_INLINE int64_t ty_index(int64_t index, int64_t extent, ty_fault *fault, int32
   TY_INLINE type ty_trunc_##suffix(type x) { return __builtin_trunc##mark(x); }                    \
   TY_INLINE type ty_log1p_##suffix(type x) { return __builtin_log1p##mark(x); }                    \
   TY_INLINE type ty_tan_##suffix(type x) { return __builtin_tan##mark(x); }                        \
+  TY_INLINE type ty_asin_##suffix(type x) { return __builtin_asin##mark(x); }                      \
+  TY_INLINE type ty_acos_##suffix(type x) { return __builtin_acos##mark(x); }                      \
+  TY_INLINE type ty_atan_##suffix(type x) { return __builtin_atan##mark(x); }                      \
+  TY_INLINE type ty_sinh_##suffix(type x) { return __builtin_sinh##mark(x); }                      \
+  TY_INLINE type ty_cosh_##suffix(type x) { return __builtin_cosh##mark(x); }                      \
+  TY_INLINE type ty_asinh_##suffix(type x) { return __builtin_asinh##mark(x); }                    \
+  TY_INLINE type ty_acosh_##suffix(type x) { return __builtin_acosh##mark(x); }                    \
+  TY_INLINE type ty_atanh_##suffix(type x) { return __builtin_atanh##mark(x); }                    \
+  TY_INLINE type ty_hypot_##suffix(type a, type b) { return __builtin_hypot##mark(a, b); }         \
+  TY_INLINE type ty_copysign_##suffix(type a, type b) { return __builtin_copysign##mark(a, b); }   \
+  TY_INLINE type ty_nextafter_##suffix(type a, type b) { return __builtin_nextafter##mark(a, b); } \
+  TY_INLINE type ty_ldexp_##suffix(type x, type n) {                                               \
+    int whole = n < -10000 ? -10000 : n > 10000 ? 10000 : n == n ? (int)n : 0;                     \
+    return __builtin_ldexp##mark(x, whole);                                                        \
+  }                                                                                                \
+  TY_INLINE type ty_fma_##suffix(type a, type b, type c) { return __builtin_fma##mark(a, b, c); }  \
   TY_INLINE type ty_fmod_##suffix(type a, type b) { return __builtin_fmod##mark(a, b); }           \
   TY_INLINE type ty_atan2_##suffix(type a, type b) { return __builtin_atan2##mark(a, b); }
 TY_FLOAT(f32, float, f)
@@ -510,6 +533,17 @@ TY_INLINE float ty_odd_f32(double x) {
   uint32_t bits = ty_to_bits_f32(r);
   int away = __builtin_fabs((double)r) > __builtin_fabs(x);
   return (double)r == x || x != x ? r : ty_from_bits_f32((bits - (uint32_t)away) | 1u);
+}
+
+/* a * b + c of narrow numbers, for one rounding to their type: the product is exact in a double, and
+   an odd last bit of the sum says that it is not. */
+TY_INLINE float ty_odd_fma_f32(float a, float b, float c) {
+  double p = (double)a * b, s = p + c, back = s - p;
+  double rest = (p - (s - back)) + (c - back);
+  uint64_t bits = ty_to_bits_f64(s);
+  if (rest != 0 && rest == rest && !(bits & 1))
+    s = ty_from_bits_f64((rest > 0) == (s > 0) ? bits + 1 : bits - 1);
+  return ty_odd_f32(s);
 }
 
 /* Values that a narrow type holds, in memory and back. */

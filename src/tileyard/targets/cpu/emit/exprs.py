@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import assert_never
 
-from tileyard.errors import UnsupportedError
 from tileyard.ir.dtypes import find_dtype, is_float, is_integer
 from tileyard.ir.nodes import Cast, Const, Expr, Load, Op, Var
 from tileyard.targets.cpu.emit.context import Context
@@ -196,7 +195,8 @@ def _op(ctx: Context, op: Op) -> tuple[C, str]:
         return _binary(ctx, op, args), rounding if is_float(op.dtype) else ""
     if op.name in DIVISIONS:
         return _division(ctx, op, args), ""
-    call = f"ty_{op.name}_{scalar.suffix}({', '.join(arg.text for arg in args)})"
+    form = f"odd_{op.name}" if rounding and op.name == "fma" else op.name
+    call = f"ty_{form}_{scalar.suffix}({', '.join(arg.text for arg in args)})"
     if op.name in ("min", "max") or op.name in EXACT or op.dtype == "bool":
         return C(call), ""
     return C(call), rounding
@@ -269,8 +269,6 @@ def _bitnot(ctx: Context, op: Op) -> C:
 
 def _reinterpret(ctx: Context, op: Op) -> C:
     source, target = op.args[0].dtype, op.dtype
-    if "bool" in (source, target):
-        raise UnsupportedError("reinterpret of bool", operation="reinterpret")
     inner = _value(ctx, op.args[0])
     a, b = SCALARS[source], SCALARS[target]
     bits = f"uint{find_dtype(source).bits}_t"
@@ -280,6 +278,8 @@ def _reinterpret(ctx: Context, op: Op) -> C:
         word = f"ty_to_bits_{a.suffix}({inner.text})"
     else:
         word = f"({bits}){inner.inside(PREFIX)}"
+    if target == "bool":
+        return C(f"({word} != 0)")
     if b.narrow:
         return C(f"ty_from_{b.narrow}({word})")
     if find_dtype(target).is_float:

@@ -40,7 +40,7 @@ BINARY = {
     "or": ("||", 4),
 }
 DIVISIONS = {"floordiv": "/", "floormod": "%", "truncdiv": "/", "truncmod": "%"}
-EXACT = frozenset({"abs", "floor", "ceil", "round", "trunc"})
+EXACT = frozenset({"abs", "floor", "ceil", "round", "trunc", "copysign"})
 """Functions of floats whose result a narrow type that holds the argument holds too."""
 
 

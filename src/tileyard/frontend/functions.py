@@ -1,0 +1,105 @@
+"""Functions of TileLang that are expressions of several operations, or that say how they round."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tileyard.frontend.scope import Scope
+from tileyard.ir.dtypes import is_float, is_integer
+from tileyard.ir.nodes import Cast, Const, Expr, Op
+
+Make = Callable[[Scope, str, list[Expr]], Expr]
+"""From the dtype of the result and the arguments to an expression."""
+
+NEAREST = "rn"
+
+
+def numbers(scope: Scope, name: str, args: Sequence[Any]) -> list[Any]:
+    """The arguments that are numbers; refused where the last one asks for another rounding than to nearest."""
+    *others, last = args
+    if type(last).__name__ != "StringImm":
+        return list(args)
+    if str(last.value) != NEAREST:
+        scope.refuse(f"{name} with rounding {last.value}")
+    return others
+
+
+def _of(operation: str) -> Make:
+    """One operation of the same arguments."""
+    return lambda scope, dtype, args: Op(operation, tuple(args), dtype)
+
+
+def _reciprocal(scope: Scope, dtype: str, args: list[Expr]) -> Expr:
+    _require_float(scope, "a reciprocal", dtype)
+    return Op("div", (Const(1.0, dtype), args[0]), dtype)
+
+
+def _reciprocal_root(scope: Scope, dtype: str, args: list[Expr]) -> Expr:
+    """Rounded once, which the quotient of a rounded root is not."""
+    _require_float(scope, "ieee_frsqrt", dtype)
+    wide = Op("rsqrt", (Cast(args[0], "float64"),), "float64")
+    return wide if dtype == "float64" else Cast(wide, dtype)
+
+
+def _infinity(scope: Scope, dtype: str, _: list[Expr]) -> Expr:
+    _require_float(scope, "infinity", dtype)
+    return Const(math.inf, dtype)
+
+
+def _require_float(scope: Scope, name: str, dtype: str) -> None:
+    if not is_float(dtype):
+        scope.refuse(name, f"does not take {dtype}")
+
+
+def _clamp(_: Scope, dtype: str, args: list[Expr]) -> Expr:
+    """``min(max(x, low), high)``, but NaN where any of the three is NaN."""
+    value, low, high = args
+    clamped: Expr = Op("min", (Op("max", (value, low), dtype), high), dtype)
+    for part in (high, low, value):
+        if is_float(dtype) and not isinstance(part, Const):
+            clamped = Op("select", (Op("isnan", (part,), "bool"), part, clamped), dtype)
+    return clamped
+
+
+def _leading_zeros(_: Scope, dtype: str, args: list[Expr]) -> Expr:
+    return _convert(Op("clz", (args[0],), args[0].dtype), dtype)
+
+
+def _first_one(scope: Scope, dtype: str, args: list[Expr]) -> Expr:
+    """The place of the last bit that is set, counted from 1; 0 where there is none."""
+    value, kind = args[0], args[0].dtype
+    if not is_integer(kind):
+        scope.refuse("__ffs", f"does not take {kind}")
+    zero = Const(0, kind)
+    below = Op("bitxor", (value, Op("sub", (value, Const(1, kind)), kind)), kind)
+    found = Op("popcount", (below,), kind)
+    return _convert(Op("select", (Op("eq", (value, zero), "bool"), zero, found), kind), dtype)
+
+
+def _scaled(_: Scope, dtype: str, args: list[Expr]) -> Expr:
+    """``ldexp``, whose exponent the tile IR has in the number's own type."""
+    return Op("ldexp", (args[0], _convert(args[1], dtype)), dtype)
+
+
+def _convert(value: Expr, dtype: str) -> Expr:
+    return value if value.dtype == dtype else Cast(value, dtype)
+
+
+FUNCTIONS: dict[str, Make] = {
+    "tl.infinity": _infinity,
+    "tirx.infinity": _infinity,
+    "tl.fast_rcp": _reciprocal,
+    "tl.ieee_frcp": _reciprocal,
+    "tl.ieee_add": _of("add"),
+    "tl.ieee_sub": _of("sub"),
+    "tl.ieee_mul": _of("mul"),
+    "tl.ieee_fdiv": _of("div"),
+    "tl.ieee_fmaf": _of("fma"),
+    "tl.ieee_fsqrt": _of("sqrt"),
+    "tl.ieee_frsqrt": _reciprocal_root,
+    "tl.clamp": _clamp,
+    "tirx.clz": _leading_zeros,
+    "tirx.ldexp": _scaled,
+    "tl.__ffs": _first_one,
+}
+"""What each of TVM's intrinsics becomes."""

@@ -1,0 +1,126 @@
+"""What of TileLang's language the cpu target takes: every operation tried, and written into the documentation."""
+
+import importlib
+import os
+import warnings
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.conftest import ROOT
+from tests.differential.conftest import TARGET as GPU
+from tests.differential.language.tabulate import (
+    Notes,
+    Row,
+    describe_group,
+    problems,
+    summarize,
+    tabulate,
+)
+
+from tileyard.targets.cpu.emit.program import generate
+from tileyard.targets.cpu.target import CpuTarget
+
+if TYPE_CHECKING:
+    from tileyard.frontend.tilelang import Lowered
+
+pytestmark = pytest.mark.slow
+
+PAGE = ROOT / "docs" / "reference" / "cpu-coverage.md"
+LANGUAGE = Path(__file__).parent / "language"
+WRITE = "TILEYARD_WRITE_DOCS"
+HEAD = """\
+# What of TileLang the cpu target takes
+
+Every operation of `tilelang.language` on every scalar type: **yes**, **refused** with a message that names the operation
+and its line, or nothing where TileLang itself makes no kernel of it, or the operation does not exist for the type on
+a GPU either (functions of real numbers on integers, arithmetic on bool). Written by `tests/differential/test_language_coverage.py`, which has
+a kernel elaborated by TileLang, lowered, and C generated for each; after a change, `{write}=1 make test` writes it anew.
+A name that is new in TileLang makes that test fail.
+
+Refused on purpose is what addresses single threads of a GPU and its units: shuffles and votes within a warp, vectors of 128 bits,
+clusters, tensor memory, 2:4 sparse and block-scaled products, packed numbers of 4 and 6 bits, and PTX.
+What is taken is compared with the interpreter by every target's contract (`tileyard/testing/`).
+"""
+
+
+@cache
+def catalogue() -> tuple[ModuleType, ModuleType]:
+    """What is tried, and the names of the language; importing them imports TileLang."""
+    os.environ.setdefault("TILELANG_DEFAULT_TARGET", GPU)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TileLang and torch warn while they are imported
+        found = ("catalogue", "names")
+        one, other = (importlib.import_module(f"tests.differential.language.{n}") for n in found)
+    return one, other
+
+
+Lower = Callable[..., "Lowered"]
+
+
+@pytest.fixture(scope="module")
+def groups(lower_prim_func: Lower) -> dict[str, list[Row]]:
+    """What was found, by group."""
+    machine = CpuTarget().toolchain.machine
+
+    def attempt(func: Any) -> object:  # noqa: ANN401 (TVM's nodes are untyped)
+        return generate(lower_prim_func(func).program, machine, {})
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TileLang warns of its own operations
+        return {
+            title: [tabulate(operation, attempt, str(LANGUAGE)) for operation in operations]
+            for title, operations in catalogue()[0].GROUPS.items()
+        }
+
+
+def test_the_documented_table_is_what_was_found(groups: dict[str, list[Row]]) -> None:
+    """No cell by hand."""
+    notes = Notes()
+    sections = [describe_group(title, rows, notes) for title, rows in groups.items()]
+    found = "\n\n".join(
+        [
+            HEAD.format(write=WRITE).rstrip(),
+            summarize(groups),
+            *sections,
+            f"## Why refused\n\n{notes.describe()}",
+            describe_others(),
+        ]
+    )
+    if os.environ.get(WRITE):
+        PAGE.write_text(found + "\n")
+    expected = PAGE.read_text()
+    assert found + "\n" == expected, f"{WRITE}=1 writes the page anew"
+
+
+def test_refusals_name_the_operation_and_its_line(groups: dict[str, list[Row]]) -> None:
+    """And TileLang makes a kernel of everything that is tried, for one type at least."""
+    expected: list[str] = []
+    assert problems(groups) == expected
+
+
+def test_every_name_of_the_language_is_tried_or_no_operation() -> None:
+    """A name that is new in TileLang is neither."""
+    cases, names = catalogue()
+    tried = {name for operations in cases.GROUPS.values() for o in operations for name in o.names}
+    public = names.public_names()
+    left = {name for name in public if name not in tried}
+    explained = {name for group in names.others(left).values() for name in group}
+    expected: set[str] = set()
+    assert left - explained == expected
+    assert tried - set(public) - {"-"} == expected, "names that TileLang does not have"
+
+
+def describe_others() -> str:
+    """The names that are no operations of kernels."""
+    cases, names = catalogue()
+    tried = {name for operations in cases.GROUPS.values() for o in operations for name in o.names}
+    found = names.others(name for name in names.public_names() if name not in tried)
+    lines = [
+        f"- {what}: {', '.join(f'`{name}`' for name in listed)}"
+        for what, listed in sorted(found.items())
+    ]
+    return "## No operations of kernels\n\n" + "\n".join(lines)
