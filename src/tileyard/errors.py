@@ -66,11 +66,13 @@ class UnsupportedError(TileyardError):
     """A kernel uses an operation that is not covered; ``operation`` and the source line say which.
 
     ``file`` and ``line`` are those of the user's statement; ``line`` is 0 where it is not known.
+    ``buffer`` is what the statement acts on, for those who find it by that.
     """
 
     operation: str = ""
     file: str = ""
     line: int = 0
+    buffer: str = ""
 
     code: ClassVar[str] = "unsupported"
 

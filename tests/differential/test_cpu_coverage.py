@@ -1,4 +1,4 @@
-"""What the CPU target takes: tried, compared with the interpreter, and written into the documentation."""
+"""Every tile operation of the IR that the CPU target takes on a scalar type gives what the interpreter gives."""
 
 import os
 import warnings
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from tests.conftest import ROOT
 
 from tileyard.ir.dtypes import DTYPES
 from tileyard.ir.interpret import interpret
@@ -21,7 +20,6 @@ from tileyard.testing.builds import explain_difference, load_program
 from tileyard.testing.coverage import (
     Table,
     read_rows,
-    tabulate_scalars,
     tabulate_tiles,
     tile_case,
     tile_rows,
@@ -29,17 +27,6 @@ from tileyard.testing.coverage import (
 
 pytestmark = pytest.mark.slow
 
-PAGE = ROOT / "docs" / "reference" / "cpu-coverage.md"
-WRITE = "TILEYARD_WRITE_DOCS"
-HEAD = """\
-# What the cpu target takes
-
-Every operation of the tile IR on every scalar type: **yes**, **refused** with a message, or nothing where the operation
-does not exist for that type (on a GPU neither). Written by `tests/differential/test_cpu_coverage.py`, which has C generated for each;
-after a change, `{write}=1 make test` writes it anew. What is taken is compared with the interpreter: copies, fills, reductions and
-single elements there, scalar operations, conversions and gemms of a choice of types in the cases of every target's contract
-(`tileyard/testing/`).
-"""
 TARGET = CpuTarget()
 
 
@@ -52,31 +39,6 @@ def try_generating(program: Program) -> object:
 def tiles() -> Table:
     """What was found of tile operations."""
     return tabulate_tiles(try_generating)
-
-
-def describe(title: str, table: Table) -> str:
-    """One table."""
-    lines = [f"## {title}", "", f"| | {' | '.join(f'`{dtype}`' for dtype in DTYPES)} |"]
-    lines.append("| --- |" + " --- |" * len(DTYPES))
-    lines += [
-        f"| {name} | {' | '.join(cells[d] for d in DTYPES)} |" for name, cells in table.items()
-    ]
-    return "\n".join(lines)
-
-
-def test_the_documented_table_is_what_was_found() -> None:
-    """No cell by hand."""
-    found = "\n\n".join(
-        [
-            HEAD.format(write=WRITE).rstrip(),
-            describe("Tile operations", tiles()),
-            describe("Scalar operations", tabulate_scalars(try_generating)),
-        ]
-    )
-    if os.environ.get(WRITE):
-        PAGE.write_text(found + "\n")
-    expected = PAGE.read_text()
-    assert found + "\n" == expected, f"{WRITE}=1 writes the page anew"
 
 
 def test_every_statement_is_tried() -> None:

@@ -67,7 +67,8 @@ def groups(lower_prim_func: Lower) -> dict[str, list[Row]]:
     machine = CpuTarget().toolchain.machine
 
     def attempt(func: Any) -> object:  # noqa: ANN401 (TVM's nodes are untyped)
-        return generate(lower_prim_func(func).program, machine, {})
+        lowered = lower_prim_func(func)
+        return generate(lowered.program, machine, lowered.lines)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # TileLang warns of its own operations

@@ -14,13 +14,17 @@ _PRINTS = frozenset({"debug_print_var", "debug_print_buffer_value", "debug_print
 
 def is_element_op(call: Any) -> bool:  # noqa: ANN401 (TVM's nodes are untyped)
     """Whether ``call``, as a statement, is one of those that are covered here."""
-    return str(getattr(call.op, "name", "")) in _RULES or is_print(call)
+    return (
+        str(getattr(call.op, "name", "")) in _RULES or is_print(call) or _extern_name(call) == _DOT
+    )
 
 
 def lower_element_op(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """The statements that ``call`` stands for; raises UnsupportedError."""
     if is_print(call):
         return (_print(scope, call),)
+    if _extern_name(call) == _DOT:
+        return _dot(scope, call)
     return _RULES[str(call.op.name)](scope, call)
 
 
@@ -66,6 +70,21 @@ def _after(first: Load, steps: int) -> Load:
     if isinstance(last, Const):
         moved = Const(int(last.value) + steps, last.dtype)
     return Load(first.buffer, (*leading, moved), first.dtype)
+
+
+_DOT = "DP4A"
+"""What TileLang's ``dp4a`` calls."""
+
+
+def _dot(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    """Four products of bytes, added to a 32-bit number."""
+    left, right, total = (lower_pointer(scope, arg) for arg in list(call.args)[1:])
+    result: Expr = total
+    for i in range(4):
+        parts = (convert(_after(side, i), total.dtype) for side in (left, right))
+        product = Op("mul", tuple(parts), total.dtype)
+        result = Op("add", (result, product), total.dtype)
+    return (Store(total.buffer, total.indices, result),)
 
 
 def _print(scope: Scope, call: Any) -> Stmt:  # noqa: ANN401

@@ -131,9 +131,7 @@ class BodyLowering:
                 self._arrivals |= counts
             case "reducer_info_v2":
                 self._reducers |= {key_of(data): str(info["op"]) for data, info in value.items()}
-            case "safe_value_map" if all(map(is_zero, value.values())):
-                pass  # what reads outside an array give anyway
-            case _ if name not in BLOCK_HINTS:
+            case _ if not is_block_hint(name, value):
                 self._scope.refuse(f"annotation {name}")
             case _:
                 pass

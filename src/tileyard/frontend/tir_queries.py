@@ -15,7 +15,8 @@ def is_one(expr: Any) -> bool:  # noqa: ANN401 (TVM's nodes are untyped)
 
 def is_zero(expr: Any) -> bool:  # noqa: ANN401
     """Whether a TIR expression is the number 0."""
-    return type(expr).__name__ in ("IntImm", "FloatImm") and expr.value == 0
+    value = getattr(expr, "value", expr)
+    return isinstance(value, int | float) and value == 0
 
 
 def count_launches(stmt: Any) -> int:  # noqa: ANN401

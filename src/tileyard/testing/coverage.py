@@ -1,4 +1,4 @@
-"""Which operation a target that generates code takes on which scalar type: tried, one by one.
+"""Which tile operation a target that generates code takes on which scalar type: tried, one by one.
 
 Every row is a small Program for each type. What the verifier refuses does not apply to the type, what
 the generator refuses is refused. What it takes of tile operations is put into one Program for each type,
@@ -14,10 +14,8 @@ from typing import Literal, get_args
 from tileyard.errors import InvalidProgramError, UnsupportedError
 from tileyard.ir.dtypes import DTYPES
 from tileyard.ir.nodes import AtomicKind, Program, ReduceKind
-from tileyard.ir.ops import OPS
 from tileyard.ir.text import read_program
 from tileyard.ir.verify import verify
-from tileyard.testing.operation_cases import single_operations
 from tileyard.testing.target_cases import TargetCase
 
 Cell = Literal["yes", "refused", ""]
@@ -119,16 +117,6 @@ def tabulate_tiles(generate: Generate) -> Table:
         name: {dtype: _try_row(row, dtype, generate) for dtype in DTYPES}
         for name, row in tile_rows().items()
     }
-
-
-def tabulate_scalars(generate: Generate) -> Table:
-    """What the generator does with each scalar operation."""
-    table: dict[str, dict[str, Cell]] = {name: dict.fromkeys(DTYPES, "") for name in OPS}
-    for dtype in DTYPES:
-        for name, program in single_operations(dtype):
-            found = _try(program, generate)
-            table[name][dtype] = "refused" if table[name][dtype] == "refused" else found
-    return table
 
 
 def tile_case(dtype: str, table: Table) -> TargetCase:

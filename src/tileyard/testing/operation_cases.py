@@ -1,6 +1,6 @@
 """For each scalar type one Program with every operation on it, and one with every conversion."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -86,14 +86,6 @@ def _is_undefined(op: Op, dtype: str) -> bool:
     if op.name != "reinterpret":
         return False
     return op.dtype == "bool" or DTYPES[dtype].is_float != DTYPES[op.dtype].is_float
-
-
-def single_operations(dtype: str) -> Iterator[tuple[str, Program]]:
-    """Every operation that takes ``dtype``, each alone in a Program, with its name."""
-    sources = {"X": dtype, "Z": dtype, "S": dtype, "F": "bool"}
-    for op in _operations(dtype).values():
-        if op.args or op.dtype == dtype:
-            yield op.name, _program("single", sources, {"R": op})
 
 
 def operation_case(dtype: str) -> TargetCase:

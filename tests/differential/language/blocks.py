@@ -83,7 +83,7 @@ def storage() -> Iterator[Operation]:
     yield operation("StridedTensor", strided, T.copy, names="StridedTensor")
     yield operation("empty", allocating, T.empty)
     yield operation("make_tensor", pointers, T.make_tensor)
-    yield operation("make_tensor_from_addr", pointers, T.make_tensor_from_addr)
+    yield operation("make_tensor_from_addr", pointers, T.make_tensor_from_addr, said="handle")
 
 
 @T.macro
@@ -247,7 +247,9 @@ def control() -> Iterator[Operation]:
     )
     yield operation("print, a tile", tiles, lambda a, b, c: T.print(a, "x"), names="print")
     yield operation("assume", block, lambda A, B, O: _assumed(A, O), is_typed=False)
-    yield operation("thread_binding", block, lambda A, B, O: _bound(A, O), is_typed=False)
+    yield operation(
+        "thread_binding", block, lambda A, B, O: _bound(A, O), is_typed=False, said="threadIdx"
+    )
     for (
         name
     ) in """get_block_binding get_block_extent get_thread_extent get_cluster_id get_cluster_extent
@@ -261,4 +263,5 @@ def control() -> Iterator[Operation]:
         block,
         lambda A, B, O: _by_thread(A, O, T.get_thread_binding),
         is_typed=False,
+        said="thread index",
     )

@@ -44,7 +44,12 @@ def _fragment_laid_out(A: Any, O: Any) -> None:
 def _scheduled_roles(A: Any, O: Any) -> None:
     with T.Kernel(1, threads=256):
         T.annotate_ws_schedule(
-            T.WSSchedule(num_warps=8, roles=[T.WSRole("one", warps_lo=0, warps_hi=8)], pipelines=[], scopes=[])
+            T.WSSchedule(
+                num_warps=8,
+                roles=[T.WSRole("one", warps_lo=0, warps_hi=8)],
+                pipelines=[],
+                scopes=[],
+            )
         )
         T.copy(A, O)
 
@@ -95,7 +100,11 @@ def hints() -> Iterator[Operation]:
     for name, hint in (_ANNOTATIONS | _WAITS).items():
         yield operation(name, block, lambda A, B, O, hint=hint: _beside(A, O, hint), is_typed=False)
     yield operation(
-        "annotate_ws_schedule", function, lambda A, B, O: _scheduled_roles(A, O), is_typed=False
+        "annotate_ws_schedule",
+        function,
+        lambda A, B, O: _scheduled_roles(A, O),
+        is_typed=False,
+        said="ws_schedule",
     )
     yield operation("ws_op", block, lambda A, B, O: _ws_op(A, O), is_typed=False)
     yield operation(
@@ -149,7 +158,8 @@ _PER_THREAD: dict[str, Callable[..., Any]] = {
 def per_thread() -> Iterator[Operation]:
     """What one thread computes with what others hold."""
     for name, body in _PER_THREAD.items():
-        yield operation(name, element, body, is_typed=False)
+        said = name.replace("pure_", "")
+        yield operation(name, element, body, is_typed=False, said=said)
     for bits in (32, 64, 128, 256):
         load, store = getattr(T, f"ldg{bits}"), getattr(T, f"stg{bits}")
         lanes = bits // 32

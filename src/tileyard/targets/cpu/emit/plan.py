@@ -111,7 +111,9 @@ def extent_of(region: Region, dimension: int) -> int:
     extent = region.extents[dimension]
     if not isinstance(extent, Const):
         raise UnsupportedError(
-            f"a region of {region.buffer} has an extent that is not constant", operation="region"
+            f"a region of {region.buffer} has an extent that is not constant",
+            operation="region",
+            buffer=region.buffer,
         )
     return int(extent.value)
 
@@ -213,8 +215,9 @@ class _Planner:
         kinds = {self._dtypes[name] for name in (buffer.name, buffer.view_of or buffer.name)}
         if len(kinds) > 1 and any(SCALARS[kind].narrow for kind in kinds):
             raise UnsupportedError(
-                f"{buffer.name} reads {buffer.view_of} as {buffer.dtype}, which is not covered in tiles",
+                f"view {buffer.name} of {buffer.view_of} as {buffer.dtype} is not covered in tiles",
                 operation="view",
+                buffer=buffer.name,
             )
         shape = self._shapes[buffer.name]
         return Tile(
@@ -232,7 +235,9 @@ class _Planner:
         k = extent_of(stmt.a, -2 if stmt.transpose_a else -1)
         for region in (stmt.a, stmt.b, stmt.c):
             if any(extent != Const(1, extent.dtype) for extent in region.extents[:-2]):
-                raise UnsupportedError("gemm of more than one matrix", operation="gemm")
+                raise UnsupportedError(
+                    "gemm of more than one matrix", operation="gemm", buffer=stmt.c.buffer
+                )
         return m, n, k
 
     def _shape(self, stmt: Gemm) -> Shape | None:

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
+from tileyard.errors import UnsupportedError
 from tileyard.ir.effects import buffer_effects
 from tileyard.ir.nodes import Axis, Program, Tensor, Var
 from tileyard.ir.specs import scalar_params, tensors
+from tileyard.ir.walk import bodies, number_statements
 from tileyard.model import SourceLine
 from tileyard.targets.cpu.emit.clearing import lazy_tiles
 from tileyard.targets.cpu.emit.context import Context, Fault
@@ -39,10 +41,15 @@ def generate(program: Program, machine: Machine, lines: dict[int, SourceLine]) -
 
     Raises UnsupportedError.
     """
+    try:
+        plan = make_plan(program, machine)
+    except UnsupportedError as error:
+        _locate(error, program, lines)
+        raise
     ctx = Context(
         program=program,
         machine=machine,
-        plan=make_plan(program, machine),
+        plan=plan,
         names=Names(program),
         ranges=Ranges(program),
     )
@@ -84,6 +91,16 @@ def generate(program: Program, machine: Machine, lines: dict[int, SourceLine]) -
         claims=ctx.plan.claims,
         faults=tuple(ctx.faults),
     )
+
+
+def _locate(error: UnsupportedError, program: Program, lines: dict[int, SourceLine]) -> None:
+    """Have a refusal of a buffer name the line of the first statement that uses it."""
+    for number, stmt in number_statements(program):
+        used = buffer_effects((stmt,))
+        is_it = error.buffer in (*used.read, *used.written) and not bodies(stmt)
+        if is_it and number in lines:
+            error.file, error.line = lines[number].file, lines[number].line
+            return
 
 
 def _functions(ctx: Context) -> list[str]:

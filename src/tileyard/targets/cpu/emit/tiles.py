@@ -173,7 +173,9 @@ def constant_shape(buffer: Buffer) -> tuple[int, ...]:
     for extent in buffer.shape:
         if not isinstance(extent, Const):
             raise UnsupportedError(
-                f"{buffer.name} has a size that is not constant", operation="allocation"
+                f"{buffer.name} has a size that is not constant",
+                operation="allocation",
+                buffer=buffer.name,
             )
         shape.append(int(extent.value))
     return tuple(shape)
