@@ -1,5 +1,9 @@
 """Names in TIR that say how a kernel is to be run on a GPU: results are the same without them."""
 
+from typing import Any
+
+from tileyard.frontend.tir_queries import is_zero
+
 LOOP_HINTS = frozenset(
     {
         "coalesced_width",
@@ -19,6 +23,14 @@ LOOP_HINTS = frozenset(
 BLOCK_HINTS = frozenset(
     {"l2_hit_ratio_map", "layout_map", "reducer_info", "tl.non_restrict_params"}
 )
+_SAFE_VALUES = "safe_value_map"
+
+
+def is_block_hint(name: str, value: Any) -> bool:  # noqa: ANN401 (TVM's nodes are untyped)
+    """Whether an annotation of a block changes no result, as 0 in place of what lies outside an array."""
+    return name in BLOCK_HINTS or (name == _SAFE_VALUES and all(map(is_zero, value.values())))
+
+
 ATTRIBUTE_HINTS = frozenset(
     {
         "threadblock_swizzle_pattern",

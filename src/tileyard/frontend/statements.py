@@ -6,7 +6,7 @@ from tileyard.frontend.barriers import SCOPE as BARRIERS
 from tileyard.frontend.barriers import Barriers
 from tileyard.frontend.element_ops import is_element_op, lower_element_op
 from tileyard.frontend.expressions import buffer_of, free_vars, lower_expr
-from tileyard.frontend.hints import AT_ONCE, ATTRIBUTE_HINTS, BLOCK_HINTS, CALL_HINTS, LOOP_HINTS
+from tileyard.frontend.hints import AT_ONCE, ATTRIBUTE_HINTS, CALL_HINTS, LOOP_HINTS, is_block_hint
 from tileyard.frontend.roles import RoleLowering
 from tileyard.frontend.scope import Scope, key_of
 from tileyard.frontend.threads import Threads, waits
