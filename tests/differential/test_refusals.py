@@ -70,6 +70,8 @@ def elaborate(tmp_path: Path, lower_prim_func: Lower) -> Callable[..., Any]:
         ("tx = T.get_thread_binding()\nt[tx] = 1.0", 1, "thread index tx"),
         ('T.call_extern("handle", "cuda_text", t.data)', 0, "call_extern cuda_text"),
         ('T.attr(None, "unheard_of", 1)', None, "attribute unheard_of"),
+        ('t[0] = T.ieee_add(t[0], t[1], "rz")', 0, "tl.ieee_add with rounding rz"),
+        ("t[0] = T.infinity(T.int8)", 0, "infinity"),
         ("T.annotate_safe_value({X: 1.0})", None, "annotation safe_value_map"),
         ("\n\nt[0] = T.if_then_else(bx > 0, T.atomic_add(Y[0], 1.0, return_prev=True), 0.0)", 2, "atomic add"),
         ("T.atomic_add(Y[0], 1.0)", 0, "atomic add"),

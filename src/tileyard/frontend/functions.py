@@ -15,13 +15,14 @@ NEAREST = "rn"
 
 
 def numbers(scope: Scope, name: str, args: Sequence[Any]) -> list[Any]:
-    """The arguments that are numbers; refused where the last one asks for another rounding than to nearest."""
-    *others, last = args
-    if type(last).__name__ != "StringImm":
-        return list(args)
-    if str(last.value) != NEAREST:
+    """The arguments that are numbers; refused where one asks for another rounding than to nearest."""
+    found = [arg for arg in args if type(arg).__name__ != "StringImm"]
+    if not name.startswith("tl.ieee_"):
+        return found
+    last = args[-1]
+    if type(last).__name__ == "StringImm" and str(last.value) != NEAREST:
         scope.refuse(f"{name} with rounding {last.value}")
-    return others
+    return found
 
 
 def _of(operation: str) -> Make:
