@@ -14,12 +14,15 @@
 
 #ifdef __clang__
 #define TY_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#define TY_SHORT TY_INDEPENDENT
 #define TY_MICRO static __attribute__((noinline))
 #define TY_FUSED _Pragma("clang fp contract(fast)")
 /* Between the steps of a micro-kernel: else loads are moved ahead, and accumulators to memory. */
 #define TY_STEP __asm__ volatile("" ::: "memory")
 #else
 #define TY_INDEPENDENT _Pragma("GCC ivdep")
+/* Before a loop of a few iterations: unrolled too early, it would not become vectors. */
+#define TY_SHORT _Pragma("GCC unroll 1") _Pragma("GCC ivdep")
 /* Products and sums are fused inside micro-kernels only: elsewhere each operation rounds once. */
 #define TY_MICRO static __attribute__((noinline, optimize("fp-contract=fast")))
 #define TY_FUSED
@@ -981,6 +984,291 @@ TY_WRITERS(f8e4m3, uint8_t)
 TY_WRITERS(f8e5m2, uint8_t)
 #undef TY_WRITERS
 #undef TY_WRITER
+
+/* ---- passes over rows: one vector at a time, or four of them, a quad ----------------------------- */
+
+typedef struct {
+  ty_row a, b, c, d;
+} ty_quad;
+typedef int32_t ty_signs __attribute__((vector_size(TY_LANES * 4)));
+#define TY_QUAD (4 * TY_LANES)
+
+/* Instructions that compilers do not find by themselves, under names of our own. */
+#if defined(__AVX2__) && defined(__FMA__) && !defined(__clang__)
+#define TY_VECTOR_FMA(x, y, z) ((ty_row)__builtin_ia32_vfmaddps256(x, y, z))
+#define TY_CHOOSE(mask, x, y) ((ty_row)__builtin_ia32_blendvps256(y, x, (ty_row)(mask)))
+#define TY_GREATER_WORDS(x, y)                                                                     \
+  ((ty_words)__builtin_ia32_pmaxud256((ty_int8)(x), (ty_int8)(y)))
+#define TY_ANY(mask) __builtin_ia32_movmskps256((ty_row)(mask))
+#define TY_EITHER_NAN(x, y) ((ty_signs)__builtin_ia32_cmpps256(x, y, 3))
+TY_INLINE ty_row ty_one_sqrt(ty_row x) { return __builtin_ia32_sqrtps256(x); }
+#else
+TY_INLINE ty_row ty_vector_fma(ty_row x, ty_row y, ty_row z) {
+  for (int i = 0; i < TY_LANES; ++i)
+    x[i] = TY_FMA(x[i], y[i], z[i]);
+  return x;
+}
+TY_INLINE ty_row ty_one_sqrt(ty_row x) {
+  for (int i = 0; i < TY_LANES; ++i)
+    x[i] = __builtin_sqrtf(x[i]);
+  return x;
+}
+TY_INLINE int ty_any(ty_signs mask) {
+  int found = 0;
+  for (int i = 0; i < TY_LANES; ++i)
+    found |= mask[i];
+  return found;
+}
+#define TY_VECTOR_FMA(x, y, z) ty_vector_fma(x, y, z)
+#define TY_CHOOSE(mask, x, y) ((ty_row)(((mask) & (ty_signs)(x)) | (~(mask) & (ty_signs)(y))))
+#define TY_GREATER_WORDS(x, y)                                                                     \
+  (((x) & (ty_words)((x) > (y))) | ((y) & ~(ty_words)((x) > (y))))
+#define TY_ANY(mask) ty_any(mask)
+#define TY_EITHER_NAN(x, y) (((x) != (x)) | ((y) != (y)))
+#endif
+TY_INLINE int ty_has_nan(ty_quad x) {
+  return TY_ANY(TY_EITHER_NAN(x.a, x.b) | TY_EITHER_NAN(x.c, x.d));
+}
+
+TY_INLINE ty_row ty_one_of(float x) { return x - (ty_row){0}; }
+TY_INLINE ty_quad ty_quad_of(float x) {
+  ty_row all = ty_one_of(x);
+  return (ty_quad){all, all, all, all};
+}
+
+#define TY_LOADS(name, type)                                                                       \
+  TY_INLINE ty_row ty_one_load_##name(const type *x) { return ty_load_##name(x); }                 \
+  TY_INLINE ty_quad ty_quad_load_##name(const type *x) {                                           \
+    return (ty_quad){ty_load_##name(x), ty_load_##name(x + TY_LANES),                              \
+                     ty_load_##name(x + 2 * TY_LANES), ty_load_##name(x + 3 * TY_LANES)};          \
+  }
+TY_LOADS(f32, float)
+TY_LOADS(f16, uint16_t)
+TY_LOADS(bf16, uint16_t)
+TY_LOADS(u8, uint8_t)
+TY_LOADS(i8, int8_t)
+#undef TY_LOADS
+
+#define TY_LIFT_1(name, result)                                                                    \
+  TY_INLINE ty_row ty_one_##name(ty_row x) { return result; }                                      \
+  TY_INLINE ty_quad ty_quad_##name(ty_quad x) {                                                    \
+    return (ty_quad){ty_one_##name(x.a), ty_one_##name(x.b), ty_one_##name(x.c),                   \
+                     ty_one_##name(x.d)};                                                          \
+  }
+#define TY_LIFT_2(name, result)                                                                    \
+  TY_INLINE ty_row ty_one_##name(ty_row x, ty_row y) { return result; }                            \
+  TY_INLINE ty_quad ty_quad_##name(ty_quad x, ty_quad y) {                                         \
+    return (ty_quad){ty_one_##name(x.a, y.a), ty_one_##name(x.b, y.b), ty_one_##name(x.c, y.c),    \
+                     ty_one_##name(x.d, y.d)};                                                     \
+  }
+TY_LIFT_2(add, x + y)
+TY_LIFT_2(sub, x - y)
+TY_LIFT_2(mul, x *y)
+TY_LIFT_2(div, x / y)
+TY_LIFT_2(max, TY_CHOOSE(x != x, y, ty_larger(y, x)))
+TY_LIFT_2(min, TY_CHOOSE(x != x, y, -ty_larger(-y, -x)))
+TY_LIFT_1(neg, -x)
+TY_LIFT_1(abs, (ty_row)((ty_words)x & 0x7fffffffu))
+/* The exponent that stands in the last bits of `y` is added to x's. */
+TY_LIFT_2(exponent, (ty_row)((ty_words)x + ((ty_words)y << 23)))
+TY_LIFT_1(rsqrt, 1 / ty_one_sqrt(x))
+TY_LIFT_1(round_f16, ty_round_row_f16(x))
+TY_INLINE ty_quad ty_quad_sqrt(ty_quad x) {
+  return (ty_quad){ty_one_sqrt(x.a), ty_one_sqrt(x.b), ty_one_sqrt(x.c), ty_one_sqrt(x.d)};
+}
+TY_INLINE ty_row ty_one_round_bf16(ty_row x) { return ty_round_row_bf16(x); }
+/* The bits of numbers, rounded to the first sixteen of them; what becomes of NaN is not stated. */
+TY_INLINE ty_words ty_easy_bf16(ty_row x) {
+  return (ty_words)x + (((ty_words)x >> 16) & 1u) + 0x7fffu;
+}
+TY_INLINE ty_quad ty_quad_round_bf16(ty_quad x) {
+  if (__builtin_expect(ty_has_nan(x), 0))
+    return (ty_quad){ty_round_row_bf16(x.a), ty_round_row_bf16(x.b), ty_round_row_bf16(x.c),
+                     ty_round_row_bf16(x.d)};
+  return (ty_quad){(ty_row)(ty_easy_bf16(x.a) & 0xffff0000u), (ty_row)(ty_easy_bf16(x.b) & 0xffff0000u),
+                   (ty_row)(ty_easy_bf16(x.c) & 0xffff0000u), (ty_row)(ty_easy_bf16(x.d) & 0xffff0000u)};
+}
+TY_INLINE ty_row ty_one_fma(ty_row x, ty_row y, ty_row z) { return TY_VECTOR_FMA(x, y, z); }
+TY_INLINE ty_quad ty_quad_fma(ty_quad x, ty_quad y, ty_quad z) {
+  return (ty_quad){ty_one_fma(x.a, y.a, z.a), ty_one_fma(x.b, y.b, z.b), ty_one_fma(x.c, y.c, z.c),
+                   ty_one_fma(x.d, y.d, z.d)};
+}
+TY_INLINE ty_row ty_one_plus(ty_row x, float y) { return ty_one_add(x, ty_one_of(y)); }
+TY_INLINE ty_quad ty_quad_plus(ty_quad x, float y) { return ty_quad_add(x, ty_quad_of(y)); }
+TY_INLINE ty_row ty_one_step(ty_row p, ty_row x, float y) { return ty_one_fma(p, x, ty_one_of(y)); }
+TY_INLINE ty_quad ty_quad_step(ty_quad p, ty_quad x, float y) {
+  return ty_quad_fma(p, x, ty_quad_of(y));
+}
+#undef TY_LIFT_1
+#undef TY_LIFT_2
+
+/* Functions that are easy for all numbers below a limit; for others, one by one. The steps of four
+   vectors alternate: else processors would have to look far ahead for something to do. */
+#define TY_EASY_EXP2(type, each)                                                                   \
+  TY_INLINE type ty_##each##_easy_exp2(type x) {                                                   \
+    type shifted = ty_##each##_plus(x, TY_ROUNDER);                                                \
+    type f = ty_##each##_sub(x, ty_##each##_plus(shifted, -TY_ROUNDER));                           \
+    type p = ty_##each##_step(ty_##each##_of(0x1.41fb94p-13f), f, 0x1.5f3e82p-10f);                \
+    p = ty_##each##_step(p, f, 0x1.3b2d4ep-7f);                                                    \
+    p = ty_##each##_step(p, f, 0x1.c6aee8p-5f);                                                    \
+    p = ty_##each##_step(p, f, 0x1.ebfbdcp-3f);                                                    \
+    p = ty_##each##_step(p, f, 0x1.62e430p-1f);                                                    \
+    return ty_##each##_exponent(ty_##each##_step(p, f, 1.0f), shifted);                            \
+  }                                                                                                \
+  TY_INLINE type ty_##each##_easy_exp(type x) {                                                    \
+    type shifted = ty_##each##_fma(x, ty_##each##_of(0x1.715476p+0f), ty_##each##_of(TY_ROUNDER)); \
+    type whole = ty_##each##_plus(shifted, -TY_ROUNDER);                                           \
+    type r = ty_##each##_fma(whole, ty_##each##_of(-0x1.62e400p-1f), x);                           \
+    r = ty_##each##_fma(whole, ty_##each##_of(-0x1.7f7d1cp-20f), r);                               \
+    type p = ty_##each##_step(ty_##each##_of(0x1.6a23c4p-10f), r, 0x1.123a22p-7f);                 \
+    p = ty_##each##_step(p, r, 0x1.5558f4p-5f);                                                    \
+    p = ty_##each##_step(p, r, 0x1.555492p-3f);                                                    \
+    p = ty_##each##_step(p, r, 0x1.fffffcp-2f);                                                    \
+    p = ty_##each##_plus(ty_##each##_fma(ty_##each##_mul(p, r), r, r), 1.0f);                      \
+    return ty_##each##_exponent(p, shifted);                                                       \
+  }
+TY_EASY_EXP2(ty_row, one)
+TY_EASY_EXP2(ty_quad, quad)
+#undef TY_EASY_EXP2
+TY_INLINE ty_words ty_magnitude_words(ty_row x) { return (ty_words)x & 0x7fffffffu; }
+#define TY_EASY(name, limit)                                                                       \
+  static __attribute__((noinline, unused)) void ty_each_##name(float *x, int n) {                  \
+    TY_INDEPENDENT                                                                                 \
+    for (int i = 0; i < n; ++i)                                                                    \
+      x[i] = ty_##name##_f32(x[i]);                                                                \
+  }                                                                                                \
+  TY_INLINE ty_row ty_one_##name(ty_row x) {                                                       \
+    ty_signs hard = (ty_signs)ty_magnitude_words(x) >= (ty_signs)ty_one_of(limit);                 \
+    if (__builtin_expect(!TY_ANY(hard), 1))                                                        \
+      return ty_one_easy_##name(x);                                                                \
+    float each[TY_LANES];                                                                          \
+    ty_store_f32(each, x);                                                                         \
+    ty_each_##name(each, TY_LANES);                                                                \
+    return ty_load_f32(each);                                                                      \
+  }                                                                                                \
+  TY_INLINE ty_quad ty_quad_##name(ty_quad x) {                                                    \
+    ty_words most = TY_GREATER_WORDS(ty_magnitude_words(x.a), ty_magnitude_words(x.b));            \
+    ty_words more = TY_GREATER_WORDS(ty_magnitude_words(x.c), ty_magnitude_words(x.d));            \
+    ty_signs hard = (ty_signs)TY_GREATER_WORDS(most, more) >= (ty_signs)ty_one_of(limit);          \
+    if (__builtin_expect(!TY_ANY(hard), 1))                                                        \
+      return ty_quad_easy_##name(x);                                                               \
+    float each[TY_QUAD];                                                                           \
+    ty_store_f32(each, x.a);                                                                       \
+    ty_store_f32(each + TY_LANES, x.b);                                                            \
+    ty_store_f32(each + 2 * TY_LANES, x.c);                                                        \
+    ty_store_f32(each + 3 * TY_LANES, x.d);                                                        \
+    ty_each_##name(each, TY_QUAD);                                                                 \
+    return ty_quad_load_f32(each);                                                                 \
+  }
+TY_EASY(exp2, 126.0f)
+TY_EASY(exp, 87.0f)
+#undef TY_EASY
+
+/* To memory; `past`, which is 0 or how `to` is aligned in bytes, goes past the caches. */
+#define TY_PLACE(to, is_large)                                                                     \
+  (!(is_large) ? 0 : (uintptr_t)(to) % 32 == 0 ? 32 : (uintptr_t)(to) % 16 == 0 ? 16 : 0)
+#if defined(__AVX2__) && !defined(__clang__)
+typedef float ty_float4 __attribute__((vector_size(16)));
+TY_INLINE void ty_past(void *to, ty_long4 x, int past) {
+  if (past == 32)
+    __builtin_ia32_movntdq256((ty_long4 *)to, x);
+  else {
+    __builtin_ia32_movntdq((ty_long2 *)to, __builtin_ia32_extract128i256(x, 0));
+    __builtin_ia32_movntdq((ty_long2 *)to + 1, __builtin_ia32_extract128i256(x, 1));
+  }
+}
+typedef ty_long4 ty_long4_at __attribute__((aligned(2), may_alias));
+TY_INLINE void ty_to_memory(void *to, ty_long4 x, int past) {
+  if (past)
+    ty_past(to, x, past);
+  else
+    *(ty_long4_at *)to = x;
+}
+TY_INLINE void ty_quad_store_f32(float *to, ty_quad x, int past) {
+  ty_to_memory(to, (ty_long4)x.a, past);
+  ty_to_memory(to + 8, (ty_long4)x.b, past);
+  ty_to_memory(to + 16, (ty_long4)x.c, past);
+  ty_to_memory(to + 24, (ty_long4)x.d, past);
+}
+TY_INLINE ty_long4 ty_two_bf16(ty_words x, ty_words y) {
+  ty_int8 low = (ty_int8)(x >> 16), high = (ty_int8)(y >> 16);
+  return __builtin_ia32_permdi256((ty_long4)__builtin_ia32_packusdw256(low, high), 0xd8);
+}
+TY_INLINE void ty_quad_store_bf16(uint16_t *to, ty_quad x, int past) {
+  ty_words a = ty_easy_bf16(x.a), b = ty_easy_bf16(x.b);
+  ty_words c = ty_easy_bf16(x.c), d = ty_easy_bf16(x.d);
+  if (__builtin_expect(ty_has_nan(x), 0)) {
+    a = ty_rounded_bf16(x.a), b = ty_rounded_bf16(x.b);
+    c = ty_rounded_bf16(x.c), d = ty_rounded_bf16(x.d);
+  }
+  ty_to_memory(to, ty_two_bf16(a, b), past);
+  ty_to_memory(to + 16, ty_two_bf16(c, d), past);
+}
+#else
+TY_INLINE void ty_quad_store_f32(float *to, ty_quad x, int past) {
+  (void)past;
+  ty_store_f32(to, x.a);
+  ty_store_f32(to + TY_LANES, x.b);
+  ty_store_f32(to + 2 * TY_LANES, x.c);
+  ty_store_f32(to + 3 * TY_LANES, x.d);
+}
+TY_INLINE void ty_quad_store_bf16(uint16_t *to, ty_quad x, int past) {
+  (void)past;
+  ty_store_bf16(to, x.a);
+  ty_store_bf16(to + TY_LANES, x.b);
+  ty_store_bf16(to + 2 * TY_LANES, x.c);
+  ty_store_bf16(to + 3 * TY_LANES, x.d);
+}
+#endif
+#if TY_HALVES && defined(__AVX2__) && !defined(__clang__)
+TY_INLINE ty_long4 ty_two_f16(ty_row x, ty_row y) {
+  ty_long4 both = {0, 0, 0, 0};
+  both = (ty_long4)__builtin_ia32_insert128i256(both, (ty_long2)ty_narrow_halves(x), 0);
+  return (ty_long4)__builtin_ia32_insert128i256(both, (ty_long2)ty_narrow_halves(y), 1);
+}
+TY_INLINE void ty_quad_store_f16(uint16_t *to, ty_quad x, int past) {
+  ty_to_memory(to, ty_two_f16(x.a, x.b), past);
+  ty_to_memory(to + 16, ty_two_f16(x.c, x.d), past);
+}
+#else
+TY_INLINE void ty_quad_store_f16(uint16_t *to, ty_quad x, int past) {
+  (void)past;
+  ty_store_f16(to, x.a);
+  ty_store_f16(to + TY_LANES, x.b);
+  ty_store_f16(to + 2 * TY_LANES, x.c);
+  ty_store_f16(to + 3 * TY_LANES, x.d);
+}
+#endif
+
+/* Folds a row onto one number in the order of ty_row_sum and its like. */
+#define TY_FOLD(kind, idle, change, step_row, step)                                                \
+  TY_INLINE ty_quad ty_quad_begin_##kind(void) {                                                   \
+    ty_row t = (ty_row){0} + (idle);                                                               \
+    return (ty_quad){t, t, t, t};                                                                  \
+  }                                                                                                \
+  TY_INLINE ty_row ty_one_fold_##kind(ty_row t, ty_row x) { return step_row(t, change(x)); }       \
+  TY_INLINE ty_quad ty_quad_fold_##kind(ty_quad t, ty_quad x) {                                    \
+    return (ty_quad){ty_one_fold_##kind(t.a, x.a), ty_one_fold_##kind(t.b, x.b),                   \
+                     ty_one_fold_##kind(t.c, x.c), ty_one_fold_##kind(t.d, x.d)};                  \
+  }                                                                                                \
+  TY_INLINE ty_row ty_quad_join_##kind(ty_quad t) {                                                \
+    return step_row(step_row(t.a, t.b), step_row(t.c, t.d));                                       \
+  }                                                                                                \
+  TY_INLINE float ty_one_join_##kind(float total, ty_row t) {                                      \
+    for (int lane = 0; lane < TY_LANES; ++lane)                                                    \
+      total = step(total, t[lane]);                                                                \
+    return total;                                                                                  \
+  }                                                                                                \
+  TY_INLINE float ty_fold_##kind(float total, float x) {                                           \
+    ty_row part = (ty_row){0} + x;                                                                 \
+    return step(total, change(part)[0]);                                                           \
+  }
+TY_FOLD(sum, -0.0f, TY_SAME, TY_SUM, TY_SUM)
+TY_FOLD(abssum, 0.0f, ty_magnitudes, TY_SUM, TY_SUM)
+TY_FOLD(max, -TY_INF, TY_SAME, TY_LARGER, ty_max_f32)
+TY_FOLD(min, TY_INF, TY_SAME, TY_SMALLER, ty_min_f32)
+TY_FOLD(absmax, -TY_INF, ty_magnitudes, TY_LARGER, ty_max_f32)
+#undef TY_FOLD
 
 /* Functions of whole rows, which may be in place: where all numbers of a piece are easy, without a
    branch for each. They give what the functions of one number give. */

@@ -1,6 +1,6 @@
 """What all parts of the code generator share while one kernel is written."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -46,7 +46,8 @@ class Context:
     ``maybe_clear`` are those of them that may, where the generator stands. ``claims`` has the tiles that
     are kept between blocks, each with the C array of its slots' claims. ``arrays`` has everything in
     global memory: parameters, workspaces, and views of them. ``outliving`` are the variables that are
-    declared outside the statements that bind them.
+    declared outside the statements that bind them. ``repeats`` are the tiles that are not filled, each
+    with what stands for its element at given indices.
     """
 
     program: Program
@@ -67,6 +68,7 @@ class Context:
     maybe_clear: set[str] = field(default_factory=set)
     claims: dict[str, str] = field(default_factory=dict)
     outliving: set[str] = field(default_factory=set)
+    repeats: dict[str, Callable[[tuple[Expr, ...]], Expr]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.arrays = {tensor.buffer.name: tensor.buffer for tensor in tensors(self.program)}

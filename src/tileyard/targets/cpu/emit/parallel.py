@@ -29,13 +29,13 @@ def is_independent(ctx: Context, stmt: For) -> bool:
     ]
     stored = {ctx.storage(buffer) for buffer in places}
     return all(
-        buffer in places and places[buffer] == indices and _moves(indices, stmt.var)
+        buffer in places and places[buffer] == indices and moves(indices, stmt.var)
         for buffer, indices in touched
         if ctx.storage(buffer) in stored
     )
 
 
-def _moves(indices: tuple[Expr, ...], var: Var) -> bool:
+def moves(indices: tuple[Expr, ...], var: Var) -> bool:
     """Whether different values of ``var`` certainly give different indices."""
     return any(_steps(expr, var) for expr in indices)
 

@@ -1,11 +1,11 @@
 """Which parallel loops are better written by the row, and which parts of their values by whole rows."""
 
 from tileyard.ir.dtypes import find_dtype
-from tileyard.ir.nodes import Cast, Expr, For, Load, Op, Store, Var
+from tileyard.ir.nodes import Cast, Expr, For, Let, Load, Op, Store, Var
 from tileyard.ir.walk import walk_expr
 from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.exprs import unrounded
-from tileyard.targets.cpu.emit.groups import count_at_once, is_along
+from tileyard.targets.cpu.emit.groups import count_at_once, is_along, replace_parts
 from tileyard.targets.cpu.emit.scalars import SCALARS
 
 _EIGHT = 8
@@ -14,6 +14,10 @@ _EIGHT = 8
 
 _FUNCTIONS = frozenset({"exp", "exp2", "exp10", "log10", "sin", "cos", "pow"})
 """Functions that tile.h has for whole rows."""
+
+
+ROW_FUNCTIONS = _FUNCTIONS - {"exp", "exp2"}
+"""Functions that tile.h has for whole rows and not for single vectors."""
 
 
 def is_row(ctx: Context, store: Store, var: Var) -> bool:
@@ -62,3 +66,21 @@ def has_gain(ctx: Context, store: Store, stmt: For) -> bool:
         )
         or count_at_once(store.value, stmt) > 1
     )
+
+
+def plain_stores(stmt: For) -> list[Store] | None:
+    """The stores of the body with what it binds put in its place; None where there is more in it."""
+    bound: dict[Expr, Expr] = {}
+    found: list[Store] = []
+    written = {part.buffer for part in stmt.body if isinstance(part, Store)}
+    for part in stmt.body:
+        if isinstance(part, Let) and part.value.dtype == part.var.dtype:
+            if any(isinstance(x, Load) and x.buffer in written for x in walk_expr(part.value)):
+                return None
+            bound[part.var] = replace_parts(part.value, bound.get)
+        elif isinstance(part, Store):
+            indices = tuple(replace_parts(at, bound.get) for at in part.indices)
+            found.append(Store(part.buffer, indices, replace_parts(part.value, bound.get)))
+        else:
+            return None
+    return found or None

@@ -8,7 +8,7 @@ division of the loop's variable by a small constant is resolved by writing that 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tileyard.ir.nodes import Const, Expr, For, Let, Load, Op, Store, Var
+from tileyard.ir.nodes import Const, Expr, For, Load, Op, Store, Var
 from tileyard.ir.walk import children, walk_expr
 from tileyard.targets.cpu.emit.context import Bound, Context, add
 from tileyard.targets.cpu.emit.exprs import index, place, to_memory, unrounded, value
@@ -20,6 +20,7 @@ from tileyard.targets.cpu.emit.row_rules import (
     is_narrow_row,
     is_row,
     is_row_function,
+    plain_stores,
     rounds,
 )
 from tileyard.targets.cpu.emit.scalars import SCALARS
@@ -37,7 +38,7 @@ def emit_rows(ctx: Context, stmt: For) -> bool:
 
     Returns whether it has been written. The loop's variable must have its range.
     """
-    stores = _stores(stmt)
+    stores = plain_stores(stmt)
     if stores is None or not all(is_row(ctx, store, stmt.var) for store in stores):
         return False
     if isinstance(stmt.extent, Const) and int(stmt.extent.value) < _LEAST:
@@ -48,24 +49,6 @@ def emit_rows(ctx: Context, stmt: For) -> bool:
         return False
     _Rows(ctx, stmt).write(stores)
     return True
-
-
-def _stores(stmt: For) -> list[Store] | None:
-    """The stores of the body with what it binds put in its place; None where there is more in it."""
-    bound: dict[Expr, Expr] = {}
-    found: list[Store] = []
-    written = {part.buffer for part in stmt.body if isinstance(part, Store)}
-    for part in stmt.body:
-        if isinstance(part, Let) and part.value.dtype == part.var.dtype:
-            if any(isinstance(x, Load) and x.buffer in written for x in walk_expr(part.value)):
-                return None
-            bound[part.var] = replace_parts(part.value, bound.get)
-        elif isinstance(part, Store):
-            indices = tuple(replace_parts(at, bound.get) for at in part.indices)
-            found.append(Store(part.buffer, indices, replace_parts(part.value, bound.get)))
-        else:
-            return None
-    return found or None
 
 
 # ---- writing --------------------------------------------------------------------------------------

@@ -27,15 +27,20 @@ from tileyard.ir.text import print_statement
 from tileyard.ir.walk import walk
 from tileyard.model import SourceLine
 from tileyard.targets.cpu.emit import clearing
+from tileyard.targets.cpu.emit.ahead import Ahead, Row, next_turn, rows_read, weight
 from tileyard.targets.cpu.emit.atomics import emit_atomic
 from tileyard.targets.cpu.emit.context import Context, add
 from tileyard.targets.cpu.emit.copies import emit_copy
 from tileyard.targets.cpu.emit.exprs import condition, element, index, index_side, to_memory, value
 from tileyard.targets.cpu.emit.fills import emit_fill
+from tileyard.targets.cpu.emit.fusing import Pass, find_pass
 from tileyard.targets.cpu.emit.gemms import emit_gemm
+from tileyard.targets.cpu.emit.liveness import find_unwritten
 from tileyard.targets.cpu.emit.operators import cast
 from tileyard.targets.cpu.emit.parallel import interior_tests, is_independent, open_bounds
+from tileyard.targets.cpu.emit.passes import emit_pass
 from tileyard.targets.cpu.emit.reductions import emit_reduce
+from tileyard.targets.cpu.emit.repeats import find_repeat
 from tileyard.targets.cpu.emit.reports import emit_assert, emit_print
 from tileyard.targets.cpu.emit.roles import Role, emit_roles, emit_wait
 from tileyard.targets.cpu.emit.rows import emit_rows
@@ -50,19 +55,77 @@ class Statements:
         self._lines = lines
         self._parallel = False
         self._role: Role | None = None
+        self._loops: list[For] = []
+        self._depth = 0
 
     def body(self, body: tuple[Stmt, ...], number: int) -> None:
         """Write statements in order; ``number`` is the first one's pre-order number."""
-        for stmt in body:
+        done, read = 0, list[Row]()
+        self._depth += 1
+        while done < len(body):
             self._ctx.statement = number
             try:
-                self._stmt(stmt, number)
+                count = self._pass(body[done:], number, read)
+                if not count:
+                    self._stmt(body[done], number)
             except UnsupportedError as error:
                 if not error.file and number in self._lines:
                     error.file = self._lines[number].file
                     error.line = self._lines[number].line
                 raise
-            number += sum(1 for _ in walk((stmt,)))
+            count = count or 1
+            if not self._parallel:
+                turn = next_turn(self._ctx, self._loops)
+                for stmt in body[done : done + count]:
+                    read += rows_read(self._ctx, stmt, turn)
+            number += sum(1 for _ in walk(body[done : done + count]))
+            done += count
+        self._depth -= 1
+
+    def _pass(self, body: tuple[Stmt, ...], number: int, read: list[Row]) -> int:
+        """Write the statements that ``body`` begins with in one pass; gives how many those are.
+
+        ``read`` are the rows that have been read since the last pass.
+        """
+        ctx = self._ctx
+        if self._parallel:
+            return 0
+        element = find_repeat(ctx, body)
+        if element is not None and isinstance(body[0], Copy):
+            ctx.repeats[body[0].dst.buffer] = element
+            said = print_statement(ctx.program, body[0]).strip()
+            ctx.out.line(f"/* {number}: {said}: read where it is */")
+            return 1
+        found = find_pass(ctx, body)
+        if found is None:
+            return 0
+        for step in found.nest.steps:
+            ctx.repeats.pop(step.buffer, None)
+        rest = body[len(found.statements) :]
+        ahead = Ahead(rows=read, share=self._share(found, rest) if read else 0.0)
+        unwritten = find_unwritten(ctx, found, rest, is_outermost=self._depth == 1)
+        for stmt in found.statements:
+            clearing.settle(ctx, stmt)
+        if not found.tests:
+            emit_pass(ctx, found, unwritten, ahead)
+            return len(found.statements)
+        with ctx.out.block(f"if ({' && '.join(found.tests.values())})"):
+            emit_pass(ctx, found, unwritten, ahead)
+        with ctx.out.block("else"):
+            for stmt in found.statements:
+                ctx.statement = number
+                self._stmt(stmt, number)
+                number += sum(1 for _ in walk((stmt,)))
+        return len(found.statements)
+
+    def _share(self, found: Pass, rest: tuple[Stmt, ...]) -> float:
+        """How much of the time up to the end of the body a pass takes, all passes together 1."""
+        later = 0
+        while rest:
+            there = None if isinstance(rest[0], Copy) else find_pass(self._ctx, rest)
+            later += 0 if there is None else weight(there)
+            rest = rest[1 if there is None else len(there.statements) :]
+        return weight(found) / (weight(found) + later)
 
     def _stmt(self, stmt: Stmt, number: int) -> None:
         out = self._ctx.out
@@ -217,4 +280,6 @@ class Statements:
         first = name if stmt.var.name in ctx.outliving else f"{kind} {name}"
         head = f"for ({first} = {start}; {name} < {end}; ++{name})"
         with nullcontext() if self._parallel else self._repeated(), ctx.out.block(head):
+            self._loops.append(stmt)
             self.body(stmt.body, number + 1)
+            self._loops.pop()

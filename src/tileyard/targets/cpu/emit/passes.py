@@ -1,0 +1,208 @@
+"""Passes over rows in C: four vectors at a time, then one at a time, then single elements.
+
+Values between the statements of a pass stay in registers.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from tileyard.ir.nodes import Const, Expr, Load, Store
+from tileyard.ir.text import print_statement
+from tileyard.ir.tiles import identity
+from tileyard.ir.walk import children, walk_expr
+from tileyard.targets.cpu.emit.ahead import Ahead, declare_ahead
+from tileyard.targets.cpu.emit.context import Context
+from tileyard.targets.cpu.emit.exprs import element, load, place, to_memory, value
+from tileyard.targets.cpu.emit.fusing import Pass
+from tileyard.targets.cpu.emit.nests import Fold, Nest
+from tileyard.targets.cpu.emit.quads import LENGTHS, ONE, QUAD, Vectors
+from tileyard.targets.cpu.emit.scalars import SCALARS, literal
+from tileyard.targets.cpu.emit.segments import loop
+
+
+def emit_pass(ctx: Context, found: Pass, unwritten: frozenset[str], ahead: Ahead) -> None:
+    """Write the statements of a pass, whose tests hold where this stands.
+
+    Nothing else reads the tiles ``unwritten``. Meanwhile a share of what is ``ahead`` is fetched.
+    """
+    for stmt in found.statements:
+        ctx.out.line(f"/* {print_statement(ctx.program, stmt).splitlines()[0].strip()} */")
+    nest = found.nest
+    before = dict(ctx.known)
+    with ctx.assuming(ctx.assumed | set(found.tests)), ExitStack() as loops:
+        loops.enter_context(ctx.out.block(""))
+        for var, size in zip(nest.variables[:-1], nest.sizes[:-1], strict=True):
+            loops.enter_context(ctx.out.block(loop(ctx, var, Const(size, "int32"))))
+        lines = declare_ahead(ctx, nest, ahead)
+        _Rows(ctx, nest, unwritten).write(lines)
+    ctx.known = before
+
+
+class _Rows:
+    """The rows of a nest while they are written; names are unique within a row."""
+
+    def __init__(self, ctx: Context, nest: Nest, unwritten: frozenset[str]) -> None:
+        self._ctx = ctx
+        self._nest = nest
+        self._unwritten = unwritten
+        self._at = nest.along
+        self._vectors = Vectors(ctx, nest)
+        self._places: dict[int, str] = {}
+        self._totals: dict[int, str] = {}
+        self._parts: dict[tuple[str, int], str] = {}
+
+    def write(self, beside: Sequence[str]) -> None:
+        """Write one row; ``beside`` are lines of C for each four vectors."""
+        out, columns, at = self._ctx.out, self._nest.columns, self._at.name
+        self._begin()
+        out.line(f"int32_t {at} = 0;")
+        for form in (QUAD, ONE):
+            if form == QUAD:
+                self._lines("ty_quad {1} = ty_quad_begin_{3}();")
+            else:
+                self._lines("ty_row {2} = ty_quad_join_{3}({1});")
+                if columns % 32 == 0:
+                    break
+            self._vectors.form = form
+            length = LENGTHS[form]
+            with out.block(f"for (; {at} + {length} <= {columns}; {at} += {length})"):
+                for line in beside if form == QUAD else ():
+                    out.line(line)
+                self._steps()
+        self._lines("{0} = ty_one_join_{3}({0}, {2});")
+        if columns % 8:
+            with out.block(f"for (; {at} < {columns}; ++{at})"):
+                self._single()
+        for i, step in self._folds():
+            name = self._totals[i]
+            narrow = SCALARS[self._ctx.dtype(step.buffer)].narrow
+            rounds = narrow and step.kind in ("sum", "abssum")
+            text = to_memory(
+                self._ctx, step.buffer, f"ty_round_{narrow}({name})" if rounds else name
+            )
+            out.line(f"{element(self._ctx, step.buffer, step.indices)} = {text};")
+
+    def _folds(self) -> list[tuple[int, Fold]]:
+        return [(i, step) for i, step in enumerate(self._nest.steps) if isinstance(step, Fold)]
+
+    def _lines(self, text: str) -> None:
+        """One line for every fold."""
+        for i, step in self._folds():
+            parts = (self._parts[QUAD, i], self._parts[ONE, i])
+            self._ctx.out.line(text.format(self._totals[i], *parts, step.kind))
+
+    def _new(self, stem: str) -> str:
+        return self._ctx.names.fresh(stem)
+
+    # ---- before the loops -------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """What is the same for all elements of a row: numbers, totals, and how outputs are aligned."""
+        ctx = self._ctx
+        for i, step in enumerate(self._nest.steps):
+            if isinstance(step, Fold):
+                self._totals[i] = self._new("total")
+                self._parts[QUAD, i], self._parts[ONE, i] = self._new("totals"), self._new("totals")
+                self._hoist(step.source)
+                old = load(ctx, step.buffer, step.indices).text
+                start = f"({old})" if not step.clear else _identity(ctx, step)
+                ctx.out.line(f"float {self._totals[i]} = {start};")
+                continue
+            self._hoist(step.value)
+            if step.buffer in ctx.large:
+                self._places[i] = self._new("past")
+                first = self._first(step)
+                ctx.out.line(
+                    f"const int {self._places[i]} = TY_PLACE(&{first}, {ctx.large[step.buffer]});"
+                )
+
+    def _first(self, step: Store) -> str:
+        """The first element of a row in C."""
+        names, at = self._ctx.names, self._at.name
+        names.alias(at, "0")
+        text = place(self._ctx, step.buffer, step.indices)
+        names.alias(at, at)
+        return text
+
+    def _hoist(self, expr: Expr) -> None:
+        """Name what does not change along the row."""
+        if expr in self._vectors.same or isinstance(expr, Const):
+            return
+        if self._at in walk_expr(expr):
+            if not isinstance(expr, Load):
+                for child in children(expr):
+                    self._hoist(child)
+            return
+        if SCALARS[expr.dtype].value == "float":
+            name = self._new("same")
+            self._ctx.out.line(f"const float {name} = {value(self._ctx, expr)};")
+            self._vectors.same[expr] = name
+            self._ctx.known[expr] = name
+
+    # ---- single elements ----------------------------------------------------------------------------
+
+    def _single(self) -> None:
+        ctx, out = self._ctx, self._ctx.out
+        self._forget()
+        for i, step in enumerate(self._nest.steps):
+            if isinstance(step, Fold):
+                name = self._totals[i]
+                out.line(f"{name} = ty_fold_{step.kind}({name}, {value(ctx, step.source)});")
+                continue
+            name = self._new("value")
+            out.line(f"const float {name} = {value(ctx, step.value)};")
+            ctx.known[Load(step.buffer, step.indices, ctx.dtype(step.buffer))] = name
+            if step.buffer not in self._unwritten:
+                target = place(ctx, step.buffer, step.indices)
+                out.line(f"{target} = {to_memory(ctx, step.buffer, name)};")
+
+    def _forget(self) -> None:
+        """Take nothing for known but what is the same along the row."""
+        self._vectors.spilled.clear()
+        self._ctx.known = {**self._ctx.known, **self._vectors.same}
+        for step in self._nest.steps:
+            if isinstance(step, Store):
+                key = Load(step.buffer, step.indices, self._ctx.dtype(step.buffer))
+                self._ctx.known.pop(key, None)
+
+    # ---- vectors ------------------------------------------------------------------------------------
+
+    def _steps(self) -> None:
+        ctx, out, form = self._ctx, self._ctx.out, self._vectors.form
+        self._forget()
+        kind = "ty_quad" if form == QUAD else "ty_row"
+        for i, step in enumerate(self._nest.steps):
+            if isinstance(step, Fold):
+                name = self._parts[form, i]
+                folded = self._vectors.write(step.source)
+                out.line(f"{name} = ty_{form}_fold_{step.kind}({name}, {folded});")
+                continue
+            text, rounding = self._vectors.unrounded(step.value)
+            narrow = ctx.scalar(step.buffer).narrow if step.buffer in ctx.arrays else ""
+            key = Load(step.buffer, step.indices, ctx.dtype(step.buffer))
+            is_read = any(key in walk_expr(x) for x in self._later(i))
+            if is_read or not narrow:
+                text = self._vectors.rounded(text, rounding)
+            if is_read:
+                name = self._new("value")
+                out.line(f"const {kind} {name} = {text};")
+                ctx.known[key] = text = name
+            if step.buffer not in self._unwritten:
+                target = f"&{place(ctx, step.buffer, step.indices)}"
+                past = f", {self._places.get(i, 0)}" if form == QUAD else ""
+                call = f"ty_{form}_store" if form == QUAD else "ty_store"
+                out.line(f"{call}_{narrow or 'f32'}({target}, {text}{past});")
+
+    def _later(self, i: int) -> Sequence[Expr]:
+        """What the steps after one of them read."""
+        return [
+            step.source if isinstance(step, Fold) else step.value
+            for step in self._nest.steps[i + 1 :]
+        ]
+
+
+def _identity(ctx: Context, step: Fold) -> str:
+    """What a reduction begins with, in C."""
+    dtype = ctx.dtype(step.buffer)
+    start = identity(step.kind, dtype)
+    return literal(Const(start.item() if hasattr(start, "item") else float(start), dtype))

@@ -1,0 +1,150 @@
+"""Statements over the same rows that the CPU target does in one pass: what they give, and what is left out."""
+
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tileyard.ir.interpret import interpret
+from tileyard.ir.text import read_program
+from tileyard.targets.cpu.emit.program import generate
+from tileyard.targets.cpu.loaded import CpuLoaded
+from tileyard.targets.cpu.machine import Machine
+
+Load = Callable[..., CpuLoaded]
+
+SOFTMAX = """
+def softmax(X: {dtype}[rows, 203], Y: out.{dtype}[rows, 203], M: out.float32[rows]):
+    rows: dim
+    bx: grid[(rows + 3) // 4]
+    s: shared.{dtype}[4, 203]
+    x: fragment.float32[4, 203]
+    largest: fragment.float32[4]
+    total: fragment.float32[4]
+
+    copy(X[bx * 4 : +4, :], s)
+    copy(s, x)
+    reduce(x, largest, kind="max", axis=1)
+    for i, j in parallel(4, 203):
+        x[i, j] = exp2((x[i, j] - largest[i]) * 1.5)
+    reduce(x, total, kind="sum", axis=1)
+    for k, l in parallel(4, 203):
+        x[k, l] = x[k, l] / total[k]
+    copy(x, Y[bx * 4 : +4, :])
+    copy(largest, M[bx * 4 : +4])
+"""
+
+READERS = """
+def readers(X: float16[6, 96], B: int8[6, 96], Y: out.float16[6, 96], Z: inout.float32[6, 96], S: out.float32[6, 3]):
+    bx: grid[6]
+    x: shared.float16[96]
+    y: fragment.float32[96]
+    z: fragment.float32[96]
+    low: fragment.float32[1]
+    size: fragment.float32[1]
+    all: fragment.float32[1]
+
+    copy(X[bx, :], x)
+    for j in parallel(96):
+        y[j] = select(j % 3 == 0, float32(x[j]) * 2.0, max(float32(x[j]), float32(B[bx, j]) + Z[bx, j]))
+    reduce(y, low, kind="min", axis=0)
+    for k in parallel(96):
+        z[k] = y[k] - float32(x[k])
+        Z[bx, k] = Z[bx, k] + exp(min(z[k], 3.0))
+    reduce(z, size, kind="absmax", axis=0)
+    for l in parallel(96):
+        x[l] = float16(z[l] + low[0])
+    reduce(x, all, kind="abssum", axis=0)
+    for m in parallel(96):
+        Y[bx, m] = x[95 - m]
+    S[bx, 0] = low[0]
+    S[bx, 1] = size[0]
+    S[bx, 2] = all[0]
+"""
+
+TURNS = """
+def turns(X: bfloat16[4, 160], Y: out.float32[4, 160], S: out.float32[4]):
+    bx: grid[4]
+    x: shared.bfloat16[40]
+    y: fragment.float32[40]
+    old: fragment.float32[40]
+    total: fragment.float32[1]
+
+    fill(total, 1.0)
+    fill(old, 0.0)
+    for n in serial(4):
+        copy(X[bx, n * 40 : +40], x)
+        for j in parallel(40):
+            y[j] = float32(x[j]) * 3.0 + old[j]
+        reduce(y, total, kind="sum", axis=0, clear=False)
+        for k in parallel(40):
+            old[k] = y[k]
+        copy(y, Y[bx, n * 40 : +40])
+    S[bx] = total[0]
+"""
+
+TYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+
+
+def check(load_text: Load, text: str, arrays: list[np.ndarray], ulps: dict[type, float]) -> None:
+    """Fail where the CPU gives something else than the interpreter."""
+    program = read_program(text)
+    with np.errstate(all="ignore"):
+        expected = interpret(program, [array.copy() for array in arrays])
+    fresh = load_text(text).as_callable()(*arrays)
+    outs, inputs = iter(fresh if isinstance(fresh, tuple) else (fresh,)), iter(arrays)
+    got = []
+    for param in program.params:
+        array = next(outs) if param.role == "out" else next(inputs)
+        got += [array] if param.role != "in" else []
+    for mine, want in zip(got, expected, strict=True):
+        rtol = ulps.get(want.dtype.type, 0.0)
+        a, b = mine.astype(np.float64), want.astype(np.float64)
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-7)
+
+
+def text_of(text: str) -> str:
+    """The C of a Program, for a machine with vectors of 256 bits."""
+    machine = Machine(arch="x86_64", vector_bytes=32, registers=16)
+    return generate(read_program(text), machine, {}).text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", TYPES)
+def test_rows_of_blocks_at_the_edge_are_what_the_interpreter_gives(
+    dtype: str, load_text: Load
+) -> None:
+    """Whole blocks in one pass and the last one row by row give the same, NaN and infinities too."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((10, 203), np.float32) * 4
+    x[1, 7], x[2, 202], x[5, 3], x[6, 200] = -np.inf, np.nan, -300.0, np.inf
+    x[9, :] = -np.inf
+    ulps = {np.float32: 3e-6, np.float16: 2e-3, ml_dtypes.bfloat16: 1e-2}
+    check(load_text, SOFTMAX.format(dtype=dtype), [x.astype(TYPES[dtype])], ulps)
+
+
+@pytest.mark.slow
+def test_values_with_several_readers_are_what_the_interpreter_gives(load_text: Load) -> None:
+    """Tiles that are read again, written anew and turned round, and arrays that are read and written."""
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((6, 96)).astype(np.float16)
+    b = rng.integers(-3, 4, (6, 96)).astype(np.int8)
+    z = rng.standard_normal((6, 96)).astype(np.float32)
+    x[3, 5] = np.nan
+    check(load_text, READERS, [x, b, z], {np.float32: 1e-5, np.float16: 1e-3})
+
+
+@pytest.mark.slow
+def test_what_one_turn_leaves_to_the_next_is_written(load_text: Load) -> None:
+    """A tile that a loop's next turn reads is kept, though nothing behind it in its body reads it."""
+    x = np.random.default_rng(2).standard_normal((4, 160)).astype(ml_dtypes.bfloat16)
+    check(load_text, TURNS, [x], {np.float32: 1e-5})
+
+
+def test_what_only_a_pass_reads_is_not_written() -> None:
+    """Neither a copy of an array's rows nor values between two statements are kept in memory."""
+    whole = SOFTMAX.format(dtype="float16").replace("    rows: dim\n", "")
+    text = text_of(whole.replace("(rows + 3) // 4", "250").replace("rows", "1000"))
+    expected = {"ty_quad_store_f32(&x[": 1, "ty_quad_store_f16(&Y[": 1, "&s[": 0}
+    assert {part: text.count(part) for part in expected} == expected
