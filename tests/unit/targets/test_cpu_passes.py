@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tileyard.ir.interpret import interpret
+from tileyard.ir.nodes import Tensor
 from tileyard.ir.text import read_program
 from tileyard.targets.cpu.emit.program import generate
 from tileyard.targets.cpu.loaded import CpuLoaded
@@ -96,8 +97,9 @@ def check(load_text: Load, text: str, arrays: list[np.ndarray], ulps: dict[type,
     outs, inputs = iter(fresh if isinstance(fresh, tuple) else (fresh,)), iter(arrays)
     got = []
     for param in program.params:
-        array = next(outs) if param.role == "out" else next(inputs)
-        got += [array] if param.role != "in" else []
+        role = param.role if isinstance(param, Tensor) else "in"
+        array = next(outs) if role == "out" else next(inputs)
+        got += [array] if role != "in" else []
     for mine, want in zip(got, expected, strict=True):
         rtol = ulps.get(want.dtype.type, 0.0)
         a, b = mine.astype(np.float64), want.astype(np.float64)
