@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from tileyard.ir.nodes import Const, Expr, Load, Store
 from tileyard.ir.text import print_statement
 from tileyard.ir.tiles import identity
-from tileyard.ir.walk import children, walk_expr
+from tileyard.ir.walk import children, walk, walk_expr
 from tileyard.targets.cpu.emit.ahead import Ahead, declare_ahead
 from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.exprs import element, load, place, to_memory, value
@@ -25,8 +25,11 @@ def emit_pass(ctx: Context, found: Pass, unwritten: frozenset[str], ahead: Ahead
 
     Nothing else reads the tiles ``unwritten``. Meanwhile a share of what is ``ahead`` is fetched.
     """
+    number = ctx.statement
     for stmt in found.statements:
-        ctx.out.line(f"/* {print_statement(ctx.program, stmt).splitlines()[0].strip()} */")
+        said = print_statement(ctx.program, stmt).splitlines()[0].strip()
+        ctx.out.line(f"/* {number}: {said} */")
+        number += sum(1 for _ in walk((stmt,)))
     nest = found.nest
     before = dict(ctx.known)
     with ctx.assuming(ctx.assumed | set(found.tests)), ExitStack() as loops:
