@@ -68,9 +68,16 @@ def run_exec(arguments: list[str]) -> int:
             raise UsageError(f"there is no script {wanted.argv[0]}")
         settings = read_settings(os.environ, Path.cwd())
         # torch and TileLang with it: only where a script is run
+        from tileyard.cli.exec_study import StudyOfScript
         from tileyard.scripts.run import run_script
 
-        return run_script(wanted.argv, settings, teller(wanted.summary), is_module=wanted.is_module)
+        return run_script(
+            wanted.argv,
+            settings,
+            teller(wanted.summary),
+            is_module=wanted.is_module,
+            study=StudyOfScript(settings),
+        )
     except TileyardError as error:
         print(f"tileyard: {error}", file=sys.stderr)
         return error.exit_status

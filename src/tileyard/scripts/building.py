@@ -1,5 +1,6 @@
 """Elaborated kernels become functions on the CPU; what was built before is found by its content."""
 
+import dataclasses
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from tileyard.errors import DamagedError, InvalidProgramError, ToolMissingError,
 from tileyard.frontend.kernels import MadeKernel, make_kernel
 from tileyard.ir.nodes import Program
 from tileyard.model import BuildKey, Device, Digest, Elaborated, Outcome
+from tileyard.scripts.cpu_work import as_cpu_work
 from tileyard.scripts.tally import Refusal, Tally
 from tileyard.settings import Settings
 from tileyard.targets.base import KnowsLines
@@ -75,6 +77,7 @@ class Builder:
             raise self._refuse(name, str(error.message), error) from None
         except InvalidProgramError as error:
             raise self._refuse(name, str(error.message)) from None
+        made = dataclasses.replace(made, kernel=as_cpu_work(made.kernel))
         key = build_key(made.kernel, TARGET, fingerprint, {})
         # Another kernel with this Program says other lines of the user's.
         wanted = (key, msgspec.json.encode(made.lines))

@@ -24,11 +24,12 @@ from tileyard.scripts.tally import Summary, Tally
 from tileyard.scripts.tilelang_device import answer_device
 from tileyard.scripts.tilelang_jit import compile_for_cpu
 from tileyard.scripts.tilelang_timing import time_on_cpu
-from tileyard.scripts.tilelang_tuning import race_configs
+from tileyard.scripts.tilelang_tuning import TunerHooks
 from tileyard.scripts.torch_cuda import answer_cuda, profile_host
 from tileyard.scripts.torch_division import divide_as_gpus_do
 from tileyard.scripts.torch_half import promote_half
 from tileyard.scripts.torch_tensors import keep_tensors_on_host
+from tileyard.scripts.tuner_author import RunStudy
 from tileyard.settings import Settings
 
 _OURS = str(Path(__file__).parents[1]) + os.sep
@@ -41,14 +42,16 @@ def run_script(
     tell: Callable[[Summary], None],
     *,
     is_module: bool = False,
+    study: RunStudy | None = None,
 ) -> int:
     """Run ``arguments[0]`` with the others as its own, and return its exit status.
 
-    ``tell`` is given the summary once, when the process ends. Ends by the signal where the script
+    ``tell`` is given the summary once, when the process ends; ``study`` carries out what the script's
+    tuners ask for. Ends by the signal where the script
     was interrupted; SystemExit passes through.
     """
     tally = Tally(len(settings.cores))
-    hooks = install_hooks(settings, tally)
+    hooks = install_hooks(settings, tally, study)
     ending = _Ending(tally, tell, hooks)
     atexit.register(ending.tell)
     sys.argv = list(arguments)
@@ -72,7 +75,7 @@ def run_script(
     return 0
 
 
-def install_hooks(settings: Settings, tally: Tally) -> object:
+def install_hooks(settings: Settings, tally: Tally, study: RunStudy | None = None) -> object:
     """Import torch and TileLang and have them answer for the CPU, for as long as the result is kept."""
     os.environ.setdefault(TARGET_VARIABLE, ASSUMED_TARGET)
     torch = importlib.import_module("torch")
@@ -85,7 +88,7 @@ def install_hooks(settings: Settings, tally: Tally) -> object:
     answer_device(torch)
     compile_for_cpu(Builder(settings, tally), tally)
     time_on_cpu(tally)
-    race_configs(tally)
+    TunerHooks(settings, tally, study).install()
     return promoted
 
 
