@@ -22,6 +22,8 @@ from tileyard.targets.cpu.annotated import annotate
 from tileyard.wording import count_of
 from tileyard.workers.run_records import find_run
 
+SAID = 20
+"""So many lines of what a case has printed are shown with its verdict."""
 NO_LINES: Mapping[int, SourceLine] = {}
 
 
@@ -54,8 +56,21 @@ def print_verdict(console: Console, trial: Trial, flops: float, home: Path) -> N
         took = _say_latency(trial.measurement) + (f", {rate} GFLOP/s" if rate else "")
         console.print(Text(f"  {took} on {trial.device}"), soft_wrap=True)
     if trial.log:
-        console.print(Text(f"  log: {home / trial.log}"), soft_wrap=True)
+        _show_said(console, home / trial.log)
     console.print(Text(f"  all of it: tileyard show {trial.id}", style="dim"), soft_wrap=True)
+
+
+def _show_said(console: Console, log: Path) -> None:
+    """The first lines of what a case has printed, and where the rest is."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    console.print(Text(f"  log: {log}"), soft_wrap=True)
+    for line in lines[:SAID]:
+        console.print(Text(f"    {clean_line(line)}"), soft_wrap=True)
+    if len(lines) > SAID:
+        console.print(Text(f"    and {count_of(len(lines) - SAID, 'line')} more"))
 
 
 def _say_latency(measured: Measurement) -> str:

@@ -1,5 +1,6 @@
 """From a kernel's space to the list of configs that a study tries."""
 
+import difflib
 import itertools
 import math
 import random
@@ -86,13 +87,15 @@ async def _ask(author: Author, request: AuthorRequest) -> AuthorReply:
 
 
 def _choose_kernel(kernels: Sequence[KernelInfo], name: str) -> KernelInfo:
-    names = ", ".join(kernel.name for kernel in kernels)
+    known = [kernel.name for kernel in kernels]
+    names = ", ".join(known)
     if name:
         for kernel in kernels:
             if kernel.name == name:
                 return kernel
         raise KernelFileError(
-            f"there is no kernel {name!r}", f"there are: {names}" if names else ""
+            f"there is no kernel {name!r}",
+            f"there are: {names}{_guess(name, known)}" if names else "",
         )
     if len(kernels) != 1:
         found = f"{count_of(len(kernels), 'kernel')}: {names}" if kernels else "no kernel"
@@ -115,7 +118,7 @@ def _complete_arguments(info: KernelInfo, request: TuneRequest) -> dict[str, Val
         (k, "config key") for k in request.overrides
     ]:
         if info.parameters and key not in info.parameters:
-            known = ", ".join(info.parameters)
+            known = ", ".join(info.parameters) + _guess(key, info.parameters)
             raise UsageError(f"{info.name} has no {what} {key!r}", f"its parameters: {known}")
     arguments = {**shape, **request.arguments}
     varied = {*info.tunable, *request.overrides} - arguments.keys()
@@ -126,6 +129,12 @@ def _complete_arguments(info: KernelInfo, request: TuneRequest) -> dict[str, Val
             f"give it with --arg {missing[0]}=VALUE or --config {missing[0]}=A,B,C",
         )
     return arguments
+
+
+def _guess(word: str, known: Sequence[str]) -> str:
+    """What was meant, if there is a choice and one of them looks like it."""
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {near[0]}?" if near and len(known) > 1 else ""
 
 
 class _Points:

@@ -30,7 +30,14 @@ def compare_outputs(outputs: Iterable[Output], check: CheckPolicy) -> tuple[Mism
     for name, got, want in outputs:
         mismatch = compare(name, got, want, check.tolerance)
         if mismatch is not None:
-            return mismatch, mismatch.describe()
+            return mismatch, mismatch.describe() + _explain_nan(mismatch)
         if check.closest:
             closest.append(describe_closest(name, got, want, check.tolerance))
     return None, "\n".join(closest)
+
+
+def _explain_nan(mismatch: Mismatch) -> str:
+    """What the kernel's author cannot know: outputs are poisoned before it runs."""
+    if mismatch.got != "nan" or mismatch.want == "nan":
+        return ""
+    return " (what a kernel does not write is nan)"

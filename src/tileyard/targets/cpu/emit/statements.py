@@ -162,7 +162,7 @@ class Statements:
 
     def _tile(self, stmt: Copy | Fill | Gemm | Reduce) -> None:
         ctx = self._ctx
-        ctx.out.line(f"/* {ctx.statement}: {print_statement(ctx.program, stmt).strip()} */")
+        self._comment(stmt)
         with ctx.out.block(""):
             match stmt:
                 case Copy():
@@ -175,6 +175,12 @@ class Statements:
                     emit_reduce(ctx, stmt)
                 case _:
                     assert_never(stmt)
+
+    def _comment(self, stmt: Stmt) -> None:
+        """The statement as the Program says it, with its number: that of its line in the user's file."""
+        ctx = self._ctx
+        text = print_statement(ctx.program, stmt).strip().removesuffix(":")
+        ctx.out.line(f"/* {ctx.statement}: {text} */")
 
     def _copy(self, stmt: Copy) -> None:
         """A copy, unless another block has left what it would make."""
@@ -251,6 +257,8 @@ class Statements:
 
     def _for(self, stmt: For, number: int) -> None:
         ctx = self._ctx
+        if not self._parallel:
+            self._comment(stmt)
         if stmt.kind != "parallel" or self._parallel:
             self._loop(stmt, number)
             return
