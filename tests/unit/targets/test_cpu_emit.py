@@ -195,7 +195,6 @@ def faults(X: int32[4], Y: out.int32[4]):
     [
         ("copy(A[0 : +4, :], t)", "have different shapes"),
         ("reduce(t, u, kind='bitor', axis=1)", "bitor of floats"),
-        ("u[0] = float32(reinterpret(A[0, 0] > 0.0, uint8))", "reinterpret of bool"),
     ],
 )
 def test_what_is_not_covered_is_refused(body: str, expected: str) -> None:
