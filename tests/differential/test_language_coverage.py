@@ -13,12 +13,15 @@ import pytest
 from tests.conftest import ROOT
 from tests.differential.conftest import TARGET as GPU
 from tests.differential.language.tabulate import (
+    Cell,
     Notes,
     Row,
     describe_group,
+    describe_types,
     problems,
     summarize,
     tabulate,
+    try_type,
 )
 
 from tileyard.targets.cpu.emit.program import generate
@@ -41,9 +44,14 @@ a GPU either (functions of real numbers on integers, arithmetic on bool). Writte
 a kernel elaborated by TileLang, lowered, and C generated for each; after a change, `{write}=1 make test` writes it anew.
 A name that is new in TileLang makes that test fail.
 
-Refused on purpose is what addresses single threads of a GPU and its units: shuffles and votes within a warp, vectors of 128 bits,
-clusters, tensor memory, 2:4 sparse and block-scaled products, packed numbers of 4 and 6 bits, and PTX.
-What is taken is compared with the interpreter by every target's contract (`tileyard/testing/`).
+Refused on purpose is what addresses single threads of a GPU and its units: shuffles and votes within a warp, vectors of
+128 bits, random numbers of threads, clusters, tensor memory, 2:4 sparse and block-scaled products, pairs of numbers in one word, numbers
+of 4 and 6 bits, and single instructions of PTX. Hints, and waits for what is done here when it returns, are taken and change nothing.
+
+What is taken is compared with the interpreter: tile operations in `tests/differential/test_cpu_coverage.py`, scalar operations and
+conversions of every type, and gemms of a choice of types, in the cases of every target's contract (`tileyard/testing/`);
+functions that are more than one operation with NumPy in `tests/differential/test_language_values.py`.
+An operation counts as taken in part where it is refused for some types.
 """
 
 
@@ -62,14 +70,20 @@ Lower = Callable[..., "Lowered"]
 
 
 @pytest.fixture(scope="module")
-def groups(lower_prim_func: Lower) -> dict[str, list[Row]]:
-    """What was found, by group."""
+def attempt(lower_prim_func: Lower) -> Callable[[Any], object]:
+    """Lowers a PrimFunc and generates C."""
     machine = CpuTarget().toolchain.machine
 
-    def attempt(func: Any) -> object:  # noqa: ANN401 (TVM's nodes are untyped)
+    def run(func: Any) -> object:  # noqa: ANN401 (TVM's nodes are untyped)
         lowered = lower_prim_func(func)
         return generate(lowered.program, machine, lowered.lines)
 
+    return run
+
+
+@pytest.fixture(scope="module")
+def groups(attempt: Callable[[Any], object]) -> dict[str, list[Row]]:
+    """What was found, by group."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # TileLang warns of its own operations
         return {
@@ -78,7 +92,20 @@ def groups(lower_prim_func: Lower) -> dict[str, list[Row]]:
         }
 
 
-def test_the_documented_table_is_what_was_found(groups: dict[str, list[Row]]) -> None:
+@pytest.fixture(scope="module")
+def types(attempt: Callable[[Any], object]) -> dict[str, Cell]:
+    """What becomes of each scalar type that TileLang has, by its names."""
+    cases, names = catalogue()
+    copy = next(iter(cases.GROUPS.values()))[0]
+    return {
+        listed: try_type(copy, name, attempt, str(LANGUAGE))
+        for name, listed in names.scalar_types().items()
+    }
+
+
+def test_the_documented_table_is_what_was_found(
+    groups: dict[str, list[Row]], types: dict[str, Cell]
+) -> None:
     """No cell by hand."""
     notes = Notes()
     sections = [describe_group(title, rows, notes) for title, rows in groups.items()]
@@ -86,6 +113,7 @@ def test_the_documented_table_is_what_was_found(groups: dict[str, list[Row]]) ->
         [
             HEAD.format(write=WRITE).rstrip(),
             summarize(groups),
+            describe_types(types),
             *sections,
             f"## Why refused\n\n{notes.describe()}",
             describe_others(),
@@ -97,10 +125,13 @@ def test_the_documented_table_is_what_was_found(groups: dict[str, list[Row]]) ->
     assert found + "\n" == expected, f"{WRITE}=1 writes the page anew"
 
 
-def test_refusals_name_the_operation_and_its_line(groups: dict[str, list[Row]]) -> None:
+def test_refusals_name_the_operation_and_its_line(
+    groups: dict[str, list[Row]], types: dict[str, Cell]
+) -> None:
     """And TileLang makes a kernel of everything that is tried, for one type at least."""
     expected: list[str] = []
-    assert problems(groups) == expected
+    found = [*problems(groups), *(cell.problem for cell in types.values() if cell.problem)]
+    assert found == expected
 
 
 def test_every_name_of_the_language_is_tried_or_no_operation() -> None:

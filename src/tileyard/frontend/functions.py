@@ -26,8 +26,13 @@ def numbers(scope: Scope, name: str, args: Sequence[Any]) -> list[Any]:
 
 
 def _of(operation: str) -> Make:
-    """One operation of the same arguments."""
-    return lambda scope, dtype, args: Op(operation, tuple(args), dtype)
+    """One operation of floats, of the same arguments."""
+
+    def make(scope: Scope, dtype: str, args: list[Expr]) -> Expr:
+        _require_float(scope, operation, dtype)
+        return Op(operation, tuple(args), dtype)
+
+    return make
 
 
 def _reciprocal(scope: Scope, dtype: str, args: list[Expr]) -> Expr:

@@ -13,7 +13,7 @@ from tests.differential.language.templates import (
     operation,
     pointers,
     strided,
-    tiles,
+    tile,
 )
 
 
@@ -72,14 +72,14 @@ def storage() -> Iterator[Operation]:
         yield operation(
             name,
             block,
-            lambda A, B, O, allocate=allocate: _over(A, O, allocate((SIDE, SIDE), A.dtype)),
+            lambda A, O, allocate=allocate: _over(A, O, allocate((SIDE, SIDE), A.dtype)),
         )
-    yield operation("alloc_local", block, lambda A, B, O: _local(A, O))
-    yield operation("alloc_var", block, lambda A, B, O: _var(A, O))
-    yield operation("alloc_global", function, lambda A, B, O: _in_global(A, O))
-    yield operation("view", block, lambda A, B, O: _viewed(A, O, T.view))
-    yield operation("view, as bytes", block, lambda A, B, O: _view_as_bytes(A, O))
-    yield operation("reshape", block, lambda A, B, O: _viewed(A, O, T.reshape))
+    yield operation("alloc_local", block, lambda A, O: _local(A, O))
+    yield operation("alloc_var", block, lambda A, O: _var(A, O))
+    yield operation("alloc_global", function, lambda A, O: _in_global(A, O))
+    yield operation("view", block, lambda A, O: _viewed(A, O, T.view))
+    yield operation("view, as bytes", block, lambda A, O: _view_as_bytes(A, O))
+    yield operation("reshape", block, lambda A, O: _viewed(A, O, T.reshape))
     yield operation("StridedTensor", strided, T.copy, names="StridedTensor")
     yield operation("empty", allocating, T.empty)
     yield operation("make_tensor", pointers, T.make_tensor)
@@ -204,64 +204,58 @@ def _bound(A: Any, O: Any) -> None:
 
 def control() -> Iterator[Operation]:
     """Launches, loops, branches and roles."""
-    yield operation("Kernel", function, lambda A, B, O: _launch(A, O))
+    yield operation("Kernel", function, lambda A, O: _launch(A, O))
     for name in ("serial", "Serial", "unroll", "Unroll", "vectorized", "Vectorized", "parallel"):
         loop = getattr(T, name)
-        yield operation(name, block, lambda A, B, O, loop=loop: _loop(A, O, loop), is_typed=False)
-    yield operation("Pipelined", block, lambda A, B, O: _loop(A, O, T.Pipelined), is_typed=False)
-    yield operation("Parallel", block, lambda A, B, O: _nest(A, O, T.Parallel), is_typed=False)
-    yield operation("grid", block, lambda A, B, O: _grid_of_loops(A, O), is_typed=False)
-    yield operation("Persistent", block, lambda A, B, O: _persistent(A, O), is_typed=False)
+        yield operation(name, block, lambda A, O, loop=loop: _loop(A, O, loop), is_typed=False)
+    yield operation("Pipelined", block, lambda A, O: _loop(A, O, T.Pipelined), is_typed=False)
+    yield operation("Parallel", block, lambda A, O: _nest(A, O, T.Parallel), is_typed=False)
+    yield operation("grid", block, lambda A, O: _grid_of_loops(A, O), is_typed=False)
+    yield operation("Persistent", block, lambda A, O: _persistent(A, O), is_typed=False)
     yield operation(
         "PersistentTileScheduler",
         block,
-        lambda A, B, O: _scheduled(A, O),
+        lambda A, O: _scheduled(A, O),
         is_typed=False,
         names="PersistentTileScheduler BaseTileScheduler",
     )
     for name in ("loop_break", "break_loop", "continue_loop"):
         leave = getattr(T, name)
-        yield operation(
-            name, block, lambda A, B, O, leave=leave: _leave(A, O, leave), is_typed=False
-        )
-    yield operation("While", block, lambda A, B, O: _while(A, O), is_typed=False, names="-")
+        yield operation(name, block, lambda A, O, leave=leave: _leave(A, O, leave), is_typed=False)
+    yield operation("While", block, lambda A, O: _while(A, O), is_typed=False, names="-")
     for name in ("ws", "WarpSpecialize"):
         role = getattr(T, name)
         yield operation(
             f"{name}, with alloc_barrier, barrier_arrive and barrier_wait",
             function,
-            lambda A, B, O, role=role: _in_roles(A, O, role),
+            lambda A, O, role=role: _in_roles(A, O, role),
             is_typed=False,
             names=f"{name} alloc_barrier barrier_arrive barrier_wait",
         )
     yield operation(
         "mbarrier_arrive and mbarrier_wait_parity",
         function,
-        lambda A, B, O: _parity(A, O),
+        lambda A, O: _parity(A, O),
         is_typed=False,
         names="mbarrier_arrive mbarrier_wait_parity",
     )
-    yield operation("device_assert", block, lambda A, B, O: _asserted(A, O))
+    yield operation("device_assert", block, lambda A, O: _asserted(A, O))
+    yield operation("print, an element", block, lambda A, O: T.print(A[0, 0], "x"), names="print")
+    yield operation("print, a tile", tile, lambda a, c: T.print(a, "x"), names="print")
+    yield operation("assume", block, lambda A, O: _assumed(A, O), is_typed=False)
     yield operation(
-        "print, an element", block, lambda A, B, O: T.print(A[0, 0], "x"), names="print"
-    )
-    yield operation("print, a tile", tiles, lambda a, b, c: T.print(a, "x"), names="print")
-    yield operation("assume", block, lambda A, B, O: _assumed(A, O), is_typed=False)
-    yield operation(
-        "thread_binding", block, lambda A, B, O: _bound(A, O), is_typed=False, said="threadIdx"
+        "thread_binding", block, lambda A, O: _bound(A, O), is_typed=False, said="threadIdx"
     )
     for (
         name
     ) in """get_block_binding get_block_extent get_thread_extent get_cluster_id get_cluster_extent
         get_cluster_size""".split():
         find = getattr(T, name)
-        yield operation(
-            name, block, lambda A, B, O, find=find: _bindings(A, O, find), is_typed=False
-        )
+        yield operation(name, block, lambda A, O, find=find: _bindings(A, O, find), is_typed=False)
     yield operation(
         "get_thread_binding, in an index",
         block,
-        lambda A, B, O: _by_thread(A, O, T.get_thread_binding),
+        lambda A, O: _by_thread(A, O, T.get_thread_binding),
         is_typed=False,
         said="thread index",
     )

@@ -5,7 +5,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import tilelang.language as T
-from tests.differential.language.templates import Operation, block, element, operation, pairs
+from tests.differential.language.templates import (
+    Operation,
+    block,
+    element,
+    elements,
+    operation,
+    pairs,
+)
 
 _UNARY = """abs fabs ceil floor round nearbyint trunc sqrt rsqrt exp exp2 exp10 log log2 log10 log1p
 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh sigmoid erf isnan isinf isfinite
@@ -34,20 +41,20 @@ _SIGNS = {
     ">=": operator.ge,
 }
 _OTHERS: dict[str, Callable[..., Any]] = {
-    "fma": lambda x, y, _: T.fma(x, y, x),
-    "ieee_fmaf": lambda x, y, _: T.ieee_fmaf(x, y, x),
-    "ldexp": lambda x, _, j: T.ldexp(x, j),
-    "clamp": lambda x, y, _: T.clamp(x, y, y),
-    "if_then_else": lambda x, y, _: T.if_then_else(x == y, x, y),
-    "Select": lambda x, y, _: T.Select(x == y, x, y),
-    "likely": lambda x, y, _: T.if_then_else(T.likely(x == y), x, y),
-    "infinity": lambda x, *_: T.infinity(x.dtype),
-    "max_value": lambda x, *_: T.max_value(x.dtype),
-    "min_value": lambda x, *_: T.min_value(x.dtype),
-    "__ldg": lambda x, *_: T.__getattribute__("__ldg")(x),
-    "index_to_coordinates": lambda x, _, j: (
-        x + T.cast(T.index_to_coordinates(j, (8, 8))[0], x.dtype)
-    ),
+    "fma": lambda x, y: T.fma(x, y, x),
+    "ieee_fmaf": lambda x, y: T.ieee_fmaf(x, y, x),
+    "clamp": lambda x, y: T.clamp(x, y, y),
+    "if_then_else": lambda x, y: T.if_then_else(x == y, x, y),
+    "Select": lambda x, y: T.Select(x == y, x, y),
+    "likely": lambda x, y: T.if_then_else(T.likely(x == y), x, y),
+}
+_OF_ONE: dict[str, Callable[..., Any]] = {
+    "ldexp": T.ldexp,
+    "infinity": lambda x, _: T.infinity(x.dtype),
+    "max_value": lambda x, _: T.max_value(x.dtype),
+    "min_value": lambda x, _: T.min_value(x.dtype),
+    "__ldg": lambda x, _: getattr(T, "__ldg")(x),
+    "index_to_coordinates": lambda x, i: x + T.cast(T.index_to_coordinates(i, (8, 8))[0], x.dtype),
 }
 TYPES = """bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64
 float8_e4m3fn float8_e5m2"""
@@ -56,7 +63,7 @@ float8_e4m3fn float8_e5m2"""
 def arithmetic() -> Iterator[Operation]:
     """Python's operators on elements, and conversions."""
     for sign, function in _SIGNS.items():
-        yield operation(f"x {sign} y", element, _binary(function), names="-")
+        yield operation(f"x {sign} y", elements, function, names="-")
     yield operation("-x", element, _unary(operator.neg), names="-")
     yield operation("~x", element, _unary(operator.invert), names="-")
     yield operation("cast, to each type in turn", element, _convert, names="cast")
@@ -68,20 +75,18 @@ def functions() -> Iterator[Operation]:
     for name in _UNARY.split():
         yield operation(name, element, _unary(getattr(T, name)))
     for name in _BINARY.split():
-        yield operation(name, element, _binary(getattr(T, name)))
+        yield operation(name, elements, getattr(T, name))
     for name, body in _OTHERS.items():
+        yield operation(name, elements, body)
+    for name, body in _OF_ONE.items():
         yield operation(name, element, body)
 
 
 def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda x, *_: function(x)
+    return lambda x, _: function(x)
 
 
-def _binary(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda x, y, _: function(x, y)
-
-
-def _convert(x: Any, *_: object) -> Any:
+def _convert(x: Any, _: object) -> Any:
     """From each type to the next, all of them and back."""
     value = x
     for name in TYPES.split():
@@ -89,7 +94,7 @@ def _convert(x: Any, *_: object) -> Any:
     return value
 
 
-def _reinterpret(x: Any, *_: object) -> Any:
+def _reinterpret(x: Any, _: object) -> Any:
     """The bits as an unsigned number, and back."""
     return T.reinterpret(T.reinterpret(x, f"uint{x.dtype.bits}"), x.dtype)
 
@@ -116,4 +121,4 @@ def several() -> Iterator[Operation]:
     """Several numbers at once."""
     for name, body in _PAIRS.items():
         yield operation(name, pairs, body)
-    yield operation("dp4a", block, lambda A, B, O: _dot(A, O), result="int32")
+    yield operation("dp4a", block, lambda A, O: _dot(A, O), result="int32")

@@ -11,7 +11,7 @@ from tests.differential.language.templates import (
     element,
     function,
     operation,
-    tiles,
+    tile,
 )
 
 
@@ -98,60 +98,60 @@ _WAITS: dict[str, Callable[..., Any]] = {
 def hints() -> Iterator[Operation]:
     """What says how a kernel is run, and waits that nothing has to be waited for here."""
     for name, hint in (_ANNOTATIONS | _WAITS).items():
-        yield operation(name, block, lambda A, B, O, hint=hint: _beside(A, O, hint), is_typed=False)
+        yield operation(name, block, lambda A, O, hint=hint: _beside(A, O, hint), is_typed=False)
     yield operation(
         "annotate_ws_schedule",
         function,
-        lambda A, B, O: _scheduled_roles(A, O),
+        lambda A, O: _scheduled_roles(A, O),
         is_typed=False,
         said="ws_schedule",
     )
-    yield operation("ws_op", block, lambda A, B, O: _ws_op(A, O), is_typed=False)
+    yield operation("ws_op", block, lambda A, O: _ws_op(A, O), is_typed=False)
     yield operation(
         "annotate_layout, of a fragment",
         block,
-        lambda A, B, O: _fragment_laid_out(A, O),
+        lambda A, O: _fragment_laid_out(A, O),
         is_typed=False,
     )
 
 
 _PER_THREAD: dict[str, Callable[..., Any]] = {
-    "shfl_sync": lambda x, *_: T.shfl_sync(x, 0),
-    "shfl_xor": lambda x, *_: T.shfl_xor(x, 1),
-    "shfl_up": lambda x, *_: T.shfl_up(x, 1),
-    "shfl_down": lambda x, *_: T.shfl_down(x, 1),
-    "match_any_sync": lambda x, *_: T.match_any_sync(x),
-    "match_all_sync": lambda x, *_: T.match_all_sync(x),
-    "any_sync": lambda x, y, _: T.any_sync(x == y),
-    "all_sync": lambda x, y, _: T.all_sync(x == y),
-    "ballot": lambda x, y, _: T.ballot(x == y),
-    "ballot_sync": lambda x, y, _: T.ballot_sync(x == y),
-    "activemask": lambda *_: T.activemask(),
-    "syncthreads_and": lambda x, y, _: T.syncthreads_and(x == y),
-    "syncthreads_or": lambda x, y, _: T.syncthreads_or(x == y),
-    "syncthreads_count": lambda x, y, _: T.syncthreads_count(x == y),
-    "warp_reduce_sum": lambda x, *_: T.warp_reduce_sum(x),
-    "warp_reduce_max": lambda x, *_: T.warp_reduce_max(x),
-    "warp_reduce_min": lambda x, *_: T.warp_reduce_min(x),
-    "warp_reduce_bitand": lambda x, *_: T.warp_reduce_bitand(T.cast(x, "int32")),
-    "warp_reduce_bitor": lambda x, *_: T.warp_reduce_bitor(T.cast(x, "int32")),
-    "get_lane_idx": lambda *_: T.get_lane_idx(),
-    "get_warp_idx": lambda *_: T.get_warp_idx(),
-    "get_warp_idx_sync": lambda *_: T.get_warp_idx_sync(),
-    "get_warp_group_idx": lambda *_: T.get_warp_group_idx(),
-    "shuffle_elect": lambda *_: T.shuffle_elect(128),
-    "__fns": lambda x, y, j: getattr(T, "__fns")(T.cast(j, "uint32"), 0, 1),
-    "rng_rand": lambda *_: T.rng_rand(),
-    "rng_rand_float": lambda *_: T.rng_rand_float(),
-    "block_rank_in_cluster": lambda *_: T.block_rank_in_cluster(),
-    "call_extern": lambda x, *_: T.call_extern(x.dtype, "their_function", x),
-    "call_pure_extern": lambda x, *_: T.call_pure_extern(x.dtype, "their_function", x),
-    "tvm_warp_activemask": lambda *_: T.tvm_warp_activemask(),
-    "tvm_warp_shuffle": lambda x, *_: T.tvm_warp_shuffle(0, x, 0, 32, 32),
-    "tvm_warp_shuffle_up": lambda x, *_: T.tvm_warp_shuffle_up(0, x, 1, 32, 32),
-    "tvm_warp_shuffle_down": lambda x, *_: T.tvm_warp_shuffle_down(0, x, 1, 32, 32),
-    "vscale": lambda *_: T.vscale(),
-    "q_multiply_shift": lambda x, y, j: T.q_multiply_shift(j, j, 31, 1),
+    "shfl_sync": lambda x, i: T.shfl_sync(x, 0),
+    "shfl_xor": lambda x, i: T.shfl_xor(x, 1),
+    "shfl_up": lambda x, i: T.shfl_up(x, 1),
+    "shfl_down": lambda x, i: T.shfl_down(x, 1),
+    "match_any_sync": lambda x, i: T.match_any_sync(x),
+    "match_all_sync": lambda x, i: T.match_all_sync(x),
+    "any_sync": lambda x, i: T.any_sync(x == x),
+    "all_sync": lambda x, i: T.all_sync(x == x),
+    "ballot": lambda x, i: T.ballot(x == x),
+    "ballot_sync": lambda x, i: T.ballot_sync(x == x),
+    "activemask": lambda x, i: T.activemask(),
+    "syncthreads_and": lambda x, i: T.syncthreads_and(x == x),
+    "syncthreads_or": lambda x, i: T.syncthreads_or(x == x),
+    "syncthreads_count": lambda x, i: T.syncthreads_count(x == x),
+    "warp_reduce_sum": lambda x, i: T.warp_reduce_sum(x),
+    "warp_reduce_max": lambda x, i: T.warp_reduce_max(x),
+    "warp_reduce_min": lambda x, i: T.warp_reduce_min(x),
+    "warp_reduce_bitand": lambda x, i: T.warp_reduce_bitand(T.cast(x, "int32")),
+    "warp_reduce_bitor": lambda x, i: T.warp_reduce_bitor(T.cast(x, "int32")),
+    "get_lane_idx": lambda x, i: T.get_lane_idx(),
+    "get_warp_idx": lambda x, i: T.get_warp_idx(),
+    "get_warp_idx_sync": lambda x, i: T.get_warp_idx_sync(),
+    "get_warp_group_idx": lambda x, i: T.get_warp_group_idx(),
+    "shuffle_elect": lambda x, i: T.shuffle_elect(128),
+    "__fns": lambda x, i: getattr(T, "__fns")(T.cast(i, "uint32"), 0, 1),
+    "rng_rand": lambda x, i: T.rng_rand(),
+    "rng_rand_float": lambda x, i: T.rng_rand_float(),
+    "block_rank_in_cluster": lambda x, i: T.block_rank_in_cluster(),
+    "call_extern": lambda x, i: T.call_extern(x.dtype, "their_function", x),
+    "call_pure_extern": lambda x, i: T.call_pure_extern(x.dtype, "their_function", x),
+    "tvm_warp_activemask": lambda x, i: T.tvm_warp_activemask(),
+    "tvm_warp_shuffle": lambda x, i: T.tvm_warp_shuffle(0, x, 0, 32, 32),
+    "tvm_warp_shuffle_up": lambda x, i: T.tvm_warp_shuffle_up(0, x, 1, 32, 32),
+    "tvm_warp_shuffle_down": lambda x, i: T.tvm_warp_shuffle_down(0, x, 1, 32, 32),
+    "vscale": lambda x, i: T.vscale(),
+    "q_multiply_shift": lambda x, i: T.q_multiply_shift(i, i, 31, 1),
 }
 
 
@@ -167,22 +167,22 @@ def per_thread() -> Iterator[Operation]:
         yield operation(
             f"ldg{bits}",
             block,
-            lambda A, B, O, load=load: T.evaluate(load(A[0, 0])),
+            lambda A, O, load=load: T.evaluate(load(A[0, 0])),
             is_typed=False,
         )
         value = T.broadcast(T.uint32(0), lanes) if lanes > 1 else T.uint32(0)
         yield operation(
-            f"stg{bits}", block, lambda A, B, O, s=store, v=value: s(O[0, 0], v), is_typed=False
+            f"stg{bits}", block, lambda A, O, s=store, v=value: s(O[0, 0], v), is_typed=False
         )
         if bits < 256:
             load, store = getattr(T, f"lds{bits}"), getattr(T, f"sts{bits}")
             yield operation(
                 f"lds{bits}",
-                tiles,
-                lambda a, b, c, load=load: T.evaluate(load(a[0, 0])),
+                tile,
+                lambda a, c, load=load: T.evaluate(load(a[0, 0])),
                 is_typed=False,
             )
             yield operation(
-                f"sts{bits}", tiles, lambda a, b, c, s=store, v=value: s(a[0, 0], v), is_typed=False
+                f"sts{bits}", tile, lambda a, c, s=store, v=value: s(a[0, 0], v), is_typed=False
             )
         del kind

@@ -53,6 +53,17 @@ def public_names() -> list[str]:
     )
 
 
+def scalar_types() -> dict[str, str]:
+    """The name of the language for every scalar type, and its synonyms behind it, by TVM's name."""
+    found: dict[str, list[str]] = {}
+    for name in sorted(dir(T)):
+        value = getattr(T, name)
+        if isinstance(value, ScalarType) and value.lanes == 1:
+            found.setdefault(str(value), []).append(name)
+    by_width = sorted(found.items(), key=lambda item: min(len(name) for name in item[1]))
+    return {min(names, key=len): ", ".join(names) for _, names in by_width}
+
+
 def others(names: Iterable[str]) -> dict[str, list[str]]:
     """Those of ``names`` that are no operations, by what they are."""
     listed = {name: what for group, what in NAMES.items() for name in group.split()}

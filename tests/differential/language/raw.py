@@ -11,7 +11,7 @@ from tests.differential.language.templates import (
     block,
     function,
     operation,
-    tiles,
+    tile,
 )
 
 
@@ -85,7 +85,7 @@ def units() -> Iterator[Operation]:
     yield operation(
         "ClusterKernel",
         function,
-        lambda A, B, O: _clustered(A, O),
+        lambda A, O: _clustered(A, O),
         is_typed=False,
         said="cluster_dims",
     )
@@ -93,14 +93,14 @@ def units() -> Iterator[Operation]:
         yield operation(
             name,
             block,
-            lambda A, B, O, f=getattr(T, name): _tcgen05(A, O, f),
+            lambda A, O, f=getattr(T, name): _tcgen05(A, O, f),
             is_typed=False,
             names=f"{name} alloc_tmem",
             said="alloc_tmem",
         )
     for name in ("gemm_sp", "wgmma_gemm_sp", "tcgen05_gemm_sp"):
         yield operation(
-            name, block, lambda A, B, O, f=getattr(T, name): _sparse(A, O, f), is_typed=False
+            name, block, lambda A, O, f=getattr(T, name): _sparse(A, O, f), is_typed=False
         )
     for name in (
         "gemm_blockscaled",
@@ -111,37 +111,37 @@ def units() -> Iterator[Operation]:
         yield operation(
             name,
             block,
-            lambda A, B, O, f=getattr(T, name): _scaled(A, O, f),
+            lambda A, O, f=getattr(T, name): _scaled(A, O, f),
             is_typed=False,
             said="float8_e8m0fnu",
         )
     yield operation(
-        "tma_gather4", block, lambda A, B, O: _gathered(A, O), is_typed=False, said="gather4"
+        "tma_gather4", block, lambda A, O: _gathered(A, O), is_typed=False, said="gather4"
     )
     yield operation(
-        "tma_scatter4", block, lambda A, B, O: _scattered(A, O), is_typed=False, said="scatter4"
+        "tma_scatter4", block, lambda A, O: _scattered(A, O), is_typed=False, said="scatter4"
     )
     yield operation(
         "CUDASourceCodeKernel",
         function,
-        lambda A, B, O: _cuda_source(A, O),
+        lambda A, O: _cuda_source(A, O),
         is_typed=False,
         said="code_block_source",
     )
     yield operation(
         "copy_cluster",
         block,
-        lambda A, B, O: _to_others(A, O),
+        lambda A, O: _to_others(A, O),
         is_typed=False,
         said="cluster_mask",
     )
     yield operation(
-        "import_source", block, lambda A, B, O: _imported(A, O), is_typed=False, said="import"
+        "import_source", block, lambda A, O: _imported(A, O), is_typed=False, said="import"
     )
     for name in """cluster_arrive cluster_arrive_relaxed cluster_sync cluster_wait
         tcgen05_after_thread_sync tcgen05_before_thread_sync""".split():
         yield operation(
-            name, block, lambda A, B, O, f=getattr(T, name): T.evaluate(f()), is_typed=False
+            name, block, lambda A, O, f=getattr(T, name): T.evaluate(f()), is_typed=False
         )
 
 
@@ -176,8 +176,8 @@ def instructions() -> Iterator[Operation]:
         f = getattr(T, name)
         yield operation(
             name,
-            tiles,
-            lambda a, b, c, f=f: f(*_stand_ins(f, a)),
+            tile,
+            lambda a, c, f=f: f(*_stand_ins(f, a)),
             is_typed=False,
             said=_SAID.get(name, ""),
         )
@@ -186,8 +186,8 @@ def instructions() -> Iterator[Operation]:
         given = (1,) if "barrier" in name else ()
         yield operation(
             name,
-            tiles,
-            lambda a, b, c, f=f, g=given: f(*g) is None,
+            tile,
+            lambda a, c, f=f, g=given: f(*g) is None,
             is_typed=False,
             said="alloc_descriptor" if "desc" in name else name,
         )

@@ -175,6 +175,21 @@ def count(rows: Sequence[Row]) -> list[int]:
     return [marks.count({YES}), marks.count({YES, REFUSED}), marks.count({REFUSED})]
 
 
+def try_type(operation: Any, dtype: str, attempt: Try, folder: str) -> Cell:
+    """What becomes of a type in a kernel that only copies."""
+    found = _find(operation, dtype, attempt, folder)
+    return found if found.mark else Cell(mark=NONE, reason="TileLang makes no kernel of it")
+
+
+def describe_types(cells: Mapping[str, Cell]) -> str:
+    """A table of scalar types, which are refused whatever is done with them."""
+    lines = ["## Scalar types", "", "| type | |", "| --- | --- |"]
+    for title, cell in cells.items():
+        reason = f": {cell.reason}" if cell.mark and cell.reason else cell.reason
+        lines.append(f"| {title} | {cell.mark}{reason} |")
+    return "\n".join(lines)
+
+
 def problems(groups: Mapping[str, Sequence[Row]]) -> list[str]:
     """What is wrong with refusals, or with what is tried."""
     cells = (cell for row in chain(*groups.values()) for cell in row.cells.values())

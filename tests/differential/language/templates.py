@@ -14,13 +14,36 @@ SIDE = 64
 
 @tilelang.jit
 def element(A, B, O, body, dtype, result):
-    """``O[i, j]`` becomes what ``body`` makes of ``A[i, j]``, ``B[i, j]`` and ``j``."""
+    """``O[i]`` becomes what ``body`` makes of ``A[i]`` and ``i``."""
+    A: T.Tensor((SIDE,), dtype)
+    O: T.Tensor((SIDE,), result)
+    with T.Kernel(1, threads=128):
+        for i in T.Parallel(SIDE):
+            O[i] = T.cast(body(A[i], i), result)
+
+
+@tilelang.jit
+def elements(A, B, O, body, dtype, result):
+    """``O[i]`` becomes what ``body`` makes of ``A[i]`` and ``B[i]``."""
+    A: T.Tensor((SIDE,), dtype)
+    B: T.Tensor((SIDE,), dtype)
+    O: T.Tensor((SIDE,), result)
+    with T.Kernel(1, threads=128):
+        for i in T.Parallel(SIDE):
+            O[i] = T.cast(body(A[i], B[i]), result)
+
+
+@tilelang.jit
+def tile(A, B, O, body, dtype, result):
+    """``body`` acts on a tile and another one, which goes to ``O``."""
     A: T.Tensor((SIDE, SIDE), dtype)
-    B: T.Tensor((SIDE, SIDE), dtype)
     O: T.Tensor((SIDE, SIDE), result)
     with T.Kernel(1, threads=128):
-        for i, j in T.Parallel(SIDE, SIDE):
-            O[i, j] = T.cast(body(A[i, j], B[i, j], j), result)
+        a = T.alloc_shared((SIDE, SIDE), dtype)
+        c = T.alloc_fragment((SIDE, SIDE), result)
+        T.copy(A, a)
+        body(a, c)
+        T.copy(c, O)
 
 
 @tilelang.jit
@@ -58,30 +81,28 @@ def rows(A, B, O, body, dtype, result):
 def block(A, B, O, body, dtype, result):
     """``body`` stands alone in a kernel of one block."""
     A: T.Tensor((SIDE, SIDE), dtype)
-    B: T.Tensor((SIDE, SIDE), dtype)
     O: T.Tensor((SIDE, SIDE), result)
     with T.Kernel(1, threads=128):
-        body(A, B, O)
+        body(A, O)
 
 
 @tilelang.jit
 def function(A, B, O, body, dtype, result):
     """``body`` is the whole function, its launch included."""
     A: T.Tensor((SIDE, SIDE), dtype)
-    B: T.Tensor((SIDE, SIDE), dtype)
     O: T.Tensor((SIDE, SIDE), result)
-    body(A, B, O)
+    body(A, O)
 
 
 @tilelang.jit
 def pairs(A, B, O, body, dtype, result):
-    """As ``element``, of pairs of numbers in one word."""
-    A: T.Tensor((SIDE, SIDE), getattr(T, f"{dtype}x2"))
-    B: T.Tensor((SIDE, SIDE), getattr(T, f"{dtype}x2"))
-    O: T.Tensor((SIDE, SIDE), getattr(T, f"{result}x2"))
+    """As ``elements``, of pairs of numbers in one word."""
+    A: T.Tensor((SIDE,), getattr(T, f"{dtype}x2"))
+    B: T.Tensor((SIDE,), getattr(T, f"{dtype}x2"))
+    O: T.Tensor((SIDE,), getattr(T, f"{result}x2"))
     with T.Kernel(1, threads=128):
-        for i, j in T.Parallel(SIDE, SIDE):
-            O[i, j] = body(A[i, j], B[i, j])
+        for i in T.Parallel(SIDE):
+            O[i] = body(A[i], B[i])
 
 
 @tilelang.jit

@@ -4,7 +4,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import tilelang.language as T
-from tests.differential.language.templates import SIDE, Operation, block, operation, rows, tiles
+from tests.differential.language.templates import (
+    SIDE,
+    Operation,
+    block,
+    operation,
+    rows,
+    tile,
+    tiles,
+)
 
 
 @T.macro
@@ -57,18 +65,24 @@ def moves() -> Iterator[Operation]:
             yield operation(
                 f"copy, global to {first} to {second} to global",
                 block,
-                lambda A, B, O, one=one, other=other: _through(A, O, one, other),
+                lambda A, O, one=one, other=other: _through(A, O, one, other),
             )
+    yield operation("copy, ragged edges", block, lambda A, O: T.copy(A[3:40, 5:60], O[30:67, 9:64]))
     yield operation(
-        "copy, ragged edges", block, lambda A, B, O: T.copy(A[3:40, 5:60], O[30:67, 9:64])
+        "copy, with hints",
+        block,
+        lambda A, O: T.copy(
+            A, O, coalesced_width=4, disable_tma=True, eviction_policy="evict_first"
+        ),
+        is_typed=False,
     )
-    yield operation("async_copy", block, lambda A, B, O: _asynchronously(A, O))
-    yield operation("tma_copy", block, lambda A, B, O: _by_tma(A, O))
-    yield operation("fill", tiles, lambda a, b, c: T.fill(c, 1))
-    yield operation("clear", tiles, lambda a, b, c: T.clear(c))
-    yield operation("transpose", tiles, lambda a, b, c: T.transpose(a, c))
-    yield operation("im2col", block, lambda A, B, O: _im2col(A, O, T.im2col))
-    yield operation("c2d_im2col", block, lambda A, B, O: _im2col(A, O, T.c2d_im2col))
+    yield operation("async_copy", block, lambda A, O: _asynchronously(A, O))
+    yield operation("tma_copy", block, lambda A, O: _by_tma(A, O))
+    yield operation("fill", tile, lambda a, c: T.fill(c, 1))
+    yield operation("clear", tile, lambda a, c: T.clear(c))
+    yield operation("transpose", tile, lambda a, c: T.transpose(a, c))
+    yield operation("im2col", block, lambda A, O: _im2col(A, O, T.im2col))
+    yield operation("c2d_im2col", block, lambda A, O: _im2col(A, O, T.c2d_im2col))
 
 
 _SUMS = ("float64", "float32", "float16", "bfloat16", "int32", "uint32", "int64")
@@ -87,6 +101,19 @@ def products() -> Iterator[Operation]:
                 lambda a, b, c, flips=flips: T.gemm(a, b, c, **flips),
                 result=result,
             )
+    yield operation(
+        "gemm, with a policy and wg_wait",
+        tiles,
+        lambda a, b, c: T.gemm(a, b, c, policy=T.GemmWarpPolicy.FullRow, wg_wait=-1),
+        is_typed=False,
+    )
+    yield operation(
+        "gemm, mbar",
+        tiles,
+        lambda a, b, c: _signalling(a, b, c),
+        is_typed=False,
+        said="gemm with a barrier",
+    )
     for name in ("gemm", "wgmma_gemm", "wgmma_mma"):
         for result in ("float32", "int32"):
             function = getattr(T, name)
@@ -96,6 +123,12 @@ def products() -> Iterator[Operation]:
                 lambda a, b, c, function=function: function(a, b, c, clear_accum=True),
                 result=result,
             )
+
+
+@T.macro
+def _signalling(a: Any, b: Any, c: Any) -> None:
+    done = T.alloc_barrier(arrive_count=1)
+    T.gemm(a, b, c, mbar=done)
 
 
 @T.macro
@@ -130,12 +163,21 @@ def reductions() -> Iterator[Operation]:
                 rows,
                 lambda a, r, function=function: function(a, r, dim=1, clear=False),
             )
+    for kind in ("max", "min", "absmax"):
+        function = getattr(T, f"reduce_{kind}")
+        yield operation(
+            f"reduce_{kind}, nan_propagate",
+            rows,
+            lambda a, r, function=function: function(a, r, dim=1, nan_propagate=True),
+            is_typed=False,
+            said="nan_propagate",
+        )
     yield operation("reduce", rows, lambda a, r: T.reduce(a, r, "sum", 1, True))
     for kind in ("sum", "max", "min", "bitand", "bitor", "bitxor"):
         yield operation(
             f"alloc_reducer, op={kind}",
             block,
-            lambda A, B, O, kind=kind: _reducer(A, O, kind),
+            lambda A, O, kind=kind: _reducer(A, O, kind),
             names="alloc_reducer reducer_init reducer_update finalize_reducer",
         )
     for name in ("cumsum", "cummax"):
@@ -143,8 +185,8 @@ def reductions() -> Iterator[Operation]:
         for reverse in (False, True):
             yield operation(
                 f"{name}, reverse" if reverse else name,
-                tiles,
-                lambda a, b, c, function=function, reverse=reverse: function(
+                tile,
+                lambda a, c, function=function, reverse=reverse: function(
                     a, c, dim=1, reverse=reverse
                 ),
             )
@@ -153,7 +195,7 @@ def reductions() -> Iterator[Operation]:
         yield operation(
             name,
             block,
-            lambda A, B, O, function=function: _truth(A, O, function),
+            lambda A, O, function=function: _truth(A, O, function),
         )
 
 
@@ -190,25 +232,25 @@ def atomics() -> Iterator[Operation]:
             yield operation(
                 f"atomic_{name}, {title}",
                 block,
-                lambda A, B, O, function=function, body=body: body(A, O, function),
+                lambda A, O, function=function, body=body: body(A, O, function),
             )
         yield operation(
             f"atomic_{name}, tile",
             block,
-            lambda A, B, O, function=function: function(O, A),
+            lambda A, O, function=function: function(O, A),
         )
     for name in ("atomic_or", "atomic_store"):
         function = getattr(T, name)
         yield operation(
             name,
             block,
-            lambda A, B, O, function=function: _each(A, O, function),
+            lambda A, O, function=function: _each(A, O, function),
         )
-    yield operation("atomic_load", block, lambda A, B, O: _loaded(A, O))
+    yield operation("atomic_load", block, lambda A, O: _loaded(A, O))
     for count in (2, 4):
         function = getattr(T, f"atomic_addx{count}")
         yield operation(
             f"atomic_addx{count}",
             block,
-            lambda A, B, O, function=function, count=count: _by_pieces(A, O, function, count),
+            lambda A, O, function=function, count=count: _by_pieces(A, O, function, count),
         )
