@@ -102,9 +102,9 @@ def products() -> Iterator[Operation]:
                 result=result,
             )
     yield operation(
-        "gemm, with a policy and wg_wait",
+        "gemm, with a policy",
         tiles,
-        lambda a, b, c: T.gemm(a, b, c, policy=T.GemmWarpPolicy.FullRow, wg_wait=-1),
+        lambda a, b, c: T.gemm(a, b, c, policy=T.GemmWarpPolicy.FullRow),
         is_typed=False,
     )
     yield operation(
