@@ -49,6 +49,11 @@ def readers(X: float16[6, 96], B: int8[6, 96], Y: out.float16[6, 96], Z: inout.f
     copy(X[bx, :], x)
     for j in parallel(96):
         y[j] = select(j % 3 == 0, float32(x[j]) * 2.0, max(float32(x[j]), float32(B[bx, j]) + Z[bx, j]))
+    for n in parallel(96):
+        x[n] = select(y[n] < 0.5, x[n], float16(y[n]))
+        y[n] = select(x[n] < 0.0, y[n] - 1.0, float32(x[n]))
+    for o in parallel(96):
+        y[o] = select(y[o] < -2.0, -2.0, y[o])
     reduce(y, low, kind="min", axis=0)
     for k in parallel(96):
         z[k] = y[k] - float32(x[k])
@@ -65,7 +70,7 @@ def readers(X: float16[6, 96], B: int8[6, 96], Y: out.float16[6, 96], Z: inout.f
 """
 
 TURNS = """
-def turns(X: bfloat16[4, 160], Y: out.float32[4, 160], S: out.float32[4]):
+def turns(X: bfloat16[4, 160], Y: out.float32[4, 160], Z: out.float32[4, 40], S: out.float32[4]):
     bx: grid[4]
     x: shared.bfloat16[40]
     y: fragment.float32[40]
@@ -74,6 +79,7 @@ def turns(X: bfloat16[4, 160], Y: out.float32[4, 160], S: out.float32[4]):
 
     fill(total, 1.0)
     fill(old, 0.0)
+    fill(x, 0.0)
     for n in serial(4):
         copy(X[bx, n * 40 : +40], x)
         for j in parallel(40):
@@ -82,6 +88,8 @@ def turns(X: bfloat16[4, 160], Y: out.float32[4, 160], S: out.float32[4]):
         for k in parallel(40):
             old[k] = y[k]
         copy(y, Y[bx, n * 40 : +40])
+    for l in parallel(40):
+        Z[bx, l] = float32(x[l]) + y[l]
     S[bx] = total[0]
 """
 
@@ -139,7 +147,7 @@ def test_values_with_several_readers_are_what_the_interpreter_gives(load_text: L
 
 @pytest.mark.slow
 def test_what_one_turn_leaves_to_the_next_is_written(load_text: Load) -> None:
-    """A tile that a loop's next turn reads is kept, though nothing behind it in its body reads it."""
+    """Tiles that a loop's next turn or what follows the loop reads are kept, though its body does not."""
     x = np.random.default_rng(2).standard_normal((4, 160)).astype(ml_dtypes.bfloat16)
     check(load_text, TURNS, [x], {np.float32: 1e-5})
 

@@ -80,14 +80,23 @@ def _is_whole_statement(stmt: Stmt) -> bool:
 
 
 def _begins_anew(ctx: Context, body: tuple[Stmt, ...], tile: str) -> bool:
-    """Whether what touches a tile first writes all of it, or nothing but nested bodies touches it."""
-    touched = [stmt for stmt in body if touching((stmt,), tile)]
-    if not any(map(_is_whole_statement, touched)):
-        return True
-    first = touched[0]
-    if not isinstance(first, Copy | Fill) or tile in buffer_effects((first,)).read:
-        return False
-    return is_whole_tile(ctx, first.dst)
+    """Whether nothing of a body reads what another one, or another run of it, has written.
+
+    That is where all of the tile is written first, and again after each nested body that touches it.
+    """
+    is_written = False
+    for stmt in body:
+        if not touching((stmt,), tile):
+            continue
+        if not _is_whole_statement(stmt):
+            is_written = False
+        elif not is_written:
+            if not isinstance(stmt, Copy | Fill) or tile in buffer_effects((stmt,)).read:
+                return False
+            is_written = is_whole_tile(ctx, stmt.dst)
+            if not is_written:
+                return False
+    return True
 
 
 def is_whole_tile(ctx: Context, region: Region) -> bool:

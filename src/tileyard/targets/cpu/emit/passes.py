@@ -184,6 +184,7 @@ class _Rows:
             narrow = ctx.scalar(step.buffer).narrow if step.buffer in ctx.arrays else ""
             key = Load(step.buffer, step.indices, ctx.dtype(step.buffer))
             is_read = any(key in walk_expr(x) for x in self._later(i))
+            self._vectors.spilled.pop(key, None)
             if is_read or not narrow:
                 text = self._vectors.rounded(text, rounding)
             if is_read:
