@@ -1,10 +1,14 @@
 """Kernels of many types on the CPU beside what a user would run instead, on one core and on all.
 
 Kernels that only pass over memory meet a plain copy of the same number of bytes, attention and
-products meet torch. Each contender is a process of its own that is idle unless it is its turn; in each
-round all take their turn, forwards and backwards, and ratios are within rounds. Prints ratios,
-gigabytes or operations a second, the memory that a run takes beside its arrays, and the time of the C
-compiler.
+products meet torch, products NumPy and our own float32 product too. Each contender is a process of its
+own that is idle unless it is its turn; in each round all take their turn, forwards and backwards, and
+ratios are within rounds. Prints ratios, gigabytes or operations a second, the memory that a run takes
+beside its arrays, and the time of the C compiler.
+
+Whatever computes is shown beside the peak of the cores, measured in the same run: multiplications
+and additions from registers alone. No kernel is faster, so a ratio to another contender has a limit,
+which is printed too. What torch multiplies with depends on how it was built, and is printed first.
 
     python benchmarks/cpu_kernels.py [PART OF A CASE'S NAME ...]
 """
@@ -13,6 +17,7 @@ import ctypes
 import json
 import math
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -25,6 +30,7 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
+from fma_peak import measure_peak
 
 from tileyard.artifacts.manifest import Artifact, find_artifact, publish
 from tileyard.artifacts.objects import ObjectStore
@@ -33,6 +39,7 @@ from tileyard.model import BuildKey, Outcome
 from tileyard.targets.cpu.loaded import CpuLoaded
 from tileyard.workers.environment import THREAD_VARIABLES
 
+KINDS = ("ours", "copy", "torch", "numpy", "float32")
 ROUNDS = 24
 FEWEST_ROUNDS = 6
 CASE_S = 20.0
@@ -40,7 +47,7 @@ CASE_S = 20.0
 LAUNCHES = 3
 LONG_S = 0.2
 SETTLE_S = 0.02
-ROWS, COLUMNS, SIZE = 2048, 8192, 1024
+ROWS, COLUMNS, SIZE, LARGE = 2048, 8192, 1024, 2048
 HEADS, LENGTH, DIM = 8, 1024, 64
 
 Array = np.ndarray
@@ -50,14 +57,16 @@ Array = np.ndarray
 class Case:
     """One kernel: its name in kernels_cpu.py, its arguments, and its arrays, the last one the output.
 
-    ``work`` is in floating-point operations, 0 where bytes are what counts. ``other`` is what it meets.
+    ``work`` is in floating-point operations, 0 where bytes are what counts. ``others`` are what it
+    meets, none where only the C compiler is timed. ``one_core`` says that it is not measured on all of them.
     """
 
     kernel: str
     arguments: tuple[object, ...]
     arrays: tuple[tuple[tuple[int, ...], str], ...]
-    other: str
+    others: tuple[str, ...]
     work: int = 0
+    one_core: bool = False
 
     @property
     def bytes(self) -> int:
@@ -84,19 +93,16 @@ def cases() -> dict[str, Case]:
         ):
             arguments = (ROWS, COLUMNS, dtype)
             found[f"{kernel} {dtype}"] = Case(
-                kernel=kernel, arguments=arguments, arrays=arrays, other="copy"
+                kernel=kernel, arguments=arguments, arrays=arrays, others=("copy",)
             )
-    square = (SIZE, SIZE)
     for dtype in ("float32", "float16", "bfloat16", "float8_e4m3fn", "int8"):
         result = "int32" if dtype == "int8" else "float32"
+        others = ("torch", "numpy") if dtype == "float32" else ("torch", "numpy", "float32")
         known = dtype in ("float32", "float16", "bfloat16")
-        found[f"gemm {dtype}"] = Case(
-            kernel="gemm",
-            arguments=(SIZE, dtype, result),
-            arrays=((square, dtype), (square, dtype), (square, result)),
-            other="torch" if known else "numpy",
-            work=2 * SIZE**3,
-        )
+        found[f"gemm {dtype}"] = product(SIZE, (dtype, result), others if known else others[1:])
+    found[f"gemm float32 {LARGE}"] = product(
+        LARGE, ("float32", "float32"), ("torch", "numpy"), one_core=True
+    )
     shape = (1, HEADS, LENGTH, DIM)
     for dtype in ("float32", "float16"):
         for causal in (False, True):
@@ -104,10 +110,28 @@ def cases() -> dict[str, Case]:
                 kernel="attention",
                 arguments=(HEADS, LENGTH, DIM, dtype, causal),
                 arrays=((shape, dtype),) * 4,
-                other="torch",
+                others=("torch",),
                 work=4 * HEADS * LENGTH**2 * DIM // (2 if causal else 1),
             )
+    found["attention backward"] = Case(
+        kernel="attention_backward", arguments=(HEADS, LENGTH, DIM), arrays=(), others=()
+    )
     return found
+
+
+def product(
+    size: int, dtypes: tuple[str, str], others: tuple[str, ...], *, one_core: bool = False
+) -> Case:
+    """A square product: the dtypes of its operands and of its result."""
+    square = (size, size)
+    return Case(
+        kernel="gemm",
+        arguments=(size, *dtypes),
+        arrays=((square, dtypes[0]), (square, dtypes[0]), (square, dtypes[1])),
+        others=others,
+        work=2 * size**3,
+        one_core=one_core,
+    )
 
 
 # ---- contenders ---------------------------------------------------------------------------------
@@ -166,8 +190,9 @@ def torch_call(case: Case, cores: Sequence[int]) -> Callable[[], object]:
 
 
 def numpy_call(case: Case, _: Sequence[int]) -> Callable[[], object]:
-    """A float32 product by NumPy."""
-    a, b = (np.random.default_rng(0).standard_normal((SIZE, SIZE), np.float32) for _ in "ab")
+    """A float32 product of the same size by NumPy."""
+    (shape, _), *_ = case.arrays
+    a, b = (np.random.default_rng(0).standard_normal(shape, np.float32) for _ in "ab")
     out = np.empty_like(a)
     return lambda: np.matmul(a, b, out=out)
 
@@ -203,6 +228,8 @@ def serve(kind: str, name: str, folder: str, listed: str) -> None:
             call = copier(case, cores)
         case "torch":
             call = torch_call(case, cores)
+        case "float32":
+            call = our_call(cases()["gemm float32"], cores, Path(folder) / "float32")
         case _:
             call = numpy_call(case, cores)
     started_s = time.perf_counter()
@@ -218,6 +245,14 @@ def serve(kind: str, name: str, folder: str, listed: str) -> None:
             call()
             times.append(time.perf_counter() - started_s)
         print(json.dumps(statistics.median(times)), flush=True)
+
+
+def torch_library() -> str:
+    """The library that torch multiplies matrices of floats with."""
+    import torch
+
+    found = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
+    return found.group(1) if found else "an unknown library"
 
 
 # ---- the parent ---------------------------------------------------------------------------------
@@ -251,25 +286,24 @@ def build(case: Case, folder: Path) -> float:
 def measure(
     name: str, case: Case, cores: Sequence[int], folder: Path
 ) -> tuple[list[list[float]], int]:
-    """Seconds per launch of ours and of the other, one value a round, and what memory ours took."""
+    """Seconds per launch of ours and of the others, one value a round, and what memory ours took."""
     env = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(len(cores)))}
     listed = ",".join(map(str, cores))
     command = ["taskset", "-c", listed, sys.executable, __file__]
     workers = []
-    for kind in ("ours", case.other):
+    for kind in ("ours", *case.others):
         arguments = [*command, kind, name, str(folder), listed]
         pipe = subprocess.PIPE
         workers.append(subprocess.Popen(arguments, env=env, stdin=pipe, stdout=pipe, text=True))
-    taken = int(json.loads(workers[0].stdout.readline()))  # type: ignore[union-attr]  # a pipe
-    for worker in workers:
-        worker.stdout.readline()  # type: ignore[union-attr]  # a pipe
-    found: list[list[float]] = [[], []]
+    told = [_until_ready(worker) for worker in workers]
+    found: list[list[float]] = [[] for _ in workers]
     ends_s = time.monotonic() + CASE_S
+    order = (*range(len(workers)), *reversed(range(len(workers))))
     for number in range(ROUNDS):
         if number >= FEWEST_ROUNDS and time.monotonic() > ends_s:
             break
-        sums = [0.0, 0.0]
-        for index in (0, 1, 1, 0):
+        sums = [0.0] * len(workers)
+        for index in order:
             time.sleep(SETTLE_S)
             workers[index].stdin.write("go\n")  # type: ignore[union-attr]  # a pipe
             workers[index].stdin.flush()  # type: ignore[union-attr]  # a pipe
@@ -278,32 +312,61 @@ def measure(
             own.append(total)
     for worker in workers:
         worker.communicate()
-    return found, taken
+    return found, int(json.loads(told[0][0]))
+
+
+def _until_ready(worker: "subprocess.Popen[str]") -> list[str]:
+    """What a contender says before it is ready."""
+    told: list[str] = []
+    while (line := worker.stdout.readline().strip()) != "ready":  # type: ignore[union-attr]  # a pipe
+        if not line and worker.poll() is not None:
+            raise SystemExit(f"a contender ended: {worker.args}")
+        told.append(line)
+    return told
+
+
+def show(name: str, case: Case, cores: Sequence[int], folder: Path, peak: float) -> None:
+    """Measure a case on these cores and print it: a line of ours, and one for each that it meets."""
+    (own, *others), taken = measure(name, case, cores, folder)
+    rate = (case.work or case.bytes) / statistics.median(own) / 1e9
+    share = f" {rate / peak:4.0%} of the peak" if case.work else ""
+    print(
+        f"{name:25} {len(cores)} core(s) {rate:7.1f} {'GFLOP/s' if case.work else 'GB/s'}{share}"
+        f"  {taken / 2**20 / len(cores):5.1f} MiB a thread",
+        flush=True,
+    )
+    for kind, other in zip(case.others, others, strict=True):
+        ratio = compare_pair(own, other, 0.95)
+        low, high = math.exp(ratio.low), math.exp(ratio.high)
+        limit = ""
+        if case.work:
+            limit = f"   the peak is {peak * 1e9 * statistics.median(other) / case.work:.2f} x"
+        print(f"{'':25} {ratio.ratio:6.2f} x {kind:7} [{low:.2f}, {high:.2f}]{limit}", flush=True)
 
 
 def main(parts: Sequence[str]) -> None:
     """All cases with one of ``parts`` in their names, on one core and on all."""
     cores = sorted(os.sched_getaffinity(0))
+    choices = (cores[:1], cores)[: len(cores)]
+    peaks = [measure_peak(chosen) for chosen in choices]
+    for chosen, peak in zip(choices, peaks, strict=True):
+        print(f"peak of {len(chosen)} core(s): {peak:.1f} GFLOP/s in float32")
+    print(f"torch multiplies with {torch_library()}", flush=True)
     for name, case in cases().items():
         if parts and not any(part in name for part in parts):
             continue
         with tempfile.TemporaryDirectory() as place:
-            compiler_s = build(case, Path(place))
-            for chosen in (cores[:1], cores)[: len(cores)]:
-                (own, other), taken = measure(name, case, chosen, Path(place))
-                ratio = compare_pair(own, other, 0.95)
-                low, high = math.exp(ratio.low), math.exp(ratio.high)
-                rate = (case.work or case.bytes) / statistics.median(own) / 1e9
-                print(
-                    f"{name:25} {len(chosen)} core(s) {rate:7.1f} {'GFLOP/s' if case.work else 'GB/s':7}"
-                    f" {ratio.ratio:6.2f} x {case.other:5} [{low:.2f}, {high:.2f}]"
-                    f"  {taken / 2**20 / len(chosen):5.1f} MiB a thread  {compiler_s:.2f} s of cc",
-                    flush=True,
-                )
+            folder = Path(place)
+            print(f"{name:25} {build(case, folder):.2f} s of the C compiler")
+            if "float32" in case.others:
+                build(cases()["gemm float32"], folder / "float32")
+            for chosen, peak in zip(choices, peaks, strict=True):
+                if case.others and (len(chosen) == 1 or not case.one_core):
+                    show(name, case, chosen, folder, peak)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 5 and sys.argv[1] in ("ours", "copy", "torch", "numpy"):
+    if len(sys.argv) == 5 and sys.argv[1] in KINDS:
         serve(*sys.argv[1:])
     else:
         main(sys.argv[1:])

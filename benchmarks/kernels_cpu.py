@@ -1,5 +1,8 @@
 """The kernels of cpu_kernels.py: ordinary TileLang, with tiles that suit a CPU's caches."""
 
+import importlib.util
+from pathlib import Path
+
 import tilelang.language as T
 
 LOG2_E = 1.4426950408889634
@@ -166,3 +169,12 @@ def attention(heads, length, dim, dtype, causal, block=128):
             T.copy(out, O[0, by, bx * block, 0])
 
     return main
+
+
+def attention_backward(heads, length, dim, block=64):
+    """That of tests/kernels: five products and a mask, the gradient of queries added up by all blocks."""
+    path = Path(__file__).parent.parent / "tests" / "kernels" / "attention_more.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.backward.get_tir(heads, length, dim, block, block)
