@@ -10,9 +10,11 @@ import pytest
 
 from tileyard.ir.interpret import interpret
 from tileyard.ir.text import read_program
+from tileyard.ir.verify import verify
 from tileyard.model import Device
 from tileyard.targets.base import Target
 from tileyard.targets.cpu.emit import keeping
+from tileyard.targets.cpu.loaded import CpuLoaded
 from tileyard.targets.cpu.target import CpuTarget
 from tileyard.testing.builds import explain_difference, load_program
 from tileyard.testing.target_cases import GEMMS
@@ -75,23 +77,80 @@ def test_every_width_of_vectors_gives_the_same(name: str, vectors: str, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("memory", "cache"),
-    [(0, 1 << 20), (32 << 10, 1 << 20), (1 << 20, 32 << 10), (1 << 20, 1 << 20)],
-)
+@pytest.mark.parametrize("memory", [0, 20 << 10, 42 << 10, 1 << 20])
 def test_whatever_is_kept_the_result_is_the_same(
-    memory: int, cache: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    memory: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Keeping no tiles, some, all, or all in groups of columns gives the same result."""
+    """Keeping no tiles, those of rows, of some columns too, or all gives the same, launch after launch."""
     monkeypatch.setattr(keeping, "MOST_BYTES", memory)
-    monkeypatch.setattr(keeping, "CACHE_BYTES", cache)
     case = TILES["ragged gemm over a grid, constant sizes"]
     cores = tuple(sorted(os.sched_getaffinity(0)))[:2]
     device = Device(name="cpu:0", kind="cpu", identity="test", cores=cores)
-    launch = load_program(_TARGET, device, case.program, tmp_path).bind(case.arrays(), [])
+    arrays = case.arrays()
+    launch = load_program(_TARGET, device, case.program, tmp_path).bind(arrays, [])
     launch.run()
-    (expected,) = interpret(case.program, case.arrays(), [])
+    arrays[0][:] = arrays[0][::-1].copy()
+    launch.run()
+    (expected,) = interpret(case.program, arrays, [])
     assert explain_difference(launch.read()[0], expected, case) == ""
+
+
+SEVERAL_GRIDS = """
+def steps(A: float32[n, 64], B: float32[64, 32], s: float32, C: inout.float32[n, 32], D: out.float32[4]):
+    n: dim
+    middle: memory.float32[256, 32]
+    half: memory.float32[4]
+    a: shared.float32[16, 64]
+    b: shared.float32[64, 32]
+    c: fragment.float32[16, 32]
+    row: fragment.float32[32]
+    sum: fragment.float32[1]
+    part: fragment.float32[1]
+    twice = s * 2.0
+    for by in blocks((n + 15) // 16):
+        fill(c, 0.0)
+        copy(A[by * 16 : +16, :], a)
+        copy(B, b)
+        gemm(a, b, c)
+        for i, j in parallel(16, 32):
+            c[i, j] = c[i, j] * twice
+        copy(c, middle[by * 16 : +16, :])
+    half[0] = middle[0, 0] * 0.5
+    half[1] = twice
+    for bx in blocks(n):
+        for by2 in blocks(2):
+            copy(middle[n - 1 - bx, :], row)
+            for e in parallel(16):
+                C[bx, by2 * 16 + e] = C[bx, by2 * 16 + e] + row[by2 * 16 + e]
+    for last in blocks(1):
+        D[0] = half[0]
+        D[1] = half[1] + twice
+        D[2] = C[0, 0]
+        D[3] = 7.0
+"""
+"""Four grids, one of them what stands between two launches; the second reads what the first writes."""
+
+
+@pytest.mark.slow
+def test_grids_of_one_program_run_one_after_the_other(tmp_path: Path) -> None:
+    """Each sees all that the ones before it have written, on whichever core, launch after launch."""
+    program = read_program(SEVERAL_GRIDS)
+    verify(program)
+    rng = np.random.default_rng(0)
+    shapes = ((100, 64), (64, 32), (100, 32))
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    cores = tuple(sorted(os.sched_getaffinity(0)))[:2]
+    device = Device(name="cpu:0", kind="cpu", identity="test", cores=cores)
+    loaded = load_program(_TARGET, device, program, tmp_path)
+    assert isinstance(loaded, CpuLoaded)
+    assert loaded.binary.details.grids == 4
+    launch = loaded.bind(arrays, [1.5])
+    expected = interpret(program, arrays, [1.5])
+    for _ in range(3):
+        launch.reset()
+        launch.run()
+        for got, want in zip(launch.read(), expected, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
 LARGE_TILE = """

@@ -64,7 +64,7 @@ class BodyLowering:
     def lower_body(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401 (TVM's nodes are untyped)
         """The statements of a whole function; raises UnsupportedError.
 
-        Several launches, one after the other, become one block that runs all blocks of each in turn.
+        Several launches, one after the other, become loops over their blocks in a Program with no grid.
         """
         self._has_phases = count_launches(stmt) > 1
         lowered = self.lower(stmt)
@@ -201,7 +201,7 @@ class BodyLowering:
             start, extent = (lower_expr(self._scope, bound) for bound in (stmt.min, stmt.extent))
             first = self._number()
             var = self._scope.bind_block(tag, stmt.loop_var)
-            return (*first, For(var, start, extent, "serial", self.lower(stmt.body)))
+            return (*first, For(var, start, extent, "blocks", self.lower(stmt.body)))
         if tag in self.grid or self._count > self._checks:
             self._scope.refuse("second kernel launch", "in one function is not covered")
         if not is_zero(stmt.min) or len(stmt.annotations):

@@ -122,7 +122,7 @@ class Region(Node, tag="region"):
 # ---- statements -----------------------------------------------------------------------------
 
 AtomicKind = Literal["add", "max", "min", "and", "or", "xor", "exchange"]
-LoopKind = Literal["serial", "parallel", "unroll", "vectorized", "pipelined"]
+LoopKind = Literal["serial", "parallel", "unroll", "vectorized", "pipelined", "blocks"]
 ReduceKind = Literal["sum", "max", "min", "abssum", "absmax", "bitand", "bitor", "bitxor"]
 
 
@@ -175,6 +175,7 @@ class Assert(Node, tag="assert"):
 class For(Node, tag="for"):
     """``extent`` iterations of ``var`` from ``start``; iterations of ``parallel`` are independent.
 
+    Those of ``blocks`` are blocks of a launch within a Program that has no grid, because it has several.
     ``stages`` is the depth asked for by a ``pipelined`` loop, else 0. It changes no result.
     """
 

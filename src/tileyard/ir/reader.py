@@ -33,7 +33,7 @@ from tileyard.ir.nodes import (
     While,
 )
 
-_LOOPS = ("serial", "parallel", "unroll", "vectorized", "pipelined")
+_LOOPS = ("serial", "parallel", "unroll", "vectorized", "pipelined", "blocks")
 _WORDS = ("dim", "grid", *SCOPES)
 
 

@@ -211,21 +211,30 @@ def refused(A: float32[8, 8], C: out.float32[8, 8]):
 
 
 @pytest.mark.parametrize(
-    ("memory", "cache", "expected"),
+    ("memory", "expected"),
     [
-        (0, 1 << 20, (False, False, False)),
-        (36 << 10, 1 << 20, (True, False, False)),
-        (1 << 20, 0, (True, True, False)),
-        (1 << 20, 36 << 10, (True, True, True)),
-        (1 << 20, 1 << 20, (True, True, False)),
+        (0, (False, False, False, False)),
+        (20 << 10, (True, False, False, False)),
+        (38 << 10, (True, True, False, True)),
+        (52 << 10, (True, True, False, False)),
+        (1 << 20, (True, True, True, False)),
     ],
 )
-def test_what_is_kept_fits_the_memory_and_a_group_of_columns_a_cache(
-    memory: int, cache: int, expected: tuple[bool, bool, bool], monkeypatch: pytest.MonkeyPatch
+def test_what_is_kept_fits_the_memory(
+    memory: int, expected: tuple[bool, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is kept, one tile's contents, or both, in groups where they do not fit at once."""
+    """Nothing, rows by each thread, some columns too, all columns, or all contents for all threads."""
     monkeypatch.setattr(keeping, "MOST_BYTES", memory)
-    monkeypatch.setattr(keeping, "CACHE_BYTES", cache)
     text = emit(gemm(128, grid=(4, 4))).text
-    found = tuple(part in text for part in ("A_shared_claims", "B_shared_claims", "width_"))
+    parts = ("A_shared_claims", "B_shared_claims", "ty_claim", "width_")
+    found = tuple(part in text for part in parts)
     assert found == expected
+
+
+def test_a_loop_of_a_length_that_varies_keeps_what_it_needs_at_most() -> None:
+    """Slots are counted by the largest that a loop's length can be."""
+    text = emit(
+        gemm(128).replace("for k in pipelined(4, stages=2)", "for k in pipelined(bx + 1, stages=2)")
+    ).text
+    expected = "8 of them for all threads"
+    assert expected in text

@@ -11,7 +11,7 @@ from tileyard.targets.cpu.emit.context import Fault
 from tileyard.targets.cpu.emit.program import Generated
 from tileyard.targets.cpu.machine import Machine, missing_features
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 
 KERNEL_FILE = "kernel.so"
 SOURCE_FILE = "kernel.c"
@@ -23,15 +23,19 @@ class Details(Record):
     """The target's own part of the manifest.
 
     ``signature`` is the Program without its buffers and its body: parameters, dimensions and grid.
-    ``scratch_bytes`` are for each thread, ``shared_bytes`` for all of them, of which the first are
-    ``claims`` numbers of 4 bytes that are 0 when a launch begins. ``faults`` describes the kernel's own failures, number 1 first. ``features`` are what the binary
-    may use of a CPU, by the kernel's names.
+    ``scratch_bytes`` are for each thread, of which the first are ``tags`` numbers of 8 bytes, and
+    ``shared_bytes`` for all of them, of which the first are ``claims`` numbers of 4 bytes; these numbers are
+    0 when a grid begins. The kernel has ``grids``, which run one after the other. ``faults`` describes the
+    kernel's own failures, number 1 first. ``features`` are what the binary may use of a CPU, by the
+    kernel's names.
     """
 
     signature: Program
     scratch_bytes: int
     shared_bytes: int
     claims: int
+    tags: int
+    grids: int
     faults: tuple[Fault, ...]
     arch: str
     features: tuple[str, ...]
@@ -48,6 +52,8 @@ def describe(program: Program, generated: Generated, machine: Machine) -> str:
         scratch_bytes=generated.scratch_bytes,
         shared_bytes=generated.shared_bytes,
         claims=generated.claims,
+        tags=generated.tags,
+        grids=generated.grids,
         faults=generated.faults,
         arch=machine.arch,
         features=machine.features,

@@ -11,7 +11,7 @@ from tileyard.ir.specs import bind_dims, convert_scalar, scalar_params
 from tileyard.model import Value
 from tileyard.targets.cpu.abi import KERNEL_FILE, Details, read_details
 from tileyard.targets.cpu.emit.ranges import LARGEST_DIM
-from tileyard.targets.cpu.pool import Binding, Entry, Pool
+from tileyard.targets.cpu.pool import Binding, Pool, Sizes
 from tileyard.targets.cpu.told import NO_LINES, LineTable, explain
 
 
@@ -28,16 +28,21 @@ class CpuBinary:
             raise DamagedError(f"the kernel's binary cannot be loaded: {error}") from error
         self._blocks = self._library.ty_blocks
         self._blocks.restype = ctypes.c_int64
+        self._blocks.argtypes = (ctypes.c_void_p, ctypes.c_int32)
         kernel = ctypes.cast(self._library.ty_kernel, ctypes.c_void_p).value
         if kernel is None:
             raise DamagedError("the kernel's binary has no kernel")
-        self._entry = Entry(kernel, self.details.claims)
+        self._kernel: int = kernel
 
     def bind(
-        self, addresses: Sequence[int], numbers: Sequence[int], lines: LineTable = NO_LINES
+        self,
+        addresses: Sequence[int],
+        numbers: Sequence[int],
+        sizes: Sizes,
+        lines: LineTable = NO_LINES,
     ) -> Binding:
         """The kernel with the addresses of its arrays and its numbers, ready to be launched."""
-        return Binding(self._entry, addresses, numbers, lines)
+        return Binding(self._kernel, addresses, numbers, sizes, lines)
 
     def reserve(self, pool: Pool) -> None:
         """Have the memory that a launch on ``pool`` needs. Raises MemoryError."""
@@ -68,10 +73,11 @@ class CpuBinary:
                 found.append(unsigned - (1 << 64) if unsigned >> 63 else unsigned)
         return found
 
-    def blocks(self, numbers: Sequence[int]) -> int:
-        """How many blocks the grid has."""
-        count: int = self._blocks((ctypes.c_int64 * max(len(numbers), 1))(*numbers))
-        return count
+    def sizes(self, numbers: Sequence[int]) -> Sizes:
+        """What the runtime must know of the grids, given the kernel's numbers."""
+        details, given = self.details, (ctypes.c_int64 * max(len(numbers), 1))(*numbers)
+        grids = tuple(self._blocks(given, grid) for grid in range(details.grids))
+        return Sizes(grids=grids, claims=details.claims, tags=details.tags)
 
     def explain(self, binding: Binding) -> KernelFault:
         """The error that a launch with this binding has reported."""

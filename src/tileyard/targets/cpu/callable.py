@@ -16,7 +16,7 @@ from tileyard.targets.cpu.operands import (
     read_operand,
     write_back,
 )
-from tileyard.targets.cpu.pool import Pool
+from tileyard.targets.cpu.pool import Pool, Sizes
 from tileyard.targets.cpu.told import LineTable
 
 
@@ -35,7 +35,7 @@ class CpuCallable:
         self._lines = lines
         self._pool = pool
         self._params = binary.signature.params
-        self._known: dict[object, tuple[Sequence[TensorSpec], list[int], int]] = {}
+        self._known: dict[object, tuple[Sequence[TensorSpec], list[int], Sizes]] = {}
         binary.reserve(pool)
 
     def __call__(self, *arguments: object) -> object:
@@ -51,7 +51,7 @@ class CpuCallable:
             for param, argument in taken
             if isinstance(param, Scalar)
         )
-        specs, numbers, blocks = self._sizes(operands, scalars)
+        specs, numbers, sizes = self._sizes(operands, scalars)
         outputs = []
         make = allocator(arguments)
         for param in self._params:
@@ -68,8 +68,8 @@ class CpuCallable:
             for param in self._params
             if isinstance(param, Tensor)
         ]
-        binding = self._binary.bind(addresses, numbers, self._lines)
-        if self._pool.launch(binding, blocks):
+        binding = self._binary.bind(addresses, numbers, sizes, self._lines)
+        if self._pool.launch(binding):
             raise self._binary.explain(binding)
         for param, argument in taken:
             if isinstance(param, Tensor) and param.role != "in":
@@ -95,15 +95,15 @@ class CpuCallable:
 
     def _sizes(
         self, operands: dict[str, Operand], scalars: tuple[Value, ...]
-    ) -> tuple[Sequence[TensorSpec], list[int], int]:
-        """Shapes, the runtime's numbers and the number of blocks; the same shapes are seen often."""
+    ) -> tuple[Sequence[TensorSpec], list[int], Sizes]:
+        """Shapes, the runtime's numbers and the sizes of the grids; the same shapes are seen often."""
         shapes = tuple(operand.shape for operand in operands.values())
         key = (shapes, scalars, tuple(map(type, scalars)))
         if key not in self._known:
             dims = self._binary.dims(shapes, scalars)
             numbers = self._binary.numbers(dims, scalars)
             specs = tensor_specs(self._binary.signature, dims)
-            self._known[key] = (specs, numbers, self._binary.blocks(numbers))
+            self._known[key] = (specs, numbers, self._binary.sizes(numbers))
         return self._known[key]
 
     def _check_written(

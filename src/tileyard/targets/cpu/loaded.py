@@ -91,20 +91,20 @@ class CpuLaunch:
                 array = allocate(array.shape, array.dtype)
             self._arrays.append(array)
         addresses = [array.ctypes.data for array in self._arrays]
-        self._binding = loaded.binary.bind(addresses, numbers, loaded.lines)
-        self._blocks = loaded.binary.blocks(numbers)
+        sizes = loaded.binary.sizes(numbers)
+        self._binding = loaded.binary.bind(addresses, numbers, sizes, loaded.lines)
         loaded.binary.reserve(loaded.pool)
         self.reset()
 
     def run(self) -> None:
         """Launch once and wait. Raises KernelFault."""
-        if self._loaded.pool.launch(self._binding, self._blocks):
+        if self._loaded.pool.launch(self._binding):
             raise self._loaded.binary.explain(self._binding)
 
     def sample_ns(self, samples: int, launches: int) -> Sequence[float]:
         """``samples`` times of ``launches`` launches each, in nanoseconds per launch; they print nothing."""
         self._binding.report.is_quiet = 1
-        fault, times = self._loaded.pool.sample(self._binding, self._blocks, samples, launches)
+        fault, times = self._loaded.pool.sample(self._binding, samples, launches)
         self._binding.report.is_quiet = 0
         if fault:
             raise self._loaded.binary.explain(self._binding)

@@ -3,14 +3,28 @@
 import ctypes
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from tileyard.errors import BindError
 from tileyard.targets.cpu.told import LineTable, Report
 
 _Pointers = ctypes.Array[ctypes.c_void_p]
 _Numbers = ctypes.Array[ctypes.c_int64]
+
+
+class Call(ctypes.Structure):
+    """``ty_call`` of runtime.c."""
+
+    _fields_ = (
+        ("kernel", ctypes.c_void_p),
+        ("buffers", ctypes.c_void_p),
+        ("scalars", ctypes.c_void_p),
+        ("grids", ctypes.c_void_p),
+        ("grid_count", ctypes.c_int64),
+        ("claims", ctypes.c_int64),
+        ("tags", ctypes.c_int64),
+    )
 
 
 class Runtime:
@@ -24,10 +38,7 @@ class Runtime:
         self.reserve = library.ty_pool_reserve
         self.reserve.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
         self.launch = library.ty_launch
-        self.launch.argtypes = (
-            *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p),
-            *(ctypes.c_int64, ctypes.c_int64),
-        )
+        self.launch.argtypes = (ctypes.c_void_p, ctypes.POINTER(Call))
         self.sample = library.ty_sample
         self.sample.argtypes = (
             *self.launch.argtypes,
@@ -35,30 +46,41 @@ class Runtime:
         )
 
 
-class Entry(NamedTuple):
-    """A kernel in memory: where it begins, and how many claims it makes on shared memory."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sizes:
+    """How many blocks each grid of a kernel has, and how many numbers must be 0 when one begins.
 
-    address: int
+    ``claims`` of these lie in shared memory, ``tags`` in each thread's own.
+    """
+
+    grids: tuple[int, ...]
     claims: int
+    tags: int
 
 
 class Binding:
-    """A kernel's addresses with its arguments' addresses and numbers, ready for the runtime.
+    """A kernel with its arguments' addresses and numbers, ready for the runtime.
 
-    ``claims`` is how many numbers of shared memory must be 0 when a launch begins. What a launch has
-    to tell stands in ``report``, which ``lines`` gives the user's lines.
+    What a launch has to tell stands in ``report``, which ``lines`` gives the user's lines.
     """
 
     def __init__(
-        self, kernel: Entry, buffers: Sequence[int], scalars: Sequence[int], lines: LineTable
+        self,
+        kernel: int,
+        buffers: Sequence[int],
+        scalars: Sequence[int],
+        sizes: Sizes,
+        lines: LineTable,
     ) -> None:
-        self.kernel = kernel.address
-        self.claims = kernel.claims
         self.lines = lines
         self.report: Report = lines.make_report()
         addresses = (*buffers, ctypes.addressof(self.report))
-        self.buffers: _Pointers = (ctypes.c_void_p * len(addresses))(*addresses)
-        self.scalars: _Numbers = (ctypes.c_int64 * max(len(scalars), 1))(*scalars)
+        self._buffers: _Pointers = (ctypes.c_void_p * len(addresses))(*addresses)
+        self._scalars: _Numbers = (ctypes.c_int64 * max(len(scalars), 1))(*scalars)
+        self._grids: _Numbers = (ctypes.c_int64 * len(sizes.grids))(*sizes.grids)
+        arrays = (self._buffers, self._scalars, self._grids)
+        places = [ctypes.addressof(array) for array in arrays]
+        self.call = Call(kernel, *places, len(sizes.grids), sizes.claims, sizes.tags)
 
 
 class Pool:
@@ -94,22 +116,16 @@ class Pool:
         self._scratch_bytes = max(self._scratch_bytes, scratch_bytes)
         self._shared_bytes = max(self._shared_bytes, shared_bytes)
 
-    def launch(self, binding: Binding, blocks: int) -> int:
+    def launch(self, binding: Binding) -> int:
         """Run all blocks once; the number of the kernel's own fault, or 0."""
-        fault: int = self._runtime.launch(
-            *(self._opened(), binding.kernel, binding.buffers, binding.scalars),
-            *(blocks, binding.claims),
-        )
+        fault: int = self._runtime.launch(self._opened(), ctypes.byref(binding.call))
         return fault
 
-    def sample(
-        self, binding: Binding, blocks: int, samples: int, launches: int
-    ) -> tuple[int, list[float]]:
+    def sample(self, binding: Binding, samples: int, launches: int) -> tuple[int, list[float]]:
         """A fault or 0, and ``samples`` times of ``launches`` launches, in ns per launch."""
         times = (ctypes.c_double * samples)()
         fault: int = self._runtime.sample(
-            *(self._opened(), binding.kernel, binding.buffers, binding.scalars),
-            *(blocks, binding.claims, samples, launches, times),
+            *(self._opened(), ctypes.byref(binding.call), samples, launches, times)
         )
         return fault, list(times)
 

@@ -14,8 +14,8 @@
 
 #include "tile.h"
 
-typedef int32_t (*ty_kernel_fn)(void *const *buffers, const int64_t *scalars, int64_t first,
-                                int64_t last, char *scratch, char *shared);
+typedef int32_t (*ty_kernel_fn)(void *const *buffers, const int64_t *scalars, int32_t grid,
+                                int64_t first, int64_t last, char *scratch, char *shared);
 
 #define TY_SPIN_NS 100000
 #define TY_HUGE_PAGE (2u << 20)
@@ -34,8 +34,12 @@ typedef struct ty_pool {
   ty_kernel_fn kernel;
   void *const *buffers;
   const int64_t *scalars;
+  const int64_t *grids;
+  int32_t grid;
+  int32_t grid_count;
   int64_t blocks;
   size_t claims;
+  size_t tags;
   char *shared;
   size_t shared_bytes;
   _Atomic int64_t next;
@@ -75,6 +79,8 @@ static int ty_pin(int32_t core) {
 
 /* Takes blocks until none is left: many at first, single ones towards the end. */
 static void ty_work(ty_pool *pool, char *scratch) {
+  if (pool->tags)
+    memset(scratch, 0, pool->tags * sizeof(int64_t));
   for (;;) {
     int64_t first = atomic_load_explicit(&pool->next, memory_order_relaxed), count;
     do {
@@ -83,8 +89,8 @@ static void ty_work(ty_pool *pool, char *scratch) {
       count = (pool->blocks - first) / (pool->threads == 1 ? 1 : 4 * pool->threads);
       count = count < 1 ? 1 : count;
     } while (!atomic_compare_exchange_weak(&pool->next, &first, first + count));
-    int32_t fault = pool->kernel(pool->buffers, pool->scalars, first, first + count, scratch,
-                                 pool->shared);
+    int32_t fault = pool->kernel(pool->buffers, pool->scalars, pool->grid, first, first + count,
+                                 scratch, pool->shared);
     if (fault)
       atomic_store(&pool->fault, fault);
   }
@@ -145,9 +151,11 @@ static void ty_wait_until_done(ty_pool *pool) {
   pthread_mutex_unlock(&pool->mutex);
 }
 
-static int32_t ty_launch_once(ty_pool *pool) {
+/* Runs all blocks of one grid. */
+static void ty_run_grid(ty_pool *pool, int32_t grid) {
+  pool->grid = grid;
+  pool->blocks = pool->grids[grid];
   atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
-  atomic_store_explicit(&pool->fault, 0, memory_order_relaxed);
   if (pool->claims)
     memset(pool->shared, 0, pool->claims * sizeof(int32_t));
   if (pool->threads > 1 && pool->blocks > 1) {
@@ -157,22 +165,39 @@ static int32_t ty_launch_once(ty_pool *pool) {
     ty_wait_until_done(pool);
   } else
     ty_work(pool, pool->members[0].scratch);
+}
+
+static int32_t ty_launch_once(ty_pool *pool) {
+  atomic_store_explicit(&pool->fault, 0, memory_order_relaxed);
+  for (int32_t grid = 0; grid < pool->grid_count && !atomic_load(&pool->fault); ++grid)
+    ty_run_grid(pool, grid);
   return atomic_load(&pool->fault);
 }
 
-static void ty_begin(ty_pool *pool, ty_kernel_fn kernel, void *const *buffers,
-                     const int64_t *scalars, int64_t blocks, int64_t claims) {
+/* One call of a kernel: how many blocks each of its grids has, which run one after the other, and how
+   many numbers are 0 when a grid begins, of `claims` in shared memory and of `tags` in each thread's. */
+typedef struct {
+  ty_kernel_fn kernel;
+  void *const *buffers;
+  const int64_t *scalars;
+  const int64_t *grids;
+  int64_t grid_count, claims, tags;
+} ty_call;
+
+static void ty_begin(ty_pool *pool, const ty_call *call) {
   pthread_mutex_lock(&pool->launching);
   if (pool->is_pinned && !(pool->has_owner && pthread_equal(pool->owner, pthread_self()))) {
     ty_pin(pool->cores[0]);
     pool->owner = pthread_self();
     pool->has_owner = 1;
   }
-  pool->kernel = kernel;
-  pool->buffers = buffers;
-  pool->scalars = scalars;
-  pool->blocks = blocks;
-  pool->claims = (size_t)claims;
+  pool->kernel = call->kernel;
+  pool->buffers = call->buffers;
+  pool->scalars = call->scalars;
+  pool->grids = call->grids;
+  pool->grid_count = (int32_t)call->grid_count;
+  pool->claims = (size_t)call->claims;
+  pool->tags = (size_t)call->tags;
 }
 
 void ty_pool_close(ty_pool *pool) {
@@ -250,21 +275,18 @@ int32_t ty_pool_reserve(ty_pool *pool, int64_t scratch, int64_t shared) {
   return failed;
 }
 
-/* Runs all blocks once. Shared memory begins with `claims` numbers that are 0 when a launch begins.
-   0, or the number of the kernel's own fault. */
-int32_t ty_launch(ty_pool *pool, ty_kernel_fn kernel, void *const *buffers, const int64_t *scalars,
-                  int64_t blocks, int64_t claims) {
-  ty_begin(pool, kernel, buffers, scalars, blocks, claims);
+/* Runs all blocks once. 0, or the number of the kernel's own fault. */
+int32_t ty_launch(ty_pool *pool, const ty_call *call) {
+  ty_begin(pool, call);
   int32_t fault = ty_launch_once(pool);
   pthread_mutex_unlock(&pool->launching);
   return fault;
 }
 
 /* Times `samples` x `launches` launches; `ns` gets nanoseconds per launch. */
-int32_t ty_sample(ty_pool *pool, ty_kernel_fn kernel, void *const *buffers, const int64_t *scalars,
-                  int64_t blocks, int64_t claims, int64_t samples, int64_t launches, double *ns) {
+int32_t ty_sample(ty_pool *pool, const ty_call *call, int64_t samples, int64_t launches, double *ns) {
   int32_t fault = 0;
-  ty_begin(pool, kernel, buffers, scalars, blocks, claims);
+  ty_begin(pool, call);
   for (int64_t i = 0; i < samples && !fault; ++i) {
     int64_t started = ty_now_ns();
     for (int64_t j = 0; j < launches && !fault; ++j)

@@ -45,7 +45,10 @@ from tileyard.targets.cpu.emit.tiles import (
 from tileyard.targets.cpu.machine import Machine
 
 CLAIM_BYTES = 4
-"""Of one number that says how far a slot is: free, being filled, or filled."""
+"""Of one number that says how far a slot of all threads is: free, being filled, or filled."""
+
+TAG_BYTES = 8
+"""Of one number that says which content a slot of one thread holds, 0 for none."""
 
 _WHOLE = 1 << 24
 """The largest number up to which floats hold all whole ones."""
@@ -80,8 +83,8 @@ class GemmPlan:
 class Plan:
     """All tiles by name, staging tiles (``@...``) included; all gemms by their statement's identity.
 
-    Shared memory begins with the ``claims``, a number for each slot of a kept tile; ``workspaces`` says
-    where in it those lie.
+    Shared memory begins with the ``claims``, a number for each slot that all threads share, and that of a
+    thread with the ``tags``, one for each of its own; ``workspaces`` says where in it those lie.
     """
 
     tiles: dict[str, Tile] = field(default_factory=dict)
@@ -92,6 +95,7 @@ class Plan:
     scratch_bytes: int = 0
     shared_bytes: int = 0
     claims: int = 0
+    tags: int = 0
 
 
 def is_whole(region: Region, shape: tuple[int, ...]) -> bool:
@@ -118,9 +122,9 @@ def extent_of(region: Region, dimension: int) -> int:
     return int(extent.value)
 
 
-def make_plan(program: Program, machine: Machine) -> Plan:
-    """The plan for ``program``. Raises UnsupportedError."""
-    return _Planner(program, machine).make()
+def make_plan(program: Program, machine: Machine, claims: int = 0) -> Plan:
+    """The plan for ``program``, with room for at least so many ``claims``. Raises UnsupportedError."""
+    return _Planner(program, machine).make(claims)
 
 
 class _Planner:
@@ -139,7 +143,7 @@ class _Planner:
         self._lefts: set[str] = set()
         self._plan = Plan(forwarding=self._forwarding)
 
-    def make(self) -> Plan:
+    def make(self, claims: int) -> Plan:
         gemms = [stmt for stmt in walk(self._program.body) if isinstance(stmt, Gemm)]
         self._lefts = {self._forwarding.left(stmt).buffer for stmt in gemms if not stmt.transpose_a}
         shapes = {id(stmt): self._shape(stmt) for stmt in gemms}
@@ -153,12 +157,17 @@ class _Planner:
             is_variable = buffer.scope == "local" and buffer.name not in used_by_tiles
             tiles.append(self._tile(buffer, layouts, buffer.name in results, is_variable))
         self._plan.keeping = find_kept(self._program, tiles)
-        self._plan.claims = sum(kept.slots for kept in self._plan.keeping.tiles.values())
+        self._plan.claims = max(self._plan.keeping.claims, claims)
+        self._plan.tags = self._plan.keeping.tags
         self._plan.shared_bytes = -(-CLAIM_BYTES * self._plan.claims // LINE) * LINE
+        self._plan.scratch_bytes = -(-TAG_BYTES * self._plan.tags // LINE) * LINE
         self._place_workspaces()
         for tile in tiles:
             kept = self._plan.keeping.tiles.get(tile.name)
-            self._add(tile if kept is None else replace(tile, slots=kept.slots, is_shared=True))
+            if kept is None:
+                self._add(tile)
+            else:
+                self._add(replace(tile, slots=kept.slots, is_shared=kept.is_shared))
         for stmt in gemms:
             self._plan.gemms[id(stmt)] = self._gemm(stmt, shapes[id(stmt)])
         return self._plan

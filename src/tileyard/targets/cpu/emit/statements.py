@@ -193,11 +193,16 @@ class Statements:
             emit_copy(ctx, stmt.src, stmt.dst)
             return
         tile, name = ctx.plan.tiles[buffer], ctx.names[buffer]
+        place = f"{'shared' if kept.is_shared else 'scratch'} + {tile.offset}"
         claim = f"&{ctx.claims[buffer]}[slot_]"
         ctx.out.line(f"const int64_t slot_ = {index(ctx, kept.slot)};")
-        ctx.out.line(
-            f"{name} = (void *)(shared + {tile.offset} + slot_ * {tile.bytes // tile.slots});"
-        )
+        ctx.out.line(f"{name} = (void *)({place} + slot_ * {tile.bytes // tile.slots});")
+        if kept.content is not None:
+            ctx.out.line(f"const int64_t content_ = {index(ctx, kept.content)} + INT64_C(1);")
+            with ctx.out.block(f"if (*{claim} != content_)"):
+                emit_copy(ctx, stmt.src, stmt.dst)
+                ctx.out.line(f"*{claim} = content_;")
+            return
         with ctx.out.block(f"if (ty_claim({claim}))"):
             emit_copy(ctx, stmt.src, stmt.dst)
             ctx.out.line(f"ty_publish({claim});")
