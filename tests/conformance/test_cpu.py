@@ -4,6 +4,7 @@ import dataclasses
 import os
 from pathlib import Path
 
+import ml_dtypes
 import msgspec
 import numpy as np
 import pytest
@@ -151,6 +152,28 @@ def test_grids_of_one_program_run_one_after_the_other(tmp_path: Path) -> None:
         launch.run()
         for got, want in zip(launch.read(), expected, strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_modes_of_the_caller_change_nothing(tmp_path: Path) -> None:
+    """Numbers below the normal ones stay as they are in a process that takes them for 0."""
+    torch = pytest.importorskip("torch")
+    program = read_program("""
+def widen(X: float8_e4m3fn[64], Y: out.float32[64]):
+    x: shared.float32[64]
+    copy(X, x)
+    copy(x, Y)
+""")
+    expected = np.arange(64, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn)
+    cores = tuple(sorted(os.sched_getaffinity(0)))[:1]
+    device = Device(name="cpu:0", kind="cpu", identity="test", cores=cores)
+    launch = load_program(_TARGET, device, program, tmp_path).bind([expected], [])
+    torch.set_flush_denormal(True)
+    try:
+        launch.run()
+    finally:
+        torch.set_flush_denormal(False)
+    (got,) = launch.read()
+    np.testing.assert_array_equal(got, expected.astype(np.float32))
 
 
 LARGE_TILE = """

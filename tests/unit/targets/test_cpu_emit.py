@@ -238,3 +238,34 @@ def test_a_loop_of_a_length_that_varies_keeps_what_it_needs_at_most() -> None:
     ).text
     expected = "8 of them for all threads"
     assert expected in text
+
+
+WHOLE_NUMBERS = (
+    gemm(128)
+    .replace("float32", "int8")
+    .replace("C_local: fragment.int8", "C_local: fragment.int32")
+    .replace("out.int8", "out.int32")
+    .replace("fill(C_local, 0.0)", "fill(C_local, 0)")
+)
+
+
+def test_whole_numbers_that_only_gemms_read_are_kept_as_floats() -> None:
+    """Conversion is part of the copy, which is made once for all blocks, and no gemm converts again."""
+    text = emit(WHOLE_NUMBERS).text
+    expected = ("float *A_shared", "ty_claim(&A_shared_claims[slot_])")
+    assert [part for part in expected if part not in text] == []
+    assert "staged" not in text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "        A_shared[0, 0] = cast(1, int8)\n        gemm(",
+        "        fill(A_shared, 1)\n        gemm(",
+    ],
+)
+def test_whole_numbers_that_something_else_writes_stay_what_they_are(body: str) -> None:
+    """Only copies from the same type are sure to put numbers into a tile that floats hold."""
+    text = emit(WHOLE_NUMBERS.replace("        gemm(", body)).text
+    expected = "int8_t (*restrict A_shared)"
+    assert expected in text

@@ -78,9 +78,7 @@ static int ty_pin(int32_t core) {
 }
 
 /* Takes blocks until none is left: many at first, single ones towards the end. */
-static void ty_work(ty_pool *pool, char *scratch) {
-  if (pool->tags)
-    memset(scratch, 0, pool->tags * sizeof(int64_t));
+static void ty_take_blocks(ty_pool *pool, char *scratch) {
   for (;;) {
     int64_t first = atomic_load_explicit(&pool->next, memory_order_relaxed), count;
     do {
@@ -94,6 +92,27 @@ static void ty_work(ty_pool *pool, char *scratch) {
     if (fault)
       atomic_store(&pool->fault, fault);
   }
+}
+
+/* One thread's part of a grid, with numbers as IEEE has them whatever the caller has set: rounded to
+   the nearest, and small ones not taken for 0, as libraries that are built for speed would have it. */
+static void ty_work(ty_pool *pool, char *scratch) {
+  if (pool->tags)
+    memset(scratch, 0, pool->tags * sizeof(int64_t));
+#if defined(__SSE2__)
+  uint32_t modes = __builtin_ia32_stmxcsr();
+  __builtin_ia32_ldmxcsr(0x1f80);
+  ty_take_blocks(pool, scratch);
+  __builtin_ia32_ldmxcsr(modes);
+#elif defined(__aarch64__)
+  uint64_t modes;
+  __asm__ volatile("mrs %0, fpcr" : "=r"(modes));
+  __asm__ volatile("msr fpcr, %0" ::"r"((uint64_t)0));
+  ty_take_blocks(pool, scratch);
+  __asm__ volatile("msr fpcr, %0" ::"r"(modes));
+#else
+  ty_take_blocks(pool, scratch);
+#endif
 }
 
 static int ty_wait_for_turn(ty_pool *pool, uint64_t seen) {

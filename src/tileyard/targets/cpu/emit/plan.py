@@ -1,5 +1,7 @@
 """Decides before any C is written how each gemm is done and how each tile-local buffer is kept.
 
+Whole numbers that only gemms read, and whose products are exact in floats, are kept as floats.
+
 One module because how gemms are done and how buffers are kept depend on each other.
 """
 
@@ -210,9 +212,10 @@ class _Planner:
                 lanes  # else the elements of one step all lie in the same bank, as in ``Shape``
             )
         rows = Rows(stride=stride)
+        is_packed = buffer.name in layouts
         tile = Tile(
             name=buffer.name,
-            dtype=buffer.dtype,
+            dtype="float32" if is_packed and is_integer(buffer.dtype) else buffer.dtype,
             shape=shape,
             layout=layouts.get(buffer.name, rows),
         )
@@ -327,22 +330,24 @@ class _Planner:
         return layouts
 
     def _wanted_a(self, stmt: Gemm, left: Region, shape: Shape | None) -> Layout | None:
-        if shape is None or stmt.transpose_a or not self._is_operand(left, shape):
+        if shape is None or stmt.transpose_a or not self._is_operand(stmt, left, shape):
             return None
         m, _, _ = self._sizes(stmt)
         return RowPanels(split=split_rows(m, shape.rows), chunk=shape.chunk)
 
     def _wanted_b(self, stmt: Gemm, shape: Shape | None) -> Layout | None:
-        if shape is None or not self._is_operand(stmt.b, shape):
+        if shape is None or not self._is_operand(stmt, stmt.b, shape):
             return None
         return _column_panels(shape, stmt)
 
-    def _is_operand(self, region: Region, shape: Shape) -> bool:
+    def _is_operand(self, stmt: Gemm, region: Region, shape: Shape) -> bool:
+        """Whether a whole tile could be kept as the micro-kernel reads it: whole numbers as floats."""
         name = region.buffer
+        is_exact = all(self._is_integer(part) for part in (stmt.a, stmt.b, stmt.c))
         return (
             name in self._shapes
             and len(self._shapes[name]) >= 2
-            and SCALARS[self._dtypes[name]].tile == shape.scalar
+            and (is_exact or SCALARS[self._dtypes[name]].tile == shape.scalar)
             and is_whole(region, self._shapes[name])
         )
 
@@ -360,14 +365,22 @@ class _Planner:
                 case Gemm():
                     pass
                 case Fill():
-                    if not self._is_whole_tile(stmt.dst):
+                    if not self._is_whole_tile(stmt.dst) or self._is_integer(stmt.dst):
                         yield stmt.dst.buffer
                 case Copy():
                     yield stmt.src.buffer
-                    if not self._is_whole_tile(stmt.dst) or not has_rows(stmt):
+                    is_cast = self._dtypes[stmt.src.buffer] != self._dtypes[stmt.dst.buffer]
+                    if (
+                        not self._is_whole_tile(stmt.dst)
+                        or not has_rows(stmt)
+                        or (is_cast and self._is_integer(stmt.dst))
+                    ):
                         yield stmt.dst.buffer
                 case _:
                     yield from _regions(stmt)
+
+    def _is_integer(self, region: Region) -> bool:
+        return is_integer(self._dtypes[region.buffer])
 
     def _is_whole_tile(self, region: Region) -> bool:
         return region.buffer in self._shapes and is_whole(region, self._shapes[region.buffer])
