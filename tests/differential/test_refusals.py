@@ -72,6 +72,7 @@ def elaborate(tmp_path: Path, lower_prim_func: Lower) -> Callable[..., Any]:
         ('T.attr(None, "unheard_of", 1)', None, "attribute unheard_of"),
         ('t[0] = T.ieee_add(t[0], t[1], "rz")', 0, "tl.ieee_add with rounding rz"),
         ("t[0] = T.infinity(T.int8)", 0, "infinity"),
+        ('t[0] = T.cast(T.cast(t[1], "float8_e4m3fn", sat=False), "float32")', 0, "cast to float8_e4m3fn with sat"),
         ("T.annotate_safe_value({X: 1.0})", None, "annotation safe_value_map"),
         ("\n\nt[0] = T.if_then_else(bx > 0, T.atomic_add(Y[0], 1.0, return_prev=True), 0.0)", 2, "atomic add"),
         ("T.atomic_add(Y[0], 1.0)", 0, "atomic add"),

@@ -329,15 +329,22 @@ def convert(value: Expr, dtype: str) -> Expr:
     return value if value.dtype == dtype else Cast(value, dtype)
 
 
+def _cast(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
+    """A conversion; what asks for another rounding, or for infinities of 8 bits, is refused."""
+    asked = {str(key) for key in expr.annotations or ()}
+    dtype = scope.dtype(expr.dtype, "conversion")
+    if asked - {"sat"} or (asked and dtype.startswith("float8")):
+        scope.refuse(f"cast to {dtype} with {', '.join(sorted(asked))}")
+    return Cast(lower_expr(scope, expr.value), dtype)
+
+
 _RULES: dict[str, Callable[[Scope, Any], Expr]] = {
     "IntImm": _int,
     "FloatImm": _float,
     "Var": _variable,
     "SizeVar": _variable,
     "BufferLoad": _load,
-    "Cast": lambda scope, expr: Cast(
-        lower_expr(scope, expr.value), scope.dtype(expr.dtype, "conversion")
-    ),
+    "Cast": _cast,
     "Div": _divide,
     "Mod": _remainder,
     "Mul": _multiply,

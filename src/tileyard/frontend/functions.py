@@ -47,6 +47,17 @@ def _reciprocal_root(scope: Scope, dtype: str, args: list[Expr]) -> Expr:
     return wide if dtype == "float64" else Cast(wide, dtype)
 
 
+def _round_away(scope: Scope, dtype: str, args: list[Expr]) -> Expr:
+    """To the nearest whole number, from the middle to the one that is farther from 0."""
+    _require_float(scope, "round", dtype)
+    value = args[0]
+    whole = Op("trunc", (value,), dtype)
+    rest = Op("abs", (Op("sub", (value, whole), dtype),), dtype)
+    is_far = Op("ge", (rest, Const(0.5, dtype)), "bool")
+    next_one = Op("add", (whole, Op("copysign", (Const(1.0, dtype), value), dtype)), dtype)
+    return Op("select", (is_far, next_one, whole), dtype)
+
+
 def _infinity(scope: Scope, dtype: str, _: list[Expr]) -> Expr:
     _require_float(scope, "infinity", dtype)
     return Const(math.inf, dtype)
@@ -103,6 +114,7 @@ FUNCTIONS: dict[str, Make] = {
     "tl.ieee_fmaf": _of("fma"),
     "tl.ieee_fsqrt": _of("sqrt"),
     "tl.ieee_frsqrt": _reciprocal_root,
+    "tl.round_ties_away_from_zero": _round_away,
     "tl.clamp": _clamp,
     "tirx.clz": _leading_zeros,
     "tirx.ldexp": _scaled,

@@ -51,6 +51,7 @@ _OTHERS: dict[str, Callable[..., Any]] = {
 _OF_ONE: dict[str, Callable[..., Any]] = {
     "ldexp": T.ldexp,
     "infinity": lambda x, _: T.infinity(x.dtype),
+    "round, ties away from zero": lambda x, _: T.round(x, "ties-away-from-zero"),
     "max_value": lambda x, _: T.max_value(x.dtype),
     "min_value": lambda x, _: T.min_value(x.dtype),
     "__ldg": lambda x, _: getattr(T, "__ldg")(x),
@@ -67,6 +68,20 @@ def arithmetic() -> Iterator[Operation]:
     yield operation("-x", element, _unary(operator.neg), names="-")
     yield operation("~x", element, _unary(operator.invert), names="-")
     yield operation("cast, to each type in turn", element, _convert, names="cast")
+    yield operation(
+        "cast, to 8 bits, sat=False",
+        element,
+        lambda x, _: T.cast(T.cast(x, "float8_e5m2", sat=False), x.dtype),
+        is_typed=False,
+        said="sat",
+    )
+    yield operation(
+        "cast, round=rz",
+        element,
+        lambda x, _: T.cast(T.cast(x, "float16", round="rz"), x.dtype),
+        is_typed=False,
+        said="round",
+    )
     yield operation("reinterpret", element, _reinterpret)
 
 
