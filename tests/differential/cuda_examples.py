@@ -128,6 +128,11 @@ EXAMPLES = {
     "three roles": _of("roles", "gemm_three_roles", M=128, N=64, K=64),
     "sides": _of("roles", "sides", M=64, N=64),
     "deadlocked": _of("roles", "deadlocked", N=64),
+    "neighbours of threads": _of("threads", "neighbours", M=8, N=64),
+    "dot rows": _of("threads", "dot_rows", M=64, K=128, rows=4, lanes=32),
+    "places": _of("threads", "places", N=100),
+    "folded": _of("threads", "folded", M=8, N=16),
+    "visits": _of("threads", "visits", N=8),
 }  # fmt: skip
 
 _BOTH = ("sm_80", "sm_90a")

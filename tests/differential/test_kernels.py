@@ -223,6 +223,41 @@ EXAMPLES = {
         arguments={"N": 20, "K": 12, "block_M": 8, "block_N": 8, "block_K": 8},
         shapes=[(11, 12), (20, 12), (20,)],
     ),
+    "neighbours of threads": Example(
+        file="threads",
+        kernel="neighbours",
+        reference="neighbours_reference",
+        arguments={"M": 3, "N": 16},
+        shapes=[(3, 16)],
+    ),
+    "dot rows": Example(
+        file="threads",
+        kernel="dot_rows",
+        reference="dot_rows_reference",
+        arguments={"M": 8, "K": 64},
+        shapes=[(8, 64), (64,)],
+    ),
+    "places": Example(
+        file="threads",
+        kernel="places",
+        reference="places_reference",
+        arguments={"N": 45},
+        shapes=[(45,)],
+    ),
+    "folded": Example(
+        file="threads",
+        kernel="folded",
+        reference="folded_reference",
+        arguments={"M": 3, "N": 16},
+        shapes=[(3, 16)],
+    ),
+    "visits": Example(
+        file="threads",
+        kernel="visits",
+        reference="visits_reference",
+        arguments={"N": 5},
+        shapes=[(5,)],
+    ),
 }
 
 

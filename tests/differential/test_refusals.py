@@ -67,7 +67,12 @@ def elaborate(tmp_path: Path, lower_prim_func: Lower) -> Callable[..., Any]:
 @pytest.mark.parametrize(
     ("middle", "line", "operation"),
     [
-        ("tx = T.get_thread_binding()\nt[tx] = 1.0", 1, "thread index tx"),
+        ("tx = T.get_thread_binding()\nt[tx] = T.tvm_warp_shuffle(-1, X[tx], 0, 32, 32)", 1, "tirx.tvm_warp_shuffle"),
+        ("tx = T.get_thread_binding()\nfor i in T.Parallel(32):\n    t[i] = X[tx]", 1, "parallel loop over i"),
+        ("tx = T.get_thread_binding()\nif X[tx] > 0:\n    T.clear(t)", 2, "fill"),
+        ("tx = T.get_thread_binding()\nfor i in T.serial(4):\n    if X[tx] > i:\n        break\n    t[tx] = t[31 - tx]", 3, "break_loop"),
+        ("tx = T.get_thread_binding()\nfor i in T.serial(tx):\n    t[tx] = 1.0\n    t[tx] = t[31 - tx]", 1, "for loop"),
+        ('u = T.alloc_fragment((32,), "float32")\nT.copy(t, u)\ntx = T.get_thread_binding()\nt[tx] = u[tx]', 3, "fragment u"),
         ('T.call_extern("handle", "cuda_text", t.data)', 0, "call_extern cuda_text"),
         ('T.attr(None, "unheard_of", 1)', None, "attribute unheard_of"),
         ('t[0] = T.ieee_add(t[0], t[1], "rz")', 0, "tl.ieee_add with rounding rz"),
@@ -75,9 +80,6 @@ def elaborate(tmp_path: Path, lower_prim_func: Lower) -> Callable[..., Any]:
         ('t[0] = T.cast(T.cast(t[1], "float8_e4m3fn", sat=False), "float32")', 0, "cast to float8_e4m3fn with sat"),
         ("T.annotate_safe_value({X: 1.0})", None, "annotation safe_value_map"),
         ("\n\nt[0] = T.if_then_else(bx > 0, T.atomic_add(Y[0], 1.0, return_prev=True), 0.0)", 2, "atomic add"),
-        ("T.atomic_add(Y[0], 1.0)", 0, "atomic add"),
-        ("tx = T.get_thread_binding()\nv = T.alloc_var(T.int32)\nv = 0\nif tx < 8:\n    v = 1\nt[v] = 1.0", 5, "register v"),
-        ("tx = T.get_thread_binding()\nif X[tx] > 0:\n    t[0] = 1.0", 1, "condition X[tx] > T.float32(0.0) on threads"),
         ("while T.atomic_load(Y[0]) < 1.0:\n    t[0] = 1.0", 0, "atomic_load"),
         ("v = T.view(t, (8, 4), strides=(1, 8))\nv[0, 0] = 1.0", 1, "view v of t"),
         ("for i in T.serial(4):\n    if i == 2:\n        continue\n    t[i] = 1.0", 2, "tirx.continue_loop"),
@@ -110,6 +112,16 @@ def test_comment_changes_lines_and_nothing_else(elaborate: Callable[..., Any]) -
     assert print_program(moved.program) == print_program(plain.program)
     shifted = [line.line for line in moved.lines.values()]
     assert shifted == [expected[0], *(number + 1 for number in expected[1:])]
+
+
+@pytest.mark.slow
+def test_loop_bound_to_threads_is_the_index_of_the_thread(elaborate: Callable[..., Any]) -> None:
+    """Both ways to ask for the thread's index give the same Program, but for the names of variables."""
+    asked = elaborate("tx = T.get_thread_binding()\nt[tx] = X[31 - tx]")
+    bound = elaborate("tx = T.thread_binding(0, 32, thread='threadIdx.x')\nt[tx] = X[31 - tx]")
+    expected = print_program(asked.program)
+    assert print_program(bound.program) == expected
+    assert "for tx in serial(32):\n        t[tx] = X[31 - tx]" in expected
 
 
 @pytest.mark.slow

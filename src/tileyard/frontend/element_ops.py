@@ -3,10 +3,25 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from tileyard.frontend.expressions import convert, lower_expr, lower_pointer
 from tileyard.frontend.scope import Scope
 from tileyard.frontend.users_lines import split_stack
-from tileyard.ir.nodes import Assert, Atomic, AtomicKind, Const, Expr, Load, Op, Print, Stmt, Store
+from tileyard.ir.dtypes import is_float
+from tileyard.ir.nodes import (
+    Assert,
+    Atomic,
+    AtomicKind,
+    Const,
+    Expr,
+    If,
+    Load,
+    Op,
+    Print,
+    Stmt,
+    Store,
+)
 
 _PRINTS = frozenset({"debug_print_var", "debug_print_buffer_value", "debug_print_msg"})
 """What TileLang's ``print`` calls."""
@@ -15,7 +30,7 @@ _PRINTS = frozenset({"debug_print_var", "debug_print_buffer_value", "debug_print
 def is_element_op(call: Any) -> bool:  # noqa: ANN401 (TVM's nodes are untyped)
     """Whether ``call``, as a statement, is one of those that are covered here."""
     return (
-        str(getattr(call.op, "name", "")) in _RULES or is_print(call) or _extern_name(call) == _DOT
+        str(getattr(call.op, "name", "")) in _RULES or is_print(call) or extern_name(call) == _DOT
     )
 
 
@@ -23,19 +38,19 @@ def lower_element_op(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN4
     """The statements that ``call`` stands for; raises UnsupportedError."""
     if is_print(call):
         return (_print(scope, call),)
-    if _extern_name(call) == _DOT:
+    if extern_name(call) == _DOT:
         return _dot(scope, call)
     return _RULES[str(call.op.name)](scope, call)
 
 
 def is_print(call: Any) -> bool:  # noqa: ANN401
     """Whether ``call`` prints."""
-    return _extern_name(call) in _PRINTS
+    return extern_name(call) in _PRINTS
 
 
-def _extern_name(call: Any) -> str:  # noqa: ANN401
-    """The function that ``call_extern`` calls, empty for another call."""
-    name = str(getattr(call.op, "name", ""))
+def extern_name(call: Any) -> str:  # noqa: ANN401
+    """The function that ``call_extern`` calls, empty for another expression."""
+    name = str(getattr(getattr(call, "op", None), "name", ""))
     return str(call.args[0].value) if name in ("tirx.call_extern", "tirx.call_pure_extern") else ""
 
 
@@ -54,14 +69,19 @@ def _updates(count: int) -> Callable[[Scope, Any], tuple[Stmt, ...]]:
     def lower(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         to, source = (lower_pointer(scope, arg) for arg in list(call.args)[:2])
         return tuple(
-            Atomic(to.buffer, _after(to, i).indices, convert(_after(source, i), to.dtype), "add")
+            Atomic(
+                to.buffer,
+                element_after(to, i).indices,
+                convert(element_after(source, i), to.dtype),
+                "add",
+            )
             for i in range(count)
         )
 
     return lower
 
 
-def _after(first: Load, steps: int) -> Load:
+def element_after(first: Load, steps: int) -> Load:
     """The element ``steps`` behind ``first`` in its row."""
     if not steps:
         return first
@@ -81,7 +101,7 @@ def _dot(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     left, right, total = (lower_pointer(scope, arg) for arg in list(call.args)[1:])
     result: Expr = total
     for i in range(4):
-        parts = (convert(_after(side, i), total.dtype) for side in (left, right))
+        parts = (convert(element_after(side, i), total.dtype) for side in (left, right))
         product = Op("mul", tuple(parts), total.dtype)
         result = Op("add", (result, product), total.dtype)
     return (Store(total.buffer, total.indices, result),)
@@ -117,6 +137,23 @@ def _update_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN40
     return (Store(place.buffer, place.indices, Op(name, (place, value), place.dtype)),)
 
 
+def _copy_elements(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    """``ptx_cp_async``'s arguments: destination, source, how many elements, and a condition."""
+    to, source = (lower_pointer(scope, arg) for arg in list(call.args)[:2])
+    count = call.args[2]
+    if type(count).__name__ != "IntImm" or to.dtype != source.dtype:
+        scope.refuse("ptx_cp_async", "of a number of bytes that is not seen is not covered")
+    copied: tuple[Stmt, ...] = tuple(
+        Store(to.buffer, element_after(to, i).indices, element_after(source, i))
+        for i in range(int(count.value))
+    )
+    if len(call.args) < 4:
+        return copied
+    nothing = Const(0.0 if is_float(to.dtype) else 0, to.dtype)
+    cleared = tuple(msgspec.structs.replace(store, value=nothing) for store in copied)
+    return (If(convert(lower_expr(scope, call.args[3]), "bool"), copied, cleared),)
+
+
 _RULES: dict[str, Callable[[Scope, Any], tuple[Stmt, ...]]] = {
     "tl.atomic_add_elem_op": _update("add"),
     "tl.atomic_add_ret_elem_op": _update("add"),
@@ -129,6 +166,7 @@ _RULES: dict[str, Callable[[Scope, Any], tuple[Stmt, ...]]] = {
     "tl.atomic_or_elem_op": _update("or"),
     "tl.atomic_store_elem_op": _update("exchange"),
     "tl.device_assert": _assert,
+    "tl.ptx_cp_async": _copy_elements,
     "tl.reducer_update": _update_reducer,
     "tl.device_assert_with_msg": _assert,
 }

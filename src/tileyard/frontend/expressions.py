@@ -100,6 +100,8 @@ def buffer_of(scope: Scope, tir: Any) -> Buffer:  # noqa: ANN401
     if not (type(tir.elem_offset).__name__ == "IntImm" and int(tir.elem_offset.value) == 0):
         scope.refuse(view, "has an offset, which is not covered")
     shape = tuple(_extent(scope, extent) for extent in tir.shape)
+    if owner.name in scope.position.own:
+        shape = (*scope.position.extents, *shape)
     return scope.bind_view(tir, scope.dtype(tir.dtype, str(tir.name)), shape, owner)
 
 
@@ -129,7 +131,8 @@ def lower_region(scope: Scope, call: Any) -> Region:  # noqa: ANN401
     elif type(call).__name__ == "BufferRegion":
         buffer = buffer_of(scope, call.buffer)
         starts = tuple(lower_expr(scope, item.min) for item in call.region)
-        return Region(buffer.name, starts, tuple(_extent(scope, r.extent) for r in call.region))
+        sizes = tuple(_extent(scope, item.extent) for item in call.region)
+        return _region(scope, buffer, starts, sizes)
     else:
         return scope.refuse(f"{type(call).__name__} in place of a region")
     buffer = buffer_of(scope, load.buffer)
@@ -138,7 +141,16 @@ def lower_region(scope: Scope, call: Any) -> Region:  # noqa: ANN401
         scope.refuse(
             f"region of {buffer.name}", "has another rank than its buffer, which is not covered"
         )
-    return Region(buffer.name, starts, tuple(_extent(scope, extent) for extent in extents))
+    return _region(scope, buffer, starts, tuple(_extent(scope, extent) for extent in extents))
+
+
+def _region(
+    scope: Scope, buffer: Buffer, starts: tuple[Expr, ...], extents: tuple[Expr, ...]
+) -> Region:
+    """The box of a buffer, or of that of the thread where each has its own."""
+    placed = scope.place(buffer, starts)
+    ones = tuple(Const(1, "int32") for _ in placed[len(starts) :])
+    return Region(buffer.name, placed, (*ones, *extents))
 
 
 def _extent(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
@@ -156,7 +168,7 @@ def lower_pointer(scope: Scope, call: Any) -> Load:  # noqa: ANN401
         return scope.refuse(f"pointer to {type(load).__name__}")
     buffer = buffer_of(scope, load.buffer)
     indices = tuple(lower_expr(scope, index) for index in load.indices)
-    return Load(buffer.name, indices, buffer.dtype)
+    return Load(buffer.name, scope.place(buffer, indices), buffer.dtype)
 
 
 def _op(scope: Scope, name: str, args: Any, dtype: object) -> Expr:  # noqa: ANN401
@@ -202,7 +214,8 @@ def _load(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
     if expr.predicate is not None:
         scope.refuse(f"predicated load of {buffer.name}")
     indices = tuple(lower_expr(scope, index) for index in expr.indices)
-    return Load(buffer.name, indices, scope.dtype(expr.dtype, buffer.name))
+    place = scope.place(buffer, indices)
+    return Load(buffer.name, place, scope.dtype(expr.dtype, buffer.name))
 
 
 def _divide(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401

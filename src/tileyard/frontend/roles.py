@@ -126,8 +126,8 @@ class RoleLowering:
         """Refuse threads that use what others have in registers: each has its own."""
         uses: dict[str, dict[_Use, None]] = {}
         for buffer in self._scope.buffers:
-            if buffer.scope in ("fragment", "local"):
-                owner = buffer.view_of or buffer.name
+            owner = buffer.view_of or buffer.name
+            if buffer.scope in ("fragment", "local") and owner not in self._scope.position.own:
                 uses.setdefault(owner, {}).update(self._uses.get(buffer.name, {}))
         for name, found in uses.items():
             writers = {use.threads for use in found if use.is_write}

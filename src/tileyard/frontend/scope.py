@@ -1,4 +1,7 @@
-"""What TIR's variables and buffers are called in the Program, and where the user wrote them."""
+"""What TIR's variables and buffers are called in the Program, and where the user wrote them.
+
+One module because all of it is known by the identity of TVM's objects, and refusals need all of it.
+"""
 
 import linecache
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +16,7 @@ from tilelang import tvm
 
 from tileyard.errors import UnsupportedError
 from tileyard.frontend.names import Names
+from tileyard.frontend.position import Position
 from tileyard.frontend.users_lines import name_axes
 from tileyard.ir.dtypes import DTYPES
 from tileyard.ir.nodes import Buffer, Const, Expr, Stmt, Var
@@ -67,6 +71,7 @@ class Scope:
     hold a thread's index: they may be bound, but not used. ``any_dtype`` lets types pass that the
     tile IR has not. ``buffers`` fills with all that are no parameters;
     ``reducers`` has what each reducer folds with, by its name; ``in_while`` says that a loop runs until something changes.
+    ``imported`` is the user's CUDA text; ``position`` is the thread that is being lowered.
     """
 
     def __init__(self, *, any_dtype: bool = False) -> None:
@@ -81,11 +86,14 @@ class Scope:
         self._threads: dict[object, str] = {}
         self._hoisted: list[Stmt] = []
         self._deferred: dict[object, object] = {}
+        self._ready: set[object] = set()
         self._conditions = 0
         self._block: dict[str, Var] = {}
         self._analyzer = tvm.arith.Analyzer()
         self.in_while = False
         self._known: dict[str, Buffer] = {}
+        self.position = Position()
+        self.imported = ""
         self.buffers: list[Buffer] = []
         self.reducers: dict[str, str] = {}
 
@@ -191,9 +199,14 @@ class Scope:
         simple = self._analyzer.simplify(expr)
         return simple if type(simple).__name__ == "IntImm" else expr
 
-    def defer(self, var: object, value: object) -> None:
-        """Note that ``var`` is ``value``, in which variables occur that are bound only later."""
+    def defer(self, var: object, value: object, *, is_ready: bool = False) -> None:
+        """Note that ``var`` is ``value``, to be lowered wherever it stands.
+
+        Unless it ``is_ready``, variables occur in it that are bound only later.
+        """
         self._deferred[key_of(var)] = value
+        if is_ready:
+            self._ready.add(key_of(var))
 
     def deferred(self, var: object) -> object | None:
         """The expression that stands for ``var``; None where it is bound in the usual way."""
@@ -205,10 +218,14 @@ class Scope:
 
     def is_unbound(self, var: object) -> bool:
         """Whether nothing is known of ``var`` yet, or of what it stands for."""
-        return key_of(var) not in self._vars and key_of(var) not in self._threads
+        known = (self._vars, self._threads, self._ready, self.position.values)
+        return all(key_of(var) not in names for names in known)
 
-    def var(self, var: object) -> Var:
+    def var(self, var: object) -> Expr:
         """What a variable of TIR is called here."""
+        found = self.position.values.get(key_of(var))
+        if found is not None:
+            return found
         if key_of(var) in self._threads:
             self.refuse(f"thread index {self._threads[key_of(var)]}")
         if key_of(var) not in self._vars:
@@ -275,6 +292,19 @@ class Scope:
     def known_buffer(self, tir: object) -> Buffer | None:
         """What a buffer of TIR is called here; None for one that has not been declared."""
         return self._buffers.get(key_of(tir))
+
+    def place(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """The element of ``buffer`` that TIR means: in that of the thread, where each has its own."""
+        position = self.position
+        owner = buffer.view_of or buffer.name
+        if owner in position.own and position.indices is None:
+            self.refuse(
+                f"register {owner}", "of single threads used by all of them together is not covered"
+            )
+        is_shared_out = buffer.scope == "fragment" and owner not in position.own
+        if position.indices is not None and is_shared_out:
+            self.refuse(f"fragment {owner}", "used by single threads is not covered")
+        return (*(position.indices or ()), *indices) if owner in position.own else indices
 
     def owner(self, tir: object) -> Buffer | None:
         """The buffer whose storage ``tir``, another one, reads in its own way."""

@@ -1,4 +1,7 @@
-"""Lowers the statements of a TileLang kernel's body, and notes the line that each came from."""
+"""Lowers the statements of a TileLang kernel's body, and notes the line that each came from.
+
+One module because there is one rule for each class of TIR statement, and they call each other.
+"""
 
 from typing import Any
 
@@ -6,9 +9,13 @@ from tileyard.frontend.barriers import SCOPE as BARRIERS
 from tileyard.frontend.barriers import Barriers
 from tileyard.frontend.element_ops import is_element_op, lower_element_op
 from tileyard.frontend.expressions import buffer_of, free_vars, lower_expr
+from tileyard.frontend.externs import is_mark, lower_extern
 from tileyard.frontend.hints import AT_ONCE, ATTRIBUTE_HINTS, CALL_HINTS, LOOP_HINTS, is_block_hint
+from tileyard.frontend.lockstep import Lockstep, Lowering
 from tileyard.frontend.roles import RoleLowering
 from tileyard.frontend.scope import Scope, key_of
+from tileyard.frontend.thread_code import ThreadCode
+from tileyard.frontend.thread_queries import dimension_of, is_bound_to_threads
 from tileyard.frontend.threads import Threads, waits
 from tileyard.frontend.tile_ops import is_tile_op, lower_tile_op
 from tileyard.frontend.tir_queries import (
@@ -37,6 +44,12 @@ from tileyard.ir.walk import walk, walk_expr
 from tileyard.model import SourceLine
 
 _KINDS: dict[int, LoopKind] = {0: "serial", 1: "parallel", 2: "vectorized", 3: "unroll"}
+_LAUNCH = "tilelang_root"
+"""The name of the block that is a whole launch."""
+
+_DEFAULT_THREADS = (128, 1, 1)
+"""How many threads a block has where the user has not said it."""
+
 _GRID = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 
 
@@ -57,6 +70,9 @@ class BodyLowering:
         self._barriers = Barriers(scope)
         self._arrivals: dict[object, tuple[int, ...]] = {}
         self._roles = RoleLowering(scope, self._threads, self.lower, self._note)
+        self._code = ThreadCode(self._threads)
+        lowering = Lowering(self.lower, self._lower_plain, self._numbered, self._note)
+        self._lockstep = Lockstep(scope, self._code, self._threads, self._roles, lowering)
         self.grid: dict[str, Axis] = {}
         self.threads: tuple[int, ...] = ()
         self.lines: dict[int, SourceLine] = {}
@@ -67,6 +83,7 @@ class BodyLowering:
         Several launches, one after the other, become loops over their blocks in a Program with no grid.
         """
         self._has_phases = count_launches(stmt) > 1
+        self._code.study(stmt)
         lowered = self.lower(stmt)
         self._roles.require_own_registers()
         return lowered
@@ -74,12 +91,17 @@ class BodyLowering:
     def lower(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         """The statements that ``stmt`` becomes; raises UnsupportedError."""
         before = self._scope.enter(stmt)
+        is_for_threads = self._lockstep.takes(stmt)
+        lowered = self._lockstep.lower(stmt) if is_for_threads else self._lower_plain(stmt)
+        self._scope.where = before
+        return lowered
+
+    def _lower_plain(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         kind = type(stmt).__name__
         rule = getattr(self, f"_lower_{kind}", None)
         if rule is None:
             self._scope.refuse(f"statement {kind}")
         lowered: tuple[Stmt, ...] = rule(stmt)
-        self._scope.where = before
         return lowered
 
     def _number(self) -> tuple[Stmt, ...]:
@@ -90,7 +112,7 @@ class BodyLowering:
 
     def _numbered(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         """``stmts`` and all in them, with numbers and this line."""
-        if not self._in_parallel:
+        if not self._in_parallel and not self._scope.position.is_single:
             self._roles.require_one_update(stmts)
         for _ in walk(stmts):
             self._note()
@@ -114,6 +136,8 @@ class BodyLowering:
             self._scope.refuse(f"block {block.name_hint} with a predicate")
         for key, value in block.annotations.items():
             self._annotate(str(key), value)
+        if block.name_hint == _LAUNCH and "tl.launch_threads" not in block.annotations:
+            self._launch_threads(_DEFAULT_THREADS)
         ready = tuple(part for buffer in block.alloc_buffers for part in self._allocate(buffer))
         first = self._numbered(ready)
         if not waits(block.body):
@@ -125,7 +149,9 @@ class BodyLowering:
         match name:
             case "tl.launch_threads":
                 self.threads = tuple(int(extent) for extent in value)
-                self._threads.launch(self.threads)
+                self._launch_threads(self.threads)
+            case "pragma_import_c":
+                self._scope.imported = str(value)
             case "barrier_init":
                 counts = {key_of(data): tuple(map(int, given)) for data, given in value.items()}
                 self._arrivals |= counts
@@ -135,6 +161,11 @@ class BodyLowering:
                 self._scope.refuse(f"annotation {name}")
             case _:
                 pass
+
+    def _launch_threads(self, extents: tuple[int, ...]) -> None:
+        self._threads.launch(extents)
+        wide = (Const(extents[i], "int32") for i in self._threads.wide)
+        self._scope.position.extents = tuple(wide)
 
     def _lower_AllocBuffer(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
         return self._numbered(self._allocate(stmt.buffer))
@@ -153,14 +184,17 @@ class BodyLowering:
         shape = tuple(lower_expr(scope, extent) for extent in tir.shape)
         if not all(isinstance(extent, Const) for extent in shape):
             scope.refuse(f"buffer {tir.name} of a size that is not constant")
+        is_own = self._code.is_own(tir)
         buffer = Buffer(
             scope.names.take(str(tir.name)),
             scope.dtype(tir.dtype, str(tir.name)),
-            shape,
+            (*scope.position.extents, *shape) if is_own else shape,
             storage,  # type: ignore[arg-type]
         )
         scope.bind_buffer(tir, buffer)
         scope.buffers.append(buffer)
+        if is_own:
+            scope.position.own.add(buffer.name)
         if key_of(tir.data) in self._reducers:
             scope.reducers[buffer.name] = self._reducers[key_of(tir.data)]
         scope.where = before
@@ -195,6 +229,8 @@ class BodyLowering:
     def _launch(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         """One dimension of the grid."""
         tag = str(stmt.thread_binding.thread_tag)
+        if is_bound_to_threads(stmt) and self._threads.extents:
+            return self._bind_threads(stmt)
         if tag not in _GRID:
             self._scope.refuse(f"loop bound to {tag}")
         if self._has_phases and len(stmt.annotations) == 0:
@@ -210,8 +246,19 @@ class BodyLowering:
         self.grid[tag] = Axis(self._scope.bind_block(tag, stmt.loop_var), extent)
         return self.lower(stmt.body)
 
+    def _bind_threads(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+        """A loop whose variable is the thread's index: the threads run its body side by side."""
+        dimension, extent = dimension_of(stmt), self._scope.simplify(stmt.extent)
+        count = int(extent.value) if type(extent).__name__ == "IntImm" else -1  # type: ignore[attr-defined]
+        if not is_zero(stmt.min) or (*self._threads.extents, 1, 1)[dimension] != count:
+            tag = str(stmt.thread_binding.thread_tag)
+            self._scope.refuse(f"loop bound to {tag}", "for some of the threads is not covered")
+        self._scope.bind_thread(stmt.loop_var)
+        self._threads.bind(stmt.loop_var, dimension)
+        return self.lower(stmt.body)
+
     def _lower_IfThenElse(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
-        if self._threads.decides(stmt.condition):
+        if not self._scope.position.is_single and self._threads.decides(stmt.condition):
             return self._roles.branch(stmt)
         cond = lower_expr(self._scope, stmt.condition)
         first = self._number()
@@ -240,6 +287,7 @@ class BodyLowering:
         if self._threads.decides(value):
             self._scope.bind_thread(stmt.var)
             self._threads.bind_value(stmt.var, value)
+            self._scope.defer(stmt.var, value, is_ready=True)
             return ()
         is_ahead = any(self._scope.is_unbound(var) for var in free_vars(value))
         if is_ahead or self._scope.macro in AT_ONCE:
@@ -258,6 +306,7 @@ class BodyLowering:
             self._scope.refuse(f"predicated store to {buffer.name}")
         self._roles.require_one(f"store to {buffer.name}")
         indices = tuple(lower_expr(self._scope, index) for index in stmt.indices)
+        indices = self._scope.place(buffer, indices)
         store = Store(buffer.name, indices, lower_expr(self._scope, stmt.value))
         first = self._number()
         self._roles.note_registers((*first, store))
@@ -278,7 +327,7 @@ class BodyLowering:
         name = str(getattr(value.op, "name", value.op))
         if name == "tirx.tvm_storage_sync":
             self._roles.require_one("sync_threads")
-        if name in CALL_HINTS:
+        if name in CALL_HINTS or is_mark(value):
             return ()
         if name in ("tirx.break_loop", "tl.loop_break"):
             self._note()
@@ -291,6 +340,8 @@ class BodyLowering:
             lowered = lower_tile_op(self._scope, value)
         elif is_element_op(value):
             lowered = lower_element_op(self._scope, value)
+        else:
+            lowered = lower_extern(self._scope, value)
         if lowered is not None:
             whole = (*self._scope.take_hoisted(), *lowered)
             self._roles.note_registers(whole)

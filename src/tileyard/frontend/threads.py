@@ -52,10 +52,36 @@ class Threads:
         """Note that ``var`` is ``value``, in which nothing else occurs than threads' indices."""
         self._values[key_of(var)] = self._resolved(value)
 
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """How many threads a block has in each dimension."""
+        return self._extents
+
+    @property
+    def wide(self) -> list[int]:
+        """The dimensions with more than one thread, or the first one; the last of them first."""
+        found = [i for i, extent in enumerate(self._extents) if extent > 1]
+        return found[::-1] or [0]
+
+    @property
+    def everyone(self) -> ThreadSet:
+        """All threads of a block."""
+        return self._everyone
+
+    def dimension(self, var: Any) -> int | None:  # noqa: ANN401
+        """The dimension in which ``var`` is the thread's index; None for another variable."""
+        return self._dimensions.get(key_of(var))
+
+    def indices(self) -> dict[object, int]:
+        """The variables that are a thread's index, by their identity, and in which dimension."""
+        return self._dimensions
+
     def decides(self, expr: Any) -> bool:  # noqa: ANN401
         """Whether ``expr`` depends on the thread's index, and on nothing else."""
         if _is_election(expr):
             return True
+        if _reads(expr):
+            return False
         used = [key_of(var) for var in free_vars(expr)]
         return bool(used) and all(key in self._dimensions or key in self._values for key in used)
 
@@ -91,6 +117,13 @@ class Threads:
         if type(value).__name__ != "IntImm":
             self._scope.refuse(f"condition {condition} on threads")
         return bool(int(value.value))
+
+
+def _reads(expr: Any) -> bool:  # noqa: ANN401
+    """Whether an expression reads memory."""
+    found: list[Any] = []
+    tvm.tirx.stmt_functor.post_order_visit(tvm.tirx.Evaluate(expr), found.append)
+    return any(type(node).__name__ == "BufferLoad" for node in found)
 
 
 def _is_election(condition: Any) -> bool:  # noqa: ANN401

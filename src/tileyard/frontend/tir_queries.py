@@ -4,6 +4,9 @@ from typing import Any
 
 from tilelang import tvm
 
+PARALLEL = 1
+"""The kind of a TIR loop whose iterations are spread over the threads."""
+
 THREAD_BINDING = 4
 """The kind of a TIR loop that is one dimension of a launch."""
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tileyard.errors import KernelFault
 from tileyard.ir.convert import convert_one
-from tileyard.ir.dtypes import find_dtype
+from tileyard.ir.dtypes import TENSOR_FLOAT, find_dtype
 from tileyard.ir.meanings import MEANINGS, make_nan, reinterpret
 from tileyard.ir.nodes import Cast, Const, Expr, Load, Op, Var
 
@@ -79,7 +79,8 @@ class Evaluator:
             case "reinterpret":
                 return reinterpret(self.value(args[0]), op.dtype)
             case name:
-                return MEANINGS[name](*[self.value(arg) for arg in args])
+                result = MEANINGS[name](*[self.value(arg) for arg in args])
+                return convert_one(result, TENSOR_FLOAT) if op.dtype == TENSOR_FLOAT else result
 
 
 def no_loads(buffer: str, _: tuple[int, ...]) -> np.generic:

@@ -102,6 +102,28 @@ OPS = _table()
 """Every scalar operation, by name."""
 
 
+_OF_TENSOR_FLOATS = frozenset(
+    {
+        "select",
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "neg",
+        "abs",
+        "min",
+        "max",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+    }
+)
+"""What is defined on tensor floats: the operation on floats, rounded as a conversion rounds."""
+
+
 def _accepts(accepts: Accepts, dtype: str) -> bool:
     kind = DTYPES[dtype].kind
     match accepts:
@@ -139,8 +161,8 @@ def explain_misuse(op: Op) -> str:
     dtypes = [operand.dtype for operand in operands] or [op.dtype]
     if any(dtype != dtypes[0] for dtype in dtypes):
         return f"{op.name} has arguments of different types: {', '.join(dtypes)}"
-    if TENSOR_FLOAT in (dtypes[0], op.dtype) and op.name != "select":
-        return f"{op.name} of {TENSOR_FLOAT}, which only gemms and conversions take"
+    if TENSOR_FLOAT in (dtypes[0], op.dtype) and op.name not in _OF_TENSOR_FLOATS:
+        return f"{op.name} of {TENSOR_FLOAT}, which only arithmetic, gemms and conversions take"
     if not _accepts(row.accepts, dtypes[0]):
         return f"{op.name} does not take {dtypes[0]}"
     return _explain_result(op, row, dtypes[0])

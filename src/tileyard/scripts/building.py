@@ -123,7 +123,15 @@ class Builder:
             raise AssertionError(f"a compiler answered a build with {reply}")
         (built,) = reply.verdicts
         if built.outcome is not Outcome.PASSED:
-            raise self._refuse(name, built.message or "it could not be built")
+            found = built.diagnostic
+            where = None if found is None else found.where
+            cause = UnsupportedError(
+                built.message,
+                operation="" if found is None else found.operation,
+                file="" if where is None else where.file,
+                line=0 if where is None else where.line,
+            )
+            raise self._refuse(name, built.message or "it could not be built", cause)
         artifact = find_artifact(key, self._objects)
         if artifact is None:
             raise DamagedError(f"the artifact of {name} is gone right after it was built")

@@ -145,6 +145,7 @@ class Compiler:
                 seconds=seconds,
                 message=_describe(build),
                 log=build.log,
+                diagnostic=build.diagnostic,
             )
 
     def _publish(self, request: BuildKernel, build: Build, folder: Path, target: str) -> None:

@@ -219,13 +219,17 @@ class BuildRefused(Record, tag="build_refused"):
 
 
 class Built(Record):
-    """The verdict on one kernel. ``outcome`` is ``passed``, or how the build failed."""
+    """The verdict on one kernel. ``outcome`` is ``passed``, or how the build failed.
+
+    ``diagnostic`` says what ``message`` says, in parts, where that is known.
+    """
 
     case: str
     outcome: Outcome
     seconds: float
     message: str = ""
     log: str = ""
+    diagnostic: Diagnostic | None = None
 
 
 class BuiltKernels(Record, tag="built_kernels"):

@@ -23,7 +23,7 @@ def reverse(N):
     def main(A: T.Tensor((N,), "{dtype}"), B: T.Tensor((N,), "{dtype}"), S: T.Tensor((1,), "int32")):
         with T.Kernel(1, threads=32) as bx:
             tx = T.get_thread_binding()
-            B[tx] = A[{index}]
+            B[tx] = T.tvm_warp_shuffle(-1, A[{index}], 0, 32, 32)
             T.atomic_add(S[0], 1)
 
     return main
@@ -108,11 +108,11 @@ def test_digest_of_tir_knows_no_lines(make_kernel: Callable[..., Any], tmp_path:
 def test_kernel_without_a_program_has_parameters_and_a_refusal(
     make_kernel: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """Per-thread code is refused by the tile IR; who takes TIR gets it with its parameters' roles."""
+    """What threads tell each other is refused by the tile IR; who takes TIR gets it with its parameters' roles."""
     made = make_kernel(_reverse(tmp_path, "threads"), with_tir=True)
     expected = [("A", "in"), ("B", "out"), ("S", "inout")]
     assert made.kernel.program == ""
-    assert "thread index" in made.kernel.refusal.message
+    assert "tvm_warp_shuffle" in made.kernel.refusal.message
     params = [param for param in made.signature.params if isinstance(param, Tensor)]
     assert [(param.buffer.name, param.role) for param in params] == expected
 
@@ -132,7 +132,7 @@ def test_who_wants_a_program_gets_the_error(
     make_kernel: Callable[..., Any], tmp_path: Path
 ) -> None:
     """Without TIR there is nothing else to build from."""
-    expected = "thread index"
+    expected = "tvm_warp_shuffle"
     with pytest.raises(UnsupportedError, match=expected):
         make_kernel(_reverse(tmp_path, "alone"))
 

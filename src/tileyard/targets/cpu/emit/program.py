@@ -15,6 +15,7 @@ from tileyard.targets.cpu.emit.grids import Grid, split_grids
 from tileyard.targets.cpu.emit.plan import Plan, make_plan
 from tileyard.targets.cpu.emit.ranges import Ranges
 from tileyard.targets.cpu.emit.scalars import SCALARS
+from tileyard.targets.cpu.emit.separate import separate_views
 from tileyard.targets.cpu.emit.statements import Statements
 from tileyard.targets.cpu.emit.writer import Names, Writer
 from tileyard.targets.cpu.machine import Machine
@@ -46,6 +47,7 @@ def generate(program: Program, machine: Machine, lines: dict[int, SourceLine]) -
 
     Raises UnsupportedError.
     """
+    program = separate_views(program)
     grids = split_grids(program)
     try:
         plans = _make_plans(grids, machine)

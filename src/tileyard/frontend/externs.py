@@ -1,0 +1,239 @@
+"""CUDA functions that kernels call by name, and what those mean that are known.
+
+A function of text that the user imports is known by its name and its whole text, whatever the spaces and
+comments in it: those that TileLang's own examples and BitBLAS unpack small numbers with. Every
+other one is refused by its name.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tileyard.frontend.element_ops import element_after, extern_name
+from tileyard.frontend.expressions import convert, lower_pointer
+from tileyard.frontend.scope import Scope
+from tileyard.ir.dtypes import DTYPES
+from tileyard.ir.nodes import Cast, Const, Expr, Let, Load, Op, Stmt, Store, Var
+
+_MARKS = "TL_IKET_"
+"""What the names of instrumentation begin with: it says when something happens, and changes nothing."""
+
+
+def is_mark(call: Any) -> bool:  # noqa: ANN401
+    """Whether ``call`` is instrumentation, which has no effect on results."""
+    return extern_name(call).startswith(_MARKS)
+
+
+def lower_extern(scope: Scope, call: Any) -> tuple[Stmt, ...] | None:  # noqa: ANN401
+    """What a call of a known CUDA function does; None for another call or an unknown function."""
+    name = extern_name(call)
+    known = _KNOWN.get(name)
+    if known is None or digest_function(scope.imported, name) != known.digest:
+        return None
+    source, target = (lower_pointer(scope, arg) for arg in list(call.args)[1:3])
+    count = known.count
+    if len(call.args) > 3:
+        if type(call.args[3]).__name__ != "IntImm" or len(call.args) > 4:
+            return None
+        count = int(call.args[3].value)
+    if DTYPES[source.dtype].bits != 8 or target.dtype != known.target:
+        scope.refuse(f"call_extern {name}", f"of {source.dtype} and {target.dtype} is not covered")
+    if count not in known.counts:
+        scope.refuse(f"call_extern {name}", f"of {count} numbers is not covered")
+    lets, values = known.unpack(scope, source, count)
+    return (
+        *lets,
+        *(
+            Store(target.buffer, element_after(target, place).indices, Cast(value, known.target))
+            for place, value in values
+        ),
+    )
+
+
+def digest_function(text: str, name: str) -> str:
+    """A digest of what a function of CUDA text says, and all functions of that text that it calls."""
+    functions = _functions(text)
+    wanted, found = [name], {}
+    while wanted:
+        current = wanted.pop()
+        if current in functions and current not in found:
+            found[current] = functions[current]
+            words = set(re.findall(r"\w+", functions[current]))
+            wanted += [other for other in functions if other in words]
+    said = "\n".join("".join(found[key].split()) for key in sorted(found))
+    return hashlib.sha256(said.encode()).hexdigest()[:16] if name in found else ""
+
+
+def _functions(text: str) -> dict[str, str]:
+    """The functions that CUDA text defines, by name, each from its first word to its closing brace."""
+    plain = re.sub(r"/\*.*?\*/", " ", re.sub(r"//[^\n]*", " ", text), flags=re.DOTALL)
+    plain = re.sub(r"(?m)^\s*#pragma unroll.*$", "", plain)
+    found: dict[str, str] = {}
+    begin = 0
+    for head in re.finditer(r"__device__[^;{}()]*?(\w+)\s*\(", plain):
+        if head.start() < begin:
+            continue
+        depth, place = 0, plain.find("{", head.end())
+        while place >= 0:
+            depth += {"{": 1, "}": -1}.get(plain[place], 0)
+            place += 1
+            if depth == 0 or place == len(plain):
+                break
+        found[head.group(1)] = plain[begin:place]
+        begin = place
+    return found
+
+
+# ---- what the known functions do ----------------------------------------------------------------
+
+Numbers = list[tuple[int, Expr]]
+Unpack = Callable[[Scope, Load, int], tuple[list[Stmt], Numbers]]
+"""From the first byte and how many numbers: what has to be known first, and the place and value of each."""
+
+_WORD = "uint32"
+
+
+def _byte(first: Load, place: int) -> Expr:
+    """A byte as a word without a sign."""
+    return convert(convert(element_after(first, place), "uint8"), _WORD)
+
+
+def _bits(word: Expr, shift: int, mask: int) -> Expr:
+    moved = Op("shr", (word, Const(shift, _WORD)), _WORD) if shift else word
+    return Op("bitand", (moved, Const(mask, _WORD)), _WORD)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Packed:
+    """Numbers of ``bits``; ``place`` says in which byte, and at which bit of it, number ``i`` lies.
+
+    What is stored means ``factor`` times itself less ``offset``.
+    """
+
+    bits: int
+    place: Callable[[int], tuple[int, int]]
+    offset: int = 0
+    factor: int = 1
+
+    def __call__(self, scope: Scope, first: Load, count: int) -> tuple[list[Stmt], Numbers]:
+        """The numbers in turn."""
+        del scope
+        found: Numbers = []
+        for i in range(count):
+            byte, shift = self.place(i)
+            value: Expr = Cast(_bits(_byte(first, byte), shift, (1 << self.bits) - 1), "int32")
+            if self.factor != 1:
+                value = Op("mul", (value, Const(self.factor, "int32")), "int32")
+            if self.offset:
+                value = Op("sub", (value, Const(self.offset, "int32")), "int32")
+            found.append((i, value))
+        return [], found
+
+
+def _twiddled_fp4(scope: Scope, first: Load, count: int) -> tuple[list[Stmt], Numbers]:
+    """Groups of four bytes, the first one on top of a word, hold the bits of eight numbers (sign, two bits
+    of exponent, one of fraction) where a GPU makes them bfloat16 with a shift and a mask."""
+    lets: list[Stmt] = []
+    found: Numbers = []
+    for group in range(count):
+        whole: Expr = Const(0, _WORD)
+        for i in range(4):
+            byte = Op("shl", (_byte(first, 4 * group + i), Const(24 - 8 * i, _WORD)), _WORD)
+            whole = byte if i == 0 else Op("bitor", (whole, byte), _WORD)
+        word = Var(scope.names.take("packed"), _WORD)
+        lets.append(Let(word, whole))
+        for number in range(8):
+            low, j = (16, number) if number < 4 else (0, number - 4)  # the upper half comes first
+            shifted = [place + low - 3 * j for place in (15, 8, 7, 6)]
+            spread = [place + low for place in (14, 11, 10, 13)]
+            found.append((8 * group + number, _fp4(word, shifted if j < 3 else spread)))
+    return lets, found
+
+
+def _fp4(word: Expr, places: list[int]) -> Expr:
+    """The number whose sign, exponent's two bits and fraction's bit lie at these places of a word."""
+    sign, high, low, fraction = (Cast(_bits(word, place, 1), "int32") for place in places)
+
+    def op(name: str, *args: Expr) -> Expr:
+        return Op(name, args, args[-1].dtype)
+
+    zero, one, two = (Const(number, "int32") for number in range(3))
+    exponent = op("add", op("mul", high, two), low)
+    shift = op("max", op("sub", exponent, one), zero)
+    normal = op("shl", op("add", fraction, two), shift)
+    halves = op("select", Op("eq", (exponent, zero), "bool"), fraction, normal)
+    value = op("mul", Cast(halves, "float32"), Const(0.5, "float32"))
+    return op("select", Op("ne", (sign, zero), "bool"), op("neg", value), value)
+
+
+def _quarter(i: int) -> tuple[int, int]:
+    """Bytes in turn, two bits higher after all four."""
+    return i % 4, 2 * (i // 4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Function:
+    """A known function: a digest of its text, its result's type, what it does, and for how many numbers.
+
+    ``count`` is how many there are where nobody says it.
+    """
+
+    digest: str
+    target: str
+    unpack: Unpack
+    count: int
+    counts: frozenset[int]
+
+
+def _function(digest: str, target: str, unpack: Unpack, counts: range) -> _Function:
+    return _Function(
+        digest=digest,
+        target=target,
+        unpack=unpack,
+        count=counts[-1],
+        counts=frozenset(counts),
+    )
+
+
+def _halves(digest: str, bits: int, offset: int = 0, factor: int = 1) -> _Function:
+    """Pairs of numbers that lie side by side in the two halves of a word, as float16."""
+    places: dict[int, Callable[[int], tuple[int, int]]] = {
+        1: lambda i: (0, i // 2 + 4 * (i % 2)),
+        2: lambda i: (i % 2, 2 * (i // 2)),
+        4: lambda i: (i // 4 + 2 * (i % 2), 4 * (i // 2 % 2)),
+    }
+    packed = _Packed(bits=bits, place=places[bits], offset=offset, factor=factor)
+    return _function(digest, "float16", packed, range(2, 9, 2))
+
+
+def _bytes(digest: str, bits: int, offset: int = 0, factor: int = 1) -> _Function:
+    """Groups of four numbers that lie side by side in the bytes of a word, as int8."""
+    places: dict[int, Callable[[int], tuple[int, int]]] = {
+        1: lambda i: (i % 2, i // 4 + 4 * (i // 2 % 2)),
+        2: _quarter,
+        4: lambda i: (4 * (i // 8) + i % 4, 4 * (i // 4 % 2)),
+    }
+    packed = _Packed(bits=bits, place=places[bits], offset=offset, factor=factor)
+    return _function(digest, "int8", packed, range(16, 17) if bits == 4 else range(4, 17, 4))
+
+
+_KNOWN = {
+    "decode_i1s_to_f16": _halves("bf1e5e8da286416b", 1, offset=1, factor=2),
+    "decode_i1u_to_f16": _halves("210a7c424f26d5d7", 1),
+    "decode_i2s_to_f16": _halves("888004620d97e2d0", 2, offset=2),
+    "decode_i2u_to_f16": _halves("25a6727e9bda43ee", 2),
+    "decode_i4s_to_f16": _halves("2e6ce0b99f726448", 4, offset=8),
+    "decode_i4u_to_f16": _halves("a946467f5f485339", 4),
+    "decode_i1s_to_i8s": _bytes("bb75ec4a5dedc64a", 1, offset=1, factor=2),
+    "decode_i1u_to_i8s": _bytes("9ac20aac56194a7d", 1),
+    "decode_i2s_to_i8s": _bytes("7cb4cba01cca1151", 2, offset=2),
+    "decode_i2u_to_i8s": _bytes("93a1aa9e42f8e1ca", 2),
+    "decode_i4s_to_i8s": _bytes("594c1e742d65ab0e", 4, offset=7),
+    "decode_i4u_to_i8s": _bytes("97b9dba5a005f810", 4),
+    "decode_fp4_to_bf16_twiddling": _function(
+        "11513dff89379b23", "bfloat16", _twiddled_fp4, range(1, 9)
+    ),
+}
+"""What is known, by name."""

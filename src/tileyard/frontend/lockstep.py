@@ -1,0 +1,303 @@
+"""Lowers what a kernel says to its threads one by one: they go on side by side, statement by statement.
+
+That is one of the orders that a GPU may take, and no later one than its synchronization asks for: whatever
+a statement does is done by all threads before any of them begins the next one. Statements in
+which no thread sees what another one does are done together, thread by thread.
+
+One module because loops over threads, conditions on them and folds over them need the same places.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from tileyard.frontend.expressions import convert, lower_expr
+from tileyard.frontend.externs import is_mark
+from tileyard.frontend.hints import CALL_HINTS
+from tileyard.frontend.roles import RoleLowering
+from tileyard.frontend.scope import Scope, key_of
+from tileyard.frontend.thread_code import Leaf, ThreadCode
+from tileyard.frontend.thread_queries import (
+    ALLREDUCE,
+    bodies_of,
+    call_name,
+    heads_of,
+    is_alone,
+    leaves_loop,
+)
+from tileyard.frontend.threads import Threads, flatten, parts_ways
+from tileyard.frontend.tir_queries import PARALLEL, THREAD_BINDING
+from tileyard.ir.nodes import Const, Expr, For, If, Load, Op, Stmt, Store, Var
+
+_FOLDS = {"Add": "add", "Max": "max", "Min": "min", "Mul": "mul"}
+_DIMENSIONS = "xyz"
+
+
+class Lowering(NamedTuple):
+    """What the body's lowering does: ``lower`` any statement, ``lower_plain`` one that is for all
+    threads, ``numbered`` takes in statements made here, ``note`` one more whose body is to come."""
+
+    lower: Callable[[Any], tuple[Stmt, ...]]
+    lower_plain: Callable[[Any], tuple[Stmt, ...]]
+    numbered: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]]
+    note: Callable[[], None]
+
+
+class Lockstep:
+    """Lowers statements for single threads. ``code`` knows what is a thread's own."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        code: ThreadCode,
+        threads: Threads,
+        roles: RoleLowering,
+        lowering: Lowering,
+    ) -> None:
+        self._scope = scope
+        self._code = code
+        self._threads = threads
+        self._roles = roles
+        self._do = lowering
+        self._mask: str | None = None
+
+    def takes(self, stmt: Any) -> bool:  # noqa: ANN401 (TVM's nodes are untyped)
+        """Whether ``stmt`` is to be lowered here."""
+        kind = type(stmt).__name__
+        is_frame = kind == "SBlockRealize" or (kind == "For" and int(stmt.kind) == THREAD_BINDING)
+        if is_frame or self._scope.position.is_single or not self._threads.extents:
+            return False
+        return self._mask is not None or self._code.mentions(stmt)
+
+    def lower(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+        """What all threads do, in turn; raises UnsupportedError."""
+        found: list[Stmt] = []
+        group: list[Callable[[], tuple[Stmt, ...]]] = []
+        touched: list[Leaf] = []
+
+        def finish() -> None:
+            found.extend(self._each(group))
+            group.clear()
+            touched.clear()
+
+        for item in flatten(stmt):
+            self._scope.enter(item)
+            value = getattr(item, "value", None)
+            if call_name(value) in CALL_HINTS or is_mark(value):
+                continue
+            if self._is_pure_binding(item):
+                self._scope.defer(item.var, item.value, is_ready=True)
+                continue
+            if self._mask is None and not self._code.mentions(item):
+                finish()
+                found += self._do.lower(item)
+                continue
+            leaves = self._code.leaves(item)
+            if not self._is_independent(item, leaves):
+                finish()
+                found += self._split(item)
+                continue
+            if self._meet(touched, leaves):
+                finish()
+            group.append(self._thunk(item))
+            touched += leaves
+        finish()
+        return tuple(found)
+
+    # ---- what is done thread by thread ------------------------------------------------------
+
+    def _is_pure_binding(self, item: Any) -> bool:  # noqa: ANN401
+        """Whether ``item`` binds what reads no memory: it can be said again wherever it is needed."""
+        if type(item).__name__ != "Bind" or not self._code.depends(item.value):
+            return False
+        return self._code.is_pure(item.value) and not self._threads.decides(item.value)
+
+    def _is_independent(self, item: Any, leaves: list[Leaf]) -> bool:  # noqa: ANN401
+        """Whether each thread can do ``item`` as a whole before the next one begins."""
+        if not is_alone(item) or leaves_loop(item) or self._code.sets_for_all(item):
+            return False
+        pairs = ((a, b) for i, a in enumerate(leaves) for b in leaves[i + (not a.is_repeated) :])
+        return not any(a.conflicts(b, frozenset(self._dimensions())) for a, b in pairs)
+
+    def _meet(self, before: list[Leaf], after: list[Leaf]) -> bool:
+        dimensions = frozenset(self._dimensions())
+        return any(a.conflicts(b, dimensions) for a in before for b in after)
+
+    def _dimensions(self) -> list[int]:
+        """The dimensions of the block in which there is more than one thread, the last one first."""
+        return self._threads.wide
+
+    def _thunk(self, item: Any) -> Callable[[], tuple[Stmt, ...]]:  # noqa: ANN401
+        """How ``item`` is lowered for one thread. What it binds is kept for the statements after it."""
+        if type(item).__name__ != "Bind":
+            return lambda: self._do.lower(item)
+        where = self._scope.where
+        kept = self._own_buffer(str(item.var.name), self._scope.dtype(item.var.dtype, "value"))
+        self._code.kept[key_of(item.var)] = kept
+
+        def bind() -> tuple[Stmt, ...]:
+            before, self._scope.where = self._scope.where, where
+            value = lower_expr(self._scope, item.value)
+            position = self._scope.position.indices or ()
+            made = self._do.numbered((*self._scope.take_hoisted(), Store(kept, position, value)))
+            self._scope.where = before
+            return made
+
+        return bind
+
+    def _own_buffer(self, name: str, dtype: str) -> str:
+        return self._scope.new_buffer(name, dtype, self._scope.position.extents)
+
+    def _each(self, group: Sequence[Callable[[], tuple[Stmt, ...]]]) -> tuple[Stmt, ...]:
+        """A loop over the threads around ``group``, under the condition that holds for it."""
+        if not group:
+            return ()
+        self._roles.require_one("what single threads do")
+        mask = self._mask
+        loops = self._loops()
+        for _ in range(len(loops) + (mask is not None)):
+            self._do.note()
+        with self._at([loop.var for loop in loops]):
+            body = tuple(part for thunk in group for part in thunk())
+            if mask is not None:
+                body = (If(self._masked(mask), body),)
+        return _nest(loops, body)
+
+    def _masked(self, mask: str) -> Expr:
+        return Load(mask, self._scope.position.indices or (), "bool")
+
+    def _loops(self) -> list[For]:
+        """A loop for each dimension of the block that has more than one thread, the last one outermost."""
+        asked, everyone = self._threads.asked, self._threads.everyone
+        wide = self._dimensions()
+        if asked != everyone:
+            first, count = min(asked, default=0), len(asked)
+            if wide != [0] or asked != frozenset(range(first, first + count)):
+                self._scope.refuse("what some threads do", "that are no row is not covered")
+            return [self._loop(0, first, count)]
+        return [self._loop(i, 0, self._threads.extents[i]) for i in wide]
+
+    def _loop(self, dimension: int, start: int, count: int) -> For:
+        var = Var(self._scope.names.take(f"t{_DIMENSIONS[dimension]}"), "int32")
+        return For(var, Const(start, "int32"), Const(count, "int32"), "serial", ())
+
+    def _at(self, row: Sequence[Var]) -> Any:  # noqa: ANN401 (a context manager)
+        """Around what is lowered for the thread whose indices are ``row``, as ``_loops`` gives them."""
+        known: dict[int, Expr] = dict(zip(self._dimensions(), row, strict=True))
+        values: dict[object, Expr] = {
+            key: known.get(dimension, Const(0, "int32"))
+            for key, dimension in self._threads.indices().items()
+        }
+        values |= {
+            key: Load(kept, tuple(row), self._scope.dtype_of(kept))
+            for key, kept in self._code.kept.items()
+        }
+        return self._scope.position.at(row, values)
+
+    # ---- what threads do together -----------------------------------------------------------
+
+    def _split(self, item: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+        """A statement in which threads see what others do: all do a part of it before the next part."""
+        kind = type(item).__name__
+        if kind == "For" and int(item.kind) == PARALLEL:
+            return self._scope.refuse(
+                f"parallel loop over {item.loop_var.name}",
+                "with what single threads know is not covered",
+            )
+        differs = any(map(self._code.depends, heads_of(item)))
+        if kind == "IfThenElse" and differs:
+            return self._branch(item)
+        if kind in ("For", "While") and differs:
+            self._scope.refuse(
+                f"{kind.lower()} loop", "in which some threads wait for others is not covered"
+            )
+        if kind == "AttrStmt" and call_name(getattr(item.body, "value", None)) == ALLREDUCE:
+            return self._allreduce(item)
+        if kind == "Evaluate":
+            name = call_name(item.value).rsplit(".", 1)[-1]
+            self._scope.refuse(name, "by single threads is not covered")
+        if not bodies_of(item):
+            self._scope.refuse(f"statement {kind}", "by single threads is not covered")
+        return self._do.lower_plain(item)
+
+    def _branch(self, item: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+        """Both sides, each done by the threads whose condition lets them."""
+        if self._threads.decides(item.condition) and parts_ways(item) and self._mask is None:
+            return self._do.lower_plain(item)
+        outside = self._mask
+        found: list[Stmt] = []
+        chosen = self._own_buffer("runs", "bool")
+        found += self._set_mask(chosen, outside, lambda: lower_expr(self._scope, item.condition))
+        self._mask = chosen
+        found += self.lower(item.then_case)
+        if item.else_case is not None:
+            others = self._own_buffer("runs", "bool")
+            self._mask = outside
+            found += self._set_mask(
+                others, outside, lambda: Op("not", (self._masked(chosen),), "bool")
+            )
+            self._mask = others
+            found += self.lower(item.else_case)
+        self._mask = outside
+        return tuple(found)
+
+    def _set_mask(
+        self, mask: str, outside: str | None, condition: Callable[[], Expr]
+    ) -> tuple[Stmt, ...]:
+        """Note for each thread whether it runs what follows."""
+
+        def store() -> tuple[Stmt, ...]:
+            if outside is None:
+                runs = convert(condition(), "bool")
+            else:
+                with self._scope.conditionally():
+                    runs = Op("and", (self._masked(outside), convert(condition(), "bool")), "bool")
+            position = self._scope.position.indices or ()
+            return self._do.numbered((*self._scope.take_hoisted(), Store(mask, position, runs)))
+
+        before, self._mask = self._mask, None
+        found = self._each([store])
+        self._mask = before
+        return found
+
+    def _allreduce(self, item: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+        """Folds a value over some dimensions of the block, and gives all threads the result."""
+        scope, reducer = self._scope, item.node
+        count, value, condition, target, *axes = list(item.body.value.args)
+        name = _FOLDS.get(type(reducer.result[0]).__name__ if len(reducer.result) == 1 else "")
+        is_plain = int(count.value) == 1 and type(condition).__name__ == "IntImm"
+        if name is None or not is_plain or not int(condition.value):
+            scope.refuse("tvm_thread_allreduce", "of this form is not covered")
+        if self._mask is not None or self._threads.asked != self._threads.everyone:
+            scope.refuse("tvm_thread_allreduce", "by some threads only is not covered")
+        folded = {self._threads.dimension(axis) for axis in axes}
+        if None in folded:
+            scope.refuse("tvm_thread_allreduce", "over something else than threads is not covered")
+        over = [dimension in folded for dimension in self._dimensions()]
+        reads, writes = self._loops(), self._loops()
+        outer = [loop for loop, is_folded in zip(writes, over, strict=True) if not is_folded]
+        inner = [loop for loop, is_folded in zip(writes, over, strict=True) if is_folded]
+        terms = [loop for loop, is_folded in zip(reads, over, strict=True) if is_folded]
+        row = [pair[not is_folded] for *pair, is_folded in zip(reads, writes, over, strict=True)]
+        with self._at([loop.var for loop in row]):
+            term = lower_expr(scope, value)
+            start = lower_expr(scope, reducer.identity_element[0])
+        total = scope.new_buffer("total", term.dtype, (Const(1, "int32"),))
+        zero = (Const(0, "int32"),)
+        old = Load(total, zero, term.dtype)
+        with self._at([loop.var for loop in writes]):
+            place = lower_expr(scope, target)
+        if not isinstance(place, Load):
+            scope.refuse("tvm_thread_allreduce", "into no element is not covered")
+        body: tuple[Stmt, ...] = (
+            Store(total, zero, convert(start, term.dtype)),
+            *_nest(terms, (Store(total, zero, Op(name, (old, term), term.dtype)),)),
+            *_nest(inner, (Store(place.buffer, place.indices, convert(old, place.dtype)),)),
+        )
+        return self._do.numbered(_nest(outer, body))
+
+
+def _nest(loops: Sequence[For], body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """``loops``, the first one outermost, around ``body``."""
+    for loop in reversed(loops):
+        body = (For(loop.var, loop.start, loop.extent, loop.kind, body),)
+    return body

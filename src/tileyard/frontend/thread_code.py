@@ -1,0 +1,259 @@
+"""What a kernel says to its threads one by one: who has values of his own, and who touches what.
+
+A thread has values of its own where the thread's index goes in: variables, and registers (``local``).
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilelang import tvm
+
+from tileyard.frontend.scope import key_of
+from tileyard.frontend.thread_queries import (
+    REGISTERS,
+    bodies_of,
+    call_name,
+    counts,
+    dimension_of,
+    heads_of,
+    is_bound_to_threads,
+    is_load,
+    is_thread_index,
+    nodes_of,
+    pointed_of,
+    used_together,
+)
+from tileyard.frontend.threads import Threads, parts_ways
+from tileyard.frontend.tir_queries import PARALLEL
+
+_NO_BODY = ("Bind", "BufferStore", "Evaluate", "AssertStmt")
+
+_PURE = frozenset(
+    {
+        "tirx.bitwise_and",
+        "tirx.bitwise_not",
+        "tirx.bitwise_or",
+        "tirx.bitwise_xor",
+        "tirx.likely",
+        "tirx.shift_left",
+        "tirx.shift_right",
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """What one statement does with memory that several threads see.
+
+    ``is_atomic`` says that it does nothing else than update; ``rows`` are the threads' dimensions
+    that stand in the element's indices, each at its place.
+    """
+
+    is_write: bool
+    is_atomic: bool
+    rows: frozenset[tuple[int, int]]
+
+
+@dataclass(kw_only=True)
+class Leaf:
+    """The accesses of one statement without its body, by the memory's identity.
+
+    ``is_repeated`` says that all threads do it several times, and may wait for each other in between.
+    """
+
+    touched: dict[object, list[Access]] = field(default_factory=dict)
+    is_repeated: bool = False
+
+    def conflicts(self, other: "Leaf", dimensions: frozenset[int]) -> bool:
+        """Whether what one thread does in one may change what another one does in the other."""
+        for data, mine in self.touched.items():
+            theirs = other.touched.get(data, [])
+            both = [*mine, *theirs]
+            if not theirs or not any(access.is_write for access in both):
+                continue
+            if all(access.is_atomic for access in both):
+                continue
+            shared = frozenset.intersection(*(access.rows for access in both))
+            if not dimensions <= {dimension for _, dimension in shared}:
+                return True
+        return False
+
+
+class ThreadCode:
+    """Which variables and registers of a function are a thread's own.
+
+    ``threads`` decides conditions on the thread's index alone. ``kept`` are the buffers in which values
+    of single threads are kept, by the variable's identity.
+    """
+
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+        self._indices: dict[object, int] = {}
+        self._vars: set[object] = set()
+        self._own: set[object] = set()
+        self._together: set[object] = set()
+        self.kept: dict[object, str] = {}
+
+    def study(self, body: Any) -> None:  # noqa: ANN401 (TVM's nodes are untyped)
+        """Find everything that is a thread's own in the body of a function."""
+        self._together = used_together(body)
+        known = -1
+        while known != len(self._vars) + len(self._own):
+            known = len(self._vars) + len(self._own)
+            self._visit(body, is_own=False)
+
+    def is_own(self, tir: Any) -> bool:  # noqa: ANN401
+        """Whether each thread has a content of its own in this buffer."""
+        return key_of(tir.data) in self._own
+
+    def depends(self, expr: Any) -> bool:  # noqa: ANN401
+        """Whether an expression may differ from thread to thread."""
+        return any(self._is_mention(node) for node in nodes_of(tvm.tirx.Evaluate(expr)))
+
+    def is_pure(self, expr: Any) -> bool:  # noqa: ANN401
+        """Whether an expression is nothing but arithmetic on variables."""
+        kinds = (
+            (type(node).__name__, call_name(node)) for node in nodes_of(tvm.tirx.Evaluate(expr))
+        )
+        return all(
+            kind != "BufferLoad" and (kind != "Call" or name in _PURE) for kind, name in kinds
+        )
+
+    def mentions(self, stmt: Any) -> bool:  # noqa: ANN401
+        """Whether a statement does something for one thread alone; roles aside, which are for many.
+
+        What counts how often it is done is for one thread, unless threads share it out among them.
+        """
+        kind = type(stmt).__name__
+        if kind == "For" and int(stmt.kind) == PARALLEL:
+            return any(map(self._is_mention, nodes_of(stmt)))
+        if kind == "IfThenElse":
+            inside = any(map(self.mentions, bodies_of(stmt)))
+            if self._threads.decides(stmt.condition) and (parts_ways(stmt) or not inside):
+                return inside
+            return inside or self.depends(stmt.condition)
+        if kind in _NO_BODY:
+            if kind == "Bind" and (
+                is_thread_index(stmt.value) or self._threads.decides(stmt.value)
+            ):
+                return False
+            is_each = len(self._threads.everyone) > 1 and counts(stmt)
+            return is_each or any(map(self._is_mention, nodes_of(stmt)))
+        heads = any(map(self.depends, heads_of(stmt)))
+        return heads or any(map(self.mentions, bodies_of(stmt)))
+
+    # ---- what is a thread's own -------------------------------------------------------------
+
+    def _is_mention(self, node: Any) -> bool:  # noqa: ANN401
+        kind = type(node).__name__
+        if kind in ("Var", "SizeVar"):
+            return key_of(node) in self._vars
+        return kind in ("BufferLoad", "BufferStore") and self.is_own(node.buffer)
+
+    def _visit(self, stmt: Any, *, is_own: bool, is_shared: bool = False) -> None:  # noqa: ANN401
+        """Note what ``stmt`` makes a thread's own; with ``is_own`` only some threads may run it.
+
+        With ``is_shared`` all threads share it out.
+        """
+        is_count = not is_shared and type(stmt).__name__ in _NO_BODY and counts(stmt)
+        match type(stmt).__name__:
+            case "Bind":
+                if is_thread_index(stmt.value):
+                    self._indices[key_of(stmt.var)] = int(stmt.value.args[0].value)
+                    self._vars.add(key_of(stmt.var))
+                elif is_count or self.depends(stmt.value):
+                    self._vars.add(key_of(stmt.var))
+            case "BufferStore":
+                if is_own or is_count or any(map(self.depends, (stmt.value, *stmt.indices))):
+                    self._note_register(stmt.buffer)
+            case "Evaluate":
+                if is_own or self.depends(stmt.value):
+                    for node in nodes_of(stmt):
+                        if is_load(node):
+                            self._note_register(node.buffer)
+            case "For":
+                if is_bound_to_threads(stmt):
+                    self._indices[key_of(stmt.loop_var)] = dimension_of(stmt)
+                    self._vars.add(key_of(stmt.loop_var))
+                elif any(map(self.depends, heads_of(stmt))):
+                    self._vars.add(key_of(stmt.loop_var))
+                    is_own = True
+                is_shared = is_shared or int(stmt.kind) == PARALLEL
+            case "IfThenElse":
+                is_own = is_own or (self.depends(stmt.condition) and not parts_ways(stmt))
+            case "While":
+                is_own = is_own or self.depends(stmt.condition)
+            case _:
+                pass
+        for body in bodies_of(stmt):
+            self._visit(body, is_own=is_own, is_shared=is_shared)
+
+    def _note_register(self, tir: Any) -> None:  # noqa: ANN401
+        if self._is_register(tir):
+            self._own.add(key_of(tir.data))
+
+    def _is_register(self, tir: Any) -> bool:  # noqa: ANN401
+        """Whether ``tir`` is a thread's register: a fragment too, where threads never share it out."""
+        scope = str(tir.scope())
+        is_alone = scope == "local.fragment" and key_of(tir.data) not in self._together
+        return is_alone or scope in REGISTERS
+
+    def sets_for_all(self, stmt: Any) -> bool:  # noqa: ANN401
+        """Whether ``stmt`` sets registers that hold the same for all threads."""
+        for node in nodes_of(stmt):
+            is_set = type(node).__name__ == "BufferStore"
+            pointed = [node] if is_set else pointed_of(node)
+            for place in pointed:
+                if self._is_register(place.buffer) and not self.is_own(place.buffer):
+                    return True
+        return False
+
+    # ---- who touches what -------------------------------------------------------------------
+
+    def leaf(self, stmt: Any) -> Leaf:  # noqa: ANN401
+        """What one statement touches by itself, its body aside."""
+        kind = type(stmt).__name__
+        whole = stmt if kind in _NO_BODY else None
+        parts = [whole] if whole is not None else list(map(tvm.tirx.Evaluate, heads_of(stmt)))
+        found = Leaf()
+        for part in parts:
+            atomics = {
+                key_of(inner)
+                for node in nodes_of(part)
+                if call_name(node).startswith("tl.atomic_")
+                for inner in nodes_of(tvm.tirx.Evaluate(node.args[0]))
+                if is_load(inner)
+            }
+            pointed = {key_of(inner) for node in nodes_of(part) for inner in pointed_of(node)}
+            for node in nodes_of(part):
+                if type(node).__name__ not in ("BufferLoad", "BufferStore"):
+                    continue
+                if self._is_register(node.buffer):
+                    continue
+                is_atomic = key_of(node) in atomics
+                is_write = type(node).__name__ == "BufferStore" or key_of(node) in pointed
+                access = Access(
+                    is_write=is_write, is_atomic=is_atomic, rows=self._rows(node.indices)
+                )
+                found.touched.setdefault(key_of(node.buffer.data), []).append(access)
+        return found
+
+    def _rows(self, indices: Any) -> frozenset[tuple[int, int]]:  # noqa: ANN401
+        return frozenset(
+            (place, self._indices[key_of(index)])
+            for place, index in enumerate(indices)
+            if type(index).__name__ in ("Var", "SizeVar") and key_of(index) in self._indices
+        )
+
+    def leaves(self, stmt: Any, *, is_repeated: bool = False) -> list[Leaf]:  # noqa: ANN401
+        """What each statement in ``stmt`` touches, in order.
+
+        In a loop that is longer for some threads than for others nobody can wait for the others.
+        """
+        found = [self.leaf(stmt)]
+        found[0].is_repeated = is_repeated
+        if type(stmt).__name__ in ("For", "While"):
+            is_repeated = not any(map(self.depends, heads_of(stmt)))
+        for body in bodies_of(stmt):
+            found += self.leaves(body, is_repeated=is_repeated)
+        return [leaf for leaf in found if leaf.touched]
