@@ -23,6 +23,7 @@ from tileyard.model import (
 )
 from tileyard.targets.command.records import CommandRun
 from tileyard.workers.protocol import CaseRan, Golden
+from tileyard.workers.run_records import find_run
 
 ANY_RUN = "any"
 """Says that whichever run a case passed in proves it."""
@@ -165,6 +166,8 @@ class Ledger:
         """End a case with a trial that was recorded before; False where there is none to use."""
         if known is None or not self._yard.reuse or not _says_enough(known, progress.case.limits):
             return False
+        if self._names_old_lines(known, progress):
+            return False
         trial = msgspec.structs.replace(
             known,
             case=progress.case.id,
@@ -226,6 +229,19 @@ class Ledger:
         else:
             key = measurement_key(run, identity, case.timing)
         progress.keys = msgspec.structs.replace(progress.keys, measurement=key)
+
+    def _names_old_lines(self, known: Trial, progress: Progress) -> bool:
+        """Whether a failure was told with lines of the user's that are no longer those."""
+        elaborated = progress.elaborated
+        if elaborated is None or not elaborated.lines:
+            return False
+        if known.outcome is Outcome.COMPILE_ERROR:
+            # Of a GPU's compiler it costs much to hear it again, and it names no line of the user's.
+            return not elaborated.tir
+        if known.outcome is not Outcome.RUNTIME_ERROR:
+            return False
+        record = find_run(self._yard.objects, known.keys.run)
+        return record is None or record.entry.lines != elaborated.lines
 
     def _end(self, progress: Progress, trial: Trial) -> None:
         del self._open[progress.case.id]

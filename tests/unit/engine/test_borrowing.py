@@ -12,9 +12,23 @@ from tileyard.engine.commands import CaseFinished, CaseLost, Fact, Leased, Lease
 from tileyard.engine.ledger import Ledger, Progress, RanOn
 from tileyard.engine.provider import LeaseLostError, Waiting, Watch
 from tileyard.engine.yard import Yard
-from tileyard.model import Batch, Case, Device, Elaborated, GoldenKey, Kernel, Keys, Outcome, RunKey
+from tileyard.model import (
+    Batch,
+    BuildKey,
+    Case,
+    Device,
+    Elaborated,
+    GoldenKey,
+    Kernel,
+    Keys,
+    Outcome,
+    RunKey,
+    SourceLine,
+    Trial,
+)
 from tileyard.testing.engine import open_simulated_yard
 from tileyard.workers.protocol import CaseRan, Golden, RunEntry
+from tileyard.workers.run_records import RunRecord, remember_run
 
 BOARDS = tuple(Device(name=f"board:{n}", kind="board", identity=f"silicon {n}") for n in range(2))
 
@@ -162,6 +176,46 @@ def test_a_case_is_looked_up_under_every_device_of_the_run(tmp_path: Path) -> No
         (trial,) = after.take()
     assert trial.reused
     assert (trial.id, trial.device, trial.keys) == (expected.id, "board:1", expected.keys)
+
+
+@pytest.mark.parametrize(("line", "expected"), [(41, True), (42, False)])
+def test_a_failure_is_told_again_where_its_lines_are_the_same(
+    line: int, expected: bool, tmp_path: Path
+) -> None:
+    """A kernel that failed before is run again once its statements stand elsewhere in the file."""
+    lines = {0: SourceLine(file="kernels.py", line=41)}
+    entry = RunEntry(
+        case="c0",
+        build=BuildKey("b"),
+        golden=Golden(key=GoldenKey("g"), inputs=(), outputs=()),
+        specs=(),
+        scalars=(),
+        log="",
+        lines=lines,
+    )
+    with open_simulated_yard(tmp_path, BOARDS[1:], (0,)) as yard:
+        ledger = Ledger(yard, "run")
+        (progress,) = open_cases(ledger, 1)
+        remember_run(
+            yard.objects, RunKey("r"), RunRecord(case=progress.case, entry=entry, target="cpu")
+        )
+        moved = {0: SourceLine(file="kernels.py", line=line)}
+        progress.elaborated = Elaborated(kernel=Kernel(name="k", program="p"), lines=moved)
+        known = Trial(
+            id="t",
+            run="before",
+            case="c0",
+            batch="b0",
+            kernel="k",
+            arguments={},
+            config={},
+            target="cpu",
+            outcome=Outcome.RUNTIME_ERROR,
+            message="kernels.py:41: an index is outside",
+            keys=Keys(run=RunKey("r")),
+            limits=progress.case.limits,
+        )
+        assert ledger.recall(progress, known) is expected
 
 
 def test_a_case_that_is_unknown_gets_its_key_where_it_runs(tmp_path: Path) -> None:
