@@ -6,6 +6,7 @@ from tileyard.errors import UnsupportedError
 from tileyard.ir.text import read_program
 from tileyard.targets.cpu.emit import keeping
 from tileyard.targets.cpu.emit.program import Generated, generate
+from tileyard.targets.cpu.emit.writer import Writer
 from tileyard.targets.cpu.machine import Machine
 
 AVX2 = Machine(arch="x86_64", vector_bytes=32, registers=16)
@@ -269,3 +270,16 @@ def test_whole_numbers_that_something_else_writes_stay_what_they_are(body: str) 
     text = emit(WHOLE_NUMBERS.replace("        gemm(", body)).text
     expected = "int8_t (*restrict A_shared)"
     assert expected in text
+
+
+def test_a_block_that_is_all_of_another_is_written_once() -> None:
+    """Braces that hold nothing but braces are left out; what stands beside something else keeps its own."""
+    out = Writer()
+    with out.block("if (a)"), out.block(""), out.block(""):
+        out.line("x();")
+    with out.block(""):
+        with out.block(""):
+            out.line("y();")
+        out.line("z();")
+    expected = "if (a) {\n  x();\n}\n{\n  {\n    y();\n  }\n  z();\n}\n"
+    assert out.text() == expected

@@ -1,7 +1,9 @@
 """What a kernel's function declares: arrays, tiles and numbers by their names, and the place of its block."""
 
+import math
+
 from tileyard.ir.effects import buffer_effects
-from tileyard.ir.nodes import Axis, Program, Tensor, Var
+from tileyard.ir.nodes import Axis, Const, Expr, Program, Tensor, Var
 from tileyard.ir.specs import scalar_params, tensors
 from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.exprs import index, index_term
@@ -42,9 +44,16 @@ def _declare_large(ctx: Context) -> None:
         if not is_written or buffer.name in touched or ctx.is_aliased(buffer.name):
             continue
         flag = ctx.large[buffer.name] = ctx.names.fresh(f"{ctx.names[buffer.name]}_is_large")
-        count = " * ".join(f"(int64_t){index_term(ctx, extent)}" for extent in buffer.shape)
         size = f"(int64_t)sizeof({ctx.element_type(buffer.name)})"
-        ctx.out.line(f"const int {flag} = {count or 1} * {size} >= TY_LARGE;")
+        ctx.out.line(f"const int {flag} = {_product(ctx, buffer.shape)} * {size} >= TY_LARGE;")
+
+
+def _product(ctx: Context, extents: tuple[Expr, ...]) -> str:
+    """The product of sizes in 64 bits."""
+    known = [int(extent.value) for extent in extents if isinstance(extent, Const)]
+    if len(known) == len(extents):
+        return f"INT64_C({math.prod(known)})"
+    return " * ".join(f"(int64_t){index_term(ctx, extent)}" for extent in extents)
 
 
 def _declare_arrays(ctx: Context) -> None:
@@ -130,7 +139,8 @@ def _declare_axes(ctx: Context, axes: tuple[Axis, ...], rest: str) -> None:
         extent = index_term(ctx, axis.extent)
         kind = SCALARS[axis.var.dtype].value
         text = rest if i == len(axes) - 1 else f"{rest} % {extent}"
-        ctx.out.line(f"const {kind} {ctx.names[axis.var.name]} = ({kind})({text});")
+        value = f"({text})" if " " in text else text
+        ctx.out.line(f"const {kind} {ctx.names[axis.var.name]} = ({kind}){value};")
         rest = f"{rest} / {extent}"
 
 

@@ -34,12 +34,26 @@ class Writer:
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """``head {``, what is written inside, and ``}``."""
+        """``head {``, what is written inside, and ``}``. A block in which there is but a block is one."""
         self.line(f"{head} {{" if head else "{")
         self._depth += 1
+        place = self.place()
         yield
+        self._unwrap(place)
         self._depth -= 1
         self.line("}")
+
+    def _unwrap(self, place: int) -> None:
+        """Take away the braces of a block that is all there is since ``place``."""
+        pad = "  " * self._depth
+        inside = self._lines[place:]
+        edges = [
+            i
+            for i, line in enumerate(inside)
+            if line.startswith(pad) and line[len(pad) : len(pad) + 1] != " "
+        ]
+        if len(edges) == 2 and (inside[0], inside[-1]) == (f"{pad}{{", f"{pad}}}"):
+            self._lines[place:] = [line.removeprefix("  ") for line in inside[1:-1]]
 
     def place(self) -> int:
         """Where the next line goes, for ``insert``."""
