@@ -33,11 +33,12 @@ def refused(X: float32[4, 8], Y: out.float32[4, 8]):
     copy(t[0 : +2, :], t[2 : +2, :])
     copy(t, Y)
 """,
-    "u reads t as float16": """
+    "view u of t as float16": """
 def refused(X: float32[4, 8], Y: out.float32[4, 8]):
     t: shared.float32[4, 8]
     u: shared.float16[64] = t
     copy(X, t)
+    u[0] = float16(1.0)
     copy(t, Y)
 """,
 }
@@ -102,7 +103,7 @@ def test_a_kernel_without_a_program_keeps_its_refusal(cpu: CpuTarget, tmp_path: 
 @pytest.mark.slow
 def test_each_source_has_its_own_verdict(cpu: CpuTarget, tmp_path: Path) -> None:
     """A refused kernel between two good ones harms neither."""
-    good, bad = read_program(SCALE), read_program(REFUSED["u reads t as float16"])
+    good, bad = read_program(SCALE), read_program(REFUSED["view u of t as float16"])
     builds = cpu.build([make_source(program) for program in (good, bad, good)], tmp_path)
     expected = [Outcome.PASSED, Outcome.COMPILE_ERROR, Outcome.PASSED]
     assert [build.outcome for build in builds] == expected
