@@ -1,11 +1,19 @@
 """Letting TileLang elaborate kernels on a machine that has no GPU."""
 
 import contextlib
+import functools
 import os
 from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tileyard.frontend.on_import import on_import
 
 TARGET_VARIABLE = "TILELANG_DEFAULT_TARGET"
 ASSUMED_TARGET = '{"kind":"cuda","arch":"sm_90a"}'
+CALLED_AT = " called at "
+"""Between a file of TileLang's own and the user's place that called into it, in what names a line's file."""
 
 
 @contextlib.contextmanager
@@ -15,6 +23,7 @@ def assume_target() -> Iterator[None]:
     The environment is as before afterwards. What is elaborated depends on the GPU only where the
     kernel's own code asks for it.
     """
+    adjust_tilelang()
     if os.environ.get(TARGET_VARIABLE):
         yield
         return
@@ -23,3 +32,36 @@ def assume_target() -> Iterator[None]:
         yield
     finally:
         os.environ.pop(TARGET_VARIABLE, None)
+
+
+@functools.cache
+def adjust_tilelang() -> None:
+    """Have TileLang keep assertions where there is no CUDA, and note who calls its own macros."""
+    on_import("tilelang.cuda.debug", _keep_assertions)
+    on_import("tilelang.language.eager.builder", _note_callers)
+
+
+def _keep_assertions(module: ModuleType) -> None:
+    """TileLang leaves assertions out where it has not found the toolkit when it was imported."""
+    vars(module).update(_IS_CUDA_AVAILABLE=True)
+
+
+def _note_callers(module: ModuleType) -> None:
+    """Statements of TileLang's own macros name the line of the user's that called the macro, too."""
+    builder: Any = getattr(module, "Builder", None)
+    set_place = getattr(builder, "set_fileline", None)
+    if set_place is None:  # another version of TileLang: such lines are found by reading
+        return
+    own = f"{Path(str(module.__file__)).parents[2]}{os.sep}"
+
+    def set_fileline(self: Any, filename: str, lineno: int, name: str) -> None:  # noqa: ANN401
+        if filename.startswith(own):
+            callers = (
+                place for place in reversed(self.macro_fileline_stack) if own not in place[0]
+            )
+            for file, line, _ in callers:
+                filename = f"{filename}{CALLED_AT}{file}:{line}"
+                break
+        set_place(self, filename, lineno, name)
+
+    builder.set_fileline = set_fileline

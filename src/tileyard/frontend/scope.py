@@ -3,7 +3,6 @@
 One module because all of it is known by the identity of TVM's objects, and refusals need all of it.
 """
 
-import linecache
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,8 +15,9 @@ from tilelang import tvm
 
 from tileyard.errors import UnsupportedError
 from tileyard.frontend.names import Names
+from tileyard.frontend.no_device import CALLED_AT
 from tileyard.frontend.position import Position
-from tileyard.frontend.users_lines import name_axes
+from tileyard.frontend.users_lines import find_call, name_axes
 from tileyard.ir.dtypes import DTYPES
 from tileyard.ir.nodes import Buffer, Const, Expr, Stmt, Var
 from tileyard.model import SourceLine
@@ -47,8 +47,6 @@ _SYNONYMS = {
 """TVM's other names of scalar types."""
 
 _TILELANG = str(Path(tilelang.__file__).parent)
-_REACH = 60
-"""How many lines a call of one of TileLang's macros may lie below the statement before it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,25 +134,25 @@ class Scope:
     def _users_line(self, where: SourceLine, stmt: object) -> SourceLine | None:
         """``where``, or for a line of TileLang itself the user's line that called it.
 
-        TileLang gives what its own macros expand to (``T.reduce_max``) the lines of the macro. The
-        call is then the next line of the user's file that has the operation's name in it. Going
+        TileLang gives what its own macros expand to (``T.reduce_max``) the lines of the macro. If nobody
+        has noted the call, it is the next line of the user's file that has the operation's name in it. Going
         down in one macro stays in one call, which holds the operation of its name once.
         """
         inside, self._inside = self._inside, None
         if not where.file.startswith(_TILELANG) or self._latest is None:
             return where
+        own, _, caller = where.file.partition(CALLED_AT)
+        where = SourceLine(file=own, line=where.line)
         value = getattr(stmt, "value", None)
         operation = str(getattr(getattr(value, "op", None), "name", "")).rsplit(".", 1)[-1]
         macro = Path(where.file).stem.removesuffix("_op")
         self._inside = _Inside(where=where, has_namesake=operation == macro)
+        if caller:
+            file, _, line = caller.rpartition(":")
+            return SourceLine(file=file, line=int(line))
         if inside is not None and inside.goes_on(self._inside):
             return self._latest
-        lines = linecache.getlines(self._latest.file)[self._latest.line :][:_REACH]
-        for word in (macro, operation):
-            for number, text in enumerate(lines, self._latest.line + 1):
-                if word and f".{word}" in text:
-                    return SourceLine(file=self._latest.file, line=number)
-        return self._latest
+        return find_call(self._latest, (macro, operation)) or self._latest
 
     def dtype(self, dtype: object, what: str) -> str:
         """The scalar type that TVM calls ``dtype``; refused where the tile IR has none."""

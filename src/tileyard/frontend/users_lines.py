@@ -2,6 +2,7 @@
 
 import linecache
 import re
+from collections.abc import Sequence
 
 from tileyard.model import SourceLine
 
@@ -9,6 +10,8 @@ _AXES = re.compile(r"\bas\s*\(?\s*(\w+(?:\s*,\s*\w+)*)\s*,?\s*\)?\s*:")
 _STACK = re.compile(r"^\s*at (.+):(\d+) in .*$", re.MULTILINE)
 _LONGEST = 12
 """How many lines the head of a launch may have."""
+_REACH = 60
+"""How many lines a call of one of TileLang's macros may lie below the statement before it."""
 
 
 def name_axes(where: SourceLine | None) -> tuple[str, ...]:
@@ -25,3 +28,13 @@ def split_stack(message: str) -> tuple[str, SourceLine | None]:
     found = _STACK.search(message)
     said = _STACK.sub("", message).strip()
     return said, SourceLine(file=found[1], line=int(found[2])) if found else None
+
+
+def find_call(after: SourceLine, words: Sequence[str]) -> SourceLine | None:
+    """The next line below ``after`` that calls something of the first word's name, or of the next one's."""
+    lines = linecache.getlines(after.file)[after.line :][:_REACH]
+    for word in words:
+        for number, text in enumerate(lines, after.line + 1):
+            if word and f".{word}" in text:
+                return SourceLine(file=after.file, line=number)
+    return None

@@ -3,13 +3,13 @@
 import copy
 import hashlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
 from types import MethodType, ModuleType
 from typing import Any
+
+from tileyard.frontend.on_import import on_import
 
 MODULE, CLASS, METHOD = "tilelang.jit.kernel", "JITKernel", "_compile_and_create_adapter"
 """Where TileLang compiles what its own cache does not have."""
@@ -32,10 +32,7 @@ class TileLangWatch:
 
 def watch_tilelang(watch: TileLangWatch) -> None:
     """Call these from here on."""
-    if MODULE in sys.modules:
-        _patch(sys.modules[MODULE], watch)
-    else:
-        sys.meta_path.insert(0, _Finder(watch))
+    on_import(MODULE, lambda module: _patch(module, watch))
 
 
 def find_tilelang_compile(function: object) -> Callable[..., object] | None:
@@ -103,37 +100,3 @@ def _name(func: Any) -> str:  # noqa: ANN401 - TVM's
 def _key(kernel: Any, func: Any) -> str:  # noqa: ANN401 - TileLang's and TVM's
     parts = (func.script(), getattr(kernel, "target", ""), getattr(kernel, "pass_configs", ""))
     return "tilelang:" + hashlib.sha256(repr([str(part) for part in parts]).encode()).hexdigest()
-
-
-class _Finder(MetaPathFinder):
-    """Finds that one module as ever, and has it patched once it is loaded."""
-
-    def __init__(self, watch: TileLangWatch) -> None:
-        self._watch = watch
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """The module's own spec, with a loader that goes on to patch it."""
-        if fullname != MODULE:
-            return None
-        spec = PathFinder.find_spec(fullname, path, target)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._watch)
-        return spec
-
-
-class _Loader(Loader):
-    def __init__(self, loader: Loader, watch: TileLangWatch) -> None:
-        self._loader = loader
-        self._watch = watch
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        self._loader.exec_module(module)
-        _patch(module, self._watch)
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._loader, name)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, TracebackType
 
-from tileyard.frontend.no_device import ASSUMED_TARGET, TARGET_VARIABLE
+from tileyard.frontend.no_device import ASSUMED_TARGET, TARGET_VARIABLE, adjust_tilelang
 from tileyard.scripts.building import Builder
 from tileyard.scripts.tally import Summary, Tally
 from tileyard.scripts.tilelang_device import answer_device
@@ -80,6 +80,7 @@ def install_hooks(settings: Settings, tally: Tally, study: RunStudy | None = Non
     os.environ.setdefault(TARGET_VARIABLE, ASSUMED_TARGET)
     torch = importlib.import_module("torch")
     importlib.import_module("tilelang")
+    adjust_tilelang()
     promoted = promote_half(torch, tally)
     keep_tensors_on_host(torch)
     divide_as_gpus_do(torch)

@@ -65,7 +65,7 @@ def arithmetic() -> Iterator[Operation]:
     """Python's operators on elements, and conversions."""
     for sign, function in _SIGNS.items():
         yield operation(f"x {sign} y", elements, function, names="-")
-    yield operation("-x", element, _unary(operator.neg), names="-")
+    yield operation("-(x)", element, _unary(operator.neg), names="-")
     yield operation("~x", element, _unary(operator.invert), names="-")
     yield operation("cast, to each type in turn", element, _convert, names="cast")
     yield operation(
