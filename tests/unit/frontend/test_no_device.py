@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-KERNEL = '''
+KERNEL = """
 import tilelang.language as T
 
 
@@ -24,7 +24,7 @@ def main(X: T.Tensor((8,), "float32"), Y: T.Tensor((8,), "float32")):
         T.device_assert(x[0] < 1)
         tell(x[3])
         T.copy(x, Y)
-'''
+"""
 
 LOWER = """
 from tileyard.frontend.no_device import adjust_tilelang
