@@ -40,6 +40,9 @@ FUNCTIONS = {
     "erf": (np.vectorize(math.erf, otypes=[np.float64]), -4.5, 4.5),
 }
 
+QUAD_FUNCTIONS = ("exp", "exp2", "sqrt", "rsqrt", "round_f16", "round_bf16")
+"""Functions of whole vectors that give exactly what those of one number give."""
+
 ROW_FUNCTIONS = ("exp", "exp2", "exp10", "log10", "sin", "cos")
 
 Call = Callable[[str, "np.ndarray", object], "np.ndarray"]
@@ -71,6 +74,7 @@ def call(cpu: CpuTarget, tmp_path_factory: pytest.TempPathFactory) -> Call:
         ]
     for name, a, b in rows:
         text += f"void call_{name}(const {a} *x, {b} *y, int64_t n) {{ {name}(y, x, n); }}\n"
+    text += quads()
     both = "const float *x, float *z, int64_t n"  # n numbers, half of them the exponents
     text += (
         f"void call_row_pow({both}) {{ ty_row_pow_f32(z, x, x + n / 2, n / 2); }}\n"
@@ -92,6 +96,36 @@ def call(cpu: CpuTarget, tmp_path_factory: pytest.TempPathFactory) -> Call:
         return y
 
     return apply
+
+
+def quads() -> str:
+    """C that applies functions of vectors to arrays whose size is a multiple of theirs."""
+    text = ""
+    for form, step in (("quad", "TY_QUAD"), ("one", "TY_LANES")):
+        store = (
+            f"ty_{form}_store_f32(y + i, %s, 0)" if form == "quad" else "ty_store_f32(y + i, %s)"
+        )
+        calls = [(f"{form}_{name}", f"ty_{form}_{name}(x)") for name in QUAD_FUNCTIONS]
+        calls += [(f"{form}_{name}", f"ty_{form}_{name}(x, y_)") for name in ("min", "max")]
+        for name, call in calls:
+            shift = f"ty_{form}_load_f32(x_ + n - i - {step})"
+            text += (
+                f"void call_{name}(const float *x_, float *y, int64_t n) {{"
+                f" for (int64_t i = 0; i < n; i += {step}) {{"
+                f" {'ty_quad' if form == 'quad' else 'ty_row'} x = ty_{form}_load_f32(x_ + i),"
+                f" y_ = {shift}; {store % call}; }} }}\n"
+            )
+    for mark in ("f16", "bf16"):
+        text += (
+            f"void call_quad_load_{mark}(const uint16_t *x, float *y, int64_t n) {{"
+            " for (int64_t i = 0; i < n; i += TY_QUAD)"
+            f" ty_quad_store_f32(y + i, ty_quad_load_{mark}(x + i), 0); }}\n"
+            f"void call_quad_store_{mark}(const float *x, uint16_t *y, int64_t n) {{"
+            " for (int64_t i = 0; i < n; i += TY_QUAD)"
+            f" ty_quad_store_{mark}(y + i, ty_quad_load_f32(x + i), TY_PLACE(y + i, i & TY_QUAD));"
+            " TY_SETTLE(); }\n"
+        )
+    return text
 
 
 def many_floats() -> np.ndarray:
@@ -237,3 +271,36 @@ def test_powers_are_right_to_the_last_places(call: Call) -> None:
         true = np.power(x.astype(np.float64), y.astype(np.float64))
     for name in ("pow", "row_pow"):
         check_function(x, call(name, np.stack([x, y]), np.float32)[0], true)
+
+
+@pytest.mark.parametrize("form", ["quad", "one"])
+def test_vectors_give_what_single_numbers_give(form: str, call: Call) -> None:
+    """Every function of vectors gives, bit by bit, what that of one number gives, NaN aside."""
+    x = many_floats()
+    x = np.concatenate([x, np.linspace(-160, 140, 100_000, dtype=np.float32)])
+    x = x[: x.size // 32 * 32]
+    names = {name: name if "round" in name else f"{name}_f32" for name in QUAD_FUNCTIONS}
+    expected = {name: call(f"ty_{single}", x, np.float32) for name, single in names.items()}
+    got = {name: call(f"{form}_{name}", x, np.float32) for name in QUAD_FUNCTIONS}
+    assert [name for name in names if not is_same(got[name], expected[name])] == []
+    turned = x.reshape(-1, 32 if form == "quad" else 8)[::-1].reshape(-1)
+    with np.errstate(all="ignore"):
+        assert np.array_equal(
+            call(f"{form}_min", x, np.float32), np.fmin(x, turned), equal_nan=True
+        )
+        assert np.array_equal(
+            call(f"{form}_max", x, np.float32), np.fmax(x, turned), equal_nan=True
+        )
+
+
+@pytest.mark.parametrize("mark", ["f16", "bf16"])
+def test_four_vectors_are_read_and_written_as_narrow_numbers(mark: str, call: Call) -> None:
+    """All patterns of a narrow type are read, and written through the caches and past them."""
+    word, scalar, _ = NARROW[mark]
+    patterns = np.arange(1 << 16, dtype=np.uint32).astype(word)
+    assert is_same(call(f"quad_load_{mark}", patterns, np.float32), patterns.view(scalar))
+    x = many_floats()
+    x = x[: x.size // 32 * 32]
+    with np.errstate(all="ignore"):
+        expected = x.astype(scalar)
+    assert is_same(call(f"quad_store_{mark}", x, word).view(scalar), expected)

@@ -1044,9 +1044,9 @@ TY_INLINE ty_quad ty_quad_of(float x) {
   }
 TY_LOADS(f32, float)
 TY_LOADS(f16, uint16_t)
-TY_LOADS(bf16, uint16_t)
 TY_LOADS(u8, uint8_t)
 TY_LOADS(i8, int8_t)
+TY_LOADS(bf16, uint16_t)
 #undef TY_LOADS
 
 #define TY_LIFT_1(name, result)                                                                    \
@@ -1168,21 +1168,16 @@ TY_EASY(exp, 87.0f)
 #define TY_PLACE(to, is_large)                                                                     \
   (!(is_large) ? 0 : (uintptr_t)(to) % 32 == 0 ? 32 : (uintptr_t)(to) % 16 == 0 ? 16 : 0)
 #if defined(__AVX2__) && !defined(__clang__)
-typedef float ty_float4 __attribute__((vector_size(16)));
-TY_INLINE void ty_past(void *to, ty_long4 x, int past) {
-  if (past == 32)
+typedef ty_long4 ty_long4_at __attribute__((aligned(2), may_alias));
+TY_INLINE void ty_to_memory(void *to, ty_long4 x, int past) {
+  if (__builtin_expect(past == 32, 1))
     __builtin_ia32_movntdq256((ty_long4 *)to, x);
+  else if (past == 0)
+    *(ty_long4_at *)to = x;
   else {
     __builtin_ia32_movntdq((ty_long2 *)to, __builtin_ia32_extract128i256(x, 0));
     __builtin_ia32_movntdq((ty_long2 *)to + 1, __builtin_ia32_extract128i256(x, 1));
   }
-}
-typedef ty_long4 ty_long4_at __attribute__((aligned(2), may_alias));
-TY_INLINE void ty_to_memory(void *to, ty_long4 x, int past) {
-  if (past)
-    ty_past(to, x, past);
-  else
-    *(ty_long4_at *)to = x;
 }
 TY_INLINE void ty_quad_store_f32(float *to, ty_quad x, int past) {
   ty_to_memory(to, (ty_long4)x.a, past);
