@@ -6,9 +6,9 @@ own that is idle unless it is its turn; in each round all take their turn, forwa
 ratios are within rounds. Prints ratios, gigabytes or operations a second, the memory that a run takes
 beside its arrays, and the time of the C compiler.
 
-Whatever computes is shown beside the peak of the cores, measured in the same run: multiplications
-and additions from registers alone. No kernel is faster, so a ratio to another contender has a limit,
-which is printed too. What torch multiplies with depends on how it was built, and is printed first.
+Whatever computes is shown beside the peak of the cores, one contender more: multiplications and
+additions from registers alone. No kernel is faster, so a ratio to another contender has a limit, which
+is printed too. What torch multiplies with depends on how it was built, and is printed first.
 
     python benchmarks/cpu_kernels.py [PART OF A CASE'S NAME ...]
 """
@@ -30,7 +30,7 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
-from fma_peak import measure_peak
+from fma_peak import measure_peak, peak_call
 
 from tileyard.artifacts.manifest import Artifact, find_artifact, publish
 from tileyard.artifacts.objects import ObjectStore
@@ -39,7 +39,7 @@ from tileyard.model import BuildKey, Outcome
 from tileyard.targets.cpu.loaded import CpuLoaded
 from tileyard.workers.environment import THREAD_VARIABLES
 
-KINDS = ("ours", "copy", "torch", "numpy", "float32")
+KINDS = ("ours", "copy", "torch", "numpy", "float32", "peak")
 ROUNDS = 24
 FEWEST_ROUNDS = 6
 CASE_S = 20.0
@@ -228,6 +228,8 @@ def serve(kind: str, name: str, folder: str, listed: str) -> None:
             call = copier(case, cores)
         case "torch":
             call = torch_call(case, cores)
+        case "peak":
+            call = peak_call(case.work, cores, Path(folder))
         case "float32":
             call = our_call(cases()["gemm float32"], cores, Path(folder) / "float32")
         case _:
@@ -286,12 +288,15 @@ def build(case: Case, folder: Path) -> float:
 def measure(
     name: str, case: Case, cores: Sequence[int], folder: Path
 ) -> tuple[list[list[float]], int]:
-    """Seconds per launch of ours and of the others, one value a round, and what memory ours took."""
+    """Seconds per launch of ours and of the others, one value a round, and what memory ours took.
+
+    The peak comes last where a case computes.
+    """
     env = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(len(cores)))}
     listed = ",".join(map(str, cores))
     command = ["taskset", "-c", listed, sys.executable, __file__]
     workers = []
-    for kind in ("ours", *case.others):
+    for kind in ("ours", *case.others, *(("peak",) if case.work else ())):
         arguments = [*command, kind, name, str(folder), listed]
         pipe = subprocess.PIPE
         workers.append(subprocess.Popen(arguments, env=env, stdin=pipe, stdout=pipe, text=True))
@@ -325,11 +330,12 @@ def _until_ready(worker: "subprocess.Popen[str]") -> list[str]:
     return told
 
 
-def show(name: str, case: Case, cores: Sequence[int], folder: Path, peak: float) -> None:
+def show(name: str, case: Case, cores: Sequence[int], folder: Path) -> None:
     """Measure a case on these cores and print it: a line of ours, and one for each that it meets."""
     (own, *others), taken = measure(name, case, cores, folder)
     rate = (case.work or case.bytes) / statistics.median(own) / 1e9
-    share = f" {rate / peak:4.0%} of the peak" if case.work else ""
+    peak = others.pop() if case.work else None
+    share = f" {compare_pair(own, peak, 0.95).ratio:4.0%} of the peak" if peak else ""
     print(
         f"{name:25} {len(cores)} core(s) {rate:7.1f} {'GFLOP/s' if case.work else 'GB/s'}{share}"
         f"  {taken / 2**20 / len(cores):5.1f} MiB a thread",
@@ -338,9 +344,7 @@ def show(name: str, case: Case, cores: Sequence[int], folder: Path, peak: float)
     for kind, other in zip(case.others, others, strict=True):
         ratio = compare_pair(own, other, 0.95)
         low, high = math.exp(ratio.low), math.exp(ratio.high)
-        limit = ""
-        if case.work:
-            limit = f"   the peak is {peak * 1e9 * statistics.median(other) / case.work:.2f} x"
+        limit = f"   the peak is {compare_pair(peak, other, 0.95).ratio:.2f} x" if peak else ""
         print(f"{'':25} {ratio.ratio:6.2f} x {kind:7} [{low:.2f}, {high:.2f}]{limit}", flush=True)
 
 
@@ -348,8 +352,8 @@ def main(parts: Sequence[str]) -> None:
     """All cases with one of ``parts`` in their names, on one core and on all."""
     cores = sorted(os.sched_getaffinity(0))
     choices = (cores[:1], cores)[: len(cores)]
-    peaks = [measure_peak(chosen) for chosen in choices]
-    for chosen, peak in zip(choices, peaks, strict=True):
+    for chosen in choices:
+        peak = measure_peak(chosen)
         print(f"peak of {len(chosen)} core(s): {peak:.1f} GFLOP/s in float32")
     print(f"torch multiplies with {torch_library()}", flush=True)
     for name, case in cases().items():
@@ -360,9 +364,9 @@ def main(parts: Sequence[str]) -> None:
             print(f"{name:25} {build(case, folder):.2f} s of the C compiler")
             if "float32" in case.others:
                 build(cases()["gemm float32"], folder / "float32")
-            for chosen, peak in zip(choices, peaks, strict=True):
+            for chosen in choices:
                 if case.others and (len(chosen) == 1 or not case.one_core):
-                    show(name, case, chosen, folder, peak)
+                    show(name, case, chosen, folder)
 
 
 if __name__ == "__main__":
