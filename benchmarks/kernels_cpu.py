@@ -113,8 +113,9 @@ def gemm(size, dtype, accumulator, block=256):
     return main
 
 
-def attention(heads, length, dim, dtype, causal, block=128):
-    """Flash attention forward, batch 1."""
+def attention(heads, length, dim, dtype, causal):
+    """Flash attention forward, batch 1; smaller blocks waste less at the diagonal."""
+    block = 64 if causal else 128
     shape, scale, high = (1, heads, length, dim), LOG2_E / dim**0.5, "float32"
 
     @T.prim_func
