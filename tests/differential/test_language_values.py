@@ -3,7 +3,7 @@
 import importlib
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 Array = NDArray[Any]
+Run = Callable[..., Array]
 SIDE = 64
 RNG = np.random.default_rng(7)
 FLOATS: dict[str, Callable[[Array, Array], Array]] = {
@@ -48,32 +49,43 @@ WORDS: dict[str, Callable[[int], int]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def elements() -> ModuleType:
-    """Operations on elements; importing them imports TileLang."""
+def load(name: str) -> ModuleType:
+    """Operations that are tried; importing them imports TileLang."""
     os.environ.setdefault("TILELANG_DEFAULT_TARGET", GPU)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return importlib.import_module("tests.differential.language.elements")
+        return importlib.import_module(f"tests.differential.language.{name}")
 
 
-@pytest.fixture
-def run(elements: ModuleType, lower_prim_func: Callable[..., "Lowered"]) -> Callable[..., Array]:
+def interpreter(operations: Iterable[Any], lower: Callable[..., "Lowered"]) -> Run:
     """Interprets the kernel around an operation of a name."""
-    known = {o.title: o for o in (*elements.functions(), *elements.several())}
+    known = {operation.title: operation for operation in operations}
 
     def give(name: str, dtype: str, *arrays: Array) -> Array:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            lowered = lower_prim_func(known[name].elaborate(dtype))
+            lowered = lower(known[name].elaborate(dtype))
             count = sum(tensor.role != "out" for tensor in tensors(lowered.program))
             return interpret(lowered.program, arrays[:count])[0]
 
     return give
 
 
+@pytest.fixture
+def run(lower_prim_func: Callable[..., "Lowered"]) -> Run:
+    """Runs operations on elements."""
+    elements = load("elements")
+    return interpreter([*elements.functions(), *elements.several()], lower_prim_func)
+
+
+@pytest.fixture
+def reductions(lower_prim_func: Callable[..., "Lowered"]) -> Run:
+    """Runs reductions."""
+    return interpreter(load("tiles").reductions(), lower_prim_func)
+
+
 @pytest.mark.parametrize("name", FLOATS)
-def test_functions_of_floats_give_what_numpy_gives(name: str, run: Callable[..., Array]) -> None:
+def test_functions_of_floats_give_what_numpy_gives(name: str, run: Run) -> None:
     """Rounded once where they say so."""
     x = np.abs(RNG.standard_normal(SIDE)).astype("f4")
     y = RNG.standard_normal(SIDE).astype("f4")
@@ -87,7 +99,7 @@ def test_functions_of_floats_give_what_numpy_gives(name: str, run: Callable[...,
 
 
 @pytest.mark.parametrize("name", WORDS)
-def test_functions_of_words_count_bits(name: str, run: Callable[..., Array]) -> None:
+def test_functions_of_words_count_bits(name: str, run: Run) -> None:
     """Zero included."""
     x = RNG.integers(-(2**31), 2**31, SIDE) >> RNG.integers(0, 32, SIDE)
     x[:3] = 0, 1, -1
@@ -96,7 +108,21 @@ def test_functions_of_words_count_bits(name: str, run: Callable[..., Array]) -> 
     np.testing.assert_array_equal(found, expected)
 
 
-def test_four_products_of_bytes_are_added(run: Callable[..., Array]) -> None:
+@pytest.mark.parametrize("kind", ["max", "min", "absmax"])
+def test_reductions_of_halves_can_keep_nan(kind: str, reductions: Run) -> None:
+    """Only where they are asked to."""
+    x = RNG.standard_normal((SIDE, SIDE)).astype("f2")
+    x[3, 5] = np.nan
+    y = np.abs(x) if kind == "absmax" else x
+    expected = y.min(axis=1) if kind == "min" else y.max(axis=1)
+    found = reductions(f"reduce_{kind}, nan_propagate", "float16", x)
+    np.testing.assert_array_equal(found, expected)
+    assert np.isnan(found[3])
+    plain = reductions(f"reduce_{kind}", "float16", x)
+    assert np.isfinite(plain).all()
+
+
+def test_four_products_of_bytes_are_added(run: Run) -> None:
     """To what a 32-bit number holds."""
     x = np.full((SIDE, SIDE), -128, "i1")
     x[0, :4] = -128, 3, 127, -1

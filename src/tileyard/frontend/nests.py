@@ -1,5 +1,6 @@
 """Tile operations that the tile IR spells as loops over elements: scans, transposes, atomics, im2col."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -15,6 +16,7 @@ from tileyard.ir.nodes import (
     Load,
     LoopKind,
     Op,
+    ReduceKind,
     Region,
     Stmt,
     Store,
@@ -23,12 +25,14 @@ from tileyard.ir.nodes import (
 
 __all__ = [
     "AtomicKind",
+    "Reduction",
     "Scan",
     "ScanKind",
     "Window",
     "any_or_all",
     "atomic",
     "im2col",
+    "reduce_with_nan",
     "scan",
     "transpose",
 ]
@@ -43,6 +47,15 @@ class Scan:
     kind: ScanKind
     axis: int
     is_reverse: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reduction:
+    """What a reduction does along which axis, and whether the old content is ignored."""
+
+    kind: ReduceKind
+    axis: int
+    clear: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +114,31 @@ def scan(scope: Scope, how: Scan, src: Region, dst: Region) -> tuple[Stmt, ...]:
         step, Const(1, step.dtype), last, "serial", (Store(dst.buffer, at(dst, step), total),)
     )
     return _nest(loops, dst.extents, (first, others))
+
+
+def reduce_with_nan(scope: Scope, how: Reduction, src: Region, dst: Region) -> tuple[Stmt, ...]:
+    """As a reduction to the greatest or least, but NaN where one of the elements is NaN."""
+    dtype = scope.dtype_of(dst.buffer)
+    loops = _loops(scope, src.extents)
+    before, after = loops[: how.axis], loops[how.axis + 1 :]
+    middle = [ZERO] if len(dst.extents) == len(src.extents) else []
+    place = _move(dst.starts, [*before, *middle, *after])
+    value: Expr = Load(src.buffer, _move(src.starts, loops), scope.dtype_of(src.buffer))
+    value = (
+        Op("abs", (_cast(value, dtype),), dtype) if how.kind == "absmax" else _cast(value, dtype)
+    )
+    old = Load(dst.buffer, place, dtype)
+    total: Expr = Op("min" if how.kind == "min" else "max", (old, value), dtype)
+    for part in (old, value):
+        total = Op("select", (Op("isnan", (part,), "bool"), part, total), dtype)
+    extents = list(src.extents)
+    extent = extents.pop(how.axis)
+    folds = _nest([loops[how.axis]], [extent], (Store(dst.buffer, place, total),), kind="serial")
+    first = Store(dst.buffer, place, Const(_STARTS[how.kind], dtype))
+    return _nest([*before, *after], extents, (first, *folds) if how.clear else folds)
+
+
+_STARTS = {"max": -math.inf, "min": math.inf, "absmax": 0.0}
 
 
 def transpose(scope: Scope, src: Region, dst: Region) -> tuple[Stmt, ...]:

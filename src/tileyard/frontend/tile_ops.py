@@ -38,6 +38,8 @@ _HINTS = frozenset({"tl.ws_op_id", "batch", "memory_order", "use_tma"})
 def lower_tile_op(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401 (TVM's nodes are untyped)
     """The statements that a call of a tile operation stands for; raises UnsupportedError."""
     name = str(call.op.name)
+    if name == "tl.tileop.reduce":
+        return _reduce(scope, call)
     rule = _RULES.get(name)
     if rule is not None:
         return (rule(scope, call),)
@@ -106,20 +108,29 @@ def _gemm(scope: Scope, call: Any) -> Stmt:  # noqa: ANN401
     return cleared if _flag(scope, "gemm's clear_accum", args[9]) else product
 
 
-def _reduce(scope: Scope, call: Any) -> Stmt:  # noqa: ANN401
+def _reduce(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """``reduce``'s arguments: source, destination, kind, axis, clear."""
-    _check_annotations(scope, "reduce", call, frozenset({"tl.ws_op_id", "batch", "enable_fadd2"}))
+    _check_annotations(scope, "reduce", call, _REDUCE_HINTS | {_NAN})
     args = list(call.args)
     kind = str(args[2].value)
     if len(args) != 5 or kind not in get_args(ReduceKind):
         scope.refuse(f"reduce {kind} with {len(args)} arguments")
-    return Reduce(
-        lower_region(scope, args[0]),
-        lower_region(scope, args[1]),
+    src, dst = lower_region(scope, args[0]), lower_region(scope, args[1])
+    how = nests.Reduction(
         kind=kind,  # type: ignore[arg-type]
         axis=int(args[3].value),
         clear=_flag(scope, "reduce's clear", args[4]),
     )
+    if call.annotations.get(_NAN) and kind in _ORDERS and scope.dtype_of(dst.buffer) in _HALVES:
+        return nests.reduce_with_nan(scope, how, src, dst)
+    return (Reduce(src, dst, kind=how.kind, axis=how.axis, clear=how.clear),)
+
+
+_REDUCE_HINTS = frozenset({"tl.ws_op_id", "batch", "enable_fadd2"})
+_NAN = "nan_propagate"
+_ORDERS = ("max", "min", "absmax")
+_HALVES = ("float16", "bfloat16")
+"""Types for which ``nan_propagate`` counts."""
 
 
 def _atomic(kind: nests.AtomicKind) -> Callable[[Scope, Any], tuple[Stmt, ...]]:
@@ -209,7 +220,6 @@ _RULES: dict[str, Callable[[Scope, Any], Stmt]] = {
     "tl.tileop.fill": _fill,
     "tl.tileop.gemm": _gemm,
     "tl.tileop.wgmma_gemm": _gemm,
-    "tl.tileop.reduce": _reduce,
     "tl.tileop.tma_copy": _tma_copy,
 }
 

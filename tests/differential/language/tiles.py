@@ -169,8 +169,6 @@ def reductions() -> Iterator[Operation]:
             f"reduce_{kind}, nan_propagate",
             rows,
             lambda a, r, function=function: function(a, r, dim=1, nan_propagate=True),
-            is_typed=False,
-            said="nan_propagate",
         )
     yield operation("reduce", rows, lambda a, r: T.reduce(a, r, "sum", 1, True))
     for kind in ("sum", "max", "min", "bitand", "bitor", "bitxor"):
