@@ -123,10 +123,9 @@ def reduce_with_nan(scope: Scope, how: Reduction, src: Region, dst: Region) -> t
     before, after = loops[: how.axis], loops[how.axis + 1 :]
     middle = [ZERO] if len(dst.extents) == len(src.extents) else []
     place = _move(dst.starts, [*before, *middle, *after])
-    value: Expr = Load(src.buffer, _move(src.starts, loops), scope.dtype_of(src.buffer))
-    value = (
-        Op("abs", (_cast(value, dtype),), dtype) if how.kind == "absmax" else _cast(value, dtype)
-    )
+    value = _cast(Load(src.buffer, _move(src.starts, loops), scope.dtype_of(src.buffer)), dtype)
+    if how.kind == "absmax":
+        value = Op("abs", (value,), dtype)
     old = Load(dst.buffer, place, dtype)
     total: Expr = Op("min" if how.kind == "min" else "max", (old, value), dtype)
     for part in (old, value):

@@ -136,7 +136,7 @@ def units() -> Iterator[Operation]:
         said="cluster_mask",
     )
     yield operation(
-        "import_source", block, lambda A, O: _imported(A, O), is_typed=False, said="import"
+        "import_source", block, lambda A, O: _imported(A, O), is_typed=False, said="call_extern"
     )
     for name in """cluster_arrive cluster_arrive_relaxed cluster_sync cluster_wait
         tcgen05_after_thread_sync tcgen05_before_thread_sync""".split():
@@ -222,6 +222,8 @@ def _stand_in(name: str, tile: Any) -> Any:
             return T.alloc_wgmma_desc()
         case "wgmma_prefix":
             return "m64n8k16"
+        case "dst_access_ptr" | "src_access_ptr":
+            return T.access_ptr(tile[0, 0], "rw")
         case _ if "dtype" in name:
             return "float32"
         case _ if "abbrv" in name:
