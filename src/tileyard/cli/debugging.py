@@ -23,7 +23,7 @@ from tileyard.workers.kernel_checks import Output, compare_outputs
 from tileyard.workers.run_records import find_run
 
 FOLDER = "debug"
-_ALIAS = re.compile(r'alias\("(\w+)"\)')
+_FUNCTION = re.compile(r"^static int32_t (\w+)\(void \*const \*buffers", re.MULTILINE)
 COMMANDS = """# Runs {kernel} again, up to its first statement: gdb -q -x {script}
 set confirm off
 set breakpoint pending on
@@ -32,7 +32,7 @@ set startup-with-shell off
 directory {folder}
 file {python}
 set args {arguments}
-break {function}
+{breaks}
 run
 """
 
@@ -53,7 +53,7 @@ def prepare_debugging(objects: ObjectStore, trial: Trial, home: Path) -> Path | 
     arguments = ("-m", "tileyard.cli.debugging", str(home), trial.keys.run)
     commands = COMMANDS.format(
         kernel=trial.kernel,
-        function=_find_function(source),
+        breaks="\n".join(f"break {name}" for name in _FUNCTION.findall(source)),
         script=script,
         folder=folder,
         python=sys.executable,
@@ -61,12 +61,6 @@ def prepare_debugging(objects: ObjectStore, trial: Trial, home: Path) -> Path | 
     )
     script.write_text(commands, encoding="utf-8")
     return script
-
-
-def _find_function(source: str) -> str:
-    """What the kernel is called in C."""
-    found = _ALIAS.search(source)
-    return found[1] if found is not None else "ty_kernel"
 
 
 def run_again(home: Path, key: str) -> str:
