@@ -25,7 +25,7 @@ CONFIGS = ({"block": 16, "threads": 32}, {"block": 16, "threads": 64}, {"block":
 
 def make_author(folder: Path, size: object = 64) -> Any:  # noqa: ANN401 - TileLang: not while tests are found
     """An author of a kernel that takes any block but 7."""
-    import tilelang.language as T
+    import tilelang.language as T  # noqa: N812
 
     from tileyard.scripts.tuner_author import Tuned, TunerAuthor
 
