@@ -11,14 +11,12 @@ from tileyard.wording import name_line
 SITES = 3
 TEXT_BYTES = 480
 
-_Texts = ctypes.POINTER(ctypes.c_char_p)
-
 
 class Report(ctypes.Structure):
     """``ty_report`` of ``tile.h``; one for each launch that may go on at the same time."""
 
     _fields_ = (
-        ("lines", _Texts),
+        ("lines", ctypes.c_void_p),
         ("line_count", ctypes.c_int32),
         ("is_quiet", ctypes.c_int32),
         ("is_taken", ctypes.c_int32),
@@ -41,10 +39,11 @@ class LineTable:
         self._texts = (ctypes.c_char_p * self._count)()
         for number, name in self._names.items():
             self._texts[number] = f"{name}: ".encode("utf-8", "replace")
+        self._address = ctypes.addressof(self._texts)
 
     def make_report(self) -> Report:
         """An empty report that has these lines. They have to live as long as it."""
-        return Report(lines=ctypes.cast(self._texts, _Texts), line_count=self._count)
+        return Report(self._address, self._count)
 
     def find(self, statement: int) -> str:
         """``kernels.py:41`` for a statement, empty where that is not known."""
