@@ -40,7 +40,7 @@ HEAD = """\
 
 Every operation of `tilelang.language` on every scalar type: **yes**, **refused** with a message that names the operation
 and its line, or nothing where TileLang itself makes no kernel of it, or the operation does not exist for the type on
-a GPU either (functions of real numbers on integers, arithmetic on bool). Written by `tests/differential/test_language_coverage.py`, which has
+a GPU either (functions of real numbers on integers, functions of tensor floats, arithmetic on bool). Written by `tests/differential/test_language_coverage.py`, which has
 a kernel elaborated by TileLang, lowered, and C generated for each; after a change, `{write}=1 make test` writes it anew.
 A name that is new in TileLang makes that test fail.
 

@@ -219,12 +219,12 @@ def _load(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
 
 
 def _divide(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
-    name = "div" if is_float(str(expr.dtype)) else "truncdiv"
+    name = "div" if is_float(scope.dtype(expr.dtype, "quotient")) else "truncdiv"
     return _op(scope, name, (expr.a, expr.b), expr.dtype)
 
 
 def _remainder(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
-    name = "fmod" if is_float(str(expr.dtype)) else "truncmod"
+    name = "fmod" if is_float(scope.dtype(expr.dtype, "remainder")) else "truncmod"
     return _op(scope, name, (expr.a, expr.b), expr.dtype)
 
 

@@ -66,7 +66,7 @@ def _find(operation: Any, dtype: str, attempt: Try, folder: str) -> Cell:
     try:
         attempt(func)
     except UnsupportedError as error:
-        if dtype != TENSOR_FLOAT and _is_misuse(error):
+        if _is_misuse(error, dtype):
             return Cell(mark=NONE)
         problem = _criticize(error, operation, dtype, folder)
         return Cell(mark=REFUSED, reason=_reason(error), problem=problem)
@@ -79,9 +79,19 @@ def _reason(error: UnsupportedError) -> str:
     return message.partition(" is not covered: ")[2].partition(" in `")[0] or message
 
 
-def _is_misuse(error: UnsupportedError) -> bool:
-    """Whether the tile IR says that the operation does not exist for the type."""
+def _is_misuse(error: UnsupportedError, dtype: str) -> bool:
+    """Whether the operation does not exist for the type on a GPU either.
+
+    Of functions of tensor floats TileLang makes a kernel, but no CUDA code.
+    """
+    if dtype == TENSOR_FLOAT:
+        is_function = f" of {TENSOR_FLOAT}, which only " in error.message
+        return is_function and f"{_BITS} of " not in error.message
     return " does not take " in error.message or " does not give " in error.message
+
+
+_BITS = "reinterpret"
+"""What is no function, but the same bits."""
 
 
 def _criticize(error: UnsupportedError, operation: Any, dtype: str, folder: str) -> str:
