@@ -70,7 +70,7 @@ def readers(X: float16[6, 96], B: int8[6, 96], Y: out.float16[6, 96], Z: inout.f
 """
 
 TURNS = """
-def turns(X: bfloat16[4, 160], Y: out.float32[4, 160], Z: out.float32[4, 40], S: out.float32[4]):
+def turns(X: bfloat16[4, 160], I: inout.bfloat16[4, 80], Y: out.float32[4, 160], Z: out.float32[4, 40], S: out.float32[4]):
     bx: grid[4]
     x: shared.bfloat16[40]
     y: fragment.float32[40]
@@ -88,8 +88,11 @@ def turns(X: bfloat16[4, 160], Y: out.float32[4, 160], Z: out.float32[4, 40], S:
         for k in parallel(40):
             old[k] = y[k]
         copy(y, Y[bx, n * 40 : +40])
+    copy(I[bx, 40 : +40], x)
+    total[0] = total[0] + 1.0
     for l in parallel(40):
         Z[bx, l] = float32(x[l]) + y[l]
+        I[bx, l + 40] = x[l]
     S[bx] = total[0]
 """
 
@@ -148,8 +151,9 @@ def test_values_with_several_readers_are_what_the_interpreter_gives(load_text: L
 @pytest.mark.slow
 def test_what_one_turn_leaves_to_the_next_is_written(load_text: Load) -> None:
     """Tiles that a loop's next turn or what follows the loop reads are kept, though its body does not."""
-    x = np.random.default_rng(2).standard_normal((4, 160)).astype(ml_dtypes.bfloat16)
-    check(load_text, TURNS, [x], {np.float32: 1e-5})
+    rng = np.random.default_rng(2)
+    x, i = (rng.standard_normal((4, n)).astype(ml_dtypes.bfloat16) for n in (160, 80))
+    check(load_text, TURNS, [x, i], {np.float32: 1e-5})
 
 
 def test_what_only_a_pass_reads_is_not_written() -> None:

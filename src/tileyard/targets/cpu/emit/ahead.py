@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from tileyard.ir.dtypes import find_dtype
-from tileyard.ir.nodes import Const, Expr, For, Load, Op, Stmt, Var
+from tileyard.ir.nodes import Const, Copy, Expr, For, Load, Op, Stmt, Var
 from tileyard.ir.walk import walk_expr
 from tileyard.targets.cpu.emit.context import Context, add
 from tileyard.targets.cpu.emit.exprs import place
-from tileyard.targets.cpu.emit.fusing import Pass
+from tileyard.targets.cpu.emit.fusing import Pass, find_pass
 from tileyard.targets.cpu.emit.groups import is_along, replace_parts
 from tileyard.targets.cpu.emit.nests import Fold, Nest, as_nest, loads
 
@@ -77,7 +77,17 @@ def next_turn(ctx: Context, loops: Sequence[For]) -> Var | None:
     return axes[0].var if axes else None
 
 
-def weight(found: Pass) -> int:
+def share(ctx: Context, found: Pass, rest: Sequence[Stmt]) -> float:
+    """How much of the time up to the end of the body a pass takes, all passes together 1."""
+    later = 0
+    while rest:
+        there = None if isinstance(rest[0], Copy) else find_pass(ctx, rest)
+        later += 0 if there is None else _weight(there)
+        rest = rest[1 if there is None else len(there.statements) :]
+    return _weight(found) / (_weight(found) + later)
+
+
+def _weight(found: Pass) -> int:
     """About how long a pass takes, for its share of what is fetched meanwhile."""
     values = (step.source if isinstance(step, Fold) else step.value for step in found.nest.steps)
     parts = [part for expr in values for part in walk_expr(expr)]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from tileyard.ir.effects import buffer_effects, expressions, read_regions, written_region
-from tileyard.ir.nodes import Atomic, Const, Copy, Fill, For, Load, Region, Roles, Stmt, Store
+from tileyard.ir.nodes import Atomic, Const, Copy, Expr, Fill, For, Load, Region, Roles, Stmt, Store
 from tileyard.ir.walk import bodies, walk, walk_expr
 from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.copies import same_extent
@@ -53,9 +53,13 @@ def touching(body: Sequence[Stmt], buffer: str) -> int:
         names |= {written.buffer} if written else set()
         names |= {stmt.buffer} if isinstance(stmt, Store | Atomic) else set()
         for expr in expressions(stmt):
-            names |= {part.buffer for part in walk_expr(expr) if isinstance(part, Load)}
+            names |= _read(expr)
         count += buffer in names
     return count
+
+
+def _read(expr: Expr) -> set[str]:
+    return {part.buffer for part in walk_expr(expr) if isinstance(part, Load)}
 
 
 def is_fresh(ctx: Context, tile: str) -> bool:
@@ -89,6 +93,8 @@ def _begins_anew(ctx: Context, body: tuple[Stmt, ...], tile: str) -> bool:
         if not touching((stmt,), tile):
             continue
         if not _is_whole_statement(stmt):
+            if any(tile in _read(expr) for expr in expressions(stmt)):
+                return False
             is_written = False
         elif not is_written:
             if not isinstance(stmt, Copy | Fill) or tile in buffer_effects((stmt,)).read:

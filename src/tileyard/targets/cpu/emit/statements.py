@@ -5,6 +5,7 @@ from contextlib import contextmanager, nullcontext
 from typing import assert_never
 
 from tileyard.errors import UnsupportedError
+from tileyard.ir.effects import buffer_effects
 from tileyard.ir.nodes import (
     Assert,
     Atomic,
@@ -27,13 +28,13 @@ from tileyard.ir.text import print_statement
 from tileyard.ir.walk import walk
 from tileyard.model import SourceLine
 from tileyard.targets.cpu.emit import clearing
-from tileyard.targets.cpu.emit.ahead import Ahead, Row, next_turn, rows_read, weight
+from tileyard.targets.cpu.emit.ahead import Ahead, Row, next_turn, rows_read, share
 from tileyard.targets.cpu.emit.atomics import emit_atomic
 from tileyard.targets.cpu.emit.context import Context, add
 from tileyard.targets.cpu.emit.copies import emit_copy
 from tileyard.targets.cpu.emit.exprs import condition, element, index, index_side, to_memory, value
 from tileyard.targets.cpu.emit.fills import emit_fill
-from tileyard.targets.cpu.emit.fusing import Pass, find_pass
+from tileyard.targets.cpu.emit.fusing import find_pass
 from tileyard.targets.cpu.emit.gemms import emit_gemm
 from tileyard.targets.cpu.emit.liveness import find_unwritten
 from tileyard.targets.cpu.emit.operators import cast
@@ -61,6 +62,7 @@ class Statements:
     def body(self, body: tuple[Stmt, ...], number: int) -> None:
         """Write statements in order; ``number`` is the first one's pre-order number."""
         done, read = 0, list[Row]()
+        repeats = dict(self._ctx.repeats)
         self._depth += 1
         while done < len(body):
             self._ctx.statement = number
@@ -68,6 +70,8 @@ class Statements:
                 count = self._pass(body[done:], number, read)
                 if not count:
                     self._stmt(body[done], number)
+                    for name in buffer_effects(body[done : done + 1]).written:
+                        self._ctx.repeats.pop(name, None)
             except UnsupportedError as error:
                 if not error.file and number in self._lines:
                     error.file = self._lines[number].file
@@ -81,6 +85,7 @@ class Statements:
             number += sum(1 for _ in walk(body[done : done + count]))
             done += count
         self._depth -= 1
+        self._ctx.repeats = repeats
 
     def _pass(self, body: tuple[Stmt, ...], number: int, read: list[Row]) -> int:
         """Write the statements that ``body`` begins with in one pass; gives how many those are.
@@ -102,7 +107,7 @@ class Statements:
         for step in found.nest.steps:
             ctx.repeats.pop(step.buffer, None)
         rest = body[len(found.statements) :]
-        ahead = Ahead(rows=read, share=self._share(found, rest) if read else 0.0)
+        ahead = Ahead(rows=read, share=share(ctx, found, rest) if read else 0.0)
         unwritten = find_unwritten(ctx, found, rest, is_outermost=self._depth == 1)
         for stmt in found.statements:
             clearing.settle(ctx, stmt)
@@ -117,15 +122,6 @@ class Statements:
                 self._stmt(stmt, number)
                 number += sum(1 for _ in walk((stmt,)))
         return len(found.statements)
-
-    def _share(self, found: Pass, rest: tuple[Stmt, ...]) -> float:
-        """How much of the time up to the end of the body a pass takes, all passes together 1."""
-        later = 0
-        while rest:
-            there = None if isinstance(rest[0], Copy) else find_pass(self._ctx, rest)
-            later += 0 if there is None else weight(there)
-            rest = rest[1 if there is None else len(there.statements) :]
-        return weight(found) / (weight(found) + later)
 
     def _stmt(self, stmt: Stmt, number: int) -> None:
         out = self._ctx.out
