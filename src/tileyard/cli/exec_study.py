@@ -18,6 +18,8 @@ from tileyard.workers.protocol import AuthorReply, AuthorRequest
 
 LONGEST_NS = 100_000_000
 """How long a config of a script is timed at most: its tuner counts on a GPU's times."""
+QUEUE_LIMIT_S = 300.0
+"""So long a script waits for the cores; then its tuner times in its own process, as it would anyway."""
 FINALISTS = 3
 ROUNDS = 15
 
@@ -41,7 +43,9 @@ class StudyOfScript:
             finalists=FINALISTS,
             rounds=ROUNDS,
         )
-        start = StartTune(request=request, target="cpu", file="", reuse=True)
+        start = StartTune(
+            request=request, target="cpu", file="", reuse=True, queue_limit_s=QUEUE_LIMIT_S
+        )
         result = self._run(StudyClient(start, self._settings, answer))
         best = "" if result.best is None else result.best.id
         return sorted(result.trials, key=lambda trial: (trial.id != best, _median_ns(trial)))

@@ -19,7 +19,7 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import TileyardError
 from tileyard.frontend.closure import closure_digest
 from tileyard.measure.sampling import BestSoFar
-from tileyard.model import Limits, Outcome, Trial
+from tileyard.model import INFRASTRUCTURE, Limits, Outcome, Trial
 from tileyard.scripts.tally import Refusal, Tally
 from tileyard.scripts.tilelang_jit import find_outputs
 from tileyard.scripts.tilelang_timing import time_call
@@ -104,6 +104,8 @@ class TunerHooks:
             trials = self._study(order, author.answer)
         except TileyardError:
             return None  # in this process, then: whatever is wrong is the script's to hear
+        if all(trial.outcome in INFRASTRUCTURE for trial in trials):
+            return None
         self._note(trials)
         pool = concurrent.futures.ThreadPoolExecutor(max_workers=1)
         find = partial(self._find_winner, tuner, trials, author, configs, compiled)
