@@ -68,7 +68,7 @@ def others(names: Iterable[str]) -> dict[str, list[str]]:
     """Those of ``names`` that are no operations, by what they are."""
     listed = {name: what for group, what in NAMES.items() for name in group.split()}
     found: dict[str, list[str]] = {}
-    for name in names:
+    for name in sorted(names):
         what = listed.get(name) or _by_module(getattr(T, name))
         if what:
             found.setdefault(what, []).append(name)
