@@ -29,7 +29,7 @@ def is_mark(call: Any) -> bool:  # noqa: ANN401
 def lower_extern(scope: Scope, call: Any) -> tuple[Stmt, ...] | None:  # noqa: ANN401
     """What a call of a known CUDA function does; None for another call or an unknown function."""
     name = extern_name(call)
-    known = _KNOWN.get(name)
+    known = KNOWN.get(name)
     if known is None or digest_function(scope.imported, name) != known.digest:
         return None
     source, target = (lower_pointer(scope, arg) for arg in list(call.args)[1:3])
@@ -219,7 +219,7 @@ def _bytes(digest: str, bits: int, offset: int = 0, factor: int = 1) -> _Functio
     return _function(digest, "int8", packed, range(16, 17) if bits == 4 else range(4, 17, 4))
 
 
-_KNOWN = {
+KNOWN = {
     "decode_i1s_to_f16": _halves("bf1e5e8da286416b", 1, offset=1, factor=2),
     "decode_i1u_to_f16": _halves("210a7c424f26d5d7", 1),
     "decode_i2s_to_f16": _halves("888004620d97e2d0", 2, offset=2),

@@ -6,6 +6,43 @@ One module because it is one list of texts.
 from tileyard.testing.target_cases import TargetCase
 
 TILES = {
+    "tensor floats in arithmetic, each result rounded": TargetCase(
+        text="""
+def tensor_floats(X: float32[40], Y: out.float32[40], Z: out.bool[40]):
+    a: fragment.tfloat32[40]
+    b: fragment.tfloat32[40]
+    copy(X, a)
+    for i in parallel(40):
+        b[i] = a[i] * a[i] - max(a[i], -a[i]) / (a[i] + tfloat32(3.0))
+    copy(b, Y)
+    for i_1 in parallel(40):
+        Z[i_1] = a[i_1] < b[i_1]
+""",
+        dims={},
+    ),
+    "the memory of a tile used again as another type": TargetCase(
+        text="""
+def again(A: float16[16, 32], C: out.float32[16, 16], D: out.float32[8, 32]):
+    t: shared.float16[16, 32]
+    u: shared.float16[16, 32]
+    c: fragment.float32[16, 16]
+    r: shared.float32[8, 32] = t
+    fill(c, 0.0)
+    fill(D, 0.0)
+    copy(A, u)
+    for k in serial(2):
+        copy(A, t)
+        gemm(t, u, c, transpose_b=True)
+        for i, j in parallel(16, 32):
+            if i < 8:
+                r[i, j] = float32(A[i + 8 * k, j]) * 0.5
+        for i_1, j_1 in parallel(8, 32):
+            D[i_1, j_1] = D[i_1, j_1] + r[i_1, j_1]
+    copy(c, C)
+""",
+        dims={},
+        rtol=1e-5,
+    ),
     "infinities, which stay where their type has them and are cut by conversions": TargetCase(
         text="""
 def infinities(Y: out.float8_e5m2[4], Z: out.float8_e5m2[4], W: out.float8_e4m3fn[4]):

@@ -212,6 +212,28 @@ def refused(A: float32[8, 8], C: out.float32[8, 8]):
 
 
 @pytest.mark.parametrize(
+    "body",
+    [
+        "copy(A, t)\n    copy(v, D)",
+        "for i in parallel(4):\n        v[i, 0] = 1.0\n    copy(v, D)",
+        "for k in serial(2):\n        copy(v, D)\n        copy(A, t)\n        fill(v, 0.0)\n        copy(A, t)",
+        "copy(A, t)\n    if A[0, 0] > float16(0.0):\n        fill(v, 1.0)\n    copy(t, C)",
+        "copy(A, t)\n    for i, j in parallel(4, 8):\n        v[i, j] = float32(t[i, j])\n    copy(v, D)",
+    ],
+)
+def test_a_tile_read_as_another_type_than_it_was_written_is_refused(body: str) -> None:
+    """Only what is always written as what it is read as has memory of its own."""
+    text = f"""
+def mixed(A: float16[8, 8], C: out.float16[8, 8], D: out.float32[4, 8]):
+    t: shared.float16[8, 8]
+    v: shared.float32[4, 8] = t
+    {body}
+"""
+    with pytest.raises(UnsupportedError, match="view v of t as float32"):
+        emit(text)
+
+
+@pytest.mark.parametrize(
     ("memory", "expected"),
     [
         (0, (False, False, False, False)),
