@@ -198,3 +198,15 @@ def test_what_a_kernel_says_is_said_once(elaborate: Callable[..., Any]) -> None:
     ]
     lines = [line.strip() for line in print_program(lowered.program).splitlines()]
     assert [line for line in lines if line.startswith(("assert", "print"))] == expected
+
+
+@pytest.mark.slow
+def test_what_threads_share_out_is_not_done_by_each(elaborate: Callable[..., Any]) -> None:
+    """An update in a parallel loop is done once for each iteration, and gives the old content there."""
+    shared = elaborate(
+        "for i in T.Parallel(32):\n"
+        "    old = T.atomic_add(Y[0], 1.0, return_prev=True)\n"
+        "    t[i] = old + T.cast(i, 'float32')"
+    )
+    expected = "for i in parallel(32):\n        old"
+    assert expected in print_program(shared.program)

@@ -64,7 +64,8 @@ class Lockstep:
         """Whether ``stmt`` is to be lowered here."""
         kind = type(stmt).__name__
         is_frame = kind == "SBlockRealize" or (kind == "For" and int(stmt.kind) == THREAD_BINDING)
-        if is_frame or self._scope.position.is_single or not self._threads.extents:
+        position = self._scope.position
+        if is_frame or position.is_single or position.is_spread or not self._threads.extents:
             return False
         return self._mask is not None or self._code.mentions(stmt)
 

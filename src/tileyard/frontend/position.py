@@ -12,6 +12,7 @@ class Position:
     ``own`` are the buffers of which each thread has one: they have the threads' dimensions before
     their own. ``extents`` are those dimensions. ``indices`` say which thread it is in them, None
     for all together; ``values`` are the variables that differ between threads, by their identity.
+    ``is_spread`` says that they share out a parallel loop.
     """
 
     def __init__(self) -> None:
@@ -19,6 +20,7 @@ class Position:
         self.extents: tuple[Const, ...] = ()
         self.indices: tuple[Expr, ...] | None = None
         self.values: dict[object, Expr] = {}
+        self.is_spread = False
 
     @property
     def is_single(self) -> bool:

@@ -65,7 +65,6 @@ class BodyLowering:
         self._checks = 0
         self._reducers: dict[object, str] = {}
         self._has_phases = False
-        self._in_parallel = False
         self._threads = Threads(scope)
         self._barriers = Barriers(scope)
         self._arrivals: dict[object, tuple[int, ...]] = {}
@@ -113,7 +112,8 @@ class BodyLowering:
 
     def _numbered(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         """``stmts`` and all in them, with numbers and this line."""
-        if not self._in_parallel and not self._scope.position.is_single:
+        position = self._scope.position
+        if not (position.is_spread or position.is_single):
             self._roles.require_one_update(stmts)
         for _ in walk(stmts):
             self._note()
@@ -223,8 +223,9 @@ class BodyLowering:
         kind, stages = _KINDS[int(stmt.kind)], 0
         if "num_stages" in stmt.annotations and kind == "serial":
             kind, stages = "pipelined", int(stmt.annotations["num_stages"])
-        outside, self._in_parallel = self._in_parallel, self._in_parallel or kind == "parallel"
-        body, self._in_parallel = self.lower(stmt.body), outside
+        position, outside = scope.position, scope.position.is_spread
+        position.is_spread = outside or kind == "parallel"
+        body, position.is_spread = self.lower(stmt.body), outside
         return (*first, For(var, start, extent, kind, body, stages))
 
     def _launch(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
