@@ -137,8 +137,14 @@ def _update_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN40
     return (Store(place.buffer, place.indices, Op(name, (place, value), place.dtype)),)
 
 
+def _pointer(arg: Any) -> str:  # noqa: ANN401
+    return str(getattr(getattr(arg, "op", None), "name", ""))
+
+
 def _copy_elements(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """``ptx_cp_async``'s arguments: destination, source, how many elements, and a condition."""
+    if any(_pointer(arg) not in ("tl.access_ptr", "tirx.address_of") for arg in call.args[:2]):
+        scope.refuse("ptx_cp_async", "of something else than elements of buffers is not covered")
     to, source = (lower_pointer(scope, arg) for arg in list(call.args)[:2])
     count = call.args[2]
     if type(count).__name__ != "IntImm" or to.dtype != source.dtype:
