@@ -90,8 +90,7 @@ class BodyLowering:
     def lower(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         """The statements that ``stmt`` becomes; raises UnsupportedError."""
         before = self._scope.enter(stmt)
-        # What stands in a loop that the threads share out is done once for each element.
-        is_for_threads = not self._in_parallel and self._lockstep.takes(stmt)
+        is_for_threads = self._lockstep.takes(stmt)
         lowered = self._lockstep.lower(stmt) if is_for_threads else self._lower_plain(stmt)
         self._scope.where = before
         return lowered
