@@ -51,7 +51,8 @@ of 4 and 6 bits, and single instructions of PTX. Hints, and waits for what is do
 What is taken is compared with the interpreter: tile operations in `tests/differential/test_cpu_coverage.py`, scalar operations and
 conversions of every type, and gemms of a choice of types, in the cases of every target's contract (`tileyard/testing/`);
 functions that are more than one operation with NumPy in `tests/differential/test_language_values.py`.
-An operation counts as taken in part where it is refused for some types.
+An operation counts as taken in part where it is refused for some types, or in one of its forms. What knows no type, or is refused by
+name whatever the type, has one cell, tried on float32.
 """
 
 
