@@ -176,6 +176,46 @@ def widen(X: float8_e4m3fn[64], Y: out.float32[64]):
     np.testing.assert_array_equal(got, expected.astype(np.float32))
 
 
+UPDATES = """
+def updates(X: float32[64, 48], I: int32[64], S: inout.float32[8, 48], L: inout.float16[8], N: inout.int32[8], O: out.int32[64]):
+    by: grid[64]
+    x: shared.float32[48]
+    copy(X[by, :], x)
+    for j in parallel(48):
+        atomic_add(S[I[by], j], x[j])
+    atomic_max(L[I[by]], cast(x[0], float16))
+    before = atomic_add(N[I[by]], 1)
+    O[by] = before * 8 + I[by]
+"""
+
+
+@pytest.mark.slow
+def test_updates_count_once_on_one_core_and_on_two(tmp_path: Path) -> None:
+    """Sums, largest values and what was there before are right with and without other threads."""
+    rng = np.random.default_rng(0)
+    given = rng.integers(-4, 4, (64, 48)).astype(np.float32)
+    rows = rng.integers(0, 8, 64).astype(np.int32)
+    sums, counts = np.zeros((8, 48), np.float32), np.zeros(8, np.int32)
+    arrays = [given, rows, sums, np.full(8, -9, np.float16), counts]
+    program = read_program(UPDATES)
+    verify(program)
+    expected = [*interpret(program, arrays, [])[:3], np.arange(64)]
+    for count in (1, 2):
+        cores = tuple(sorted(os.sched_getaffinity(0)))[:count]
+        device = Device(name="cpu:0", kind="cpu", identity="test", cores=cores)
+        launch = load_program(_TARGET, device, program, tmp_path / str(count)).bind(arrays, [])
+        for _ in range(3):
+            launch.reset()
+            launch.run()
+            *got, places = launch.read()
+            found = [
+                *got,
+                np.sort(places // 8 + np.cumsum([0, *np.bincount(rows, minlength=8)])[places % 8]),
+            ]
+            for one, want in zip(found, expected, strict=True):
+                np.testing.assert_array_equal(one, want)
+
+
 LARGE_TILE = """
 def matmul(A: float32[64, 512], B: float32[512, 256], C: out.float32[64, 256]):
     by: grid[8]

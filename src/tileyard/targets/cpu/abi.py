@@ -11,7 +11,7 @@ from tileyard.targets.cpu.emit.context import Fault
 from tileyard.targets.cpu.emit.program import Generated
 from tileyard.targets.cpu.machine import Machine, missing_features
 
-ABI_VERSION = 4
+ABI_VERSION = 5
 
 KERNEL_FILE = "kernel.so"
 SOURCE_FILE = "kernel.c"

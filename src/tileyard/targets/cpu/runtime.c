@@ -15,7 +15,7 @@
 #include "tile.h"
 
 typedef int32_t (*ty_kernel_fn)(void *const *buffers, const int64_t *scalars, int32_t grid,
-                                int64_t first, int64_t last, char *scratch, char *shared);
+                                int32_t threads, int64_t first, int64_t last, char *scratch, char *shared);
 
 #define TY_SPIN_NS 100000
 #define TY_HUGE_PAGE (2u << 20)
@@ -79,6 +79,7 @@ static int ty_pin(int32_t core) {
 
 /* Takes blocks until none is left: many at first, single ones towards the end. */
 static void ty_take_blocks(ty_pool *pool, char *scratch) {
+  const int32_t threads = pool->blocks > 1 ? pool->threads : 1;
   for (;;) {
     int64_t first = atomic_load_explicit(&pool->next, memory_order_relaxed), count;
     do {
@@ -87,8 +88,8 @@ static void ty_take_blocks(ty_pool *pool, char *scratch) {
       count = (pool->blocks - first) / (pool->threads == 1 ? 1 : 4 * pool->threads);
       count = count < 1 ? 1 : count;
     } while (!atomic_compare_exchange_weak(&pool->next, &first, first + count));
-    int32_t fault = pool->kernel(pool->buffers, pool->scalars, pool->grid, first, first + count,
-                                 scratch, pool->shared);
+    int32_t fault = pool->kernel(pool->buffers, pool->scalars, pool->grid, threads, first,
+                                 first + count, scratch, pool->shared);
     if (fault)
       atomic_store(&pool->fault, fault);
   }

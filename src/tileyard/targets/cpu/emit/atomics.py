@@ -1,6 +1,7 @@
 """Atomic updates of single elements in C.
 
-In memory that blocks share they are atomic operations of the CPU; a tile is one thread's own.
+In memory that blocks share they are atomic operations of the CPU, unless one thread runs all blocks; a
+tile is one thread's own.
 """
 
 from tileyard.ir.dtypes import find_dtype
@@ -33,7 +34,7 @@ def emit_atomic(ctx: Context, stmt: Atomic) -> None:
         )
         return
     inside = condition(ctx, stmt.buffer, stmt.indices)
-    call = f"{_function(ctx, stmt.kind, dtype)}(&{target}, {text})"
+    call = f"{_function(ctx, stmt.kind, dtype)}(&{target}, {text}, threads)"
     if stmt.var is None:
         ctx.out.line(f"if ({inside}) {call};" if inside else f"{call};")
         return
@@ -66,8 +67,13 @@ def _function(ctx: Context, kind: str, dtype: str) -> str:
         read, write = f"ty_from_bits_{mark}(word)", f"ty_to_bits_{mark}(next)"
     else:
         read, write = f"({scalar.value})word", f"({word})next"
-    text = f"""static {scalar.value} {name}(void *place, {scalar.value} value) {{
+    text = f"""TY_INLINE {scalar.value} {name}(void *place, {scalar.value} value, int32_t threads) {{
   {word} word = __atomic_load_n(({word} *)place, __ATOMIC_RELAXED);
+  if (threads == 1) {{
+    const {scalar.value} old = {read}, next = {combine(kind, dtype, "old", "value")};
+    *({word} *)place = {write};
+    return old;
+  }}
   for (;;) {{
     const {scalar.value} old = {read}, next = {combine(kind, dtype, "old", "value")};
     if (__atomic_compare_exchange_n(({word} *)place, &word, {write}, 1, __ATOMIC_ACQ_REL,

@@ -20,8 +20,8 @@ from tileyard.targets.cpu.emit.statements import Statements
 from tileyard.targets.cpu.emit.writer import Names, Writer
 from tileyard.targets.cpu.machine import Machine
 
-KERNEL = """int32_t {name}(void *const *buffers, const int64_t *scalars, int32_t grid, int64_t first,
-    int64_t last, char *scratch, char *shared)"""
+KERNEL = """int32_t {name}(void *const *buffers, const int64_t *scalars, int32_t grid, int32_t threads,
+    int64_t first, int64_t last, char *scratch, char *shared)"""
 """Named after the user's kernel, with an ending that no function of C has; ``ENTRY`` is the name that all have."""
 ENTRY = f'{KERNEL.format(name="ty_kernel")} __attribute__((alias("{{name}}")));'
 
@@ -141,7 +141,7 @@ def _entry(names: list[str]) -> str:
     out = Writer()
     with out.block(KERNEL.format(name="ty_kernel")), out.block("switch (grid)"):
         for number, name in enumerate(names):
-            arguments = "buffers, scalars, grid, first, last, scratch, shared"
+            arguments = "buffers, scalars, grid, threads, first, last, scratch, shared"
             out.line(f"case {number}: return {name}({arguments});")
         out.line("default: return 0;")
     return out.text()
