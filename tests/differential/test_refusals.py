@@ -82,7 +82,6 @@ def elaborate(tmp_path: Path, lower_prim_func: Lower) -> Callable[..., Any]:
         ("\n\nt[0] = T.if_then_else(bx > 0, T.atomic_add(Y[0], 1.0, return_prev=True), 0.0)", 2, "atomic add"),
         ("while T.atomic_load(Y[0]) < 1.0:\n    t[0] = 1.0", 0, "atomic_load"),
         ("v = T.view(t, (8, 4), strides=(1, 8))\nv[0, 0] = 1.0", 1, "view v of t"),
-        ("for i in T.serial(4):\n    if i == 2:\n        continue\n    t[i] = 1.0", 2, "tirx.continue_loop"),
         ('u = T.alloc_fragment((32,), "float8_e8m0fnu")\nT.clear(u)', 0, "float8_e8m0fnu (u)"),
         ('T.reduce_max(t, t[0:1], dim=0, annotations={"order": True})', 0, "reduce with order"),
         ("T.copy(t, Y[bx * 32], annotations={\"dst_block\": 1})", 0, "copy with dst_block"),

@@ -7,6 +7,7 @@ from typing import Any
 
 from tileyard.frontend.barriers import SCOPE as BARRIERS
 from tileyard.frontend.barriers import Barriers
+from tileyard.frontend.continues import without_continue
 from tileyard.frontend.element_ops import is_element_op, lower_element_op
 from tileyard.frontend.expressions import buffer_of, free_vars, lower_expr
 from tileyard.frontend.externs import is_mark, lower_extern
@@ -224,7 +225,7 @@ class BodyLowering:
             kind, stages = "pipelined", int(stmt.annotations["num_stages"])
         position, outside = scope.position, scope.position.is_spread
         position.is_spread = outside or kind == "parallel"
-        body, position.is_spread = self.lower(stmt.body), outside
+        body, position.is_spread = self.lower(without_continue(stmt.body)), outside
         return (*first, For(var, start, extent, kind, body, stages))
 
     def _launch(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
@@ -273,7 +274,7 @@ class BodyLowering:
         cond = lower_expr(scope, stmt.condition)
         if self._number():
             scope.refuse("while", "with a condition that is more than an expression is not covered")
-        body = self.lower(stmt.body)
+        body = self.lower(without_continue(stmt.body))
         scope.in_while = outside
         return (While(cond, body),)
 
