@@ -1,1 +1,0 @@
-"""Rewrites from Program to Program, one per module."""
