@@ -1167,6 +1167,15 @@ TY_EASY(exp, 87.0f)
 /* To memory; `past`, which is 0 or how `to` is aligned in bytes, goes past the caches. */
 #define TY_PLACE(to, is_large)                                                                     \
   (!(is_large) ? 0 : (uintptr_t)(to) % 32 == 0 ? 32 : (uintptr_t)(to) % 16 == 0 ? 16 : 0)
+/* Stores four vectors one by one, where there is no way past the caches. */
+#define TY_QUAD_STORE(kind, type)                                                                  \
+  TY_INLINE void ty_quad_store_##kind(type *to, ty_quad x, int past) {                             \
+    (void)past;                                                                                    \
+    ty_store_##kind(to, x.a);                                                                      \
+    ty_store_##kind(to + TY_LANES, x.b);                                                           \
+    ty_store_##kind(to + 2 * TY_LANES, x.c);                                                       \
+    ty_store_##kind(to + 3 * TY_LANES, x.d);                                                       \
+  }
 #if defined(__AVX2__) && !defined(__clang__)
 typedef ty_long4 ty_long4_at __attribute__((aligned(2), may_alias));
 TY_INLINE void ty_to_memory(void *to, ty_long4 x, int past) {
@@ -1200,20 +1209,8 @@ TY_INLINE void ty_quad_store_bf16(uint16_t *to, ty_quad x, int past) {
   ty_to_memory(to + 16, ty_two_bf16(c, d), past);
 }
 #else
-TY_INLINE void ty_quad_store_f32(float *to, ty_quad x, int past) {
-  (void)past;
-  ty_store_f32(to, x.a);
-  ty_store_f32(to + TY_LANES, x.b);
-  ty_store_f32(to + 2 * TY_LANES, x.c);
-  ty_store_f32(to + 3 * TY_LANES, x.d);
-}
-TY_INLINE void ty_quad_store_bf16(uint16_t *to, ty_quad x, int past) {
-  (void)past;
-  ty_store_bf16(to, x.a);
-  ty_store_bf16(to + TY_LANES, x.b);
-  ty_store_bf16(to + 2 * TY_LANES, x.c);
-  ty_store_bf16(to + 3 * TY_LANES, x.d);
-}
+TY_QUAD_STORE(f32, float)
+TY_QUAD_STORE(bf16, uint16_t)
 #endif
 #if TY_HALVES && defined(__AVX2__) && !defined(__clang__)
 TY_INLINE ty_long4 ty_two_f16(ty_row x, ty_row y) {
@@ -1226,13 +1223,7 @@ TY_INLINE void ty_quad_store_f16(uint16_t *to, ty_quad x, int past) {
   ty_to_memory(to + 16, ty_two_f16(x.c, x.d), past);
 }
 #else
-TY_INLINE void ty_quad_store_f16(uint16_t *to, ty_quad x, int past) {
-  (void)past;
-  ty_store_f16(to, x.a);
-  ty_store_f16(to + TY_LANES, x.b);
-  ty_store_f16(to + 2 * TY_LANES, x.c);
-  ty_store_f16(to + 3 * TY_LANES, x.d);
-}
+TY_QUAD_STORE(f16, uint16_t)
 #endif
 
 /* Folds a row onto one number in the order of ty_row_sum and its like. */

@@ -20,7 +20,8 @@ from tileyard.ir.nodes import (
 )
 from tileyard.ir.walk import walk, walk_expr
 from tileyard.targets.cpu.emit.context import Context
-from tileyard.targets.cpu.emit.plan import Plan, is_whole
+from tileyard.targets.cpu.emit.plan import Plan
+from tileyard.targets.cpu.emit.regions import is_whole
 
 
 def lazy_tiles(program: Program, plan: Plan) -> list[str]:

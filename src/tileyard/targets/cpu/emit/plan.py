@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from tileyard.errors import UnsupportedError
 from tileyard.ir.dtypes import find_dtype, is_float, is_integer
-from tileyard.ir.effects import expressions, read_regions, written_region
+from tileyard.ir.effects import expressions
 from tileyard.ir.nodes import (
     Atomic,
     Buffer,
@@ -23,13 +23,13 @@ from tileyard.ir.nodes import (
     Load,
     Program,
     Region,
-    Stmt,
     Store,
     Tensor,
 )
 from tileyard.ir.walk import walk, walk_expr
 from tileyard.targets.cpu.emit.forwarding import Forwarding, find_forwarded
 from tileyard.targets.cpu.emit.keeping import Keeping, find_kept
+from tileyard.targets.cpu.emit.regions import extent_of, has_rows, is_whole, tiles_of
 from tileyard.targets.cpu.emit.scalars import C_BYTES, SCALARS
 from tileyard.targets.cpu.emit.tiles import (
     LINE,
@@ -100,30 +100,6 @@ class Plan:
     tags: int = 0
 
 
-def is_whole(region: Region, shape: tuple[int, ...]) -> bool:
-    """Whether ``region`` is all of the last two dimensions of a tile, at one place of the others."""
-    inner = max(len(shape) - 2, 0)
-    if any(extent != Const(1, extent.dtype) for extent in region.extents[:inner]):
-        return False
-    pairs = zip(region.starts[inner:], region.extents[inner:], shape[inner:], strict=True)
-    return all(
-        start == Const(0, start.dtype) and extent == Const(size, extent.dtype)
-        for start, extent, size in pairs
-    )
-
-
-def extent_of(region: Region, dimension: int) -> int:
-    """A constant extent of a region. Raises UnsupportedError for another."""
-    extent = region.extents[dimension]
-    if not isinstance(extent, Const):
-        raise UnsupportedError(
-            f"a region of {region.buffer} has an extent that is not constant",
-            operation="region",
-            buffer=region.buffer,
-        )
-    return int(extent.value)
-
-
 def make_plan(program: Program, machine: Machine, claims: int = 0) -> Plan:
     """The plan for ``program``, with room for at least so many ``claims``. Raises UnsupportedError."""
     return _Planner(program, machine).make(claims)
@@ -151,7 +127,7 @@ class _Planner:
         shapes = {id(stmt): self._shape(stmt) for stmt in gemms}
         layouts = self._layouts(gemms, shapes)
         results = {stmt.c.buffer for stmt in gemms}
-        used_by_tiles = {name for stmt in walk(self._program.body) for name in _regions(stmt)}
+        used_by_tiles = {name for stmt in walk(self._program.body) for name in tiles_of(stmt)}
         tiles = []
         for buffer in self._tiles:
             if buffer.name in self._forwarding.sources:
@@ -377,7 +353,7 @@ class _Planner:
                     ):
                         yield stmt.dst.buffer
                 case _:
-                    yield from _regions(stmt)
+                    yield from tiles_of(stmt)
 
     def _is_integer(self, region: Region) -> bool:
         return is_integer(self._dtypes[region.buffer])
@@ -388,16 +364,3 @@ class _Planner:
 
 def _column_panels(shape: Shape, stmt: Gemm) -> ColumnPanels:
     return ColumnPanels(columns=shape.columns, transposed=stmt.transpose_b)
-
-
-def has_rows(stmt: Copy) -> bool:
-    """Whether a row of the destination is contiguous in the source too."""
-    src, dst = stmt.src.extents[-1], stmt.dst.extents[-1]
-    return src == dst or (
-        isinstance(src, Const) and isinstance(dst, Const) and src.value == dst.value
-    )
-
-
-def _regions(stmt: Stmt) -> set[str]:
-    regions = [*read_regions(stmt), written_region(stmt)]
-    return {region.buffer for region in regions if region is not None}
