@@ -1,10 +1,8 @@
 """``tileyard inspect``: what was built, in every form in which it can be read."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
-
-Part = Literal["source", "launch", "resources", "ptx", "sass", "log"]
 
 
 def inspect(  # noqa: PLR0913 - options, by keyword only
@@ -43,7 +41,7 @@ def inspect(  # noqa: PLR0913 - options, by keyword only
 
     Exit status: 0 shown, 2 there is no such artifact, or nothing of the kind in it, or a tool is missing.
     """
-    from tileyard.cli.inspect_session import show
+    from tileyard.cli.inspect_session import Part, show
 
     wanted: dict[Part, bool] = {
         "source": source,

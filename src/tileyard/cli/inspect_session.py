@@ -5,7 +5,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import assert_never
+from typing import Literal, assert_never
 
 import msgspec
 from rich.console import Console
@@ -13,7 +13,6 @@ from rich.console import Console
 from tileyard.artifacts.bundles import look_into_bundle
 from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.cli.inspect import Part
 from tileyard.cli.opening import open_store, print_json
 from tileyard.errors import UsageError
 from tileyard.model import BuildKey
@@ -25,6 +24,8 @@ from tileyard.targets.cuda.disassembly import disassemble
 from tileyard.targets.cuda.ptx import compile_ptx
 from tileyard.targets.cuda.records import CUBIN_FILE, LOG_FILE, Details
 from tileyard.wording import count_of
+
+Part = Literal["source", "launch", "resources", "ptx", "sass", "log"]
 
 SOURCES = ("kernel.cu", "kernel.c")
 """What targets call the code that they generate."""
