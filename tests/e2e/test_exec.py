@@ -141,6 +141,7 @@ def test_tensors_and_queries_of_cuda_are_answered(scripts: Scripts) -> None:
     script = scripts.write(
         """
         import threading
+        import numpy
         import torch
 
         assert torch.cuda.is_available() and torch.cuda.device_count() == 1
@@ -172,6 +173,26 @@ def test_tensors_and_queries_of_cuda_are_answered(scripts: Scripts) -> None:
         assert passed == [True, True]
         torch.cuda.manual_seed(3); a = torch.randn(3, device="cuda")
         torch.manual_seed(3); assert torch.equal(a, torch.randn(3, device="cuda"))
+
+        assert a.device.type == "cuda" and a.device == torch.device("cuda", torch.cuda.current_device())
+        assert torch.zeros(2, device=a.device).device == torch.empty_like(a).device == (a + 1).device
+        assert torch.empty(2, device="meta").device.type == "meta"
+        assert numpy.from_dlpack(a).tolist() == torch.from_dlpack(a).tolist() == a.tolist()
+        assert isinstance(a, torch.cuda.FloatTensor) and torch.accelerator.current_accelerator() == a.device
+        layer = torch.nn.Linear(3, 3).to(a.device)
+        with torch.autocast("cuda", dtype=torch.float16):
+            assert layer(a).dtype == torch.float16
+            with torch.autocast(a.device.type, enabled=False):
+                assert layer(a).dtype == torch.float32
+        layer(a).sum().backward()
+        torch.optim.AdamW(layer.parameters()).step()
+        for graph in (torch.cuda.CUDAGraph, torch.cuda.graphs.CUDAGraph):
+            try:
+                graph()
+            except RuntimeError as error:
+                assert "CUDA graphs need a GPU" in str(error)
+            else:
+                raise AssertionError(graph)
 
         x = torch.rand(1000, device="cuda")
         inverse = torch.tensor(1 / 448)

@@ -25,6 +25,7 @@ from tileyard.scripts.tilelang_device import answer_device
 from tileyard.scripts.tilelang_jit import compile_for_cpu
 from tileyard.scripts.tilelang_timing import time_on_cpu
 from tileyard.scripts.tilelang_tuning import TunerHooks
+from tileyard.scripts.torch_autocast import cast_on_host
 from tileyard.scripts.torch_cuda import answer_cuda, profile_host
 from tileyard.scripts.torch_division import divide_as_gpus_do
 from tileyard.scripts.torch_half import promote_half
@@ -83,6 +84,7 @@ def install_hooks(settings: Settings, tally: Tally, study: RunStudy | None = Non
     adjust_tilelang()
     promoted = promote_half(torch, tally)
     keep_tensors_on_host(torch)
+    cast_on_host(torch)
     divide_as_gpus_do(torch)
     answer_cuda(torch, tally)
     profile_host(torch, tally)

@@ -94,7 +94,9 @@ class Stream(Block):
     """A queue in which nothing ever waits."""
 
     cuda_stream = 0
+    stream_id = 0
     device_index = 0
+    priority = 0
 
     def __init__(self, *_: object, **__: object) -> None:
         pass
@@ -105,6 +107,10 @@ class Stream(Block):
     def query(self) -> bool:
         """Whether all is done: always."""
         return True
+
+    def is_capturing(self) -> bool:
+        """Whether launches are captured in a graph: never."""
+        return False
 
     def wait_event(self, event: object) -> None:
         """Nothing is pending."""
@@ -141,7 +147,6 @@ def marked(*_: object, **__: object) -> Iterator[None]:
 
 def answer_cuda(torch: ModuleType, tally: Tally) -> None:
     """Have ``torch.cuda`` answer for the CPU from here on, in all threads."""
-    cuda = torch.cuda
     Event.tally = tally
     stream = Stream()
 
@@ -158,6 +163,8 @@ def answer_cuda(torch: ModuleType, tally: Tally) -> None:
         **dict.fromkeys(("memory_allocated", "memory_reserved"), _resident_bytes),
         **dict.fromkeys(("max_memory_allocated", "max_memory_reserved"), _most_resident_bytes),
         "get_device_properties": _constantly(Properties()),
+        "get_rng_state_all": lambda: [torch.get_rng_state()],
+        "set_rng_state_all": lambda states: torch.set_rng_state(states[0]),
         "get_rng_state": lambda *_, **__: torch.get_rng_state(),
         "set_rng_state": lambda state, *_, **__: torch.set_rng_state(state),
         "mem_get_info": lambda *_: (os.sysconf("SC_AVPHYS_PAGES") * _PAGE, _MEMORY),
@@ -167,15 +174,49 @@ def answer_cuda(torch: ModuleType, tally: Tally) -> None:
         "Stream": Stream,
         "ExternalStream": Stream,
     }
-    for name, answer in answers.items():
-        setattr(cuda, name, answer)
+    _replace(torch.cuda, answers)
+    _answer_accelerator(torch, stream)
+    cuda = torch.cuda
+    cuda.default_generators = (torch.default_generator,)
+    for name in _TYPES:
+        setattr(cuda, name, getattr(torch, name))
     for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
         setattr(cuda.nvtx, name, _constantly(None))
     cuda.nvtx.range = marked
     torch.version.cuda = VERSION
+    torch.backends.cudnn.is_acceptable = _constantly(False)
     for name in ("start", "stop", "init"):
         setattr(cuda.profiler, name, _constantly(None))
     cuda.profiler.profile = marked
+
+
+def _replace(cuda: ModuleType, answers: dict[str, object]) -> None:
+    """Put each answer wherever ``torch.cuda`` and its modules have what it answers for."""
+    parts = [part for part in vars(cuda).values() if isinstance(part, ModuleType)]
+    parts = [cuda, *(part for part in parts if part.__name__.startswith(f"{cuda.__name__}."))]
+    for name, answer in answers.items():
+        original = vars(cuda).get(name)
+        for part in parts:
+            if part is cuda or (original is not None and vars(part).get(name) is original):
+                setattr(part, name, answer)
+
+
+def _answer_accelerator(torch: ModuleType, stream: Stream) -> None:
+    """The same device by torch's newer name for whatever device there is."""
+    device = torch.device("cuda", 0)
+    answers: dict[str, object] = {
+        "is_available": True,
+        "device_count": 1,
+        "current_accelerator": device,
+        "current_device_index": 0,
+        "current_device_idx": 0,
+        "current_stream": stream,
+        **dict.fromkeys(("set_device_index", "set_device_idx", "set_stream", "synchronize")),
+    }
+    vars(torch.accelerator).update(
+        {name: _constantly(answer) for name, answer in answers.items()},
+        device_index=Chosen,
+    )
 
 
 def profile_host(torch: ModuleType, tally: Tally) -> None:
@@ -197,7 +238,11 @@ _NOTHING_TO_DO = (
     *("init", "_lazy_init", "_lazy_call", "synchronize", "set_device", "set_stream", "empty_cache"),
     *("ipc_collect", "reset_peak_memory_stats", "reset_max_memory_allocated"),
     *("reset_max_memory_cached", "set_per_process_memory_fraction", "seed", "seed_all"),
-    *("reset_accumulated_memory_stats",),
+    *("reset_accumulated_memory_stats", "_sleep"),
+)
+_TYPES = (
+    *("FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor", "ByteTensor", "CharTensor"),
+    *("ShortTensor", "IntTensor", "LongTensor", "BoolTensor"),
 )
 _CONSTANTS: dict[str, object] = {
     "is_available": True,

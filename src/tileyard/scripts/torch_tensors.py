@@ -2,7 +2,8 @@
 
 torch's functions are replaced for the whole process, not by a mode: modes hold for one thread.
 Between host and device a GPU always copies, and so do these: what is changed on one side must not be
-seen on the other. ``torch.compile`` leaves functions as they are: what it would make is for a GPU.
+seen on the other. All tensors say that they are on the device, since nothing can be known of what
+was computed from others. ``torch.compile`` leaves functions as they are: what it would make is for a GPU.
 """
 
 import functools
@@ -12,10 +13,11 @@ from types import ModuleType
 from typing import Any
 
 HOST = "cpu"
+GPU = "cuda"
 
 _METHODS = ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_tensor", "new_zeros")
 _ALIKE = (
-    *("empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like"),
+    *("normal", "empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like"),
     "randint_like",
 )
 
@@ -115,10 +117,29 @@ def _replace_methods(torch: ModuleType, places: Places) -> None:
     tensor.to = functools.wraps(to)(moved)
     tensor.cuda = functools.wraps(tensor.cuda)(to_device)
     tensor.cpu = functools.wraps(cpu)(to_host)
-    tensor.is_cuda = property(lambda _: True)
+    _tell_device(torch)
     tensor.get_device = lambda _: 0
     tensor.pin_memory = lambda self, *_, **__: self
     tensor.record_stream = lambda *_, **__: None
+
+
+def _tell_device(torch: ModuleType) -> None:
+    """Have tensors in the host's memory say that they are on the device; ``is_cpu`` says where they are."""
+    tensor = torch.Tensor
+    where = tensor.device
+    device = torch.device(GPU, 0)
+
+    def told(self: object) -> object:
+        found = where.__get__(self)
+        return device if found.type == HOST else found
+
+    def export_device(self: Any) -> object:  # noqa: ANN401 (torch's)
+        return (1, 0) if self.is_cpu else name_device(self)  # DLPack's number of a CPU
+
+    name_device = tensor.__dlpack_device__
+    tensor.device = property(told)
+    tensor.is_cuda = property(lambda self: self.device.type == GPU)
+    tensor.__dlpack_device__ = functools.wraps(name_device)(export_device)
 
 
 _TO_PARAMETERS = ("dtype", "non_blocking", "copy")

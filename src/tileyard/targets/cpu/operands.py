@@ -73,7 +73,7 @@ def _read_numpy(value: object, name: str, dtype: str) -> Operand:
 
 
 def _read_torch(value: Any, name: str, dtype: str) -> Operand:  # noqa: ANN401 (a torch.Tensor)
-    if value.device.type != "cpu":
+    if not value.is_cpu:
         raise BindError(f"{name} is on {value.device}, the kernel runs on the CPU")
     if str(value.dtype) != f"torch.{array_name(dtype)}":
         raise BindError(f"{name} is {dtype}, the tensor {value.dtype}")
