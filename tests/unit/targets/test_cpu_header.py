@@ -43,6 +43,19 @@ FUNCTIONS = {
 QUAD_FUNCTIONS = ("exp", "exp2", "sqrt", "rsqrt", "round_f16", "round_bf16")
 """Functions of whole vectors that give exactly what those of one number give."""
 
+MOVES = (
+    ("quad", "f16"),
+    ("quad", "bf16"),
+    ("laced", "bf16"),
+    ("quad", "u8"),
+    ("laced", "u8"),
+    ("quad", "i8"),
+    ("laced", "i8"),
+)
+"""Orders of four vectors, and what is read from memory in them."""
+
+MEMORY = {"f16": "uint16_t", "bf16": "uint16_t", "u8": "uint8_t", "i8": "int8_t"}
+
 ROW_FUNCTIONS = ("exp", "exp2", "exp10", "log10", "sin", "cos")
 
 Call = Callable[[str, "np.ndarray", object], "np.ndarray"]
@@ -115,16 +128,25 @@ def quads() -> str:
                 f" {'ty_quad' if form == 'quad' else 'ty_row'} x = ty_{form}_load_f32(x_ + i),"
                 f" y_ = {shift}; {store % call}; }} }}\n"
             )
-    for mark in ("f16", "bf16"):
+    for form, mark in MOVES:
+        past = "TY_PLACE(y + i, i & TY_QUAD)"
         text += (
-            f"void call_quad_load_{mark}(const uint16_t *x, float *y, int64_t n) {{"
+            f"void call_{form}_load_{mark}(const {MEMORY[mark]} *x, float *y, int64_t n) {{"
             " for (int64_t i = 0; i < n; i += TY_QUAD)"
-            f" ty_quad_store_f32(y + i, ty_quad_load_{mark}(x + i), 0); }}\n"
-            f"void call_quad_store_{mark}(const float *x, uint16_t *y, int64_t n) {{"
-            " for (int64_t i = 0; i < n; i += TY_QUAD)"
-            f" ty_quad_store_{mark}(y + i, ty_quad_load_f32(x + i), TY_PLACE(y + i, i & TY_QUAD));"
-            " TY_SETTLE(); }\n"
+            f" ty_{form}_store_f32(y + i, ty_{form}_load_{mark}(x + i), {past}); TY_SETTLE(); }}\n"
         )
+        if mark.startswith(("f", "bf")):
+            text += (
+                f"void call_{form}_store_{mark}(const float *x, {MEMORY[mark]} *y, int64_t n) {{"
+                " for (int64_t i = 0; i < n; i += TY_QUAD)"
+                f" ty_{form}_store_{mark}(y + i, ty_{form}_load_f32(x + i), {past});"
+                " TY_SETTLE(); }\n"
+            )
+    text += (
+        "void call_unlaced(const float *x, float *y, int64_t n) {"
+        " for (int64_t i = 0; i < n; i += TY_QUAD)"
+        " ty_quad_store_f32(y + i, ty_unlaced(ty_laced_load_f32(x + i)), 0); }\n"
+    )
     return text
 
 
@@ -293,14 +315,27 @@ def test_vectors_give_what_single_numbers_give(form: str, call: Call) -> None:
         )
 
 
-@pytest.mark.parametrize("mark", ["f16", "bf16"])
-def test_four_vectors_are_read_and_written_as_narrow_numbers(mark: str, call: Call) -> None:
+@pytest.mark.parametrize(("form", "mark"), [move for move in MOVES if move[1] in NARROW])
+def test_four_vectors_are_read_and_written_as_narrow_numbers(
+    form: str, mark: str, call: Call
+) -> None:
     """All patterns of a narrow type are read, and written through the caches and past them."""
     word, scalar, _ = NARROW[mark]
     patterns = np.arange(1 << 16, dtype=np.uint32).astype(word)
-    assert is_same(call(f"quad_load_{mark}", patterns, np.float32), patterns.view(scalar))
+    assert is_same(call(f"{form}_load_{mark}", patterns, np.float32), patterns.view(scalar))
     x = many_floats()
     x = x[: x.size // 32 * 32]
     with np.errstate(all="ignore"):
         expected = x.astype(scalar)
-    assert is_same(call(f"quad_store_{mark}", x, word).view(scalar), expected)
+    assert is_same(call(f"{form}_store_{mark}", x, word).view(scalar), expected)
+
+
+def test_four_vectors_are_read_from_bytes(call: Call) -> None:
+    """Signed bytes and others are read as floats in both orders, and one order becomes the other."""
+    patterns = np.random.default_rng(0).integers(0, 256, 4096).astype(np.uint8)
+    expected = {"u8": patterns.astype(np.float32), "i8": patterns.view(np.int8).astype(np.float32)}
+    for form, mark in MOVES:
+        if mark in expected:
+            got = call(f"{form}_load_{mark}", patterns, np.float32)
+            assert np.array_equal(got, expected[mark]), (form, mark)
+    assert np.array_equal(call("unlaced", expected["i8"], np.float32), expected["i8"])

@@ -1036,18 +1036,97 @@ TY_INLINE ty_quad ty_quad_of(float x) {
   return (ty_quad){all, all, all, all};
 }
 
-#define TY_LOADS(name, type)                                                                       \
-  TY_INLINE ty_row ty_one_load_##name(const type *x) { return ty_load_##name(x); }                 \
+#define TY_LOAD(name, type)                                                                        \
+  TY_INLINE ty_row ty_one_load_##name(const type *x) { return ty_load_##name(x); }
+#define TY_QUAD_LOAD(name, type)                                                                   \
   TY_INLINE ty_quad ty_quad_load_##name(const type *x) {                                           \
     return (ty_quad){ty_load_##name(x), ty_load_##name(x + TY_LANES),                              \
                      ty_load_##name(x + 2 * TY_LANES), ty_load_##name(x + 3 * TY_LANES)};          \
   }
-TY_LOADS(f32, float)
-TY_LOADS(f16, uint16_t)
-TY_LOADS(u8, uint8_t)
-TY_LOADS(i8, int8_t)
-TY_LOADS(bf16, uint16_t)
-#undef TY_LOADS
+/* The same elements in an order that costs less where vectors are narrowed: of each sixteen, the first
+   vector has 0 to 3 and 8 to 11. */
+#define TY_LACED_LOAD(name, type)                                                                  \
+  TY_INLINE ty_quad ty_laced_load_##name(const type *x) { return ty_quad_load_##name(x); }
+TY_LOAD(f32, float)
+TY_LOAD(f16, uint16_t)
+TY_LOAD(bf16, uint16_t)
+TY_LOAD(u8, uint8_t)
+TY_LOAD(i8, int8_t)
+TY_QUAD_LOAD(f32, float)
+TY_QUAD_LOAD(f16, uint16_t)
+#if defined(__AVX2__) && !defined(__clang__)
+/* Bytes of both halves of a vector, picked within each half: a third of what pmovzx costs. `a` to `d`
+   are the first elements of the halves' fours, of which each is at the end of its 32 bits. */
+typedef char ty_char32 __attribute__((vector_size(32)));
+typedef char ty_char16_at __attribute__((vector_size(16), aligned(1), may_alias));
+typedef short ty_short16 __attribute__((vector_size(32)));
+typedef short ty_short16_at __attribute__((vector_size(32), aligned(2), may_alias));
+TY_INLINE ty_char32 ty_twice(const void *x) {
+  return (ty_char32)__builtin_ia32_vbroadcastsi256((ty_long2) * (const ty_char16_at *)x);
+}
+#define TY_SHORT_AT(i) -1, -1, 2 * (i), 2 * (i) + 1
+#define TY_BYTE_AT(i) i, -1, -1, -1
+#define TY_TOP_AT(i) -1, -1, -1, i
+#define TY_FOUR(at, i) at(i), at(i + 1), at(i + 2), at(i + 3)
+#define TY_SPREAD(x, at, low, high)                                                                \
+  __builtin_ia32_pshufb256(x, (ty_char32){TY_FOUR(at, low), TY_FOUR(at, high)})
+#define TY_FROM_SHORTS(x) ((ty_row)TY_SPREAD(ty_twice(x), TY_SHORT_AT, 0, 4))
+#define TY_FROM_BYTES(x, low, high)                                                                \
+  ((ty_row)__builtin_ia32_cvtdq2ps256((ty_int8)TY_SPREAD(x, TY_BYTE_AT, low, high)))
+#define TY_FROM_SIGNED(x, low, high)                                                               \
+  ((ty_row)__builtin_ia32_cvtdq2ps256((ty_int8)TY_SPREAD(x, TY_TOP_AT, low, high) >> 24))
+TY_INLINE ty_quad ty_quad_load_bf16(const uint16_t *x) {
+  return (ty_quad){TY_FROM_SHORTS(x), TY_FROM_SHORTS(x + 8), TY_FROM_SHORTS(x + 16),
+                   TY_FROM_SHORTS(x + 24)};
+}
+TY_INLINE ty_quad ty_laced_load_bf16(const uint16_t *x) {
+  ty_short16 low = *(const ty_short16_at *)x, high = *(const ty_short16_at *)(x + 16), zero = {0};
+  return (ty_quad){(ty_row)__builtin_ia32_punpcklwd256(zero, low),
+                   (ty_row)__builtin_ia32_punpckhwd256(zero, low),
+                   (ty_row)__builtin_ia32_punpcklwd256(zero, high),
+                   (ty_row)__builtin_ia32_punpckhwd256(zero, high)};
+}
+#define TY_BYTE_LOADS(name, type, from)                                                            \
+  TY_INLINE ty_quad ty_quad_load_##name(const type *x) {                                           \
+    ty_char32 low = ty_twice(x), high = ty_twice(x + 16);                                          \
+    return (ty_quad){from(low, 0, 4), from(low, 8, 12), from(high, 0, 4), from(high, 8, 12)};      \
+  }                                                                                                \
+  TY_INLINE ty_quad ty_laced_load_##name(const type *x) {                                          \
+    ty_char32 low = ty_twice(x), high = ty_twice(x + 16);                                          \
+    return (ty_quad){from(low, 0, 8), from(low, 4, 12), from(high, 0, 8), from(high, 4, 12)};      \
+  }
+TY_BYTE_LOADS(u8, uint8_t, TY_FROM_BYTES)
+TY_BYTE_LOADS(i8, int8_t, TY_FROM_SIGNED)
+typedef float ty_float4 __attribute__((vector_size(16)));
+typedef float ty_float4_at __attribute__((vector_size(16), aligned(4), may_alias));
+TY_INLINE ty_row ty_laced_fours(const float *x) {
+  ty_float4 low = *(const ty_float4_at *)x, high = *(const ty_float4_at *)(x + 8);
+  return __builtin_ia32_vinsertf128_ps256(__builtin_ia32_ps256_ps(low), high, 1);
+}
+TY_INLINE ty_quad ty_laced_load_f32(const float *x) {
+  return (ty_quad){ty_laced_fours(x), ty_laced_fours(x + 4), ty_laced_fours(x + 16),
+                   ty_laced_fours(x + 20)};
+}
+/* A laced quad in the usual order. */
+TY_INLINE ty_quad ty_unlaced(ty_quad x) {
+  return (ty_quad){__builtin_ia32_vperm2f128_ps256(x.a, x.b, 0x20),
+                   __builtin_ia32_vperm2f128_ps256(x.a, x.b, 0x31),
+                   __builtin_ia32_vperm2f128_ps256(x.c, x.d, 0x20),
+                   __builtin_ia32_vperm2f128_ps256(x.c, x.d, 0x31)};
+}
+#else
+TY_QUAD_LOAD(u8, uint8_t)
+TY_QUAD_LOAD(i8, int8_t)
+TY_QUAD_LOAD(bf16, uint16_t)
+TY_LACED_LOAD(u8, uint8_t)
+TY_LACED_LOAD(i8, int8_t)
+TY_LACED_LOAD(bf16, uint16_t)
+TY_LACED_LOAD(f32, float)
+TY_INLINE ty_quad ty_unlaced(ty_quad x) { return x; }
+#endif
+#undef TY_LOAD
+#undef TY_QUAD_LOAD
+#undef TY_LACED_LOAD
 
 #define TY_LIFT_1(name, result)                                                                    \
   TY_INLINE ty_row ty_one_##name(ty_row x) { return result; }                                      \
@@ -1168,8 +1247,8 @@ TY_EASY(exp, 87.0f)
 #define TY_PLACE(to, is_large)                                                                     \
   (!(is_large) ? 0 : (uintptr_t)(to) % 32 == 0 ? 32 : (uintptr_t)(to) % 16 == 0 ? 16 : 0)
 /* Stores four vectors one by one, where there is no way past the caches. */
-#define TY_QUAD_STORE(kind, type)                                                                  \
-  TY_INLINE void ty_quad_store_##kind(type *to, ty_quad x, int past) {                             \
+#define TY_QUAD_STORE(form, kind, type)                                                            \
+  TY_INLINE void ty_##form##_store_##kind(type *to, ty_quad x, int past) {                             \
     (void)past;                                                                                    \
     ty_store_##kind(to, x.a);                                                                      \
     ty_store_##kind(to + TY_LANES, x.b);                                                           \
@@ -1194,23 +1273,33 @@ TY_INLINE void ty_quad_store_f32(float *to, ty_quad x, int past) {
   ty_to_memory(to + 16, (ty_long4)x.c, past);
   ty_to_memory(to + 24, (ty_long4)x.d, past);
 }
+TY_INLINE void ty_laced_store_f32(float *to, ty_quad x, int past) {
+  ty_quad_store_f32(to, ty_unlaced(x), past);
+}
+/* The first halves of the words of two vectors; of vectors in the usual order, in four pieces. */
 TY_INLINE ty_long4 ty_two_bf16(ty_words x, ty_words y) {
-  ty_int8 low = (ty_int8)(x >> 16), high = (ty_int8)(y >> 16);
-  return __builtin_ia32_permdi256((ty_long4)__builtin_ia32_packusdw256(low, high), 0xd8);
+  return (ty_long4)__builtin_ia32_packusdw256((ty_int8)(x >> 16), (ty_int8)(y >> 16));
 }
-TY_INLINE void ty_quad_store_bf16(uint16_t *to, ty_quad x, int past) {
-  ty_words a = ty_easy_bf16(x.a), b = ty_easy_bf16(x.b);
-  ty_words c = ty_easy_bf16(x.c), d = ty_easy_bf16(x.d);
-  if (__builtin_expect(ty_has_nan(x), 0)) {
-    a = ty_rounded_bf16(x.a), b = ty_rounded_bf16(x.b);
-    c = ty_rounded_bf16(x.c), d = ty_rounded_bf16(x.d);
+TY_INLINE ty_long4 ty_in_order(ty_long4 x) { return __builtin_ia32_permdi256(x, 0xd8); }
+#define TY_STORE_BF16(form, ordered)                                                               \
+  TY_INLINE void ty_##form##_store_bf16(uint16_t *to, ty_quad x, int past) {                       \
+    ty_words a = ty_easy_bf16(x.a), b = ty_easy_bf16(x.b);                                         \
+    ty_words c = ty_easy_bf16(x.c), d = ty_easy_bf16(x.d);                                         \
+    if (__builtin_expect(ty_has_nan(x), 0)) {                                                      \
+      a = ty_rounded_bf16(x.a), b = ty_rounded_bf16(x.b);                                          \
+      c = ty_rounded_bf16(x.c), d = ty_rounded_bf16(x.d);                                          \
+    }                                                                                              \
+    ty_to_memory(to, ordered(ty_two_bf16(a, b)), past);                                            \
+    ty_to_memory(to + 16, ordered(ty_two_bf16(c, d)), past);                                       \
   }
-  ty_to_memory(to, ty_two_bf16(a, b), past);
-  ty_to_memory(to + 16, ty_two_bf16(c, d), past);
-}
+TY_STORE_BF16(quad, ty_in_order)
+TY_STORE_BF16(laced, )
+#undef TY_STORE_BF16
 #else
-TY_QUAD_STORE(f32, float)
-TY_QUAD_STORE(bf16, uint16_t)
+TY_QUAD_STORE(quad, f32, float)
+TY_QUAD_STORE(quad, bf16, uint16_t)
+TY_QUAD_STORE(laced, f32, float)
+TY_QUAD_STORE(laced, bf16, uint16_t)
 #endif
 #if TY_HALVES && defined(__AVX2__) && !defined(__clang__)
 TY_INLINE ty_long4 ty_two_f16(ty_row x, ty_row y) {
@@ -1223,7 +1312,7 @@ TY_INLINE void ty_quad_store_f16(uint16_t *to, ty_quad x, int past) {
   ty_to_memory(to + 16, ty_two_f16(x.c, x.d), past);
 }
 #else
-TY_QUAD_STORE(f16, uint16_t)
+TY_QUAD_STORE(quad, f16, uint16_t)
 #endif
 
 /* Folds a row onto one number in the order of ty_row_sum and its like. */

@@ -15,7 +15,7 @@ from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.exprs import element, load, place, to_memory, value
 from tileyard.targets.cpu.emit.fusing import Pass
 from tileyard.targets.cpu.emit.nests import Fold, Nest
-from tileyard.targets.cpu.emit.quads import LENGTHS, ONE, QUAD, Vectors
+from tileyard.targets.cpu.emit.quads import LENGTHS, ONE, QUAD, Vectors, is_laced
 from tileyard.targets.cpu.emit.scalars import SCALARS, literal
 from tileyard.targets.cpu.emit.segments import loop
 
@@ -49,7 +49,8 @@ class _Rows:
         self._nest = nest
         self._unwritten = unwritten
         self._at = nest.along
-        self._vectors = Vectors(ctx, nest)
+        self._laced = is_laced(ctx, nest, unwritten)
+        self._vectors = Vectors(ctx, nest, laced=self._laced)
         self._places: dict[int, str] = {}
         self._totals: dict[int, str] = {}
         self._parts: dict[tuple[str, int], str] = {}
@@ -63,7 +64,8 @@ class _Rows:
             if form == QUAD:
                 self._lines("ty_quad {1} = ty_quad_begin_{3}();")
             else:
-                self._lines("ty_row {2} = ty_quad_join_{3}({1});")
+                totals = "ty_unlaced({1})" if self._laced else "{1}"
+                self._lines(f"ty_row {{2}} = ty_quad_join_{{3}}({totals});")
                 if columns % 32 == 0:
                     break
             self._vectors.form = form
@@ -194,7 +196,7 @@ class _Rows:
             if step.buffer not in self._unwritten:
                 target = f"&{place(ctx, step.buffer, step.indices)}"
                 past = f", {self._places.get(i, 0)}" if form == QUAD else ""
-                call = f"ty_{form}_store" if form == QUAD else "ty_store"
+                call = f"ty_{self._vectors.moved}_store" if form == QUAD else "ty_store"
                 out.line(f"{call}_{narrow or 'f32'}({target}, {text}{past});")
 
     def _later(self, i: int) -> Sequence[Expr]:

@@ -6,12 +6,12 @@ that compilers make vectors of.
 
 from collections.abc import Callable
 
-from tileyard.ir.nodes import Cast, Const, Expr, Load, Op, Var
+from tileyard.ir.nodes import Cast, Const, Expr, Load, Op, Store, Var
 from tileyard.ir.walk import walk_expr
 from tileyard.targets.cpu.emit.context import Bound, Context
 from tileyard.targets.cpu.emit.exprs import place, unrounded, value
 from tileyard.targets.cpu.emit.groups import Part, count_at_once, is_along, replace_parts
-from tileyard.targets.cpu.emit.nests import FLOATS, Nest, innermost
+from tileyard.targets.cpu.emit.nests import FLOATS, Nest, innermost, loads
 from tileyard.targets.cpu.emit.operators import unrounded_cast
 from tileyard.targets.cpu.emit.ranges import Interval
 from tileyard.targets.cpu.emit.scalars import SCALARS, literal
@@ -24,25 +24,51 @@ _BYTES = {"int8": "i8", "uint8": "u8"}
 
 """Operations whose result a narrow type need not hold."""
 
-QUAD, ONE = "quad", "one"
+QUAD, ONE, LACED = "quad", "one", "laced"
 LENGTHS = {QUAD: "TY_QUAD", ONE: "TY_LANES"}
 """How many elements a form has, in C."""
+
+
+def is_laced(ctx: Context, nest: Nest, unwritten: frozenset[str]) -> bool:
+    """Whether quads are laced: two vectors become one of bfloat16 in order, without a permutation.
+
+    Rows of other floats cost more then, those of float16 most of all.
+    """
+
+    def memory(name: str) -> str:
+        return ctx.dtype(name) if name in ctx.arrays else "float32"
+
+    written = {step.buffer for step in nest.steps if isinstance(step, Store)} - unwritten
+    rows = (x for step in nest.steps for x in loads(step) if is_along(x.indices, nest.along))
+    read = {x.buffer for x in rows if x.dtype in FLOATS} - unwritten
+    kinds = [memory(name) for name in (*written, *read)]
+    return (
+        "bfloat16" in map(memory, written)
+        and "float16" not in kinds
+        and kinds.count("bfloat16") > kinds.count("float32")
+    )
 
 
 class Vectors:
     """Writes values of the elements of a nest's rows, as so many vectors as ``form`` says.
 
     ``same`` names in C what does not change along a row, ``spilled`` the memory of values that the
-    statements around have in vectors.
+    statements around have in vectors. Quads are ``laced`` or in the usual order.
     """
 
-    def __init__(self, ctx: Context, nest: Nest) -> None:
+    def __init__(self, ctx: Context, nest: Nest, *, laced: bool) -> None:
         self._ctx = ctx
+        self._laced = laced
         self._at = nest.along
         self._loop = innermost(nest.loop())
         self.form = QUAD
         self.same: dict[Expr, str] = {}
         self.spilled: dict[Expr, str] = {}
+
+    @property
+    def moved(self) -> str:
+        """The form's name in loads and stores."""
+        return LACED if self._laced and self.form == QUAD else self.form
 
     def rounded(self, text: str, rounding: str) -> str:
         """Vectors rounded to a narrow type, if any."""
@@ -65,7 +91,7 @@ class Vectors:
                 return f"ty_{form}_of({literal(expr)})", ""
             case Load() if self._is_row(expr) and expr.dtype in FLOATS:
                 mark = narrow if expr.buffer in ctx.arrays and narrow else "f32"
-                return f"ty_{form}_load_{mark}(&{place(ctx, expr.buffer, expr.indices)})", ""
+                return f"ty_{self.moved}_load_{mark}(&{place(ctx, expr.buffer, expr.indices)})", ""
             case Op() if expr.dtype in FLOATS and expr.name in _BINARY | _UNARY:
                 args = ", ".join(self.write(arg) for arg in expr.args)
                 rounding = narrow if expr.name in _ROUNDING else ""
@@ -89,7 +115,7 @@ class Vectors:
             first = place(self._ctx, inner.buffer, inner.indices)
         else:
             first = f"{self._in_memory(inner, value)}[0]"
-        return f"ty_{self.form}_load_{mark}(&{first})", rounding
+        return f"ty_{self.moved}_load_{mark}(&{first})", rounding
 
     # ---- by way of memory -----------------------------------------------------------------------------
 
@@ -100,7 +126,7 @@ class Vectors:
             row, rounding = self._in_memory(expr, value), ""
         else:
             row = self._in_memory(expr, lambda ctx, x: unrounded(ctx, x)[0])
-        return f"ty_{self.form}_load_f32({row})", rounding
+        return f"ty_{self.moved}_load_f32({row})", rounding
 
     def _in_memory(self, expr: Expr, text: Callable[[Context, Expr], str]) -> str:
         """The name of an array that holds ``text`` of ``expr`` for each element of the vectors."""
@@ -150,7 +176,7 @@ class Vectors:
         row, text = ctx.names.fresh("part"), self.write(part)
         ctx.out.line(f"float {row}[{LENGTHS[self.form]}] __attribute__((aligned(64)));")
         if self.form == QUAD:
-            ctx.out.line(f"ty_quad_store_f32({row}, {text}, 0);")
+            ctx.out.line(f"ty_{self.moved}_store_f32({row}, {text}, 0);")
         else:
             ctx.out.line(f"ty_store_f32({row}, {text});")
         self.spilled[part] = f"{row}[n_]"
