@@ -209,3 +209,29 @@ def test_what_threads_share_out_is_not_done_by_each(elaborate: Callable[..., Any
     )
     expected = "for i in parallel(32):\n        old"
     assert expected in print_program(shared.program)
+
+
+@pytest.mark.slow
+def test_a_register_is_read_by_those_who_write_it(elaborate: Callable[..., Any]) -> None:
+    """A role may count in a register that all set to zero; another role's condition may not ask for it."""
+    kernel = (
+        "full = T.alloc_barrier(arrive_count=16)\n"
+        "turn = T.alloc_var('int32', init=0)\n"
+        "other = T.alloc_var('int32', init=0)\n"
+        "tx = T.get_thread_binding()\n"
+        "if tx < 16:\n"
+        "    for k in T.serial(4):\n"
+        "        T.copy(X[bx * 32], t)\n"
+        "        T.barrier_arrive(full)\n"
+        "        turn = turn + 1\n"
+        "else:\n"
+        "    for k in T.serial(4):\n"
+        "        T.barrier_wait(full, {} % 2)\n"
+        "        T.copy(t, Y[bx * 32])\n"
+        "        other = other + 1"
+    )
+    expected = "turn[0] = turn[0] + 1"
+    assert expected in print_program(elaborate(kernel.format("other")).program)
+    with pytest.raises(UnsupportedError) as caught:
+        elaborate(kernel.format("turn"))
+    assert (caught.value.operation, caught.value.line) == ("register turn", FIRST + 11)

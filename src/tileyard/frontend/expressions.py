@@ -215,6 +215,7 @@ def _load(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
         scope.refuse(f"predicated load of {buffer.name}")
     indices = tuple(lower_expr(scope, index) for index in expr.indices)
     place = scope.place(buffer, indices)
+    scope.on_load(buffer.name)
     return Load(buffer.name, place, scope.dtype(expr.dtype, buffer.name))
 
 

@@ -25,6 +25,7 @@ class _Use(NamedTuple):
     """Threads that touch a buffer."""
 
     threads: ThreadSet
+    is_read: bool
     is_write: bool
     where: SourceLine | None
 
@@ -45,6 +46,7 @@ class RoleLowering:
         self._note = note
         self._is_role = False
         self._uses: dict[str, dict[_Use, None]] = {}
+        scope.on_load = self._note_load
 
     def branch(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401 (TVM's nodes are untyped)
         """What the threads do that run this: each side once, if there are any for it."""
@@ -119,11 +121,21 @@ class RoleLowering:
         """Note which threads use what each thread has for itself."""
         effects = buffer_effects(stmts)
         for name in effects.read | effects.written:
-            use = _Use(self._threads.asked, name in effects.written, self._scope.where)
-            self._uses.setdefault(name, {})[use] = None
+            is_read, is_write = name in effects.read, name in effects.written
+            self._note_use(name, is_read=is_read, is_write=is_write)
+
+    def _note_load(self, name: str) -> None:
+        self._note_use(name, is_read=True, is_write=False)
+
+    def _note_use(self, name: str, *, is_read: bool, is_write: bool) -> None:
+        use = _Use(self._threads.asked, is_read, is_write, self._scope.where)
+        self._uses.setdefault(name, {})[use] = None
 
     def require_own_registers(self) -> None:
-        """Refuse threads that use what others have in registers: each has its own."""
+        """Refuse threads that read what others have in registers: each has its own.
+
+        So whoever reads one has to take part in all that is written to it.
+        """
         uses: dict[str, dict[_Use, None]] = {}
         for buffer in self._scope.buffers:
             owner = buffer.view_of or buffer.name
@@ -131,7 +143,8 @@ class RoleLowering:
                 uses.setdefault(owner, {}).update(self._uses.get(buffer.name, {}))
         for name, found in uses.items():
             writers = {use.threads for use in found if use.is_write}
-            for use in sorted(found, key=lambda use: use.is_write):  # who reads is to blame first
+            readers = [use for use in found if use.is_read]
+            for use in sorted(readers, key=lambda use: use.is_write):  # who only reads, first
                 if any(not use.threads <= threads for threads in writers):
                     self._scope.where = use.where
                     self._scope.refuse(

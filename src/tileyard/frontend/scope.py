@@ -3,7 +3,7 @@
 One module because all of it is known by the identity of TVM's objects, and refusals need all of it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +70,7 @@ class Scope:
     tile IR has not. ``buffers`` fills with all that are no parameters;
     ``reducers`` has what each reducer folds with, by its name; ``in_while`` says that a loop runs until something changes.
     ``imported`` is the user's CUDA text; ``position`` is the thread that is being lowered.
+    ``on_load`` is told the name of each buffer that an expression reads.
     """
 
     def __init__(self, *, any_dtype: bool = False) -> None:
@@ -92,6 +93,7 @@ class Scope:
         self._known: dict[str, Buffer] = {}
         self.position = Position()
         self.imported = ""
+        self.on_load: Callable[[str], None] = lambda _: None
         self.buffers: list[Buffer] = []
         self.reducers: dict[str, str] = {}
 
