@@ -273,14 +273,13 @@ TY_INLINE float ty_easy_scale_f32(float x, float shifted) {
   return ty_from_bits_f32(ty_to_bits_f32(x) + (ty_to_bits_f32(shifted) << 23));
 }
 
-/* 2^f for f in [-1/2, 1/2]. */
+/* 2^f for f in [-1/2, 1/2], within 1.76 units in the last place, or 1.9 where nothing is fused. */
 TY_INLINE float ty_exp2_rest_f32(float f) {
-  float p = 0x1.41fb94p-13f;
-  p = TY_FMA(p, f, 0x1.5f3e82p-10f);
-  p = TY_FMA(p, f, 0x1.3b2d4ep-7f);
-  p = TY_FMA(p, f, 0x1.c6aee8p-5f);
-  p = TY_FMA(p, f, 0x1.ebfbdcp-3f);
-  p = TY_FMA(p, f, 0x1.62e430p-1f);
+  float p = 0x1.592830p-10f;
+  p = TY_FMA(p, f, 0x1.3cf636p-7f);
+  p = TY_FMA(p, f, 0x1.c6be9cp-5f);
+  p = TY_FMA(p, f, 0x1.ebf998p-3f);
+  p = TY_FMA(p, f, 0x1.62e420p-1f);
   return TY_FMA(p, f, 1.0f);
 }
 TY_INLINE int ty_is_easy_exp2_f32(float x) { return __builtin_fabsf(x) < 126.0f; }
@@ -1001,6 +1000,8 @@ typedef int32_t ty_signs __attribute__((vector_size(TY_LANES * 4)));
   ((ty_words)__builtin_ia32_pmaxud256((ty_int8)(x), (ty_int8)(y)))
 #define TY_ANY(mask) __builtin_ia32_movmskps256((ty_row)(mask))
 #define TY_EITHER_NAN(x, y) ((ty_signs)__builtin_ia32_cmpps256(x, y, 3))
+#define TY_NEAREST(x) ((ty_row)__builtin_ia32_roundps256(x, 8))
+#define TY_NEAREST_WORDS(x) ((ty_row)__builtin_ia32_cvtps2dq256(x))
 TY_INLINE ty_row ty_one_sqrt(ty_row x) { return __builtin_ia32_sqrtps256(x); }
 #else
 TY_INLINE ty_row ty_vector_fma(ty_row x, ty_row y, ty_row z) {
@@ -1025,6 +1026,8 @@ TY_INLINE int ty_any(ty_signs mask) {
   (((x) & (ty_words)((x) > (y))) | ((y) & ~(ty_words)((x) > (y))))
 #define TY_ANY(mask) ty_any(mask)
 #define TY_EITHER_NAN(x, y) (((x) != (x)) | ((y) != (y)))
+#define TY_NEAREST(x) ((x) + TY_ROUNDER - TY_ROUNDER) /* for |x| < 2^22 */
+#define TY_NEAREST_WORDS(x) ((x) + TY_ROUNDER)        /* in the last bits */
 #endif
 TY_INLINE int ty_has_nan(ty_quad x) {
   return TY_ANY(TY_EITHER_NAN(x.a, x.b) | TY_EITHER_NAN(x.c, x.d));
@@ -1178,21 +1181,18 @@ TY_INLINE ty_row ty_one_step(ty_row p, ty_row x, float y) { return ty_one_fma(p,
 TY_INLINE ty_quad ty_quad_step(ty_quad p, ty_quad x, float y) {
   return ty_quad_fma(p, x, ty_quad_of(y));
 }
-#undef TY_LIFT_1
-#undef TY_LIFT_2
-
 /* Functions that are easy for all numbers below a limit; for others, one by one. The steps of four
    vectors alternate: else processors would have to look far ahead for something to do. */
+TY_LIFT_1(nearest, TY_NEAREST(x))
+TY_LIFT_1(nearest_words, TY_NEAREST_WORDS(x))
 #define TY_EASY_EXP2(type, each)                                                                   \
   TY_INLINE type ty_##each##_easy_exp2(type x) {                                                   \
-    type shifted = ty_##each##_plus(x, TY_ROUNDER);                                                \
-    type f = ty_##each##_sub(x, ty_##each##_plus(shifted, -TY_ROUNDER));                           \
-    type p = ty_##each##_step(ty_##each##_of(0x1.41fb94p-13f), f, 0x1.5f3e82p-10f);                \
-    p = ty_##each##_step(p, f, 0x1.3b2d4ep-7f);                                                    \
-    p = ty_##each##_step(p, f, 0x1.c6aee8p-5f);                                                    \
-    p = ty_##each##_step(p, f, 0x1.ebfbdcp-3f);                                                    \
-    p = ty_##each##_step(p, f, 0x1.62e430p-1f);                                                    \
-    return ty_##each##_exponent(ty_##each##_step(p, f, 1.0f), shifted);                            \
+    type n = ty_##each##_nearest_words(x), f = ty_##each##_sub(x, ty_##each##_nearest(x));         \
+    type p = ty_##each##_step(ty_##each##_of(0x1.592830p-10f), f, 0x1.3cf636p-7f);                 \
+    p = ty_##each##_step(p, f, 0x1.c6be9cp-5f);                                                    \
+    p = ty_##each##_step(p, f, 0x1.ebf998p-3f);                                                    \
+    p = ty_##each##_step(p, f, 0x1.62e420p-1f);                                                    \
+    return ty_##each##_exponent(ty_##each##_step(p, f, 1.0f), n);                                  \
   }                                                                                                \
   TY_INLINE type ty_##each##_easy_exp(type x) {                                                    \
     type shifted = ty_##each##_fma(x, ty_##each##_of(0x1.715476p+0f), ty_##each##_of(TY_ROUNDER)); \
@@ -1209,7 +1209,27 @@ TY_INLINE ty_quad ty_quad_step(ty_quad p, ty_quad x, float y) {
 TY_EASY_EXP2(ty_row, one)
 TY_EASY_EXP2(ty_quad, quad)
 #undef TY_EASY_EXP2
+#undef TY_LIFT_1
+#undef TY_LIFT_2
 TY_INLINE ty_words ty_magnitude_words(ty_row x) { return (ty_words)x & 0x7fffffffu; }
+TY_INLINE int ty_quad_reaches(ty_quad x, float limit) {
+  ty_words most = TY_GREATER_WORDS(ty_magnitude_words(x.a), ty_magnitude_words(x.b));
+  ty_words more = TY_GREATER_WORDS(ty_magnitude_words(x.c), ty_magnitude_words(x.d));
+  return TY_ANY((ty_signs)TY_GREATER_WORDS(most, more) >= (ty_signs)ty_one_of(limit));
+}
+/* Whether any number is NaN or may be above 125.5: those are easy in a few instructions. */
+#if defined(__AVX2__) && defined(__FMA__) && !defined(__clang__)
+#define TY_NEAREST_SHORTS(x, y)                                                                    \
+  __builtin_ia32_packssdw256((ty_int8)TY_NEAREST_WORDS(x), (ty_int8)TY_NEAREST_WORDS(y))
+TY_INLINE int ty_quad_is_hard_exp2(ty_quad x) {
+  ty_char32 n = __builtin_ia32_packsswb256(TY_NEAREST_SHORTS(x.a, x.b), TY_NEAREST_SHORTS(x.c, x.d));
+  return __builtin_ia32_pmovmskb256(
+      __builtin_ia32_paddusb256(__builtin_ia32_pabsb256(n), (ty_char32){0} + 2));
+}
+#else
+TY_INLINE int ty_quad_is_hard_exp2(ty_quad x) { return ty_quad_reaches(x, 126.0f); }
+#endif
+TY_INLINE int ty_quad_is_hard_exp(ty_quad x) { return ty_quad_reaches(x, 87.0f); }
 #define TY_EASY(name, limit)                                                                       \
   static __attribute__((noinline, unused)) void ty_each_##name(float *x, int n) {                  \
     TY_INDEPENDENT                                                                                 \
@@ -1226,10 +1246,7 @@ TY_INLINE ty_words ty_magnitude_words(ty_row x) { return (ty_words)x & 0x7ffffff
     return ty_load_f32(each);                                                                      \
   }                                                                                                \
   TY_INLINE ty_quad ty_quad_##name(ty_quad x) {                                                    \
-    ty_words most = TY_GREATER_WORDS(ty_magnitude_words(x.a), ty_magnitude_words(x.b));            \
-    ty_words more = TY_GREATER_WORDS(ty_magnitude_words(x.c), ty_magnitude_words(x.d));            \
-    ty_signs hard = (ty_signs)TY_GREATER_WORDS(most, more) >= (ty_signs)ty_one_of(limit);          \
-    if (__builtin_expect(!TY_ANY(hard), 1))                                                        \
+    if (__builtin_expect(!ty_quad_is_hard_##name(x), 1))                                           \
       return ty_quad_easy_##name(x);                                                               \
     float each[TY_QUAD];                                                                           \
     ty_store_f32(each, x.a);                                                                       \
