@@ -235,3 +235,27 @@ def test_a_register_is_read_by_those_who_write_it(elaborate: Callable[..., Any])
     with pytest.raises(UnsupportedError) as caught:
         elaborate(kernel.format("turn"))
     assert (caught.value.operation, caught.value.line) == ("register turn", FIRST + 11)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("copy", "expected"),
+    [
+        ("T.copy(X[bx * 32 : bx * 32 + 20], t)", "copy(X[bx * 32 : +32], t)"),
+        ("T.copy(t, Y[bx * 32 : bx * 32 + 20])", "copy(t, Y[bx * 32 : +32])"),
+    ],
+)
+def test_a_copy_goes_over_the_whole_tile(
+    elaborate: Callable[..., Any], copy: str, expected: str
+) -> None:
+    """An array's box of another size is as large as the tile, as TileLang's own loops are."""
+    assert expected in print_program(elaborate(copy).program)
+
+
+@pytest.mark.slow
+def test_a_copy_into_a_tile_that_is_too_small_is_refused(elaborate: Callable[..., Any]) -> None:
+    """Nothing of what is read is left out without a word."""
+    expected = "copy"
+    with pytest.raises(UnsupportedError) as caught:
+        elaborate("T.copy(X[bx * 32 : bx * 32 + 40], t)")
+    assert caught.value.operation == expected

@@ -271,6 +271,10 @@ class Scope:
         """The scalar type of a buffer by its name here."""
         return self._known[buffer].dtype
 
+    def is_array(self, buffer: str) -> bool:
+        """Whether a buffer, by its name here, is no tile of a block's own."""
+        return self._known[buffer].scope == "global"
+
     def shape_of(self, buffer: str) -> tuple[Expr, ...]:
         """The shape of a buffer by its name here."""
         return self._known[buffer].shape

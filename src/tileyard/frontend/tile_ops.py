@@ -17,6 +17,7 @@ from tileyard.ir.convert import convert_one
 from tileyard.ir.dtypes import is_float
 from tileyard.ir.nodes import Const, Copy, Expr, Fill, Gemm, If, Reduce, ReduceKind, Region, Stmt
 from tileyard.ir.tiles import identity
+from tileyard.ir.verify_exprs import without_ones
 
 _COPY_HINTS = frozenset(
     {
@@ -64,7 +65,31 @@ def _check_annotations(scope: Scope, name: str, call: Any, harmless: frozenset[s
 
 def _copy(scope: Scope, call: Any) -> Stmt:  # noqa: ANN401
     _check_annotations(scope, "copy", call, _COPY_HINTS)
-    return Copy(lower_region(scope, call.args[0]), lower_region(scope, call.args[1]))
+    src, dst = (lower_region(scope, arg) for arg in call.args[:2])
+    is_out = scope.is_array(dst.buffer)
+    if scope.is_array(src.buffer) == is_out:
+        return Copy(src, dst)
+    return Copy(src, _as_large(dst, src)) if is_out else Copy(_cover(src, dst), dst)
+
+
+def _cover(array: Region, tile: Region) -> Region:
+    """What is read of an array to fill a tile: it goes over the whole tile, unless that is too small."""
+    larger = _as_large(array, tile)
+    for given, taken in zip(array.extents, larger.extents, strict=True):
+        if isinstance(given, Const) and isinstance(taken, Const) and taken.value < given.value:
+            return array
+    return larger
+
+
+def _as_large(array: Region, tile: Region) -> Region:
+    """A box of an array with the extents of a tile's: copies go over the tile, and end at the array's edge."""
+    extents = without_ones(tile.extents)
+    places = [i for i, extent in enumerate(array.extents) if without_ones((extent,))]
+    if len(places) != len(extents):
+        return array
+    taken = dict(zip(places, extents, strict=True))
+    sizes = tuple(taken.get(i, extent) for i, extent in enumerate(array.extents))
+    return msgspec.structs.replace(array, extents=sizes)
 
 
 def _tma_copy(scope: Scope, call: Any) -> Stmt:  # noqa: ANN401
