@@ -160,6 +160,14 @@ def test_tensors_and_queries_of_cuda_are_answered(scripts: Scripts) -> None:
             back[1] = 7
             assert host.tolist() == [1, 1, 1, 1] and moved.tolist() == [5, 1, 1, 1]
             assert host.to("cuda", torch.float16).dtype == host.to(torch.float16).dtype == torch.float16
+            shared = numpy.zeros(4)
+            for moved in (torch.as_tensor(shared, device="cuda"), torch.from_numpy(shared).cuda()):
+                moved += 1
+            assert not shared.any()
+            there = torch.zeros(4, device="cuda")
+            for same in (there, there.cuda(), there.to("cuda:0"), torch.as_tensor(there, device=there.device)):
+                same += 1
+            assert there.tolist() == [4, 4, 4, 4] and (there.clone().cpu() == 4).all()
             for made in (torch.zeros(3, device="cuda"), torch.zeros_like(host, device="cuda"),
                          host.new_ones(3, device="cuda"), torch.tensor([1], device=0),
                          torch.randn(3, device="cuda", generator=torch.Generator(device="cuda"))):

@@ -2,12 +2,14 @@
 
 torch's functions are replaced for the whole process, not by a mode: modes hold for one thread.
 Between host and device a GPU always copies, and so do these: what is changed on one side must not be
-seen on the other. All tensors say that they are on the device, since nothing can be known of what
-was computed from others. ``torch.compile`` leaves functions as they are: what it would make is for a GPU.
+seen on the other. Tensors that the script itself put on the device are known and move there without a
+copy, as on a GPU. All tensors say that they are on the device, since nothing can be known of what was
+computed from others. ``torch.compile`` leaves functions as they are: what it would make is for a GPU.
 """
 
 import functools
 import importlib
+import weakref
 from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
@@ -21,6 +23,9 @@ _ALIKE = (
     "randint_like",
 )
 
+_SHARING = ("as_tensor", "asarray")
+"""What may share the memory of its first argument, though never across host and device."""
+
 
 def keep_tensors_on_host(torch: ModuleType) -> None:
     """Have all of torch's functions that take a device take the CPU where a GPU is named."""
@@ -29,6 +34,8 @@ def keep_tensors_on_host(torch: ModuleType) -> None:
     for space in (torch, torch.fft, torch.nested):
         for name in _names_of(space, constructors):
             setattr(space, name, places.translating(getattr(space, name)))
+    for name in _SHARING:
+        setattr(torch, name, places.copying(getattr(torch, name).__wrapped__))
     for name in _ALIKE:
         setattr(torch, name, places.translating(getattr(torch, name)))
     for name in _METHODS:
@@ -43,6 +50,16 @@ class Places:
     def __init__(self, torch: ModuleType) -> None:
         self._device = torch.device
         self.host = torch.device(HOST)
+        self._put: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+    def put(self, tensor: Any) -> object:  # noqa: ANN401 (torch's)
+        """``tensor``, known from now on as one that the script put on the device."""
+        self._put[id(tensor)] = tensor
+        return tensor
+
+    def is_put(self, tensor: object) -> bool:
+        """Whether the script itself put ``tensor`` on the device; nothing is known of results."""
+        return self._put.get(id(tensor)) is tensor
 
     def is_gpu(self, value: object) -> bool:
         """Whether ``value`` names a GPU: ``"cuda:0"``, a torch.device, or a number."""
@@ -67,12 +84,27 @@ class Places:
 
         @functools.wraps(function)
         def translated(*args: object, **kwargs: object) -> object:
+            device = kwargs.get("device")
             if "device" in kwargs:
-                kwargs["device"] = self.translate(kwargs["device"])
+                kwargs["device"] = self.translate(device)
             kwargs.pop("pin_memory", None)
-            return function(*args, **kwargs)
+            made = function(*args, **kwargs)
+            return self.put(made) if self.is_gpu(device) else made
 
         return translated
+
+    def copying(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """As ``translating``, for a function that may share memory with what it is given."""
+
+        @functools.wraps(function)
+        def copied(data: object, *args: object, **kwargs: object) -> object:
+            device = kwargs.get("device")
+            if not self.is_gpu(device):
+                return function(data, *args, **kwargs)
+            made = function(data, *args, **{**kwargs, "device": self.host})
+            return self.put(made if self.is_put(data) else made.clone())
+
+        return copied
 
 
 def _constructors(torch: ModuleType) -> frozenset[object]:
@@ -103,13 +135,18 @@ def _replace_methods(torch: ModuleType, places: Places) -> None:
             args, kwargs["device"] = args[1:], args[0]
         for name, value in zip(_TO_PARAMETERS, args if "device" in kwargs else (), strict=False):
             kwargs[name], args = value, args[1:]
-        if kwargs.get("device") is not None:
-            kwargs |= {"device": places.translate(kwargs["device"]), "copy": True}
-        return to(self, *args, **kwargs)
+        device = kwargs.get("device")
+        if device is None:
+            return to(self, *args, **kwargs)
+        is_there = places.is_gpu(device) and places.is_put(self)
+        kwargs |= {"device": places.translate(device), "copy": kwargs.get("copy") or not is_there}
+        result = to(self, *args, **kwargs)
+        return places.put(result) if places.is_gpu(device) else result
 
     def to_device(self: Any, *_: object, **kwargs: Any) -> object:  # noqa: ANN401 (torch's)
         memory_format = kwargs.get("memory_format", torch.preserve_format)
-        return to(self, places.host, copy=True, memory_format=memory_format)
+        copy = not places.is_put(self)
+        return places.put(to(self, places.host, copy=copy, memory_format=memory_format))
 
     def to_host(self: Any, memory_format: Any = torch.preserve_format) -> object:  # noqa: ANN401
         return cpu(self).clone(memory_format=memory_format)
