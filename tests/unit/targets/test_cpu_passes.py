@@ -96,6 +96,19 @@ def turns(X: bfloat16[4, 160], I: inout.bfloat16[4, 80], Y: out.float32[4, 160],
     S[bx] = total[0]
 """
 
+CODES = """
+def codes(X: uint8[4, 100], B: int8[4, 200], S: float32[4], L: float32[16], W: inout.bfloat16[4, 200], Y: out.float16[4, 200], Z: out.bfloat16[4, 200], T: out.float32[4, 200]):
+    bx: grid[4]
+
+    for j in parallel(200):
+        Y[bx, j] = float16(L[int32(X[bx, j // 2] >> uint8(j % 2 * 4) & 15)] * S[bx])
+    for k in parallel(200):
+        Z[bx, k] = bfloat16(float32(B[bx, k] % 16 - 8) / S[bx])
+    for l in parallel(200):
+        W[bx, l] = bfloat16(float32(X[bx, l // 2] >> uint8(l % 2 * 4) & 15) + S[bx])
+        T[bx, l] = float32(W[bx, l]) * 2.0
+"""
+
 TYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 
 
@@ -162,3 +175,25 @@ def test_what_only_a_pass_reads_is_not_written() -> None:
     text = text_of(whole.replace("(rows + 3) // 4", "250").replace("rows", "1000"))
     expected = {"ty_quad_store_f32(&x[": 1, "ty_quad_store_f16(&Y[": 1, "&s[": 0}
     assert {part: text.count(part) for part in expected} == expected
+
+
+@pytest.mark.slow
+def test_values_of_four_bits_are_what_the_interpreter_gives(load_text: Load) -> None:
+    """Looked up or computed, at the end of a row too: NaN, infinities, and numbers below 0 and codes."""
+    rng = np.random.default_rng(3)
+    x = rng.integers(0, 256, (4, 100)).astype(np.uint8)
+    b = rng.integers(-128, 128, (4, 200)).astype(np.int8)
+    scales = np.float32([0.3, np.nan, np.inf, -1e-6])
+    codes = rng.standard_normal(16, np.float32)
+    old = np.zeros((4, 200), ml_dtypes.bfloat16)
+    check(load_text, CODES, [x, b, scales, codes, old], {np.float32: 0.0})
+
+
+def test_values_of_four_bits_are_looked_up() -> None:
+    """Where rows are long, four bits are all that changes along them, and nothing reads the value again."""
+    expected = {"": 2, "200": 0, "% 16": 1, "S[bx])\n    for k": 1}
+    others = {"": "", "200": "96", "% 16": "% 17", "S[bx])\n    for k": "S[j % 4])\n    for k"}
+    texts = {part: CODES.replace(part, other) for part, other in others.items()}
+    assert {
+        part: text_of(text).count("ty_quad_look_up(") for part, text in texts.items()
+    } == expected

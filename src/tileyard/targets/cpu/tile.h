@@ -1332,6 +1332,74 @@ TY_INLINE void ty_quad_store_f16(uint16_t *to, ty_quad x, int past) {
 TY_QUAD_STORE(quad, f16, uint16_t)
 #endif
 
+/* Sixteen narrow floats, and a quad of them by their places, which are bytes below 16. */
+#if defined(__AVX2__) && !defined(__clang__)
+typedef struct {
+  ty_char16 low, high;
+} ty_table;
+TY_INLINE ty_table ty_table_of(const uint16_t *x) {
+  typedef uint16_t word8 __attribute__((vector_size(16)));
+  word8 a = (word8) * (const ty_short8_at *)x, b = (word8) * (const ty_short8_at *)(x + 8);
+  return (ty_table){__builtin_ia32_packuswb128((ty_short8)(a & 0xff), (ty_short8)(b & 0xff)),
+                    __builtin_ia32_packuswb128((ty_short8)(a >> 8), (ty_short8)(b >> 8))};
+}
+TY_INLINE ty_long4 ty_join_halves(ty_char16 x, ty_char16 y) {
+  ty_long4 both = (ty_long4){0};
+  both = (ty_long4)__builtin_ia32_insert128i256(both, (ty_long2)x, 0);
+  return (ty_long4)__builtin_ia32_insert128i256(both, (ty_long2)y, 1);
+}
+TY_INLINE void ty_quad_look_up(uint16_t *to, const uint8_t *at, ty_table table, int past) {
+  ty_char32 places = (ty_char32)ty_join_halves(*(const ty_char16_at *)at,
+                                               *(const ty_char16_at *)(at + 16));
+  ty_char32 lows = (ty_char32)ty_join_halves(table.low, table.low);
+  ty_char32 highs = (ty_char32)ty_join_halves(table.high, table.high);
+  ty_char32 low = __builtin_ia32_pshufb256(lows, places);
+  ty_char32 high = __builtin_ia32_pshufb256(highs, places);
+  ty_long4 first = (ty_long4)__builtin_ia32_punpcklbw256(low, high);
+  ty_long4 second = (ty_long4)__builtin_ia32_punpckhbw256(low, high);
+  ty_to_memory(to, __builtin_ia32_permti256(first, second, 0x20), past);
+  ty_to_memory(to + 16, __builtin_ia32_permti256(first, second, 0x31), past);
+}
+#else
+typedef struct {
+  uint16_t words[16];
+} ty_table;
+TY_INLINE ty_table ty_table_of(const uint16_t *x) {
+  ty_table table;
+  memcpy(table.words, x, sizeof table.words);
+  return table;
+}
+TY_INLINE void ty_quad_look_up(uint16_t *to, const uint8_t *at, ty_table table, int past) {
+  (void)past;
+#ifdef __clang__
+  for (int i = 0; i < TY_QUAD; ++i)
+    to[i] = table.words[at[i]];
+#else
+  typedef uint8_t bytes __attribute__((vector_size(16), aligned(1), may_alias));
+  bytes low, high;
+  for (int i = 0; i < 16; ++i)
+    low[i] = (uint8_t)table.words[i], high[i] = (uint8_t)(table.words[i] >> 8);
+  for (int i = 0; i < TY_QUAD; i += 16) {
+    bytes places = *(const bytes *)(at + i);
+    bytes x = __builtin_shuffle(low, places), y = __builtin_shuffle(high, places);
+    bytes first = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23};
+    *(bytes *)(to + i) = __builtin_shuffle(x, y, first);
+    *(bytes *)(to + i + 8) = __builtin_shuffle(x, y, first + 8);
+  }
+#endif
+}
+#endif
+#define TY_TABLE(mark)                                                                             \
+  TY_INLINE ty_table ty_table_##mark(const float *x) {                                             \
+    uint16_t words[16];                                                                            \
+    for (int i = 0; i < 16; i += TY_LANES)                                                         \
+      ty_store_##mark(words + i, ty_load_f32(x + i));                                              \
+    return ty_table_of(words);                                                                     \
+  }
+TY_TABLE(f16)
+TY_TABLE(bf16)
+#undef TY_TABLE
+
 /* Folds a row onto one number in the order of ty_row_sum and its like. */
 #define TY_FOLD(kind, idle, change, step_row, step)                                                \
   TY_INLINE ty_quad ty_quad_begin_##kind(void) {                                                   \

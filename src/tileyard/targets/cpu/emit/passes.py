@@ -18,6 +18,7 @@ from tileyard.targets.cpu.emit.nests import Fold, Nest
 from tileyard.targets.cpu.emit.quads import LENGTHS, ONE, QUAD, Vectors, is_laced
 from tileyard.targets.cpu.emit.scalars import SCALARS, literal
 from tileyard.targets.cpu.emit.segments import loop
+from tileyard.targets.cpu.emit.tables import Table, find_table, write_table
 
 
 def emit_pass(ctx: Context, found: Pass, unwritten: frozenset[str], ahead: Ahead) -> None:
@@ -52,6 +53,7 @@ class _Rows:
         self._laced = is_laced(ctx, nest, unwritten)
         self._vectors = Vectors(ctx, nest, laced=self._laced)
         self._places: dict[int, str] = {}
+        self._tables: dict[int, tuple[Table, str]] = {}
         self._totals: dict[int, str] = {}
         self._parts: dict[tuple[str, int], str] = {}
 
@@ -114,6 +116,8 @@ class _Rows:
                 ctx.out.line(f"float {self._totals[i]} = {start};")
                 continue
             self._hoist(step.value)
+            if (table := find_table(ctx, self._nest, step)) and not self._is_read(i, step):
+                self._tables[i] = table, write_table(ctx, table, step.buffer)
             if step.buffer in ctx.large:
                 self._places[i] = self._new("past")
                 first = self._first(step)
@@ -156,7 +160,7 @@ class _Rows:
                 continue
             name = self._new("value")
             out.line(f"const float {name} = {value(ctx, step.value)};")
-            ctx.known[Load(step.buffer, step.indices, ctx.dtype(step.buffer))] = name
+            ctx.known[self._key(step)] = name
             if step.buffer not in self._unwritten:
                 target = place(ctx, step.buffer, step.indices)
                 out.line(f"{target} = {to_memory(ctx, step.buffer, name)};")
@@ -167,8 +171,7 @@ class _Rows:
         self._ctx.known = {**self._ctx.known, **self._vectors.same}
         for step in self._nest.steps:
             if isinstance(step, Store):
-                key = Load(step.buffer, step.indices, self._ctx.dtype(step.buffer))
-                self._ctx.known.pop(key, None)
+                self._ctx.known.pop(self._key(step), None)
 
     # ---- vectors ------------------------------------------------------------------------------------
 
@@ -182,10 +185,17 @@ class _Rows:
                 folded = self._vectors.write(step.source)
                 out.line(f"{name} = ty_{form}_fold_{step.kind}({name}, {folded});")
                 continue
+            target = f"&{place(ctx, step.buffer, step.indices)}"
+            past = f", {self._places.get(i, 0)}" if form == QUAD else ""
+            if form == QUAD and i in self._tables:
+                table, name = self._tables[i]
+                at = self._vectors.whole(table.place)
+                out.line(f"ty_quad_look_up({target}, {at}, {name}{past});")
+                continue
             text, rounding = self._vectors.unrounded(step.value)
             narrow = ctx.scalar(step.buffer).narrow if step.buffer in ctx.arrays else ""
-            key = Load(step.buffer, step.indices, ctx.dtype(step.buffer))
-            is_read = any(key in walk_expr(x) for x in self._later(i))
+            key = self._key(step)
+            is_read = self._is_read(i, step)
             self._vectors.spilled.pop(key, None)
             if is_read or not narrow:
                 text = self._vectors.rounded(text, rounding)
@@ -194,10 +204,16 @@ class _Rows:
                 out.line(f"const {kind} {name} = {text};")
                 ctx.known[key] = text = name
             if step.buffer not in self._unwritten:
-                target = f"&{place(ctx, step.buffer, step.indices)}"
-                past = f", {self._places.get(i, 0)}" if form == QUAD else ""
                 call = f"ty_{self._vectors.moved}_store" if form == QUAD else "ty_store"
                 out.line(f"{call}_{narrow or 'f32'}({target}, {text}{past});")
+
+    def _key(self, step: Store) -> Load:
+        """What reads the element that a step writes."""
+        return Load(step.buffer, step.indices, self._ctx.dtype(step.buffer))
+
+    def _is_read(self, i: int, step: Store) -> bool:
+        """Whether a step after step ``i`` reads the element that it writes."""
+        return any(self._key(step) in walk_expr(x) for x in self._later(i))
 
     def _later(self, i: int) -> Sequence[Expr]:
         """What the steps after one of them read."""

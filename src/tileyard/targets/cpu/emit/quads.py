@@ -117,6 +117,10 @@ class Vectors:
             first = f"{self._in_memory(inner, value)}[0]"
         return f"ty_{self.moved}_load_{mark}(&{first})", rounding
 
+    def whole(self, expr: Expr) -> str:
+        """The name of an array that holds ``expr``, an integer, of each element of the vectors."""
+        return self._in_memory(expr, value)
+
     # ---- by way of memory -----------------------------------------------------------------------------
 
     def _by_element(self, expr: Expr) -> tuple[str, str]:
