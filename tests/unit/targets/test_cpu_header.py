@@ -1,6 +1,7 @@
 """tile.h, number by number: conversions of narrow floats, and functions of floats."""
 
 import ctypes
+import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +56,9 @@ MOVES = (
 """Orders of four vectors, and what is read from memory in them."""
 
 MEMORY = {"f16": "uint16_t", "bf16": "uint16_t", "u8": "uint8_t", "i8": "int8_t"}
+
+TOPS = {"max": np.fmax, "min": np.fmin, "absmax": np.fmax}
+"""Folds of narrow rows among their bits."""
 
 ROW_FUNCTIONS = ("exp", "exp2", "exp10", "log10", "sin", "cos")
 
@@ -147,6 +151,14 @@ def quads() -> str:
         " for (int64_t i = 0; i < n; i += TY_QUAD)"
         " ty_quad_store_f32(y + i, ty_unlaced(ty_laced_load_f32(x + i)), 0); }\n"
     )
+    for kind, mark in itertools.product(TOPS, ("f16", "bf16")):
+        text += (
+            f"void call_tops_{kind}_{mark}(const uint16_t *x, float *y, int64_t n) {{"
+            f" for (int64_t i = 0; i < n; i += 64) {{ ty_tops t = ty_tops_begin_{kind}();"
+            f" for (int j = 0; j < 64; j += TY_QUAD) t = ty_tops_fold_{kind}_{mark}(t, x + i + j);"
+            f" float total = ty_tops_end_{kind}_{mark}(0.25f, t, x + i, 64);"
+            " for (int j = 0; j < 64; ++j) y[i + j] = total; } }\n"
+        )
     return text
 
 
@@ -339,3 +351,18 @@ def test_four_vectors_are_read_from_bytes(call: Call) -> None:
             got = call(f"{form}_load_{mark}", patterns, np.float32)
             assert np.array_equal(got, expected[mark]), (form, mark)
     assert np.array_equal(call("unlaced", expected["i8"], np.float32), expected["i8"])
+
+
+@pytest.mark.parametrize("kind", TOPS)
+@pytest.mark.parametrize("mark", ["f16", "bf16"])
+def test_the_end_of_a_narrow_row_is_found_among_its_bits(kind: str, mark: str, call: Call) -> None:
+    """Rows of one sign, of both, with NaN and of nothing else give what their floats give, NaN aside."""
+    word, scalar, _ = NARROW[mark]
+    patterns = np.arange(1 << 16, dtype=np.uint32).astype(word)
+    mixed = np.random.default_rng(0).permutation(patterns)
+    known = mixed[~np.isnan(mixed.view(scalar).astype(np.float32))]
+    bits = np.concatenate([patterns, mixed, known[: known.size // 64 * 64]])
+    rows = bits.view(scalar).astype(np.float32).reshape(-1, 64)
+    rows = np.abs(rows) if kind == "absmax" else rows
+    expected = TOPS[kind].reduce(rows, axis=1, initial=np.float32(0.25))
+    assert np.array_equal(call(f"tops_{kind}_{mark}", bits, np.float32)[::64], expected)

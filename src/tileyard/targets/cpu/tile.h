@@ -1430,6 +1430,77 @@ TY_FOLD(min, TY_INF, TY_SAME, TY_SMALLER, ty_min_f32)
 TY_FOLD(absmax, -TY_INF, ty_magnitudes, TY_LARGER, ty_max_f32)
 #undef TY_FOLD
 
+/* The largest of a row of narrow floats, found among their bits: of those without a sign the largest as
+   signed numbers are, or else, of those with one, the smallest as unsigned ones are. `key` makes the
+   smallest, or the largest magnitude, the largest. Rows with NaN are folded as others are. */
+#if defined(__AVX2__) && !defined(__clang__)
+typedef struct {
+  ty_short16 above, below;
+} ty_tops;
+TY_INLINE ty_tops ty_tops_fold(ty_tops t, ty_short16 x, ty_short16 y) {
+  return (ty_tops){__builtin_ia32_pmaxsw256(t.above, __builtin_ia32_pmaxsw256(x, y)),
+                   __builtin_ia32_pminuw256(t.below, __builtin_ia32_pminuw256(x, y))};
+}
+TY_INLINE int32_t ty_tops_end(ty_tops t) {
+  int16_t above[16], most = -0x8000;
+  uint16_t below[16], least = 0xffff;
+  memcpy(above, &t.above, sizeof above);
+  memcpy(below, &t.below, sizeof below);
+  for (int i = 0; i < 16; ++i) {
+    most = above[i] > most ? above[i] : most;
+    least = below[i] < least ? below[i] : least;
+  }
+  return most >= 0 ? most : least;
+}
+#define TY_TOPS_BEGIN(kind)                                                                        \
+  TY_INLINE ty_tops ty_tops_begin_##kind(void) {                                                   \
+    return (ty_tops){(ty_short16){0} + (short)0x8000, (ty_short16){0} - 1};                        \
+  }
+#define TY_TOPS(kind, mark, infinity, key)                                                         \
+  TY_INLINE ty_tops ty_tops_fold_##kind##_##mark(ty_tops t, const uint16_t *x) {                   \
+    ty_short16 low = *(const ty_short16_at *)x, high = *(const ty_short16_at *)(x + 16);           \
+    return ty_tops_fold(t, key(low), key(high));                                                   \
+  }                                                                                                \
+  static __attribute__((noinline, cold, unused)) float ty_tops_plain_##kind##_##mark(              \
+      float total, const uint16_t *row, int64_t n) {                                               \
+    ty_quad t = ty_quad_begin_##kind();                                                            \
+    for (int64_t i = 0; i < n; i += TY_QUAD)                                                       \
+      t = ty_quad_fold_##kind(t, ty_quad_load_##mark(row + i));                                    \
+    return ty_one_join_##kind(total, ty_quad_join_##kind(t));                                      \
+  }                                                                                                \
+  TY_INLINE float ty_tops_end_##kind##_##mark(float total, ty_tops t, const uint16_t *row,         \
+                                              int64_t n) {                                         \
+    int32_t found = ty_tops_end(t);                                                                \
+    if (__builtin_expect((found & 0x7fff) > (infinity), 0))                                        \
+      return ty_tops_plain_##kind##_##mark(total, row, n);                                         \
+    return ty_fold_##kind(total, ty_from_##mark((uint16_t)key(found)));                            \
+  }
+#else
+typedef ty_quad ty_tops;
+#define TY_TOPS_BEGIN(kind)                                                                        \
+  TY_INLINE ty_tops ty_tops_begin_##kind(void) { return ty_quad_begin_##kind(); }
+#define TY_TOPS(kind, mark, infinity, key)                                                         \
+  TY_INLINE ty_tops ty_tops_fold_##kind##_##mark(ty_tops t, const uint16_t *x) {                   \
+    return ty_quad_fold_##kind(t, ty_quad_load_##mark(x));                                         \
+  }                                                                                                \
+  TY_INLINE float ty_tops_end_##kind##_##mark(float total, ty_tops t, const uint16_t *row,         \
+                                              int64_t n) {                                         \
+    return ty_one_join_##kind(total, ty_quad_join_##kind(t));                                      \
+  }
+#endif
+#define TY_OPPOSITE(bits) ((bits) ^ (short)0x8000)
+#define TY_UNSIGNED(bits) ((bits) & 0x7fff)
+#define TY_TOPS_OF(kind, key)                                                                      \
+  TY_TOPS_BEGIN(kind)                                                                              \
+  TY_TOPS(kind, f16, 0x7c00, key)                                                                  \
+  TY_TOPS(kind, bf16, 0x7f80, key)
+TY_TOPS_OF(max, TY_SAME)
+TY_TOPS_OF(min, TY_OPPOSITE)
+TY_TOPS_OF(absmax, TY_UNSIGNED)
+#undef TY_TOPS_OF
+#undef TY_TOPS_BEGIN
+#undef TY_TOPS
+
 /* Functions of whole rows, which may be in place: where all numbers of a piece are easy, without a
    branch for each. They give what the functions of one number give. */
 #define TY_ROW_FUNCTION(name)                                                                      \

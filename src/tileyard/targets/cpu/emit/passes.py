@@ -15,7 +15,7 @@ from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.exprs import element, load, place, to_memory, value
 from tileyard.targets.cpu.emit.fusing import Pass
 from tileyard.targets.cpu.emit.nests import Fold, Nest
-from tileyard.targets.cpu.emit.quads import LENGTHS, ONE, QUAD, Vectors, is_laced
+from tileyard.targets.cpu.emit.quads import LENGTHS, ONE, QUAD, Vectors, is_laced, narrow_rows
 from tileyard.targets.cpu.emit.scalars import SCALARS, literal
 from tileyard.targets.cpu.emit.segments import loop
 from tileyard.targets.cpu.emit.tables import Table, find_table, write_table
@@ -59,9 +59,26 @@ class _Rows:
 
     def write(self, beside: Sequence[str]) -> None:
         """Write one row; ``beside`` are lines of C for each four vectors."""
-        out, columns, at = self._ctx.out, self._nest.columns, self._at.name
+        out, at = self._ctx.out, self._at.name
         self._begin()
         out.line(f"int32_t {at} = 0;")
+        rows = narrow_rows(self._ctx, self._nest)
+        if rows:
+            self._among_bits(rows, beside)
+        else:
+            self._by_vectors(beside)
+        for i, step in self._folds():
+            name = self._totals[i]
+            narrow = SCALARS[self._ctx.dtype(step.buffer)].narrow
+            rounds = narrow and step.kind in ("sum", "abssum")
+            text = to_memory(
+                self._ctx, step.buffer, f"ty_round_{narrow}({name})" if rounds else name
+            )
+            out.line(f"{element(self._ctx, step.buffer, step.indices)} = {text};")
+
+    def _by_vectors(self, beside: Sequence[str]) -> None:
+        """The elements of a row as vectors of floats, and what is left of them one by one."""
+        out, columns, at = self._ctx.out, self._nest.columns, self._at.name
         for form in (QUAD, ONE):
             if form == QUAD:
                 self._lines("ty_quad {1} = ty_quad_begin_{3}();")
@@ -80,14 +97,22 @@ class _Rows:
         if columns % 8:
             with out.block(f"for (; {at} < {columns}; ++{at})"):
                 self._single()
-        for i, step in self._folds():
-            name = self._totals[i]
-            narrow = SCALARS[self._ctx.dtype(step.buffer)].narrow
-            rounds = narrow and step.kind in ("sum", "abssum")
-            text = to_memory(
-                self._ctx, step.buffer, f"ty_round_{narrow}({name})" if rounds else name
-            )
-            out.line(f"{element(self._ctx, step.buffer, step.indices)} = {text};")
+
+    def _among_bits(self, rows: Sequence[Load], beside: Sequence[str]) -> None:
+        """Folds of narrow rows as they stand in memory: no element becomes a float but the last."""
+        out, columns, at = self._ctx.out, self._nest.columns, self._at.name
+        self._lines("ty_tops {1} = ty_tops_begin_{3}();")
+        with out.block(f"for (; {at} < {columns}; {at} += TY_QUAD)"):
+            for line in beside:
+                out.line(line)
+            for (i, step), row in zip(self._folds(), rows, strict=True):
+                name, mark = self._parts[QUAD, i], SCALARS[row.dtype].narrow
+                first = place(self._ctx, row.buffer, row.indices)
+                out.line(f"{name} = ty_tops_fold_{step.kind}_{mark}({name}, &{first});")
+        for (i, step), row in zip(self._folds(), rows, strict=True):
+            total, mark = self._totals[i], SCALARS[row.dtype].narrow
+            arguments = f"{total}, {self._parts[QUAD, i]}, &{self._first(row)}, {columns}"
+            out.line(f"{total} = ty_tops_end_{step.kind}_{mark}({arguments});")
 
     def _folds(self) -> list[tuple[int, Fold]]:
         return [(i, step) for i, step in enumerate(self._nest.steps) if isinstance(step, Fold)]
@@ -125,7 +150,7 @@ class _Rows:
                     f"const int {self._places[i]} = TY_PLACE(&{first}, {ctx.large[step.buffer]});"
                 )
 
-    def _first(self, step: Store) -> str:
+    def _first(self, step: Store | Load) -> str:
         """The first element of a row in C."""
         names, at = self._ctx.names, self._at.name
         names.alias(at, "0")

@@ -11,7 +11,7 @@ from tileyard.ir.walk import walk_expr
 from tileyard.targets.cpu.emit.context import Bound, Context
 from tileyard.targets.cpu.emit.exprs import place, unrounded, value
 from tileyard.targets.cpu.emit.groups import Part, count_at_once, is_along, replace_parts
-from tileyard.targets.cpu.emit.nests import FLOATS, Nest, innermost, loads
+from tileyard.targets.cpu.emit.nests import FLOATS, Fold, Nest, innermost, loads
 from tileyard.targets.cpu.emit.operators import unrounded_cast
 from tileyard.targets.cpu.emit.ranges import Interval
 from tileyard.targets.cpu.emit.scalars import SCALARS, literal
@@ -23,6 +23,9 @@ _MARKS = frozenset({"f16", "bf16"})
 _BYTES = {"int8": "i8", "uint8": "u8"}
 
 """Operations whose result a narrow type need not hold."""
+
+_AT_ONCE = 32
+"""Elements of four vectors."""
 
 QUAD, ONE, LACED = "quad", "one", "laced"
 LENGTHS = {QUAD: "TY_QUAD", ONE: "TY_LANES"}
@@ -47,6 +50,27 @@ def is_laced(ctx: Context, nest: Nest, unwritten: frozenset[str]) -> bool:
         and "float16" not in kinds
         and kinds.count("bfloat16") > kinds.count("float32")
     )
+
+
+def narrow_rows(ctx: Context, nest: Nest) -> list[Load]:
+    """What the folds of a nest read, if that is narrow rows whose bits tell the result as well."""
+    rows = []
+    for step in nest.steps:
+        row = step.source if isinstance(step, Fold) else None
+        if isinstance(row, Cast) and row.dtype == "float32":
+            row = row.value
+        if (
+            not isinstance(step, Fold)
+            or not isinstance(row, Load)
+            or step.kind not in ("max", "min", "absmax")
+            or row.buffer not in ctx.arrays
+            or SCALARS[row.dtype].narrow not in _MARKS
+            or not is_along(row.indices, nest.along)
+            or nest.columns % _AT_ONCE
+        ):
+            return []
+        rows.append(row)
+    return rows
 
 
 class Vectors:
