@@ -1,4 +1,4 @@
-"""What a loop leaves out where it says ``continue``, on the interpreter."""
+"""What a loop leaves out where it says ``continue``, and a thread where it returns, on the interpreter."""
 
 import importlib.util
 from collections.abc import Callable
@@ -41,6 +41,23 @@ def main(X: T.Tensor((8, {COLUMNS}), "float32"), Y: T.Tensor((8,), "float32")):
                 continue
             total = total + 1
         Y[bx] = total
+
+
+@T.prim_func
+def ending(X: T.Tensor((8, {COLUMNS}), "float32"), Y: T.Tensor((8,), "float32")):
+    with T.Kernel(8, threads=32) as bx:
+        Y[bx] = 0
+        if X[bx, 0] < 0:
+            T.thread_return()
+        first = T.alloc_var("float32", init=1.0)
+        if X[bx, 1] < 0:
+            first = 2.0
+            if X[bx, 2] < 0:
+                T.thread_return()
+        else:
+            Y[bx] = -1
+            T.thread_return()
+        Y[bx] = first + X[bx, 3]
 """
 
 
@@ -67,10 +84,9 @@ def count(row: list[float]) -> float:
     return total
 
 
-def test_what_follows_is_left_out_where_a_branch_continues(
-    tmp_path: Path, lower_prim_func: Callable[..., Any]
-) -> None:
-    """At the end of a branch, of one in a branch, of the other side, and in a loop without an end."""
+@pytest.fixture
+def kernels(tmp_path: Path) -> Any:  # noqa: ANN401 (a module)
+    """The kernels, in a module of their own."""
     path = tmp_path / "continuing.py"
     path.write_text(KERNEL, encoding="utf-8")
     spec = importlib.util.spec_from_file_location("continuing", path)
@@ -78,7 +94,28 @@ def test_what_follows_is_left_out_where_a_branch_continues(
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+def test_what_follows_is_left_out_where_a_branch_continues(
+    kernels: Any,  # noqa: ANN401
+    lower_prim_func: Callable[..., Any],
+) -> None:
+    """At the end of a branch, of one in a branch, of the other side, and in a loop without an end."""
     x = np.round(np.random.default_rng(3).standard_normal((8, COLUMNS)) * 16) / np.float32(8)
     expected = [count(row) for row in x.tolist()]
-    (y,) = interpret(lower_prim_func(module.main, [1]).program, [x.astype("float32")])
+    (y,) = interpret(lower_prim_func(kernels.main, [1]).program, [x.astype("float32")])
+    assert y.tolist() == expected
+
+
+def test_what_follows_is_left_out_where_the_threads_return(
+    kernels: Any,  # noqa: ANN401
+    lower_prim_func: Callable[..., Any],
+) -> None:
+    """Alone, in a branch of a branch, and on the other side."""
+    signs = np.array([[1 - 2 * (n >> i & 1) for i in range(3)] for n in range(8)])
+    x = np.full((8, COLUMNS), 5, "float32")
+    x[:, :3] = signs
+    expected = [0.0 if a < 0 else -1.0 if b > 0 else 0.0 if c < 0 else 7.0 for a, b, c in signs]
+    (y,) = interpret(lower_prim_func(kernels.ending, [1]).program, [x])
     assert y.tolist() == expected

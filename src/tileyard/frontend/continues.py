@@ -1,4 +1,4 @@
-"""Bodies of loops without ``continue``: what would be left out stands under a condition."""
+"""Bodies without ``continue`` or ``thread_return``: what would be left out stands under a condition."""
 
 from typing import Any
 
@@ -11,21 +11,30 @@ from tileyard.frontend.threads import flatten
 
 def without_continue(body: Any) -> Any:  # noqa: ANN401 (TVM's nodes are untyped)
     """The body of a loop, to the same effect. Those of loops inside it stay as they are."""
+    return _without("tirx.continue_loop", body)
+
+
+def without_return(body: Any) -> Any:  # noqa: ANN401
+    """What the threads of a block do, to the same effect, but for those who return inside of loops."""
+    return _without("tirx.thread_return", body)
+
+
+def _without(leave: str, body: Any) -> Any:  # noqa: ANN401
     stmts = flatten(body)
-    return _sequence(_take(stmts)) if any(map(_continues, stmts)) else body
+    return _sequence(_take(leave, stmts)) if any(_leaves(leave, s) for s in stmts) else body
 
 
-def _take(stmts: list[Any]) -> list[Any]:
-    """``stmts`` up to the first that continues; what follows that goes where nobody has continued."""
+def _take(leave: str, stmts: list[Any]) -> list[Any]:
+    """``stmts`` up to the first that leaves; what follows that goes where nobody has left."""
     for i, stmt in enumerate(stmts):
-        if _is_continue(stmt):
+        if _is_leave(leave, stmt):
             return stmts[:i]
-        if type(stmt).__name__ == "IfThenElse" and _continues(stmt):
+        if type(stmt).__name__ == "IfThenElse" and _leaves(leave, stmt):
             then, orelse = flatten(stmt.then_case), []
             if stmt.else_case is not None:
                 orelse = flatten(stmt.else_case)
             rest = stmts[i + 1 :]
-            sides = [_sequence(_take([*side, *rest])) for side in (then, orelse)]
+            sides = [_sequence(_take(leave, [*side, *rest])) for side in (then, orelse)]
             chosen = tvm.tirx.IfThenElse(stmt.condition, *sides)
             span = tl_ir.get_stmt_span(stmt)
             if span is not None:
@@ -40,11 +49,12 @@ def _sequence(stmts: list[Any]) -> Any:  # noqa: ANN401
     return stmts[0] if len(stmts) == 1 else tvm.tirx.SeqStmt(stmts)
 
 
-def _continues(stmt: Any) -> bool:  # noqa: ANN401
-    """Whether ``stmt`` may go on with the next turn of the loop around it."""
-    is_loop = type(stmt).__name__ in ("For", "While")
-    return _is_continue(stmt) or (not is_loop and any(map(_continues, bodies_of(stmt))))
+def _leaves(leave: str, stmt: Any) -> bool:  # noqa: ANN401
+    """Whether ``stmt`` may leave the body around it."""
+    if type(stmt).__name__ in ("For", "While"):
+        return False
+    return _is_leave(leave, stmt) or any(_leaves(leave, body) for body in bodies_of(stmt))
 
 
-def _is_continue(stmt: Any) -> bool:  # noqa: ANN401
-    return call_name(getattr(stmt, "value", None)) == "tirx.continue_loop"
+def _is_leave(leave: str, stmt: Any) -> bool:  # noqa: ANN401
+    return call_name(getattr(stmt, "value", None)) == leave

@@ -7,7 +7,7 @@ from typing import Any
 
 from tileyard.frontend.barriers import SCOPE as BARRIERS
 from tileyard.frontend.barriers import Barriers
-from tileyard.frontend.continues import without_continue
+from tileyard.frontend.continues import without_continue, without_return
 from tileyard.frontend.element_ops import is_element_op, lower_element_op
 from tileyard.frontend.expressions import buffer_of, free_vars, lower_expr
 from tileyard.frontend.externs import is_mark, lower_extern
@@ -141,9 +141,10 @@ class BodyLowering:
             self._launch_threads(_DEFAULT_THREADS)
         ready = tuple(part for buffer in block.alloc_buffers for part in self._allocate(buffer))
         first = self._numbered(ready)
-        if not waits(block.body):
-            return (*first, *self.lower(block.body))
-        return (*first, *self._roles.body(block.body))
+        body = without_return(block.body) if block.name_hint == _LAUNCH else block.body
+        if not waits(body):
+            return (*first, *self.lower(body))
+        return (*first, *self._roles.body(body))
 
     def _annotate(self, name: str, value: Any) -> None:  # noqa: ANN401
         """Take in an annotation of a block."""

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tileyard.ir.dtypes import name_of
+from tileyard.ir.dtypes import array_name, name_of
 from tileyard.ir.nodes import Tensor
+from tileyard.scripts.absent import StandIns
 from tileyard.scripts.building import Builder, BuiltKernel
 from tileyard.scripts.tally import Tally
 
@@ -40,6 +41,7 @@ class CpuAdapter:
         returned = [i for i in range(len(tensors)) if i in result_idx]
         self._order = [returned.index(position) for position in result_idx]
         given = [p for i, p in enumerate(built.signature.params) if i not in result_idx]
+        self._stand_ins = StandIns(built.signature, given, _make_tensor)
         roles = [param.role if isinstance(param, Tensor) else "" for param in given]
         self._read = [i for i, role in enumerate(roles) if role == "in"]
         self._written = [i for i, role in enumerate(roles) if role in ("out", "inout")]
@@ -50,6 +52,7 @@ class CpuAdapter:
         wanted = len(self.params) - len(self.result_idx)
         if len(args) != wanted:
             raise ValueError(f"Kernel expected {wanted} inputs, but {len(args)} are provided.")
+        args = tuple(self._stand_ins.fill(args)) if any(arg is None for arg in args) else args
         self._tally.note_launch()
         results = self._built.run(*self._separate(args))
         if isinstance(results, np.ndarray | tuple):
@@ -89,6 +92,12 @@ class CpuAdapter:
     def get_host_source(self) -> str:
         """There is no other: kernels of the CPU are called as they are."""
         return ""
+
+
+def _make_tensor(shape: tuple[int, ...], dtype: str) -> object:
+    """A tensor of torch's that nobody has written to."""
+    torch = sys.modules["torch"]
+    return torch.empty(shape, dtype=getattr(torch, array_name(dtype)))
 
 
 def _extent(tensor: Any) -> tuple[int, int]:  # noqa: ANN401 (torch's)
