@@ -3,7 +3,7 @@
 import pytest
 
 from tileyard.scripts import tilelang_timing
-from tileyard.scripts.tilelang_timing import CalledLaunch, time_call
+from tileyard.scripts.tilelang_timing import CalledLaunch, name_timer, time_call
 
 
 class Clock:
@@ -45,6 +45,12 @@ def test_a_slow_function_is_called_once(clock: Clock) -> None:
     expected = [3e9]
     assert time_call(slow, 100.0) == expected
     assert slow.calls == 1
+
+
+def test_a_function_that_is_too_slow_to_repeat_is_told() -> None:
+    """A single sample that the budget asked for is not."""
+    expected = ["do_bench of one call", "do_bench", "do_bench"]
+    assert [name_timer(samples) for samples in ([3000.0], [6.0], [300.0, 300.0])] == expected
 
 
 def test_a_budget_for_a_gpu_is_cut(clock: Clock) -> None:
