@@ -242,6 +242,7 @@ def test_a_register_is_read_by_those_who_write_it(elaborate: Callable[..., Any])
     ("copy", "expected"),
     [
         ("T.copy(X[bx * 32 : bx * 32 + 20], t)", "copy(X[bx * 32 : +32], t)"),
+        ("T.copy(X[0:20], Y[0:30])", "copy(X[0 : +20], Y[0 : +20])"),
         ("T.copy(t, Y[bx * 32 : bx * 32 + 20])", "copy(t, Y[bx * 32 : +32])"),
     ],
 )

@@ -66,10 +66,9 @@ def _check_annotations(scope: Scope, name: str, call: Any, harmless: frozenset[s
 def _copy(scope: Scope, call: Any) -> Stmt:  # noqa: ANN401
     _check_annotations(scope, "copy", call, _COPY_HINTS)
     src, dst = (lower_region(scope, arg) for arg in call.args[:2])
-    is_out = scope.is_array(dst.buffer)
-    if scope.is_array(src.buffer) == is_out:
-        return Copy(src, dst)
-    return Copy(src, _as_large(dst, src)) if is_out else Copy(_cover(src, dst), dst)
+    if scope.is_array(dst.buffer):
+        return Copy(src, _as_large(dst, src))
+    return Copy(_cover(src, dst) if scope.is_array(src.buffer) else src, dst)
 
 
 def _cover(array: Region, tile: Region) -> Region:
@@ -81,9 +80,9 @@ def _cover(array: Region, tile: Region) -> Region:
     return larger
 
 
-def _as_large(array: Region, tile: Region) -> Region:
-    """A box of an array with the extents of a tile's: copies go over the tile, and end at the array's edge."""
-    extents = without_ones(tile.extents)
+def _as_large(array: Region, other: Region) -> Region:
+    """A box of an array with the extents of a tile's, over which copies go, or with those of what it becomes."""
+    extents = without_ones(other.extents)
     places = [i for i, extent in enumerate(array.extents) if without_ones((extent,))]
     if len(places) != len(extents):
         return array
