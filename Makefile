@@ -5,7 +5,8 @@ PYTHON ?= python3
 JOBS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# What is imported is compiled when it first is: a fraction of all that pip would compile, one file at a time.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 
 # Thousands of processes are started by tests: none compiles again what another has compiled.
 export PYTHONDONTWRITEBYTECODE :=
@@ -50,12 +51,11 @@ clean:
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-# torch first and pinned: an unpinned one would bring gigabytes of CUDA packages
+# torch is named and pinned: an unpinned one would bring gigabytes of CUDA packages
 $(VENV)/.run: constraints.txt pyproject.toml | $(VENV)/bin/python
-	$(PIP) torch==2.13.0
-	$(PIP) -e '.[tilelang]'
+	$(PIP) torch==2.13.0 -e '.[tilelang]'
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.run
-	$(PIP) -e '.[tilelang,cuda,dev]'
-	touch $@
+$(VENV)/.dev: constraints.txt pyproject.toml | $(VENV)/bin/python
+	$(PIP) torch==2.13.0 -e '.[tilelang,cuda,dev]'
+	touch $(VENV)/.run $@

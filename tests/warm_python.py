@@ -1,8 +1,12 @@
 """Processes that have imported what takes long to import, and run modules in copies of themselves.
 
-Only packages of others are imported ahead. A copy imports Tileyard itself, as a fresh process does.
+Of Tileyard, what is imported ahead are the rooms of its command line and of its engine: they read
+nothing when they are imported. An engine that a copy starts is a copy, too, and otherwise what it
+would be: a child of its own session with an environment, signals and descriptors of its own. Workers
+are fresh processes, and so is all that ``CommandLine.start`` begins.
 """
 
+import contextlib
 import gc
 import importlib
 import json
@@ -12,14 +16,32 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import traceback
+import types
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NoReturn
 
+SESSIONS = ("artifact", "ci", "compile", "inspect", "plan", "run", "static", "suite")
+ENGINE = "tileyard.service.process"
 AHEAD = {
-    "tileyard": ("msgspec", "numpy", "rich.console", "sqlalchemy", "typer"),
-    "tileyard.__main__": ("msgspec", "numpy", "tilelang.autotuner"),
-    "pytest": ("msgspec", "numpy", "pytest", "sqlalchemy", "tilelang.language"),
+    "tileyard": (
+        *("numpy", "pydantic.fields", "pydantic.type_adapter", "rich.console"),
+        *("sqlalchemy", "tileyard.cli.main", "tileyard.cli.session", "zoneinfo"),
+        *(f"tileyard.cli.{name}_session" for name in SESSIONS),
+        *(
+            f"tileyard.service.{name}"
+            for name in ("compiling", "static_building", "suites", "tuning")
+        ),
+        "tileyard.targets.cpu.target",
+    ),
+    "tileyard.__main__": ("numpy", "tilelang.autotuner", "tileyard.targets.cpu.target"),
+    "pytest": (
+        *("numpy", "pytest", "sqlalchemy", "tilelang.language"),
+        *("tileyard.pytest_plugin.plugin", "tileyard.targets.cpu.target"),
+    ),
 }
 """What is imported before a module is run."""
 
@@ -45,8 +67,9 @@ class WarmPython:
         assert self._process.stdout is not None
         with tempfile.TemporaryDirectory() as printed:
             paths = [Path(printed, name) for name in ("stdout", "stderr")]
+            argv = [self._module, *arguments]
             asked = {
-                "arguments": [self._module, *arguments],
+                "arguments": argv,
                 "folder": str(folder),
                 "environment": dict(environment),
                 "cores": sorted(os.sched_getaffinity(0)),
@@ -55,7 +78,7 @@ class WarmPython:
             print(json.dumps(asked), file=self._process.stdin, flush=True)
             code = int(self._process.stdout.readline())
             stdout, stderr = (path.read_text(encoding="utf-8") for path in paths)
-        return subprocess.CompletedProcess(asked["arguments"], code, stdout, stderr)
+        return subprocess.CompletedProcess(argv, code, stdout, stderr)
 
     def close(self) -> None:
         """End it, with a run that goes on."""
@@ -95,6 +118,63 @@ def become(run: Mapping[str, Any]) -> None:
         os.close(opened)
 
 
+class EngineCopy(subprocess.Popen[bytes]):
+    """What ``subprocess.Popen`` is; an engine of this Python is a copy of this process."""
+
+    def __init__(  # noqa: PLR0913 - what subprocess.Popen is given
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: int,
+        stdout: IO[bytes],
+        stderr: IO[bytes] | None,
+        env: Mapping[str, str],
+        pass_fds: Sequence[int],
+        start_new_session: bool,
+    ) -> None:
+        is_ours = tuple(argv) == (sys.executable, "-m", ENGINE)
+        is_same = env.get("PYTHONPATH") == os.environ.get("PYTHONPATH")
+        super().__init__(
+            argv,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            env=env,
+            pass_fds=pass_fds,
+            start_new_session=start_new_session,
+            preexec_fn=partial(become_engine, env, pass_fds) if is_ours and is_same else None,
+        )
+
+
+def become_engine(environment: Mapping[str, str], descriptors: Sequence[int]) -> NoReturn:
+    """Be the engine, from the moment at which its program would be executed to its end."""
+    above = 3
+    for kept in sorted(descriptors):
+        os.closerange(above, kept)
+        above = kept + 1
+    os.closerange(above, os.sysconf("SC_OPEN_MAX"))
+    os.environ.clear()
+    os.environ.update(environment)
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.argv[1:] = []
+    try:
+        runpy.run_module(ENGINE, run_name="__main__", alter_sys=True)
+    finally:  # as the interpreter itself does
+        error = sys.exception()
+        if error is not None and not isinstance(error, SystemExit):
+            traceback.print_exception(error)
+        threading._shutdown()  # type: ignore[attr-defined]
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):
+                stream.flush()
+        os._exit(int(error is not None))
+
+
 def is_copy() -> bool:
     """Whether this process is a copy by now: one is made for each run, and the first returns at their end."""
     while line := sys.stdin.readline():
@@ -109,6 +189,11 @@ def is_copy() -> bool:
 if __name__ == "__main__":
     for name in AHEAD[sys.argv[1]]:
         importlib.import_module(name)
+    ours = importlib.import_module("tileyard")
+    ours.__doc__ = f"{ours.__doc__} PYTEST_DONT_REWRITE"  # or pytest warns that it cannot any more
     gc.freeze()  # so that no copy has to touch, and thereby to copy, all that is there
     if is_copy():
+        if launch := sys.modules.get("tileyard.processes.launch"):
+            copying = types.SimpleNamespace(**{**vars(subprocess), "Popen": EngineCopy})
+            launch.subprocess = copying  # type: ignore[attr-defined]
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
