@@ -161,6 +161,8 @@ def become_engine(environment: Mapping[str, str], descriptors: Sequence[int]) ->
             signal.signal(number, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # as Python does when it begins
+        signal.signal(number, signal.SIG_IGN)
     sys.argv[1:] = []
     try:
         runpy.run_module(ENGINE, run_name="__main__", alter_sys=True)

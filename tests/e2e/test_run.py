@@ -54,10 +54,10 @@ KERNELS = """
 
 
 @pytest.fixture
-def place(cli: CommandLine) -> CommandLine:
-    """A folder with a kernel."""
-    (cli.cwd / "double.py").write_text(textwrap.dedent(KERNELS))
-    return cli
+def place(knowing: CommandLine) -> CommandLine:
+    """A folder with a kernel. What its author answered one test is known to the next: each run is its own."""
+    (knowing.cwd / "double.py").write_text(textwrap.dedent(KERNELS))
+    return knowing
 
 
 def test_one_config_runs_each_time(place: CommandLine) -> None:

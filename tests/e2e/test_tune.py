@@ -189,10 +189,10 @@ def recorded(home: Path) -> int:
         return 0
 
 
-def test_interrupting_once_finishes_what_runs(cli: CommandLine) -> None:
+def test_interrupting_once_finishes_what_runs(knowing: CommandLine) -> None:
     """Ctrl-C ends the run in order: the rest is recorded as not run, and the status is 130."""
-    process = cli.start(*HEALTHY, "--config", "block=1,2,4,8,16,32,64,128")
-    wait_for_trials(process, cli.home, 1)
+    process = knowing.start(*HEALTHY, "--config", "block=1,2,4,8,16,32,64,128")
+    wait_for_trials(process, knowing.home, 1)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate()
     expected = 130
