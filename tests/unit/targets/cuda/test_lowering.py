@@ -4,10 +4,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
 import pytest
-from tests.kernels import elementwise
 
 from tileyard.frontend.kernels import make_kernel
 from tileyard.model import Elaborated, Value
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
     ],
 )
 def test_pass_options_that_make_no_sense_are_one_line(
-    options: dict[str, Value], expected: str
+    elementwise: ModuleType, options: dict[str, Value], expected: str
 ) -> None:
     """An option that TileLang does not have is named with what is near to it, and not with all there are."""
     made = make_kernel(elementwise.gelu.get_tir(N=1024, block=64), name="gelu", with_tir=True)

@@ -1,9 +1,9 @@
 """The real NVRTC, for sources that are compiled in no time."""
 
 from pathlib import Path
+from types import ModuleType
 
 import pytest
-from tests.kernels import gpu_faults
 
 from tileyard.targets.cuda.nvrtc import Nvrtc, NvrtcError
 
@@ -11,7 +11,9 @@ KERNEL = 'extern "C" __global__ void k(float* a) { a[0] = faulty(a[1]); }\n'
 
 
 @pytest.mark.slow
-def test_a_refused_allocation_is_no_error_of_the_source(tmp_path: Path) -> None:
+def test_a_refused_allocation_is_no_error_of_the_source(
+    gpu_faults: ModuleType, tmp_path: Path
+) -> None:
     """Where the assembler cannot have what a constant takes, that is want of memory."""
     expected = "NVRTC: ptxas fatal"
     with pytest.raises(MemoryError, match=expected):
@@ -19,7 +21,7 @@ def test_a_refused_allocation_is_no_error_of_the_source(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_error_of_the_source_is_told(tmp_path: Path) -> None:
+def test_an_error_of_the_source_is_told(gpu_faults: ModuleType, tmp_path: Path) -> None:
     """What NVRTC says of a source that is wrong is kept."""
     expected = 'identifier "nowhere" is undefined'
     with pytest.raises(NvrtcError, match=expected):
