@@ -97,8 +97,10 @@ def turns(X: bfloat16[4, 160], I: inout.bfloat16[4, 80], Y: out.float32[4, 160],
 """
 
 CODES = """
-def codes(X: uint8[4, 100], B: int8[4, 200], S: float32[4], L: float32[16], W: inout.bfloat16[4, 200], Y: out.float16[4, 200], Z: out.bfloat16[4, 200], T: out.float32[4, 200]):
+def codes(X: uint8[4, 100], B: int8[4, 200], S: float32[4], L: float32[16], P: bfloat16[4, 150], W: inout.bfloat16[4, 200], Y: out.float16[4, 200], Z: out.bfloat16[4, 200], T: out.float32[4, 200], R: out.bfloat16[4, 150], M: out.float32[4]):
     bx: grid[4]
+    r: fragment.bfloat16[150]
+    total: fragment.float32[1]
 
     for j in parallel(200):
         Y[bx, j] = float16(L[int32(X[bx, j // 2] >> uint8(j % 2 * 4) & 15)] * S[bx])
@@ -107,6 +109,11 @@ def codes(X: uint8[4, 100], B: int8[4, 200], S: float32[4], L: float32[16], W: i
     for l in parallel(200):
         W[bx, l] = bfloat16(float32(X[bx, l // 2] >> uint8(l % 2 * 4) & 15) + S[bx])
         T[bx, l] = float32(W[bx, l]) * 2.0
+    for m in parallel(150):
+        r[m] = select(m % 3 == 0, bfloat16(P[bx, m]), bfloat16(float32(P[bx, m]) * S[bx] + float32(B[bx, m])))
+    copy(r, R[bx, :])
+    reduce(r, total, kind="sum", axis=0)
+    M[bx] = total[0]
 """
 
 TYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
@@ -178,15 +185,16 @@ def test_what_only_a_pass_reads_is_not_written() -> None:
 
 
 @pytest.mark.slow
-def test_values_of_four_bits_are_what_the_interpreter_gives(load_text: Load) -> None:
-    """Looked up or computed, at the end of a row too: NaN, infinities, and numbers below 0 and codes."""
+def test_looked_up_and_laced_values_are_what_the_interpreter_gives(load_text: Load) -> None:
+    """Four bits of an element, and rows of bfloat16, at their ends too: NaN, infinities, numbers below 0."""
     rng = np.random.default_rng(3)
     x = rng.integers(0, 256, (4, 100)).astype(np.uint8)
     b = rng.integers(-128, 128, (4, 200)).astype(np.int8)
     scales = np.float32([0.3, np.nan, np.inf, -1e-6])
     codes = rng.standard_normal(16, np.float32)
+    p = rng.standard_normal((4, 150)).astype(ml_dtypes.bfloat16)
     old = np.zeros((4, 200), ml_dtypes.bfloat16)
-    check(load_text, CODES, [x, b, scales, codes, old], {np.float32: 0.0})
+    check(load_text, CODES, [x, b, scales, codes, p, old], {np.float32: 1e-5})
 
 
 def test_values_of_four_bits_are_looked_up() -> None:
@@ -197,3 +205,13 @@ def test_values_of_four_bits_are_looked_up() -> None:
     assert {
         part: text_of(text).count("ty_quad_look_up(") for part, text in texts.items()
     } == expected
+
+
+def test_rows_of_bfloat16_are_laced() -> None:
+    """Unless most rows are of other floats, or one is of float16; sums are in the usual order at the end."""
+    expected = {"bfloat16": 1, "float32": 0, "float16": 0}
+    texts = {dtype: text_of(CODES.replace("P: bfloat16", f"P: {dtype}")) for dtype in expected}
+    assert {
+        dtype: text.count("ty_laced_store_bf16(&R") for dtype, text in texts.items()
+    } == expected
+    assert {dtype: text.count("(ty_unlaced(totals") for dtype, text in texts.items()} == expected
