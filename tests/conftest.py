@@ -33,7 +33,14 @@ SHARED = "shared"
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files of long tests come first, so that where files are run side by side none is left for the end."""
+    """Files of long tests come first, so that where files are run side by side none is left for the end.
+
+    Raises UsageError where finding tests has imported what takes seconds, once for each test process.
+    """
+    if found := [name for name in ("tilelang", "torch") if name in sys.modules]:
+        raise pytest.UsageError(
+            f"{' and '.join(found)} imported to find tests: import in a fixture"
+        )
     items.sort(key=lambda item: item.path.parent.name not in LONG)
 
 

@@ -1,27 +1,17 @@
 """Kernels built together with the real NVRTC, beside the same kernels built alone."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType
 
 import msgspec
 import pytest
 
-from tileyard.frontend.kernels import make_kernel
 from tileyard.model import Elaborated, Outcome
 from tileyard.targets.base import Source
 from tileyard.targets.cuda.cubin import read_cubin
 from tileyard.targets.cuda.nvrtc import Compiled, Nvrtc
 from tileyard.targets.cuda.records import CUBIN_FILE, Details
 from tileyard.targets.cuda.target import CudaTarget
-
-
-def _source(kernels: ModuleType, elements: int, block: int) -> Source:
-    func = kernels.gelu.get_tir(N=elements, block=block)
-    made = make_kernel(func, name="gelu", with_tir=True)
-    return Source(
-        elaborated=Elaborated(kernel=made.kernel, tir=made.tir, lines={}, specs=(), scalars=())
-    )
 
 
 def _build(sources: Sequence[Source], size: int, folder: Path) -> dict[str, bytes]:
@@ -54,10 +44,10 @@ def bodies(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.slow
 def test_code_of_a_group_is_that_of_each_alone(
-    elementwise: ModuleType, tmp_path: Path, bodies: list[str]
+    gelu: Callable[[int, int], Elaborated], tmp_path: Path, bodies: list[str]
 ) -> None:
     """Two kernels in one compilation have the machine code, byte for byte, that each has by itself."""
-    sources = [_source(elementwise, 4096, block) for block in (64, 256)]
+    sources = [Source(elaborated=gelu(4096, block)) for block in (64, 256)]
     grouped = _build(sources, 2, tmp_path / "grouped")
     assert len(bodies) == 1
     expected = _build(sources, 1, tmp_path / "alone")
@@ -68,12 +58,11 @@ def test_code_of_a_group_is_that_of_each_alone(
 
 @pytest.mark.slow
 def test_a_source_is_compiled_once(
-    elementwise: ModuleType, tmp_path: Path, bodies: list[str]
+    gelu: Callable[[int, int], Elaborated], tmp_path: Path, bodies: list[str]
 ) -> None:
     """Two kernels that differ in their grid alone lower to one source, which is compiled once."""
     expected = 1
-    found = _build(
-        [_source(elementwise, 4096, 64), _source(elementwise, 8192, 64)], 1, tmp_path / "same"
-    )
+    sources = [Source(elaborated=gelu(elements, 64)) for elements in (4096, 8192)]
+    found = _build(sources, 1, tmp_path / "same")
     assert len(bodies) == expected
     assert len(found) == expected

@@ -3,15 +3,14 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import msgspec
 import pytest
 
-from tileyard.frontend.kernels import make_kernel
 from tileyard.model import Elaborated, Value
-from tileyard.targets.cuda.lowering import LoweringError, lower
 
 pytestmark = pytest.mark.slow
 
@@ -28,13 +27,16 @@ pytestmark = pytest.mark.slow
     ],
 )
 def test_pass_options_that_make_no_sense_are_one_line(
-    elementwise: ModuleType, options: dict[str, Value], expected: str
+    gelu: Callable[[int, int], Elaborated],
+    lowering: ModuleType,
+    options: dict[str, Value],
+    expected: str,
 ) -> None:
     """An option that TileLang does not have is named with what is near to it, and not with all there are."""
-    made = make_kernel(elementwise.gelu.get_tir(N=1024, block=64), name="gelu", with_tir=True)
-    kernel = msgspec.structs.replace(made.kernel, pass_options=options)
-    with pytest.raises(LoweringError, match=expected) as caught:
-        lower(Elaborated(kernel=kernel, tir=made.tir), "sm_80")
+    whole = gelu(1024, 64)
+    kernel = msgspec.structs.replace(whole.kernel, pass_options=options)
+    with pytest.raises(lowering.LoweringError, match=expected) as caught:
+        lowering.lower(msgspec.structs.replace(whole, kernel=kernel), "sm_80")
     assert len(caught.value.diagnostic.message) < 200
 
 
