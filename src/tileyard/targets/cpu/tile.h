@@ -717,6 +717,31 @@ TY_INLINE ty_row ty_magnitudes(ty_row a) {
   return a;
 }
 
+/* One vector's lanes onto its first one, by halves: no step waits for more than the logarithm of them. */
+#if defined(__clang__) || TY_HAS(__builtin_shufflevector)
+#if TY_LANES == 8
+#define TY_TURNED(x, by)                                                                           \
+  __builtin_shufflevector(x, x, (by), (by) ^ 1, (by) ^ 2, (by) ^ 3, (by) ^ 4, (by) ^ 5, (by) ^ 6, (by) ^ 7)
+#else
+#define TY_TURNED(x, by) __builtin_shufflevector(x, x, (by), (by) ^ 1, (by) ^ 2, (by) ^ 3)
+#endif
+#else
+typedef int32_t ty_places __attribute__((vector_size(TY_LANES * 4)));
+#if TY_LANES == 8
+#define TY_TURNED(x, by)                                                                           \
+  __builtin_shuffle(x, (ty_places){(by), (by) ^ 1, (by) ^ 2, (by) ^ 3, (by) ^ 4, (by) ^ 5, (by) ^ 6, (by) ^ 7})
+#else
+#define TY_TURNED(x, by) __builtin_shuffle(x, (ty_places){(by), (by) ^ 1, (by) ^ 2, (by) ^ 3})
+#endif
+#endif
+#define TY_HALVED(t, step_row)                                                                     \
+  do {                                                                                             \
+    if (TY_LANES == 8)                                                                             \
+      t = step_row(t, TY_TURNED(t, TY_LANES / 2));                                                 \
+    t = step_row(t, TY_TURNED(t, 2));                                                              \
+    t = step_row(t, TY_TURNED(t, 1));                                                              \
+  } while (0)
+
 /* Folds a row onto `total`, four vectors at a time; `step` is one lane's step, `idle` its identity. */
 #define TY_REDUCE(name, idle, change, step_row, step)                                              \
   static __attribute__((unused)) float name(float total, const float *x, int64_t n) {              \
@@ -732,8 +757,8 @@ TY_INLINE ty_row ty_magnitudes(ty_row a) {
       t0 = step_row(step_row(t0, t1), step_row(t2, t3));                                           \
       for (; i + TY_LANES <= n; i += TY_LANES)                                                     \
         t0 = step_row(t0, change(*(const ty_row *)(x + i)));                                       \
-      for (int lane = 0; lane < TY_LANES; ++lane)                                                  \
-        total = step(total, t0[lane]);                                                             \
+      TY_HALVED(t0, step_row);                                                                     \
+      total = step(total, t0[0]);                                                                  \
     }                                                                                              \
     for (; i < n; ++i) {                                                                           \
       ty_row part = (ty_row){0} + x[i];                                                            \
@@ -951,6 +976,26 @@ static __attribute__((unused)) void ty_write(void *to, const void *from, int64_t
   }
 #endif
   memcpy(to, from, (size_t)bytes);
+}
+/* Copies to the beginning of a line, past the caches: what will be fetched ahead of its use. */
+TY_INLINE void ty_put(void *to, const void *from, size_t bytes) {
+#if defined(__AVX__) && (!defined(__clang__) || TY_HAS(__builtin_nontemporal_store))
+  for (size_t i = 0; i < bytes; i += sizeof(ty_row)) {
+    const ty_row *source = (const ty_row *)((const char *)from + i);
+#ifdef __clang__
+    __builtin_nontemporal_store(*source, (ty_row_aligned *)((char *)to + i));
+#else
+    __builtin_ia32_movntps256((float *)((char *)to + i), *source);
+#endif
+  }
+#else
+  memcpy(to, from, bytes);
+#endif
+}
+/* Fetches what will be written soon: processors do not look beyond a page. */
+TY_INLINE void ty_fetch(const void *row, size_t bytes) {
+  for (size_t i = 0; i < bytes; i += TY_LINE)
+    __builtin_prefetch((const char *)row + i, 1);
 }
 /* Before a thread says that it is done: what it wrote past the caches is in memory. */
 #if defined(__SSE2__)
@@ -1415,9 +1460,8 @@ TY_TABLE(bf16)
     return step_row(step_row(t.a, t.b), step_row(t.c, t.d));                                       \
   }                                                                                                \
   TY_INLINE float ty_one_join_##kind(float total, ty_row t) {                                      \
-    for (int lane = 0; lane < TY_LANES; ++lane)                                                    \
-      total = step(total, t[lane]);                                                                \
-    return total;                                                                                  \
+    TY_HALVED(t, step_row);                                                                        \
+    return step(total, t[0]);                                                                      \
   }                                                                                                \
   TY_INLINE float ty_fold_##kind(float total, float x) {                                           \
     ty_row part = (ty_row){0} + x;                                                                 \

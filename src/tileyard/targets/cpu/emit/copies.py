@@ -6,6 +6,7 @@ Iteration follows the destination's layout. What a global source does not have i
 from dataclasses import dataclass
 
 from tileyard.errors import UnsupportedError
+from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.nodes import Const, Expr, Region
 from tileyard.targets.cpu.emit.context import Bound, Context, add, ends
 from tileyard.targets.cpu.emit.exprs import condition, index, index_side, index_term, place
@@ -13,6 +14,7 @@ from tileyard.targets.cpu.emit.moves import Move
 from tileyard.targets.cpu.emit.reports import failure
 from tileyard.targets.cpu.emit.scalars import C_BYTES
 from tileyard.targets.cpu.emit.segments import (
+    ZERO,
     Segment,
     constant,
     counter,
@@ -23,13 +25,22 @@ from tileyard.targets.cpu.emit.segments import (
     segments,
     times,
 )
-from tileyard.targets.cpu.emit.tiles import ColumnPanels, RowPanels, Tile, panel_elements
+from tileyard.targets.cpu.emit.tiles import LINE, ColumnPanels, RowPanels, Tile, panel_elements
 
 _BLOCK = 64
 """Columns that are transposed at a time."""
 
 _ROWS_AHEAD = 4
 """How many rows of panels ahead of a copy its source is fetched."""
+
+_TARGET_AHEAD = 2
+"""How many rows ahead of a copy into an array that is fetched."""
+
+_SHARE = 4
+"""Into how many parts the second cache is divided: a tile that takes one does not belong there."""
+
+_PAGE = 4096
+"""Bytes up to which a row is too short for processors to see by themselves what is next."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,7 +149,49 @@ def _emit_inside(ctx: Context, boxes: Boxes) -> None:
         source = place(ctx, boxes.src.buffer, boxes.source_indices(segment.coordinates))
         if tile is not None and boxes.src.buffer in ctx.arrays:
             _fetch_ahead(ctx, boxes, segment, tile)
+        if tile is None:
+            _fetch_target(ctx, boxes, segment)
+        if is_put(ctx, src=boxes.src, dst=boxes.dst):
+            size = (
+                f"{index_term(ctx, segment.count)} * sizeof({ctx.element_type(boxes.dst.buffer)})"
+            )
+            ctx.out.line(f"ty_put({segment.address}, &{source}, {size});")
+            continue
         boxes.move.row(ctx, segment.address, f"&{source}", index_term(ctx, segment.count))
+
+
+def is_put(ctx: Context, src: Region, dst: Region) -> bool:
+    """Whether a copy goes past the caches: into a kept right operand that takes much of the second one.
+
+    Gemms fetch its panels long before they need them, so it need not be in any cache meanwhile.
+    """
+    kept, tile = ctx.plan.keeping.tiles.get(dst.buffer), ctx.plan.tiles.get(dst.buffer)
+    if kept is None or tile is None or not isinstance(tile.layout, ColumnPanels):
+        return False
+    size = C_BYTES[tile.scalar]
+    return (
+        not tile.layout.transposed
+        and Move(source=src.buffer, target=dst.buffer).is_plain(ctx)
+        and tile.matrix[1] % tile.layout.columns == 0
+        and tile.layout.columns * size % LINE == 0
+        and _SHARE * tile.matrix_elements * size >= ctx.machine.l2_bytes
+    )
+
+
+def _fetch_target(ctx: Context, boxes: Boxes, segment: Segment) -> None:
+    """Ask for a later row of an array, where rows lie apart; what is written past the caches needs none."""
+    dst, count = boxes.dst.buffer, segment.count
+    if len(segment.coordinates) < 2 or segment.coordinates[-2] == ZERO:
+        return
+    if not isinstance(count, Const) or ctx.shape(dst)[-1] == count:
+        return
+    size = int(count.value) * find_dtype(ctx.dtype(dst)).bits // 8
+    if not LINE <= size <= _PAGE:
+        return
+    *leading, at, column = element_indices(boxes.dst, segment, constant(0))
+    address = place(ctx, dst, (*leading, add(at, constant(_TARGET_AHEAD)), column))
+    flag = f"if (!{ctx.large[dst]}) " if dst in ctx.large else ""
+    ctx.out.line(f"{flag}ty_fetch(&{address}, {size});")
 
 
 def _fetch_ahead(ctx: Context, boxes: Boxes, segment: Segment, tile: Tile) -> None:

@@ -31,7 +31,7 @@ from tileyard.targets.cpu.emit import clearing
 from tileyard.targets.cpu.emit.ahead import Ahead, Row, next_turn, rows_read, share
 from tileyard.targets.cpu.emit.atomics import emit_atomic
 from tileyard.targets.cpu.emit.context import Context, add
-from tileyard.targets.cpu.emit.copies import emit_copy
+from tileyard.targets.cpu.emit.copies import emit_copy, is_put
 from tileyard.targets.cpu.emit.exprs import condition, element, index, index_side, to_memory, value
 from tileyard.targets.cpu.emit.fills import emit_fill
 from tileyard.targets.cpu.emit.fusing import find_pass
@@ -201,6 +201,8 @@ class Statements:
             return
         with ctx.out.block(f"if (ty_claim({claim}))"):
             emit_copy(ctx, stmt.src, stmt.dst)
+            if is_put(ctx, stmt.src, stmt.dst):
+                ctx.out.line("TY_SETTLE();")
             ctx.out.line(f"ty_publish({claim});")
 
     def _let(self, stmt: Let) -> None:
