@@ -114,8 +114,8 @@ def gemm(size, dtype, accumulator, block=256):
 
 
 def attention(heads, length, dim, dtype, causal):
-    """Flash attention forward, batch 1; smaller blocks waste less at the diagonal."""
-    block = 64 if causal else 128
+    """Flash attention forward, batch 1; blocks that are wide pass over less, small ones waste less at the diagonal."""
+    rows, columns = 64, 64 if causal else 256
     shape, scale, high = (1, heads, length, dim), LOG2_E / dim**0.5, "float32"
 
     @T.prim_func
@@ -125,49 +125,49 @@ def attention(heads, length, dim, dtype, causal):
         V: T.Tensor(shape, dtype),
         O: T.Tensor(shape, dtype),
     ):
-        with T.Kernel(length // block, heads, threads=128) as (bx, by):
-            q = T.alloc_shared((block, dim), dtype)
-            k = T.alloc_shared((block, dim), dtype)
-            v = T.alloc_shared((block, dim), dtype)
-            scores = T.alloc_fragment((block, block), high)
-            weights = T.alloc_fragment((block, block), dtype)
-            out = T.alloc_fragment((block, dim), high)
-            largest = T.alloc_fragment((block,), high)
-            previous = T.alloc_fragment((block,), high)
-            shrink = T.alloc_fragment((block,), high)
-            part = T.alloc_fragment((block,), high)
-            total = T.alloc_fragment((block,), high)
-            T.copy(Q[0, by, bx * block, 0], q)
+        with T.Kernel(length // rows, heads, threads=128) as (bx, by):
+            q = T.alloc_shared((rows, dim), dtype)
+            k = T.alloc_shared((columns, dim), dtype)
+            v = T.alloc_shared((columns, dim), dtype)
+            scores = T.alloc_fragment((rows, columns), high)
+            weights = T.alloc_fragment((rows, columns), dtype)
+            out = T.alloc_fragment((rows, dim), high)
+            largest = T.alloc_fragment((rows,), high)
+            previous = T.alloc_fragment((rows,), high)
+            shrink = T.alloc_fragment((rows,), high)
+            part = T.alloc_fragment((rows,), high)
+            total = T.alloc_fragment((rows,), high)
+            T.copy(Q[0, by, bx * rows, 0], q)
             T.clear(out)
             T.clear(total)
             T.fill(largest, -T.infinity(high))
-            for step in T.Pipelined(bx + 1 if causal else length // block, num_stages=1):
-                T.copy(K[0, by, step * block, 0], k)
+            for step in T.Pipelined(bx + 1 if causal else length // columns, num_stages=1):
+                T.copy(K[0, by, step * columns, 0], k)
                 if causal:
-                    for i, j in T.Parallel(block, block):
+                    for i, j in T.Parallel(rows, columns):
                         scores[i, j] = T.if_then_else(
-                            bx * block + i >= step * block + j, 0, -T.infinity(high)
+                            bx * rows + i >= step * columns + j, 0, -T.infinity(high)
                         )
                 else:
                     T.clear(scores)
                 T.gemm(q, k, scores, transpose_B=True)
                 T.copy(largest, previous)
                 T.reduce_max(scores, largest, dim=1, clear=False)
-                for i in T.Parallel(block):
+                for i in T.Parallel(rows):
                     shrink[i] = T.exp2((previous[i] - largest[i]) * scale)
-                for i, j in T.Parallel(block, block):
+                for i, j in T.Parallel(rows, columns):
                     scores[i, j] = T.exp2((scores[i, j] - largest[i]) * scale)
                 T.reduce_sum(scores, part, dim=1)
-                for i in T.Parallel(block):
+                for i in T.Parallel(rows):
                     total[i] = total[i] * shrink[i] + part[i]
-                for i, j in T.Parallel(block, dim):
+                for i, j in T.Parallel(rows, dim):
                     out[i, j] *= shrink[i]
-                T.copy(V[0, by, step * block, 0], v)
+                T.copy(V[0, by, step * columns, 0], v)
                 T.copy(scores, weights)
                 T.gemm(weights, v, out)
-            for i, j in T.Parallel(block, dim):
+            for i, j in T.Parallel(rows, dim):
                 out[i, j] /= total[i]
-            T.copy(out, O[0, by, bx * block, 0])
+            T.copy(out, O[0, by, bx * rows, 0])
 
     return main
 

@@ -122,6 +122,25 @@ def test_tiles_are_kept_for_other_blocks() -> None:
     assert [part for part in expected if part not in text] == []
 
 
+def test_large_right_operands_are_kept_past_the_caches() -> None:
+    """Other threads hear of one that was written so when it is in memory; small ones are written as usual."""
+    expected = "TY_SETTLE();\n          ty_publish(&B_shared_claims[slot_]);"
+    small = Machine(arch="x86_64", vector_bytes=32, registers=16, l2_bytes=4 << 10)
+    assert expected in emit(gemm(128), small).text
+    assert "ty_put(&B_shared" in emit(gemm(128), small).text
+    assert "ty_put" not in emit(gemm(128)).text
+
+
+def test_rows_that_lie_apart_are_fetched_before_they_are_written() -> None:
+    """A block of an array is; whole rows, which follow each other, are not."""
+    expected = "if (!C_is_large) ty_fetch(&C[by * 32 + i_1 + 2][bx * 32], 128);"
+    assert expected in emit(gemm(128)).text
+    assert (
+        "ty_fetch"
+        not in emit(gemm(128).replace("C: out.float32[128, 64]", "C: out.float32[128, 32]")).text
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

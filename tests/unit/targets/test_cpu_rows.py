@@ -8,6 +8,7 @@ import pytest
 
 from tileyard.ir.interpret import interpret
 from tileyard.ir.text import read_program
+from tileyard.targets.cpu.emit import copies
 from tileyard.targets.cpu.loaded import CpuLoaded
 
 pytestmark = pytest.mark.slow
@@ -57,6 +58,21 @@ def large(X: float16[n, 4099], A: out.float16[n, 4099], B: out.float32[n, 4099])
         B[bx, k] = float32(X[bx, k]) * 3.0
 """
 
+KEPT = """
+def kept(A: float32[32, 48], B: float32[48, 64], C: out.float32[32, 128]):
+    by: grid[2]
+    threads(128)
+    a: shared.float32[16, 48]
+    b: shared.float32[48, 64]
+    c: fragment.float32[16, 64]
+    copy(A[by * 16 : +16, 0 : +48], a)
+    copy(B, b)
+    fill(c, 0.0)
+    gemm(a, b, c)
+    copy(c, C[by * 16 : +16, 0 : +64])
+    copy(c, C[by * 16 : +16, 64 : +64])
+"""
+
 
 def check(load_text: Load, text: str, arrays: list[np.ndarray], rtol: float = 0.0) -> None:
     """Fail where the CPU gives something else than the interpreter."""
@@ -95,6 +111,18 @@ def test_functions_of_rows_take_all_numbers(load_text: Load) -> None:
         y, z = load_text(EXPONENTIALS).as_callable()(x, h)
         np.testing.assert_allclose(y, expected[0].astype(np.float32), rtol=1e-6, atol=2e-6)
         np.testing.assert_array_equal(z, expected[1].astype(np.float16))
+
+
+def test_operands_that_go_past_the_caches_are_whole(
+    load_text: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever copied it, each block multiplies by what the array holds."""
+    monkeypatch.setattr(copies, "_SHARE", 1 << 20)
+    rng = np.random.default_rng(3)
+    arrays = [rng.standard_normal(shape, np.float32) for shape in ((32, 48), (48, 64))]
+    expected = np.tile(arrays[0] @ arrays[1], 2)
+    got = load_text(KEPT).as_callable()(*arrays)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_large_outputs_are_whole(load_text: Load) -> None:

@@ -1275,11 +1275,28 @@ TY_INLINE int ty_quad_is_hard_exp2(ty_quad x) {
 TY_INLINE int ty_quad_is_hard_exp2(ty_quad x) { return ty_quad_reaches(x, 126.0f); }
 #endif
 TY_INLINE int ty_quad_is_hard_exp(ty_quad x) { return ty_quad_reaches(x, 87.0f); }
+/* Bits of lanes that are masked out, as attention does with minus infinity. */
+#define TY_MASKED(x) ((ty_words)((ty_words)(x) == 0xff800000u))
+#define TY_WITHOUT(x, masked) ((ty_row)((ty_words)(x) & ~(masked)))
 #define TY_EASY(name, limit)                                                                       \
   static __attribute__((noinline, unused)) void ty_each_##name(float *x, int n) {                  \
     TY_INDEPENDENT                                                                                 \
     for (int i = 0; i < n; ++i)                                                                    \
       x[i] = ty_##name##_f32(x[i]);                                                                \
+  }                                                                                                \
+  static __attribute__((noinline, unused)) void ty_hard_##name(float *each) {                      \
+    ty_quad x = ty_quad_load_f32(each);                                                            \
+    ty_words a = TY_MASKED(x.a), b = TY_MASKED(x.b), c = TY_MASKED(x.c), d = TY_MASKED(x.d);       \
+    x = (ty_quad){TY_WITHOUT(x.a, a), TY_WITHOUT(x.b, b), TY_WITHOUT(x.c, c), TY_WITHOUT(x.d, d)}; \
+    if (ty_quad_is_hard_##name(x)) {                                                               \
+      ty_each_##name(each, TY_QUAD);                                                               \
+      return;                                                                                      \
+    }                                                                                              \
+    x = ty_quad_easy_##name(x);                                                                    \
+    ty_store_f32(each, TY_WITHOUT(x.a, a));                                                        \
+    ty_store_f32(each + TY_LANES, TY_WITHOUT(x.b, b));                                             \
+    ty_store_f32(each + 2 * TY_LANES, TY_WITHOUT(x.c, c));                                         \
+    ty_store_f32(each + 3 * TY_LANES, TY_WITHOUT(x.d, d));                                         \
   }                                                                                                \
   TY_INLINE ty_row ty_one_##name(ty_row x) {                                                       \
     ty_signs hard = (ty_signs)ty_magnitude_words(x) >= (ty_signs)ty_one_of(limit);                 \
@@ -1298,12 +1315,14 @@ TY_INLINE int ty_quad_is_hard_exp(ty_quad x) { return ty_quad_reaches(x, 87.0f);
     ty_store_f32(each + TY_LANES, x.b);                                                            \
     ty_store_f32(each + 2 * TY_LANES, x.c);                                                        \
     ty_store_f32(each + 3 * TY_LANES, x.d);                                                        \
-    ty_each_##name(each, TY_QUAD);                                                                 \
+    ty_hard_##name(each);                                                                          \
     return ty_quad_load_f32(each);                                                                 \
   }
 TY_EASY(exp2, 126.0f)
 TY_EASY(exp, 87.0f)
 #undef TY_EASY
+#undef TY_WITHOUT
+#undef TY_MASKED
 
 /* To memory; `past`, which is 0 or how `to` is aligned in bytes, goes past the caches. */
 #define TY_PLACE(to, is_large)                                                                     \
