@@ -1,22 +1,20 @@
-"""tile.h, number by number: conversions of narrow floats, and functions of floats."""
+"""The headers of kernels, number by number: conversions of narrow floats, and functions of floats."""
 
 import ctypes
 import itertools
 import math
 from collections.abc import Callable
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 from tileyard.ir.convert import convert
-from tileyard.targets.cpu import target
+from tileyard.targets.cpu.header import header_text
 from tileyard.targets.cpu.target import CpuTarget
 
 pytestmark = pytest.mark.slow
 
-HEADER = Path(target.__file__).parent / "tile.h"
 
 NARROW = {
     "f16": (np.uint16, np.float16, "float16"),
@@ -67,7 +65,7 @@ Call = Callable[[str, "np.ndarray", object], "np.ndarray"]
 
 @pytest.fixture(scope="module")
 def call(cpu: CpuTarget, tmp_path_factory: pytest.TempPathFactory) -> Call:
-    """Applies one of tile.h's functions to every element of an array."""
+    """Applies one of the headers' functions to every element of an array."""
     loops = [(f"ty_{name}_f32", "float", "float") for name in FUNCTIONS]
     for mark, (word, _, _) in NARROW.items():
         memory = f"uint{np.dtype(word).itemsize * 8}_t"
@@ -100,7 +98,7 @@ def call(cpu: CpuTarget, tmp_path_factory: pytest.TempPathFactory) -> Call:
     )
     folder = tmp_path_factory.mktemp("header")
     (folder / "loops.c").write_text(text)
-    (folder / "tile.h").write_bytes(HEADER.read_bytes())
+    (folder / "tile.h").write_text(header_text())
     compiled = cpu.toolchain.compile_kernel(folder, "loops.c", "loops.so")
     assert compiled.ok, compiled.log
     library = ctypes.CDLL(str(folder / "loops.so"))

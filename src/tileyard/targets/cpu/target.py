@@ -17,6 +17,7 @@ from tileyard.model import Device, Diagnostic, Elaborated, Outcome, SourceLine
 from tileyard.targets.base import NO_BINARIES, Binaries, Build, Loaded, Source
 from tileyard.targets.cpu.abi import HEADER_FILE, KERNEL_FILE, RUNTIME_FILE, SOURCE_FILE, describe
 from tileyard.targets.cpu.emit.program import generate
+from tileyard.targets.cpu.header import header_text
 from tileyard.targets.cpu.loaded import CpuLoaded
 from tileyard.targets.cpu.options import parse_options
 from tileyard.targets.cpu.toolchain import Toolchain, open_toolchain
@@ -47,8 +48,8 @@ class CpuTarget:
         """``runtime.so``, compiled once: it is the same in every artifact."""
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
-            for name in ("runtime.c", HEADER_FILE):
-                (folder / name).write_bytes((_HERE / name).read_bytes())
+            (folder / "runtime.c").write_bytes((_HERE / "runtime.c").read_bytes())
+            (folder / HEADER_FILE).write_text(header_text())
             compiled = self.toolchain.compile_runtime(folder, "runtime.c", RUNTIME_FILE)
             if not compiled.ok:
                 first = next(iter(compiled.log.strip().splitlines()), "no message")
@@ -57,8 +58,9 @@ class CpuTarget:
 
     def fingerprint(self) -> str:
         """Over the compiler, its flags, the CPU level, and our C and code generator."""
-        own = [_HERE / "tile.h", _HERE / "runtime.c", *sorted((_HERE / "emit").glob("*.py"))]
-        parts = [self.toolchain.fingerprint(), *(digest_bytes(path.read_bytes()) for path in own)]
+        own = [_HERE / "runtime.c", *sorted((_HERE / "emit").glob("*.py"))]
+        texts = [header_text().encode(), *(path.read_bytes() for path in own)]
+        parts = [self.toolchain.fingerprint(), *map(digest_bytes, texts)]
         return digest_parts("cpu", *parts)
 
     def build(
@@ -99,7 +101,7 @@ class CpuTarget:
         if known.fetch(built.binary, folder):
             return built
         (folder / SOURCE_FILE).write_text(generated.text)
-        (folder / HEADER_FILE).write_bytes((_HERE / "tile.h").read_bytes())
+        (folder / HEADER_FILE).write_text(header_text())
         (folder / RUNTIME_FILE).write_bytes(self._runtime)
         compiled = self.toolchain.compile_kernel(folder, SOURCE_FILE, KERNEL_FILE)
         if not compiled.ok:

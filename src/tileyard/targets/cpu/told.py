@@ -13,7 +13,7 @@ TEXT_BYTES = 480
 
 
 class Report(ctypes.Structure):
-    """``ty_report`` of ``tile.h``; one for each launch that may go on at the same time."""
+    """``ty_report`` of ``report.h``; one for each launch that may go on at the same time."""
 
     _fields_ = (
         ("lines", ctypes.c_void_p),
