@@ -19,10 +19,10 @@ from tileyard.targets.cpu.emit.scalars import SCALARS, literal
 _BINARY = frozenset({"add", "sub", "mul", "div", "min", "max"})
 _UNARY = frozenset({"neg", "abs", "sqrt", "rsqrt", "exp", "exp2"})
 _ROUNDING = _BINARY - {"min", "max"} | _UNARY - {"neg", "abs"}
+"""Operations whose result a narrow type need not hold."""
+
 _MARKS = frozenset({"f16", "bf16"})
 _BYTES = {"int8": "i8", "uint8": "u8"}
-
-"""Operations whose result a narrow type need not hold."""
 
 _AT_ONCE = 32
 """Elements of four vectors."""
