@@ -1,0 +1,60 @@
+"""Whether other users could have put, or could change, what is at a path."""
+
+import contextlib
+import grp
+import os
+import pwd
+import stat
+from pathlib import Path
+
+MAX_LINKS = 40
+"""Links followed on one path, as in the kernel."""
+
+
+def find_stranger(path: Path) -> str:
+    """Why ``path`` cannot be trusted, as a clause that names the place; empty if it can.
+
+    A path is trusted if only root and this user can change what it names: each folder on the way, each
+    link and the path itself belongs to one of them, and nobody else may write there. Folders above it
+    may be sticky instead, as ``/tmp`` is. A group that has no other member than this user may write.
+    The part of the path that does not exist yet is not judged. Raises OSError where the way cannot be read.
+    """
+    here, rest, links = Path("/"), list(path.absolute().parts[1:]), 0
+    while True:
+        try:
+            status = here.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return ""
+        if status.st_uid not in (0, os.geteuid()):
+            return f"{here} belongs to another user (uid {status.st_uid})"
+        if stat.S_ISLNK(status.st_mode):
+            links += 1
+            if links > MAX_LINKS:
+                return f"{here} is a circle of links"
+            rest[:0] = Path(here.readlink()).parts
+            here = here.parent
+        elif _may_others_write(here, status) and not (rest and status.st_mode & stat.S_ISVTX):
+            return f"others may write to {here}"
+        if not rest:
+            return ""
+        part = rest.pop(0)
+        here = here.parent if part == ".." else here / part
+
+
+def _may_others_write(path: Path, status: os.stat_result) -> bool:
+    if status.st_mode & stat.S_IWOTH:
+        return True
+    return bool(status.st_mode & stat.S_IWGRP) and not _is_alone_in(path, status.st_gid)
+
+
+def _is_alone_in(path: Path, gid: int) -> bool:
+    """Whether a group is this user's private one, and no access list gives its rights to others."""
+    with contextlib.suppress(OSError):
+        os.getxattr(path, "system.posix_acl_access")
+        return False
+    try:
+        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
+    except KeyError:
+        return False
+    is_private = group.gr_gid == user.pw_gid and group.gr_name == user.pw_name
+    return is_private and set(group.gr_mem) <= {user.pw_name}
