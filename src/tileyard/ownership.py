@@ -11,13 +11,13 @@ MAX_LINKS = 40
 """Links followed on one path, as in the kernel."""
 
 
-def find_stranger(path: Path) -> str:
+def find_stranger(path: Path, *, is_way: bool = False) -> str:
     """Why ``path`` cannot be trusted, as a clause that names the place; empty if it can.
 
     A path is trusted if only root and this user can change what it names: each folder on the way, each
     link and the path itself belongs to one of them, and nobody else may write there. Folders above it
     may be sticky instead, as ``/tmp`` is. A group that has no other member than this user may write.
-    The part of the path that does not exist yet is not judged. Raises OSError where the way cannot be read.
+    With ``is_way`` the path itself is such a folder. What does not exist yet is not judged. Raises OSError where the way cannot be read.
     """
     here, rest, links = Path("/"), list(path.absolute().parts[1:]), 0
     while True:
@@ -33,7 +33,9 @@ def find_stranger(path: Path) -> str:
                 return f"{here} is a circle of links"
             rest[:0] = Path(here.readlink()).parts
             here = here.parent
-        elif _may_others_write(here, status) and not (rest and status.st_mode & stat.S_ISVTX):
+        elif _may_others_write(here, status) and not (
+            (rest or is_way) and status.st_mode & stat.S_ISVTX
+        ):
             return f"others may write to {here}"
         if not rest:
             return ""

@@ -8,6 +8,7 @@ from tileyard.errors import UsageError
 from tileyard.model import Record
 
 HOST_CONFIG = Path("/etc/tileyard")
+LOCK_DIR = Path("/run/lock/tileyard")
 PROJECT_FILE = "tileyard.toml"
 
 
@@ -46,13 +47,18 @@ def read_settings(environ: Mapping[str, str], cwd: Path) -> Settings:
     pairs = (item.partition("=") for item in environ.get("TILEYARD_PLUGINS", "").split(",") if item)
     return Settings(
         home=Path(home).absolute() if home else default_home(cwd),
-        lock_dir=cwd / environ.get("TILEYARD_LOCK_DIR", "/run/lock/tileyard"),
+        lock_dir=read_lock_dir(environ, cwd),
         cores=tuple(sorted(os.sched_getaffinity(0))),
         cc=environ.get("CC", ""),
         plugins={name: where for name, _, where in pairs},
         host_config=cwd / environ.get("TILEYARD_HOST_CONFIG", HOST_CONFIG),
         project_file=find_project_file(environ.get("TILEYARD_CONFIG", ""), cwd),
     )
+
+
+def read_lock_dir(environ: Mapping[str, str], cwd: Path) -> Path:
+    """The host's lock directory."""
+    return cwd / environ.get("TILEYARD_LOCK_DIR", LOCK_DIR)
 
 
 def default_home(cwd: Path) -> Path:

@@ -172,7 +172,8 @@ def test_the_command_finds_its_device_and_keeps_its_code(host: Host) -> None:
     """Streams go straight through, the environment names the device, the exit code is unchanged."""
     script = 'cat; echo "$TASK_DEVICE $ASCEND_RT_VISIBLE_DEVICES $TILEYARD_LEASE"; echo err >&2; exit 7'  # fmt: skip
     done = host.run("--device", "npu:1", "--", "sh", "-c", script, stdin=b"in\n")
-    assert (done.stdout, done.stderr) == (b"in\n1 1 1\n", b"err\n")
+    assert re.fullmatch(rb"in\n1 1 [1-9][0-9]*\n", done.stdout)
+    assert done.stderr == b"err\n"
     assert done.returncode == 7
 
 
@@ -195,7 +196,8 @@ def test_a_signal_that_ends_the_command_is_in_its_code(host: Host) -> None:
     assert done.returncode == 137
     status = host.status()
     assert (status["state"], status["signal"], status["code"]) == ("ended", 9, None)
-    assert status["leases"] == {"npu:0": 1}
+    expected = {"npu:0"}
+    assert status["leases"].keys() == expected  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", ["TERM", "HUP", "INT", "QUIT", "USR1", "USR2"])
@@ -214,7 +216,7 @@ def test_ctrl_c_reaches_all_processes_of_the_command(host: Host) -> None:
     with host.start("--", "sh", "-c", "trap 'exit 9' INT; echo ready; sleep 1000") as process:
         assert read_line(process.stdout) == "ready"
         (worker,) = psutil.Process(process.pid).children()[0].children()
-        wait_until(lambda: bool(worker.children()))
+        wait_until(lambda: [child.name() for child in worker.children()] == ["sleep"])
         process.send_signal(signal.SIGINT)
         assert process.wait(DEADLINE_S) == 9
 
@@ -374,7 +376,7 @@ def test_a_killed_caller_ends_its_command(host: Host) -> None:
         with host.start("--device", "npu:0", "--", "sh", "-c", "echo $TILEYARD_LEASE") as second:
             host.requests(1)
             first.kill()
-            assert read_line(second.stdout) == "2"
+            assert read_line(second.stdout).isdecimal()
             assert gone(worker, keeper, daemon)
             assert second.wait(DEADLINE_S) == 0
 
@@ -391,7 +393,7 @@ def test_a_killed_keeper_is_cleaned_up_after(host: Host) -> None:
         assert psutil.pid_exists(daemon)
         script = f"grep -s State: /proc/{daemon}/status; echo $TILEYARD_LEASE"
         done = host.run("--device", "npu:0", "--", "sh", "-c", script)
-        assert re.fullmatch(rb"(State:\tZ .*\n)?2\n", done.stdout)
+        assert re.fullmatch(rb"(State:\tZ .*\n)?[0-9]+\n", done.stdout)
         os.kill(first.pid, signal.SIGCONT)
         assert first.wait(DEADLINE_S) == 69
     assert host.status()["state"] == "keeper_lost"
@@ -514,7 +516,7 @@ def test_priority_goes_first(host: Host) -> None:
         urgent = host.start(*device, "--priority", "1", "--", "sh", "-c", "echo $TILEYARD_LEASE")
         host.requests(2)
         holder.communicate(b"\n", DEADLINE_S)
-    assert (read_line(urgent.stdout), read_line(plain.stdout)) == ("2", "3")
+    assert int(read_line(urgent.stdout)) < int(read_line(plain.stdout))
 
 
 # ---- the directory --------------------------------------------------------------------------
@@ -591,7 +593,7 @@ def test_nobody_can_release_or_imitate_anothers_lease(
         assert holding is not None
         waiting = Ticket(str(folder), wish, LeaseFacts("root", "4567"))
         assert waiting.try_take() is None
-        record = folder / "leases" / "gpu-a.1"
+        (record,) = (folder / "leases").iterdir()
         (request,) = (folder / "requests").iterdir()
         for path in (record, request):
             assert as_nobody(path.unlink) == "PermissionError"

@@ -25,6 +25,16 @@ def devices(
         str, typer.Option(metavar="TIME", help="How long to watch how busy they are.")
     ] = "500ms",
     json: Json = False,
+    install: Annotated[
+        bool,
+        typer.Option(
+            "--install",
+            help="As root: make the lock directory for all users, now and at each start.",
+        ),
+    ] = False,
+    tmpfiles: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where --install tells systemd of it.")
+    ] = Path("/etc/tmpfiles.d"),
 ) -> int:
     """Show the devices of this host: health, holder, queue, and how busy they are.
 
@@ -46,6 +56,12 @@ def devices(
     from tileyard.devices.survey import survey_devices
     from tileyard.report.devices import print_survey
 
+    if install:
+        from tileyard.devices.locks import install_directory
+        from tileyard.settings import read_lock_dir
+
+        print("\n".join(install_directory(read_lock_dir(os.environ, Path.cwd()), tmpfiles)))
+        return 0
     survey = survey_devices(load_settings(), parse_duration_s(window))
     if json:
         print_json(survey)

@@ -5,19 +5,19 @@ statement puts a device into quarantine, a lift names the statements that it lif
 names those that it has seen. Nothing depends on clocks, and a statement made meanwhile counts.
 """
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 
-from tileyard.devices.locks import HINT, prepare_locks
+from tileyard.devices.locks import explaining, prepare_locks
 from tileyard.devices.probes import Probe, Verdict, probe_device
 from tileyard.devices.users import name_user
-from tileyard.errors import UsageError
 from tileyard.model import Device, Record
 from tileyard.processes.keeper import quarantine
-from tileyard.processes.keeper.quarantine import PROBES, Quarantine
+from tileyard.processes.keeper.quarantine import PROBES, Quarantine, Quarantines, name_part
 
 GOOD_PROBES_NEEDED = 3
 
@@ -95,11 +95,9 @@ def quarantine_device(device: Device, reason: str) -> None:
     Raises UsageError if that cannot be written down.
     """
     prepare_locks(device)
-    try:
-        if not is_kept_away(device):
+    if not is_kept_away(device):
+        with _explaining(device):
             quarantine.state_again(device.locks, device.name, reason, by_hand=True)
-    except OSError as error:
-        raise _cannot_write(device, error) from error
 
 
 def readmit_device(device: Device) -> bool:
@@ -108,11 +106,9 @@ def readmit_device(device: Device) -> bool:
     Raises UsageError if that cannot be written down.
     """
     statements = _statements_on(device)
-    try:
+    with _explaining(device):
         quarantine.lift_quarantine(device.locks)  # tidies up even where there is nothing to lift
-        _remove_own_probes(device)
-    except OSError as error:
-        raise _cannot_write(device, error) from error
+    _remove_own_probes(device)
     return bool(statements)
 
 
@@ -126,20 +122,17 @@ async def probe_now(device: Device, *, rest_s: float = 0.0) -> ProbeReport:
     seen = _tokens_of(_statements_on(device))
     probe = await probe_device(device, rest_s=rest_s)
     readmitted = False
-    try:
-        if probe.verdict is Verdict.FAILED:
-            prepare_locks(device)
-            _state_failure(device, probe)
-        elif probe.verdict is Verdict.GOOD and seen:
-            readmitted = _count_good(device, probe, seen)
-    except OSError as error:
-        raise _cannot_write(device, error) from error
+    if probe.verdict is Verdict.FAILED:
+        prepare_locks(device)
+        _state_failure(device, probe)
+    elif probe.verdict is Verdict.GOOD and seen:
+        readmitted = _count_good(device, probe, seen)
     return ProbeReport(probe=probe, health=read_health(device), readmitted=readmitted)
 
 
 def _statements_on(device: Device) -> list[Quarantine]:
-    paths = quarantine.quarantine_paths(device.locks)
-    return [one for path in paths for one in quarantine.find_statements(path)]
+    with _opened(device) as quarantines:
+        return [one for lock in device.locks for one in quarantines.find(name_part(lock))]
 
 
 def _tokens_of(statements: Iterable[Quarantine]) -> tuple[str, ...]:
@@ -149,11 +142,13 @@ def _tokens_of(statements: Iterable[Quarantine]) -> tuple[str, ...]:
 def _state_failure(device: Device, probe: Probe) -> None:
     """State it, or renew what this user stated: either way, probes made before count no more."""
     own = [one for one in _statements_on(device) if one.uid == os.geteuid()]
-    for statement in own:
-        quarantine.renew_statement(statement)
+    with _opened(device) as quarantines:
+        for statement in own:
+            quarantines.renew(statement)
     if not own:
-        reason = f"its probe failed: {probe.message}"
-        quarantine.state_again(device.locks, device.name, reason)
+        with _explaining(device):
+            reason = f"its probe failed: {probe.message}"
+            quarantine.state_again(device.locks, device.name, reason)
     _remove_own_probes(device)
 
 
@@ -169,7 +164,8 @@ def _count_good(device: Device, probe: Probe, seen: tuple[str, ...]) -> bool:
         return readmit_device(device)
     _remove_own_probes(device)
     facts = msgspec.to_builtins(_Seen(statements=seen, probes=(*own, mine)))
-    quarantine.write_facts(f"{_first_path(device)}@{PROBES}{os.urandom(6).hex()}", facts)
+    with _opened(device) as quarantines:
+        quarantines.write(f"{_first_part(device)}@{PROBES}{os.urandom(6).hex()}", facts)
     return False
 
 
@@ -184,27 +180,43 @@ def _good_probes(
 
 
 def _files_of(device: Device) -> Iterator[tuple[str, int, _Seen]]:
-    """Path, owner and content of each file of good probes; what cannot be understood is passed over."""
-    for path, rest in quarantine.list_files(_first_path(device)) if device.locks else ():
-        status, data = quarantine.read_plain_file(path) if rest.startswith(PROBES) else (None, b"")
-        if status is None:
-            continue
-        try:
-            yield path, status.st_uid, msgspec.json.decode(data, type=_Seen)
-        except msgspec.DecodeError:
-            continue
+    """Name, owner and content of each file of good probes; what cannot be understood is passed over."""
+    if not device.locks:
+        return
+    with _opened(device) as quarantines:
+        for name, rest in quarantines.list_files(_first_part(device)):
+            status, data = quarantines.read(name) if rest.startswith(PROBES) else (None, b"")
+            if status is None:
+                continue
+            try:
+                yield name, status.st_uid, msgspec.json.decode(data, type=_Seen)
+            except (msgspec.DecodeError, RecursionError):
+                continue
 
 
 def _remove_own_probes(device: Device) -> None:
-    for path, uid, _ in list(_files_of(device)):
-        quarantine.remove_own(path, uid)
+    found = list(_files_of(device))
+    with _opened(device) as quarantines:
+        for name, uid, _ in found:
+            quarantines.remove_own(name, uid)
 
 
-def _first_path(device: Device) -> str:
-    """Good probes are kept beside the first of the device's locks."""
-    return quarantine.quarantine_paths(device.locks[:1])[0]
+def _first_part(device: Device) -> str:
+    """Good probes are kept beside what is stated of the first of the device's parts."""
+    return name_part(device.locks[0])
 
 
-def _cannot_write(device: Device, error: OSError) -> UsageError:
-    folder = Path(device.locks[0]).parent
-    return UsageError(f"cannot write into {folder}/quarantine: {error.strerror}", HINT)
+@contextlib.contextmanager
+def _opened(device: Device) -> Iterator[Quarantines]:
+    """What is stated on this host. Raises UsageError where that cannot be read or written."""
+    with _explaining(device), quarantine.open_quarantines(device.locks) as quarantines:
+        yield quarantines
+
+
+@contextlib.contextmanager
+def _explaining(device: Device) -> Iterator[None]:
+    """As ``explaining`` for the lock directory of a device."""
+    with contextlib.ExitStack() as stack:
+        if device.locks:
+            stack.enter_context(explaining(Path(device.locks[0]).parent))
+        yield

@@ -6,21 +6,16 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tileyard.devices.locks import HINT, prepare_directory
+from tileyard.devices.locks import explaining, prepare_directory
 from tileyard.devices.users import name_user
-from tileyard.errors import UsageError
 from tileyard.model import Device, Record
 from tileyard.processes.keeper.deciding import Choice
 from tileyard.processes.keeper.directory import LeaseRecord, LockDirectory, Request
+from tileyard.processes.keeper.folders import is_replaced
 from tileyard.processes.keeper.holding import Holding, LeaseFacts, forget_earlier, take_parts
-from tileyard.processes.keeper.quarantine import find_statements, quarantine_paths
-from tileyard.processes.keeper.report import RefusedError
+from tileyard.processes.keeper.quarantine import name_part
 
 LOCK_LIMIT_S, PAUSE_S = 2.0, 0.01
-DISTRUST = {
-    "planted": "is a link or a file",
-    "unsafe": "is not sticky: anyone could remove a lease",
-}
 
 
 class Holder(Record):
@@ -110,17 +105,8 @@ def try_hold(
 @contextlib.contextmanager
 def open_directory(lock_dir: Path) -> Iterator[LockDirectory]:
     """The lock directory. Raises UsageError where it cannot be used or trusted."""
-    try:
+    with explaining(lock_dir):
         directory = LockDirectory(str(lock_dir))
-    except OSError as error:
-        raise UsageError(
-            f"the lock directory {lock_dir} cannot be used: {error.strerror}", HINT
-        ) from error
-    except RefusedError as error:
-        what = DISTRUST.get(error.step, f"cannot be trusted ({error.step})")
-        raise UsageError(
-            f"the lock directory {lock_dir}, or a folder in it, {what}", HINT
-        ) from error
     try:
         yield directory
     finally:
@@ -135,7 +121,7 @@ def read_requests(directory: LockDirectory) -> list[Request]:
 
 def parts_of(device: Device) -> tuple[str, ...]:
     """What has to be free for a lease of the device, as the lock directory names it."""
-    return tuple(Path(lock).name.removesuffix(".lock") for lock in device.locks)
+    return tuple(map(name_part, device.locks))
 
 
 def _find_holder(
@@ -159,17 +145,18 @@ def _describe(record: LeaseRecord) -> Holder:
     )
 
 
-def _is_rested(device: Device, records: dict[str, list[LeaseRecord]], rest_s: float) -> bool:
+def _is_rested(
+    directory: LockDirectory,
+    parts: Sequence[str],
+    records: dict[str, list[LeaseRecord]],
+    rest_s: float,
+) -> bool:
     """Whether nobody has had a sick part of the device for a while.
 
     A time to come is none: the host's clock was set back.
     """
     now_ns = time.time_ns()
-    sick = [
-        part
-        for part, path in zip(parts_of(device), quarantine_paths(device.locks), strict=True)
-        if find_statements(path)
-    ]
+    sick = [part for part in parts if directory.quarantines.find(part)]
     changes = [record.changed_ns for part in sick for record in records[part]]
     return not any(0 <= now_ns - changed_ns < rest_s * 1e9 for changed_ns in changes)
 
@@ -181,18 +168,17 @@ def _take(directory: LockDirectory, device: Device, command: str, rest_s: float)
             return None
         time.sleep(PAUSE_S)
     try:
+        if is_replaced(directory.root, directory.path):
+            return None
         parts = parts_of(device)
         numbers = directory.list_numbers()
         records = {part: directory.read_records(part, numbers.get(part, [])) for part in parts}
         if any(record.is_live for several in records.values() for record in several):
             return None
-        if rest_s and not _is_rested(device, records, rest_s):
+        if rest_s and not _is_rested(directory, parts, records, rest_s):
             return None
         facts = LeaseFacts(f"{command} {device.name}", secrets.token_hex(8))
-        return take_parts(directory, (Choice(device.name, parts),), records, numbers, facts)
-    except OSError as error:
-        raise UsageError(
-            f"the lock directory {directory.path} cannot be used: {error.strerror}", HINT
-        ) from error
+        with explaining(Path(directory.path)):
+            return take_parts(directory, (Choice(device.name, parts),), records, numbers, facts)
     finally:
         directory.unlock()

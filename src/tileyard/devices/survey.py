@@ -5,7 +5,7 @@ Beside them stand the queues through which devices of others can be had.
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -13,13 +13,14 @@ from tileyard.clock import Clock, SystemClock
 from tileyard.devices.activity import read_core_times, share_busy
 from tileyard.devices.cuda import GpuList
 from tileyard.devices.health import Health, read_health
+from tileyard.devices.locks import install_command, is_for_all
 from tileyard.devices.names import device_lock
 from tileyard.devices.occupancy import Holder, Occupancy, list_leased, read_occupancy
 from tileyard.devices.queue_states import QueueState, survey_queues
 from tileyard.devices.registry import find_devices, list_visible_gpus, parse_device
 from tileyard.errors import UsageError
 from tileyard.model import Device, Record
-from tileyard.settings import Settings
+from tileyard.settings import LOCK_DIR, Settings
 
 WINDOW_S = 0.5
 SURVEY_VERSION = 1
@@ -88,8 +89,16 @@ def survey_devices(
         window_s=window_s,
         devices=tuple(states),
         queues=survey_queues(settings),
-        notes=(f"GPUs are not listed: {gpus.failure}",) if gpus.failure else (),
+        notes=tuple(_find_notes(settings, gpus)),
     )
+
+
+def _find_notes(settings: Settings, gpus: GpuList) -> Iterator[str]:
+    if gpus.failure:
+        yield f"GPUs are not listed: {gpus.failure}"
+    locks = settings.lock_dir
+    if locks == LOCK_DIR and locks.exists() and not is_for_all(locks):
+        yield f"devices are leased by one user alone: to share them run {install_command(locks)}"
 
 
 def share_held_idle(

@@ -2,16 +2,15 @@
 
 import grp
 import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from tileyard.devices.locks import FOLDERS, HINT, prepare_directory
+from tileyard.devices.locks import hint_for, install_command, is_for_all, prepare_directory
 from tileyard.devices.users import name_user
 from tileyard.doctor.findings import Finding, Level
 from tileyard.doctor.storage import nearest_folder
 from tileyard.errors import UsageError
-from tileyard.settings import Settings
+from tileyard.settings import LOCK_DIR, Settings
 from tileyard.store.filesystem import NETWORK, find_filesystem
 
 SUBJECT = "lock directory"
@@ -34,53 +33,38 @@ def check_lock_directory(settings: Settings) -> Iterator[Finding]:
     free_bytes = os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize
     if free_bytes < LOW_SPACE_BYTES:
         raise UsageError(f"{folder} has {free_bytes >> 10} KiB left", f"make room on {kind}")
+    is_ones_own = folder == LOCK_DIR and not is_for_all(folder)
     yield Finding(
-        subject=SUBJECT, level=Level.OK, message=f"{folder} ({kind}), {describe_writers(folder)}"
+        subject=SUBJECT,
+        level=Level.WARN if is_ones_own else Level.OK,
+        message=f"{folder} ({kind}), {describe_writers(folder)}",
+        todo=f"to share devices with other users run {install_command(folder)}"
+        if is_ones_own
+        else "",
     )
-    yield from _judge_owners(folder)
 
 
 def describe_writers(folder: Path) -> str:
-    """Who may lease devices here, from the directory's mode."""
+    """Who may lease devices here, from the directory's owner and mode."""
     status = folder.stat()
-    if status.st_mode & stat.S_IWOTH:
-        return "sticky, for all users"
-    owner = name_user(status.st_uid)
-    if status.st_mode & stat.S_IWGRP:
-        return f"sticky, for {owner} and the group {_name_group(status.st_gid)}"
-    return f"for {owner} alone"
+    if not is_for_all(folder) or not status.st_mode & 0o011:
+        return f"for {name_user(status.st_uid)} alone"
+    return (
+        "for all users" if status.st_mode & 0o001 else f"for the group {_name_group(status.st_gid)}"
+    )
 
 
 def _judge_missing(folder: Path) -> Finding:
     above = nearest_folder(folder)
+    is_root = os.geteuid() == 0
     if folder.parent != above or not os.access(above, os.W_OK | os.X_OK):
-        return Finding(
-            subject=SUBJECT,
-            level=Level.FAIL,
-            message=f"{folder} is not there, and cannot be made in {above}",
-            todo=HINT,
-        )
-    return Finding(
-        subject=SUBJECT,
-        level=Level.OK if os.geteuid() == 0 else Level.WARN,
-        message=f"{folder} is not there yet; whoever leases first will own it",
-        todo="" if os.geteuid() == 0 else f"let root run: install -d -m 1777 {folder}",
-    )
-
-
-def _judge_owners(folder: Path) -> Iterator[Finding]:
-    """Who owns a directory can remove what others put there, sticky or not."""
-    if not folder.stat().st_mode & (stat.S_IWOTH | stat.S_IWGRP):
-        return
-    for path in (folder, *(folder / name for name in FOLDERS)):
-        owner = path.stat().st_uid
-        if owner not in (0, os.geteuid()):
-            yield Finding(
-                subject=SUBJECT,
-                level=Level.WARN,
-                message=f"{path} belongs to {name_user(owner)}, who could remove leases of others",
-                todo=f"let root run: chown root {path}",
-            )
+        level, message = Level.FAIL, f"{folder} does not exist, and cannot be made in {above}"
+    else:
+        level = Level.OK if is_root else Level.WARN
+        owner = "for all users" if is_root else "for one user alone"
+        message = f"{folder} does not exist yet; the first lease makes it, {owner}"
+    todo = "" if level is Level.OK else hint_for(folder)
+    return Finding(subject=SUBJECT, level=level, message=message, todo=todo)
 
 
 def _name_group(gid: int) -> str:

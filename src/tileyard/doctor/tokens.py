@@ -4,17 +4,18 @@ The token that is passed between them says what the writer saw of itself: the ke
 (its boot id), the directory (inode and device), and its user. So the reader can say what differs.
 """
 
-import contextlib
 import os
 import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from tileyard.devices.locks import prepare_directory
+from tileyard.devices.locks import explaining, prepare_directory
+from tileyard.devices.occupancy import open_directory
 from tileyard.doctor.findings import Finding, Level
 from tileyard.errors import UsageError
 from tileyard.model import Record
+from tileyard.processes.keeper.files import remove
 from tileyard.settings import Settings
 
 SUBJECT = "same locks"
@@ -58,27 +59,22 @@ def write_token(settings: Settings) -> Token:
 
     Earlier ones of this user are removed. Raises UsageError where the directory cannot be used.
     """
-    folder = settings.lock_dir
-    prepare_directory(folder)
-    for path in folder.glob(f"{PREFIX}*"):
-        if path.lstat().st_uid == os.geteuid():
-            with contextlib.suppress(OSError):
-                path.unlink()
-    status = folder.stat()
-    token = Token(
-        name=secrets.token_hex(8),
-        boot=read_boot_id(),
-        device=status.st_dev,
-        inode=status.st_ino,
-        uid=os.geteuid(),
-    )
-    try:
-        fd = os.open(
-            folder / f"{PREFIX}{token.name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    prepare_directory(settings.lock_dir)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with open_directory(settings.lock_dir) as directory, explaining(settings.lock_dir):
+        for name in os.listdir(directory.requests):  # noqa: PTH208 - a descriptor
+            seen = os.stat(name, dir_fd=directory.requests, follow_symlinks=False)
+            if name.startswith(PREFIX) and seen.st_uid == os.geteuid():
+                remove(directory.requests, name)
+        status = os.fstat(directory.root)
+        token = Token(
+            name=secrets.token_hex(8),
+            boot=read_boot_id(),
+            device=status.st_dev,
+            inode=status.st_ino,
+            uid=os.geteuid(),
         )
-    except OSError as error:
-        raise UsageError(f"cannot write into {folder}: {error.strerror}") from error
-    os.close(fd)
+        os.close(os.open(f"{PREFIX}{token.name}", flags, dir_fd=directory.requests))
     return token
 
 
@@ -87,7 +83,7 @@ def compare_token(settings: Settings, token: Token, boot: str) -> Iterator[Findi
     folder = settings.lock_dir
     try:
         here = folder.stat()
-        left = (folder / f"{PREFIX}{token.name}").lstat()
+        left = (folder / "requests" / f"{PREFIX}{token.name}").lstat()
     except FileNotFoundError:
         yield _differ(
             f"this side does not find the other side's token in {folder}", _explain(folder, token)

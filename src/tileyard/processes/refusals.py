@@ -11,9 +11,10 @@ from tileyard.processes.records import LeaseRequest
 REFUSALS: Final = {
     "lock": "the lock directory cannot be used",
     "planted": "the lock directory, or a folder in it, is a link or a file",
+    "foreign": "the lock directory, or a folder in it, belongs to another user, who could take leases away",
+    "incomplete": "a folder of the lock directory is missing, which only root can make",
     "unsafe": "the lock directory, or a folder in it, is not sticky: anyone could remove a lease",
-    "number": "there are no lease numbers left after this one",
-    "busy": "somebody has been deciding about leases for too long in this directory",
+    "replaced": "the lock directory was replaced meanwhile; ask again",
     "nested": "it is asked for under a lease of the same device, and would wait for itself",
     "sick": "too few of its devices are fit for use",
     "quarantine": "a device that is not fit for use cannot be put in quarantine",
@@ -57,7 +58,7 @@ def explain_refusal(
     """The error for a report with a ``refused_step``; ``details`` say by step what it was about."""
     step = report.refused_step
     text = details.get(step) or report.text
-    if not text and step in ("lock", "planted", "unsafe") and lease is not None:
+    if not text and step == "lock" and lease is not None:
         text = " ".join(lease.choices[0].locks)
     message = f"cannot start {program}: {REFUSALS[step]}"
     if text:

@@ -29,7 +29,7 @@ def test_a_shared_directory_is_well(settings: Settings) -> None:
     (finding,) = check_lock_directory(settings)
     expected = Level.OK
     assert finding.level is expected
-    assert finding.message.endswith("sticky, for all users")
+    assert finding.message.endswith(", for all users")
 
 
 def test_a_private_directory_says_so(settings: Settings) -> None:
@@ -37,6 +37,7 @@ def test_a_private_directory_says_so(settings: Settings) -> None:
     settings.lock_dir.mkdir(mode=0o700)
     (finding,) = check_lock_directory(settings)
     expected = " alone"
+    assert finding.level is Level.OK  # it was named, and so is wanted
     assert finding.message.endswith(expected)
 
 
@@ -68,12 +69,30 @@ def test_a_directory_that_is_not_there(settings: Settings) -> None:
 
 @as_root
 def test_an_owner_who_is_not_root_is_named(settings: Settings) -> None:
-    """Who owns a shared directory could remove the leases of others."""
+    """The finding is what a lease would have met, with the line that mends it."""
     prepare_directory(settings.lock_dir)
     os.chown(settings.lock_dir / "leases", 1001, 1001)
-    findings = list(check_lock_directory(settings))
-    expected = f"{settings.lock_dir}/leases belongs to 1001, who could remove leases of others"
-    assert [(f.level, f.message) for f in findings[1:]] == [(Level.WARN, expected)]
+    with pytest.raises(
+        UsageError, match=r"/leases \(uid 1001\): .*belongs to another user"
+    ) as caught:
+        list(check_lock_directory(settings))
+    expected = f"run sudo env TILEYARD_LOCK_DIR={settings.lock_dir} "
+    assert caught.value.hint.startswith(expected)
+    assert " devices --install, or " in caught.value.hint
+
+
+@as_root
+def test_the_usual_directory_for_one_user_is_a_warning(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others cannot lease on this host until root has made one for all."""
+    prepare_directory(settings.lock_dir)
+    monkeypatch.setattr(locking, "LOCK_DIR", settings.lock_dir)
+    monkeypatch.setattr(locking, "is_for_all", lambda _: False)
+    (finding,) = check_lock_directory(settings)
+    expected = Level.WARN
+    assert finding.level is expected
+    assert finding.todo.endswith("devices --install")
 
 
 def test_two_sides_of_one_directory_agree(settings: Settings, tmp_path: Path) -> None:
@@ -123,7 +142,7 @@ def test_a_token_is_used_up_by_the_next(settings: Settings) -> None:
     (finding,) = compare(settings, first)
     expected = "write a new token"
     assert expected in finding.todo
-    assert len(list(settings.lock_dir.glob("token-*"))) == 1
+    assert len(list(settings.lock_dir.glob("requests/token-*"))) == 1
 
 
 @pytest.mark.parametrize("text", ["read", "", "a.b.c.d.e", "../x.b.1.1.0", "a.b.1.1"])

@@ -15,7 +15,6 @@ from tileyard.processes.keeper.files import (
     escape,
     format_lines,
     is_locked,
-    open_folder,
     open_seen,
     parse_lines,
     publish,
@@ -23,7 +22,6 @@ from tileyard.processes.keeper.files import (
     unescape,
     wait_unlocked,
 )
-from tileyard.processes.keeper.report import RefusedError
 
 
 @pytest.fixture
@@ -150,22 +148,3 @@ def test_drafts_of_the_dead_are_taken_away(
     expected = [".alive.2", "other"]
     assert sorted(path.name for path in tmp_path.iterdir()) == expected
     os.close(alive)
-
-
-def test_folders_are_made_like_their_parent(tmp_path: Path) -> None:
-    """Whatever the umask is; links and folders that anyone can rearrange are refused."""
-    tmp_path.chmod(0o1777)
-    parent = open_folder(str(tmp_path))
-    before = os.umask(0o077)
-    os.close(open_folder("new", parent))
-    os.umask(before)
-    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o1777
-    (tmp_path / "link").symlink_to(tmp_path / "new")
-    (tmp_path / "loose").mkdir()
-    (tmp_path / "loose").chmod(0o777)
-    expected = {"link": "planted", "loose": "unsafe"}
-    for name, step in expected.items():
-        with pytest.raises(RefusedError) as caught:
-            open_folder(name, parent)
-        assert caught.value.step == step
-    os.close(parent)

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tileyard.processes.keeper.folders import make_directory
 from tileyard.processes.keeper.quarantine import (
     find_quarantine,
-    find_statements,
     lift_quarantine,
-    list_sick_parts,
+    open_quarantines,
     put_in_quarantine,
-    quarantine_paths,
     state_again,
 )
 
@@ -46,8 +45,7 @@ def as_user(uid: int, action: Callable[[], object]) -> int:
 def shared(tmp_path: Path) -> Path:
     """A lock directory that other users can reach."""
     folder = tmp_path / "locks"
-    folder.mkdir()
-    folder.chmod(0o1777)
+    make_directory(str(folder))
     for parent in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
         parent.chmod(parent.stat().st_mode | 0o111)
     return folder
@@ -68,9 +66,9 @@ def test_what_was_stated_first_stays(tmp_path: Path) -> None:
     locks = locks_in(tmp_path, "device-a")
     put_in_quarantine(locks, "npu:0", "first")
     put_in_quarantine(locks, "npu:0", "second")
-    found = find_statements(quarantine_paths(locks)[0])
-    expected = ["first"]
-    assert [one.reason for one in found] == expected
+    with open_quarantines(locks) as quarantines:
+        expected = ["first"]
+        assert [one.reason for one in quarantines.find("device-a")] == expected
 
 
 def test_lifting_leaves_nothing(tmp_path: Path) -> None:
@@ -111,7 +109,7 @@ def test_anybody_may_lift_and_state_anew(shared: Path) -> None:
     """A user who cannot remove a statement lifts it; what a third one states then counts again."""
     locks = locks_in(shared, "device-a")
     assert as_user(1001, lambda: put_in_quarantine(locks, "npu:0", "dead")) == 0
-    assert as_user(1002, lambda: Path(quarantine_paths(locks)[0]).unlink()) == 1
+    assert as_user(1002, (shared / "quarantine/device-a").unlink) == 1
     assert as_user(1002, lambda: lift_quarantine(locks)) == 0
     assert find_quarantine(locks) is None
     assert as_user(1003, lambda: put_in_quarantine(locks, "npu:0", "dead again")) == 0
@@ -125,7 +123,7 @@ def test_anybody_may_lift_and_state_anew(shared: Path) -> None:
 def test_a_lift_means_no_later_statement(shared: Path) -> None:
     """Who lifts has seen what is lifted: a statement made or renewed meanwhile goes on counting."""
     locks = locks_in(shared, "device-a")
-    path = Path(quarantine_paths(locks)[0])
+    path = shared / "quarantine/device-a"
     assert as_user(1001, lambda: put_in_quarantine(locks, "npu:0", "dead")) == 0
     assert as_user(1002, lambda: lift_quarantine(locks)) == 0
     text = path.read_text(encoding="utf-8")
@@ -166,7 +164,7 @@ def test_a_lift_that_is_no_list_lifts_nothing(tmp_path: Path) -> None:
     put_in_quarantine(locks, "cpu:0", "wrong sums")
     found = find_quarantine(locks)
     assert found is not None
-    lift = Path(f"{found.path}@lifted.x")
+    lift = tmp_path / f"quarantine/{found.name}@lifted.x"
     for content in ({"lifts": found.token}, {"lifts": [1]}, [found.token], None):
         lift.write_text(json.dumps(content), encoding="utf-8")
         expected = "wrong sums"
@@ -179,11 +177,9 @@ def test_a_lift_that_is_no_list_lifts_nothing(tmp_path: Path) -> None:
 
 def test_sick_parts_of_a_host_are_listed(tmp_path: Path) -> None:
     """Lock files that are in quarantine are named; those whose statements were lifted are not."""
-    assert list_sick_parts(str(tmp_path)) == set()
     put_in_quarantine(locks_in(tmp_path, "cpu-0", "device-a", "device-b"), "x", "sick")
-    path = quarantine_paths(locks_in(tmp_path, "device-b"))[0]
-    lifts = {"lifts": [find_statements(path)[0].token]}
-    Path(f"{path}@lifted.x").write_text(json.dumps(lifts), encoding="utf-8")
-    state_again(locks_in(tmp_path, "device-a"), "x", "sick again")
-    expected = {"cpu-0", "device-a"}
-    assert list_sick_parts(str(tmp_path)) == expected
+    with open_quarantines(locks_in(tmp_path, "device-b")) as quarantines:
+        quarantines.write("device-b@lifted.x", {"lifts": [quarantines.find("device-b")[0].token]})
+        state_again(locks_in(tmp_path, "device-a"), "x", "sick again")
+        expected = {"cpu-0", "device-a"}
+        assert quarantines.list_parts() == expected

@@ -1,11 +1,13 @@
 """The lock directory of a host as everyone finds it: requests that wait, leases that are held.
 
 ``requests/`` holds a file for each request that has to wait, ``leases/`` one for each part of a
-leased device, named ``PART.NUMBER``. The number only grows: taking the next one by making that
-file is what makes a lease exclusive, whatever else happens to the directory. A record stays when
-its lease ends, and says whether the end was a clean one; its user removes it after a later lease.
+leased device, named ``PART.NUMBER``. The number is the time since the host started, at the grant, so
+nobody can set it back or use it up. A record stays when its lease ends, and says whether the end was a
+clean one; its user removes it after a later lease.
 
-Decisions are made by whoever holds the lock on the directory itself, for a millisecond at a time.
+Decisions are made under the lock on the directory itself, which is held for a millisecond at a time.
+What is decided without it is noticed: a lease counts only if, once its records can be seen, no other
+one of the same parts can.
 """
 
 import fcntl
@@ -18,17 +20,21 @@ from .files import (
     escape,
     format_lines,
     is_locked,
-    open_folder,
     open_seen,
     publish,
     remove,
     remove_drafts,
     unescape,
 )
-from .report import RefusedError
+from .folders import FOLDERS, open_directory, open_folder
+from .quarantine import Quarantines
+
+TYPE_CHECKING = False  # typing would cost 5 ms
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MAX_DIGITS = 15
-"""Longer lease numbers are not ours: at a million leases a second it takes thirty years."""
+"""Longer lease numbers are not ours: a host would have to run for thirty years."""
 MAX_PRIORITY = 1000
 MAX_COMMAND = 400  # characters; enough for people to recognise it
 HELD, ENDED = b"held ", b"ended"
@@ -77,6 +83,11 @@ def format_request(name: str, wish: Wish, command: str) -> bytes:
     ]
     pairs += [("choice", " ".join(map(escape, (c.device, *c.parts)))) for c in wish.choices]
     return format_lines(pairs)
+
+
+def next_number() -> int:
+    """The number of a lease that begins now: microseconds since the host started, sleep included."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
 
 
 class LeaseRecord:
@@ -137,14 +148,21 @@ class LockDirectory:
     def __init__(self, path: str) -> None:
         """Raises RefusedError where it cannot be trusted, OSError where it cannot be used."""
         self.path = path
-        self.root = open_folder(path)
-        self.requests = open_folder("requests", self.root)
-        self.leases = open_folder("leases", self.root)
+        self.root = open_directory(path)
+        try:
+            self.requests, self.leases, stated = (
+                open_folder(self.root, name, path) for name in FOLDERS
+            )
+        except BaseException:
+            os.close(self.root)
+            raise
+        self.quarantines = Quarantines(stated)
         self._orders: dict[str, tuple[int, str]] = {}
         self._parsed: dict[str, Request] = {}
 
     def close(self) -> None:
         """Let go of it; also ends the lock."""
+        self.quarantines.close()
         for fd in (self.root, self.requests, self.leases):
             os.close(fd)
 
@@ -240,9 +258,18 @@ class LockDirectory:
     def add_record(self, part: str, number: int, facts: list[tuple[str, str]]) -> int:
         """Take a part, and return the descriptor on which the lease lives.
 
-        Raises FileExistsError if somebody else has taken this number, RefusedError if there are no
-        more, OSError.
+        Raises FileExistsError if that number is taken, and OSError.
         """
-        if number >= 10**MAX_DIGITS:
-            raise RefusedError("number", 0, text=f"{self.path}/leases/{part}.{number - 1}")
         return publish(self.leases, f"{part}.{number}", format_record(part, number, facts))
+
+    def has_rivals(self, parts: "Iterable[str]", number: int, known: dict[str, list[int]]) -> bool:
+        """Whether somebody else has taken or had one of the parts since the numbers that are ``known``."""
+        numbers = self.list_numbers()
+        rivals = (
+            record
+            for part in parts
+            for record in self.read_records(
+                part, sorted({*numbers.get(part, [])} - {number, *known.get(part, [])})
+            )
+        )
+        return any(one.is_live or (one.is_ours and one.number > number) for one in rivals)

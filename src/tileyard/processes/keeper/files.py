@@ -13,13 +13,11 @@ import stat
 import struct
 import time
 
-from .report import RefusedError
-
 MAX_BYTES = 1 << 16
 """Larger files are not ours."""
 DRAFT_NS = 60 * 10**9
 """What has been unfinished for longer, its maker was killed."""
-SHARED_MODE, FILE_MODE = 0o1777, 0o644
+FILE_MODE = 0o644
 FLOCK = "hhqqi4x"  # struct flock, as fcntl takes it
 PLAIN = frozenset(map(chr, range(33, 127))) - {"%"}
 
@@ -78,37 +76,6 @@ def wait_unlocked(fd: int) -> None:
     fcntl.fcntl(fd, fcntl.F_OFD_SETLKW, struct.pack(FLOCK, fcntl.F_RDLCK, 0, 0, 0, 0))
 
 
-# ---- folders --------------------------------------------------------------------------------
-
-
-def open_folder(path: str, parent: int | None = None) -> int:
-    """A folder of the lock directory, made if it is not there. Raises RefusedError or OSError.
-
-    ``parent`` is the descriptor of the directory that it lies in, whose mode a new one gets.
-    """
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        fd = os.open(path, flags, dir_fd=parent)
-    except FileNotFoundError:
-        if parent is None:
-            raise
-        try:
-            os.mkdir(path, 0o700, dir_fd=parent)
-        except FileExistsError:
-            return os.open(path, flags, dir_fd=parent)
-        fd = os.open(path, flags, dir_fd=parent)
-        os.fchmod(fd, os.fstat(parent).st_mode & 0o7777)  # apart, since mkdir heeds the umask
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise RefusedError("planted", 0) from error
-        raise
-    status = os.fstat(fd)
-    if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
-        os.close(fd)
-        raise RefusedError("unsafe", 0)
-    return fd
-
-
 # ---- files ----------------------------------------------------------------------------------
 
 
@@ -149,7 +116,7 @@ def publish(folder: int, name: str, data: bytes, *, is_unique: bool = False) -> 
     in which it became visible, and stays so. Raises FileExistsError if the name is taken, and
     OSError, as for a full disk; then it is not there.
     """
-    draft = f".{name}.{os.getpid()}"
+    draft = f".{os.urandom(6).hex()}"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(draft, flags, 0o600, dir_fd=folder)
     try:

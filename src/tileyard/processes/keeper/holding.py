@@ -4,7 +4,14 @@ import os
 import time
 
 from .deciding import Choice
-from .directory import MAX_COMMAND, LeaseRecord, LockDirectory, mark_ended, mark_session
+from .directory import (
+    MAX_COMMAND,
+    LeaseRecord,
+    LockDirectory,
+    mark_ended,
+    mark_session,
+    next_number,
+)
 from .files import escape, remove
 from .tree import start_of
 
@@ -97,50 +104,51 @@ def take_parts(
     numbers: dict[str, list[int]],
     facts: LeaseFacts,
 ) -> Holding | None:
-    """The lease of these devices, all of them or none; None if somebody else was faster.
+    """The lease of these devices, all of them or none; None if somebody else decided at the same time.
 
     ``records`` and ``numbers`` are what there is of earlier leases, by part, highest first. Raises
     RefusedError or OSError, and has then taken nothing.
     """
-    granted: list[Granted] = []
+    number = next_number()
+    parts = {part: device.device for device in devices for part in device.parts}
     fds: list[int] = []
-    made: list[str] = []
+    is_taken = False
     try:
-        for device in devices:
-            number = 1 + max(numbers.get(part, [0])[0] for part in device.parts)
-            for part in device.parts:
-                fds.append(directory.add_record(part, number, facts.format(device.device)))
-                made.append(f"{part}.{number}")
-            granted.append(Granted(device, number))
+        for part, device in parts.items():
+            fds.append(directory.add_record(part, number, facts.format(device)))
+        is_taken = not directory.has_rivals(parts, number, numbers)
     except FileExistsError:
         pass
-    else:
-        made.clear()
-        parts = [part for device in devices for part in device.parts]
-        return Holding(granted, fds, {part: records[part] for part in parts})
     finally:
-        if made:
-            for name in made:
-                remove(directory.leases, name)
-            for fd in fds:
+        if not is_taken:
+            for part, fd in zip(parts, fds, strict=False):
+                remove(directory.leases, f"{part}.{number}")
                 os.close(fd)
-    return None
+    if not is_taken:
+        return None
+    granted = [Granted(device, number) for device in devices]
+    return Holding(granted, fds, {part: records[part] for part in parts})
 
 
 def find_unclean(earlier: dict[str, list[LeaseRecord]]) -> list[LeaseRecord]:
-    """Of each part, the leases that had no clean end since the last one that had."""
+    """The leases of each part that had no clean end, unless a later one tells that nothing is left.
+
+    Only the same user's later lease, root's and this user's own are believed: the word of anybody
+    else would let a stranger hide what a killed holder has left.
+    """
     found = []
     for records in earlier.values():
-        for record in records:
+        believed: set[int] = set()
+        for record in sorted(records, key=lambda one: one.number, reverse=True):
             if record.is_clean:
-                break
-            if record.is_ours:
+                believed.add(record.uid)
+            elif record.is_ours and believed.isdisjoint((record.uid, 0, os.geteuid())):
                 found.append(record)
     return found
 
 
 def forget_earlier(directory: LockDirectory, holding: Holding) -> None:
-    """Take away what this user's earlier leases of the same devices have left in the directory."""
+    """Remove what earlier leases of the same devices have left: this user's, or all if this one is root."""
     for record in holding.earlier:
-        if record.uid == os.geteuid():
+        if os.geteuid() in (0, record.uid):
             remove(directory.leases, f"{record.part}.{record.number}")

@@ -1,8 +1,7 @@
 """The keeper's command line, as the package describes it."""
 
-import os
-
 from .deciding import Choice, Wish
+from .quarantine import name_part
 
 
 class Device:
@@ -19,8 +18,7 @@ class Device:
     @property
     def choice(self) -> Choice:
         """The device as the queue knows it."""
-        names = (os.path.basename(lock).removesuffix(".lock") for lock in self.locks)
-        return Choice(self.name, tuple(names))
+        return Choice(self.name, tuple(map(name_part, self.locks)))
 
     def take(self, key: str, value: str) -> None:
         """One option of it."""

@@ -3,6 +3,8 @@
 A process shows by its environment which tree it belongs to. Where that cannot be read, because it
 is another user's or was wiped, its session and its parent have to tell; such a process is never
 signalled, but as long as it is there nobody can say that the tree is gone.
+
+A record can be forged, but not its owner: one that is not root's speaks of its owner's processes only.
 """
 
 import os
@@ -30,17 +32,26 @@ def end_survivors(records: list[LeaseRecord]) -> list[int]:
         if not variables:
             if any(r.process_space == here and is_suspect(pid, r) for r in records):
                 found.append(pid)
-        elif pid != os.getpid() and is_of(variables, records):
+        elif pid != os.getpid() and is_of(pid, variables, records):
             parent = parent_of(pid)
-            if is_of(read_process(pid, "environ"), records):  # it still is who it was
+            if is_of(pid, read_process(pid, "environ"), records):  # it still is who it was
                 signal_child(pid, parent, SIGKILL)
             found.append(pid)
     return found
 
 
-def is_of(variables: bytes, records: list[LeaseRecord]) -> bool:
-    """Whether an environment belongs to the tree of one of these leases."""
-    return any(carries(variables, record.tree, record.part) for record in records)
+def is_of(pid: int, variables: bytes, records: list[LeaseRecord]) -> bool:
+    """Whether a process with this environment belongs to the tree of one of these leases."""
+    ours = [record for record in records if carries(variables, record.tree, record.part)]
+    return bool(ours) and not {record.uid for record in ours}.isdisjoint((0, uid_of(pid)))
+
+
+def uid_of(pid: int) -> int:
+    """The user of a process, -1 if there is none."""
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return -1
 
 
 def is_suspect(pid: int, record: LeaseRecord) -> bool:
@@ -48,12 +59,7 @@ def is_suspect(pid: int, record: LeaseRecord) -> bool:
 
     It is the holder's user's and is in its session, or an orphan that started after it.
     """
-    try:
-        if os.stat(f"/proc/{pid}").st_uid != record.uid:
-            return False
-    except OSError:
-        return False
-    if is_over(pid) or start_of(pid) < record.start:
+    if uid_of(pid) != record.uid or is_over(pid) or start_of(pid) < record.start:
         return False
     # Threads of the kernel are in session 0, as is a lease whose holder died before it had noted one.
     return parent_of(pid) == 1 or 0 < record.session == session_of(pid)

@@ -12,10 +12,10 @@ import time
 from .bell import Bell
 from .deciding import Decision, Wish, decide, find_due, order_key, parts_of, pick
 from .directory import LeaseRecord, LockDirectory, Request, name_request
+from .folders import is_replaced
 from .holding import Holding, LeaseFacts, forget_earlier, take_parts
-from .quarantine import list_sick_parts
 from .report import RefusedError
-from .survivors import end_survivors
+from .survivors import end_survivors, uid_of
 from .tree import ancestors_of, start_of
 
 TYPE_CHECKING = False  # typing would cost 5 ms
@@ -27,8 +27,8 @@ RESCAN_S = 1.0
 LOCK_ATTEMPTS, LOCK_PAUSE_S = 5, 0.0003
 PATIENCE_S = 5.0
 """How long a request that could be granted may stand in the way of others without taking it."""
-DECIDE_LIMIT_S = 30.0
-"""How long others may keep a ticket from deciding before that is an error."""
+DECIDE_LIMIT_S = 5.0
+"""How long others may keep a ticket from deciding; then it decides without the directory's lock."""
 
 
 class Look:
@@ -107,6 +107,8 @@ class Ticket:
         if not self._lock():
             return None
         try:
+            if is_replaced(self.directory.root, self.directory.path):
+                raise RefusedError("replaced", 0, text=self.directory.path)
             look = self._look()
             holding = self._take(look) if look.decision.devices else None
         finally:
@@ -156,9 +158,7 @@ class Ticket:
                 self._lock_state = "wanted"
                 self._wanted_since = time.monotonic()
                 _thread.start_new_thread(self._wait_for_lock, ())
-        if time.monotonic() - self._wanted_since > DECIDE_LIMIT_S:
-            raise RefusedError("busy", 0, text=self.directory.path)
-        return False
+        return time.monotonic() - self._wanted_since > DECIDE_LIMIT_S
 
     def _try_lock(self) -> bool:
         """Whether it could be had at once, or nearly: others have it for less than a millisecond."""
@@ -172,7 +172,7 @@ class Ticket:
         try:
             fcntl.flock(self.directory.root, fcntl.LOCK_EX)
         except OSError:
-            pass  # then it is not locked, and numbers alone keep leases apart
+            pass  # then it is not locked, and the look after taking keeps leases apart
         with self._guard:
             self._lock_state = "held"
             if self._is_closed:
@@ -185,7 +185,7 @@ class Ticket:
         """What there is, and what follows from it. Raises RefusedError if waiting is of no use."""
         directory = self.directory
         numbers = directory.list_numbers()
-        sick = list_sick_parts(directory.path)
+        sick = directory.quarantines.list_parts()
         wanted = {part for choice in self._wish.choices for part in choice.parts}
         records = {p: directory.read_records(p, numbers.get(p, [])) for p in sorted(wanted)}
         live = {r.part: r for several in records.values() for r in several if r.is_live}
@@ -220,17 +220,21 @@ class Ticket:
             self.bell.ring_after(self.directory.requests, look.ahead[index])
 
     def _leave_out_own(self, live: dict[str, LeaseRecord], sick: set[str]) -> None:
-        """Refuse to wait for a lease under which this request itself is made."""
+        """Refuse to wait for a lease under which this request itself is made.
+
+        A stranger's record that only says so is waited for like any other.
+        """
         if not self._above:
             self._above = ancestors_of(os.getpid())
         own = {
             part
             for part, record in live.items()
-            if record.tree in self._facts.outer
+            if (record.tree in self._facts.outer and record.uid in (0, os.geteuid()))
             or (
                 record.pid in self._above
                 and record.process_space == self._facts.process_space
                 and record.start == start_of(record.pid)
+                and record.uid == uid_of(record.pid)
             )
         }
         if own:

@@ -1,0 +1,385 @@
+"""What one user of a host can do to another through the lock directory, and what nobody can.
+
+One test for each line of docs/design/security.md that is about devices.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import shlex
+import signal
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.security.conftest import DEADLINE_S, Host, User
+
+from tileyard.devices.locks import prepare_directory
+from tileyard.errors import UsageError
+from tileyard.processes.keeper.blocking import wait_for as wait_for_lease
+from tileyard.processes.keeper.deciding import Choice, Wish
+from tileyard.processes.keeper.directory import LockDirectory, name_request, next_number
+from tileyard.processes.keeper.holding import Holding, LeaseFacts
+from tileyard.processes.keeper.report import RefusedError
+from tileyard.processes.keeper.ticket import Ticket
+from tileyard.processes.keeper.tree import start_of
+
+pytestmark = pytest.mark.slow
+
+Users = tuple[User, User]
+PART = "device-card-0"
+WISH = Wish((Choice("npu:0", (PART,)),))
+LAST = 999_999_999_999_998
+
+
+def take(locks: Path, tree: str = "0123456789abcdef") -> Holding:
+    """A lease in this process. The ticket forgets who is above it: here all users are one family."""
+    ticket = Ticket(str(locks), WISH, LeaseFacts("test", tree))
+    ticket._above = [1]
+    holding = wait_for_lease(ticket, DEADLINE_S)
+    assert holding is not None
+    return holding
+
+
+def forge(locks: Path, number: int, tree: str, *, is_clean: bool = False) -> int:
+    """A record that only looks like a lease's; returns the descriptor on which it lives."""
+    directory = LockDirectory(str(locks))
+    fd = directory.add_record(PART, number, LeaseFacts("forged", tree).format("npu:0"))
+    if is_clean:
+        os.pwrite(fd, b"ended", 0)
+    return fd
+
+
+# ---- who makes the directory -------------------------------------------------------------------
+
+
+def test_nothing_of_a_directory_that_another_user_made_is_touched(host: Host, users: Users) -> None:
+    """B makes it first, with a link in it that changes all the time; no file of root's gets another mode."""
+    _, b = users
+    precious = host.folder / "precious"
+    precious.write_text("mine", encoding="ascii")
+    precious.chmod(0o600)
+
+    def make() -> None:
+        host.locks.mkdir()
+        host.locks.chmod(0o7777)
+        (host.locks / "link").symlink_to(precious)
+
+    def swap() -> None:
+        for name in ("requests", "leases", "quarantine"):
+            with contextlib.suppress(OSError):
+                (host.locks / name).rename(host.locks / f"{name}-made")
+                os.link(host.locks / "link", host.locks / name, follow_symlinks=False)
+                (host.locks / name).unlink()
+
+    with b.hold(make, swap):
+        for _ in range(1000):
+            with pytest.raises(
+                UsageError, match=rf"locks .uid {b.uid}.: .* belongs to another user"
+            ):
+                prepare_directory(host.locks)
+        expected = 0o600
+        assert stat.S_IMODE(precious.stat().st_mode) == expected
+
+
+def test_who_comes_first_has_the_directory_alone(host: Host, users: Users) -> None:
+    """Without root's help a host works for one user; everyone else is told the line that changes that."""
+    a, b = users
+    assert host.lease(a).stdout == "leased\n"
+    assert stat.S_IMODE(host.locks.stat().st_mode) == 0o700
+    for other in (b, User(0)):
+        refused = host.lease(other)
+        expected = (69, "")
+        assert (refused.returncode, refused.stdout) == expected
+        assert refused.stderr.count("\n") == 1
+        assert "belongs to another user" in refused.stderr or "Permission denied" in refused.stderr
+        assert f"sudo env TILEYARD_LOCK_DIR={host.locks} " in refused.stderr
+        assert "devices --install" in refused.stderr
+
+
+def test_the_old_recipe_is_refused_until_root_installs(host: Host, users: Users) -> None:
+    """A sticky directory of root's without folders would belong, in part, to the first who leases."""
+    a, b = users
+    host.locks.mkdir()
+    host.locks.chmod(0o1777)
+    refused = host.lease(a)
+    assert refused.returncode == 69
+    assert "locks/requests: a folder of the lock directory is missing" in refused.stderr
+    b.call(lambda: [host.locks.joinpath(name).mkdir() for name in ("requests", "leases")])
+    refused = host.lease(a)
+    assert "leases" in refused.stderr or "requests" in refused.stderr
+    assert "belongs to another user" in refused.stderr
+    assert host.install().returncode == 0
+    for user in (a, b, User(0)):
+        assert host.lease(user).stdout == "leased\n"
+
+
+def test_a_place_that_others_can_rearrange_is_refused(host: Host, users: Users) -> None:
+    """Whoever can replace a folder on the way leads two users to two directories."""
+    a, b = users
+    (host.folder / "run").chmod(0o777)
+    assert f"others may write to {host.folder}/run" in host.lease(a).stderr
+    os.chown(host.folder / "run", b.uid, b.uid)
+    (host.folder / "run").chmod(0o1777)
+    assert f"{host.folder}/run belongs to another user" in host.lease(a).stderr
+    installed = host.install()
+    expected = (2, "")
+    assert (installed.returncode, installed.stdout) == expected
+
+
+# ---- devices --install ------------------------------------------------------------------------
+
+
+def test_the_line_of_the_doctor_installs_for_all(host: Host, users: Users) -> None:
+    """It can be repeated, and has systemd make the directory again at each start."""
+    a, b = users
+    told = host.run(a, "doctor").stdout
+    (line,) = set(re.findall(r"run (sudo .* devices --install)", told))
+    words = shlex.split(line)
+    assert words[0] == "sudo"
+    env = host.environment(User(0))
+    del env["TILEYARD_LOCK_DIR"]  # it is in the line
+    argv = [*words[1:], "--tmpfiles", str(host.folder / "etc")]
+    done = subprocess.run(argv, env=env, cwd=b"/", capture_output=True, text=True, check=True)
+    assert f"made {host.locks} for all users" in done.stdout
+    expected = f"{host.locks} serves all users already\n"
+    assert host.install().stdout == expected
+    text = (host.folder / "etc" / "tileyard.conf").read_text(encoding="utf-8")
+    assert f"d {host.locks} 0755 root 0 -\n" in text
+    assert f"d {host.locks}/leases 1777 root 0 -\n" in text
+    for user in (a, b):
+        assert host.lease(user).stdout == "leased\n"
+
+
+def test_only_root_installs(host: Host, users: Users) -> None:
+    """Anyone else is told the line."""
+    a, _ = users
+    refused = host.run(a, "devices", "--install", "--tmpfiles", str(host.folder / "etc"))
+    expected = (2, 1)
+    assert (refused.returncode, refused.stderr.count("\n")) == expected
+    assert "only root can" in refused.stderr
+    assert not host.locks.exists()
+
+
+def test_a_directory_in_use_is_not_replaced(host: Host, users: Users) -> None:
+    """Who holds a device in it would go on holding it while somebody else gets it in the new one."""
+    a, b = users
+    with host.start(a, "lease", "--device", "npu:0", "--", "sh", "-c", "echo; read x") as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        refused = host.install()
+        expected = (2, 1)
+        assert (refused.returncode, refused.stderr.count("\n")) == expected
+        assert f"{a.uid} holds or waits for a device in it" in refused.stderr
+        holder.communicate("\n", DEADLINE_S)
+    assert f"made {host.locks} for all users" in host.install().stdout
+    assert host.lease(b).stdout == "leased\n"
+    expected_left = [host.locks]
+    assert list(host.locks.parent.iterdir()) == expected_left
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "folder"])
+def test_whatever_b_has_put_there_is_replaced(host: Host, users: Users, kind: str) -> None:
+    """A file, a link to something of root's, a folder full of links: only what is B's goes."""
+    _, b = users
+    precious = host.folder / "precious"
+    precious.mkdir()
+    (precious / "file").write_text("mine", encoding="ascii")
+
+    def plant() -> None:
+        if kind == "file":
+            host.locks.touch()
+        elif kind == "link":
+            host.locks.symlink_to(precious)
+        else:
+            host.locks.mkdir()
+            (host.locks / "leases").symlink_to(precious)
+            (host.locks / "requests").mkdir()
+            (host.locks / "requests" / "x").symlink_to(precious / "file")
+
+    b.call(plant)
+    assert host.install().returncode == 0
+    assert host.lease(b).stdout == "leased\n"
+    expected = "mine"
+    assert (precious / "file").read_text(encoding="ascii") == expected
+
+
+# ---- a lease that is held -----------------------------------------------------------------------
+
+
+def test_a_lease_cannot_be_taken_away(host: Host, users: Users) -> None:
+    """B can neither remove, rename nor rewrite A's record, nor a folder in which it is; B waits."""
+    a, b = users
+    host.install()
+    with host.start(a, "lease", "--device", "npu:0", "--", "sh", "-c", "echo; read x") as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        record = host.record
+        assert record.stat().st_uid == a.uid
+        away = host.locks / "requests" / "away"
+        for attempt in (
+            record.unlink,
+            lambda: record.rename(away),
+            lambda: record.open("r+b"),
+            lambda: record.chmod(0o666),
+            lambda: record.parent.rename(host.locks / "old"),
+            lambda: host.locks.joinpath("new").mkdir(),
+            lambda: host.locks.rename(host.locks.with_name("old")),
+            lambda: (
+                record.with_name("forged").touch() or record.with_name("forged").replace(record)
+            ),
+        ):
+            assert b.call(attempt).startswith("PermissionError"), attempt
+        late = host.run(b, "lease", "--device", "npu:0", "--queue-timeout", "100ms", "--", "true")
+        expected = 75
+        assert late.returncode == expected
+        holder.communicate("\n", DEADLINE_S)
+        assert holder.returncode == 0
+    assert host.lease(b).stdout == "leased\n"
+
+
+def test_numbers_can_neither_be_set_back_nor_used_up(host: Host, users: Users) -> None:
+    """A file with the last of all numbers, made by B, ends a device for nobody; removing it sets nothing back."""
+    a, b = users
+    host.install()
+    planted = host.locks / "leases" / f"{PART}.{LAST}"
+    first = int(host.lease(b, "echo $TILEYARD_LEASE").stdout)
+    b.call(planted.touch)
+    second = int(host.lease(a, "echo $TILEYARD_LEASE").stdout)
+    b.call(planted.unlink)
+    b.call(
+        lambda: [path.unlink() for path in planted.parent.glob("*") if path.stat().st_uid == b.uid]
+    )
+    third = int(host.lease(a, "echo $TILEYARD_LEASE").stdout)
+    assert first < second < third < LAST
+
+
+def test_a_forged_record_kills_nobody_elses_processes(host: Host, users: Users) -> None:
+    """B copies the token of A's running tree into a record of its own; A's next lease spares that tree."""
+    _, b = users
+    host.install()
+    token = "fedcba9876543210"
+    env = {"TILEYARD_TREE": token, "TILEYARD_PARTS": PART}
+    with subprocess.Popen(["sleep", "1000"], env={**os.environ, **env}) as mine:
+        try:
+            b.call(lambda: os.close(forge(host.locks, next_number(), token)))
+            holding = take(host.locks)
+            assert [record.uid for record in holding.unclean] == [b.uid]
+            holding.release()
+            assert mine.poll() is None
+        finally:
+            mine.kill()
+
+
+def test_a_forged_end_hides_nothing_that_a_killed_holder_left(host: Host, users: Users) -> None:
+    """B states that the device was given back properly since; what is left of the tree is ended all the same."""
+    _, b = users
+    host.install()
+    token = "0f1e2d3c4b5a6978"
+    env = {**os.environ, "TILEYARD_TREE": token, "TILEYARD_PARTS": PART}
+    with subprocess.Popen(["sleep", "1000"], env=env) as left:
+        os.close(forge(host.locks, next_number(), token))  # as if its holder had been killed
+        b.call(lambda: os.close(forge(host.locks, next_number(), "00", is_clean=True)))
+        take(host.locks).release()
+        expected = -signal.SIGKILL
+        assert left.wait(DEADLINE_S) == expected
+
+
+def test_a_record_that_names_a_process_above_is_waited_for(host: Host, users: Users) -> None:
+    """B's lease names A's own shell as its holder: A waits for it instead of being refused as nested."""
+    _, b = users
+    host.install()
+
+    def lie() -> int:
+        directory = LockDirectory(str(host.locks))
+        facts = LeaseFacts("forged", "00")
+        facts.pid, facts.start = os.getppid(), start_of(os.getppid())
+        return directory.add_record(PART, next_number(), facts.format("npu:0"))
+
+    with b.hold(lie):
+        ticket = Ticket(str(host.locks), WISH, LeaseFacts("test", "01"))
+        ticket._above = [os.getpid()]
+        expected = None
+        assert ticket.try_take() is expected
+        ticket.close()
+
+
+# ---- what B can do ------------------------------------------------------------------------------
+
+
+def test_who_keeps_the_directory_locked_delays(
+    host: Host, users: Users, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lease then takes up to five seconds, here a tenth of one, and is as exclusive as ever."""
+    _, b = users
+    host.install()
+    monkeypatch.setattr("tileyard.processes.keeper.ticket.DECIDE_LIMIT_S", 0.1)
+    monkeypatch.setattr("tileyard.processes.keeper.ticket.RESCAN_S", 0.1)
+
+    def lock() -> int:
+        fd = os.open(host.locks, os.O_RDONLY)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        return fd
+
+    with b.hold(lock):
+        holding = take(host.locks)
+        late = Ticket(str(host.locks), WISH, LeaseFacts("test", "01"))
+        late._above = [1]
+        expected = None
+        assert wait_for_lease(late, 0.3) is expected
+        holding.release()
+        take(host.locks).release()
+
+
+def test_who_holds_or_quarantines_is_named(host: Host, users: Users) -> None:
+    """B may keep a device from everyone, by holding it or by words; A sees whose doing it is, and may lift."""
+    a, b = users
+    host.install()
+    with host.start(b, "lease", "--device", "npu:0", "--", "sh", "-c", "echo; read x") as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        shown = host.run(a, "devices", "--json", "--window", "1ms").stdout
+        assert '"user": "nobody"' in shown or f'"user": "{b.uid}"' in shown
+        holder.communicate("\n", DEADLINE_S)
+    assert host.run(b, "devices", "quarantine", "npu:0", "mine now").returncode == 0
+    refused = host.lease(a)
+    expected = 69
+    assert refused.returncode == expected
+    assert "mine now" in refused.stderr
+    assert host.run(a, "devices", "readmit", "npu:0").returncode == 0
+    assert host.lease(a).stdout == "leased\n"
+
+
+def test_a_flood_of_requests_and_records_is_waited_out(host: Host, users: Users) -> None:
+    """Garbage of B's, and requests whose owner died, hold up nobody once they are seen."""
+    a, b = users
+    host.install()
+
+    def flood() -> None:
+        directory = LockDirectory(str(host.locks))
+        for number in range(200):
+            os.close(directory.add_request(name_request(1000), WISH, "flood"))
+            (host.locks / "leases" / f"{PART}.{number}").write_bytes(b"\xff" * 100)
+            (host.locks / "quarantine" / f"other@{number}").touch()
+
+    b.call(flood)
+    assert host.lease(a).stdout == "leased\n"
+
+
+def test_what_is_waiting_in_a_replaced_directory_is_refused(host: Host, users: Users) -> None:
+    """Root may replace a directory by hand; a request in the old one is not granted where nobody looks."""
+    _, b = users
+    host.install()
+    ticket = Ticket(str(host.locks), WISH, LeaseFacts("test", "01"))
+    ticket._above = [1]
+    with b.hold(lambda: take(host.locks)):
+        assert ticket.try_take() is None
+        host.locks.rename(host.folder / "old")
+        host.install()
+    with pytest.raises(RefusedError) as caught:
+        ticket.try_take()
+    ticket.close()
+    expected = "replaced"
+    assert caught.value.step == expected
