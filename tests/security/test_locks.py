@@ -94,7 +94,8 @@ def test_who_comes_first_has_the_directory_alone(host: Host, users: Users) -> No
         expected = (69, "")
         assert (refused.returncode, refused.stdout) == expected
         assert refused.stderr.count("\n") == 1
-        assert "belongs to another user" in refused.stderr or "Permission denied" in refused.stderr
+        assert f"{host.locks} (uid {a.uid}): " in refused.stderr
+        assert "belongs to another user" in refused.stderr
         assert f"sudo env TILEYARD_LOCK_DIR={host.locks} " in refused.stderr
         assert "devices --install" in refused.stderr
 

@@ -106,14 +106,19 @@ def _open_checked(name: str, parent: int | None, owners: tuple[int, ...], path: 
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
             raise RefusedError("planted", 0, text=path) from error
+        if error.errno == errno.EACCES:
+            _check(os.stat(name, dir_fd=parent, follow_symlinks=False), owners, path)
         raise
-    status = os.fstat(fd)
-    step = ""
-    if status.st_uid not in owners:
-        step, path = "foreign", f"{path} (uid {status.st_uid})"
-    elif status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
-        step = "unsafe"
-    if step:
+    try:
+        _check(os.fstat(fd), owners, path)
+    except RefusedError:
         os.close(fd)
-        raise RefusedError(step, 0, text=path)
+        raise
     return fd
+
+
+def _check(status: os.stat_result, owners: tuple[int, ...], path: str) -> None:
+    if status.st_uid not in owners:
+        raise RefusedError("foreign", 0, text=f"{path} (uid {status.st_uid})")
+    if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
+        raise RefusedError("unsafe", 0, text=path)
