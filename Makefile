@@ -13,13 +13,22 @@ export PYTHONDONTWRITEBYTECODE :=
 
 GPU_ARCHITECTURES ?= sm_90a sm_80
 
-.PHONY: demo test check format bench gpu-artifacts gpu-check clean
+.PHONY: demo test quick test-all check format bench gpu-artifacts gpu-check clean
 
 demo: $(VENV)/.run
 	$(BIN)/tileyard tune examples/gemm.py
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+
+# What a change needs before it is committed: the checks, and the quick tests of its rooms and of those above.
+quick: check
+	$(BIN)/python tools/quick.py -n $(JOBS)
+
+# Everything in full of which make test runs a sample.
+test-all: export TILEYARD_STORM = 200
+test-all: export TILEYARD_KILLS = 20
+test-all: test
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
