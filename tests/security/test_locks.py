@@ -210,9 +210,10 @@ def test_whatever_b_has_put_there_is_replaced(host: Host, users: Users, kind: st
 # ---- a lease that is held -----------------------------------------------------------------------
 
 
-def test_a_lease_cannot_be_taken_away(host: Host, users: Users) -> None:
-    """B can neither remove, rename nor rewrite A's record, nor a folder in which it is; B waits."""
-    a, b = users
+@pytest.mark.parametrize("is_roots", [False, True], ids=["of A", "of root"])
+def test_a_lease_cannot_be_taken_away(host: Host, users: Users, *, is_roots: bool) -> None:
+    """B can neither remove, rename nor rewrite the record, nor a folder in which it is; B waits."""
+    a, b = (User(0), users[1]) if is_roots else users
     host.install()
     with host.start(a, "lease", "--device", "npu:0", "--", "sh", "-c", "echo; read x") as holder:
         assert holder.stdout is not None
