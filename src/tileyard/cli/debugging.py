@@ -1,6 +1,6 @@
 """A kernel in gdb: the files that the debugger reads, and the process that it runs.
 
-The process is this module's: ``python -m tileyard.cli.debugging HOME RUN_KEY`` runs a kernel once, with the
+The process is this module's: ``python -P -m tileyard.cli.debugging HOME RUN_KEY`` runs a kernel once, with the
 inputs of its recorded run, on one thread, and says whether its outputs are right.
 """
 
@@ -50,7 +50,7 @@ def prepare_debugging(objects: ObjectStore, trial: Trial, home: Path) -> Path | 
     os.utime(folder / SOURCE_FILE, (0, 0))  # gdb warns of a source that is newer than the binary
     (folder / HEADER_FILE).write_bytes(artifact.file(HEADER_FILE).read_bytes())
     script = folder / "gdb"
-    arguments = ("-m", "tileyard.cli.debugging", str(home), trial.keys.run)
+    arguments = ("-P", "-m", "tileyard.cli.debugging", str(home), trial.keys.run)
     commands = COMMANDS.format(
         kernel=trial.kernel,
         breaks="\n".join(f"break {name}" for name in _FUNCTION.findall(source)),

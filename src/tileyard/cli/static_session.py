@@ -71,7 +71,7 @@ def run(wanted: Wanted, limits: Sequence[Limit] | None, *, as_json: bool) -> int
     settings = read_settings(os.environ, Path.cwd())
     make_target(wanted.target, settings.plugins)  # refuses what there is not, at once
     console = Console(stderr=as_json)
-    work = settings.home / "tmp"
+    work = settings.make_home() / "tmp"
     work.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="static-", dir=work) as scratch:
         base, head = _make_ready(wanted, Path(scratch), settings)

@@ -147,7 +147,7 @@ class CompilePool:
         log.parent.mkdir(parents=True, exist_ok=True)
         self._logs.add(log)
         return WorkerCommand(
-            argv=(sys.executable, "-m", "tileyard.workers.compiler", str(self._yard.home)),
+            argv=(sys.executable, "-P", "-m", "tileyard.workers.compiler", str(self._yard.home)),
             env=worker_environment(threads=self._yard.build_threads or 1),
             cwd=str(Path.cwd()),
             log=str(log),

@@ -102,7 +102,7 @@ class StepHost:
         log = self._home / "logs" / "steps.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         return WorkerCommand(
-            argv=(sys.executable, "-m", "tileyard.workers.step_host", str(self._home)),
+            argv=(sys.executable, "-P", "-m", "tileyard.workers.step_host", str(self._home)),
             env=worker_environment(threads=self._threads),
             cwd=str(Path.cwd()),
             log=str(log),

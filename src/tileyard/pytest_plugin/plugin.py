@@ -58,7 +58,7 @@ def activate(config: pytest.Config) -> Active:
         began = time.monotonic()
         run = new_run_name()
         active = Active(options, settings, devices, settings.home / RUNS / run)
-        store = TrialStore.open(settings.home)
+        store = TrialStore.open(settings.make_home())
         config.add_cleanup(store.close)
         writer = TrialWriter(settings.home, store, run)
         recording = Recording(run, began, writer, options.report)

@@ -91,7 +91,7 @@ def find_compiler(asked: str) -> tuple[str, ...]:
         if shutil.which(name):
             return (name,)
     if importlib.util.find_spec("ziglang") is not None:
-        return (sys.executable, "-m", "ziglang", "cc")
+        return (sys.executable, "-P", "-m", "ziglang", "cc")
     raise ToolMissingError(
         "no C compiler is on this machine: cc, gcc and clang are not in PATH",
         hint="install gcc or clang, run `pip install ziglang`, or set CC",
