@@ -105,12 +105,14 @@ def test_a_strangers_project_is_passed_over(shared: SharedFolder) -> None:
     assert not shared.proof.exists()
 
 
-def test_no_home_is_made_in_a_strangers_folder(shared: SharedFolder) -> None:
+def test_no_home_is_made_in_a_strangers_folder(shared: SharedFolder, tmp_path: Path) -> None:
     """Its owner could replace it; what needs no home works there."""
     shared.plant("theirs/file", "")
     theirs = SharedFolder(shared.path / "theirs", shared.proof, shared.locks)
     assert theirs.run("lease", "--", "true").returncode == 0
-    done = theirs.run("cache", "gc", "--keep-days", "1")
+    suite = tmp_path / "suite.toml"
+    suite.write_text(SUITE)
+    done = theirs.run("test", str(suite))
     assert done.returncode == 2
     assert f"{theirs.path} belongs to another user" in done.stderr
     assert not (theirs.path / ".tileyard").exists()
@@ -157,3 +159,74 @@ def test_modules_of_ones_own_working_directory_are_imported(cli: CommandLine) ->
     cli.cwd.chmod(0o1777)
     refused = own.run("tune", str(file), "--arg", "Q=1", **variables)
     assert "No module named 'mine'" in refused.stderr
+
+
+PROGRAMS = """
+name = "programs"
+[build]
+argv = ["sh", "-c", "umask > {out}/built; cp built.sh {out}/"]
+inputs = ["built.sh"]
+[golden]
+argv = ["sh", "-c", "echo hello > {out}/hello; cp {suite}/built.sh {out}/"]
+[run]
+argv = ["sh", "-c", "./built.sh && {build}/built.sh && umask && echo x >> hello && umask > mask"]
+[check]
+argv = ["true"]
+[[testcase]]
+name = "one"
+[[testcase.case]]
+name = "a"
+"""
+
+
+def _open_bits(home: Path) -> dict[str, int]:
+    """Of all that is in a home and was not made by programs of the user's: what others may do."""
+    return {
+        str(path.relative_to(home)): path.lstat().st_mode & 0o077
+        for path in (home, *home.rglob("*"))
+        if not path.is_symlink() and path.name != "mask"
+    }
+
+
+@pytest.mark.parametrize("mode", [None, 0o2770])
+def test_all_in_a_home_is_for_those_it_is_open_to(cli: CommandLine, mode: int | None) -> None:
+    """A new one is for its user alone, one that was made and opened before for its group; programs have the user's umask."""
+    script = cli.cwd / "built.sh"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    (cli.cwd / "suite.toml").write_text(PROGRAMS)
+    if mode is not None:
+        cli.home.mkdir()
+        cli.home.chmod(mode)
+    kernel = f"{KERNELS / 'elementwise.py'}::gelu"
+    for arguments in (("test", "suite.toml"), ("tune", kernel, "--arg", "N=128", "--trials", "1")):
+        done = cli.run(*arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+    ours = _open_bits(cli.home)
+    assert {"store.db", "runs", "objects", "objects/trees", "work", "logs"} <= ours.keys()
+    of_group = {0o070, 0o060, 0o040, 0o050} if mode else {0}
+    assert {path: hex(bits) for path, bits in ours.items() if bits not in of_group} == {}
+    if mode is not None:
+        groups = {
+            path
+            for path in cli.home.rglob("*")
+            if path.is_dir() and not path.stat().st_mode & 0o2000
+        }
+        assert not [path for path in groups if "trees" not in path.parts]
+    (mask,) = cli.home.rglob("mask")
+    assert int(mask.read_text(), 8) == os.umask(os.umask(0o022))
+    assert mask.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_strangers_link_is_not_written_through(shared: SharedFolder, cli: CommandLine) -> None:
+    """A report that is to be written into a shared folder replaces no file elsewhere."""
+    mine = cli.cwd / "mine"
+    mine.write_text("mine")
+    suite = cli.cwd / "suite.toml"
+    suite.write_text(SUITE)
+    link = shared.path / "junit.xml"
+    link.symlink_to(mine)
+    os.lchown(link, STRANGER, STRANGER)
+    done = shared.run("test", str(suite), "--junit", str(link), TILEYARD_HOME=str(cli.home))
+    assert f"cannot write {link}: it is a link of another user" in done.stderr
+    assert mine.read_text() == "mine"

@@ -51,7 +51,7 @@ def gc(
     if not max_size and keep_days is None:
         raise UsageError("say what is to stay", "--max-size 10G, --keep-days 14, or both")
     keep = Keep(max_bytes=parse_bytes(max_size) if max_size else None, days=keep_days)
-    home = read_settings(os.environ, Path.cwd()).make_home()
+    home = read_settings(os.environ, Path.cwd()).home
     with contextlib.ExitStack() as stack:
         is_recorded: Callable[[Path], bool] = is_nowhere_else
         if keep_days is not None and (home / "store.db").is_file():
