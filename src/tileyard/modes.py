@@ -44,7 +44,10 @@ def open_file(path: str | Path, flags: int) -> int:
     """
     if not flags & os.O_CREAT:
         return os.open(path, flags | os.O_CLOEXEC)
-    mode = mode_in(Path(path).parent, 0o666)
+    try:
+        mode = mode_in(Path(path).parent, 0o666)
+    except OSError:
+        mode = 0o600  # the error that names the file comes from opening it
     descriptor = os.open(path, flags | os.O_CLOEXEC, mode)
     if mode & _OTHERS:  # open heeds the umask
         status = os.fstat(descriptor)

@@ -126,20 +126,23 @@ def test_a_home_that_is_named_is_used(shared: SharedFolder) -> None:
     assert shared.proof.exists()
 
 
-def test_nothing_planted_is_imported(shared: SharedFolder, cli: CommandLine) -> None:
-    """Neither by the engine nor by its workers, for kernels and for programs."""
+def test_nothing_planted_is_run(shared: SharedFolder, cli: CommandLine) -> None:
+    """Neither the engine nor its workers import a module, or run a compiler, of the working directory."""
     for name in PLANTED:
         shared.plant(f"{name}.py", f"open({str(shared.proof)!r}, 'w')\nraise SystemExit(7)\n")
+    for name in ("cc", "gcc", "clang"):
+        shared.plant(name, f'#!/bin/sh\ntouch {shared.proof}\nexec /usr/bin/{name} "$@"\n')
+        (shared.path / name).chmod(0o755)
     (cli.cwd / "mine").mkdir()
     suite = cli.cwd / "mine" / "suite.toml"
     suite.write_text(SUITE)
-    kernels = str(KERNELS / "elementwise.py")
-    home = str(cli.home)
-    tuned = shared.run(
-        "tune", f"{kernels}::gelu", "--arg", "N=128", "--trials", "1", TILEYARD_HOME=home
-    )
+    kernels = shared.path / "mine.py"
+    kernels.write_bytes((KERNELS / "elementwise.py").read_bytes())
+    variables = {"TILEYARD_HOME": str(cli.home), "PATH": f":{os.environ['PATH']}"}
+    tune = ("tune", f"{kernels}::gelu", "--arg", "N=128", "--trials", "1")
+    tuned = shared.run(*tune, **variables)
     assert tuned.returncode == 0, tuned.stderr
-    tested = shared.run("test", str(suite), TILEYARD_HOME=home)
+    tested = shared.run("test", str(suite), **variables)
     assert tested.returncode == 0, tested.stdout + tested.stderr
     assert not shared.proof.exists()
 

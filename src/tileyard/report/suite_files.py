@@ -21,13 +21,13 @@ def write_atomically(path: Path, chunks: Iterable[bytes]) -> None:
     try:
         if path.is_symlink() and path.lstat().st_uid not in (0, os.geteuid()):
             raise UsageError(f"cannot write {path}: it is a link of another user")
-        path = path.resolve()
-        if path.exists() and not path.is_file():
-            with path.open("wb") as file:
+        place = path.resolve()
+        if place.exists() and not place.is_file():
+            with place.open("wb") as file:
                 file.writelines(chunks)
             return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with draft_of(path) as file:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with draft_of(place) as file:
             file.writelines(chunks)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from error
