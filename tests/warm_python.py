@@ -132,7 +132,7 @@ class EngineCopy(subprocess.Popen[bytes]):
         pass_fds: Sequence[int],
         start_new_session: bool,
     ) -> None:
-        is_ours = tuple(argv) == (sys.executable, "-m", ENGINE)
+        is_ours = tuple(argv) == (sys.executable, "-P", "-m", ENGINE)
         is_same = env.get("PYTHONPATH") == os.environ.get("PYTHONPATH")
         super().__init__(
             argv,
@@ -164,6 +164,7 @@ def become_engine(environment: Mapping[str, str], descriptors: Sequence[int]) ->
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # as Python does when it begins
         signal.signal(number, signal.SIG_IGN)
     sys.argv[1:] = []
+    del sys.path[0]  # what -P does
     try:
         runpy.run_module(ENGINE, run_name="__main__", alter_sys=True)
     finally:  # as the interpreter itself does

@@ -17,7 +17,7 @@ def find_stranger(path: Path, *, is_way: bool = False) -> str:
     A path is trusted if only root and this user can change what it names: each folder on the way, each
     link and the path itself belongs to one of them, and nobody else may write there. Folders above it
     may be sticky instead, as ``/tmp`` is. A group that has no other member than this user may write.
-    With ``is_way`` the path itself is such a folder. What does not exist yet is not judged. Raises OSError where the way cannot be read.
+    With ``is_way`` the path itself is such a folder. What does not exist yet is not judged.
     """
     here, rest, links = Path("/"), list(path.absolute().parts[1:]), 0
     while True:
@@ -25,6 +25,8 @@ def find_stranger(path: Path, *, is_way: bool = False) -> str:
             status = here.lstat()
         except (FileNotFoundError, NotADirectoryError):
             return ""
+        except OSError as error:
+            return f"{here} cannot be looked at ({error.strerror})"
         if status.st_uid not in (0, os.geteuid()):
             return f"{here} belongs to another user (uid {status.st_uid})"
         if stat.S_ISLNK(status.st_mode):

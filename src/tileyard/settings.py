@@ -4,8 +4,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from tileyard.errors import UsageError
+from tileyard.errors import HomeError, UsageError
 from tileyard.model import Record
+from tileyard.ownership import find_stranger
 
 HOST_CONFIG = Path("/etc/tileyard")
 LOCK_DIR = Path("/run/lock/tileyard")
@@ -19,6 +20,7 @@ class Settings(Record):
     ``cores`` are the CPUs this process may use. ``cc`` is the C compiler asked for, or empty.
     ``plugins`` maps further target names to ``module:Class``. ``host_config`` holds what the host's
     administrator declares for everyone, ``project_file`` is the project's ``tileyard.toml``, if any.
+    ``found`` contains those of the folders ``home`` and ``host_config`` that no variable names.
     """
 
     home: Path
@@ -28,32 +30,69 @@ class Settings(Record):
     plugins: dict[str, str] = {}
     host_config: Path = HOST_CONFIG
     project_file: Path | None = None
+    found: tuple[Path, ...] = ()
+
+    def make_home(self) -> Path:
+        """The home; a missing one is made, for this user alone.
+
+        Raises UsageError where a home that was merely found cannot be trusted, or would be made in a
+        folder that cannot, and HomeError where it cannot be made.
+        """
+        self.require_trusted(self.home)
+        try:
+            self.home.parent.mkdir(parents=True, exist_ok=True)
+            self.home.mkdir(0o700)
+        except FileExistsError:
+            self.require_trusted(self.home)  # again: someone else may have been faster
+        except OSError as error:
+            raise HomeError(
+                f"cannot write to {self.home}: {error.strerror}", "set TILEYARD_HOME elsewhere"
+            ) from error
+        return self.home
+
+    def require_trusted(self, path: Path) -> None:
+        """Raise UsageError if others may have put ``path`` into a folder that was merely found."""
+        folders = ((self.home, "TILEYARD_HOME"), (self.host_config, "TILEYARD_HOST_CONFIG"))
+        for folder, variable in folders:
+            if folder in self.found and path.is_relative_to(folder):
+                _refuse_strangers(path, f"set {variable} to {folder} if it is to be trusted")
 
     def environment(self) -> dict[str, str]:
         """The variables from which ``read_settings`` makes this value again in another process."""
         return {
             "TILEYARD_HOME": str(self.home),
+            "TILEYARD_FOUND_HOME": str(self.home) if self.home in self.found else "",
             "TILEYARD_LOCK_DIR": str(self.lock_dir),
             "TILEYARD_PLUGINS": ",".join(f"{name}={where}" for name, where in self.plugins.items()),
-            "TILEYARD_HOST_CONFIG": str(self.host_config),
+            "TILEYARD_HOST_CONFIG": "" if self.host_config in self.found else str(self.host_config),
             "TILEYARD_CONFIG": str(self.project_file or ""),
             "CC": self.cc,
         }
 
 
 def read_settings(environ: Mapping[str, str], cwd: Path) -> Settings:
-    """Settings from the variables ``TILEYARD_*`` that ``environment`` names, and ``CC``."""
-    home = environ.get("TILEYARD_HOME")
+    """Settings from the variables ``TILEYARD_*`` that ``environment`` names, and ``CC``.
+
+    Raises UsageError for a home or project file that was merely found and cannot be trusted.
+    """
+    named = environ.get("TILEYARD_HOME", "")
+    home = Path(named).absolute() if named else default_home(cwd)
+    host_config = environ.get("TILEYARD_HOST_CONFIG", "")
+    is_found = not named or named == environ.get("TILEYARD_FOUND_HOME")
     pairs = (item.partition("=") for item in environ.get("TILEYARD_PLUGINS", "").split(",") if item)
-    return Settings(
-        home=Path(home).absolute() if home else default_home(cwd),
+    settings = Settings(
+        home=home,
         lock_dir=read_lock_dir(environ, cwd),
         cores=tuple(sorted(os.sched_getaffinity(0))),
         cc=environ.get("CC", ""),
         plugins={name: where for name, _, where in pairs},
-        host_config=cwd / environ.get("TILEYARD_HOST_CONFIG", HOST_CONFIG),
+        host_config=cwd / (host_config or HOST_CONFIG),
         project_file=find_project_file(environ.get("TILEYARD_CONFIG", ""), cwd),
+        found=(*((home,) if is_found else ()), *(() if host_config else (HOST_CONFIG,))),
     )
+    if os.path.lexists(home):
+        settings.require_trusted(home)
+    return settings
 
 
 def read_lock_dir(environ: Mapping[str, str], cwd: Path) -> Path:
@@ -62,9 +101,10 @@ def read_lock_dir(environ: Mapping[str, str], cwd: Path) -> Path:
 
 
 def default_home(cwd: Path) -> Path:
-    """``.tileyard`` beside the nearest ``pyproject.toml`` upwards of ``cwd``, else in ``cwd``."""
+    """``.tileyard`` beside the nearest trusted ``pyproject.toml`` upwards of ``cwd``, else in ``cwd``."""
     for folder in (cwd, *cwd.parents):
-        if (folder / "pyproject.toml").is_file():
+        marker = folder / "pyproject.toml"
+        if marker.is_file() and not find_stranger(marker):
             return folder / ".tileyard"
     return cwd / ".tileyard"
 
@@ -72,8 +112,8 @@ def default_home(cwd: Path) -> Path:
 def find_project_file(named: str, cwd: Path) -> Path | None:
     """The file that is named, else the nearest ``tileyard.toml`` upwards of ``cwd``, else None.
 
-    Its declarations name commands that are run. So one that was merely found, and belongs neither
-    to this user nor to root, is refused: anybody could put one into ``/tmp``.
+    Its declarations name commands that are run. So one that was merely found, and that others could
+    have put there or could change, is refused with a UsageError.
     """
     if named:
         if not (cwd / named).exists() or (cwd / named).is_dir():
@@ -81,14 +121,15 @@ def find_project_file(named: str, cwd: Path) -> Path | None:
         return (cwd / named).absolute()
     for folder in (cwd, *cwd.parents):
         path = folder / PROJECT_FILE
-        try:
-            owner = path.stat().st_uid
-        except OSError:
-            continue
-        if owner not in (0, os.geteuid()):
-            raise UsageError(
-                f"{path} belongs to another user (uid {owner})",
-                "set TILEYARD_CONFIG to it if it is to be trusted, or to /dev/null if not",
+        if os.path.lexists(path):
+            _refuse_strangers(
+                path, "set TILEYARD_CONFIG to it if it is to be trusted, or to /dev/null if not"
             )
-        return path.absolute()
+            return path.absolute()
     return None
+
+
+def _refuse_strangers(path: Path, hint: str) -> None:
+    """Raise UsageError, with what to do, where others could have put what is at a path."""
+    if reason := find_stranger(path):
+        raise UsageError(f"{path} cannot be trusted: {reason}", hint)

@@ -58,3 +58,45 @@ def test_defaults_need_no_environment(tmp_path: Path) -> None:
     expected = (Path("/run/lock/tileyard"), Path("/etc/tileyard"), "")
     assert (settings.lock_dir, settings.host_config, settings.cc) == expected
     assert msgspec.structs.asdict(settings)["home"] == tmp_path / ".tileyard"
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+STRANGER = 65534
+
+
+@needs_root
+def test_a_strangers_project_gives_no_home(tmp_path: Path) -> None:
+    """The next one above does, or else the working directory."""
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    for folder in (tmp_path, tmp_path / "a"):
+        (folder / "pyproject.toml").touch()
+    os.chown(tmp_path / "a" / "pyproject.toml", STRANGER, STRANGER)
+    assert read_settings({}, inner).home == tmp_path / ".tileyard"
+
+
+@needs_root
+def test_a_found_home_stays_a_found_one_in_other_processes(tmp_path: Path) -> None:
+    """Each of them checks it when it makes it: a stranger may have been faster since."""
+    settings = read_settings({}, tmp_path)
+    (tmp_path / ".tileyard").mkdir()
+    os.chown(tmp_path / ".tileyard", STRANGER, STRANGER)
+    with pytest.raises(UsageError, match=r"belongs to another user .*set TILEYARD_HOME to"):
+        settings.make_home()
+    with pytest.raises(UsageError, match="belongs to another user"):
+        read_settings(settings.environment(), tmp_path)
+    named = read_settings({"TILEYARD_HOME": str(tmp_path / ".tileyard")}, tmp_path)
+    assert named.make_home() == tmp_path / ".tileyard"
+    assert read_settings(named.environment(), tmp_path) == named
+
+
+@needs_root
+def test_no_home_is_made_where_others_could_replace_it(tmp_path: Path) -> None:
+    """What only reads settings works there all the same; below a sticky folder it is made."""
+    tmp_path.chmod(0o777)
+    settings = read_settings({}, tmp_path)
+    with pytest.raises(UsageError, match="others may write to"):
+        settings.make_home()
+    assert not settings.home.exists()
+    tmp_path.chmod(0o1777)
+    assert settings.make_home().stat().st_mode & 0o777 == 0o700

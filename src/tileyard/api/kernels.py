@@ -4,8 +4,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import msgspec
-
 from tileyard.artifacts.keys import build_key
 from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
@@ -57,7 +55,7 @@ def compile(  # noqa: A001 - the field's own word, always used as tileyard.compi
         ToolMissingError: There is no C compiler, or no GPU's driver.
     """
     settings = settings_for(home)
-    compiler = Compiler(settings.home)
+    compiler = Compiler(settings.make_home())
     info = compiler.answer(DescribeTarget(target=target, plugins=settings.plugins))
     if isinstance(info, BuildRefused):
         raise UsageError(info.message, info.hint)
@@ -93,17 +91,15 @@ def load(
     Raises UsageError if there is no such trial, DamagedError if its artifact is gone.
     """
     settings = settings_for(home)
-    with TrialStore.open(settings.home) as store:
+    with TrialStore.open(settings.make_home()) as store:
         found = store.get_trial(trial)
     return load_trial(found, settings, device)
 
 
 def settings_for(home: str | os.PathLike[str] | None) -> Settings:
     """Settings from the environment, with ``home`` in place of its own where it is given."""
-    settings = read_settings(os.environ, Path.cwd())
-    if home is None:
-        return settings
-    return msgspec.structs.replace(settings, home=Path(home).absolute())
+    named = {} if home is None else {"TILEYARD_HOME": str(Path(home).absolute())}
+    return read_settings({**os.environ, **named}, Path.cwd())
 
 
 def load_trial(trial: Trial, settings: Settings, device: str) -> Callable[..., object]:

@@ -17,6 +17,7 @@ from typing import BinaryIO
 
 import zstandard
 
+from tileyard.drafts import draft_of
 from tileyard.errors import BundleError
 
 MANIFEST = "manifest.json"
@@ -196,12 +197,8 @@ def member_header(name: str, size: int) -> bytes:
 @contextlib.contextmanager
 def written(output: Path) -> Iterator[BinaryIO]:
     """A file that appears under its name when it is complete, or not at all."""
-    temporary = output.with_name(f".{output.name}.{os.getpid()}")
     try:
-        with temporary.open("wb") as file:
+        with draft_of(output) as file:
             yield file
-        temporary.replace(output)
     except OSError as error:
         raise BundleError(f"cannot write {output}: {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)

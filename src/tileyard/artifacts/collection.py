@@ -20,6 +20,7 @@ from tileyard.artifacts.pins import (
 from tileyard.clock import Clock, SystemClock
 from tileyard.errors import HomeError, UsageError
 from tileyard.model import Record
+from tileyard.modes import make_folder, open_file
 
 DAY_S = 86_400.0
 _SYSTEM_CLOCK = SystemClock()
@@ -189,8 +190,8 @@ def _sum_up(gone: Iterable[Holding]) -> Iterator[Freed]:
 @contextlib.contextmanager
 def _alone(root: Path) -> Iterator[None]:
     """No other collection goes on in this store."""
-    root.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(root / "gc.alone", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    make_folder(root)
+    descriptor = open_file(root / "gc.alone", os.O_RDONLY | os.O_CREAT)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

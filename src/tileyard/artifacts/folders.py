@@ -12,6 +12,7 @@ from tileyard.errors import UsageError
 from tileyard.model import Digest
 
 FILE_MODE, PROGRAM_MODE = 0o444, 0o555
+_OWNERS_OR_WRITABLE = 0o722
 _CHUNK = 1 << 20
 
 Stamp = tuple[int, int, int, int]
@@ -109,8 +110,8 @@ def is_unchanged(folder: Path, stamps: Mapping[str, Stamp]) -> bool:
 
 
 def _has_form(status: os.stat_result, entry: TreeFile) -> bool:
-    mode = PROGRAM_MODE if entry.is_executable else FILE_MODE
-    is_plain = stat.S_ISREG(status.st_mode) and stat.S_IMODE(status.st_mode) == mode
+    owners = (PROGRAM_MODE if entry.is_executable else FILE_MODE) & stat.S_IRWXU
+    is_plain = stat.S_ISREG(status.st_mode) and status.st_mode & _OWNERS_OR_WRITABLE == owners
     return is_plain and status.st_size == entry.size
 
 
@@ -127,14 +128,14 @@ def digest_file(path: Path) -> Digest:
         return digest_chunks(iter(lambda: file.read(_CHUNK), b""))
 
 
-def freeze(folder: Path) -> None:
-    """Take away the right to write, so that nobody changes a tree by accident."""
+def freeze(folder: Path, most: int) -> None:
+    """Take away the right to write, so that nobody changes a tree by accident, and what ``most`` lacks."""
     for path, status in list(walk(folder)):
         if stat.S_ISREG(status.st_mode):
             is_executable = status.st_mode & stat.S_IXUSR
-            (folder / path).chmod(PROGRAM_MODE if is_executable else FILE_MODE)
+            (folder / path).chmod((PROGRAM_MODE if is_executable else FILE_MODE) & most)
         elif stat.S_ISDIR(status.st_mode):
-            (folder / path).chmod(PROGRAM_MODE)
+            (folder / path).chmod(PROGRAM_MODE & most)
 
 
 def read_link(path: Path) -> str:

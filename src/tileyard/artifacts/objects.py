@@ -23,8 +23,10 @@ from tileyard.artifacts.pins import note_use
 from tileyard.clock import Clock, SystemClock
 from tileyard.errors import DamagedError, HomeError
 from tileyard.model import Digest
+from tileyard.modes import make_folder, mode_in
 
 _CHUNK = 1 << 20
+READ_ONLY = 0o444
 _TEMPORARY_AGE_S = 86_400.0
 _DAMAGED_AGE_S = 7 * 86_400.0
 _RECORD_MAGIC = b"tileyard-record 1 "
@@ -88,7 +90,7 @@ class ObjectStore:
             path.unlink()
             return
         with self._writing():
-            path.chmod(0o444)
+            path.chmod(mode_in(self.root, READ_ONLY))
             with path.open("rb") as file:
                 os.fsync(file.fileno())
             self._publish(path, self._blob(digest))
@@ -211,7 +213,7 @@ class ObjectStore:
         aside = self.root / "damaged"
         # A store that cannot be written keeps the damaged file; what is reported stays the same.
         with contextlib.suppress(OSError):
-            aside.mkdir(exist_ok=True)
+            make_folder(aside)
             if path.stat().st_ino == os.fstat(file.fileno()).st_ino:
                 path.replace(aside / f"{digest}.{os.getpid()}")
         return DamagedError(
@@ -221,14 +223,14 @@ class ObjectStore:
 
     def _write_temporary(self, chunks: Iterable[bytes | memoryview], sync: bool) -> Path:
         folder = self.root / "tmp"
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         self._sweep_once()
         descriptor, name = tempfile.mkstemp(dir=folder)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.writelines(chunks)
                 file.flush()
-                os.fchmod(file.fileno(), 0o444)
+                os.fchmod(file.fileno(), mode_in(folder, READ_ONLY))
                 if sync:
                     os.fsync(file.fileno())
         except BaseException:
@@ -238,7 +240,7 @@ class ObjectStore:
 
     def _publish(self, temporary: Path, destination: Path) -> None:
         try:
-            destination.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(destination.parent)
             temporary.replace(destination)
         except OSError:
             temporary.unlink(missing_ok=True)

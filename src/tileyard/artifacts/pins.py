@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tileyard.errors import HomeError
+from tileyard.modes import make_folder, mode_in, open_file
 
 THROTTLE_S = 86_400.0
 SLACK_S = 600.0
@@ -34,9 +35,9 @@ def hold(root: Path) -> Iterator[None]:
     try:
         with gate(root, fcntl.LOCK_SH):
             folder = root / PINS
-            folder.mkdir(exist_ok=True)
+            make_folder(folder)
             descriptor, name = tempfile.mkstemp(dir=folder, prefix=f"{os.getpid()}.")
-            os.fchmod(descriptor, 0o644)  # others must be able to see that it is held
+            os.fchmod(descriptor, mode_in(folder, 0o644))  # others must see that it is held
             fcntl.flock(descriptor, fcntl.LOCK_EX)
     except OSError as error:
         raise HomeError(f"cannot write to {root}: {error.strerror or error}") from error
@@ -66,9 +67,9 @@ def find_oldest_pin(root: Path) -> float | None:
 @contextlib.contextmanager
 def gate(root: Path, how: int) -> Iterator[None]:
     """The gate between use and removal: ``LOCK_SH`` to use, ``LOCK_EX`` to remove. Raises OSError."""
-    root.mkdir(parents=True, exist_ok=True)
+    make_folder(root)
     # Readable is enough to lock, so that users who share a store can share its gate.
-    descriptor = os.open(root / GATE, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = open_file(root / GATE, os.O_RDONLY | os.O_CREAT)
     try:
         fcntl.flock(descriptor, how)
         yield

@@ -27,6 +27,7 @@ from tileyard.artifacts.relocation import settle
 from tileyard.artifacts.trees import Trees
 from tileyard.errors import BundleError, DamagedError, HomeError
 from tileyard.model import Digest, Record
+from tileyard.modes import make_folder
 
 CONTENT, LIBRARIES, CXX = "content", "lib", "cxx"
 """The directories of a toolchain's tree: what was built, and what it needs besides."""
@@ -155,7 +156,7 @@ def _relocate(trees: Trees, tree: Digest, layout: Layout, home: Path) -> Path:
     """
     place = home / "toolchains" / tree
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(place.parent)
         with contextlib.suppress(DamagedError):
             if place.is_symlink():
                 trees.path(Digest(place.readlink().name))

@@ -41,6 +41,7 @@ from tileyard.artifacts.listing import (
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import DamagedError, HomeError, UsageError
 from tileyard.model import Digest
+from tileyard.modes import make_folder, mode_in
 
 FOLDER = "trees"
 _UNKNOWN: dict[str, Stamp] = {"": (0, 0, 0, 0)}
@@ -120,14 +121,15 @@ class Trees:
         listing = self.listing(digest)
         path = ""
         try:
+            most = mode_in(into, 0o777)
             for path in listing.folders():
-                (into / path).mkdir(exist_ok=True)
+                make_folder(into / path)
             # Links come last: nothing is ever written through one.
             for path, entry in sorted(listing.entries.items(), key=_is_link):
                 match entry:
                     case TreeFile(is_executable=is_executable):
-                        mode = 0o755 if is_executable else 0o644
-                        copy_file(source / path, into / path, mode)
+                        mode = 0o777 if is_executable else 0o666
+                        copy_file(source / path, into / path, mode & most)
                     case TreeLink(target=target):
                         (into / path).symlink_to(target)
                     case TreeFolder():
@@ -162,7 +164,8 @@ class Trees:
             with contextlib.suppress(DamagedError):
                 self.path(digest)
                 return digest
-        freeze(staged)
+        make_folder(self._root)
+        freeze(staged, mode_in(self._root, PROGRAM_MODE))
         if not self._move_in(digest, staged, listing):
             # Somebody else was faster, or left it without its listing. If it is not sound it is
             # moved aside, and there is room for this one.
@@ -178,7 +181,7 @@ class Trees:
     def _move_in(self, digest: Digest, staged: Path, listing: Listing) -> bool:
         """Put a frozen directory in its place; False where there is one."""
         place = self._folder(digest)
-        place.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(place.parent)
         staged.chmod(0o700)  # a directory that changes its parent must be writable
         try:
             staged.rename(place)
@@ -186,7 +189,7 @@ class Trees:
             if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
                 return False
             raise
-        place.chmod(PROGRAM_MODE)
+        place.chmod(mode_in(place.parent, PROGRAM_MODE))
         self._verified[digest] = compare(place, listing)
         return True
 
@@ -194,7 +197,7 @@ class Trees:
     def _staging(self) -> Iterator[Path]:
         with self._writing():
             parent = self._root / "tmp"
-            parent.mkdir(parents=True, exist_ok=True)
+            make_folder(parent)
             staged = Path(tempfile.mkdtemp(dir=parent))
             try:
                 yield staged
@@ -223,7 +226,7 @@ class Trees:
         folder, aside = self._folder(digest), self._root / "damaged"
         # A store that cannot be written keeps the damaged one; what is reported stays the same.
         with contextlib.suppress(OSError):
-            aside.mkdir(exist_ok=True)
+            make_folder(aside)
             folder.chmod(0o700)
             folder.rename(Path(tempfile.mkdtemp(dir=aside, prefix=f"{digest}.")) / "tree")
         self._forget(digest)

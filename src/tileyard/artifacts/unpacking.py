@@ -17,6 +17,7 @@ from tileyard.artifacts.references import find_digests
 from tileyard.artifacts.trees import Trees
 from tileyard.errors import BundleError, DamagedError, HomeError
 from tileyard.model import Digest
+from tileyard.modes import make_folder
 
 MOST_ENTRIES = 2_000_000
 _SPARE_BYTES = 64 << 20
@@ -148,7 +149,7 @@ def private_folder(root: Path) -> Iterator[Path]:
     parent = root / "tmp"
     made = [folder for folder in (parent, root, *root.parents) if not folder.exists()]
     try:
-        parent.mkdir(parents=True, exist_ok=True)
+        make_folder(parent)
         folder = Path(tempfile.mkdtemp(dir=parent, prefix="bundle."))
         try:
             yield folder

@@ -16,6 +16,7 @@ from tileyard.engine.authors import Author, WorkerAuthor
 from tileyard.errors import UsageError
 from tileyard.model import Record
 from tileyard.report.ci import print_duplicates, print_matrix
+from tileyard.report.suite_files import write_atomically
 from tileyard.settings import Settings, read_settings
 from tileyard.store.run_times import RunTime
 from tileyard.suite.content import Contents
@@ -243,11 +244,7 @@ def _read_change(options: MatrixOptions, suite: Suite) -> Change | None:
 def _write_times(path: Path, expected: dict[str, Expected]) -> None:
     """Expected times in a form that ``--durations`` reads."""
     times = {case: one.seconds for case, one in expected.items()}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(times)) + b"\n")
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+    write_atomically(path, (msgspec.json.format(msgspec.json.encode(times)), b"\n"))
 
 
 def _find_output() -> Path:

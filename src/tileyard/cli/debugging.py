@@ -1,6 +1,6 @@
 """A kernel in gdb: the files that the debugger reads, and the process that it runs.
 
-The process is this module's: ``python -m tileyard.cli.debugging HOME RUN_KEY`` runs a kernel once, with the
+The process is this module's: ``python -P -m tileyard.cli.debugging HOME RUN_KEY`` runs a kernel once, with the
 inputs of its recorded run, on one thread, and says whether its outputs are right.
 """
 
@@ -15,6 +15,7 @@ from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import TileyardError, UsageError
 from tileyard.model import Device, Trial
+from tileyard.modes import make_folder, write_file
 from tileyard.targets.base import KnowsLines
 from tileyard.targets.cpu.abi import HEADER_FILE, SOURCE_FILE
 from tileyard.targets.cpu.annotated import annotate
@@ -44,13 +45,13 @@ def prepare_debugging(objects: ObjectStore, trial: Trial, home: Path) -> Path | 
     if artifact is None or record is None:
         return None
     folder = home / FOLDER / trial.id
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     source = artifact.file(SOURCE_FILE).read_text(encoding="utf-8")
-    (folder / SOURCE_FILE).write_text(annotate(source, record.entry.lines), encoding="utf-8")
+    write_file(folder / SOURCE_FILE, annotate(source, record.entry.lines).encode())
     os.utime(folder / SOURCE_FILE, (0, 0))  # gdb warns of a source that is newer than the binary
-    (folder / HEADER_FILE).write_bytes(artifact.file(HEADER_FILE).read_bytes())
+    write_file(folder / HEADER_FILE, artifact.file(HEADER_FILE).read_bytes())
     script = folder / "gdb"
-    arguments = ("-m", "tileyard.cli.debugging", str(home), trial.keys.run)
+    arguments = ("-P", "-m", "tileyard.cli.debugging", str(home), trial.keys.run)
     commands = COMMANDS.format(
         kernel=trial.kernel,
         breaks="\n".join(f"break {name}" for name in _FUNCTION.findall(source)),
@@ -59,7 +60,7 @@ def prepare_debugging(objects: ObjectStore, trial: Trial, home: Path) -> Path | 
         python=sys.executable,
         arguments=shlex.join(arguments),
     )
-    script.write_text(commands, encoding="utf-8")
+    write_file(script, commands.encode())
     return script
 
 

@@ -67,6 +67,7 @@ def run_exec(arguments: list[str]) -> int:
         if not wanted.is_module and not Path(wanted.argv[0]).is_file():
             raise UsageError(f"there is no script {wanted.argv[0]}")
         settings = read_settings(os.environ, Path.cwd())
+        settings.require_trusted(settings.home)  # now, rather than in the midst of the script
         # Threads of torch's that wait by spinning keep cores from kernels; read when it is imported.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         # torch and TileLang with it: only where a script is run

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tileyard.cli.durations import parse_duration_s
+from tileyard.drafts import draft_of
 from tileyard.errors import UsageError
 
 
@@ -75,7 +76,8 @@ def _export(file: Path, target: str, device_class: str) -> int:
     if not table:
         raise UsageError(_say_nothing(home, target, device_class))
     try:
-        file.write_text(table, encoding="utf-8")
+        with draft_of(file) as draft:
+            draft.write(table.encode())
     except OSError as error:
         raise UsageError(f"cannot write {file}: {error.strerror}") from error
     return 0

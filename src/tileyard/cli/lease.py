@@ -15,6 +15,7 @@ from tileyard.cli.durations import parse_duration_s
 from tileyard.cli.lease_help import describe
 from tileyard.devices.locks import prepare_directory
 from tileyard.devices.registry import resolve_devices
+from tileyard.drafts import draft_of
 from tileyard.errors import TileyardError, UsageError
 from tileyard.model import Device
 from tileyard.processes.keeper.quarantine import find_quarantine
@@ -100,12 +101,10 @@ class StatusFile:
         """Say it. Raises UsageError if the file cannot be written."""
         if self._path is None:
             return
-        draft = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
-            draft.write_bytes(msgspec.json.format(msgspec.json.encode(status)) + b"\n")
-            draft.replace(self._path)
+            with draft_of(self._path) as file:
+                file.write(msgspec.json.format(msgspec.json.encode(status)) + b"\n")
         except OSError as error:
-            draft.unlink(missing_ok=True)
             raise UsageError(f"cannot write {self._path}: {error.strerror}") from error
 
 

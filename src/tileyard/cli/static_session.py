@@ -14,6 +14,7 @@ from tileyard.cli.session import stop_on_interrupt
 from tileyard.cli.values import parse_pairs, parse_value
 from tileyard.errors import KernelFileError, TileyardError, UsageError
 from tileyard.model import Limits, Outcome, Record
+from tileyard.modes import make_folder
 from tileyard.regress.limits import Limit, find_regressions
 from tileyard.regress.static import BUILD, TELLING_ROUNDS, KernelBuild, SideBuild, compare_sides
 from tileyard.report.progress import Progress
@@ -71,8 +72,8 @@ def run(wanted: Wanted, limits: Sequence[Limit] | None, *, as_json: bool) -> int
     settings = read_settings(os.environ, Path.cwd())
     make_target(wanted.target, settings.plugins)  # refuses what there is not, at once
     console = Console(stderr=as_json)
-    work = settings.home / "tmp"
-    work.mkdir(parents=True, exist_ok=True)
+    work = settings.make_home() / "tmp"
+    make_folder(work)
     with tempfile.TemporaryDirectory(prefix="static-", dir=work) as scratch:
         base, head = _make_ready(wanted, Path(scratch), settings)
         built: tuple[list[SideBuild], list[SideBuild]] = ([], [])
@@ -101,13 +102,13 @@ def _make_ready(wanted: Wanted, scratch: Path, settings: Settings) -> tuple[_Rea
     ready: list[_Ready] = []
     for name, side in zip(("base", "head"), sides, strict=True):
         folder = scratch / name
-        folder.mkdir()
+        make_folder(folder)
         variables = side_variables(side, scratch, is_plain=is_plain)
         installed = probe_side(side, variables)
         # Images of compilers' memory fit only processes that have loaded the same libraries: only sides
         # that build as all other builds here do share theirs with them, and nothing else.
         caches = folder / "caches" if is_plain else settings.home / "caches"
-        caches.mkdir(exist_ok=True)
+        make_folder(caches)
         ready.append(
             _Ready(
                 name=name,
@@ -146,7 +147,7 @@ def _build_round(
 ) -> SideBuild:
     """All files on one side, in a home that has nothing yet but precompiled headers."""
     home = ready.folder / str(number)
-    home.mkdir()
+    make_folder(home)
     own = ready.folder / "caches"
     shared = own if own.is_dir() else ready.settings.home / "caches"
     (home / "caches").symlink_to(shared)

@@ -5,6 +5,7 @@ Three files may declare devices, and the later one wins, name by name and as a w
 of the project.
 """
 
+import os
 import re
 import string
 from collections.abc import Iterable, Mapping, Sequence
@@ -88,13 +89,15 @@ def read_devices(settings: Settings) -> tuple[tuple[Device, ...], int]:
 
 
 def declaration_files(settings: Settings) -> tuple[Path, ...]:
-    """The files that may declare devices; the later one wins."""
-    files = (
-        settings.host_config / "devices.toml",
-        settings.home / "devices.toml",
-        settings.project_file,
-    )
-    return tuple(path for path in files if path is not None)
+    """The files that may declare devices; the later one wins.
+
+    Raises UsageError for one that others could have written, in a folder that no variable names.
+    """
+    files = (settings.host_config / "devices.toml", settings.home / "devices.toml")
+    for path in files:
+        if os.path.lexists(path):
+            settings.require_trusted(path)
+    return (*files, *((settings.project_file,) if settings.project_file is not None else ()))
 
 
 def read_file(path: Path) -> Declarations:

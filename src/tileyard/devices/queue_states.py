@@ -15,6 +15,7 @@ from tileyard.model import Record
 from tileyard.settings import Settings
 
 SUBMITTER: Final = "tileyard.workers.submitter"
+_SUBMITTER_WORDS: Final = ("-P", "-m", SUBMITTER)
 
 
 class QueueState(Record):
@@ -36,7 +37,7 @@ class QueueState(Record):
 
 def submitter_argv(queue: ForeignQueue) -> tuple[str, ...]:
     """The command of the process that submits a task and follows it to its end."""
-    return (sys.executable, "-m", SUBMITTER, queue.name)
+    return (sys.executable, *_SUBMITTER_WORDS, queue.name)
 
 
 def survey_queues(settings: Settings, root: Path = Path("/")) -> tuple[QueueState, ...]:
@@ -68,6 +69,6 @@ def _count_tasks(root: Path) -> Counter[str]:
             argv = path.read_bytes().decode(errors="replace").split("\0")
         except OSError:  # it has just ended, or is hidden
             continue
-        if argv[1:3] == ["-m", SUBMITTER] and len(argv) > 3:
-            tasks[argv[3]] += 1
+        if argv[1:4] == [*_SUBMITTER_WORDS] and len(argv) > 4:
+            tasks[argv[4]] += 1
     return tasks

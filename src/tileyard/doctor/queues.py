@@ -28,7 +28,7 @@ def check_queues(settings: Settings) -> Iterator[Finding]:
         return  # this is a far side itself
     for queue in read_queues(settings):
         brief = msgspec.structs.replace(queue, queue_limit_s=min(queue.queue_limit_s, WAIT_S))
-        yield _describe(check_reach(brief, settings.home / "objects"))
+        yield _describe(check_reach(brief, settings.make_home() / "objects"))
 
 
 def _describe(reach: Reach) -> Finding:

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 from tileyard.artifacts.keys import digest_bytes
 from tileyard.doctor.findings import Finding, Level
 from tileyard.errors import HomeError
+from tileyard.modes import mode_in
 from tileyard.settings import Settings
 from tileyard.store.filesystem import find_filesystem, require_local
 from tileyard.store.trials import TrialStore
@@ -23,6 +25,7 @@ DIGEST_LENGTH = 40
 def check_home(settings: Settings) -> Iterator[Finding]:
     """The home can be written, lies on a disk of this host, and its store can be opened."""
     home = settings.home
+    settings.require_trusted(home)
     require_local(home)
     folder = nearest_folder(home)
     there = next(path for path in (home, *home.parents) if path.exists())
@@ -47,6 +50,13 @@ def check_home(settings: Settings) -> Iterator[Finding]:
         message=message,
         todo="make room, or set TILEYARD_HOME to another disk" if is_low else "",
     )
+    if home in settings.found and home.is_dir() and mode_in(home, 0o077):
+        yield Finding(
+            subject="home",
+            level=Level.WARN,
+            message=f"others can look into {home}, and nobody has shared it by name",
+            todo=f"run chmod -R go= {shlex.quote(str(home))}, or name it by TILEYARD_HOME",
+        )
 
 
 def check_objects(settings: Settings) -> Iterator[Finding]:
@@ -70,7 +80,7 @@ def check_objects(settings: Settings) -> Iterator[Finding]:
             subject="objects",
             level=Level.FAIL,
             message=f"{closed[0]} and {len(closed) - 1} others of {read} may not be read",
-            todo=f"let their owner run chmod -R a+rX {root}",
+            todo=f"let their owner run chmod -R {_sharers(settings.home)}+rX {root}",
         )
     elif damaged:
         yield Finding(
@@ -81,6 +91,11 @@ def check_objects(settings: Settings) -> Iterator[Finding]:
         )
     else:
         yield Finding(subject="objects", level=Level.OK, message=f"{read} of {root} were read")
+
+
+def _sharers(home: Path) -> str:
+    """Whom a home is shared with, as chmod calls them."""
+    return "a" if mode_in(home, 0o005) == 0o005 else "g"
 
 
 def nearest_folder(path: Path) -> Path:

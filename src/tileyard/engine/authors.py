@@ -105,9 +105,9 @@ class WorkerAuthor:
         self._scratch.cleanup()
 
     def _command(self) -> WorkerCommand:
-        argv = (sys.executable, "-m", "tileyard.workers.author", str(self._home), str(self._file))
+        module = ("-m", "tileyard.workers.author")
         return WorkerCommand(
-            argv=argv,
+            argv=(sys.executable, "-P", *module, str(self._home), str(self._file)),
             env=worker_environment(threads=len(self.cores)),
             cwd=str(Path.cwd()),
             log=str(Path(self._scratch.name) / "author.log"),

@@ -12,6 +12,7 @@ from pathlib import Path
 from tileyard.engine.yard import Yard
 from tileyard.errors import ToolMissingError, WorkerLostError
 from tileyard.model import Outcome
+from tileyard.modes import make_folder
 from tileyard.processes.outcomes import judge_end
 from tileyard.processes.supervise import Worker, WorkerCommand
 from tileyard.workers.environment import worker_environment
@@ -144,10 +145,10 @@ class CompilePool:
     def _command(self, number: int) -> WorkerCommand:
         # A log of its own: last words decide what a worker has died of.
         log = self._yard.home / "logs" / self._run / f"compiler-{number}.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(log.parent)
         self._logs.add(log)
         return WorkerCommand(
-            argv=(sys.executable, "-m", "tileyard.workers.compiler", str(self._yard.home)),
+            argv=(sys.executable, "-P", "-m", "tileyard.workers.compiler", str(self._yard.home)),
             env=worker_environment(threads=self._yard.build_threads or 1),
             cwd=str(Path.cwd()),
             log=str(log),

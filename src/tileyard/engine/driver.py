@@ -49,6 +49,7 @@ from tileyard.engine.state import EngineState
 from tileyard.engine.yard import Yard
 from tileyard.events import CasePlanned, Note
 from tileyard.model import Outcome, Trial
+from tileyard.modes import make_folder
 
 WINDOW = 32
 """How many batches are planned ahead for each device: enough to choose from, and soon told."""
@@ -89,7 +90,7 @@ class Driver:
     async def open(self) -> None:
         """Make sure that target and devices can be used. Raises ToolMissingError; leaves nothing behind."""
         root = self._yard.objects.root
-        root.mkdir(parents=True, exist_ok=True)
+        make_folder(root)
         self._pins.enter_context(hold(root))
         try:
             await self._provider.open()

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from tileyard.errors import HomeError, TileyardError, WorkerLostError
+from tileyard.modes import make_folder
 from tileyard.processes.outcomes import judge_end
 from tileyard.processes.supervise import Worker, WorkerCommand
 from tileyard.workers.command_protocol import (
@@ -100,9 +101,9 @@ class StepHost:
 
     def _command(self) -> WorkerCommand:
         log = self._home / "logs" / "steps.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(log.parent)
         return WorkerCommand(
-            argv=(sys.executable, "-m", "tileyard.workers.step_host", str(self._home)),
+            argv=(sys.executable, "-P", "-m", "tileyard.workers.step_host", str(self._home)),
             env=worker_environment(threads=self._threads),
             cwd=str(Path.cwd()),
             log=str(log),

@@ -5,6 +5,8 @@ import secrets
 import shutil
 from pathlib import Path
 
+from tileyard.modes import make_folder, open_file
+
 GENERAL = "logs/runner.log"
 """Where things go that were said for no case."""
 
@@ -18,7 +20,7 @@ class RunnerOutput:
         """Make room for the file. Raises OSError."""
         self._home = home
         self.path = home / "logs" / f"runner-{secrets.token_hex(4)}.log"
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path.parent)
 
     def close(self, rest: str = GENERAL) -> None:
         """Once the runner is gone: append what is left to a log below ``home``, and remove the file.
@@ -29,8 +31,8 @@ class RunnerOutput:
             with self.path.open("rb") as output:
                 if self.path.stat().st_size:
                     path = self._home / rest
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    with path.open("ab") as file:
+                    make_folder(path.parent)
+                    with open(path, "ab", opener=open_file) as file:
                         shutil.copyfileobj(output, file)
             self.path.unlink()
         except FileNotFoundError:

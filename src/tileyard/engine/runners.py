@@ -278,7 +278,7 @@ class RunnerSlot:
     def _command(self, memory_bytes: int) -> WorkerCommand:
         self._output = RunnerOutput(self._site.home)
         return WorkerCommand(
-            argv=(sys.executable, "-m", "tileyard.workers.runner", str(self._site.home)),
+            argv=(sys.executable, "-P", "-m", "tileyard.workers.runner", str(self._site.home)),
             env={**worker_environment(threads=1), **self.device.env},
             cwd=str(Path.cwd()),
             log=str(self._output.path),

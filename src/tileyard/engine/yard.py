@@ -12,6 +12,7 @@ from tileyard.devices.reprobing import INTERVAL_S
 from tileyard.engine.authors import Author
 from tileyard.events import Event
 from tileyard.model import Case, Device, Value
+from tileyard.modes import make_folder, open_file
 from tileyard.settings import Settings
 from tileyard.workers.protocol import RunEntry
 
@@ -74,8 +75,8 @@ class Yard:
         if not text:
             return
         path = self.home / log
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8", errors="replace") as file:
+        make_folder(path.parent)
+        with open(path, "a", encoding="utf-8", errors="replace", opener=open_file) as file:
             file.write(text if text.endswith("\n") else text + "\n")
 
     def emit(self, event: Event) -> None:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import stat
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ _GUARD_HINT = "what runs the kernel belongs below if __name__ == '__main__'"
 def import_file(path: Path) -> ModuleType:
     """Run a file as a module, not as ``__main__``, with its folder first on ``sys.path``.
 
+    A folder such as ``/tmp`` is left out: the file is named, what others put beside it is not.
     The module stays in ``sys.modules`` and its folder on the path, because its functions may
     import more when they run. ``sys.argv`` names the file alone while it runs. Raises
     KernelFileError where the file is missing, is no Python, or raises.
@@ -35,7 +37,8 @@ def import_file(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise KernelFileError(f"kernel file {path} cannot be imported")
     module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.parent))
+    folders = [] if _is_like_tmp(path.parent) else [str(path.parent)]
+    sys.path[:0] = folders
     sys.modules[name] = module
     argv, sys.argv = sys.argv, [str(path)]
     try:
@@ -43,13 +46,20 @@ def import_file(path: Path) -> ModuleType:
             spec.loader.exec_module(module)
     except UserCodeError as error:
         del sys.modules[name]
-        sys.path.remove(str(path.parent))
+        for folder in folders:
+            sys.path.remove(folder)
         place = "" if error.file else f"{path}: "
         hint = _GUARD_HINT if "cuda" in error.summary.lower() else ""
         raise KernelFileError(f"{place}{error.message}", hint, error.trace) from error
     finally:
         sys.argv = argv
     return module
+
+
+def _is_like_tmp(folder: Path) -> bool:
+    """Whether others can add files, but not change the file that is named: then only it is trusted."""
+    mode = folder.stat().st_mode
+    return bool(mode & stat.S_ISVTX and mode & (stat.S_IWGRP | stat.S_IWOTH))
 
 
 def find_kernels(module: ModuleType) -> dict[str, Found]:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from tileyard.frontend.installed import is_installed
 from tileyard.model import Record
+from tileyard.ownership import find_stranger
 
 _VARIABLES = ("TILELANG_", "TVM_", "TL_", "TORCH_", "PYTORCH_", "CUDA_", "NVIDIA_", "PYTHON")
 """How the names of variables begin that the libraries below user code listen to."""
@@ -72,11 +73,11 @@ def describe_surroundings(environ: Mapping[str, str]) -> tuple[str, ...]:
 
     Packages are named with their versions, as the folders of ``sys.path`` list them.
     """
-    host = os.uname()
+    host, folders = os.uname(), (*find_working_folder(environ), *sys.path)
     heard = sorted(name for name in environ if name.startswith(_VARIABLES))
     installed = [
         name
-        for folder in sys.path
+        for folder in folders
         for name in sorted(_list_names(folder))
         if name.endswith(_INSTALLED)
     ]
@@ -85,12 +86,22 @@ def describe_surroundings(environ: Mapping[str, str]) -> tuple[str, ...]:
         host.nodename,
         host.machine,
         str(Path.cwd()),
-        *sys.path,
+        *folders,
         "installed",
         *installed,
         "variables",
         *(f"{name}={environ[name]}" for name in heard),
     )
+
+
+def find_working_folder(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The working directory if a user's code is to import from it, as with ``python -m``; else nothing.
+
+    It is not where others may write there, or where PYTHONSAFEPATH excludes it.
+    """
+    folder = Path.cwd()
+    is_safe = not environ.get("PYTHONSAFEPATH") and not find_stranger(folder)
+    return (str(folder),) if is_safe else ()
 
 
 def identify_file(path: str) -> str:

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from tileyard.errors import WorkerStartError
+from tileyard.modes import open_file
 from tileyard.processes.keeper.tree import kill_marked
 from tileyard.processes.keeper_line import keeper_argv
 from tileyard.processes.records import Ended, Grant, Place, WorkerCommand
@@ -100,11 +101,7 @@ class KeeperLink:
         ]
         log = -1
         try:
-            log = os.open(
-                command.log or os.devnull,
-                os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC,
-                0o644,
-            )
+            log = open_file(command.log or os.devnull, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             self._log_start = os.fstat(log).st_size
             return subprocess.Popen(
                 keeper_argv(self._tree, options, command.lease, command.argv),

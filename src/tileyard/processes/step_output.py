@@ -7,6 +7,8 @@ import subprocess
 import time
 from typing import Final
 
+from tileyard.modes import open_file
+
 DRAIN_S: Final = 0.2
 """How long the output of a program is read once all of it has ended: a stranger may hold the pipe."""
 TAIL_BYTES: Final = 2048
@@ -139,8 +141,8 @@ class Follower:
 
     def _find(self, path: str) -> "_Log":
         if path not in self._logs:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-            self._logs[path] = _Log(os.open(path, flags, 0o644))
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            self._logs[path] = _Log(open_file(path, flags))
         return self._logs[path]
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from tileyard.model import Record
+from tileyard.modes import open_file
 from tileyard.processes.keeper.tree import (
     all_pids,
     carries,
@@ -94,7 +95,7 @@ def run_step(order: StepOrder, heard: Heard | None = None) -> StepEnd:
     env = {**order.env, "TILEYARD_TREE": f"{above}:{tree}" if above else tree}
     started_s = time.monotonic()
     try:
-        log = os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        log = open_file(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     except OSError as error:
         return StepEnd(seconds=0.0, refusal=f"{order.log}: {error.strerror}")
     if order.title:
@@ -154,7 +155,7 @@ def describe_start(order: StepOrder) -> str:
 def note_in(log: Path, text: str) -> None:
     """Append a line of ours to a log, among those of programs."""
     with contextlib.suppress(OSError):
-        handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        handle = open_file(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             _note(handle, text)
         finally:

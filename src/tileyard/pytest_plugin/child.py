@@ -14,6 +14,7 @@ from _pytest.runner import runtestprotocol
 from tileyard.errors import NestedLeaseError, WorkerStartError
 from tileyard.frontend.provenance import is_users
 from tileyard.model import Outcome
+from tileyard.modes import open_file
 from tileyard.pytest_plugin.active import Active
 from tileyard.pytest_plugin.copied import Teller
 from tileyard.pytest_plugin.devices import Holdings
@@ -198,7 +199,7 @@ def _renew_capture(config: pytest.Config, log: Path) -> None:
     capturing = manager._global_capturing  # noqa: SLF001 - pytest has no other way to its files
     for stream, path in ((capturing.out, out_log(log)), (capturing.err, log)):
         with suppress(AttributeError, OSError, ValueError):  # captured in memory only
-            fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            fd = open_file(path, os.O_RDWR | os.O_CREAT)
             os.dup2(fd, stream.tmpfile.fileno(), inheritable=False)
             os.close(fd)
     manager.suspend_global_capture()

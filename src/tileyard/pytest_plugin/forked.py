@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from tileyard.model import Record
+from tileyard.modes import make_folder, open_file
 from tileyard.processes.keeper.tree import kill_marked
 from tileyard.processes.outcomes import describe_signal
 from tileyard.pytest_plugin.copied import HEADER, Teller, be_copy
@@ -74,10 +75,9 @@ class Forked:
         self._asked_at: float | None = None
         self._is_killed = False
         self._end: ForkEnd | None = None
-        log.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(log.parent)
         log_fd, stack_fd = (
-            os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-            for path in (log, stack_log(log))
+            open_file(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC) for path in (log, stack_log(log))
         )
         self._pipe, write_end = os.pipe()
         for stream in (sys.stdout, sys.stderr):

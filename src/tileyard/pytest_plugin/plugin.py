@@ -15,6 +15,7 @@ from tileyard.devices.locks import prepare_locks
 from tileyard.devices.queues import is_queue
 from tileyard.errors import TileyardError, UsageError
 from tileyard.model import Device
+from tileyard.modes import make_folder, open_file
 from tileyard.pytest_plugin.active import Active
 from tileyard.pytest_plugin.declared import DeclaredSteps
 from tileyard.pytest_plugin.history import TrialWriter, read_durations, sort_longest_first
@@ -58,7 +59,7 @@ def activate(config: pytest.Config) -> Active:
         began = time.monotonic()
         run = new_run_name()
         active = Active(options, settings, devices, settings.home / RUNS / run)
-        store = TrialStore.open(settings.home)
+        store = TrialStore.open(settings.make_home())
         config.add_cleanup(store.close)
         writer = TrialWriter(settings.home, store, run)
         recording = Recording(run, began, writer, options.report)
@@ -217,8 +218,8 @@ def _register(config: pytest.Config, plugin: object) -> None:
 
 def _make_folder(folder: Path) -> None:
     """Make the run's own directory, locked while it goes on; those of old runs that have ended go."""
-    folder.mkdir(parents=True)
-    lock = os.open(folder / "alive", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    make_folder(folder)
+    lock = open_file(folder / "alive", os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_SH)  # until this process ends
     runs = sorted(folder.parent.iterdir(), key=lambda path: path.stat().st_mtime)
     for path in runs[:-KEPT_RUNS]:

@@ -21,6 +21,7 @@ from tileyard.engine.yard import Yard
 from tileyard.errors import TileyardError
 from tileyard.frontend.calls import call_by_name
 from tileyard.model import Limits, Outcome
+from tileyard.modes import make_folder, write_file
 from tileyard.pytest_plugin.builds import Builds, Ready, Wanted
 from tileyard.pytest_plugin.copied import Teller
 from tileyard.pytest_plugin.elaborating import CopyAuthor, describe_death
@@ -163,7 +164,7 @@ class Preparing:
 
         async with lanes:
             at = time.monotonic()
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             copy = Forked(work, step.limit_s, folder.with_suffix(".log"))
             answers = [m.reply async for m in follow(copy) if isinstance(m, Answered)]
         result = StepResult(
@@ -191,7 +192,7 @@ def _call_function(step: FunctionStep, folder: Path, pickled: Path) -> str:
     except TileyardError as error:
         return f"{what} failed: {error}"
     try:
-        pickled.write_bytes(pickle.dumps(result))
+        write_file(pickled, pickle.dumps(result))
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         return f"{what} returned what cannot be kept: {error}"
     return ""

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from _pytest.terminal import TerminalReporter
 
-from tileyard.errors import HomeError
+from tileyard.errors import HomeError, UsageError
 from tileyard.model import WELL, Outcome
 from tileyard.pytest_plugin.history import TrialWriter
 from tileyard.pytest_plugin.records import (
@@ -20,6 +20,7 @@ from tileyard.pytest_plugin.records import (
     TestEntry,
     TestFacts,
 )
+from tileyard.report.suite_files import write_atomically
 from tileyard.report.words import clean_line
 
 
@@ -129,9 +130,9 @@ class Recording:
 
     def _write(self, path: Path, report: RunReport) -> None:
         try:
-            path.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
-        except OSError as error:
-            self._notes.append(f"cannot write {path}: {error.strerror}")
+            write_atomically(path, (msgspec.json.format(msgspec.json.encode(report)), b"\n"))
+        except UsageError as error:
+            self._notes.append(error.message)
 
     def _keep(self, nodeid: str, facts: TestFacts) -> None:
         self._facts[nodeid] = facts

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from tileyard.modes import make_folder, open_file, write_file
 from tileyard.pytest_plugin.records import StepResult
 from tileyard.pytest_plugin.steps import Step
 
@@ -24,7 +25,7 @@ def prepare_shares(
     steps: Sequence[Step], folder: Path, own: int, count: int, make: Make
 ) -> list[StepResult]:
     """All results, after this process has made what was its to make. ``own`` is below ``count``."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     order = [(own + offset) % count for offset in range(count)]
     for is_patient in (False, True):
         for number in order:
@@ -33,7 +34,7 @@ def prepare_shares(
                 if is_ours and not path.exists():
                     made = make(steps[number::count])
                     draft = path.with_suffix(".draft")
-                    draft.write_bytes(msgspec.json.encode(made))
+                    write_file(draft, msgspec.json.encode(made))
                     draft.replace(path)
     return list(read_shares(folder))
 
@@ -47,7 +48,7 @@ def read_shares(folder: Path) -> Iterator[StepResult]:
 @contextmanager
 def _locked(path: Path, *, is_patient: bool) -> Iterator[bool]:
     """Hold a lock for the block, unless another has it and we are not ``is_patient``; says which."""
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    lock = open_file(path, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX if is_patient else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from tileyard.drafts import draft_of
 from tileyard.errors import UsageError
 
 _TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
@@ -14,23 +15,12 @@ _TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\
 def write_atomically(path: Path, chunks: Iterable[bytes]) -> None:
     """Write a file that nobody ever sees half of, and the folders above it.
 
-    What is no plain file, such as a pipe, is written to as it is. Raises UsageError that names the
-    path where it cannot be written.
+    Raises UsageError that names the path where it cannot be written.
     """
-    path = path.resolve()
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        if path.exists() and not path.is_file():
-            with path.open("wb") as file:
-                file.writelines(chunks)
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with draft.open("wb") as file:
-                file.writelines(chunks)
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
+        path.resolve().parent.mkdir(parents=True, exist_ok=True)
+        with draft_of(path) as file:
+            file.writelines(chunks)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from error
 

@@ -105,6 +105,7 @@ class Builder:
     def _know_target(self) -> str:
         with self._lock:
             if not self._fingerprint:
+                self._settings.make_home()
                 info = self._compiler.answer(
                     DescribeTarget(target=TARGET, plugins=self._settings.plugins)
                 )

@@ -75,7 +75,7 @@ class RunClient:
         by ``stop`` with ``now``, or EngineLostError if it died. Leaving
         early, by an exception of ``listen`` or Ctrl-C, ends the engine and all its workers.
         """
-        argv = (self._python, "-m", "tileyard.service.process")
+        argv = (self._python, "-P", "-m", "tileyard.service.process")
         env = {**os.environ, **self._settings.environment(), **self._variables}
         with start_engine_process(argv, env) as engine:
             self._engine = engine

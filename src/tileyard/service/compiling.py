@@ -58,7 +58,7 @@ class Compiling:
             note = f"{len(space.configs)} of {space.size} points of the space are built"
             note += "" if start.all_configs else "; --all-configs builds them all"
         with (
-            TrialStore.open(self._settings.home) as store,
+            TrialStore.open(self._settings.make_home()) as store,
             EventLog(self._settings.home, run) as log,
         ):
             yard = Yard(

@@ -1,6 +1,6 @@
 """The engine process: serves one client, then ends. Started by ``service.client``.
 
-``python -m tileyard.service.process``; asyncio on the main thread, so that workers which follow
+``python -P -m tileyard.service.process``; asyncio on the main thread, so that workers which follow
 their starter's thread into death follow the process.
 """
 

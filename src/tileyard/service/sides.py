@@ -84,7 +84,7 @@ def find_side(named: str) -> Side:
 
 def probe_side(side: Side, variables: dict[str, str]) -> Installed:
     """Ask a side's Python what it has. Raises ToolMissingError where that is not enough."""
-    argv = [side.python, "-c", _PROBE, *NEEDED]
+    argv = [side.python, "-P", "-c", _PROBE, *NEEDED]
     try:
         done = subprocess.run(
             argv,

@@ -83,7 +83,7 @@ class StaticBuilding:
         return make_cases(space, self._start.limits, f"{folder}/")
 
     async def _build(self, sweep: Sweep, stopping: asyncio.Event) -> StopReason:
-        with TrialStore.open(self._settings.home) as store:
+        with TrialStore.open(self._settings.make_home()) as store:
             yard = Yard(
                 settings=self._settings,
                 store=store,

@@ -78,7 +78,7 @@ class SuiteRun:
             else packed.suite
         )
         self._tell_steps(suite)
-        with TrialStore.open(home) as store:
+        with TrialStore.open(self._settings.make_home()) as store:
             memory = read_memory(home, suite.path)
             outlook, devices = self._look_ahead(suite, store, memory)
             selection = outlook.selection
@@ -135,7 +135,7 @@ class SuiteRun:
         start = self._start
         site = StepSite(suite=suite.folder)
         if start.toolchain:
-            found = open_toolchain(Path(start.toolchain), start.commit, self._settings.home)
+            found = open_toolchain(Path(start.toolchain), start.commit, self._settings.make_home())
             whole = found.environment(os.environ)
             added = {name: text for name, text in whole.items() if os.environ.get(name) != text}
             site = StepSite(suite=suite.folder, toolchain=str(found.folder), env=added)
@@ -143,7 +143,7 @@ class SuiteRun:
         tell_site(site)
 
     def _open_bundle(self, path: Path) -> PackedSuite:
-        objects = ObjectStore(self._settings.home / "objects")
+        objects = ObjectStore(self._settings.make_home() / "objects")
         objects.root.mkdir(parents=True, exist_ok=True)
         expected = BundleExpected(kind="selection", commit=self._start.commit)
         return unpack_suite(open_bundle(path, objects, expected).cases, objects)

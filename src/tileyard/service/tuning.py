@@ -48,7 +48,7 @@ class Tuning:
             space = await open_space(self._author, start.request)
             for device in devices:
                 prepare_locks(device)
-            store = stack.enter_context(TrialStore.open(self._settings.home))
+            store = stack.enter_context(TrialStore.open(self._settings.make_home()))
             yard = Yard(
                 settings=self._settings,
                 store=store,

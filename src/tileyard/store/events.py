@@ -13,6 +13,7 @@ import msgspec
 from tileyard.errors import HomeError
 from tileyard.events import EVENT_VERSION, CaseEnded, Event, RunStarted
 from tileyard.model import Record, Trial
+from tileyard.modes import make_folder, open_file
 
 _RUN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 _DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
@@ -29,10 +30,8 @@ class EventLog:
         self.path = run_file(home, run)
         self._unwritten = bytearray()
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(
-                self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
-            )
+            make_folder(self.path.parent)
+            self._descriptor = open_file(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         except OSError as error:
             raise HomeError(
                 f"cannot write to {self.path}: {error.strerror}", hint="set TILEYARD_HOME elsewhere"

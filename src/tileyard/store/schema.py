@@ -29,6 +29,7 @@ from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from tileyard.errors import HomeError
+from tileyard.modes import make_folder, open_file
 from tileyard.store.filesystem import MOUNTS, require_local
 
 SCHEMA_VERSION = 1
@@ -105,8 +106,8 @@ def open_database(home: Path, fill: Fill, mounts: Path = MOUNTS) -> Engine:
     path = home / "store.db"
     require_local(home, mounts)
     try:
-        home.mkdir(parents=True, exist_ok=True)
-        lock = os.open(home / "store.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        make_folder(home)
+        lock = open_file(home / "store.lock", os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise HomeError(
             f"cannot write to {home}: {error.strerror}", hint="set TILEYARD_HOME elsewhere"
@@ -114,6 +115,8 @@ def open_database(home: Path, fill: Fill, mounts: Path = MOUNTS) -> Engine:
     try:
         # The change to WAL and the first tables must not race: SQLite does not wait for the former.
         fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():  # what SQLite makes beside it has the mode of this file
+            os.close(open_file(path, os.O_RDWR | os.O_CREAT))
         engine = _make_engine(path)
         try:
             with explained(path), engine.connect() as connection:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from tileyard.artifacts.keys import digest_parts
 from tileyard.errors import HomeError
 from tileyard.model import Record
+from tileyard.modes import make_folder, mode_in
 from tileyard.suite.achieved import Startup
 from tileyard.suite.pieces import Costs
 from tileyard.suite.result import CaseVerdict
@@ -69,10 +70,11 @@ def update_memory(
     memory = replace(known, failing=tuple(failing), **told)
     path = _path(home, suite)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         descriptor, name = tempfile.mkstemp(dir=path.parent)
         with os.fdopen(descriptor, "wb") as file:
             file.write(msgspec.json.encode(memory))
+            os.fchmod(file.fileno(), mode_in(path.parent, 0o666))
         Path(name).replace(path)
     except OSError as error:
         raise HomeError(f"cannot write to {path.parent}: {error.strerror}") from error

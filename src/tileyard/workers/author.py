@@ -25,7 +25,7 @@ from tileyard.errors import (
     UserCodeError,
 )
 from tileyard.frontend.discover import find_declared, find_kernel, find_kernels, import_file
-from tileyard.frontend.footprint import Recorder
+from tileyard.frontend.footprint import Recorder, find_working_folder
 from tileyard.frontend.found import Found
 from tileyard.frontend.lowering import lower_config, probe
 from tileyard.frontend.parameters import Arguments
@@ -233,6 +233,7 @@ def main(home: str, file: str) -> None:
     channel = Channel.inherited()
     thresholds = gc.get_threshold()
     gc.set_threshold(*IMPORT_THRESHOLDS)
+    sys.path[:0] = find_working_folder(os.environ)
     recorder = Recorder(os.environ, apart=(Path(home),))
     recorder.begin()
     objects = ObjectStore(Path(home) / "objects")

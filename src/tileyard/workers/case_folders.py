@@ -7,17 +7,18 @@ from tileyard.artifacts.manifest import TREE_FILE, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
 from tileyard.model import BuildKey, Digest
+from tileyard.modes import make_folder
 
 DATA, TEMPORARY, USED = "data", "tmp", "used"
 """In a case's folder: what its steps work on, their temporary files, and a mark that it has run."""
 
 
-def make_folder(folder: Path, golden: Digest, trees: Trees) -> None:
+def make_case_folder(folder: Path, golden: Digest, trees: Trees) -> None:
     """Make a case's folder, whose data begin as a copy of what its golden step made."""
     if folder.exists():
         shutil.rmtree(folder)
     for name in (DATA, TEMPORARY):
-        (folder / name).mkdir(parents=True)
+        make_folder(folder / name)
     if golden:
         trees.copy(golden, folder / DATA)
 

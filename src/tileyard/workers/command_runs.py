@@ -12,6 +12,7 @@ import msgspec
 
 from tileyard.errors import TileyardError
 from tileyard.model import Device, Outcome
+from tileyard.modes import make_folder, write_file
 from tileyard.processes.steps import (
     StepEnd,
     StepOrder,
@@ -23,7 +24,7 @@ from tileyard.processes.steps import (
 from tileyard.targets.command.filling import Places, fill, fill_argv
 from tileyard.targets.command.records import CommandRun, HotRun, Step
 from tileyard.targets.command.step_site import find_site
-from tileyard.workers.case_folders import DATA, TEMPORARY, USED, Stores, make_folder
+from tileyard.workers.case_folders import DATA, TEMPORARY, USED, Stores, make_case_folder
 from tileyard.workers.hot_output import HotOutput, Member
 from tileyard.workers.protocol import CaseBegan, CaseRan, RunBatch, RunEntry
 from tileyard.workers.run_verdicts import judge_run
@@ -186,11 +187,11 @@ class CommandRuns:
 
     def _begin(self, member: Member) -> None:
         """Mark a case's folder as used; what an earlier attempt has used is made anew."""
-        member.log.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(member.log.parent)
         folder = self._home / member.command.folder
         if (folder / USED).exists() or not (folder / DATA).exists():
-            make_folder(folder, member.entry.golden.tree, self._trees)
-        (folder / USED).touch()
+            make_case_folder(folder, member.entry.golden.tree, self._trees)
+        write_file(folder / USED, b"")
 
     def hear_began(self, member: Member) -> None:
         """A hot process turned to a case."""

@@ -15,6 +15,7 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
 from tileyard.errors import DamagedError, TileyardError
 from tileyard.model import Digest, Outcome
+from tileyard.modes import make_folder
 from tileyard.processes.wire import Channel
 from tileyard.targets.base import Build, Groups, KeepsCaches, MakesShared, Source, Target, WarmsUp
 from tileyard.targets.registry import make_target
@@ -127,7 +128,7 @@ class Compiler:
         if self._target is None:
             raise AssertionError("a build was asked for before its target was named")
         started, aside_s = time.monotonic(), self._aside_s
-        self._scratch.mkdir(parents=True, exist_ok=True)
+        make_folder(self._scratch)
         with tempfile.TemporaryDirectory(dir=self._scratch) as scratch:
             out = Path(scratch)
             sources = [Source(elaborated=k.elaborated, options=k.options) for k in kernels]

@@ -8,6 +8,8 @@ import os
 import sys
 from pathlib import Path
 
+from tileyard.modes import make_folder, open_file
+
 OUTPUT = 1
 """Standard output, and standard error too, are the one file that this process was started with."""
 CHUNK = 1 << 20
@@ -37,8 +39,11 @@ class Printed:
         if not self._log or os.fstat(self._output).st_size <= self._start:
             return
         path = self._home / self._log
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with Path(f"/proc/self/fd/{self._output}").open("rb") as output, path.open("ab") as log:
+        make_folder(path.parent)
+        with (
+            Path(f"/proc/self/fd/{self._output}").open("rb") as output,
+            open(path, "ab", opener=open_file) as log,
+        ):
             output.seek(self._start)
             while data := output.read(CHUNK):
                 log.write(data)

@@ -14,6 +14,7 @@ import msgspec
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.pins import find_oldest_pin, gate
 from tileyard.model import Case, Record, RunKey
+from tileyard.modes import make_folder, mode_in, open_file
 from tileyard.workers.protocol import RunEntry
 
 FILE_NAME = "runs.jsonl"
@@ -46,8 +47,8 @@ class RunRecords:
         if not self._unwritten:
             return
         data, self._unwritten = bytes(self._unwritten) + b"\n", bytearray()
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        make_folder(self._path.parent)
+        fd = open_file(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
             os.write(fd, data)
         finally:
@@ -94,7 +95,7 @@ def sweep_runs(objects: ObjectStore) -> int:
                 if record is not None and objects.has_record("build", record.entry.build):
                     kept.write(b"\n" + line)
         fresh = Path(kept.name)
-        fresh.chmod(0o644)
+        fresh.chmod(mode_in(path.parent, 0o666))
         after = fresh.stat().st_size
         if after < before:
             fresh.replace(path)

@@ -15,11 +15,12 @@ from typing import assert_never
 
 from tileyard.errors import TileyardError
 from tileyard.model import Digest, GoldenKey
+from tileyard.modes import make_folder
 from tileyard.processes.steps import StepEnd, StepOrder, describe_end, run_step
 from tileyard.processes.wire import Channel
 from tileyard.targets.command.filling import fill, fill_argv
 from tileyard.targets.command.step_site import find_site
-from tileyard.workers.case_folders import TEMPORARY, Stores, make_folder
+from tileyard.workers.case_folders import TEMPORARY, Stores, make_case_folder
 from tileyard.workers.command_protocol import (
     Asked,
     BatchesStopped,
@@ -76,7 +77,7 @@ class StepHost:
                 digest, missing = self._digests.digest(Path(folder), patterns)
                 return FilesDigested(digest=digest, missing=missing)
             case PrepareFolder(folder=folder, golden=golden):
-                make_folder(self._home / folder, golden, self._trees)
+                make_case_folder(self._home / folder, golden, self._trees)
                 return FolderReady()
             case CompareOutputs():
                 return self._compare(request)
@@ -105,10 +106,10 @@ class StepHost:
         if known is not None and self._trees.has(Digest(known.decode())):
             return StepDone(tree=Digest(known.decode()))
         scratch = self._home / "tmp"
-        scratch.mkdir(parents=True, exist_ok=True)
+        make_folder(scratch)
         with tempfile.TemporaryDirectory(dir=scratch) as folder:
             out, temporary = Path(folder, "out"), Path(folder, TEMPORARY)
-            out.mkdir()
+            make_folder(out)
             end, message = self._run(request, temporary, out)
             if message:
                 return StepDone(end=end, message=message)
@@ -120,7 +121,7 @@ class StepHost:
         self, request: DoStep, temporary: Path, out: Path | None = None
     ) -> tuple[StepEnd, str]:
         """How the program ended, and one line on what went wrong, empty if nothing did."""
-        temporary.mkdir(exist_ok=True)
+        make_folder(temporary)
         step, places = request.step, {**find_site().places, **request.places}
         if out is not None:
             places["out"] = str(out)
@@ -129,7 +130,7 @@ class StepHost:
         if request.build and (built := self._stores.find_built(request.build)) is not None:
             places["build"] = str(built)
         log = Path(request.log)
-        log.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(log.parent)
         order = StepOrder(
             argv=fill_argv(step.argv, places),
             env=step_environment(request.env, step.env, places, temporary),

@@ -128,7 +128,7 @@ def test_what_records_name_comes_back(bundle: Path, folder: Path, tmp_path: Path
     assert objects.get_bytes(named["arrays"][0]) == b"blob" * 100
     assert {name: (place / name).read_bytes() for name in expected} == expected
     assert (place / "empty").is_dir()
-    assert (place / "bin" / "tool").stat().st_mode & 0o777 == 0o555
+    assert (place / "bin" / "tool").stat().st_mode & 0o777 == 0o500
     assert not objects.has(digest_bytes(b"nobody names me"))
     assert list((tmp_path / "other").glob("tmp/*")) == []
     assert Trees(objects).put(folder) == named["tree"]

@@ -63,7 +63,7 @@ def test_blob_is_read_only_and_named_by_its_digest(tmp_path: Path) -> None:
     expected = tmp_path / digest[:2] / digest
 
     assert objects.path(digest) == expected
-    assert expected.stat().st_mode & 0o777 == 0o444
+    assert expected.stat().st_mode & 0o777 == 0o400
     assert digest == digest_bytes(b"content")
 
 

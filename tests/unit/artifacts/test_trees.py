@@ -65,8 +65,8 @@ def test_tree_holds_what_the_folder_held(trees: Trees, folder: Path) -> None:
     assert (place / "bin" / "link").read_bytes() == b"xxxxx"
     assert list((place / "empty").iterdir()) == []
     modes = {p.name: p.lstat().st_mode & 0o777 for p in place.rglob("*") if not p.is_symlink()}
-    assert modes == {"bin": 0o555, "tool": 0o555, "data": 0o444, "empty": 0o555}
-    assert place.stat().st_mode & 0o777 == 0o555
+    assert modes == {"bin": 0o500, "tool": 0o500, "data": 0o400, "empty": 0o500}
+    assert place.stat().st_mode & 0o777 == 0o500
 
 
 def test_same_content_is_the_same_tree(trees: Trees, folder: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tileyard.devices.cores import core_locks
@@ -151,3 +152,17 @@ def test_tables_of_queues_may_stand_beside(settings: Settings) -> None:
     write_host(settings, '[[queue]]\nname = "lab"\n')
     expected = ((), 0)
     assert read_devices(settings) == expected
+
+
+def test_a_file_that_others_can_write_names_no_commands(settings: Settings) -> None:
+    """Unless a variable names its folder: then it is meant."""
+    write_host(settings, NPU)
+    path = settings.host_config / "devices.toml"
+    path.chmod(0o666)
+    assert len(read_devices(settings)[0]) == 1
+    found = msgspec.structs.replace(settings, found=(settings.host_config,))
+    with pytest.raises(UsageError) as caught:
+        read_devices(found)
+    assert caught.value.message == f"{path} cannot be trusted: others may write to {path}"
+    expected = f"set TILEYARD_HOST_CONFIG to {settings.host_config} if it is to be trusted"
+    assert caught.value.hint == expected

@@ -49,6 +49,19 @@ def test_little_room_is_a_warning(settings: Settings, monkeypatch: pytest.Monkey
     assert next(check_home(settings)).level is expected
 
 
+@pytest.mark.parametrize(("is_found", "mode"), [(True, 0o755), (True, 0o700), (False, 0o755)])
+def test_a_home_that_others_can_read_is_a_warning(
+    settings: Settings, is_found: bool, mode: int
+) -> None:
+    """Unless it is named: then they are meant to."""
+    settings.make_home().chmod(mode)
+    found = (settings.home,) if is_found else ()
+    findings = list(check_home(msgspec.structs.replace(settings, found=found)))
+    todo = [finding.todo for finding in findings if finding.level is Level.WARN]
+    expected = f"run chmod -R go= {settings.home}, or name it by TILEYARD_HOME"
+    assert todo == ([expected] if is_found and mode == 0o755 else [])
+
+
 def test_objects_are_read(settings: Settings) -> None:
     """What holds something else than its name promises is named, and left where it is."""
     store = ObjectStore(settings.home / "objects")

@@ -1,7 +1,6 @@
 """Reports are written whole or not at all; logs are quoted from their ends."""
 
 import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,30 +36,6 @@ def test_a_report_may_lie_in_a_new_folder(tmp_path: Path) -> None:
         os.umask(before)
     expected = (b"ab", 0o644)
     assert (path.read_bytes(), path.stat().st_mode & 0o777) == expected
-
-
-def test_a_link_stays_a_link(tmp_path: Path) -> None:
-    """A report replaces what a link points to."""
-    target, link = tmp_path / "target", tmp_path / "link"
-    target.write_bytes(b"old")
-    link.symlink_to(target)
-    write_atomically(link, (b"new",))
-    assert link.is_symlink()
-    assert target.read_bytes() == b"new"
-
-
-def test_a_pipe_is_written_to(tmp_path: Path) -> None:
-    """What is no file is not replaced by one."""
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    read: list[bytes] = []
-    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
-    reader.start()
-    write_atomically(pipe, (b"through",))
-    reader.join()
-    expected = [b"through"]
-    assert read == expected
-    assert pipe.is_fifo()
 
 
 def test_a_report_that_cannot_be_written_is_the_users_to_fix(tmp_path: Path) -> None:

@@ -196,3 +196,12 @@ def test_interrupted_making_of_a_store_is_done_again(
 
     with TrialStore.open(tmp_path) as store:
         assert store.list_trials(TrialQuery()) == [trial]
+
+
+def test_a_database_is_for_those_the_home_is_open_to(tmp_path: Path) -> None:
+    """So are the files that SQLite makes beside it, from the first moment on."""
+    tmp_path.chmod(0o700)
+    with TrialStore.open(tmp_path):
+        found = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    names = ("store.db", "store.db-shm", "store.db-wal", "store.lock")
+    assert found == dict.fromkeys(names, 0o600)

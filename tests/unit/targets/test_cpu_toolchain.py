@@ -51,7 +51,7 @@ def test_zig_from_pypi_is_the_last_resort(tmp_path: Path, monkeypatch: pytest.Mo
     """Without any compiler in PATH, the ziglang package is used where it is installed."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "ziglang" or None)
-    expected = (sys.executable, "-m", "ziglang", "cc")
+    expected = (sys.executable, "-P", "-m", "ziglang", "cc")
     assert find_compiler("") == expected
 
 

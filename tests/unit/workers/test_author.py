@@ -101,7 +101,7 @@ def _worker(home: Path, file: Path) -> Iterator[tuple[Channel, "subprocess.Popen
     to_worker, from_us = os.pipe()
     from_worker, to_us = os.pipe()
     with subprocess.Popen(
-        [sys.executable, "-m", "tileyard.workers.author", str(home), str(file)],
+        [sys.executable, "-P", "-m", "tileyard.workers.author", str(home), str(file)],
         env={**os.environ, CHANNEL_VARIABLE: format_channel(to_worker, to_us)},
         pass_fds=(to_worker, to_us),
         stdout=subprocess.DEVNULL,

@@ -17,6 +17,7 @@ from tileyard.devices.queue_states import submitter_argv
 from tileyard.engine.foreign_queue.submission import ClientEnd
 from tileyard.errors import WorkerLostError
 from tileyard.model import Record
+from tileyard.modes import make_folder
 from tileyard.processes.supervise import Worker, WorkerCommand
 from tileyard.workers.submitter import Cancel, Printed, Submit, SubmitEnded, SubmitterReply
 from tileyard.workers.task_lines import Side
@@ -63,7 +64,7 @@ class QueueCall:
         """
         queue = self._queue
         grace_s = queue.cancel_limit_s + END_MARGIN_S
-        log.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(log.parent)
         worker = await Worker.start(
             WorkerCommand(
                 argv=submitter_argv(queue),

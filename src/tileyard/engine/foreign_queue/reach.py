@@ -16,6 +16,7 @@ from tileyard.engine.foreign_queue.submission import ClientEnd, Submission
 from tileyard.engine.foreign_queue.tasks import far_side_command
 from tileyard.errors import TileyardError, WorkerLostError
 from tileyard.model import Record
+from tileyard.modes import make_folder, write_file
 from tileyard.workers.task_lines import Side, TokenRead, try_read_line
 
 READ_LIMIT_S = 60.0
@@ -54,8 +55,8 @@ def check_reach(queue: ForeignQueue, objects: Path) -> Reach:
 async def _read_back(queue: ForeignQueue, objects: Path) -> Reach:
     token = secrets.token_hex(8)
     path = objects / TOKENS / token
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(token, encoding="ascii")
+    make_folder(path.parent)
+    write_file(path, token.encode("ascii"))
     heard = _Heard(token)
     call = QueueCall(queue, far_side_command(queue, objects, "--read-token", token), READ_LIMIT_S)
     submitted_at = asyncio.get_running_loop().time()

@@ -208,6 +208,7 @@ def far_side_command(queue: ForeignQueue, objects: Path, *what: str) -> list[str
     digest = digest_environment(queue.pick_environment(os.environ))
     return [
         queue.python or sys.executable,
+        "-P",
         "-m",
         "tileyard",
         "run-artifact",

@@ -14,6 +14,7 @@ from tileyard.artifacts.keys import digest_parts
 from tileyard.artifacts.manifest import Artifact
 from tileyard.errors import TileyardError
 from tileyard.model import Device, Diagnostic, Outcome, Record
+from tileyard.modes import make_folder, open_file
 from tileyard.processes.steps import StepOrder, describe_complaints, describe_end, run_step
 from tileyard.targets.base import NO_BINARIES, Binaries, Build, Loaded, Source
 from tileyard.targets.command.filling import Place, fill, fill_argv
@@ -67,8 +68,8 @@ class CommandTarget:
         if not command.argv:
             return Build(outcome=Outcome.PASSED)
         built, temporary = folder / BUILT, folder / "tmp"
-        built.mkdir(parents=True)
-        temporary.mkdir()
+        make_folder(built)
+        make_folder(temporary)
         site = find_site()
         with self._cache(command) as cache:
             places: dict[str, Place] = {
@@ -103,10 +104,10 @@ class CommandTarget:
         """A directory that stays, for one build at a time; it does not depend on what is selected."""
         key = digest_parts("cache", command.cwd, *command.argv)
         folder = self.caches / key[:16]
-        self.caches.mkdir(parents=True, exist_ok=True)
-        with (self.caches / f"{key[:16]}.lock").open("w") as lock:
+        make_folder(self.caches)
+        with open(self.caches / f"{key[:16]}.lock", "w", opener=open_file) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            folder.mkdir(exist_ok=True)  # under the lock: who collects garbage takes it, too
+            make_folder(folder)  # under the lock: who collects garbage takes it, too
             yield folder
 
 

@@ -1,6 +1,7 @@
 """The C compiler: found, asked what it generates code for, and run."""
 
 import importlib.util
+import os
 import shlex
 import shutil
 import subprocess
@@ -88,14 +89,20 @@ def find_compiler(asked: str) -> tuple[str, ...]:
             f"the C compiler {asked!r} is not on this machine", hint="set CC to one that is"
         )
     for name in ("cc", "gcc", "clang"):
-        if shutil.which(name):
+        if find_program(name):
             return (name,)
     if importlib.util.find_spec("ziglang") is not None:
-        return (sys.executable, "-m", "ziglang", "cc")
+        return (sys.executable, "-P", "-m", "ziglang", "cc")
     raise ToolMissingError(
         "no C compiler is on this machine: cc, gcc and clang are not in PATH",
         hint="install gcc or clang, run `pip install ziglang`, or set CC",
     )
+
+
+def find_program(name: str) -> str | None:
+    """A program on PATH, where entries that lead into the working directory do not count."""
+    entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return shutil.which(name, path=os.pathsep.join(filter(os.path.isabs, entries)))
 
 
 def open_toolchain(asked: str, options: CpuOptions) -> Toolchain:
@@ -127,7 +134,8 @@ def _ask(
     """The macros that the compiler predefines, and its version in one line."""
     arguments = [*command, *flags, "-dM", "-E", "-x", "c", "/dev/null"]
     try:
-        done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+        # Not in the working directory: an empty entry of PATH would find a stranger's program there.
+        done = subprocess.run(arguments, cwd="/", capture_output=True, text=True, check=False)
     except OSError as error:
         raise ToolMissingError(f"the C compiler {command[0]} does not run: {error}") from error
     if done.returncode != 0:

@@ -2,12 +2,12 @@
 
 import importlib.util
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tileyard.errors import DamagedError, ToolMissingError
+from tileyard.targets.cpu.toolchain import find_program
 
 _TITLE = "//-----"
 _ENTRY = "STO_CUDA_ENTRY"
@@ -24,7 +24,7 @@ def find_nvdisasm() -> Path:
         program = Path(folder) / "bin" / "nvdisasm"
         if os.access(program, os.X_OK):
             return program
-    found = shutil.which("nvdisasm")
+    found = find_program("nvdisasm")
     if found is None:
         raise ToolMissingError(
             "nvdisasm is not on this machine", "pip install nvidia-cuda-nvdisasm"

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tileyard.artifacts.keys import digest_parts
+from tileyard.modes import make_folder, mode_in, open_file
 
 IMAGE = "headers.pch"
 _ADDR_NO_RANDOMIZE = 0x0040000
@@ -59,10 +60,11 @@ def making(image: Path) -> Iterator[Path | None]:
 
     It stands in its place once the block is left without an error. Its time says when it was last used.
     """
-    image.parent.parent.mkdir(parents=True, exist_ok=True)
-    with image.parent.parent.joinpath(f"{image.parent.name}.lock").open("w") as lock:
+    make_folder(image.parent.parent)
+    lock_file = image.parent.with_name(f"{image.parent.name}.lock")
+    with open(lock_file, "w", opener=open_file) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        image.parent.mkdir(exist_ok=True)  # under the lock: who collects garbage takes it, too
+        make_folder(image.parent)  # under the lock: who collects garbage takes it, too
         if image.exists():
             yield None
             return
@@ -70,6 +72,7 @@ def making(image: Path) -> Iterator[Path | None]:
         try:
             yield draft
             if draft.exists():
+                draft.chmod(mode_in(image.parent, 0o666))
                 draft.replace(image)
         finally:
             draft.unlink(missing_ok=True)

@@ -112,7 +112,7 @@ def _compile(caches: Path, cc: str) -> Path:
         with making(library) as draft:
             if draft is not None:
                 argv = [*command, *RUNTIME_FLAGS, "-shared", "-o", str(draft), str(_SOURCE), "-ldl"]
-                done = subprocess.run(argv, capture_output=True, text=True, check=False)
+                done = subprocess.run(argv, cwd="/", capture_output=True, text=True, check=False)
                 if done.returncode != 0:
                     first = next(iter(done.stderr.strip().splitlines()), "no message")
                     raise NoRefuterError(f"{shutil.which(command[0])} cannot compile it: {first}")

@@ -1,0 +1,32 @@
+"""Files that appear under their names whole or not at all, in folders where others may write, too."""
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+
+@contextlib.contextmanager
+def draft_of(path: Path) -> Iterator[BinaryIO]:
+    """A new file that takes the place of ``path`` once the block is left without an error.
+
+    It has the mode that the umask gives. Nobody can guess its name, and a link of that name is not
+    followed. A link at ``path`` leads to the file that is replaced, unless it is another user's. What is no
+    plain file, such as a pipe, is written to as it is. Raises OSError.
+    """
+    if path.is_symlink() and path.lstat().st_uid not in (0, os.geteuid()):
+        raise PermissionError(errno.EPERM, "it is a link of another user")
+    place = path.resolve()
+    if place.exists() and not place.is_file():
+        with place.open("wb") as file:
+            yield file
+        return
+    draft = place.with_name(f".{place.name}.{os.urandom(8).hex()}")
+    try:
+        with draft.open("xb") as file:
+            yield file
+        draft.replace(place)
+    finally:
+        draft.unlink(missing_ok=True)

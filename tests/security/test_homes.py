@@ -1,0 +1,235 @@
+"""Nothing that other users put into a folder is run, loaded or imported by who works there."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.conftest import KERNELS, CommandLine
+
+STRANGER = 65534
+CONSOLE_SCRIPT = str(Path(sys.executable).parent / "tileyard")
+PLANTED = ("tileyard", "msgspec", "numpy", "psutil", "sqlalchemy", "json", "logging", "secrets")
+"""Modules that Tileyard's processes import."""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user"),
+]
+SUITE = """
+name = "mine"
+[run]
+argv = ["true"]
+[[testcase]]
+name = "one"
+[[testcase.case]]
+name = "a"
+"""
+
+
+@dataclass
+class SharedFolder:
+    """A folder like /tmp, in which a stranger may put things; ``proof`` exists if one was executed."""
+
+    path: Path
+    proof: Path
+    locks: Path
+
+    def plant(self, name: str, text: str) -> None:
+        """Write a file of the stranger's."""
+        file = self.path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        for path in (file, *file.parents):
+            if self.path in path.parents:
+                os.chown(path, STRANGER, STRANGER)
+
+    def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run the command that is installed, as root, in this folder."""
+        outer = {key: text for key, text in os.environ.items() if not key.startswith("TILEYARD_")}
+        return subprocess.run(
+            [CONSOLE_SCRIPT, *arguments],
+            cwd=self.path,
+            env={**outer, "TILEYARD_LOCK_DIR": str(self.locks), **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> SharedFolder:
+    """Empty, sticky, and writable for everybody."""
+    path = tmp_path / "shared"
+    path.mkdir()
+    path.chmod(0o1777)
+    return SharedFolder(path, tmp_path / "proof", tmp_path / "locks")
+
+
+def _declare(shared: SharedFolder, folder: str) -> None:
+    device = f'name = "npu:0"\nid = "x"\nprobe = ["touch", "{shared.proof}"]\n'
+    shared.plant(f"{folder}/devices.toml", f"[[device]]\n{device}")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("devices", "probe", "npu:0"),
+        ("doctor",),
+        ("trials",),
+        ("lease", "--device", "npu:0", "--", "true"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_strangers_home_is_refused(shared: SharedFolder, arguments: tuple[str, ...]) -> None:
+    """It is beside the working directory; its devices are not probed, and the message names it."""
+    _declare(shared, ".tileyard")
+    done = shared.run(*arguments)
+    home = shared.path / ".tileyard"
+    assert done.returncode in (2, 69)
+    assert f"{home} belongs to another user (uid {STRANGER})" in done.stderr
+    assert f"set TILEYARD_HOME to {home} if it is to be trusted" in done.stderr
+    assert not shared.proof.exists()
+
+
+def test_a_strangers_project_is_passed_over(shared: SharedFolder) -> None:
+    """Its pyproject.toml does not make the home beside it the one of folders below."""
+    shared.plant("pyproject.toml", "")
+    _declare(shared, ".tileyard")
+    mine = shared.path / "mine"
+    mine.mkdir()
+    own = SharedFolder(mine, shared.proof, shared.locks)
+    assert own.run("devices", "probe", "cpu").returncode == 0
+    assert not shared.proof.exists()
+
+
+def test_no_home_is_made_in_a_strangers_folder(shared: SharedFolder, tmp_path: Path) -> None:
+    """Its owner could replace it; what needs no home works there."""
+    shared.plant("theirs/file", "")
+    theirs = SharedFolder(shared.path / "theirs", shared.proof, shared.locks)
+    assert theirs.run("lease", "--", "true").returncode == 0
+    suite = tmp_path / "suite.toml"
+    suite.write_text(SUITE)
+    done = theirs.run("test", str(suite))
+    assert done.returncode == 2
+    assert f"{theirs.path} belongs to another user" in done.stderr
+    assert not (theirs.path / ".tileyard").exists()
+
+
+def test_a_home_that_is_named_is_used(shared: SharedFolder) -> None:
+    """To name it is how to say that its owner is trusted."""
+    _declare(shared, ".tileyard")
+    home = str(shared.path / ".tileyard")
+    shared.run("devices", "probe", "npu:0", TILEYARD_HOME=home)
+    assert shared.proof.exists()
+
+
+def test_nothing_planted_is_run(shared: SharedFolder, cli: CommandLine) -> None:
+    """Neither the engine nor its workers import a module, or run a compiler, of the working directory."""
+    for name in PLANTED:
+        shared.plant(f"{name}.py", f"open({str(shared.proof)!r}, 'w')\nraise SystemExit(7)\n")
+    for name in ("cc", "gcc", "clang"):
+        shared.plant(name, f'#!/bin/sh\ntouch {shared.proof}\nexec /usr/bin/{name} "$@"\n')
+        (shared.path / name).chmod(0o755)
+    (cli.cwd / "mine").mkdir()
+    suite = cli.cwd / "mine" / "suite.toml"
+    suite.write_text(SUITE)
+    kernels = shared.path / "mine.py"
+    kernels.write_bytes((KERNELS / "elementwise.py").read_bytes())
+    variables = {"TILEYARD_HOME": str(cli.home), "PATH": f":{os.environ['PATH']}"}
+    tune = ("tune", f"{kernels}::gelu", "--arg", "N=128", "--trials", "1")
+    tuned = shared.run(*tune, **variables)
+    assert tuned.returncode == 0, tuned.stderr
+    tested = shared.run("test", str(suite), **variables)
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+    assert not shared.proof.exists()
+
+
+def test_modules_of_ones_own_working_directory_are_imported(cli: CommandLine) -> None:
+    """A kernel file finds what is beside the command, as long as nobody else may write there."""
+    (cli.cwd / "mine.py").write_text("print('imported mine')\nNAME = 'mine'\n")
+    (cli.cwd / "kernels").mkdir()
+    file = cli.cwd / "kernels" / "file.py"
+    file.write_text(f"import mine\n{(KERNELS / 'light.py').read_text()}")
+    own = SharedFolder(cli.cwd, cli.cwd / "proof", cli.cwd / "locks")
+    variables = {"TILEYARD_HOME": str(cli.home)}
+    found = own.run("tune", str(file), "--arg", "Q=1", **variables)
+    assert "no argument 'Q'" in found.stderr
+    refused = own.run("tune", str(file), "--arg", "Q=1", PYTHONSAFEPATH="1", **variables)
+    assert "No module named 'mine'" in refused.stderr
+    cli.cwd.chmod(0o1777)
+    refused = own.run("tune", str(file), "--arg", "Q=1", **variables)
+    assert "No module named 'mine'" in refused.stderr
+
+
+PROGRAMS = """
+name = "programs"
+[build]
+argv = ["sh", "-c", "umask > {out}/built; cp built.sh {out}/"]
+inputs = ["built.sh"]
+[golden]
+argv = ["sh", "-c", "echo hello > {out}/hello; cp {suite}/built.sh {out}/"]
+[run]
+argv = ["sh", "-c", "./built.sh && {build}/built.sh && umask && echo x >> hello && umask > mask"]
+[check]
+argv = ["true"]
+[[testcase]]
+name = "one"
+[[testcase.case]]
+name = "a"
+"""
+
+
+def _open_bits(home: Path) -> dict[str, int]:
+    """Of all that is in a home and was not made by programs of the user's: what others may do."""
+    return {
+        str(path.relative_to(home)): path.lstat().st_mode & 0o077
+        for path in (home, *home.rglob("*"))
+        if not path.is_symlink() and path.name != "mask"
+    }
+
+
+@pytest.mark.parametrize("mode", [None, 0o2770])
+def test_all_in_a_home_is_for_those_it_is_open_to(cli: CommandLine, mode: int | None) -> None:
+    """A new one is for its user alone, one that was made and opened before for its group; programs have the user's umask."""
+    script = cli.cwd / "built.sh"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    (cli.cwd / "suite.toml").write_text(PROGRAMS)
+    if mode is not None:
+        cli.home.mkdir()
+        cli.home.chmod(mode)
+    kernel = f"{KERNELS / 'elementwise.py'}::gelu"
+    for arguments in (("test", "suite.toml"), ("tune", kernel, "--arg", "N=128", "--trials", "1")):
+        done = cli.run(*arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+    ours = _open_bits(cli.home)
+    assert {"store.db", "runs", "objects", "objects/trees", "work", "logs"} <= ours.keys()
+    of_group = {0o070, 0o060, 0o040, 0o050} if mode else {0}
+    assert {path: hex(bits) for path, bits in ours.items() if bits not in of_group} == {}
+    if mode is not None:
+        groups = {
+            path
+            for path in cli.home.rglob("*")
+            if path.is_dir() and not path.stat().st_mode & 0o2000
+        }
+        assert not [path for path in groups if "trees" not in path.parts]
+    (mask,) = cli.home.rglob("mask")
+    assert int(mask.read_text(), 8) == os.umask(os.umask(0o022))
+    assert mask.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_strangers_link_is_not_written_through(shared: SharedFolder, cli: CommandLine) -> None:
+    """A report that is to be written into a shared folder replaces no file elsewhere."""
+    mine = cli.cwd / "mine"
+    mine.write_text("mine")
+    suite = cli.cwd / "suite.toml"
+    suite.write_text(SUITE)
+    link = shared.path / "junit.xml"
+    link.symlink_to(mine)
+    os.lchown(link, STRANGER, STRANGER)
+    done = shared.run("test", str(suite), "--junit", str(link), TILEYARD_HOME=str(cli.home))
+    assert f"cannot write {link}: it is a link of another user" in done.stderr
+    assert mine.read_text() == "mine"
