@@ -30,7 +30,7 @@ Part = Literal["source", "launch", "resources", "ptx", "sass", "log"]
 SOURCES = ("kernel.cu", "kernel.c")
 """What targets call the code that they generate."""
 SHORTEST_KEY = 6
-"""Fewer digits of a build key could be the beginning of a trial's id."""
+"""Number of digits of a build key that suffice to name it."""
 SHOWN = 5
 
 _KEY = re.compile(rf"[0-9a-f]{{{SHORTEST_KEY},40}}")
@@ -86,10 +86,11 @@ def _find_in_home(named: str, objects: ObjectStore) -> Artifact:
             )
         if keys:
             return _open(BuildKey(keys[0]), named, objects)
-        raise UsageError(
-            f"there is no artifact {named} in {objects.root}",
-            "tileyard compile --report names them",
-        )
+        if not named.isdecimal():  # the date with which a trial's id begins
+            raise UsageError(
+                f"there is no artifact {named} in {objects.root}",
+                "tileyard compile --report names them",
+            )
     # Only now: a build key needs no database.
     from tileyard.store.trials import TrialQuery
 

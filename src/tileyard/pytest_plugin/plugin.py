@@ -29,7 +29,7 @@ from tileyard.pytest_plugin.recording import Recording
 from tileyard.pytest_plugin.running import run_all, run_one
 from tileyard.pytest_plugin.sharing import prepare_shares, read_shares
 from tileyard.service.choosing import choose_devices
-from tileyard.service.naming import new_run_name
+from tileyard.service.naming import claim_run_name
 from tileyard.settings import Settings, read_settings
 from tileyard.store.trials import TrialStore
 from tileyard.targets.registry import make_target
@@ -56,10 +56,10 @@ def activate(config: pytest.Config) -> Active:
             _register(config, XdistWorker(active, shared, _worker_number(config)))
             return active
         began = time.monotonic()
-        run = new_run_name()
-        active = Active(options, settings, devices, settings.home / RUNS / run)
         store = TrialStore.open(settings.home)
         config.add_cleanup(store.close)
+        run = claim_run_name(settings.home, store)
+        active = Active(options, settings, devices, settings.home / RUNS / run)
         writer = TrialWriter(settings.home, store, run)
         recording = Recording(run, began, writer, options.report)
         durations = read_durations(store)

@@ -28,15 +28,7 @@ class EventLog:
     def __init__(self, home: Path, run: str) -> None:
         self.path = run_file(home, run)
         self._unwritten = bytearray()
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(
-                self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
-            )
-        except OSError as error:
-            raise HomeError(
-                f"cannot write to {self.path}: {error.strerror}", hint="set TILEYARD_HOME elsewhere"
-            ) from error
+        self._descriptor = _open_stream(self.path)
         self._end_torn_line()
 
     def append(self, event: Event) -> None:
@@ -102,6 +94,28 @@ def run_file(home: Path, run: str) -> Path:
     if not _RUN_NAME.fullmatch(run):
         raise HomeError(f"{run!r} cannot be the name of a run")
     return home / "runs" / f"{run}.jsonl"
+
+
+def begin_run_file(home: Path, run: str) -> bool:
+    """Create the empty event stream of a run; False where there is one. Raises HomeError."""
+    path = run_file(home, run)
+    try:
+        os.close(_open_stream(path, os.O_EXCL))
+    except HomeError:
+        if path.exists():
+            return False
+        raise
+    return True
+
+
+def _open_stream(path: Path, flags: int = 0) -> int:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | flags, 0o644)
+    except OSError as error:
+        raise HomeError(
+            f"cannot write to {path}: {error.strerror}", hint="set TILEYARD_HOME elsewhere"
+        ) from error
 
 
 def read_events(path: Path) -> Iterator[Event | None]:
