@@ -14,7 +14,8 @@ from tileyard.artifacts.bundles import look_into_bundle
 from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.cli.opening import open_store, print_json
-from tileyard.errors import UsageError
+from tileyard.decoding import decode_json
+from tileyard.errors import DamagedError, UsageError
 from tileyard.model import BuildKey
 from tileyard.report.artifact import print_artifact, print_resources
 from tileyard.report.launch import describe_launch
@@ -189,4 +190,7 @@ def _details(artifact: Artifact) -> Details:
         raise UsageError(
             f"this artifact is for {told.target}", "only those for a GPU have a launch record"
         )
-    return msgspec.json.decode(told.details, type=Details)
+    try:
+        return decode_json(told.details, Details)
+    except msgspec.DecodeError as error:
+        raise DamagedError(f"the manifest of a CUDA artifact cannot be read: {error}") from error

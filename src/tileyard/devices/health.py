@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from tileyard.decoding import decode_json
 from tileyard.devices.locks import HINT, prepare_locks
 from tileyard.devices.probes import Probe, Verdict, probe_device
 from tileyard.devices.users import name_user
@@ -190,7 +191,7 @@ def _files_of(device: Device) -> Iterator[tuple[str, int, _Seen]]:
         if status is None:
             continue
         try:
-            yield path, status.st_uid, msgspec.json.decode(data, type=_Seen)
+            yield path, status.st_uid, decode_json(data, _Seen)
         except msgspec.DecodeError:
             continue
 

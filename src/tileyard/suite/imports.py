@@ -142,6 +142,8 @@ def _read_json(path: Path, text: str) -> Iterator[ImportedTime]:
         _fail(path, error.lineno, f"is not JSON: {error.msg}")
     except RecursionError:
         _fail(path, 1, "is nested too deeply")
+    except ValueError as error:  # an integer of thousands of digits
+        _fail(path, 1, f"is not JSON: {error}")
     # Older versions of pytest-split wrote a list of pairs.
     pairs = content.items() if isinstance(content, dict) else content
     for pair in pairs:

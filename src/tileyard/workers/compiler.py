@@ -13,6 +13,7 @@ import msgspec
 from tileyard.artifacts.manifest import TREE_FILE, Manifest, publish
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
+from tileyard.decoding import decode_json
 from tileyard.errors import DamagedError, TileyardError
 from tileyard.model import Digest, Outcome
 from tileyard.processes.wire import Channel
@@ -55,11 +56,11 @@ class StoredBinaries:
         record = self._objects.get_record(BINARY, binary)
         if record is None:
             return False
-        files = msgspec.json.decode(record, type=dict[str, Digest])
         try:
+            files = decode_json(record, dict[str, Digest])
             for name, digest in files.items():
                 (folder / name).write_bytes(self._objects.get_bytes(digest))
-        except DamagedError:
+        except (msgspec.DecodeError, DamagedError):
             return False
         return True
 

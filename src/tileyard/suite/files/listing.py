@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from tileyard.decoding import decode_json
 from tileyard.settings import Settings
 from tileyard.suite.files.places import Place
 from tileyard.suite.files.steps import Env, StepPlan
@@ -49,7 +50,7 @@ def list_cases(
         count += 1
         at = replace(place, note=f"line {number} of what it printed")
         try:
-            row = msgspec.json.decode(line)
+            row = decode_json(line, object)
         except msgspec.DecodeError as error:
             at.fail(f"is no JSON: {error}: {line[:200].decode(errors='replace')!r}")
         yield decode(row, ListedCaseTable, at), at
