@@ -1,5 +1,7 @@
 """Hostile or broken input: one line that names it and exit status 2, never a traceback or a hang."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,3 +87,98 @@ def test_memory_of_a_suite_that_is_nested_too_deeply(cli: CommandLine) -> None:
     write(remembered, "[" * DEEP)
     done = cli.run("test", "suite.toml")
     assert done.returncode == 0, done.stderr
+
+
+# ---- durations ----------------------------------------------------------------------------------
+
+ENDLESS = "9" * 309
+"""Seconds that no float holds."""
+
+
+@pytest.mark.parametrize("time", [ENDLESS, f"{ENDLESS}h", "1e308", "1e400", "inf", "nan", "-1"])
+def test_an_endless_duration_on_the_command_line(cli: CommandLine, time: str) -> None:
+    """Every option that takes a time refuses it."""
+    write(cli.cwd / "suite.toml", GOOD)
+    for arguments in (
+        ("test", "suite.toml", f"--budget={time}"),
+        ("test", "suite.toml", f"--split={time}"),
+        ("plan", "suite.toml", f"--startup={time}"),
+        ("ci", "matrix", "--suite", "suite.toml", f"--max-time={time}"),
+        ("devices", f"--window={time}"),
+        ("lease", f"--max-time={time}", "--", "true"),
+        ("lease", f"--queue-timeout={time}", "--", "true"),
+        ("history", f"--since={time}"),
+    ):
+        assert time[:40] in refuse(cli, *arguments)
+
+
+@pytest.mark.parametrize("time", ["1e308", "inf", "nan", "-1", "1e400"])
+def test_an_endless_duration_in_a_file(cli: CommandLine, time: str) -> None:
+    """Suites, declarations and tables of durations are refused by file and line."""
+    for text, expected in (
+        (f"limits.run_s = {time}\n{GOOD}", "suite.toml:1: limits.run_s: expected `float`"),
+        (f"{GOOD}\n[policies.p]\nbudget_s = {time}", "suite.toml:9: policies.p.budget_s: expected"),
+        (
+            GOOD.replace(
+                'run = ["sh", "-c", "true"]', f'run = {{ argv = ["true"], limit_s = {time} }}'
+            ),
+            "run.limit_s: expected",
+        ),
+    ):
+        write(cli.cwd / "suite.toml", text)
+        for command in ("test", "plan"):
+            assert expected in refuse(cli, command, "suite.toml")
+    write(cli.cwd / "suite.toml", GOOD)
+    write(cli.cwd / "times.csv", f"testcase,seconds\nt,{time}\n")
+    for command in ("test", "plan"):
+        said = refuse(cli, command, "suite.toml", "--durations", "times.csv")
+        assert f"times.csv:2: seconds: '{time}' is not a number of seconds" in said
+    queue = f'[[queue]]\nname = "q"\nsubmit = ["{{command}}"]\ndevice = "cpu:0"\nidentity = "x"\nqueue_limit_s = {time}'
+    write(cli.cwd / "tileyard.toml", queue)
+    assert "tileyard.toml: queue 'q': `queue_limit_s` is not above 0" in refuse(cli, "devices")
+
+
+# ---- the working directory ----------------------------------------------------------------------
+
+
+def run_nowhere(cli: CommandLine, *arguments: str) -> tuple[int, list[str]]:
+    """Exit status and lines on standard error of a command whose working directory is removed."""
+    (cli.cwd / "gone").mkdir()
+    done = subprocess.run(
+        [
+            "sh",
+            "-c",
+            'rmdir "$PWD" && exec "$@"',
+            "sh",
+            sys.executable,
+            "-m",
+            "tileyard",
+            *arguments,
+        ],
+        cwd=cli.cwd / "gone",
+        env=cli.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stderr.splitlines()
+
+
+def test_a_working_directory_that_is_gone(cli: CommandLine) -> None:
+    """Every command says so in one line; help is still given."""
+    suite = str(write(cli.cwd / "suite.toml", GOOD))
+    expected = ["tileyard: the working directory does not exist any more (change to one that does)"]
+    for arguments in (
+        ("test", suite),
+        ("plan", suite),
+        ("trials",),
+        ("devices",),
+        ("doctor",),
+        ("lease", "--", "true", "--help"),
+        ("exec", suite, "--help"),
+        ("ci", "matrix", "--suite", suite, "--jobs", "2"),
+        ("cache", "gc", "--keep-days", "1"),
+    ):
+        assert run_nowhere(cli, *arguments) == (2, expected), arguments
+    for arguments in (("--help",), ("test", "--help"), ("lease", "--help"), ("exec", "--help")):
+        assert run_nowhere(cli, *arguments) == (0, []), arguments

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from tileyard.errors import UsageError
 from tileyard.model import Record
 from tileyard.suite.files.places import Document, Place
-from tileyard.suite.files.tables import Distance, Seconds, Strict, Text, decode
+from tileyard.suite.files.tables import Seconds, Strict, Text, Time, decode
 from tileyard.suite.jobs import Wanted, parse_selection
 from tileyard.targets.command.records import Step
 
@@ -33,7 +33,7 @@ class JobTable(Strict):
     on: str = ""
     toolchain: str = ""
     independent: bool = False
-    setup_s: Distance = 0.0
+    setup_s: Time = 0.0
     argv: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] | None = None
     inputs: tuple[Text, ...] = ()
     env: dict[str, str] = {}
