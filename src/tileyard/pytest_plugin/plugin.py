@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import shutil
 import time
 from collections.abc import Generator, Mapping
 from contextlib import suppress
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tileyard.artifacts.copying import remove_folder
 from tileyard.devices.locks import prepare_locks
 from tileyard.devices.queues import is_queue
 from tileyard.errors import TileyardError, UsageError
@@ -226,7 +226,7 @@ def _make_folder(folder: Path) -> None:
             other = os.open(path / "alive", os.O_RDWR | os.O_CLOEXEC)
             try:
                 fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path, ignore_errors=True)
+                remove_folder(path)
             finally:
                 os.close(other)
 

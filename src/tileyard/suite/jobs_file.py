@@ -24,6 +24,7 @@ from tileyard.suite.files.places import Document, Place
 from tileyard.suite.files.tables import Seconds, Strict, Text, Time, decode
 from tileyard.suite.jobs import Wanted, parse_selection
 from tileyard.targets.command.records import Step
+from tileyard.workers.file_digests import find_problem
 
 
 class JobTable(Strict):
@@ -136,6 +137,8 @@ def _read_command(table: JobTable, place: Place) -> Step | None:
     if not table.inputs:
         place.fail("names no `inputs`, so nothing says what the command's result depends on")
     for number, text in enumerate(table.inputs):
+        if problem := find_problem(folder / text):
+            (place / "inputs" / number).fail(problem)
         if not _is_there(folder / text):
             (place / "inputs" / number).fail(f"there is no file like {folder / text}")
     return Step(
