@@ -26,7 +26,7 @@ settings.load_profile("shared")
 
 ROOT = Path(__file__).parent.parent
 KERNELS = ROOT / "tests" / "kernels"
-LONG = ("e2e", "faults", "differential")
+LONG = ("e2e", "faults", "security", "differential")
 SHARED = "shared"
 """The folder of ``shared_folder``."""
 

@@ -1,7 +1,10 @@
 """Time as something passed in, so that code which waits or measures can be tested without waiting."""
 
 import time
-from typing import Protocol
+from typing import Final, Protocol
+
+LONGEST_S: Final = 1_000_000.0
+"""Most seconds that a user may give for a duration. The kernel's calls that wait take 24 days at most."""
 
 
 class Clock(Protocol):

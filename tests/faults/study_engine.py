@@ -12,7 +12,7 @@ from pathlib import Path
 from tileyard.clock import SystemClock
 from tileyard.engine.driver import Driver
 from tileyard.model import Limits, Value
-from tileyard.service.naming import new_run_name
+from tileyard.service.naming import claim_run_name
 from tileyard.store.events import EventLog
 from tileyard.testing.engine import drive, open_simulated_yard, simulated_devices
 from tileyard.tuning.request import StudyResult, TuneRequest
@@ -39,16 +39,16 @@ def configs(count: int) -> tuple[dict[str, Value], ...]:
 
 async def tune(folder: Path, count: int) -> StudyResult:
     """The whole study."""
-    run, clock = new_run_name(), SystemClock()
+    clock = SystemClock()
     space = OpenSpace(
         kernel="simulated", arguments={}, configs=configs(count), size=count, flops=0.0
     )
-    study = Study(TuneRequest(limits=LIMITS), space, run, clock)
     devices = simulated_devices(2, folder / "locks")
     with (
         open_simulated_yard(folder, devices, tuple(os.sched_getaffinity(0))) as yard,
-        EventLog(yard.home, run) as log,
+        EventLog(yard.home, run := claim_run_name(yard.home, yard.store)) as log,
     ):
+        study = Study(TuneRequest(limits=LIMITS), space, run, clock)
         yard.listeners.append(log.add)
         yard.flushes.append(log.flush)
         await drive(Driver(study, yard, run))

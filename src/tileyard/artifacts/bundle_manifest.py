@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from tileyard.artifacts.compat import Refusal, Requirements
+from tileyard.decoding import decode_json
 from tileyard.errors import BundleError
 from tileyard.model import Digest, Record
 
@@ -87,7 +88,7 @@ def encode_manifest(manifest: BundleManifest) -> bytes:
 def decode_manifest(data: bytes, name: str, file_size: int) -> BundleManifest:
     """A manifest that keeps all rules, from the bundle ``name`` of this size. Raises BundleError."""
     try:
-        version = msgspec.json.decode(data, type=_Versioned).version
+        version = decode_json(data, _Versioned).version
         if version != BUNDLE_VERSION:
             age = "newer" if version > BUNDLE_VERSION else "older"
             raise BundleError(
@@ -95,8 +96,8 @@ def decode_manifest(data: bytes, name: str, file_size: int) -> BundleManifest:
                 f" reads, found {version}, which is {age}",
                 "use the tileyard that made it, or make it again",
             )
-        manifest = msgspec.json.decode(data, type=BundleManifest)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        manifest = decode_json(data, BundleManifest)
+    except msgspec.DecodeError as error:
         raise BundleError(
             f"{name} is no sound bundle: its manifest is not right ({error})"
         ) from None

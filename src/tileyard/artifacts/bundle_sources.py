@@ -13,6 +13,7 @@ from tileyard.artifacts.keys import digest_bytes
 from tileyard.artifacts.listing import TreeFile
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
+from tileyard.decoding import decode_json
 from tileyard.model import Digest, Record
 
 _CHUNK = 1 << 20
@@ -119,7 +120,7 @@ def _driver_range(details: Iterable[_Details]) -> str:
 def _read_details(record: bytes) -> _Details:
     """What a record says runs it: nothing for one that is no artifact's manifest."""
     try:
-        details = msgspec.json.decode(record, type=_Manifest).details
-        return msgspec.json.decode(details, type=_Details)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        details = decode_json(record, _Manifest).details
+        return decode_json(details, _Details)
+    except msgspec.DecodeError:
         return _Details()

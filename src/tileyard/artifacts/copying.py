@@ -3,8 +3,10 @@
 import contextlib
 import fcntl
 import os
-import shutil
+import secrets
 import stat
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from tileyard.errors import UsageError
@@ -45,12 +47,44 @@ def open_plain(path: Path) -> int:
     return descriptor
 
 
+@contextlib.contextmanager
+def scratch_folder(parent: Path) -> Iterator[Path]:
+    """A new folder below ``parent`` that is removed at the end, whatever programs left in it."""
+    folder = Path(tempfile.mkdtemp(dir=parent))
+    try:
+        yield folder
+    finally:
+        remove_folder(folder)
+
+
 def remove_folder(folder: Path) -> None:
-    """Remove a folder with all that is in it, read-only folders too. Raises OSError."""
-    for name, _, _ in os.walk(folder):
+    """Remove a folder with all that is in it, read-only folders too. Raises OSError.
+
+    Folders within are moved up before they are looked into: so no path is too long, however deep they lie.
+    """
+    token, count, waiting = secrets.token_hex(8), 0, [folder]
+    while waiting:
+        here = waiting.pop()
         with contextlib.suppress(OSError):
-            Path(name).chmod(0o700)
-    shutil.rmtree(folder)
+            here.chmod(0o700)
+        handle = os.open(here, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            with os.scandir(handle) as found:
+                entries = list(found)
+            for entry in entries:
+                if not entry.is_dir(follow_symlinks=False):
+                    os.unlink(entry.name, dir_fd=handle)
+                    continue
+                with contextlib.suppress(OSError):  # one that changes its parent must be writable
+                    os.chmod(entry.name, 0o700, dir_fd=handle)
+                count += 1
+                waiting.append(folder / f"{token}.{count}")
+                os.rename(entry.name, waiting[-1], src_dir_fd=handle)
+        finally:
+            os.close(handle)
+        if here != folder:
+            here.rmdir()
+    folder.rmdir()
 
 
 def _copy_content(read: int, write: int) -> None:

@@ -7,12 +7,25 @@ from pathlib import Path
 
 from tileyard.artifacts.copying import open_plain
 from tileyard.artifacts.keys import digest_chunks
-from tileyard.artifacts.listing import Entry, Listing, TreeFile, TreeFolder, TreeLink, check_listing
+from tileyard.artifacts.listing import (
+    LONGEST_PATH,
+    MOST_NAMES,
+    Entry,
+    Listing,
+    TreeFile,
+    TreeFolder,
+    TreeLink,
+    check_listing,
+)
 from tileyard.errors import UsageError
 from tileyard.model import Digest
 
 FILE_MODE, PROGRAM_MODE = 0o444, 0o555
 _OWNERS_OR_WRITABLE = 0o722
+MOST_BYTES = 64 << 30
+"""Most bytes in all files of a tree, and of the inputs of a step: so many are read within minutes."""
+SPARSE_BYTES, SPARSE_SHARE = 1 << 30, 100
+"""A file of more than these bytes, of which less than a hundredth is on the disk, is all holes."""
 _CHUNK = 1 << 20
 
 Stamp = tuple[int, int, int, int]
@@ -38,17 +51,29 @@ def read_listing(folder: Path) -> Listing:
     return Listing(entries={path: entry for path, entry in entries.items() if path not in holding})
 
 
-def check_folder(folder: Path) -> None:
-    """Raise UsageError, in one line, for anything in a folder that no tree can hold."""
+def check_folder(folder: Path) -> int:
+    """The size of all files of a folder. Raises UsageError, in one line, for what no tree can hold."""
     if not folder.is_dir():
         raise UsageError(f"{str(folder)!r} is not a directory")
     entries: dict[str, Entry] = {}
+    size = 0
     for path, status in walk(folder):
         if stat.S_ISLNK(status.st_mode):
             entries[path] = TreeLink(target=read_link(folder / path))
         elif stat.S_ISREG(status.st_mode):
             entries[path] = TreeFile(digest=Digest(""), size=status.st_size)
+            size = add_size(size, path, status)
     check_listing(Listing(entries=entries))
+    return size
+
+
+def add_size(size: int, path: str, status: os.stat_result) -> int:
+    """``size`` and that of a file. Raises UsageError where they are too much to be read."""
+    if status.st_size > SPARSE_BYTES and status.st_blocks * 512 * SPARSE_SHARE < status.st_size:
+        raise UsageError(f"{path!r} has {status.st_size:,} bytes, nearly all of them holes")
+    if size + status.st_size > MOST_BYTES:
+        raise UsageError(f"with {path!r} there are more than {MOST_BYTES >> 30} GiB")
+    return size + status.st_size
 
 
 def walk(folder: Path, below: str = "") -> Iterator[tuple[str, os.stat_result]]:
@@ -63,7 +88,9 @@ def walk(folder: Path, below: str = "") -> Iterator[tuple[str, os.stat_result]]:
             status = entry.stat(follow_symlinks=False)
             kind = stat.S_IFMT(status.st_mode)
             if kind not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK):
-                raise UsageError(f"{entry.path!r} is neither a file, a directory nor a link")
+                raise UsageError(f"{path!r} is neither a file, a directory nor a link")
+            if path.count("/") >= MOST_NAMES or len(path) > LONGEST_PATH:
+                raise UsageError(f"the path {path[:60]!r}... is too long")
             yield path, status
             if kind == stat.S_IFDIR:
                 yield from walk(folder, path)

@@ -1,5 +1,6 @@
 """Everything in a home that can be made again, with its size and when it was last used."""
 
+import errno
 import os
 import stat
 from collections import defaultdict
@@ -181,14 +182,20 @@ def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _statuses(path: Path) -> Iterator[os.stat_result]:
-    try:
-        status = path.lstat()
-    except FileNotFoundError:
-        return
-    yield status
-    if stat.S_ISDIR(status.st_mode):
-        for inner in _entries(path):
-            yield from _statuses(inner)
+    waiting = [path]
+    while waiting:
+        here = waiting.pop()
+        try:
+            status = here.lstat()
+            if stat.S_ISDIR(status.st_mode):
+                waiting += _entries(here)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            continue  # what lies so deep is removed with the rest, and not counted
+        yield status
 
 
 def _entries(folder: Path) -> Iterable[Path]:

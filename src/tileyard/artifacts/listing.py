@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from tileyard.artifacts.keys import canonical_json
+from tileyard.decoding import decode_json
 from tileyard.errors import DamagedError, UsageError
 from tileyard.model import Digest, Record
 
@@ -60,8 +61,8 @@ def encode_listing(listing: Listing) -> bytes:
 def decode_listing(data: bytes) -> Listing:
     """A listing that keeps all rules. Raises DamagedError, in one line, where it does not."""
     try:
-        listing = msgspec.json.decode(data, type=Listing)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        listing = decode_json(data, Listing)
+    except msgspec.DecodeError as error:
         raise DamagedError(f"a tree's listing cannot be read: {error}") from error
     if listing.version != LISTING_VERSION:
         raise DamagedError(f"a tree's listing has the version {listing.version}, not 1")

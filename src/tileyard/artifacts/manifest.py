@@ -6,6 +6,7 @@ import msgspec
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
+from tileyard.decoding import decode_json
 from tileyard.model import BuildKey, Digest, Record
 
 MANIFEST_VERSION = 1
@@ -53,7 +54,7 @@ def find_artifact(build: BuildKey, objects: ObjectStore) -> Artifact | None:
     if data is None:
         return None
     try:
-        manifest = msgspec.json.decode(data, type=Manifest)
+        manifest = decode_json(data, Manifest)
     except msgspec.DecodeError:
         return None
     if manifest.version != MANIFEST_VERSION or not all(map(objects.has, manifest.files.values())):

@@ -25,6 +25,7 @@ from tileyard.artifacts.listing import Listing, TreeFile
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.relocation import settle
 from tileyard.artifacts.trees import Trees
+from tileyard.decoding import decode_json
 from tileyard.errors import BundleError, DamagedError, HomeError
 from tileyard.model import Digest, Record
 from tileyard.modes import make_folder
@@ -112,7 +113,7 @@ def open_toolchain(path: Path, commit: str, home: Path, host: Host | None = None
 def _read_layout(manifest: BundleManifest, name: str) -> tuple[Layout, Digest]:
     """What the maker says of the one tree, none of it leading out. Raises BundleError."""
     try:
-        layout = msgspec.json.decode(manifest.details, type=Layout)
+        layout = decode_json(manifest.details, Layout)
         (tree,) = manifest.trees
     except (msgspec.DecodeError, ValueError):
         raise BundleError(f"{name} is no sound toolchain: it does not say what it is") from None

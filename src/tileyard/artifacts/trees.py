@@ -8,6 +8,7 @@ tore is noticed like any other damage, moved aside and made anew.
 
 import contextlib
 import errno
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -60,10 +61,15 @@ class Trees:
         """Publish a copy of what is in a folder: files, empty directories, links that stay inside.
 
         Raises UsageError, in one line, for what no tree can hold (a device, pipe or socket, a link
-        that leads out, a name that is not UTF-8, an unreadable file), HomeError where the store
-        cannot be written.
+        that leads out, a name that is not UTF-8, an unreadable file, more than there is room for),
+        HomeError where the store cannot be written.
         """
-        check_folder(folder)
+        size = check_folder(folder)
+        with self._writing():
+            make_folder(self._root)
+            free = shutil.disk_usage(self._root).free
+        if size > free:
+            raise UsageError(f"it holds {size:,} bytes, and {free:,} are free in {self._root}")
         with self._staging() as staged:
             self._copy_in(folder, staged)
             return self._publish(staged)

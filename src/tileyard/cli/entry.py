@@ -1,10 +1,17 @@
 """The program ``tileyard``: ``lease`` and ``exec`` go their own short ways, all else to the command line proper."""
 
+import os
 import sys
 
 
 def run() -> None:
     """Run one command and exit with its status."""
+    if not has_folder() and not asks_for_help(sys.argv[1:]):
+        print(
+            "tileyard: the working directory does not exist any more (change to one that does)",
+            file=sys.stderr,
+        )
+        sys.exit(2)
     if sys.argv[1:2] == ["lease"]:  # typer and what it brings would double the cost of a lease
         from tileyard.cli.lease import run_lease
 
@@ -16,3 +23,17 @@ def run() -> None:
     from tileyard.cli.main import run as run_any
 
     run_any()
+
+
+def has_folder() -> bool:
+    """Whether there is a working directory, which every command looks at."""
+    try:
+        return bool(os.getcwd())  # noqa: PTH109 - pathlib costs a lease 5 ms
+    except OSError:
+        return False
+
+
+def asks_for_help(arguments: list[str]) -> bool:
+    """Whether the options of a command, before those of a command or script of the user's, are asked for."""
+    ours = arguments[:2] if arguments[:1] == ["exec"] else arguments
+    return "--help" in (ours[: ours.index("--")] if "--" in ours else ours)

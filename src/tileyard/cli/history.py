@@ -90,16 +90,16 @@ def _say_nothing(home: Path, target: str, device_class: str) -> str:
 
 def _parse_since(text: str, now_s: float) -> float:
     """A date, or a time before now (``7d`` too), in seconds since the epoch."""
-    if days := re.fullmatch(r"(\d+)d", text, re.ASCII):
+    if days := re.fullmatch(r"(\d{1,6})d", text, re.ASCII):
         return now_s - 86400.0 * int(days[1])
     if re.match(r"\d{4}-", text):
         try:
             return datetime.datetime.fromisoformat(text).timestamp()
         except (ValueError, OverflowError) as error:
-            raise UsageError(f"--since: {text!r} is not a date such as 2026-11-14") from error
+            raise UsageError(f"--since: {text[:40]!r} is not a date such as 2026-11-14") from error
     try:
-        return now_s - parse_duration_s(text)
+        return now_s - parse_duration_s(text, now_s)
     except UsageError as error:
         raise UsageError(
-            f"--since: {text!r} is neither a date such as 2026-11-14 nor a time such as 7d or 12h"
+            f"--since: {text[:40]!r} is neither a date such as 2026-11-14 nor a time such as 7d or 12h"
         ) from error

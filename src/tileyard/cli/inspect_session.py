@@ -14,7 +14,8 @@ from tileyard.artifacts.bundles import look_into_bundle
 from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.cli.opening import open_store, print_json
-from tileyard.errors import UsageError
+from tileyard.decoding import decode_json
+from tileyard.errors import DamagedError, UsageError
 from tileyard.model import BuildKey
 from tileyard.report.artifact import print_artifact, print_resources
 from tileyard.report.launch import describe_launch
@@ -30,7 +31,7 @@ Part = Literal["source", "launch", "resources", "ptx", "sass", "log"]
 SOURCES = ("kernel.cu", "kernel.c")
 """What targets call the code that they generate."""
 SHORTEST_KEY = 6
-"""Fewer digits of a build key could be the beginning of a trial's id."""
+"""Number of digits of a build key that suffice to name it."""
 SHOWN = 5
 
 _KEY = re.compile(rf"[0-9a-f]{{{SHORTEST_KEY},40}}")
@@ -86,10 +87,11 @@ def _find_in_home(named: str, objects: ObjectStore) -> Artifact:
             )
         if keys:
             return _open(BuildKey(keys[0]), named, objects)
-        raise UsageError(
-            f"there is no artifact {named} in {objects.root}",
-            "tileyard compile --report names them",
-        )
+        if not named.isdecimal():  # the date with which a trial's id begins
+            raise UsageError(
+                f"there is no artifact {named} in {objects.root}",
+                "tileyard compile --report names them",
+            )
     # Only now: a build key needs no database.
     from tileyard.store.trials import TrialQuery
 
@@ -188,4 +190,7 @@ def _details(artifact: Artifact) -> Details:
         raise UsageError(
             f"this artifact is for {told.target}", "only those for a GPU have a launch record"
         )
-    return msgspec.json.decode(told.details, type=Details)
+    try:
+        return decode_json(told.details, Details)
+    except msgspec.DecodeError as error:
+        raise DamagedError(f"the manifest of a CUDA artifact cannot be read: {error}") from error

@@ -43,7 +43,10 @@ def parse_bytes(text: str) -> int:
     match = re.fullmatch(r"(\d+)\s*(?:([KMGT])(?:iB)?)?", text.strip())
     if match is None:
         raise typer.BadParameter(f"{text!r} is not a size such as 512MiB or 8GiB")
-    return int(match[1]) << 10 * (" KMGT".index(match[2]) if match[2] else 0)
+    size = int(match[1][:40]) << 10 * (" KMGT".index(match[2]) if match[2] else 0)
+    if size >> 60:
+        raise typer.BadParameter(f"{text[:40]!r} is more than there can be")
+    return size
 
 
 def parse_count(text: str, option: str) -> int:

@@ -14,6 +14,7 @@ from typing import Annotated
 
 import msgspec
 
+from tileyard.decoding import decode_toml
 from tileyard.devices.cores import core_locks, parse_cores
 from tileyard.devices.names import NAME, class_of, device_lock, index_of
 from tileyard.errors import UsageError
@@ -109,7 +110,7 @@ def read_file(path: Path) -> Declarations:
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
     try:
-        tables = msgspec.toml.decode(data)
+        tables = decode_toml(data)
         found = msgspec.convert(tables, Declarations)
     except msgspec.ValidationError as error:
         raise UsageError(f"{path}: {_explain(str(error))}") from error

@@ -13,6 +13,7 @@ from typing import Final, Literal
 import msgspec
 
 from tileyard.artifacts.keys import digest_parts
+from tileyard.clock import LONGEST_S
 from tileyard.errors import UsageError
 from tileyard.model import Device, Record
 from tileyard.targets.command import step_site
@@ -203,8 +204,8 @@ def _check(queue: ForeignQueue) -> None:
     if not queue.identity.strip():
         raise ValueError("`identity` is empty: say what silicon it is")
     for field in ABOVE_ZERO:
-        if getattr(queue, field) <= 0:
-            raise ValueError(f"`{field}` is not above 0")
+        if not 0 < getattr(queue, field) <= LONGEST_S:
+            raise ValueError(f"`{field}` is not above 0 and at most {LONGEST_S:.0f}")
     _check_variables(queue)
     used = _placeholders(queue.submit, _TEXTS, _SPLICES, "submit")
     if not used & {"command", "shell_command"}:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from tileyard.decoding import decode_json
 from tileyard.devices.locks import explaining, prepare_locks
 from tileyard.devices.probes import Probe, Verdict, probe_device
 from tileyard.devices.users import name_user
@@ -189,8 +190,8 @@ def _files_of(device: Device) -> Iterator[tuple[str, int, _Seen]]:
             if status is None:
                 continue
             try:
-                yield name, status.st_uid, msgspec.json.decode(data, type=_Seen)
-            except (msgspec.DecodeError, RecursionError):
+                yield name, status.st_uid, decode_json(data, _Seen)
+            except msgspec.DecodeError:
                 continue
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 
+from tileyard.decoding import decode_toml
 from tileyard.devices.declared import declaration_files
 from tileyard.devices.foreign import QUEUE_KIND, ForeignQueue, decode_queues
 from tileyard.errors import UsageError
@@ -40,7 +41,7 @@ def is_queue(name: str) -> bool:
 
 def _read_file(path: Path) -> tuple[ForeignQueue, ...]:
     try:
-        tables = msgspec.toml.decode(path.read_bytes(), type=dict[str, object])
+        tables = decode_toml(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except OSError as error:

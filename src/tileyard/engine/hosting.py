@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from tileyard.errors import HomeError, TileyardError, WorkerLostError
+from tileyard.errors import HomeError, TileyardError, UsageError, WorkerLostError
 from tileyard.modes import make_folder
 from tileyard.processes.outcomes import judge_end
 from tileyard.processes.supervise import Worker, WorkerCommand
@@ -41,7 +41,9 @@ class StepHost:
         self._lost = ""
 
     async def ask(self, request: HostRequest) -> HostReply:
-        """The one answer to a request. Raises HomeError, or WorkerLostError if the host died."""
+        """The one answer to a request. Raises HomeError, UsageError where the user's files are the
+        reason, or WorkerLostError if the host died.
+        """
         async for reply in self.follow(request):
             return reply
         raise WorkerLostError(f"the step host {self._lost}")
@@ -56,7 +58,7 @@ class StepHost:
             await worker.send(Asked(number=number, request=request))
             while (reply := await answers.get()) is not None:
                 if isinstance(reply, HostFailed):
-                    raise HomeError(reply.message)
+                    raise (UsageError if reply.is_users else HomeError)(reply.message)
                 yield reply
                 if not isinstance(reply, CaseBegan | CaseRan):
                     return

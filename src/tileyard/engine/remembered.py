@@ -101,7 +101,7 @@ class RememberedAuthor:
             if isinstance(known.reply, Golden):
                 for digest in (*known.reply.inputs, *known.reply.outputs):
                     self._objects.path(digest)
-        except (msgspec.DecodeError, DamagedError):
+        except (msgspec.DecodeError, RecursionError, DamagedError):
             return None
         return known.reply
 

@@ -33,8 +33,8 @@ def _read(path: Path, check: OutputCheck, what: str) -> Array:
     expected = math.prod(check.shape) * dtype.itemsize
     try:
         found = path.stat().st_size
-        if path.is_dir() or found != expected:
-            kind = "is a folder" if path.is_dir() else f"has {found:,} bytes"
+        if not path.is_file() or found != expected:
+            kind = f"has {found:,} bytes" if path.is_file() else "is no file"
             raise OutputFileError(
                 f"{what} {path.name} {kind}, {expected:,} were expected ({shape} {check.dtype})"
             )

@@ -10,7 +10,7 @@ import pytest
 from tileyard.events import CaseEnded, RunEnded, RunStarted, StopReason
 from tileyard.model import Trial
 from tileyard.pytest_plugin.records import TestFacts
-from tileyard.store.events import EventLog
+from tileyard.store.events import EventLog, run_file
 from tileyard.store.run_times import RunTimeQuery
 from tileyard.store.trials import TrialStore
 
@@ -102,6 +102,8 @@ class TrialWriter:
 
     def close(self, reason: StopReason) -> None:
         """The run is over."""
-        if self._log is not None:
+        if self._log is None:
+            run_file(self._home, self._run).unlink(missing_ok=True)
+        else:
             self._log.append(RunEnded(run=self._run, at=time.time(), reason=reason))
             self._log.close()

@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import shutil
 import time
 from collections.abc import Generator, Mapping
 from contextlib import suppress
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tileyard.artifacts.copying import remove_folder
 from tileyard.devices.locks import prepare_locks
 from tileyard.devices.queues import is_queue
 from tileyard.errors import TileyardError, UsageError
@@ -30,7 +30,7 @@ from tileyard.pytest_plugin.recording import Recording
 from tileyard.pytest_plugin.running import run_all, run_one
 from tileyard.pytest_plugin.sharing import prepare_shares, read_shares
 from tileyard.service.choosing import choose_devices
-from tileyard.service.naming import new_run_name
+from tileyard.service.naming import claim_run_name
 from tileyard.settings import Settings, read_settings
 from tileyard.store.trials import TrialStore
 from tileyard.targets.registry import make_target
@@ -57,10 +57,10 @@ def activate(config: pytest.Config) -> Active:
             _register(config, XdistWorker(active, shared, _worker_number(config)))
             return active
         began = time.monotonic()
-        run = new_run_name()
-        active = Active(options, settings, devices, settings.home / RUNS / run)
         store = TrialStore.open(settings.make_home())
         config.add_cleanup(store.close)
+        run = claim_run_name(settings.home, store)
+        active = Active(options, settings, devices, settings.home / RUNS / run)
         writer = TrialWriter(settings.home, store, run)
         recording = Recording(run, began, writer, options.report)
         durations = read_durations(store)
@@ -227,7 +227,7 @@ def _make_folder(folder: Path) -> None:
             other = os.open(path / "alive", os.O_RDWR | os.O_CLOEXEC)
             try:
                 fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path, ignore_errors=True)
+                remove_folder(path)
             finally:
                 os.close(other)
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-import msgspec
 from rich.console import Console
 from rich.text import Text
 
 from tileyard.artifacts.bundle_manifest import BundleManifest
 from tileyard.artifacts.compat import Requirements
 from tileyard.artifacts.toolchains import Layout
+from tileyard.decoding import decode_json
 from tileyard.report.words import clean_line, format_bytes
 
 SHOWN = 5
@@ -26,7 +26,7 @@ def print_bundle(console: Console, manifest: BundleManifest, name: str, size: in
     for line in describe_needs(manifest.requires):
         console.print(Text(f"  needs {clean_line(line)}"), soft_wrap=True)
     if manifest.kind == "toolchain":
-        for line in _surprises(msgspec.json.decode(manifest.details, type=Layout)):
+        for line in _surprises(decode_json(manifest.details, Layout)):
             console.print(Text(f"  {clean_line(line)}", style="yellow"), soft_wrap=True)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from tileyard.decoding import decode_json
 from tileyard.errors import UsageError
 from tileyard.model import Outcome, Record
 from tileyard.report.suite_files import write_atomically
@@ -57,10 +58,10 @@ def read_summary(path: Path) -> Summary:
     """What a file says. Raises UsageError where it is unreadable or of another version."""
     try:
         content = path.read_bytes()
-        version = msgspec.json.decode(content, type=_Versioned).version
+        version = decode_json(content, _Versioned).version
         if version != VERSION:
             raise UsageError(f"{path}: has version {version}, and {VERSION} can be read")
-        return msgspec.json.decode(content, type=Summary)
+        return decode_json(content, Summary)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except msgspec.MsgspecError as error:

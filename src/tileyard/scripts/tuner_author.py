@@ -13,6 +13,7 @@ import msgspec
 from tileyard.artifacts.arrays import put_array
 from tileyard.artifacts.keys import canonical_json, digest_parts
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.decoding import decode_json
 from tileyard.errors import InvalidProgramError, TileyardError, UnsupportedError
 from tileyard.frontend.blame import blame_user
 from tileyard.frontend.kernels import MadeKernel, make_kernel
@@ -182,7 +183,7 @@ class TunerAuthor:
             parts = ("script", self.tuned.identity, canonical_json(request.specs))
             known = GoldenKey(digest_parts(*parts))
             data = self.objects.get_record(RECORD_KIND, known)
-            record = None if data is None else msgspec.json.decode(data, type=GoldenRecord)
+            record = None if data is None else decode_json(data, GoldenRecord)
             if record is not None and all(map(self.objects.has, record.inputs)):
                 return Golden(
                     key=known, inputs=record.inputs, outputs=(), reused=True, is_identified=True

@@ -16,7 +16,7 @@ from tileyard.events import BuildEnded, Event, Note, RunStarted
 from tileyard.model import Case, Outcome, Trial
 from tileyard.service.conversation import Conversation
 from tileyard.service.messages import StartCompile
-from tileyard.service.naming import new_run_name
+from tileyard.service.naming import claim_run_name
 from tileyard.service.sweeping import build_cases, sweep_slots
 from tileyard.settings import Settings
 from tileyard.store.events import EventLog
@@ -52,14 +52,14 @@ class Compiling:
         space = await open_space(self._author, start.request)
         if not start.all_configs:
             space = msgspec.structs.replace(space, configs=space.configs[:1])
-        run, sweep = new_run_name(), Sweep(make_cases(space, start.request.limits))
+        sweep = Sweep(make_cases(space, start.request.limits))
         note = ""
         if len(space.configs) < space.size:
             note = f"{len(space.configs)} of {space.size} points of the space are built"
             note += "" if start.all_configs else "; --all-configs builds them all"
         with (
             TrialStore.open(self._settings.make_home()) as store,
-            EventLog(self._settings.home, run) as log,
+            EventLog(self._settings.home, run := claim_run_name(self._settings.home, store)) as log,
         ):
             yard = Yard(
                 settings=self._settings,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from tileyard.decoding import decode_json
 from tileyard.errors import ToolMissingError, UsageError
 from tileyard.model import Record, Value
 from tileyard.targets.cuda.shortcuts import SWITCH as PLAIN
@@ -93,7 +94,7 @@ def probe_side(side: Side, variables: dict[str, str]) -> Installed:
             check=False,
             timeout=PROBE_LIMIT_S,
         )
-        found = msgspec.json.decode(done.stdout, type=Installed)
+        found = decode_json(done.stdout, Installed)
     except (OSError, subprocess.TimeoutExpired, msgspec.DecodeError) as error:
         raise ToolMissingError(f"{side.named}: {side.python} is no Python that works") from error
     if found.python < (3, 11):

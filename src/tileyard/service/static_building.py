@@ -15,7 +15,7 @@ from tileyard.model import Case, KernelInfo, Outcome, Trial
 from tileyard.regress.static import KernelBuild, SideBuild
 from tileyard.service.conversation import Conversation
 from tileyard.service.messages import StartStatic
-from tileyard.service.naming import new_run_name
+from tileyard.service.naming import claim_run_name
 from tileyard.service.sweeping import build_cases, sweep_slots
 from tileyard.settings import Settings
 from tileyard.store.trials import TrialStore
@@ -99,7 +99,7 @@ class StaticBuilding:
                 clock=self._clock,
             )
             begin = RunStarted(
-                run=new_run_name(),
+                run=claim_run_name(self._settings.home, store),
                 at=self._clock.wall_s(),
                 title=self._start.title,
                 target=self._start.target,

@@ -22,7 +22,7 @@ from tileyard.model import Device, Trial
 from tileyard.service.choosing import choose_devices, share_cores
 from tileyard.service.conversation import Conversation
 from tileyard.service.messages import StartTest
-from tileyard.service.naming import new_run_name
+from tileyard.service.naming import claim_run_name
 from tileyard.service.suite_parts import Part, PartDriver, Ways, find_retries, make_author
 from tileyard.settings import Settings
 from tileyard.store.events import EventLog
@@ -58,7 +58,7 @@ class SuiteRun:
         self._settings = settings
         self._conversation = conversation
         self._clock = SystemClock()
-        self._run = new_run_name()
+        self._run = ""
         self._listeners: list[Listener] = []
         self._toolchain = ""
         self._packed: PackedSuite | None = None
@@ -82,6 +82,7 @@ class SuiteRun:
             memory = read_memory(home, suite.path)
             outlook, devices = self._look_ahead(suite, store, memory)
             selection = outlook.selection
+            self._run = claim_run_name(home, store)
             parts = tuple(self._divide(outlook, devices, memory))
             with EventLog(home, self._run) as log:
                 self._listeners = [log.add, self._conversation.tell_event]

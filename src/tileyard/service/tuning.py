@@ -14,7 +14,7 @@ from tileyard.events import Note, RunEnded, RunStarted, StopReason
 from tileyard.service.choosing import choose_devices, choose_queues
 from tileyard.service.conversation import Conversation
 from tileyard.service.messages import StartTune
-from tileyard.service.naming import new_run_name
+from tileyard.service.naming import claim_run_name
 from tileyard.service.stopping import stop_when
 from tileyard.settings import Settings
 from tileyard.store.events import EventLog
@@ -43,12 +43,12 @@ class Tuning:
         """
         start = self._start
         devices = choose_devices(start.devices, start.target, self._settings)
-        run = new_run_name()
         async with AsyncExitStack() as stack:
             space = await open_space(self._author, start.request)
             for device in devices:
                 prepare_locks(device)
             store = stack.enter_context(TrialStore.open(self._settings.make_home()))
+            run = claim_run_name(self._settings.home, store)
             yard = Yard(
                 settings=self._settings,
                 store=store,

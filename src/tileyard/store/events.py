@@ -29,13 +29,7 @@ class EventLog:
     def __init__(self, home: Path, run: str) -> None:
         self.path = run_file(home, run)
         self._unwritten = bytearray()
-        try:
-            make_folder(self.path.parent)
-            self._descriptor = open_file(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-        except OSError as error:
-            raise HomeError(
-                f"cannot write to {self.path}: {error.strerror}", hint="set TILEYARD_HOME elsewhere"
-            ) from error
+        self._descriptor = _open_stream(self.path)
         self._end_torn_line()
 
     def append(self, event: Event) -> None:
@@ -101,6 +95,28 @@ def run_file(home: Path, run: str) -> Path:
     if not _RUN_NAME.fullmatch(run):
         raise HomeError(f"{run!r} cannot be the name of a run")
     return home / "runs" / f"{run}.jsonl"
+
+
+def begin_run_file(home: Path, run: str) -> bool:
+    """Create the empty event stream of a run; False where there is one. Raises HomeError."""
+    path = run_file(home, run)
+    try:
+        os.close(_open_stream(path, os.O_EXCL))
+    except HomeError:
+        if path.exists():
+            return False
+        raise
+    return True
+
+
+def _open_stream(path: Path, flags: int = 0) -> int:
+    try:
+        make_folder(path.parent)
+        return open_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | flags)
+    except OSError as error:
+        raise HomeError(
+            f"cannot write to {path}: {error.strerror}", hint="set TILEYARD_HOME elsewhere"
+        ) from error
 
 
 def read_events(path: Path) -> Iterator[Event | None]:

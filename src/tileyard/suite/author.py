@@ -12,7 +12,7 @@ import msgspec
 
 from tileyard.artifacts.keys import canonical_json, digest_parts
 from tileyard.engine.hosting import StepHost
-from tileyard.errors import TileyardError
+from tileyard.errors import TileyardError, UsageError
 from tileyard.model import (
     BuildKey,
     Digest,
@@ -109,6 +109,8 @@ class SuiteAuthor:
                     return await self._files.ask(request, work, limit_s)
                 case CommandWork() as work:
                     return await self._answer(request, case, work)
+        except UsageError as error:
+            return Failed(message=str(error), outcome=Outcome.RUNTIME_ERROR)
         except TileyardError as error:
             return Failed(message=str(error), outcome=Outcome.INFRA_ERROR)
 

@@ -7,12 +7,12 @@ that begin with ``#`` passed over), ``.test_durations`` of pytest-split, JUnit X
 
 import csv
 import json
-import math
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
+from tileyard.clock import LONGEST_S
 from tileyard.errors import UsageError
 from tileyard.model import Record
 from tileyard.suite.junit_times import read_junit
@@ -86,11 +86,11 @@ def _try_seconds(given: object) -> float | None:
         seconds = float(text)
     except (ValueError, OverflowError):
         return None
-    return seconds if 0 <= seconds < math.inf else None
+    return seconds if 0 <= seconds <= LONGEST_S else None
 
 
 def _refuse_time(path: Path, line: int, key: str, given: object) -> NoReturn:
-    _fail(path, line, f"{key}: {given!r} is not a number of seconds")
+    _fail(path, line, f"{key}: {given!r} is not a number of seconds up to {LONGEST_S:.0f}")
 
 
 def _read_table(path: Path, text: str) -> Iterator[ImportedTime]:
@@ -142,6 +142,8 @@ def _read_json(path: Path, text: str) -> Iterator[ImportedTime]:
         _fail(path, error.lineno, f"is not JSON: {error.msg}")
     except RecursionError:
         _fail(path, 1, "is nested too deeply")
+    except ValueError as error:  # an integer of thousands of digits
+        _fail(path, 1, f"is not JSON: {error}")
     # Older versions of pytest-split wrote a list of pairs.
     pairs = content.items() if isinstance(content, dict) else content
     for pair in pairs:
@@ -174,11 +176,17 @@ def _read_junit(path: Path, text: str) -> Iterator[ImportedTime]:
 def _read_log(path: Path, text: str) -> Iterator[ImportedTime]:
     """A test's setup, call and teardown count together; of several runs of ctest the last counts."""
     phases: dict[str, dict[str, float]] = {}
-    for _, line in _content_lines(text):
+    for number, line in _content_lines(text):
         if match := _PYTEST.fullmatch(line):
-            phases.setdefault(match[3], {})[match[2]] = float(match[1])
+            given, phase, test = match.groups()
         elif match := _CTEST.fullmatch(line):
-            phases[match[1]] = {"run": float(match[2])}
+            (test, given), phase = match.groups(), "run"
+        else:
+            continue
+        seconds = _try_seconds(given)
+        if seconds is None:
+            _refuse_time(path, number, test, given)
+        phases.setdefault(test, {})[phase] = seconds
     if not phases:
         _fail(
             path,

@@ -21,9 +21,10 @@ from msgspec.structs import replace
 from tileyard.errors import UsageError
 from tileyard.model import Record
 from tileyard.suite.files.places import Document, Place
-from tileyard.suite.files.tables import Distance, Seconds, Strict, Text, decode
+from tileyard.suite.files.tables import Seconds, Strict, Text, Time, decode
 from tileyard.suite.jobs import Wanted, parse_selection
 from tileyard.targets.command.records import Step
+from tileyard.workers.file_digests import find_problem
 
 
 class JobTable(Strict):
@@ -33,7 +34,7 @@ class JobTable(Strict):
     on: str = ""
     toolchain: str = ""
     independent: bool = False
-    setup_s: Distance = 0.0
+    setup_s: Time = 0.0
     argv: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] | None = None
     inputs: tuple[Text, ...] = ()
     env: dict[str, str] = {}
@@ -136,6 +137,8 @@ def _read_command(table: JobTable, place: Place) -> Step | None:
     if not table.inputs:
         place.fail("names no `inputs`, so nothing says what the command's result depends on")
     for number, text in enumerate(table.inputs):
+        if problem := find_problem(folder / text):
+            (place / "inputs" / number).fail(problem)
         if not _is_there(folder / text):
             (place / "inputs" / number).fail(f"there is no file like {folder / text}")
     return Step(

@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tileyard.artifacts.keys import digest_parts
+from tileyard.decoding import decode_json
 from tileyard.errors import HomeError
 from tileyard.model import Record
 from tileyard.modes import make_folder, mode_in
@@ -44,7 +45,7 @@ def read_memory(home: Path, suite: str) -> Memory:
     """
     path = _path(home, suite)
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Memory)
+        return decode_json(path.read_bytes(), Memory)
     except (FileNotFoundError, msgspec.DecodeError):
         return Memory()
     except OSError as error:

@@ -14,6 +14,7 @@ import msgspec
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
+from tileyard.decoding import decode_json
 from tileyard.errors import BundleError
 from tileyard.model import Case, Digest, Record
 from tileyard.suite.author import SuiteAuthor
@@ -64,11 +65,9 @@ def pack_suite(
 def unpack_suite(data: bytes, objects: ObjectStore) -> PackedSuite:
     """The suite as it stands on this machine. Raises BundleError where the text is not one."""
     try:
-        files = msgspec.json.decode(data, type=_Files).files
+        files = decode_json(data, _Files).files
         text = data.decode().replace(FOLDER_MARK, _quote(str(Trees(objects).path(files))))
-        return msgspec.json.decode(
-            text.replace(PYTHON_MARK, _quote(sys.executable)), type=PackedSuite
-        )
+        return decode_json(text.replace(PYTHON_MARK, _quote(sys.executable)), PackedSuite)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BundleError(f"the bundle holds no suite: {error}") from error
 

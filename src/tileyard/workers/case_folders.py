@@ -1,8 +1,8 @@
 """Where a case of programs works: a folder of its own, and the stores that fill it."""
 
-import shutil
 from pathlib import Path
 
+from tileyard.artifacts.copying import remove_folder
 from tileyard.artifacts.manifest import TREE_FILE, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
@@ -16,7 +16,7 @@ DATA, TEMPORARY, USED = "data", "tmp", "used"
 def make_case_folder(folder: Path, golden: Digest, trees: Trees) -> None:
     """Make a case's folder, whose data begin as a copy of what its golden step made."""
     if folder.exists():
-        shutil.rmtree(folder)
+        remove_folder(folder)
     for name in (DATA, TEMPORARY):
         make_folder(folder / name)
     if golden:

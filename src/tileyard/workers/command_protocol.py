@@ -88,9 +88,13 @@ class OutputsCompared(Record, tag="outputs_compared"):
 
 
 class HostFailed(Record, tag="host_failed"):
-    """A request could not be carried out: the disk is full, an object is damaged."""
+    """A request could not be carried out: the disk is full, an object is damaged.
+
+    ``is_users`` says that the user's files are the reason.
+    """
 
     message: str
+    is_users: bool = False
 
 
 HostRequest = DoStep | StopBatches | DigestFiles | PrepareFolder | CompareOutputs | RunBatch

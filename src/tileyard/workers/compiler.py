@@ -2,7 +2,6 @@
 
 import contextlib
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -10,11 +9,13 @@ from typing import assert_never
 
 import msgspec
 
+from tileyard.artifacts.copying import scratch_folder
 from tileyard.artifacts.manifest import TREE_FILE, Manifest, publish
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
-from tileyard.errors import DamagedError, TileyardError
-from tileyard.model import Digest, Outcome
+from tileyard.decoding import decode_json
+from tileyard.errors import DamagedError, TileyardError, UsageError
+from tileyard.model import Diagnostic, Digest, Outcome
 from tileyard.modes import make_folder
 from tileyard.processes.wire import Channel
 from tileyard.targets.base import Build, Groups, KeepsCaches, MakesShared, Source, Target, WarmsUp
@@ -56,11 +57,11 @@ class StoredBinaries:
         record = self._objects.get_record(BINARY, binary)
         if record is None:
             return False
-        files = msgspec.json.decode(record, type=dict[str, Digest])
         try:
+            files = decode_json(record, dict[str, Digest])
             for name, digest in files.items():
                 (folder / name).write_bytes(self._objects.get_bytes(digest))
-        except DamagedError:
+        except (msgspec.DecodeError, DamagedError):
             return False
         return True
 
@@ -129,13 +130,14 @@ class Compiler:
             raise AssertionError("a build was asked for before its target was named")
         started, aside_s = time.monotonic(), self._aside_s
         make_folder(self._scratch)
-        with tempfile.TemporaryDirectory(dir=self._scratch) as scratch:
-            out = Path(scratch)
+        with scratch_folder(self._scratch) as out:
             sources = [Source(elaborated=k.elaborated, options=k.options) for k in kernels]
-            builds = self._target.build(sources, out, StoredBinaries(self._objects))
+            builds = list(self._target.build(sources, out, StoredBinaries(self._objects)))
             for number, (kernel, build) in enumerate(zip(kernels, builds, strict=True)):
                 if build.outcome is Outcome.PASSED:
-                    self._publish(kernel, build, out / str(number), self._target.name)
+                    builds[number] = self._publish(
+                        kernel, build, out / str(number), self._target.name
+                    )
             # What was done together is shared out equally.
             spent_s = time.monotonic() - started - (self._aside_s - aside_s)
             seconds = spent_s / max(len(kernels), 1)
@@ -149,11 +151,16 @@ class Compiler:
                 diagnostic=build.diagnostic,
             )
 
-    def _publish(self, request: BuildKernel, build: Build, folder: Path, target: str) -> None:
+    def _publish(self, request: BuildKernel, build: Build, folder: Path, target: str) -> Build:
+        """Keep what was built; the build itself, or a failed one where that cannot be kept."""
         kernel = request.elaborated.kernel
         files = {name: self._objects.put_file(folder / name) for name in build.files}
         if build.tree:
-            files[TREE_FILE] = Trees(self._objects).put(folder / build.tree)
+            try:
+                files[TREE_FILE] = Trees(self._objects).put(folder / build.tree)
+            except UsageError as error:
+                reason = Diagnostic(message=f"build step: left what cannot be kept: {error}")
+                return Build(outcome=Outcome.COMPILE_ERROR, log=build.log, diagnostic=reason)
         if kernel.program:
             files[PROGRAM_FILE] = self._objects.put_bytes(kernel.program.encode())
         manifest = Manifest(
@@ -169,6 +176,7 @@ class Compiler:
         if build.binary:
             files = {name: manifest.files[name] for name in build.files}
             self._objects.put_record(BINARY, build.binary, msgspec.json.encode(files))
+        return build
 
 
 def _describe(build: Build) -> str:

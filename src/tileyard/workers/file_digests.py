@@ -1,12 +1,16 @@
 """The content of the files that a step's result depends on, as one digest."""
 
 import os
+import re
 import stat
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
+from tileyard.artifacts.folders import add_size
 from tileyard.artifacts.keys import digest_chunks, digest_parts
+from tileyard.errors import UsageError
 
 CHUNK = 1 << 20
 LONGEST = 1000
@@ -14,6 +18,12 @@ LONGEST = 1000
 IGNORED = frozenset({".git", "__pycache__", ".tileyard"})
 """Folders whose content never counts."""
 
+MOST_FILES = 1_000_000
+"""Most files that the patterns of one step may name."""
+NO_CONTENT = ("/proc", "/sys", "/dev")
+"""Folders in which nothing is stored: their files are devices, processes and settings."""
+
+_SIGN = re.compile(r"[*?[]")
 _Stamp = tuple[int, int, int]
 
 
@@ -29,16 +39,26 @@ class FileDigests:
 
         A pattern is a path or a glob below ``folder``, or absolute; a directory stands for all files in
         it. Names count as they are found from ``folder``, so that the same tree elsewhere is the same.
+        Raises UsageError for a file that cannot be read, and for more than anybody could read.
         """
         parts: list[str] = []
         missing: list[str] = []
+        size = 0
         for pattern in patterns:
             files = sorted(set(find_files(folder, pattern)))
+            if len(parts) + len(files) > MOST_FILES:
+                raise UsageError(f"inputs {pattern!r}: these are more than {MOST_FILES:,} files")
             if not files:
                 missing.append(pattern)
             for path in files:
                 name = os.path.relpath(path, folder) if path.is_relative_to(folder) else path.name
-                parts += [name, self._digest_file(path)]
+                try:
+                    size = add_size(size, str(path), path.stat())
+                    parts += [name, self._digest_file(path)]
+                except OSError as error:
+                    raise UsageError(
+                        f"inputs {pattern!r}: cannot read {path}: {error.strerror}"
+                    ) from error
         return digest_parts("files", *parts), tuple(missing)
 
     def _digest_file(self, path: Path) -> str:
@@ -57,26 +77,56 @@ class FileDigests:
 
 
 def find_files(folder: Path, pattern: str) -> Iterator[Path]:
-    """The files that a pattern names, as ``FileDigests.digest`` reads it."""
+    """The files that a pattern names, as ``FileDigests.digest`` reads it. Raises UsageError."""
     path = folder / pattern
     if path.is_file():
         yield path
-    elif path.is_dir():
-        yield from _walk(path)
-    elif any(sign in pattern for sign in "*?["):
-        base = Path(path.anchor)
-        for found in base.glob(str(path.relative_to(base))):
-            if found.is_file() and IGNORED.isdisjoint(found.parts):
-                yield found
+        return
+    if problem := find_problem(path):
+        raise UsageError(f"inputs {pattern!r}: {problem}")
+    try:
+        if path.is_dir():
+            yield from _walk(path)
+        elif _SIGN.search(pattern):
+            base = Path(path.anchor)
+            for found in base.glob(str(path.relative_to(base))):
+                if found.is_file() and IGNORED.isdisjoint(found.parts):
+                    yield found
+    except RecursionError:
+        raise UsageError(f"inputs {pattern!r}: its folders are nested too deeply") from None
+    except OSError as error:
+        where = str(error.filename)[:LONGEST]
+        raise UsageError(f"inputs {pattern!r}: cannot read {where}: {error.strerror}") from error
+
+
+def find_problem(pattern: Path) -> str:
+    """What is wrong with an absolute path or glob as a name of inputs, empty if nothing is."""
+    parts = pattern.parts
+    signs = [number for number, part in enumerate(parts) if _SIGN.search(part)]
+    fixed = os.path.normpath(Path(*parts[: signs[0]] if signs else parts))
+    if any("**" in part and part != "**" for part in parts):
+        return "** stands for folders, and must be a part of its own"
+    if signs and ".." in parts[signs[0] :]:
+        return "there must be no .. behind a *, ? or ["
+    if fixed == "/":
+        return "it covers the whole file system: name a folder"
+    top = "/".join(fixed.split("/")[:2])
+    if top in NO_CONTENT and (signs or fixed == top):
+        return f"nothing is stored in {top}"
+    return ""
 
 
 def _walk(top: Path) -> Iterator[Path]:
-    for folder, names, files in os.walk(top):
+    for folder, names, files in os.walk(top, onerror=_fail):
         names[:] = [name for name in names if name not in IGNORED]
         for file in files:
             path = Path(folder, file)
             if path.is_file():
                 yield path
+
+
+def _fail(error: OSError) -> NoReturn:
+    raise error
 
 
 def is_file(folder: Path, text: str) -> bool:

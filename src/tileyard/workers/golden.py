@@ -11,6 +11,7 @@ import numpy as np
 from tileyard.artifacts.arrays import put_array
 from tileyard.artifacts.keys import canonical_json, digest_parts
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.decoding import decode_json
 from tileyard.errors import DamagedError, UserCodeError
 from tileyard.frontend.blame import blame_user
 from tileyard.frontend.closure import closure_digest, examine
@@ -165,7 +166,7 @@ def _find(objects: ObjectStore, key: GoldenKey) -> GoldenRecord | None:
     if data is None:
         return None
     try:
-        record = msgspec.json.decode(data, type=GoldenRecord)
+        record = decode_json(data, GoldenRecord)
         for digest in (*record.inputs, *record.outputs):
             objects.path(digest)
     except (msgspec.DecodeError, DamagedError):

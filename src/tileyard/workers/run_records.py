@@ -13,6 +13,7 @@ import msgspec
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.pins import find_oldest_pin, gate
+from tileyard.decoding import decode_json
 from tileyard.model import Case, Record, RunKey
 from tileyard.modes import make_folder, mode_in, open_file
 from tileyard.workers.protocol import RunEntry
@@ -110,6 +111,6 @@ def _path_of(objects: ObjectStore) -> Path:
 
 def _decode(text: bytes) -> RunRecord | None:
     try:
-        return msgspec.json.decode(text, type=RunRecord)
+        return decode_json(text, RunRecord)
     except msgspec.DecodeError:
         return None

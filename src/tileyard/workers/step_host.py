@@ -7,13 +7,14 @@ is served by a thread that waits most of the time.
 import functools
 import os
 import sys
-import tempfile
 import threading
+import traceback
 from collections import defaultdict
 from pathlib import Path
 from typing import assert_never
 
-from tileyard.errors import TileyardError
+from tileyard.artifacts.copying import scratch_folder
+from tileyard.errors import TileyardError, UsageError
 from tileyard.model import Digest, GoldenKey
 from tileyard.modes import make_folder
 from tileyard.processes.steps import StepEnd, StepOrder, describe_end, run_step
@@ -64,9 +65,12 @@ class StepHost:
         try:
             reply = self._answer(asked.number, asked.request)
         except TileyardError as error:
-            reply = HostFailed(message=str(error))
+            reply = HostFailed(message=str(error), is_users=isinstance(error, UsageError))
         except OSError as error:
             reply = HostFailed(message=f"{error.filename or self._home}: {error.strerror}")
+        except Exception as error:  # noqa: BLE001 - who asked would wait for ever
+            traceback.print_exc()
+            reply = HostFailed(message=f"{type(error).__name__}: {error}")
         self._tell(asked.number, reply)
 
     def _answer(self, number: int, request: HostRequest) -> HostReply:
@@ -107,13 +111,16 @@ class StepHost:
             return StepDone(tree=Digest(known.decode()))
         scratch = self._home / "tmp"
         make_folder(scratch)
-        with tempfile.TemporaryDirectory(dir=scratch) as folder:
-            out, temporary = Path(folder, "out"), Path(folder, TEMPORARY)
+        with scratch_folder(scratch) as folder:
+            out, temporary = folder / "out", folder / TEMPORARY
             make_folder(out)
             end, message = self._run(request, temporary, out)
             if message:
                 return StepDone(end=end, message=message)
-            tree = self._trees.put(out)
+            try:
+                tree = self._trees.put(out)
+            except UsageError as error:
+                return StepDone(end=end, message=f"left what cannot be kept: {error}")
         self._objects.put_record(GOLDEN, request.key, tree.encode())
         return StepDone(end=end, tree=tree)
 

@@ -11,6 +11,7 @@ from typing import Final, Literal
 import msgspec
 
 from tileyard.artifacts.keys import digest_bytes
+from tileyard.decoding import decode_json
 from tileyard.model import Batch, Measurement, Mismatch, Outcome, Record
 from tileyard.workers.protocol import RunEntry
 
@@ -119,7 +120,7 @@ def try_read_line(text: str) -> Line | None:
     if found is None:
         return None
     try:
-        line = msgspec.json.decode(text[found.end() - 1 :].rstrip(), type=KINDS[found[1]])
+        line = decode_json(text[found.end() - 1 :].rstrip(), KINDS[found[1]])
     except (msgspec.DecodeError, UnicodeEncodeError):
         return None
     return line if line.digest == _digest(line) else None

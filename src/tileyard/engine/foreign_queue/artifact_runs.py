@@ -13,6 +13,7 @@ import msgspec
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.clock import Clock, SystemClock
+from tileyard.decoding import decode_json
 from tileyard.devices.foreign import digest_environment, name_device
 from tileyard.engine.foreign_queue.submission import exit_code
 from tileyard.engine.provider import LeaseLostError, Slot, Waiting
@@ -120,7 +121,7 @@ def read_task(named: str, objects: ObjectStore) -> Task:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     try:
-        return msgspec.json.decode(data, type=Task)
+        return decode_json(data, Task)
     except msgspec.DecodeError as error:
         raise UsageError(f"{named} is not a batch for run-artifact: {error}") from error
 

@@ -1,16 +1,22 @@
 """Cases that a command of the suite prints, so that they are listed in one place only."""
 
+import contextlib
 import os
+import secrets
 import shlex
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
+from tileyard.decoding import decode_json
+from tileyard.processes.keeper.tree import kill_marked
 from tileyard.settings import Settings
 from tileyard.suite.files.places import Place
 from tileyard.suite.files.steps import Env, StepPlan
@@ -18,6 +24,11 @@ from tileyard.suite.files.tables import ListedCaseTable, StepTable, as_step, dec
 from tileyard.suite.files.templates import read_template
 
 LIMIT_S = 120.0
+MOST_BYTES = 256 << 20
+"""Most bytes that such a command may print: a suite of a million cases has less."""
+CONFIRM_S = 5.0
+"""How long what was killed may take to vanish."""
+LOOK_S = 0.1
 TAIL = 2000
 
 
@@ -49,7 +60,7 @@ def list_cases(
         count += 1
         at = replace(place, note=f"line {number} of what it printed")
         try:
-            row = msgspec.json.decode(line)
+            row = decode_json(line, object)
         except msgspec.DecodeError as error:
             at.fail(f"is no JSON: {error}: {line[:200].decode(errors='replace')!r}")
         yield decode(row, ListedCaseTable, at), at
@@ -67,43 +78,59 @@ def _run(
 ) -> bytes:
     """What a program prints. Raises UsageError with code or signal, argv, folder and its last words."""
     called = f"{shlex.join(argv)} in {cwd}"
-    try:
-        process = subprocess.Popen(
-            argv,
-            env=env,
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-    except OSError as error:
-        place.fail(f"cannot be started ({error.strerror}): {called}")
-    try:
-        printed, said = process.communicate(timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        _end(process)
-        place.fail(f"took longer than {limit_s:g} s: {called}")
-    except BaseException:
-        _end(process)
-        raise
-    if process.returncode:
-        tail = said[-TAIL:].decode(errors="replace").strip()
-        place.fail(
-            f"{_how_it_ended(process.returncode)}: {called}"
-            + (f"\n{tail}" if tail else "; it wrote nothing to stderr")
-        )
-    return printed
+    tree = secrets.token_hex(8)
+    above = env.get("TILEYARD_TREE", "")
+    # Files, no pipes: what the program leaves behind could hold these open for as long as it likes.
+    with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as said:
+        try:
+            process = subprocess.Popen(
+                argv,
+                env={**env, "TILEYARD_TREE": f"{above}:{tree}" if above else tree},
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=said,
+                start_new_session=True,
+            )
+        except OSError as error:
+            place.fail(f"cannot be started ({error.strerror}): {called}")
+        try:
+            problem = _wait(process, (printed.fileno(), said.fileno()), limit_s)
+        finally:
+            _end(process, tree)
+        if problem:
+            place.fail(f"{problem}: {called}")
+        if process.returncode:
+            said.seek(max(os.fstat(said.fileno()).st_size - TAIL, 0))
+            tail = said.read(TAIL).decode(errors="replace").strip()
+            place.fail(
+                f"{_how_it_ended(process.returncode)}: {called}"
+                + (f"\n{tail}" if tail else "; it wrote nothing to stderr")
+            )
+        printed.seek(0)
+        return printed.read()
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End the program and what it started in its session."""
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    # Nothing more is read: what left the session may hold the other ends for as long as it likes.
-    for pipe in (process.stdout, process.stderr):
-        if pipe is not None:
-            pipe.close()
+def _wait(process: "subprocess.Popen[bytes]", outputs: tuple[int, ...], limit_s: float) -> str:
+    """Wait until it has ended; what is wrong if it takes too long or prints too much."""
+    until_s = time.monotonic() + limit_s
+    while (left_s := until_s - time.monotonic()) > 0:
+        if any(os.fstat(output).st_size > MOST_BYTES for output in outputs):
+            return f"printed more than {MOST_BYTES >> 20} MiB"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(min(left_s, LOOK_S))
+            return ""
+    return f"took longer than {limit_s:g} s"
+
+
+def _end(process: "subprocess.Popen[bytes]", tree: str) -> None:
+    """End the program and all that it started, also what has left its session."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    until_s = time.monotonic() + CONFIRM_S
+    while kill_marked(tree) and time.monotonic() < until_s:
+        time.sleep(LOOK_S)
 
 
 def _how_it_ended(code: int) -> str:

@@ -1,11 +1,13 @@
 """Places in suite files: what every message about them begins with."""
 
-import tomllib
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NoReturn
 
+import msgspec
+
+from tileyard.decoding import decode_toml
 from tileyard.errors import UsageError
 from tileyard.suite.files.toml_lines import Path as KeyPath
 from tileyard.suite.files.toml_lines import key_lines
@@ -22,12 +24,12 @@ class Document:
         self.folder = path.parent
         try:
             self._text = path.read_text(encoding="utf-8")
-            self.table: Table = tomllib.loads(self._text)
+            self.table: Table = decode_toml(self._text)
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror}") from error
         except UnicodeDecodeError as error:
             raise UsageError(f"{path}: is not UTF-8") from error
-        except tomllib.TOMLDecodeError as error:
+        except msgspec.DecodeError as error:
             raise UsageError(f"{path}: is not valid TOML: {error}") from error
 
     @cached_property

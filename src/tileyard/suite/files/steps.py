@@ -13,6 +13,7 @@ from tileyard.suite.files.tables import BuildTable, HotTable, RunTable, StepTabl
 from tileyard.suite.files.templates import double
 from tileyard.suite.files.texts import Text, read_text
 from tileyard.targets.command.records import PLACES, HotRun, Step
+from tileyard.workers.file_digests import find_problem
 
 Kind = Literal["build", "golden", "run", "check", "hot", "list"]
 
@@ -86,13 +87,19 @@ class StepPlan:
         step = Step(
             argv=self._fill_argv(values, folder),
             env={name: text.fill_in(values, self._later) for name, text in self._env.items()},
-            inputs=tuple(str(folder / text.fill(values)) for text in self._inputs),
+            inputs=tuple(self._fill_input(text, values, folder) for text in self._inputs),
             cwd=self._fill_cwd(values, folder, home),
             limit_s=self._limit_s,
         )
         if self._is_same_for_all:
             self._kept = step
         return step
+
+    def _fill_input(self, text: Text, values: Mapping[str, str], folder: Path) -> str:
+        pattern = folder / text.fill(values)
+        if problem := find_problem(pattern):
+            text.place.fail(problem)
+        return str(pattern)
 
     @cached_property
     def _is_same_for_all(self) -> bool:

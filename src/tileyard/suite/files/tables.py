@@ -6,6 +6,7 @@ from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
+from tileyard.clock import LONGEST_S
 from tileyard.model import Outcome, Record, Value
 from tileyard.suite.files.places import Place, Table
 from tileyard.targets.command.records import NanPolicy
@@ -13,7 +14,8 @@ from tileyard.targets.command.records import NanPolicy
 Name = Annotated[str, msgspec.Meta(max_length=200)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Shape = tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
-Seconds = Annotated[float, msgspec.Meta(gt=0)]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=LONGEST_S)]
+Time = Annotated[float, msgspec.Meta(ge=0, le=LONGEST_S)]
 Distance = Annotated[float, msgspec.Meta(ge=0)]
 
 
@@ -72,7 +74,7 @@ class LimitsTable(Strict):
     golden_s: Seconds | None = None
     build_s: Seconds | None = None
     run_s: Seconds | None = None
-    memory_bytes: Annotated[int, msgspec.Meta(gt=0)] | None = None
+    memory_bytes: Annotated[int, msgspec.Meta(gt=0, lt=1 << 60)] | None = None
 
 
 class CommonTable(Strict):
@@ -165,7 +167,7 @@ class PolicyTable(Strict):
     select: Literal["full", "smoke"] = "full"
     cases: tuple[Text, ...] = ()
     tags: tuple[Text, ...] = ()
-    budget_s: Distance = 0.0
+    budget_s: Time = 0.0
     changed: bool = False
     retries: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
 

@@ -4,12 +4,12 @@ import contextlib
 import fcntl
 import os
 import platform
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
+from tileyard.artifacts.copying import remove_folder
 from tileyard.artifacts.keys import digest_parts
 from tileyard.artifacts.manifest import Artifact
 from tileyard.errors import TileyardError
@@ -91,7 +91,8 @@ class CommandTarget:
                 end = run_step(order)
             except TileyardError as error:
                 return _failed(str(error), "")
-        shutil.rmtree(temporary, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            remove_folder(temporary)
         log = _read_log(folder / LOG)
         if end.ok:
             flag = describe_complaints(end, "build step ")

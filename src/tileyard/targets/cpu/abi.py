@@ -4,6 +4,7 @@ import platform
 
 import msgspec
 
+from tileyard.decoding import decode_json
 from tileyard.errors import BindError, DamagedError
 from tileyard.ir.nodes import Program
 from tileyard.model import Record
@@ -67,7 +68,7 @@ def read_details(text: str) -> Details:
     Raises DamagedError where they make no sense, BindError where this host cannot run the kernel.
     """
     try:
-        details = msgspec.json.decode(text, type=Details)
+        details = decode_json(text, Details)
     except msgspec.DecodeError as error:
         raise DamagedError(f"the manifest of a CPU artifact cannot be read: {error}") from error
     if details.abi != ABI_VERSION:

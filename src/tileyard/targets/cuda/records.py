@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from tileyard.decoding import decode_json
 from tileyard.ir.nodes import Expr, Program
 from tileyard.model import Record
 
@@ -149,6 +150,6 @@ class Reported(Record):
 def read_reported(details: str) -> Reported:
     """What an artifact says of its resources: nothing where ``details`` are another target's, or empty."""
     try:
-        return msgspec.json.decode(details, type=Reported) if details else Reported()
+        return decode_json(details, Reported) if details else Reported()
     except msgspec.DecodeError:
         return Reported()

@@ -11,6 +11,7 @@ import msgspec
 
 from tileyard.artifacts.keys import canonical_json, digest_bytes, digest_parts
 from tileyard.artifacts.manifest import Artifact
+from tileyard.decoding import decode_json
 from tileyard.errors import BindError, DamagedError, ToolMissingError, UsageError
 from tileyard.model import Device, Diagnostic, Outcome, Record
 from tileyard.targets.base import NO_BINARIES, Aside, Binaries, Build, Loaded, Source
@@ -110,7 +111,7 @@ class CudaTarget:
     def load(self, artifact: Artifact, device: Device) -> Loaded:
         """Load on a GPU, with the driver alone. Raises DamagedError, BindError, ToolMissingError, UsageError."""
         try:
-            details = msgspec.json.decode(artifact.manifest.details, type=Details)
+            details = decode_json(artifact.manifest.details, Details)
         except msgspec.DecodeError as error:
             raise DamagedError(
                 f"the manifest of a CUDA artifact cannot be read: {error}"

@@ -1,0 +1,50 @@
+"""Reading JSON and TOML that may be anything: whatever is wrong with it is a msgspec.DecodeError."""
+
+from typing import TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+DEEPEST = 100
+"""Most levels of lists and tables in a document without a type: what walks through it later recurses."""
+TOO_DEEP = "it is nested too deeply"
+
+
+def decode_json(data: bytes | str, kind: type[T]) -> T:
+    """JSON as a value of a type; of ``object``, a plain value of at most DEEPEST levels."""
+    try:
+        value = msgspec.json.decode(data, type=kind)
+    except RecursionError:
+        raise msgspec.DecodeError(TOO_DEEP) from None
+    except UnicodeError:
+        raise msgspec.DecodeError("it is not UTF-8") from None
+    if kind is object:
+        _refuse_deep(value)
+    return value
+
+
+def decode_toml(data: bytes | str) -> dict[str, object]:
+    """A TOML document of at most DEEPEST levels."""
+    try:
+        table: dict[str, object] = msgspec.toml.decode(data)
+    except msgspec.DecodeError:
+        raise
+    except RecursionError:
+        raise msgspec.DecodeError(TOO_DEEP) from None
+    except UnicodeDecodeError:
+        raise msgspec.DecodeError("it is not UTF-8") from None
+    except ValueError as error:  # also that of an integer with thousands of digits
+        raise msgspec.DecodeError(str(error)) from None
+    _refuse_deep(table)
+    return table
+
+
+def _refuse_deep(value: object) -> None:
+    level = [value]
+    for _ in range(DEEPEST):
+        lists = [one for one in level if isinstance(one, list)]
+        tables = [one.values() for one in level if isinstance(one, dict)]
+        level = [inner for outer in (*lists, *tables) for inner in outer]
+        if not level:
+            return
+    raise msgspec.DecodeError(TOO_DEEP)

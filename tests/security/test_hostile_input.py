@@ -1,0 +1,338 @@
+"""Hostile or broken input: one line that names it and exit status 2, never a traceback or a hang."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.conftest import CommandLine
+
+from tileyard.artifacts.copying import remove_folder
+from tileyard.testing.endings import has_ended
+
+pytestmark = pytest.mark.slow
+
+GOOD = """
+name = "s"
+run = ["sh", "-c", "true"]
+[[testcase]]
+name = "t"
+case = [{ name = "a" }]
+"""
+DEEP = 20_000
+"""More levels than any decoder follows."""
+
+
+def write(path: Path, text: str) -> Path:
+    """A file with a text."""
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def refuse(cli: CommandLine, *arguments: str) -> str:
+    """The one line that a command says of what it refuses."""
+    done = cli.run(*arguments)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    return done.stderr.replace(f"{cli.cwd}/", "")
+
+
+# ---- nesting ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("extra", "expected"),
+    [
+        (
+            "x = " + "[" * DEEP + "]" * DEEP,
+            "suite.toml: is not valid TOML: it is nested too deeply",
+        ),
+        ("vars" + ".a" * 1000 + " = 1", "suite.toml: is not valid TOML: it is nested too deeply"),
+        ("vars.x = " + "1" * 5000, "suite.toml: is not valid TOML: Exceeds the limit"),
+        (
+            'list = ["cat", "deep.json"]',
+            "suite.toml:1: list: line 1 of what it printed: is no JSON",
+        ),
+    ],
+    ids=["lists", "keys", "digits", "list"],
+)
+def test_a_suite_that_is_nested_too_deeply(cli: CommandLine, extra: str, expected: str) -> None:
+    """It is refused by the line that says so, by all who read it."""
+    write(cli.cwd / "suite.toml", f"{extra}\n{GOOD}")
+    write(cli.cwd / "deep.json", '{"name":' * DEEP)
+    for command in ("test", "plan"):
+        assert expected in refuse(cli, command, "suite.toml")
+
+
+@pytest.mark.parametrize("text", ["[" * DEEP, '{"a":' * DEEP, '{"t::a": ' + "1" * 5000 + "}"])
+def test_a_file_of_durations_that_is_nested_too_deeply(cli: CommandLine, text: str) -> None:
+    """It is refused by its name."""
+    write(cli.cwd / "suite.toml", GOOD)
+    write(cli.cwd / "times.json", text)
+    for command in ("test", "plan"):
+        assert "times.json:1: is" in refuse(cli, command, "suite.toml", "--durations", "times.json")
+
+
+def test_declarations_that_are_nested_too_deeply(cli: CommandLine) -> None:
+    """A file of devices is refused by its name, also by a lease, which has a code of its own."""
+    write(cli.cwd / "tileyard.toml", "x = " + "[" * DEEP + "]" * DEEP)
+    expected = "tileyard.toml: is not valid TOML: it is nested too deeply"
+    assert expected in refuse(cli, "devices")
+    leased = cli.run("lease", "--", "true")
+    assert expected in leased.stderr
+    assert "Traceback" not in leased.stderr
+
+
+def test_memory_of_a_suite_that_is_nested_too_deeply(cli: CommandLine) -> None:
+    """What a run remembers of a suite is passed over where it cannot be read."""
+    write(cli.cwd / "suite.toml", GOOD)
+    assert cli.run("test", "suite.toml").returncode == 0
+    (remembered,) = (cli.home / "suites").iterdir()
+    write(remembered, "[" * DEEP)
+    done = cli.run("test", "suite.toml")
+    assert done.returncode == 0, done.stderr
+
+
+# ---- durations ----------------------------------------------------------------------------------
+
+ENDLESS = "9" * 309
+"""Seconds that no float holds."""
+
+
+@pytest.mark.parametrize("time", [ENDLESS, f"{ENDLESS}h", "1e308", "1e400", "inf", "nan", "-1"])
+def test_an_endless_duration_on_the_command_line(cli: CommandLine, time: str) -> None:
+    """Every option that takes a time refuses it."""
+    write(cli.cwd / "suite.toml", GOOD)
+    for arguments in (
+        ("test", "suite.toml", f"--budget={time}"),
+        ("test", "suite.toml", f"--split={time}"),
+        ("plan", "suite.toml", f"--startup={time}"),
+        ("ci", "matrix", "--suite", "suite.toml", f"--max-time={time}"),
+        ("devices", f"--window={time}"),
+        ("lease", f"--max-time={time}", "--", "true"),
+        ("lease", f"--queue-timeout={time}", "--", "true"),
+        ("history", f"--since={time}"),
+    ):
+        assert time[:40] in refuse(cli, *arguments)
+
+
+@pytest.mark.parametrize("time", ["1e308", "inf", "nan", "-1", "1e400"])
+def test_an_endless_duration_in_a_file(cli: CommandLine, time: str) -> None:
+    """Suites, declarations and tables of durations are refused by file and line."""
+    for text, expected in (
+        (f"limits.run_s = {time}\n{GOOD}", "suite.toml:1: limits.run_s: expected `float`"),
+        (f"{GOOD}\n[policies.p]\nbudget_s = {time}", "suite.toml:9: policies.p.budget_s: expected"),
+        (
+            GOOD.replace(
+                'run = ["sh", "-c", "true"]', f'run = {{ argv = ["true"], limit_s = {time} }}'
+            ),
+            "run.limit_s: expected",
+        ),
+    ):
+        write(cli.cwd / "suite.toml", text)
+        for command in ("test", "plan"):
+            assert expected in refuse(cli, command, "suite.toml")
+    write(cli.cwd / "suite.toml", GOOD)
+    write(cli.cwd / "times.csv", f"testcase,seconds\nt,{time}\n")
+    for command in ("test", "plan"):
+        said = refuse(cli, command, "suite.toml", "--durations", "times.csv")
+        assert f"times.csv:2: seconds: '{time}' is not a number of seconds" in said
+    queue = f'[[queue]]\nname = "q"\nsubmit = ["{{command}}"]\ndevice = "cpu:0"\nidentity = "x"\nqueue_limit_s = {time}'
+    write(cli.cwd / "tileyard.toml", queue)
+    assert "tileyard.toml: queue 'q': `queue_limit_s` is not above 0" in refuse(cli, "devices")
+
+
+# ---- the working directory ----------------------------------------------------------------------
+
+
+def run_nowhere(cli: CommandLine, *arguments: str) -> tuple[int, list[str]]:
+    """Exit status and lines on standard error of a command whose working directory is removed."""
+    (cli.cwd / "gone").mkdir()
+    done = subprocess.run(
+        [
+            "sh",
+            "-c",
+            'rmdir "$PWD" && exec "$@"',
+            "sh",
+            sys.executable,
+            "-m",
+            "tileyard",
+            *arguments,
+        ],
+        cwd=cli.cwd / "gone",
+        env=cli.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stderr.splitlines()
+
+
+def test_a_working_directory_that_is_gone(cli: CommandLine) -> None:
+    """Every command says so in one line; help is still given."""
+    suite = str(write(cli.cwd / "suite.toml", GOOD))
+    expected = ["tileyard: the working directory does not exist any more (change to one that does)"]
+    for arguments in (
+        ("test", suite),
+        ("plan", suite),
+        ("trials",),
+        ("devices",),
+        ("doctor",),
+        ("lease", "--", "true", "--help"),
+        ("exec", suite, "--help"),
+        ("ci", "matrix", "--suite", suite, "--jobs", "2"),
+        ("cache", "gc", "--keep-days", "1"),
+    ):
+        assert run_nowhere(cli, *arguments) == (2, expected), arguments
+    for arguments in (("--help",), ("test", "--help"), ("lease", "--help"), ("exec", "--help")):
+        assert run_nowhere(cli, *arguments) == (0, []), arguments
+
+
+# ---- names of inputs ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("/**/", "it covers the whole file system: name a folder"),
+        ("/*/*", "it covers the whole file system: name a folder"),
+        ("/", "it covers the whole file system: name a folder"),
+        ("../../../../../../../../../../**", "it covers the whole file system: name a folder"),
+        ("a/**b", "** stands for folders, and must be a part of its own"),
+        ("*/../..", "there must be no .. behind a *, ? or ["),
+        ("/proc/*/mem", "nothing is stored in /proc"),
+    ],
+)
+def test_inputs_that_name_too_much(cli: CommandLine, pattern: str, expected: str) -> None:
+    """A pattern that would walk the whole file system, or that means nothing, is refused by its line."""
+    build = f'build = {{ argv = ["true"], inputs = ["{pattern}"] }}'
+    write(cli.cwd / "suite.toml", f"{build}\n{GOOD}")
+    for command in ("test", "plan"):
+        assert f"suite.toml:1: build.inputs[0]: {expected}" in refuse(cli, command, "suite.toml")
+
+
+# ---- what steps leave, and what inputs hold -----------------------------------------------------
+
+LEAVE = """
+import os, sys
+kind, folder = sys.argv[1:]
+os.chdir(folder)
+match kind:
+    case "fifo": os.mkfifo("left")
+    case "circle": os.symlink("b", "a"), os.symlink("a", "b")
+    case "sparse": open("left", "wb").truncate(4 << 40)
+    case "deep" | "long":
+        for _ in range(1500):
+            name = "d" if kind == "deep" else "d" * 200
+            os.mkdir(name), os.chdir(name)
+"""
+KINDS = ("fifo", "circle", "sparse", "deep", "long")
+WHY = {
+    "fifo": "'left' is neither a file, a directory nor a link",
+    "circle": "the link 'a' leads in a circle",
+    "sparse": "'left' has 4,398,046,511,104 bytes, nearly all of them holes",
+    "deep": "the path 'd/d/d/",
+    "long": "the path 'dddd",
+}
+"""What is said of each of these."""
+
+
+def run_cases(cli: CommandLine, text: str) -> dict[str, tuple[str, str]]:
+    """Outcome and message of each case of a suite that has one for each of these."""
+    write(cli.cwd / "leave.py", LEAVE)
+    cases = "".join(f'[[testcase]]\nname = "{kind}"\ncase = [{{ name = "c" }}]\n' for kind in KINDS)
+    write(
+        cli.cwd / "suite.toml",
+        f'name = "s"\nlimits = {{ golden_s = 20, run_s = 20 }}\n{text}\n{cases}',
+    )
+    found = cli.run_json("test", "suite.toml")
+    assert not list((cli.home / "tmp").glob("*"))
+    assert cli.run("cache", "gc", "--max-size", "0").returncode == 0
+    return {v["case"].split("/")[0]: (v["outcome"], v["message"]) for v in found["verdicts"]}
+
+
+@pytest.mark.parametrize(
+    ("step", "outcome"), [("golden", "runtime_error"), ("build", "compile_error")]
+)
+def test_what_cannot_be_kept(cli: CommandLine, step: str, outcome: str) -> None:
+    """A golden or build step that leaves such a thing fails its case, says which it is, and nothing stays."""
+    argv = '["{python}", "{suite}/leave.py", "{testcase}", "{out}"]'
+    found = run_cases(cli, f'run = ["true"]\n{step} = {argv}')
+    for kind, (ended, message) in found.items():
+        assert ended == outcome
+        assert message.startswith(f"{step} step: left what cannot be kept: {WHY[kind]}")
+
+
+@pytest.mark.parametrize("step", ["run", "check"])
+def test_what_lies_in_the_folder_of_a_case(cli: CommandLine, step: str) -> None:
+    """A run or check step may leave what it likes: its folder is not kept, and can be collected."""
+    first = "" if step == "run" else 'run = ["true"]\n'
+    argv = '["{python}", "{suite}/leave.py", "{testcase}", "{work}"]'
+    found = run_cases(cli, f"{first}{step} = {argv}")
+    assert {outcome for outcome, _ in found.values()} == {"passed"}
+
+
+def test_an_output_that_is_a_pipe(cli: CommandLine) -> None:
+    """It is no file, also where nothing was expected in it: nobody waits for a writer."""
+    write(
+        cli.cwd / "suite.toml",
+        """
+        name = "s"
+        dtype = "float32"
+        golden = ["sh", "-c", "touch {out}/g"]
+        run = ["mkfifo", "o"]
+        output = { file = "o", golden = "g", shape = "0" }
+        [[testcase]]
+        name = "t"
+        case = [{ name = "a" }]
+        """,
+    )
+    (verdict,) = cli.run_json("test", "suite.toml")["verdicts"]
+    assert (verdict["outcome"], verdict["message"]) == (
+        "mismatch",
+        "output o is no file, 0 were expected (0 float32)",
+    )
+
+
+def test_inputs_that_hold_such_things(cli: CommandLine) -> None:
+    """Files that are too large to be read fail the case; what is no file counts for nothing."""
+    write(cli.cwd / "leave.py", LEAVE)
+    for kind in KINDS:
+        (cli.cwd / kind).mkdir()
+        subprocess.run([sys.executable, cli.cwd / "leave.py", kind, cli.cwd / kind], check=True)
+    found = run_cases(cli, 'run = { argv = ["true"], inputs = ["{testcase}"] }')
+    remove_folder(cli.cwd / "long")  # pytest could not
+    remove_folder(cli.cwd / "deep")
+    outcomes = {kind: outcome for kind, (outcome, _) in found.items()}
+    assert outcomes == {
+        "fifo": "passed",
+        "circle": "passed",
+        "sparse": "runtime_error",
+        "deep": "runtime_error",
+        "long": "runtime_error",
+    }
+    assert "nearly all of them holes" in found["sparse"][1]
+    assert "its folders are nested too deeply" in found["deep"][1]
+    assert "File name too long" in found["long"][1]
+
+
+# ---- programs that list cases -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ["", "; sleep 600"])
+def test_a_daemon_of_the_program_that_lists_cases(cli: CommandLine, ending: str) -> None:
+    """What it leaves behind with its output open holds nobody up, and is ended, also in its own session."""
+    script = f'setsid sleep 600 & echo $! > daemon; echo "{{\\"name\\": \\"b\\"}}"{ending}'
+    write(cli.cwd / "list.sh", script)
+    listed = GOOD.replace("case = ", 'list = { argv = ["sh", "list.sh"], limit_s = 2 }\ncase = ')
+    write(cli.cwd / "suite.toml", listed)
+    for command in ("test", "plan"):
+        done = cli.run(command, "suite.toml")
+        assert done.returncode == (2 if ending else 0), done.stderr
+        assert ("list: took longer than 2 s" in done.stderr) == bool(ending)
+        assert has_ended(int((cli.cwd / "daemon").read_text()), 10.0)
+
+
+def test_a_program_that_lists_without_end(cli: CommandLine) -> None:
+    """It is ended long before its limit, and nothing of what it printed is read."""
+    write(cli.cwd / "suite.toml", f'list = ["yes"]\n{GOOD}')
+    assert "suite.toml:1: list: printed more than 256 MiB: yes" in refuse(cli, "plan", "suite.toml")
