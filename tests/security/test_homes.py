@@ -8,6 +8,11 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import KERNELS, CommandLine
+from tests.faults.test_leases import as_nobody
+
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.store.trials import TrialQuery, TrialStore
+from tileyard.workers.run_records import find_run
 
 STRANGER = 65534
 CONSOLE_SCRIPT = str(Path(sys.executable).parent / "tileyard")
@@ -233,3 +238,26 @@ def test_a_strangers_link_is_not_written_through(shared: SharedFolder, cli: Comm
     done = shared.run("test", str(suite), "--junit", str(link), TILEYARD_HOME=str(cli.home))
     assert f"cannot write {link}: it is a link of another user" in done.stderr
     assert mine.read_text() == "mine"
+
+
+def test_a_shared_home_serves_its_group(cli: CommandLine) -> None:
+    """Another member finds what was recorded and stored, and adds to it; who is no member sees nothing."""
+    cli.cwd.chmod(0o711)
+    cli.home.mkdir()
+    os.chown(cli.home, 0, STRANGER)
+    cli.home.chmod(0o2770)
+    (cli.cwd / "suite.toml").write_text(SUITE)
+    assert cli.run("test", "suite.toml").returncode == 0
+
+    def work_there() -> str:
+        with TrialStore.open(cli.home) as store:
+            (trial,) = store.list_trials(TrialQuery(limit=0))
+        objects = ObjectStore(cli.home / "objects")
+        added = objects.put_bytes(b"added")
+        return f"{trial.outcome} {find_run(objects, trial.keys.run) is not None} {added}"
+
+    added = ObjectStore(cli.home / "other").put_bytes(b"added")
+    assert as_nobody(work_there) == f"passed True {added}"
+    assert ObjectStore(cli.home / "objects").get_bytes(added) == b"added"
+    os.chown(cli.home, 0, 0)
+    assert as_nobody(work_there) == "HomeError"
