@@ -362,7 +362,7 @@ def test_choice_is_by_age_and_size_alone() -> None:
 
 
 RUN = """
-import os, sys, time
+import contextlib, os, sys
 from pathlib import Path
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.pins import hold
@@ -374,25 +374,25 @@ for turn in range(6):
     with hold(objects.root):
         made = []
         for number in range(8):
-            blob = objects.put_bytes(b"%d" % number * 3000)
+            content = f"{number if number % 2 else f'{os.getpid()} {number}'} ".encode()  # shared, or one's own
+            blob = objects.put_bytes(content * 3000)
             folder = scratch / f"{os.getpid()}.{turn}.{number}"
             folder.mkdir()
-            (folder / "file").write_bytes(b"%d" % number * 2000)
+            (folder / "file").write_bytes(content * 2000)
             tree = trees.put(folder)
             objects.put_record("build", f"k{number}", f"{blob} {tree}".encode())
-            made.append((number, blob, tree))
-        for number, blob, tree in made * 3:
+            made.append((number, content, blob, tree))
+        for number, content, blob, tree in made * 3:
             assert objects.has(blob) and trees.has(tree)
-            assert objects.get_bytes(blob) == b"%d" % number * 3000
-            assert (trees.path(tree) / "file").read_bytes() == b"%d" % number * 2000
+            assert objects.get_bytes(blob) == content * 3000
+            assert (trees.path(tree) / "file").read_bytes() == content * 2000
             assert objects.get_record("build", f"k{number}") is not None
-    for number, blob, tree in made:  # as if nobody had used them for long
+    for number, content, blob, tree in made[::2]:  # as if nobody had used one's own for long
         for path in (objects._blob(blob), objects._blob(tree)):
-            if path.exists():
-                try:
-                    os.utime(path, (1, 1))
-                except FileNotFoundError:
-                    pass
+            with contextlib.suppress(FileNotFoundError):  # it was collected already
+                os.utime(path, (1, 1))
+        while objects._blob(blob).exists():  # until it was collected
+            os.sched_yield()
 """
 
 
@@ -400,7 +400,7 @@ for turn in range(6):
 def test_collection_beside_runs_removes_nothing_that_they_use(
     objects: ObjectStore, tmp_path: Path
 ) -> None:
-    """Two runs find all that they made, while everything that may go is collected all the time."""
+    """Two runs find all that they made or share, while everything that may go is collected all the time."""
     objects.put_bytes(b"")
     (tmp_path / "scratch").mkdir()
     runs = [
