@@ -27,6 +27,8 @@ settings.load_profile("shared")
 ROOT = Path(__file__).parent.parent
 KERNELS = ROOT / "tests" / "kernels"
 LONG = ("e2e", "faults", "security", "differential")
+OWN_FOLDER = pytest.StashKey[Path]()
+"""The folder that this run made for its tests."""
 SHARED = "shared"
 """The folder of ``shared_folder``."""
 
@@ -116,10 +118,23 @@ class CommandLine:
         return decoded
 
 
-def pytest_configure() -> None:
-    """Have programs be interrupted: one that a shell begins in the background ignores it, as all below do."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Give this run a folder of its own, and have programs be interrupted.
+
+    Each pytest that is started closes the folder that it would share with others to all other users. A
+    program that a shell begins in the background ignores interrupts, as all that it starts do.
+    """
+    if config.option.basetemp is None:
+        config.option.basetemp = tempfile.mkdtemp(prefix="tileyard-tests-")
+        config.stash[OWN_FOLDER] = Path(config.option.basetemp)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Keep the folder of a run only where somebody may want to look into it."""
+    if exitstatus == 0 and OWN_FOLDER in session.config.stash:
+        shutil.rmtree(session.config.stash[OWN_FOLDER], ignore_errors=True)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -169,8 +184,7 @@ def knowing(tmp_path_factory: pytest.TempPathFactory, answers: Path) -> CommandL
 def _reachable(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Tests that act as other users get through to their folders, however deep these lie.
 
-    Where tests run in several processes, each has its folders one level deeper. Whenever pytest is
-    started on this machine, it closes the outermost one again.
+    Where tests run in several processes, each has its folders one level deeper.
     """
     base = tmp_path_factory.getbasetemp()
     for folder in (base, base.parent, base.parent.parent):

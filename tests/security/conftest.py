@@ -156,6 +156,12 @@ class Host:
         """Run a command with the device, as a user."""
         return self.run(user, "lease", "--device", "npu:0", "--", "sh", "-c", script)
 
+    def can_lease(self, user: User) -> bool:
+        """Whether the user gets the device; a refusal is shown."""
+        done = self.lease(user)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "leased\n", "")
+        return True
+
     def install(self) -> subprocess.CompletedProcess[str]:
         """What root does, once."""
         return self.run(User(0), "devices", "--install", "--tmpfiles", str(self.folder / "etc"))
