@@ -3,10 +3,12 @@
 import contextlib
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from tests.conftest import CommandLine
@@ -466,3 +468,62 @@ def test_a_toolchain_that_does_not_say_what_it_is(cli: CommandLine) -> None:
     done = cli.run("bundle", "--inspect", "bad.tyb")
     expected = "tileyard: bad.tyb is no sound toolchain: it does not say what it is"
     assert (done.returncode, done.stderr.splitlines()) == (2, [expected])
+
+
+# ---- what is shown ------------------------------------------------------------------------------
+
+HOSTILE = "\x1b]0;owned\x07\x9b31m\u202egnp\x7f"
+"""What a terminal would obey: an escape sequence, a C1 control, a change of direction, DEL."""
+SEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def test_nothing_that_is_shown_is_obeyed(cli: CommandLine) -> None:
+    """No command passes on what a terminal obeys: of logs, of messages, of names, of what a user wrote."""
+    write(cli.cwd / "hostile", f"{HOSTILE}\tand\nmore\n")
+    failing = GOOD.replace('"true"]', '"cat {suite}/hostile; cat {suite}/hostile >&2; exit 3"]')
+    write(cli.cwd / "suite.toml", failing)
+    write(cli.cwd / "bad.toml", f'name = "s"\n"{HOSTILE!a}\\u001b[31m" = 1\n'.replace("'", ""))
+    write(cli.cwd / f"{HOSTILE}.toml", 'name = "s"\nnonsense = 1\n')
+    reports = ("--junit", "junit.xml", "--json")
+    run = json.loads(cli.run("test", "suite.toml", *reports).stdout)["run"]
+    ElementTree.parse(cli.cwd / "junit.xml")
+    for arguments in (
+        ("test", "suite.toml"),
+        ("test", "suite.toml", "--json"),
+        ("test", "bad.toml"),
+        ("test", f"{HOSTILE}.toml"),
+        ("test", HOSTILE),
+        ("plan", f"{HOSTILE}.toml"),
+        ("plan", "suite.toml", "--select", HOSTILE),
+        ("trials",),
+        ("trials", "--json"),
+        ("trials", "--outcome", HOSTILE),
+        ("show", f"{run}.1"),
+        ("show", f"{run}.1", "--json"),
+        ("show", HOSTILE),
+        ("history", "--tail"),
+        ("inspect", HOSTILE),
+        ("bundle", "--inspect", f"{HOSTILE}.toml"),
+        ("run-artifact", HOSTILE),
+        ("lease", f"--{HOSTILE}", "--", "true"),
+        ("exec", HOSTILE),
+        ("devices", "--window", HOSTILE),
+        ("doctor",),
+        ("tune", f"{HOSTILE}.toml"),
+        (HOSTILE,),
+    ):
+        done = cli.run(*arguments)
+        assert "Traceback" not in done.stderr, done.stderr
+        assert not SEEN.search(done.stdout + done.stderr), (arguments, done.stdout, done.stderr)
+    shown = cli.run("show", f"{run}.1").stdout
+    assert "\\x1b]0;owned\\x07\\x9b31m\\u202egnp\\x7f" in shown
+    assert "and\nmore\n" in shown
+
+
+def test_a_name_that_looks_like_markup(cli: CommandLine) -> None:
+    """Names of cases are shown as they are, also where they look like styles of a terminal."""
+    write(cli.cwd / "suite.toml", GOOD.replace('"a"', '"a[/b][red]"'))
+    for command in ("test suite.toml", "trials", "plan suite.toml", "history --tail"):
+        done = cli.run(*command.split())
+        assert done.returncode == 0, done.stderr
+    assert "t/a[/b][red]" in cli.run("trials").stdout
