@@ -1,13 +1,23 @@
 """Hostile or broken input: one line that names it and exit status 2, never a traceback or a hang."""
 
+import contextlib
+import json
+import os
+import re
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from tests.conftest import CommandLine
 
+from tileyard.artifacts.bundle_manifest import Kind
+from tileyard.artifacts.bundles import Packing, write_bundle
 from tileyard.artifacts.copying import remove_folder
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.trees import Trees
 from tileyard.testing.endings import has_ended
 
 pytestmark = pytest.mark.slow
@@ -336,3 +346,184 @@ def test_a_program_that_lists_without_end(cli: CommandLine) -> None:
     """It is ended long before its limit, and nothing of what it printed is read."""
     write(cli.cwd / "suite.toml", f'list = ["yes"]\n{GOOD}')
     assert "suite.toml:1: list: printed more than 256 MiB: yes" in refuse(cli, "plan", "suite.toml")
+
+
+# ---- the store ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("record", ["x'ff00'", "'text'", "7", "'[' || zeroblob(9)"])
+def test_a_record_that_cannot_be_read(cli: CommandLine, record: str) -> None:
+    """It is passed over, and the commands that would have shown it say so."""
+    write(cli.cwd / "suite.toml", GOOD)
+    for _ in range(2):
+        assert cli.run("test", "suite.toml").returncode == 0
+    (whole, broken) = json.loads(cli.run("trials", "--json").stdout)
+    with contextlib.closing(sqlite3.connect(cli.home / "store.db")) as database, database:
+        database.execute(f"update trials set record = {record} where id = ?", (broken["id"],))
+    said = f"tileyard: skipped what cannot be read: 1 row of {cli.home}/store.db"
+    listed = cli.run("trials", "--json")
+    assert [trial["id"] for trial in json.loads(listed.stdout)] == [whole["id"]]
+    assert listed.stderr.splitlines() == [said]
+    shown = cli.run("show", broken["id"])
+    assert (shown.returncode, shown.stderr.splitlines()[0]) == (2, said)
+    for command in (
+        "history",
+        "plan suite.toml",
+        "test suite.toml",
+        "test suite.toml --changed any",
+    ):
+        done = cli.run(*command.split())
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("column", ["run_s = 'soon'", "run_s = 9e999", "case_id = x'2f00'"])
+def test_columns_that_make_no_sense(cli: CommandLine, column: str) -> None:
+    """The commands that expect times of a row pass it over, and say so."""
+    write(cli.cwd / "suite.toml", GOOD)
+    for _ in range(2):
+        assert cli.run("test", "suite.toml").returncode == 0
+    with contextlib.closing(sqlite3.connect(cli.home / "store.db")) as database, database:
+        database.execute(f"update trials set {column} where number = 1")
+    said = f"skipped what cannot be read: 1 row of {cli.home}/store.db"
+    for command in ("history", "plan suite.toml", "test suite.toml"):
+        done = cli.run(*command.split())
+        assert done.returncode == 0, done.stderr
+        assert said in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("is_empty", [False, True], ids=["missing", "empty"])
+def test_a_store_is_rebuilt_from_its_streams(cli: CommandLine, is_empty: bool) -> None:
+    """Whatever command comes first rebuilds it, and says how many lines could not be read."""
+    write(cli.cwd / "suite.toml", GOOD)
+    assert cli.run("test", "suite.toml").returncode == 0
+    before = json.loads(cli.run("trials", "--json").stdout)
+    for file in cli.home.glob("store.db*"):
+        file.unlink()
+    if is_empty:
+        write(cli.home / "store.db", "")
+    (stream,) = (cli.home / "runs").iterdir()
+    with stream.open("ab") as file:
+        file.write(b"nonsense\n\xff\n" + b"[" * DEEP + b"\n")
+    os.mkfifo(cli.home / "runs" / "pipe.jsonl")
+    listed = cli.run("trials", "--json")
+    assert json.loads(listed.stdout) == before
+    said = f"tileyard: skipped what cannot be read: 3 lines of {cli.home}/runs"
+    assert listed.stderr.splitlines() == [said]
+    assert cli.run("trials").stderr == ""
+    assert cli.run("cache", "gc", "--keep-days", "0", "--dry-run").returncode == 0
+
+
+# ---- bundles ------------------------------------------------------------------------------------
+
+
+def pack(folder: Path, kind: Kind, details: str, cases: bytes) -> Path:
+    """A bundle that is whole, of a tree with one file."""
+    objects = ObjectStore(folder / "elsewhere" / "objects")
+    content = folder / "content"
+    content.mkdir()
+    write(content / "file", "text")
+    tree = Trees(objects).put(content)
+    path = folder / "bad.tyb"
+    packing = Packing(kind=kind, commit="abc", trees=(tree,), details=details)
+    write_bundle(packing, objects, path, cases)
+    return path
+
+
+LAYOUT = '{"programs": ["bin"], "python": [], "libraries": []}'
+
+
+@pytest.mark.parametrize(
+    ("kind", "details", "cases", "expected"),
+    [
+        ("selection", "", b"{}", "the bundle holds no suite"),
+        ("selection", "", b'{"x":' * DEEP, "the bundle holds no suite: it is nested too deeply"),
+        ("toolchain", LAYOUT, b"", "is no sound toolchain"),
+        ("toolchain", "{}", b"", "is no sound toolchain: it does not say what it is"),
+    ],
+)
+def test_a_refused_bundle_leaves_nothing(
+    cli: CommandLine, kind: Kind, details: str, cases: bytes, expected: str
+) -> None:
+    """Whatever is wrong with it, and however late that shows: nothing of it is in the data directory."""
+    bad = pack(cli.cwd, kind, details, cases)
+    write(cli.cwd / "cut.tyb", "").write_bytes(bad.read_bytes()[:-20])
+    write(cli.cwd / "suite.toml", GOOD)
+    commands = {
+        "selection": ("test", "--from"),
+        "toolchain": ("test", "suite.toml", "--toolchain"),
+    }
+    for arguments, reason in (
+        ((*commands[kind], "bad.tyb"), expected),
+        ((*commands[kind], "cut.tyb"), "cut.tyb is no sound bundle: it is cut off"),
+        ((*commands[kind], "bad.tyb", "--commit", "fff"), "commit: fff is needed, found abc"),
+        (("bundle", "--inspect", "cut.tyb"), "cut.tyb is no sound bundle: it is cut off"),
+    ):
+        assert reason in refuse(cli, *arguments)
+        assert not list(cli.home.rglob("*")), arguments
+
+
+def test_a_toolchain_that_does_not_say_what_it_is(cli: CommandLine) -> None:
+    """To look at it is refused in one line."""
+    pack(cli.cwd, "toolchain", "{}", b"")
+    done = cli.run("bundle", "--inspect", "bad.tyb")
+    expected = "tileyard: bad.tyb is no sound toolchain: it does not say what it is"
+    assert (done.returncode, done.stderr.splitlines()) == (2, [expected])
+
+
+# ---- what is shown ------------------------------------------------------------------------------
+
+HOSTILE = "\x1b]0;owned\x07\x9b31m\u202egnp\x7f"
+"""What a terminal would obey: an escape sequence, a C1 control, a change of direction, DEL."""
+SEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def test_nothing_that_is_shown_is_obeyed(cli: CommandLine) -> None:
+    """No command passes on what a terminal obeys: of logs, of messages, of names, of what a user wrote."""
+    write(cli.cwd / "hostile", f"{HOSTILE}\tand\nmore\n")
+    failing = GOOD.replace('"true"]', '"cat {suite}/hostile; cat {suite}/hostile >&2; exit 3"]')
+    write(cli.cwd / "suite.toml", failing)
+    write(cli.cwd / "bad.toml", f'name = "s"\n"{HOSTILE!a}\\u001b[31m" = 1\n'.replace("'", ""))
+    write(cli.cwd / f"{HOSTILE}.toml", 'name = "s"\nnonsense = 1\n')
+    reports = ("--junit", "junit.xml", "--json")
+    run = json.loads(cli.run("test", "suite.toml", *reports).stdout)["run"]
+    ElementTree.parse(cli.cwd / "junit.xml")
+    for arguments in (
+        ("test", "suite.toml"),
+        ("test", "suite.toml", "--json"),
+        ("test", "bad.toml"),
+        ("test", f"{HOSTILE}.toml"),
+        ("test", HOSTILE),
+        ("plan", f"{HOSTILE}.toml"),
+        ("plan", "suite.toml", "--select", HOSTILE),
+        ("trials",),
+        ("trials", "--json"),
+        ("trials", "--outcome", HOSTILE),
+        ("show", f"{run}.1"),
+        ("show", f"{run}.1", "--json"),
+        ("show", HOSTILE),
+        ("history", "--tail"),
+        ("inspect", HOSTILE),
+        ("bundle", "--inspect", f"{HOSTILE}.toml"),
+        ("run-artifact", HOSTILE),
+        ("lease", f"--{HOSTILE}", "--", "true"),
+        ("exec", HOSTILE),
+        ("devices", "--window", HOSTILE),
+        ("doctor",),
+        ("tune", f"{HOSTILE}.toml"),
+        (HOSTILE,),
+    ):
+        done = cli.run(*arguments)
+        assert "Traceback" not in done.stderr, done.stderr
+        assert not SEEN.search(done.stdout + done.stderr), (arguments, done.stdout, done.stderr)
+    shown = cli.run("show", f"{run}.1").stdout
+    assert "\\x1b]0;owned\\x07\\x9b31m\\u202egnp\\x7f" in shown
+    assert "and\nmore\n" in shown
+
+
+def test_a_name_that_looks_like_markup(cli: CommandLine) -> None:
+    """Names of cases are shown as they are, also where they look like styles of a terminal."""
+    write(cli.cwd / "suite.toml", GOOD.replace('"a"', '"a[/b][red]"'))
+    for command in ("test suite.toml", "trials", "plan suite.toml", "history --tail"):
+        done = cli.run(*command.split())
+        assert done.returncode == 0, done.stderr
+    assert "t/a[/b][red]" in cli.run("trials").stdout

@@ -5,8 +5,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from tileyard.api.kernels import settings_for
 from tileyard.api.study import Study
 from tileyard.artifacts.objects import ObjectStore
@@ -15,6 +13,7 @@ from tileyard.events import Event
 from tileyard.frontend.declare import kernel as declare_kernel
 from tileyard.frontend.recipes import read_recipe
 from tileyard.model import CheckPolicy, Limits, Value
+from tileyard.report.console import Console
 from tileyard.report.progress import Progress
 from tileyard.report.study import print_study
 from tileyard.service.client import AnswerQuestion, StudyClient

@@ -42,6 +42,12 @@ from tileyard.errors import BundleError, UsageError
 from tileyard.model import Digest, Record
 
 _ANYTHING = Expected()
+Accept = Callable[[BundleManifest, Callable[[Digest], bytes]], None]
+"""Looks at a manifest and at the contents that it names by digest, and raises where these are of no use."""
+
+
+def _accept_all(manifest: BundleManifest, read: Callable[[Digest], bytes]) -> None:
+    """Nothing more is asked."""
 
 
 class Packing(Record):
@@ -146,26 +152,33 @@ def check_bundle(
 
 
 def open_bundle(
-    path: Path, objects: ObjectStore, expected: Expected = _ANYTHING, host: Host | None = None
+    path: Path,
+    objects: ObjectStore,
+    expected: Expected = _ANYTHING,
+    host: Host | None = None,
+    accept: Accept = _accept_all,
 ) -> Bundle:
     """Check a bundle, verify all of it and put its blobs, trees and records into a store.
 
-    A record that the store has already stays as it is while all that it names is there. Raises
+    A record that the store has already stays as it is while all that it names is there. ``accept`` is
+    called before anything is published; what it raises refuses the bundle. Raises
     IncompatibleError, BundleError or HomeError; then nothing was published.
     """
 
     def check(manifest: BundleManifest) -> None:
         _require_fit(path.name, manifest, expected, host)
 
-    return _open(path, objects, check)
+    return _open(path, objects, check, accept)
 
 
 def look_into_bundle(path: Path, objects: ObjectStore) -> Bundle:
     """As ``open_bundle``, for whoever only looks at what is in it: it need not fit this host."""
-    return _open(path, objects, lambda manifest: None)
+    return _open(path, objects, lambda manifest: None, _accept_all)
 
 
-def _open(path: Path, objects: ObjectStore, check: Callable[[BundleManifest], None]) -> Bundle:
+def _open(
+    path: Path, objects: ObjectStore, check: Callable[[BundleManifest], None], accept: Accept
+) -> Bundle:
     with _opened(path) as file:
         reader = BundleReader(file, path.name)
         manifest = decode_manifest(reader.read_manifest(), path.name, reader.size)
@@ -173,6 +186,7 @@ def _open(path: Path, objects: ObjectStore, check: Callable[[BundleManifest], No
         with private_folder(objects.root) as folder:
             unpacking = Unpacking(path.name, manifest, folder)
             unpacking.unpack(reader)
+            accept(manifest, unpacking.read)
             unpacking.assemble_trees()
             cases = unpacking.read(Digest(manifest.cases)) if manifest.cases else b""
             unpacking.publish(objects)

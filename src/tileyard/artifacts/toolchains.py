@@ -10,7 +10,7 @@ import contextlib
 import os
 import posixpath
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -21,7 +21,7 @@ from tileyard.artifacts.compat import Host, Requirements
 from tileyard.artifacts.copying import remove_folder
 from tileyard.artifacts.elf import is_newer
 from tileyard.artifacts.host import read_host
-from tileyard.artifacts.listing import Listing, TreeFile
+from tileyard.artifacts.listing import Listing, TreeFile, decode_listing
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.relocation import settle
 from tileyard.artifacts.trees import Trees
@@ -84,8 +84,15 @@ def open_toolchain(path: Path, commit: str, home: Path, host: Host | None = None
     expected = Expected(kind="toolchain", commit=commit)
     manifest = check_bundle(path, expected, host)
     layout, tree = _read_layout(manifest, path.name)
+
+    def accept(_: BundleManifest, read: Callable[[Digest], bytes]) -> None:
+        try:
+            _require_parts(layout, decode_listing(read(tree)), path.name)
+        except DamagedError as error:
+            raise BundleError(f"{path.name} is no sound bundle: {error.message}") from None
+
     if not _is_there(manifest, objects):
-        open_bundle(path, objects, expected, host)
+        open_bundle(path, objects, expected, host, accept)
     trees = Trees(objects)
     root = trees.path(tree)
     _require_parts(layout, trees.listing(tree), path.name)

@@ -13,7 +13,13 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.engine.foreign_queue.far_side import find_device, read_token, run_submitted, run_task
 from tileyard.errors import UsageError
 from tileyard.model import Batch, Measurement
-from tileyard.report.words import format_config, format_seconds, format_time
+from tileyard.report.words import (
+    clean_line,
+    format_config,
+    format_seconds,
+    format_time,
+    make_visible,
+)
 from tileyard.settings import read_settings
 from tileyard.workers.run_records import RunRecord, find_run
 from tileyard.workers.task_lines import CaseResult, Line, Task, TaskEnded, TaskStarted, format_line
@@ -59,8 +65,8 @@ def run_by_hand(named: Sequence[str], objects: Path | None, device: str) -> int:
     def tell(line: Line) -> None:
         if isinstance(line, CaseResult):
             if line.log:
-                print(line.log, end="" if line.log.endswith("\n") else "\n")
-            print(_describe(records[line.case], line))
+                print(make_visible(line.log), end="" if line.log.endswith("\n") else "\n")
+            print(clean_line(_describe(records[line.case], line)))
         if isinstance(line, CaseResult | TaskEnded):
             print_line(line)
 

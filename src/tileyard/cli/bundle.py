@@ -150,10 +150,9 @@ def _inspect(path: Path, commit: str, *, as_json: bool) -> int:
 
 
 def _print(manifest: "BundleManifest", path: Path, *, as_json: bool) -> None:
-    from rich.console import Console
-
     from tileyard.cli.opening import print_json
     from tileyard.report.bundles import print_bundle
+    from tileyard.report.console import Console
 
     if as_json:
         print_json(manifest)

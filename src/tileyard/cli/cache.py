@@ -35,14 +35,13 @@ def gc(
     while this command works. History stays: verdicts, times and measurements are never removed. The raw
     event streams of runs go with --keep-days, once all that they tell of is recorded.
     """
-    from rich.console import Console
-
     from tileyard.artifacts.collection import Keep, collect, is_nowhere_else
     from tileyard.artifacts.objects import ObjectStore
     from tileyard.cli.opening import print_json
     from tileyard.cli.values import parse_bytes
     from tileyard.errors import HomeError, UsageError
     from tileyard.report.cache import print_collection
+    from tileyard.report.console import Console
     from tileyard.settings import read_settings
     from tileyard.store import events
     from tileyard.store.trials import TrialStore

@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
-from rich.console import Console
 
 from tileyard.cli.opening import print_json, read_run_times
 from tileyard.engine.authors import Author, WorkerAuthor
 from tileyard.errors import UsageError
 from tileyard.model import Record
 from tileyard.report.ci import print_duplicates, print_matrix
+from tileyard.report.console import Console
 from tileyard.report.suite_files import write_atomically
 from tileyard.settings import Settings, read_settings
 from tileyard.store.run_times import RunTime

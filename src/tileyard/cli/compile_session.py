@@ -3,14 +3,13 @@
 import os
 from pathlib import Path
 
-from rich.console import Console
-
 from tileyard.cli.emitting import emit_text
 from tileyard.cli.kernel_options import EmittedText
 from tileyard.cli.opening import print_json
 from tileyard.cli.session import stop_on_interrupt
 from tileyard.model import Outcome
 from tileyard.report.compiled import print_compiled
+from tileyard.report.console import Console
 from tileyard.report.progress import Progress
 from tileyard.service.client import CompileClient
 from tileyard.service.messages import StartCompile

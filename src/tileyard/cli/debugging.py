@@ -16,6 +16,7 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import TileyardError, UsageError
 from tileyard.model import Device, Trial
 from tileyard.modes import make_folder, write_file
+from tileyard.report.words import clean_line, make_visible
 from tileyard.targets.base import KnowsLines
 from tileyard.targets.cpu.abi import HEADER_FILE, SOURCE_FILE
 from tileyard.targets.cpu.annotated import annotate
@@ -93,9 +94,9 @@ def run_again(home: Path, key: str) -> str:
 def main(home: str, key: str) -> int:
     """Run again, say how it went, and return the exit status."""
     try:
-        print(run_again(Path(home), key))
+        print(make_visible(run_again(Path(home), key)))
     except TileyardError as error:
-        print(f"tileyard: {error}", file=sys.stderr)
+        print(f"tileyard: {clean_line(str(error))}", file=sys.stderr)
         return error.exit_status
     return 0
 

@@ -49,11 +49,10 @@ def devices(
     """
     if context.invoked_subcommand is not None:
         return 0
-    from rich.console import Console
-
     from tileyard.cli.opening import print_json
     from tileyard.cli.values import parse_duration_s
     from tileyard.devices.survey import survey_devices
+    from tileyard.report.console import Console
     from tileyard.report.devices import print_survey
 
     if install:
@@ -88,13 +87,12 @@ def probe(
 
     Exit status: 0 all are good, 1 one failed, 3 one is in use or its probe could not tell.
     """
-    from rich.console import Console
-
     from tileyard.cli.opening import print_json
     from tileyard.devices.health import probe_now, read_health
     from tileyard.devices.probes import Verdict, run_apart
     from tileyard.devices.registry import find_devices, parse_device
     from tileyard.errors import UsageError
+    from tileyard.report.console import Console
     from tileyard.report.devices import print_probe
 
     if bool(name) == quarantined:

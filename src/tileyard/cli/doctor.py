@@ -28,13 +28,12 @@ def doctor(
 
     Exit status: 0 nothing fails, 1 something does.
     """
-    from rich.console import Console
-
     from tileyard.cli.opening import print_json
     from tileyard.clock import SystemClock
     from tileyard.doctor.checks import CHECKS
     from tileyard.doctor.findings import Diagnosis, run_checks
     from tileyard.doctor.tokens import compare_token, parse_token, read_boot_id, write_token
+    from tileyard.report.console import Console
     from tileyard.report.doctor import print_findings
     from tileyard.settings import read_settings
 

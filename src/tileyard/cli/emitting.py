@@ -8,6 +8,7 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.cli.kernel_options import EmittedText
 from tileyard.errors import UsageError
 from tileyard.model import BuildKey, SourceLine
+from tileyard.report.words import make_visible
 from tileyard.targets.cpu.annotated import annotate
 
 FILES: dict[EmittedText, str] = {
@@ -35,4 +36,4 @@ def emit_text(
             f"there is: {', '.join(there)}",
         )
     text = artifact.file(name).read_text(encoding="utf-8")
-    print(annotate(text, lines) if wanted == "c" else text, end="")
+    print(make_visible(annotate(text, lines) if wanted == "c" else text), end="")

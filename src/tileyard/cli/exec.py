@@ -82,7 +82,9 @@ def run_exec(arguments: list[str]) -> int:
             study=StudyOfScript(settings),
         )
     except TileyardError as error:
-        print(f"tileyard: {error}", file=sys.stderr)
+        from tileyard.report.words import clean_line
+
+        print(f"tileyard: {clean_line(str(error))}", file=sys.stderr)
         return error.exit_status
     except KeyboardInterrupt:  # before the script began
         return INTERRUPTED
@@ -96,6 +98,8 @@ def teller(form: str) -> "Callable[[Summary], None]":
         if form == "json":
             print(summary_json(summary), file=sys.stderr)
         elif form == "plain":
-            print(f"tileyard: {summary_line(summary)}", file=sys.stderr)
+            from tileyard.report.words import clean_line
+
+            print(f"tileyard: {clean_line(summary_line(summary))}", file=sys.stderr)
 
     return tell

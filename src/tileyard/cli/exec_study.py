@@ -3,10 +3,9 @@
 import sys
 from collections.abc import Callable, Sequence
 
-from rich.console import Console
-
 from tileyard.events import Event
 from tileyard.model import CheckPolicy, TimingPolicy, Trial
+from tileyard.report.console import Console
 from tileyard.report.progress import Progress
 from tileyard.report.study import print_study
 from tileyard.scripts.tuner_author import StudyOrder

@@ -41,11 +41,10 @@ def history(  # noqa: PLR0913 - options, by keyword only
         if tail or json:
             raise UsageError("--export stands without --tail and --json")
         return _export(export, target, device_class)
-    from rich.console import Console
-
     from tileyard.cli.opening import open_store, print_json
     from tileyard.clock import SystemClock
     from tileyard.devices.names import class_of
+    from tileyard.report.console import Console
     from tileyard.report.history import print_history
     from tileyard.store.run_times import RunTimeQuery
     from tileyard.suite.history import summarize_history

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Literal, assert_never
 
 import msgspec
-from rich.console import Console
 
 from tileyard.artifacts.bundles import look_into_bundle
 from tileyard.artifacts.manifest import Artifact, find_artifact
@@ -18,7 +17,9 @@ from tileyard.decoding import decode_json
 from tileyard.errors import DamagedError, UsageError
 from tileyard.model import BuildKey
 from tileyard.report.artifact import print_artifact, print_resources
+from tileyard.report.console import Console
 from tileyard.report.launch import describe_launch
+from tileyard.report.words import make_visible
 from tileyard.settings import read_settings
 from tileyard.suite.packed import unpack_suite
 from tileyard.targets.cuda.disassembly import disassemble
@@ -155,11 +156,11 @@ class _Shown(msgspec.Struct, frozen=True, kw_only=True):
 def _print_part(part: Part, artifact: Artifact) -> None:
     match part:
         case "source":
-            print(_read(artifact, *SOURCES), end="")
+            print(make_visible(_read(artifact, *SOURCES)), end="")
         case "log":
-            print(_read(artifact, LOG_FILE), end="")
+            print(make_visible(_read(artifact, LOG_FILE)), end="")
         case "launch":
-            print("\n".join(describe_launch(_details(artifact).launch)))
+            print(make_visible("\n".join(describe_launch(_details(artifact).launch))))
         case "resources":
             print_resources(Console(), _details(artifact).resources)
         case "ptx":

@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import re
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,10 +26,25 @@ def open_store() -> Iterator[tuple["TrialStore", Path]]:
     from tileyard.store.trials import TrialStore
 
     home = read_settings(os.environ, Path.cwd()).home
-    if not (home / "store.db").is_file():
+    if not _has_records(home):
         raise UsageError(f"nothing is recorded in {home} yet")
     with TrialStore.open(home) as store:
-        yield store, home
+        try:
+            yield store, home
+        finally:
+            _report_skipped(store)
+
+
+def _has_records(home: Path) -> bool:
+    """Whether there are trials, or event streams that the store can be rebuilt from."""
+    from tileyard.store.events import list_run_files
+
+    return (home / "store.db").is_file() or bool(list_run_files(home))
+
+
+def _report_skipped(store: "TrialStore") -> None:
+    if skipped := store.describe_skipped():
+        print(f"tileyard: {skipped}", file=sys.stderr)
 
 
 def read_run_times(home: Path) -> Sequence["RunTime"]:
@@ -36,10 +53,12 @@ def read_run_times(home: Path) -> Sequence["RunTime"]:
     from tileyard.store.run_times import RunTimeQuery
     from tileyard.store.trials import TrialStore
 
-    if not (home / "store.db").is_file():
+    if not _has_records(home):
         return ()
     with TrialStore.open(home) as store:
-        return store.list_run_times(RunTimeQuery())
+        times = store.list_run_times(RunTimeQuery())
+        _report_skipped(store)
+        return times
 
 
 def parse_outcome(text: str) -> Outcome:
@@ -53,4 +72,10 @@ def parse_outcome(text: str) -> Outcome:
 
 def print_json(value: object) -> None:
     """Any record as indented JSON."""
-    print(msgspec.json.format(msgspec.json.encode(value)).decode())
+    text = msgspec.json.format(msgspec.json.encode(value)).decode()
+    # Within strings alone, where an escape stands for the same: no terminal obeys what is printed.
+    print(re.sub(r"[\x7f-\x9f\u200e-\u200f\u2028-\u202e\u2066-\u2069]", _escape, text))
+
+
+def _escape(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"

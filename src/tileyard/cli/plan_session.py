@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Literal
 
 from msgspec.structs import replace
-from rich.console import Console
 
 from tileyard.cli.opening import print_json, read_run_times
 from tileyard.errors import UsageError
+from tileyard.report.console import Console
 from tileyard.report.plan import print_prediction
 from tileyard.settings import Settings, read_settings
 from tileyard.store.run_times import RunTime

@@ -3,8 +3,6 @@
 import os
 from pathlib import Path
 
-from rich.console import Console
-
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.cli.debugging import prepare_debugging
 from tileyard.cli.emitting import emit_text
@@ -12,6 +10,7 @@ from tileyard.cli.kernel_options import EmittedText
 from tileyard.cli.opening import print_json
 from tileyard.cli.session import stop_on_interrupt
 from tileyard.model import INFRASTRUCTURE, WELL
+from tileyard.report.console import Console
 from tileyard.report.progress import Progress
 from tileyard.report.trials import print_verdict
 from tileyard.service.client import StudyClient

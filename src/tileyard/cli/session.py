@@ -6,10 +6,9 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-from rich.console import Console
-
 from tileyard.cli.opening import print_json
 from tileyard.model import INFRASTRUCTURE
+from tileyard.report.console import Console
 from tileyard.report.progress import Progress
 from tileyard.report.study import print_study
 from tileyard.service.client import RunClient, StudyClient

@@ -12,9 +12,8 @@ def show(
     json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
 ) -> int:
     """Show one trial: its record, its log, its Program and the generated code."""
-    from rich.console import Console
-
     from tileyard.cli.opening import open_store, print_json
+    from tileyard.report.console import Console
     from tileyard.report.trials import print_trial
 
     with open_store() as (store, home):

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-from rich.console import Console
 
 from tileyard.cli.opening import print_json
 from tileyard.cli.session import stop_on_interrupt
@@ -17,6 +16,7 @@ from tileyard.model import Limits, Outcome, Record
 from tileyard.modes import make_folder
 from tileyard.regress.limits import Limit, find_regressions
 from tileyard.regress.static import BUILD, TELLING_ROUNDS, KernelBuild, SideBuild, compare_sides
+from tileyard.report.console import Console
 from tileyard.report.progress import Progress
 from tileyard.report.static import print_comparison
 from tileyard.service.client import StaticClient

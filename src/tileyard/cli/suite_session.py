@@ -5,17 +5,17 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
 from tileyard.cli.opening import print_json
 from tileyard.cli.session import stop_on_interrupt
 from tileyard.model import Outcome
+from tileyard.report.console import Console
 from tileyard.report.github import annotations, write_step_summary
 from tileyard.report.junit import write_junit
 from tileyard.report.suite import print_suite
 from tileyard.report.suite_progress import SuiteProgress
 from tileyard.report.suite_words import Rerun, rerun_command
 from tileyard.report.summary import write_summary
+from tileyard.report.words import clean_line
 from tileyard.service.client import SuiteClient
 from tileyard.service.messages import StartTest
 from tileyard.settings import read_settings
@@ -77,9 +77,8 @@ def pack(start: StartTest, *, as_json: bool) -> int:
     elif result.reason == "interrupted":
         print("interrupted: no bundle was written", file=sys.stderr)
     else:
-        print(
-            f"{output}: {packed} of {count_of(len(result.verdicts), 'case')}, {output.stat().st_size} bytes"
-        )
+        cases = count_of(len(result.verdicts), "case")
+        print(clean_line(f"{output}: {packed} of {cases}, {output.stat().st_size} bytes"))
     return result.exit_status
 
 

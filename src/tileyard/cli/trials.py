@@ -14,9 +14,8 @@ def trials(
     json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False,
 ) -> int:
     """List recorded trials, newest first."""
-    from rich.console import Console
-
     from tileyard.cli.opening import open_store, parse_outcome, print_json
+    from tileyard.report.console import Console
     from tileyard.report.trials import print_trials
     from tileyard.store.trials import TrialQuery
 

@@ -97,7 +97,10 @@ class Recording:
         is_quiet = terminalreporter.config.option.verbose < 0
         if report is None or not (self._notes or ((report.tests or report.steps) and not is_quiet)):
             return
-        write = terminalreporter.write_line
+
+        def write(line: str) -> None:
+            terminalreporter.write_line(clean_line(line))
+
         terminalreporter.write_sep("-", f"tileyard run {report.run}")
         if report.steps:
             write(_describe_steps(report))

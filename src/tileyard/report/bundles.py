@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import msgspec
 from rich.console import Console
 from rich.text import Text
 
@@ -9,6 +10,7 @@ from tileyard.artifacts.bundle_manifest import BundleManifest
 from tileyard.artifacts.compat import Requirements
 from tileyard.artifacts.toolchains import Layout
 from tileyard.decoding import decode_json
+from tileyard.errors import BundleError
 from tileyard.report.words import clean_line, format_bytes
 
 SHOWN = 5
@@ -26,7 +28,11 @@ def print_bundle(console: Console, manifest: BundleManifest, name: str, size: in
     for line in describe_needs(manifest.requires):
         console.print(Text(f"  needs {clean_line(line)}"), soft_wrap=True)
     if manifest.kind == "toolchain":
-        for line in _surprises(decode_json(manifest.details, Layout)):
+        try:
+            layout = decode_json(manifest.details, Layout)
+        except msgspec.DecodeError:
+            raise BundleError(f"{name} is no sound toolchain: it does not say what it is") from None
+        for line in _surprises(layout):
             console.print(Text(f"  {clean_line(line)}", style="yellow"), soft_wrap=True)
 
 

@@ -16,6 +16,7 @@ from tileyard.report.words import (
     format_rate,
     format_seconds,
     format_time,
+    make_visible,
     outcome_style,
 )
 from tileyard.targets.cpu.annotated import annotate
@@ -35,7 +36,7 @@ def print_trials(console: Console, found: list[Trial]) -> None:
 def print_trial(console: Console, trial: Trial, home: Path, *, source: bool) -> None:
     """One trial: its record, its log and, with ``source``, its Program and generated code."""
     _show_record(console, trial)
-    _show_text(console, "log", home / trial.log if trial.log else None)
+    _show_text(console, "log", _find_log(trial, home))
     if source:
         _show_sources(console, trial, home)
 
@@ -55,9 +56,17 @@ def print_verdict(console: Console, trial: Trial, flops: float, home: Path) -> N
         rate = format_rate(flops, trial.measurement.median_ns) if flops else ""
         took = _say_latency(trial.measurement) + (f", {rate} GFLOP/s" if rate else "")
         console.print(Text(f"  {took} on {trial.device}"), soft_wrap=True)
-    if trial.log:
-        _show_said(console, home / trial.log)
+    if log := _find_log(trial, home):
+        _show_said(console, log)
     console.print(Text(f"  all of it: tileyard show {trial.id}", style="dim"), soft_wrap=True)
+
+
+def _find_log(trial: Trial, home: Path) -> Path | None:
+    """A trial's log; None where it has none, and where what is recorded leads out of the home."""
+    path = home / trial.log
+    if trial.log and path.is_file() and path.resolve().is_relative_to(home.resolve()):
+        return path
+    return None
 
 
 def _show_said(console: Console, log: Path) -> None:
@@ -149,7 +158,7 @@ def _show_text(
         return
     console.rule(f"{title}: {path}", align="left")
     console.print(
-        annotate(path.read_text(encoding="utf-8", errors="replace"), lines),
+        make_visible(annotate(path.read_text(encoding="utf-8", errors="replace"), lines)),
         markup=False,
         highlight=False,
         soft_wrap=True,

@@ -1,8 +1,13 @@
 """How figures and configs are put into words, the same way in every view."""
 
+import re
 from collections.abc import Mapping
 
 from tileyard.model import Outcome, Value
+
+_UNSEEN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 def format_time(nanoseconds: float) -> str:
@@ -39,6 +44,15 @@ def format_bytes(size: float) -> str:
             return f"{size:.3g} {unit}"
         size /= 1024
     return f"{size:.3g} TiB"
+
+
+def make_visible(text: str) -> str:
+    """Text of others in which control characters are written as escapes, but for newlines and tabs.
+
+    These are also DEL, the C1 controls, those that change the direction of writing, and halves of
+    characters, which no terminal can be sent.
+    """
+    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def clean_line(text: str, limit: int = 0) -> str:

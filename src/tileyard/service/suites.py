@@ -41,7 +41,7 @@ from tileyard.suite.outlook import (
     look_ahead,
     target_of,
 )
-from tileyard.suite.packed import PackedSuite, pack_suite, unpack_suite
+from tileyard.suite.packed import PackedSuite, check_suite, pack_suite, unpack_suite
 from tileyard.suite.plan import make_plan
 from tileyard.suite.records import Expected, Selection, Suite, SuiteCase, Wish
 from tileyard.suite.result import Makespan, SuiteResult, judge_cases
@@ -107,6 +107,8 @@ class SuiteRun:
                         makespans += measure_makespans(driven.spans, part.plan, driven.began)
                         started = measure_startup(driven.spans, part.plan, driven.lead_from)
                 reason: StopReason = "interrupted" if stopping.is_set() else "done"
+                if skipped := store.describe_skipped():
+                    self._tell(Note(text=skipped, level="warning"))
                 at = self._clock.wall_s()
                 self._tell(RunEnded(run=self._run, at=at, reason=reason))
                 log.flush()
@@ -145,9 +147,9 @@ class SuiteRun:
 
     def _open_bundle(self, path: Path) -> PackedSuite:
         objects = ObjectStore(self._settings.make_home() / "objects")
-        objects.root.mkdir(parents=True, exist_ok=True)
         expected = BundleExpected(kind="selection", commit=self._start.commit)
-        return unpack_suite(open_bundle(path, objects, expected).cases, objects)
+        bundle = open_bundle(path, objects, expected, accept=check_suite)
+        return unpack_suite(bundle.cases, objects)
 
     def _write_bundle(self, suite: Suite, entries: dict[str, RunEntry]) -> None:
         """Pack what was built for the cases that got so far. Raises UsageError where none did."""

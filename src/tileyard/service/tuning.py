@@ -105,8 +105,14 @@ class Tuning:
                 ended = "interrupted"
             elif study.is_cut_short:
                 ended = "budget"
-            yard.emit(RunEnded(run=run, at=self._clock.wall_s(), reason=ended))
+            _tell_end(yard, RunEnded(run=run, at=self._clock.wall_s(), reason=ended))
             return study.result(ended, devices[0].name)
+
+
+def _tell_end(yard: Yard, ended: RunEnded) -> None:
+    if skipped := yard.store.describe_skipped():
+        yard.emit(Note(text=skipped, level="warning"))
+    yard.emit(ended)
 
 
 def _cut_short(study: Study, driver: Driver, reason: str) -> None:

@@ -125,6 +125,8 @@ def read_events(path: Path) -> Iterator[Event | None]:
     Raises HomeError where the stream cannot be opened or is of a newer version.
     """
     try:
+        if path.exists() and not path.is_file():  # to open a pipe would wait for its writer
+            raise HomeError(f"cannot read {path}: it is no file")
         file = path.open("rb")
     except OSError as error:
         raise HomeError(f"cannot read {path}: {error.strerror}") from error
@@ -161,10 +163,10 @@ def is_recorded(path: Path, has_all: Callable[[Sequence[str]], bool]) -> bool:
 
 def list_run_files(home: Path) -> list[Path]:
     """The event streams of all runs, by name."""
-    return sorted((home / "runs").glob("*.jsonl"))
+    return sorted(path for path in (home / "runs").glob("*.jsonl") if path.is_file())
 
 
 def _decode(line: bytes) -> Event | None:
-    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _DECODER.decode(line)
     return None

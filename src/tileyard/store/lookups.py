@@ -72,8 +72,8 @@ class Lookups:
         self._connection: PoolProxiedConnection | None = None
         self._lock = threading.Lock()
 
-    def find(self, question: Question, key: str) -> bytes | None:
-        """The record that is asked for. Raises what the database driver raises."""
+    def find(self, question: Question, key: str) -> object:
+        """The record that is asked for, None if there is none. Raises what the database driver raises."""
         with self._lock:
             if self._connection is None:
                 pooled = self._engine.raw_connection()
@@ -85,7 +85,7 @@ class Lookups:
                 row = cursor.fetchone()
             finally:
                 cursor.close()  # or the rest of the rows would be kept for us
-        return None if row is None else bytes(row[0])
+        return None if row is None else row[0]
 
     def close(self) -> None:
         """Close the connection."""

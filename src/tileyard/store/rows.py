@@ -1,12 +1,14 @@
 """Trials as rows of the table, and what is read of many of them at once."""
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 import msgspec
 
 from tileyard.artifacts.keys import canonical_json
 from tileyard.model import Record, Trial, Value
 
+Decoded = TypeVar("Decoded")
 DURATIONS = 4096
 """How many trials are read to learn how long cases ran."""
 
@@ -20,13 +22,27 @@ class _Duration(Record):
 
 
 _DURATION_DECODER = msgspec.json.Decoder(_Duration)
+_TRIAL_DECODER = msgspec.json.Decoder(Trial)
 
 
-def durations_of(records: Iterable[bytes]) -> dict[str, float]:
+def try_trial(record: object) -> Trial | None:
+    """The trial of a row; None where it cannot be read: a file that others write can hold anything."""
+    return _try_decode(_TRIAL_DECODER, record)
+
+
+def _try_decode(decoder: msgspec.json.Decoder[Decoded], record: object) -> Decoded | None:
+    try:
+        return decoder.decode(record)  # type: ignore[arg-type] # what is no text is a TypeError
+    except (msgspec.DecodeError, UnicodeError, RecursionError, TypeError):
+        return None
+
+
+def durations_of(records: Iterable[object]) -> dict[str, float]:
     """How long cases ran, in seconds, by ``canonical_json((arguments, config))``; the last one counts."""
     found: dict[str, float] = {}
-    for trial in map(_DURATION_DECODER.decode, records):
-        if trial.run_s:
+    for record in records:
+        trial = _try_decode(_DURATION_DECODER, record)
+        if trial is not None and trial.run_s:
             found[canonical_json((trial.arguments, trial.config))] = trial.run_s
     return found
 

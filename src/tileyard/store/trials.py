@@ -5,7 +5,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import msgspec
 from sqlalchemy import (
     ColumnElement,
     Connection,
@@ -13,8 +12,10 @@ from sqlalchemy import (
     func,
     insert,
     select,
+    type_coerce,
 )
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.types import NullType
 
 from tileyard.errors import UsageError
 from tileyard.model import (
@@ -35,7 +36,7 @@ from tileyard.store.lookups import (
     Lookups,
     Question,
 )
-from tileyard.store.rows import DURATIONS, durations_of, row_of
+from tileyard.store.rows import DURATIONS, durations_of, row_of, try_trial
 from tileyard.store.run_times import RunTime, RunTimeQuery
 from tileyard.store.runs import RunSummary, read_runs
 from tileyard.store.schema import (
@@ -46,8 +47,10 @@ from tileyard.store.schema import (
     trials,
 )
 from tileyard.store.suites import read_run_times
+from tileyard.wording import count_of
 
-_DECODER = msgspec.json.Decoder(Trial)
+# As it is in the file: what is no bytes would fail within SQLAlchemy.
+_RECORD: ColumnElement[object] = type_coerce(trials.c.record, NullType())
 _NEWEST = (trials.c.started_at.desc(), trials.c.number.desc())
 _INSERT = insert(trials)
 _MOST_IDS = 500
@@ -74,6 +77,9 @@ class TrialStore:
     def __init__(self, engine: Engine, path: Path) -> None:
         self._engine = engine
         self._path = path
+        self._unreadable: set[object] = set()
+        self._skipped = 0
+        self._skipped_lines = 0
         self._lookups = Lookups(engine)
 
     @classmethod
@@ -84,10 +90,18 @@ class TrialStore:
         the file is damaged or from a newer version. ``mounts`` is the host's table of mounts.
         """
 
-        def fill(connection: Connection) -> None:
-            _insert_all(connection, _read_all(home))
+        skipped = 0
 
-        return cls(open_database(home, fill, mounts), home / "store.db")
+        def fill(connection: Connection) -> None:
+            nonlocal skipped
+            runs = [read_run(path) for path in list_run_files(home)]
+            skipped = sum(run.skipped for run in runs)
+            each = {trial.id: trial for run in runs for trial in run.trials}
+            _insert_all(connection, each.values())
+
+        store = cls(open_database(home, fill, mounts), home / "store.db")
+        store._skipped_lines = skipped
+        return store
 
     def close(self) -> None:
         """Close the file."""
@@ -104,6 +118,18 @@ class TrialStore:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def describe_skipped(self) -> str:
+        """What of this store could not be read so far and was passed over, in one line; else empty."""
+        skipped = [
+            f"{count_of(number, what)} of {where}"
+            for number, what, where in (
+                (self._skipped + len(self._unreadable), "row", self._path),
+                (self._skipped_lines, "line", self._path.parent / "runs"),
+            )
+            if number
+        ]
+        return f"skipped what cannot be read: {' and '.join(skipped)}" if skipped else ""
 
     # ---- writing ----------------------------------------------------------------------------
 
@@ -146,7 +172,7 @@ class TrialStore:
         The keys are ``canonical_json((arguments, config))``. At most DURATIONS trials are read.
         """
         statement = (
-            select(trials.c.record)
+            select(_RECORD)
             .where(
                 trials.c.kernel == kernel,
                 trials.c.target == target,
@@ -156,13 +182,15 @@ class TrialStore:
             .limit(DURATIONS)
         )
         with explained(self._path), self._engine.connect() as connection:
-            records = connection.execute(statement).scalars().all()
+            records: Sequence[object] = connection.execute(statement).scalars().all()
         return durations_of(reversed(records))
 
     def list_run_times(self, query: RunTimeQuery) -> list[RunTime]:
         """How long cases of suites ran, in the order of cases, each case's oldest first."""
         with explained(self._path), self._engine.connect() as connection:
-            return read_run_times(connection, query)
+            times, skipped = read_run_times(connection, query)
+        self._skipped += skipped
+        return times
 
     def list_trials(self, query: TrialQuery) -> list[Trial]:
         """Trials that fit ``query``, newest first."""
@@ -220,20 +248,21 @@ class TrialStore:
             return None
         with explained(self._path):
             record = self._lookups.find(question, key)
-        return None if record is None else _DECODER.decode(record)
+        return None if record is None else self._read(record, record)
 
     def _select(self, conditions: Sequence[ColumnElement[bool]], limit: int) -> list[Trial]:
-        statement = (
-            select(trials.c.record).where(*conditions).order_by(*_NEWEST).limit(limit or None)
-        )
+        columns = select(_RECORD, trials.c.number)
+        statement = columns.where(*conditions).order_by(*_NEWEST).limit(limit or None)
         with explained(self._path), self._engine.connect() as connection:
-            return [_DECODER.decode(record) for record in connection.execute(statement).scalars()]
+            found = [self._read(*row) for row in connection.execute(statement)]
+        return [trial for trial in found if trial is not None]
 
-
-def _read_all(home: Path) -> list[Trial]:
-    """The trials of all runs, each once."""
-    runs = [read_run(path) for path in list_run_files(home)]
-    return list({trial.id: trial for run in runs for trial in run.trials}.values())
+    def _read(self, record: object, row: object) -> Trial | None:
+        """The trial of a row; one that cannot be read is counted once."""
+        trial = try_trial(record)
+        if trial is None:
+            self._unreadable.add(row)
+        return trial
 
 
 def _insert_all(connection: Connection, content: Iterable[Trial]) -> None:

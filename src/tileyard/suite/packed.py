@@ -7,11 +7,12 @@ like on the machine on which it is opened.
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from tileyard.artifacts.bundle_manifest import BundleManifest
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
 from tileyard.decoding import decode_json
@@ -70,6 +71,17 @@ def unpack_suite(data: bytes, objects: ObjectStore) -> PackedSuite:
         return decode_json(text.replace(PYTHON_MARK, _quote(sys.executable)), PackedSuite)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BundleError(f"the bundle holds no suite: {error}") from error
+
+
+def check_suite(manifest: BundleManifest, read: Callable[[Digest], bytes]) -> None:
+    """Raise BundleError where a bundle's case list is none that ``unpack_suite`` can read."""
+    try:
+        data = read(Digest(manifest.cases)) if manifest.cases else b""
+        files = decode_json(data, PackedSuite).files
+    except (msgspec.DecodeError, OSError) as error:
+        raise BundleError(f"the bundle holds no suite: {error}") from error
+    if files not in manifest.trees:
+        raise BundleError("the bundle holds no suite: its files are not in it")
 
 
 class PackedCases:

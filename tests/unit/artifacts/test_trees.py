@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tileyard.artifacts.copying import remove_folder
 from tileyard.artifacts.keys import digest_bytes
 from tileyard.artifacts.listing import TreeFile, TreeFolder, TreeLink
 from tileyard.artifacts.objects import ObjectStore
@@ -372,3 +373,22 @@ def test_processes_may_put_the_same_tree_at_once(tmp_path: Path, folder: Path) -
     assert [putter.wait() for putter in putters] == expected
     assert list((root / "trees" / "tmp").iterdir()) == []
     assert len(list((root / "trees").glob("??/*"))) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["d", "d" * 200], ids=["deep", "long"])
+def test_a_folder_of_any_depth_is_removed(tmp_path: Path, name: str) -> None:
+    """Folders nested too deeply for a path or for a recursion go with all that is in them."""
+    top = tmp_path / "top"
+    top.mkdir()
+    handle = os.open(top, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir(name, dir_fd=handle)
+        inner = os.open(name, os.O_RDONLY, dir_fd=handle)
+        os.close(handle)
+        handle = inner
+    os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=handle))
+    os.fchmod(handle, 0o500)
+    os.close(handle)
+    remove_folder(top)
+    assert not top.exists()

@@ -190,7 +190,7 @@ def test_interrupted_making_of_a_store_is_done_again(
     with EventLog(tmp_path, "r1") as log:
         log.append(CaseEnded(trial=trial))
     with monkeypatch.context() as patch:
-        patch.setattr("tileyard.store.trials._read_all", lambda _: 1 / 0)
+        patch.setattr("tileyard.store.trials.list_run_files", lambda _: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             TrialStore.open(tmp_path)
 

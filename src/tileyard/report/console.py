@@ -1,0 +1,27 @@
+"""The terminal as Tileyard writes to it: nothing in a log, a name or a message is obeyed or read as markup."""
+
+from collections.abc import Iterable
+from typing import TextIO
+
+import rich.console
+from rich.console import ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from tileyard.report.words import make_visible
+
+
+class Console(rich.console.Console):
+    """Shows control characters of what is printed; those by which rich itself draws are left alone."""
+
+    def __init__(
+        self, *, stderr: bool = False, file: TextIO | None = None, width: int | None = None
+    ) -> None:
+        super().__init__(stderr=stderr, file=file, width=width, markup=False, emoji=False)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """The segments of what is printed."""
+        for segment in super().render(renderable, options):
+            text = segment.text if segment.control else make_visible(segment.text)
+            yield segment if text is segment.text else Segment(text, segment.style)
