@@ -274,6 +274,62 @@ def test_kernels_take_arguments_as_on_a_gpu(scripts: Scripts) -> None:
     assert "Failed to record CUDA event" not in done.stderr
 
 
+def test_a_kernel_for_a_cpu_has_no_threads(scripts: Scripts) -> None:
+    """With a CPU of TileLang's as target, however it is given, a block runs once and no thread has an index."""
+    script = scripts.write(
+        """
+        import tilelang
+        import tilelang.language as T
+        import torch
+        from tilelang import tvm
+
+        def make(threads, is_indexed=False):
+            @T.prim_func
+            def count(X: T.Tensor((2,), "float32"), Y: T.Tensor((2,), "float32")):
+                with T.Kernel(2, threads=threads) as bx:
+                    Y[bx] = X[bx]
+                    T.atomic_add(Y[bx], 1.5)
+                    if is_indexed:
+                        Y[T.get_thread_binding()] = 0.0
+            return count
+
+        @tilelang.jit(out_idx=[1], target="c")
+        def decorated():
+            return make(64)
+
+        @tilelang.autotune(configs=[{"threads": 32}, {"threads": 64}], warmup=1, rep=1)
+        @tilelang.jit(out_idx=[1], target="c")
+        def tuned(threads=32):
+            return make(threads)
+
+        with tvm.target.Target("c"):
+            inside = tilelang.compile(make(None), out_idx=[1])
+        kernels = [
+            decorated(),
+            tuned(),
+            inside,
+            tilelang.compile(make(32), out_idx=[1], target="llvm"),
+            tilelang.compile(make(None), out_idx=[1], target={"kind": "c"}),
+        ]
+        x = torch.tensor([3.0, 4.0])
+        for kernel in kernels:
+            print(kernel(x).tolist())
+        print(tilelang.compile(make(32), out_idx=[1])(x).tolist())
+        try:
+            tilelang.compile(make(32, is_indexed=True), out_idx=[1], target="c")
+        except Exception as error:
+            print(error)
+        """
+    )
+    done = scripts.run(str(script))
+    printed = [line for line in done.stdout.splitlines() if line.startswith(("[", "compile"))]
+    refused = (
+        "compile_error: kernel count cannot run on the CPU: "
+        f"thread index tx is used, but the target is a CPU and has no threads at {script}:14"
+    )
+    assert printed == [*["[4.5, 5.5]"] * 5, "[51.0, 52.0]", refused], done.stderr
+
+
 def test_products_in_half_precision_are_those_of_f32_rounded_once(scripts: Scripts) -> None:
     """All of torch's forms of a product, in parts too, and their gradients, are computed in f32."""
     script = scripts.write(

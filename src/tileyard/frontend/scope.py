@@ -67,15 +67,16 @@ class Scope:
 
     ``where`` is the line of the user's file that is being lowered. ``thread_vars`` are those that
     hold a thread's index: they may be bound, but not used. ``any_dtype`` lets types pass that the
-    tile IR has not. ``buffers`` fills with all that are no parameters;
+    tile IR has not; ``has_threads`` says that a block is run by threads. ``buffers`` fills with all that are no parameters;
     ``reducers`` has what each reducer folds with, by its name; ``in_while`` says that a loop runs until something changes.
     ``imported`` is the user's CUDA text; ``position`` is the thread that is being lowered.
     ``on_load`` is told the name of each buffer that an expression reads.
     """
 
-    def __init__(self, *, any_dtype: bool = False) -> None:
+    def __init__(self, *, any_dtype: bool = False, has_threads: bool = True) -> None:
         self.names = Names()
         self._any_dtype = any_dtype
+        self.has_threads = has_threads
         self.where: SourceLine | None = None
         self._latest: SourceLine | None = None
         self._inside: _Inside | None = None
@@ -227,7 +228,9 @@ class Scope:
         if found is not None:
             return found
         if key_of(var) in self._threads:
-            self.refuse(f"thread index {self._threads[key_of(var)]}")
+            on_cpu = "is used, but the target is a CPU and has no threads"
+            reason = "is not covered" if self.has_threads else on_cpu
+            self.refuse(f"thread index {self._threads[key_of(var)]}", reason)
         if key_of(var) not in self._vars:
             self.refuse(f"variable {var}", "is not bound in the kernel")
         return self._vars[key_of(var)]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tileyard.frontend.targets import for_target
 from tileyard.ir.dtypes import array_name, name_of
 from tileyard.ir.nodes import Tensor
 from tileyard.scripts.absent import StandIns
@@ -117,7 +118,7 @@ def compile_for_cpu(builder: Builder, tally: Tally) -> None:
 
     def create_adapter(self: Any, func: Any, out_idx: Any) -> CpuAdapter:  # noqa: ANN401 (TileLang's)
         positions = find_outputs(func, out_idx)
-        built = builder.build(func, positions)
+        built = builder.build(for_target(func, self.target), positions)
         tensors = dict(func.buffer_map.items())
         params = [
             describe.from_buffer(tensors[param]) if param in tensors else describe.from_var(param)
