@@ -245,7 +245,7 @@ def _select(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
 
 
 def _call(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
-    name = getattr(expr.op, "name", None) or str(expr.op)
+    name = str(getattr(expr.op, "name", None) or expr.op)
     if name in _INTRINSICS:
         if dict(expr.annotations):
             scope.refuse(f"{name} with {', '.join(map(str, expr.annotations))}")

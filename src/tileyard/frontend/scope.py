@@ -100,6 +100,7 @@ class Scope:
 
     def refuse(self, operation: str, reason: str = "is not covered") -> NoReturn:
         """Raise UnsupportedError for ``operation`` at the line that is being lowered."""
+        operation = str(operation)  # TVM's strings are of a class of their own
         file, line = (self.where.file, self.where.line) if self.where else ("", 0)
         place = f" at {file}:{line}" if file else ""
         raise UnsupportedError(f"{operation} {reason}{place}", "", operation, file, line)
@@ -107,12 +108,9 @@ class Scope:
     def enter(self, stmt: object) -> SourceLine | None:
         """Note the line of ``stmt`` where TileLang knows it; return the line before that."""
         before = self.where
-        location = tl_ir.span_to_location(tl_ir.get_stmt_span(stmt))
-        if location is not None:
-            self.where = self._users_line(
-                SourceLine(file=str(location[0]), line=int(location[1])), stmt
-            )
-            self._latest = self.where
+        where = _line_of(tl_ir.get_stmt_span(stmt))
+        if where is not None:
+            self.where = self._latest = self._users_line(where, stmt)
         return before
 
     @property
@@ -123,16 +121,14 @@ class Scope:
     def enter_buffer(self, tir: object) -> SourceLine | None:
         """Note the line where a buffer is declared or allocated; return the line before that."""
         before = self.where
-        location = tl_ir.span_to_location(tl_ir.get_buffer_span(tir))
-        if location is not None and not location[0].startswith(_TILELANG):
-            self.where = SourceLine(file=location[0], line=location[1])
+        where = _line_of(tl_ir.get_buffer_span(tir))
+        if where is not None and not where.file.startswith(_TILELANG):
+            self.where = where
         return before
 
     def start(self, func: object) -> None:
         """Note the first line of ``func``."""
-        location = tl_ir.span_to_location(tl_ir.get_prim_func_span(func))
-        if location is not None:
-            self.where = self._latest = SourceLine(file=str(location[0]), line=int(location[1]))
+        self.where = self._latest = _line_of(tl_ir.get_prim_func_span(func))
 
     def _users_line(self, where: SourceLine, stmt: object) -> SourceLine | None:
         """``where``, or for a line of TileLang itself the user's line that called it.
@@ -325,6 +321,12 @@ class Scope:
         self._buffers[key_of(tir)] = self._known[name] = view
         self.buffers.append(view)
         return view
+
+
+def _line_of(span: object) -> SourceLine | None:
+    """The line that a span of TVM's names, in plain values."""
+    location = tl_ir.span_to_location(span)
+    return None if location is None else SourceLine(file=str(location[0]), line=int(location[1]))
 
 
 def key_of(node: object) -> object:

@@ -143,7 +143,7 @@ class Builder:
         """What is raised for a kernel that has no CPU version; the tally has it then."""
         operation, file, line = "", "", 0
         if cause is not None:
-            operation, file, line = str(cause.operation), str(cause.file), int(cause.line)
+            operation, file, line = cause.operation, cause.file, cause.line
         self._tally.note_refusal(
             Refusal(kernel=name, message=message, operation=operation, file=file, line=line)
         )

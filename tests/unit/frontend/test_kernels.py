@@ -53,6 +53,7 @@ def make():
     def counted():
         @T.prim_func
         def main(S: T.Tensor((1,), "float32")):
+            T.annotate_pass_configs({"tl.some_option": ["a", 1]})
             with T.Kernel(1, threads=32):
                 S[0] = 0.0
                 T.atomic_add(S[0], 1.0)
@@ -205,3 +206,13 @@ def test_a_kernel_that_names_a_cpu_as_its_target_has_no_threads(tmp_path: Path) 
     (count,) = interpret(lower_config(found, {}, {}).signature, [])
     (with_tir,) = interpret(lower_config(found, {}, {}, with_tir=True).signature, [])
     assert (count.tolist(), with_tir.tolist()) == ([1.0], [32.0])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("make_kernel")
+def test_a_list_among_a_kernels_own_options_is_plain(tmp_path: Path) -> None:
+    """What ``annotate_pass_configs`` is given comes back from TVM as values that can be stored."""
+    discover = importlib.import_module("tileyard.frontend.discover")
+    elaboration = discover.find_declared(_load(tmp_path, COUNTED)).elaborate({}, {})
+    expected = {"tl.some_option": '["a",1]'}
+    assert elaboration.pass_options == expected
