@@ -330,6 +330,51 @@ def test_a_kernel_for_a_cpu_has_no_threads(scripts: Scripts) -> None:
     assert printed == [*["[4.5, 5.5]"] * 5, "[51.0, 52.0]", refused], done.stderr
 
 
+def test_a_tensor_may_be_none_where_the_kernel_has_no_use_for_it(scripts: Scripts) -> None:
+    """Uses under conditions that never hold are none, and a size of its own is 0; a real use names its line."""
+    script = scripts.write(
+        """
+        import tilelang
+        import tilelang.language as T
+        import torch
+
+        @tilelang.jit
+        def make(save):
+            Q = T.dynamic("Q")
+            @T.prim_func
+            def main(X: T.Tensor((64,), "float32"), S: T.Tensor((64,), "float32"),
+                     Z: T.Tensor((Q, 4), "float32"), Y: T.Tensor((64,), "float32")):
+                with T.Kernel(1, threads=32):
+                    for t in T.serial(4):
+                        if t == 3 and save:
+                            T.copy(X, S)
+                        elif save and t == 2:
+                            for i in T.Parallel(64):
+                                Z[i % Q, 0] += X[i]
+                        for i in T.Parallel(16):
+                            known = T.if_then_else(T.And(t == 1, save), S[i], 0.0)
+                            Y[t * 16 + i] = X[t * 16 + i] + known
+            return main
+
+        x, y = torch.rand(64, device="cuda"), torch.empty(64, device="cuda")
+        make(False)(x, None, None, y)
+        assert torch.equal(x, y)
+        for given in ((None, torch.empty(3, 4)), (torch.empty(64), None)):
+            try:
+                make(True)(x, *given, y)
+            except Exception as error:
+                print(error)
+        """
+    )
+    done = scripts.run(str(script))
+    printed = [line for line in done.stdout.splitlines() if line.startswith("main:")]
+    expected = [
+        "main: S is None, and is used at script.py:15",
+        "main: Z is None, and is used at script.py:18",
+    ]
+    assert (done.returncode, printed) == (0, expected), done.stderr
+
+
 def test_products_in_half_precision_are_those_of_f32_rounded_once(scripts: Scripts) -> None:
     """All of torch's forms of a product, in parts too, and their gradients, are computed in f32."""
     script = scripts.write(

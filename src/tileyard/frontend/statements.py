@@ -24,6 +24,7 @@ from tileyard.frontend.tir_queries import (
     count_launches,
     is_one,
     is_zero,
+    without_dead_branches,
 )
 from tileyard.ir.dtypes import is_integer
 from tileyard.ir.nodes import (
@@ -84,6 +85,7 @@ class BodyLowering:
 
         Several launches, one after the other, become loops over their blocks in a Program with no grid.
         """
+        stmt = without_dead_branches(stmt)
         self._has_phases = count_launches(stmt) > 1
         if self._scope.has_threads:
             self._code.study(stmt)

@@ -42,7 +42,7 @@ class CpuAdapter:
         returned = [i for i in range(len(tensors)) if i in result_idx]
         self._order = [returned.index(position) for position in result_idx]
         given = [p for i, p in enumerate(built.signature.params) if i not in result_idx]
-        self._stand_ins = StandIns(built.signature, given, _make_tensor)
+        self._stand_ins = StandIns(built.signature, built.lines, given, _make_tensor)
         roles = [param.role if isinstance(param, Tensor) else "" for param in given]
         self._read = [i for i, role in enumerate(roles) if role == "in"]
         self._written = [i for i, role in enumerate(roles) if role in ("out", "inout")]
