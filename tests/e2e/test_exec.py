@@ -375,6 +375,73 @@ def test_a_tensor_may_be_none_where_the_kernel_has_no_use_for_it(scripts: Script
     assert (done.returncode, printed) == (0, expected), done.stderr
 
 
+def test_what_lies_beyond_an_edge_is_no_division_by_zero(scripts: Scripts) -> None:
+    """A tile's tail is filled with zeros and may be divided by; a zero of the array is a fault at its line."""
+    script = scripts.write(
+        """
+        import tilelang
+        import tilelang.language as T
+        import torch
+
+        def make(divide, is_dynamic):
+            N = T.dynamic("N") if is_dynamic else 50
+            @T.prim_func
+            def main(X: T.Tensor((N,), "int32"), D: T.Tensor((N,), "int32"), Y: T.Tensor((N,), "int32")):
+                with T.Kernel(T.ceildiv(N, 32), threads=32) as bx:
+                    shared = T.alloc_shared((32,), "int32")
+                    d = T.alloc_fragment((32,), "int32")
+                    q = T.alloc_fragment((32,), "int32")
+                    T.copy(D[bx * 32], shared)
+                    T.copy(shared, d)
+                    for i in T.Parallel(32):
+                        q[i] = divide(X[bx * 32 + i], d[i])
+                    T.copy(q, Y[bx * 32])
+            return main
+
+        x, d = torch.arange(50, dtype=torch.int32) * 7, torch.arange(50, dtype=torch.int32) % 5 + 1
+        wrong = d.clone()
+        wrong[40] = 0
+        for is_dynamic in (False, True):
+            for divide in (lambda a, b: a // b, lambda a, b: a % b, T.truncmod):
+                kernel = tilelang.compile(make(divide, is_dynamic), out_idx=[2])
+                assert torch.equal(kernel(x.cuda(), d.cuda()), divide(x, d) if divide is not T.truncmod else x % d)
+                try:
+                    kernel(x.cuda(), wrong.cuda())
+                except Exception as error:
+                    print(error)
+        """
+    )
+    done = scripts.run(str(script))
+    printed = [line for line in done.stdout.splitlines() if line.startswith("script.py")]
+    expected = ["script.py:17: an integer is divided by zero"] * 6
+    assert (done.returncode, printed) == (0, expected), done.stderr
+
+
+def test_a_whole_buffer_is_updated_once_by_each_block(scripts: Scripts) -> None:
+    """``T.atomic_add`` of a buffer and a number adds to each element, of which there may be one."""
+    script = scripts.write(
+        """
+        import tilelang
+        import tilelang.language as T
+        import torch
+
+        def make(shape):
+            @T.prim_func
+            def main(B: T.Tensor(shape, "int32")):
+                with T.Kernel(3, threads=32):
+                    T.atomic_add(B, 2)
+            return main
+
+        for shape in ((40, 8), (1,), (1, 1)):
+            counts = torch.zeros(shape, dtype=torch.int32, device="cuda")
+            tilelang.compile(make(shape))(counts)
+            assert bool((counts == 6).all()), (shape, counts)
+        """
+    )
+    expected = 3
+    assert scripts.run_well(str(script))["launched"] == expected
+
+
 def test_products_in_half_precision_are_those_of_f32_rounded_once(scripts: Scripts) -> None:
     """All of torch's forms of a product, in parts too, and their gradients, are computed in f32."""
     script = scripts.write(

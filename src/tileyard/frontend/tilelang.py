@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tileyard.errors import InvalidProgramError
+from tileyard.frontend.divisors import guard_divisors
 from tileyard.frontend.params import assign_roles, declare_params, kernel_name, marked_outputs
 from tileyard.frontend.scope import Scope
 from tileyard.frontend.statements import BodyLowering
@@ -65,6 +66,7 @@ def lower_prim_func(
         buffers=tuple(scope.buffers),
         body=stmts,
     )
+    program = guard_divisors(program)
     _check(scope, program, body.lines)
     return Lowered(program=program, lines=body.lines)
 
