@@ -442,6 +442,39 @@ def test_a_whole_buffer_is_updated_once_by_each_block(scripts: Scripts) -> None:
     assert scripts.run_well(str(script))["launched"] == expected
 
 
+def test_single_threads_read_the_one_element_of_a_fragment(scripts: Scripts) -> None:
+    """What a block has reduced to one number is every thread's; of more numbers a thread may ask for none."""
+    script = scripts.write(
+        """
+        import tilelang
+        import tilelang.language as T
+        import torch
+
+        def make(is_whole):
+            @T.prim_func
+            def main(X: T.Tensor((32,), "int32"), Y: T.Tensor((32,), "int32")):
+                with T.Kernel(1, threads=32):
+                    u = T.alloc_fragment((32,), "int32")
+                    s = T.alloc_fragment((1,), "int32")
+                    T.copy(X, u)
+                    T.reduce_sum(u, s, dim=0)
+                    tx = T.get_thread_binding()
+                    if is_whole:
+                        Y[tx] = u[tx]
+                    else:
+                        Y[tx] = s[0] + tx
+            return main
+
+        x = torch.arange(32, dtype=torch.int32, device="cuda")
+        assert torch.equal(tilelang.compile(make(False), out_idx=[1])(x), x.sum() + x)
+        tilelang.compile(make(True), out_idx=[1])
+        """
+    )
+    done = scripts.run(str(script))
+    refused = f"fragment u used by single threads is not covered at {script}:16"
+    assert (done.returncode, refused in done.stderr) == (1, True), done.stderr
+
+
 def test_products_in_half_precision_are_those_of_f32_rounded_once(scripts: Scripts) -> None:
     """All of torch's forms of a product, in parts too, and their gradients, are computed in f32."""
     script = scripts.write(

@@ -32,6 +32,7 @@ from tileyard.ir.nodes import (
     While,
 )
 from tileyard.ir.ranges import Ranges
+from tileyard.ir.verify_exprs import is_one
 from tileyard.ir.walk import walk, walk_expr
 
 _DIVISIONS = frozenset({"floordiv", "floormod", "truncdiv", "truncmod"})
@@ -166,8 +167,8 @@ def _source(stmt: Stmt, tile: Buffer, numbers: Iterator[int]) -> _Source | None:
             if any(start != Const(0, start.dtype) for start in dst.starts):
                 return None
             indices = tuple(Var(f"at {next(numbers)}", "int32") for _ in tile.shape)
-            wide = [i for i, e in zip(indices, dst.extents, strict=True) if not _is_one(e)]
-            spread = [not _is_one(extent) for extent in src.extents]
+            wide = [i for i, e in zip(indices, dst.extents, strict=True) if not is_one(e)]
+            spread = [not is_one(extent) for extent in src.extents]
             if sum(spread) != len(wide):
                 return None
             moved = iter(wide)
@@ -178,10 +179,6 @@ def _source(stmt: Stmt, tile: Buffer, numbers: Iterator[int]) -> _Source | None:
             return _Source(indices=indices, loads=(Load(src.buffer, starts, tile.dtype),))
         case _:
             return None
-
-
-def _is_one(extent: Expr) -> bool:
-    return isinstance(extent, Const) and extent.value == 1
 
 
 def _is_load(expr: Expr) -> bool:

@@ -218,7 +218,7 @@ def _load(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
     if expr.predicate is not None:
         scope.refuse(f"predicated load of {buffer.name}")
     indices = tuple(lower_expr(scope, index) for index in expr.indices)
-    place = scope.place(buffer, indices)
+    place = scope.place(buffer, indices, is_read=True)
     scope.on_load(buffer.name)
     return Load(buffer.name, place, scope.dtype(expr.dtype, buffer.name))
 

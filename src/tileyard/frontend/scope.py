@@ -20,6 +20,7 @@ from tileyard.frontend.position import Position
 from tileyard.frontend.users_lines import find_call, name_axes
 from tileyard.ir.dtypes import DTYPES
 from tileyard.ir.nodes import Buffer, Const, Expr, Stmt, Var
+from tileyard.ir.verify_exprs import without_ones
 from tileyard.model import SourceLine
 
 _SCOPES: Mapping[str, str] = {
@@ -296,15 +297,21 @@ class Scope:
         """What a buffer of TIR is called here; None for one that has not been declared."""
         return self._buffers.get(key_of(tir))
 
-    def place(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        """The element of ``buffer`` that TIR means: in that of the thread, where each has its own."""
+    def place(
+        self, buffer: Buffer, indices: tuple[Expr, ...], *, is_read: bool = False
+    ) -> tuple[Expr, ...]:
+        """The element of ``buffer`` that TIR means: in that of the thread, where each has its own.
+
+        The only element of a fragment is known to every thread; of several, a thread knows its own.
+        """
         position = self.position
         owner = buffer.view_of or buffer.name
         if owner in position.own and position.indices is None:
             self.refuse(
                 f"register {owner}", "of single threads used by all of them together is not covered"
             )
-        is_shared_out = buffer.scope == "fragment" and owner not in position.own
+        is_for_all = is_read and not without_ones(buffer.shape)
+        is_shared_out = buffer.scope == "fragment" and owner not in position.own and not is_for_all
         if position.indices is not None and is_shared_out:
             self.refuse(f"fragment {owner}", "used by single threads is not covered")
         return (*(position.indices or ()), *indices) if owner in position.own else indices
