@@ -7,6 +7,7 @@ import pytest
 from tests.conftest import KERNELS, CommandLine
 
 FAULTS = str(KERNELS / "faults.py")
+REFUSED = str(KERNELS / "refused.py")
 LIGHT = str(KERNELS / "light.py")
 
 pytestmark = pytest.mark.slow
@@ -77,6 +78,26 @@ def test_a_file_that_cannot_be_imported(cli: CommandLine) -> None:
     expected = "broken.py:2"
     assert expected in line
     assert "nowhere_to_be_found" in line
+
+
+@pytest.mark.parametrize(
+    ("kernel", "line", "expected"),
+    [
+        ("shuffled", 15, "tl.shfl_xor_sync is not covered"),
+        ("counted", 27, "tl.syncthreads_count is not covered"),
+        ("narrow", 35, "float99 (X) is a type not covered"),
+        ("unknown", 47, "ValueError: unknown dtype `nothing`"),
+    ],
+)
+def test_a_kernel_that_cannot_be_lowered(
+    cli: CommandLine, kernel: str, line: int, expected: str
+) -> None:
+    """The outcome is ``compile_error``; the operation or type is named with the user's line."""
+    result = cli.run_json("compile", f"{REFUSED}::{kernel}")
+    (config,) = result["configs"]
+    assert config["outcome"] == "compile_error"
+    assert expected in config["message"]
+    assert f"refused.py:{line}" in config["message"]
 
 
 def test_several_kernels_in_a_file(cli: CommandLine) -> None:

@@ -274,6 +274,207 @@ def test_kernels_take_arguments_as_on_a_gpu(scripts: Scripts) -> None:
     assert "Failed to record CUDA event" not in done.stderr
 
 
+def test_a_kernel_for_a_cpu_has_no_threads(scripts: Scripts) -> None:
+    """With a CPU of TileLang's as target, however it is given, a block runs once and no thread has an index."""
+    script = scripts.write(
+        """
+        import tilelang
+        import tilelang.language as T
+        import torch
+        from tilelang import tvm
+
+        def make(threads, is_indexed=False):
+            @T.prim_func
+            def count(X: T.Tensor((2,), "float32"), Y: T.Tensor((2,), "float32")):
+                with T.Kernel(2, threads=threads) as bx:
+                    Y[bx] = X[bx]
+                    T.atomic_add(Y[bx], 1.5)
+                    if is_indexed:
+                        Y[T.get_thread_binding()] = 0.0
+            return count
+
+        @tilelang.jit(out_idx=[1], target="c")
+        def decorated():
+            return make(64)
+
+        @tilelang.autotune(configs=[{"threads": 32}, {"threads": 64}], warmup=1, rep=1)
+        @tilelang.jit(out_idx=[1], target="c")
+        def tuned(threads=32):
+            return make(threads)
+
+        with tvm.target.Target("c"):
+            inside = tilelang.compile(make(None), out_idx=[1])
+        kernels = [
+            decorated(),
+            tuned(),
+            inside,
+            tilelang.compile(make(32), out_idx=[1], target="llvm"),
+            tilelang.compile(make(None), out_idx=[1], target={"kind": "c"}),
+        ]
+        x = torch.tensor([3.0, 4.0])
+        for kernel in kernels:
+            print(kernel(x).tolist())
+        print(tilelang.compile(make(32), out_idx=[1])(x).tolist())
+        try:
+            tilelang.compile(make(32, is_indexed=True), out_idx=[1], target="c")
+        except Exception as error:
+            print(error)
+        """
+    )
+    done = scripts.run(str(script))
+    printed = [line for line in done.stdout.splitlines() if line.startswith(("[", "compile"))]
+    refused = (
+        "compile_error: kernel count cannot run on the CPU: "
+        f"thread index tx is used, but the target is a CPU and has no threads at {script}:14"
+    )
+    assert printed == [*["[4.5, 5.5]"] * 5, "[51.0, 52.0]", refused], done.stderr
+
+
+def test_a_tensor_may_be_none_where_the_kernel_has_no_use_for_it(scripts: Scripts) -> None:
+    """Uses under conditions that never hold are none, and a size of its own is 0; a real use names its line."""
+    script = scripts.write(
+        """
+        import tilelang
+        import tilelang.language as T
+        import torch
+
+        @tilelang.jit
+        def make(save):
+            Q = T.dynamic("Q")
+            @T.prim_func
+            def main(X: T.Tensor((64,), "float32"), S: T.Tensor((64,), "float32"),
+                     Z: T.Tensor((Q, 4), "float32"), Y: T.Tensor((64,), "float32")):
+                with T.Kernel(1, threads=32):
+                    for t in T.serial(4):
+                        if t == 3 and save:
+                            T.copy(X, S)
+                        elif save and t == 2:
+                            for i in T.Parallel(64):
+                                Z[i % Q, 0] += X[i]
+                        for i in T.Parallel(16):
+                            known = T.if_then_else(T.And(t == 1, save), S[i], 0.0)
+                            Y[t * 16 + i] = X[t * 16 + i] + known
+            return main
+
+        x, y = torch.rand(64, device="cuda"), torch.empty(64, device="cuda")
+        make(False)(x, None, None, y)
+        assert torch.equal(x, y)
+        for given in ((None, torch.empty(3, 4)), (torch.empty(64), None)):
+            try:
+                make(True)(x, *given, y)
+            except Exception as error:
+                print(error)
+        """
+    )
+    done = scripts.run(str(script))
+    printed = [line for line in done.stdout.splitlines() if line.startswith("main:")]
+    expected = [
+        "main: S is None, and is used at script.py:15",
+        "main: Z is None, and is used at script.py:18",
+    ]
+    assert (done.returncode, printed) == (0, expected), done.stderr
+
+
+def test_what_lies_beyond_an_edge_is_no_division_by_zero(scripts: Scripts) -> None:
+    """A tile's tail is filled with zeros and may be divided by; a zero of the array is a fault at its line."""
+    script = scripts.write(
+        """
+        import tilelang
+        import tilelang.language as T
+        import torch
+
+        def make(divide, is_dynamic):
+            N = T.dynamic("N") if is_dynamic else 50
+            @T.prim_func
+            def main(X: T.Tensor((N,), "int32"), D: T.Tensor((N,), "int32"), Y: T.Tensor((N,), "int32")):
+                with T.Kernel(T.ceildiv(N, 32), threads=32) as bx:
+                    shared = T.alloc_shared((32,), "int32")
+                    d = T.alloc_fragment((32,), "int32")
+                    q = T.alloc_fragment((32,), "int32")
+                    T.copy(D[bx * 32], shared)
+                    T.copy(shared, d)
+                    for i in T.Parallel(32):
+                        q[i] = divide(X[bx * 32 + i], d[i])
+                    T.copy(q, Y[bx * 32])
+            return main
+
+        x, d = torch.arange(50, dtype=torch.int32) * 7, torch.arange(50, dtype=torch.int32) % 5 + 1
+        wrong = d.clone()
+        wrong[40] = 0
+        for is_dynamic in (False, True):
+            for divide in (lambda a, b: a // b, lambda a, b: a % b, T.truncmod):
+                kernel = tilelang.compile(make(divide, is_dynamic), out_idx=[2])
+                assert torch.equal(kernel(x.cuda(), d.cuda()), divide(x, d) if divide is not T.truncmod else x % d)
+                try:
+                    kernel(x.cuda(), wrong.cuda())
+                except Exception as error:
+                    print(error)
+        """
+    )
+    done = scripts.run(str(script))
+    printed = [line for line in done.stdout.splitlines() if line.startswith("script.py")]
+    expected = ["script.py:17: an integer is divided by zero"] * 6
+    assert (done.returncode, printed) == (0, expected), done.stderr
+
+
+def test_a_whole_buffer_is_updated_once_by_each_block(scripts: Scripts) -> None:
+    """``T.atomic_add`` of a buffer and a number adds to each element, of which there may be one."""
+    script = scripts.write(
+        """
+        import tilelang
+        import tilelang.language as T
+        import torch
+
+        def make(shape):
+            @T.prim_func
+            def main(B: T.Tensor(shape, "int32")):
+                with T.Kernel(3, threads=32):
+                    T.atomic_add(B, 2)
+            return main
+
+        for shape in ((40, 8), (1,), (1, 1)):
+            counts = torch.zeros(shape, dtype=torch.int32, device="cuda")
+            tilelang.compile(make(shape))(counts)
+            assert bool((counts == 6).all()), (shape, counts)
+        """
+    )
+    expected = 3
+    assert scripts.run_well(str(script))["launched"] == expected
+
+
+def test_single_threads_read_the_one_element_of_a_fragment(scripts: Scripts) -> None:
+    """What a block has reduced to one number is every thread's; of more numbers a thread may ask for none."""
+    script = scripts.write(
+        """
+        import tilelang
+        import tilelang.language as T
+        import torch
+
+        def make(is_whole):
+            @T.prim_func
+            def main(X: T.Tensor((32,), "int32"), Y: T.Tensor((32,), "int32")):
+                with T.Kernel(1, threads=32):
+                    u = T.alloc_fragment((32,), "int32")
+                    s = T.alloc_fragment((1,), "int32")
+                    T.copy(X, u)
+                    T.reduce_sum(u, s, dim=0)
+                    tx = T.get_thread_binding()
+                    if is_whole:
+                        Y[tx] = u[tx]
+                    else:
+                        Y[tx] = s[0] + tx
+            return main
+
+        x = torch.arange(32, dtype=torch.int32, device="cuda")
+        assert torch.equal(tilelang.compile(make(False), out_idx=[1])(x), x.sum() + x)
+        tilelang.compile(make(True), out_idx=[1])
+        """
+    )
+    done = scripts.run(str(script))
+    refused = f"fragment u used by single threads is not covered at {script}:16"
+    assert (done.returncode, refused in done.stderr) == (1, True), done.stderr
+
+
 def test_products_in_half_precision_are_those_of_f32_rounded_once(scripts: Scripts) -> None:
     """All of torch's forms of a product, in parts too, and their gradients, are computed in f32."""
     script = scripts.write(

@@ -13,6 +13,7 @@ from tileyard.frontend import functions
 from tileyard.frontend.functions import FUNCTIONS
 from tileyard.frontend.nests import any_or_all
 from tileyard.frontend.scope import Scope, key_of
+from tileyard.frontend.tir_queries import constant_of
 from tileyard.ir.dtypes import is_float
 from tileyard.ir.nodes import (
     Atomic,
@@ -176,6 +177,9 @@ def _op(scope: Scope, name: str, args: Any, dtype: object) -> Expr:  # noqa: ANN
         lowered = tuple(lower_expr(scope, arg) for arg in args)
         return Op(name, lowered, scope.dtype(dtype, name))
     first, *rest = args
+    chosen = constant_of(first) if name == "select" else None
+    if chosen is not None:
+        return lower_expr(scope, rest[not chosen])
     cond = lower_expr(scope, first)
     with scope.conditionally():
         return Op(name, (cond, *(lower_expr(scope, arg) for arg in rest)), scope.dtype(dtype, name))
@@ -214,7 +218,7 @@ def _load(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
     if expr.predicate is not None:
         scope.refuse(f"predicated load of {buffer.name}")
     indices = tuple(lower_expr(scope, index) for index in expr.indices)
-    place = scope.place(buffer, indices)
+    place = scope.place(buffer, indices, is_read=True)
     scope.on_load(buffer.name)
     return Load(buffer.name, place, scope.dtype(expr.dtype, buffer.name))
 
@@ -245,7 +249,7 @@ def _select(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
 
 
 def _call(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
-    name = getattr(expr.op, "name", None) or str(expr.op)
+    name = str(getattr(expr.op, "name", None) or expr.op)
     if name in _INTRINSICS:
         if dict(expr.annotations):
             scope.refuse(f"{name} with {', '.join(map(str, expr.annotations))}")

@@ -7,6 +7,7 @@ from typing import Any
 from tileyard.errors import InvalidProgramError, UnsupportedError
 from tileyard.frontend.interface import read_interface
 from tileyard.frontend.params import OUTPUTS_MARK
+from tileyard.frontend.targets import without_target
 from tileyard.frontend.tilelang import lower_prim_func
 from tileyard.frontend.tir import save_tir
 from tileyard.ir.nodes import Program
@@ -35,13 +36,14 @@ def make_kernel(
     *,
     with_tir: bool = False,
 ) -> MadeKernel:
-    """The Kernel of one elaborated PrimFunc.
+    """The Kernel of one elaborated PrimFunc; with its TIR, for the target that TIR is lowered for.
 
     Raises UnsupportedError and InvalidProgramError for what the tile IR does not cover; with
     ``with_tir`` that is the Kernel's refusal instead, and its TIR says all.
     """
     tir, digest = "", ""
     if with_tir:
+        func = without_target(func)
         # TileLang's own mark: whoever reads the TIR finds the outputs as they were given here.
         func = func if out_idx is None else func.with_attr(OUTPUTS_MARK, list(out_idx))
         tir, digest = save_tir(func)

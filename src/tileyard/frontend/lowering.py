@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tileyard.errors import InvalidProgramError, UnsupportedError, UsageError, UserCodeError
+from tileyard.frontend.blame import blame_user
 from tileyard.frontend.found import Found
 from tileyard.frontend.parameters import Arguments, Expansion
 from tileyard.ir.dtypes import find_dtype
@@ -49,9 +50,12 @@ def lower_config(
     elaboration = found.elaborate(arguments, config)
     # Importing these takes seconds, and the user's own code has mostly paid for it already.
     from tileyard.frontend.kernels import make_kernel
+    from tileyard.frontend.targets import for_target
 
+    with blame_user(f"target of {found.name}"):
+        func = for_target(elaboration.func, found.recipe.target)
     made = make_kernel(
-        elaboration.func,
+        func,
         elaboration.out_idx,
         found.name,
         with_tir=with_tir,

@@ -22,6 +22,7 @@ from tileyard.ir.nodes import (
     Store,
     Var,
 )
+from tileyard.ir.verify_exprs import is_one
 
 __all__ = [
     "AtomicKind",
@@ -219,7 +220,7 @@ ZERO = Const(0, "int32")
 def _loops(scope: Scope, extents: Sequence[Expr]) -> list[Expr]:
     """A variable for each extent that is not 1, else 0."""
     return [
-        ZERO if _is_one(extent) else Var(scope.names.take("ijkl"[i % 4]), extent.dtype)
+        ZERO if is_one(extent) else Var(scope.names.take("ijkl"[i % 4]), extent.dtype)
         for i, extent in enumerate(extents)
     ]
 
@@ -239,8 +240,8 @@ def _nest(
 
 def _pair(scope: Scope, name: str, src: Region, dst: Region) -> dict[int, int]:
     """For each dimension of ``dst`` that is longer than 1, that of ``src`` which goes with it."""
-    left = [i for i, extent in enumerate(src.extents) if not _is_one(extent)]
-    right = [i for i, extent in enumerate(dst.extents) if not _is_one(extent)]
+    left = [i for i, extent in enumerate(src.extents) if not is_one(extent)]
+    right = [i for i, extent in enumerate(dst.extents) if not is_one(extent)]
     if [src.extents[i] for i in left] != [dst.extents[i] for i in right]:
         scope.refuse(name, "of regions whose shapes do not match is not covered")
     return dict(zip(right, left, strict=True))
@@ -250,10 +251,6 @@ def _is_all(region: Region, shape: Sequence[Expr]) -> bool:
     return tuple(region.extents) == tuple(shape) and all(
         isinstance(start, Const) and start.value == 0 for start in region.starts
     )
-
-
-def _is_one(expr: Expr) -> bool:
-    return isinstance(expr, Const) and expr.value == 1
 
 
 # ---- arithmetic on indices ----------------------------------------------------------------------

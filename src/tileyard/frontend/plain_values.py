@@ -9,7 +9,7 @@ import enum
 import json
 import numbers
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -37,7 +37,7 @@ def to_plain(value: object) -> Value:
         return "None"
     if is_torch_dtype(value):
         return str(value).removeprefix("torch.")
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, Sequence) and not isinstance(value, bytes):  # TVM has arrays of its own
         return canonical_json([to_plain(item) for item in value])
     if isinstance(value, Mapping):
         return canonical_json({option_name(key): to_plain(item) for key, item in value.items()})

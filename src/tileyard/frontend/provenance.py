@@ -19,6 +19,9 @@ PYTHON = f"python {sys.version_info.major}.{sys.version_info.minor}"
 _SHY_MODULES = ("torch", "numpy")
 """Modules with functions that do not say where they come from."""
 
+_NO_PYTHON = frozenset({".cc", ".cpp", ".h", ".pxi", ".pyx"})
+"""Sources of libraries whose frames stand in Python's tracebacks, by paths that only their authors have."""
+
 _STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib"))
 _TILEYARD = Path(__file__).resolve().parents[1]
 
@@ -100,7 +103,7 @@ def is_users(file: str) -> bool:
     path = Path(file)
     if file.startswith("<"):
         return file == "<string>" or file.startswith("<ipython")
-    if _is_site(path) or path.is_relative_to(_STANDARD_LIBRARY):
+    if path.suffix in _NO_PYTHON or _is_site(path) or path.is_relative_to(_STANDARD_LIBRARY):
         return False
     return not path.is_relative_to(_TILEYARD)
 

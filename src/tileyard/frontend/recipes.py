@@ -22,7 +22,7 @@ class Recipe:
     """How a kernel was declared.
 
     ``function`` is the user's own, whose signature holds the kernel's parameters; ``build`` is
-    called with them by keyword and returns a PrimFunc. ``tensors`` are the parameters that stand
+    called with them by keyword and returns a PrimFunc for TileLang's ``target``. ``tensors`` are the parameters that stand
     for tensors (TileLang's eager style) and are not arguments. ``supply`` is TileLang's
     ``supply_prog``. The rest is as in ``tileyard.kernel``.
     """
@@ -44,6 +44,7 @@ class Recipe:
     tolerance: Tolerance | None = None
     pass_configs: Mapping[Any, object]
     compile_flags: tuple[str, ...] = ()
+    target: object = None
 
 
 def read_recipe(value: object) -> Recipe | None:
@@ -103,6 +104,7 @@ def _read_jit(value: Any) -> Recipe:  # noqa: ANN401 - TileLang is not typed
         shapes={},
         pass_configs=value.pass_configs or {},
         compile_flags=_read_flags(value.compile_flags),
+        target=value.target,
     )
 
 

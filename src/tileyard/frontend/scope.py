@@ -20,6 +20,7 @@ from tileyard.frontend.position import Position
 from tileyard.frontend.users_lines import find_call, name_axes
 from tileyard.ir.dtypes import DTYPES
 from tileyard.ir.nodes import Buffer, Const, Expr, Stmt, Var
+from tileyard.ir.verify_exprs import without_ones
 from tileyard.model import SourceLine
 
 _SCOPES: Mapping[str, str] = {
@@ -67,15 +68,16 @@ class Scope:
 
     ``where`` is the line of the user's file that is being lowered. ``thread_vars`` are those that
     hold a thread's index: they may be bound, but not used. ``any_dtype`` lets types pass that the
-    tile IR has not. ``buffers`` fills with all that are no parameters;
+    tile IR has not; ``has_threads`` says that a block is run by threads. ``buffers`` fills with all that are no parameters;
     ``reducers`` has what each reducer folds with, by its name; ``in_while`` says that a loop runs until something changes.
     ``imported`` is the user's CUDA text; ``position`` is the thread that is being lowered.
     ``on_load`` is told the name of each buffer that an expression reads.
     """
 
-    def __init__(self, *, any_dtype: bool = False) -> None:
+    def __init__(self, *, any_dtype: bool = False, has_threads: bool = True) -> None:
         self.names = Names()
         self._any_dtype = any_dtype
+        self.has_threads = has_threads
         self.where: SourceLine | None = None
         self._latest: SourceLine | None = None
         self._inside: _Inside | None = None
@@ -99,6 +101,7 @@ class Scope:
 
     def refuse(self, operation: str, reason: str = "is not covered") -> NoReturn:
         """Raise UnsupportedError for ``operation`` at the line that is being lowered."""
+        operation = str(operation)  # TVM's strings are of a class of their own
         file, line = (self.where.file, self.where.line) if self.where else ("", 0)
         place = f" at {file}:{line}" if file else ""
         raise UnsupportedError(f"{operation} {reason}{place}", "", operation, file, line)
@@ -106,12 +109,9 @@ class Scope:
     def enter(self, stmt: object) -> SourceLine | None:
         """Note the line of ``stmt`` where TileLang knows it; return the line before that."""
         before = self.where
-        location = tl_ir.span_to_location(tl_ir.get_stmt_span(stmt))
-        if location is not None:
-            self.where = self._users_line(
-                SourceLine(file=str(location[0]), line=int(location[1])), stmt
-            )
-            self._latest = self.where
+        where = _line_of(tl_ir.get_stmt_span(stmt))
+        if where is not None:
+            self.where = self._latest = self._users_line(where, stmt)
         return before
 
     @property
@@ -122,16 +122,14 @@ class Scope:
     def enter_buffer(self, tir: object) -> SourceLine | None:
         """Note the line where a buffer is declared or allocated; return the line before that."""
         before = self.where
-        location = tl_ir.span_to_location(tl_ir.get_buffer_span(tir))
-        if location is not None and not location[0].startswith(_TILELANG):
-            self.where = SourceLine(file=location[0], line=location[1])
+        where = _line_of(tl_ir.get_buffer_span(tir))
+        if where is not None and not where.file.startswith(_TILELANG):
+            self.where = where
         return before
 
     def start(self, func: object) -> None:
         """Note the first line of ``func``."""
-        location = tl_ir.span_to_location(tl_ir.get_prim_func_span(func))
-        if location is not None:
-            self.where = self._latest = SourceLine(file=str(location[0]), line=int(location[1]))
+        self.where = self._latest = _line_of(tl_ir.get_prim_func_span(func))
 
     def _users_line(self, where: SourceLine, stmt: object) -> SourceLine | None:
         """``where``, or for a line of TileLang itself the user's line that called it.
@@ -227,7 +225,9 @@ class Scope:
         if found is not None:
             return found
         if key_of(var) in self._threads:
-            self.refuse(f"thread index {self._threads[key_of(var)]}")
+            on_cpu = "is used, but the target is a CPU and has no threads"
+            reason = "is not covered" if self.has_threads else on_cpu
+            self.refuse(f"thread index {self._threads[key_of(var)]}", reason)
         if key_of(var) not in self._vars:
             self.refuse(f"variable {var}", "is not bound in the kernel")
         return self._vars[key_of(var)]
@@ -297,15 +297,21 @@ class Scope:
         """What a buffer of TIR is called here; None for one that has not been declared."""
         return self._buffers.get(key_of(tir))
 
-    def place(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        """The element of ``buffer`` that TIR means: in that of the thread, where each has its own."""
+    def place(
+        self, buffer: Buffer, indices: tuple[Expr, ...], *, is_read: bool = False
+    ) -> tuple[Expr, ...]:
+        """The element of ``buffer`` that TIR means: in that of the thread, where each has its own.
+
+        The only element of a fragment is known to every thread; of several, a thread knows its own.
+        """
         position = self.position
         owner = buffer.view_of or buffer.name
         if owner in position.own and position.indices is None:
             self.refuse(
                 f"register {owner}", "of single threads used by all of them together is not covered"
             )
-        is_shared_out = buffer.scope == "fragment" and owner not in position.own
+        is_for_all = is_read and not without_ones(buffer.shape)
+        is_shared_out = buffer.scope == "fragment" and owner not in position.own and not is_for_all
         if position.indices is not None and is_shared_out:
             self.refuse(f"fragment {owner}", "used by single threads is not covered")
         return (*(position.indices or ()), *indices) if owner in position.own else indices
@@ -322,6 +328,12 @@ class Scope:
         self._buffers[key_of(tir)] = self._known[name] = view
         self.buffers.append(view)
         return view
+
+
+def _line_of(span: object) -> SourceLine | None:
+    """The line that a span of TVM's names, in plain values."""
+    location = tl_ir.span_to_location(span)
+    return None if location is None else SourceLine(file=str(location[0]), line=int(location[1]))
 
 
 def key_of(node: object) -> object:

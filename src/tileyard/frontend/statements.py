@@ -24,6 +24,7 @@ from tileyard.frontend.tir_queries import (
     count_launches,
     is_one,
     is_zero,
+    without_dead_branches,
 )
 from tileyard.ir.dtypes import is_integer
 from tileyard.ir.nodes import (
@@ -50,6 +51,8 @@ _LAUNCH = "tilelang_root"
 
 _DEFAULT_THREADS = (128, 1, 1)
 """How many threads a block has where the user has not said it."""
+
+_ONE_THREAD = (1, 1, 1)
 
 _GRID = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 
@@ -82,8 +85,10 @@ class BodyLowering:
 
         Several launches, one after the other, become loops over their blocks in a Program with no grid.
         """
+        stmt = without_dead_branches(stmt)
         self._has_phases = count_launches(stmt) > 1
-        self._code.study(stmt)
+        if self._scope.has_threads:
+            self._code.study(stmt)
         lowered = self.lower(stmt)
         self._roles.require_own_registers()
         return lowered
@@ -165,7 +170,7 @@ class BodyLowering:
                 pass
 
     def _launch_threads(self, extents: tuple[int, ...]) -> None:
-        self._threads.launch(extents)
+        self._threads.launch(extents if self._scope.has_threads else _ONE_THREAD)
         wide = (Const(extents[i], "int32") for i in self._threads.wide)
         self._scope.position.extents = tuple(wide)
 
@@ -285,7 +290,8 @@ class BodyLowering:
         value = stmt.value
         if str(getattr(getattr(value, "op", None), "name", "")) == "tl.launch_thread_idx":
             self._scope.bind_thread(stmt.var)
-            self._threads.bind(stmt.var, int(value.args[0].value))
+            if self._scope.has_threads:
+                self._threads.bind(stmt.var, int(value.args[0].value))
             return ()
         if self._threads.decides(value):
             self._scope.bind_thread(stmt.var)

@@ -15,7 +15,21 @@ from tileyard.frontend.expressions import convert, is_region, lower_expr, lower_
 from tileyard.frontend.scope import Scope
 from tileyard.ir.convert import convert_one
 from tileyard.ir.dtypes import is_float
-from tileyard.ir.nodes import Const, Copy, Expr, Fill, Gemm, If, Reduce, ReduceKind, Region, Stmt
+from tileyard.ir.nodes import (
+    Atomic,
+    Const,
+    Copy,
+    Expr,
+    Fill,
+    For,
+    Gemm,
+    If,
+    Reduce,
+    ReduceKind,
+    Region,
+    Stmt,
+    Var,
+)
 from tileyard.ir.tiles import identity
 from tileyard.ir.verify_exprs import without_ones
 
@@ -166,7 +180,12 @@ def _atomic(kind: nests.AtomicKind) -> Callable[[Scope, Any], tuple[Stmt, ...]]:
             source = lower_region(scope, call.args[0])
         else:
             source = lower_expr(scope, call.args[0])
-        return nests.atomic(scope, kind, source, lower_region(scope, call.args[1]))
+        found = nests.atomic(scope, kind, source, lower_region(scope, call.args[1]))
+        if not isinstance(found[0], Atomic):
+            return found
+        # A single element, too, is for a block as a whole: it is updated once and not by every thread.
+        once = Var(scope.names.take("i"), "int32")
+        return (For(once, Const(0, "int32"), Const(1, "int32"), "parallel", found),)
 
     return lower
 

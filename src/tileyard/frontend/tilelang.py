@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tileyard.errors import InvalidProgramError
+from tileyard.frontend.divisors import guard_divisors
 from tileyard.frontend.params import assign_roles, declare_params, kernel_name, marked_outputs
 from tileyard.frontend.scope import Scope
 from tileyard.frontend.statements import BodyLowering
+from tileyard.frontend.targets import TARGET_MARK, has_threads
 from tileyard.ir.effects import buffer_effects
 from tileyard.ir.nodes import Program
 from tileyard.ir.verify import verify
@@ -20,6 +22,7 @@ _FUNCTION_HINTS = frozenset(
         "tilelang_compile_flags",
         "tilelang_out_idx",
         "tilelang_pass_configs",
+        TARGET_MARK,
         "tirx.noalias",
         "tirx.is_entry_func",
     }
@@ -43,7 +46,7 @@ def lower_prim_func(
     ``out_idx`` are the positions of the outputs, as in ``tilelang.jit``; without it the
     function's own mark decides, then which parameters are written and never read.
     """
-    scope = Scope()
+    scope = Scope(has_threads=has_threads(func))
     scope.start(func)
     attrs = dict(func.attrs.items()) if func.attrs is not None else {}
     for key in attrs:
@@ -63,6 +66,7 @@ def lower_prim_func(
         buffers=tuple(scope.buffers),
         body=stmts,
     )
+    program = guard_divisors(program)
     _check(scope, program, body.lines)
     return Lowered(program=program, lines=body.lines)
 

@@ -22,6 +22,32 @@ def is_zero(expr: Any) -> bool:  # noqa: ANN401
     return isinstance(value, int | float) and value == 0
 
 
+def constant_of(condition: Any) -> bool | None:  # noqa: ANN401
+    """The value of a condition that is always the same and has no effect; None for another one."""
+
+    def visit(node: Any) -> None:  # noqa: ANN401
+        calls.extend([node] if type(node).__name__ == "Call" else [])
+
+    calls: list[Any] = []
+    tvm.tirx.stmt_functor.post_order_visit(tvm.tirx.Evaluate(condition), visit)
+    simple = condition if calls else tvm.arith.Analyzer().simplify(condition)
+    return bool(int(simple.value)) if type(simple).__name__ == "IntImm" else None
+
+
+def without_dead_branches(body: Any) -> Any:  # noqa: ANN401
+    """``body`` without what stands under conditions that never hold for what it was elaborated with."""
+
+    def choose(stmt: Any) -> Any:  # noqa: ANN401
+        chosen = constant_of(stmt.condition)
+        if chosen is None:
+            return None
+        side = stmt.then_case if chosen else stmt.else_case
+        return tvm.tirx.Evaluate(0) if side is None else side
+
+    transform = tvm.tirx.stmt_functor.ir_transform
+    return transform(body, lambda _: None, choose, ["tirx.IfThenElse"])
+
+
 def count_launches(stmt: Any) -> int:  # noqa: ANN401
     """How many grids a function launches."""
     found = 0

@@ -91,19 +91,24 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
         yield from region.extents
 
 
+def own_effects(stmt: Stmt) -> Effects:
+    """What ``stmt`` itself reads and writes; nested bodies aside."""
+    read = {region.buffer for region in read_regions(stmt)}
+    for expr in expressions(stmt):
+        read.update(part.buffer for part in walk_expr(expr) if isinstance(part, Load))
+    region = written_region(stmt)
+    written = set() if region is None else {region.buffer}
+    if isinstance(stmt, Store | Atomic):
+        written.add(stmt.buffer)
+    if isinstance(stmt, Atomic):
+        read.add(stmt.buffer)
+    return Effects(read=frozenset(read), written=frozenset(written))
+
+
 def buffer_effects(body: Iterable[Stmt]) -> Effects:
     """What all statements of ``body`` read and write, nested ones included."""
-    read: set[str] = set()
-    written: set[str] = set()
-    for stmt in walk(tuple(body)):
-        read.update(region.buffer for region in read_regions(stmt))
-        for expr in expressions(stmt):
-            read.update(part.buffer for part in walk_expr(expr) if isinstance(part, Load))
-        region = written_region(stmt)
-        if region is not None:
-            written.add(region.buffer)
-        if isinstance(stmt, Store | Atomic):
-            written.add(stmt.buffer)
-        if isinstance(stmt, Atomic):
-            read.add(stmt.buffer)
-    return Effects(read=frozenset(read), written=frozenset(written))
+    found = [own_effects(stmt) for stmt in walk(tuple(body))]
+    return Effects(
+        read=frozenset().union(*(effects.read for effects in found)),
+        written=frozenset().union(*(effects.written for effects in found)),
+    )

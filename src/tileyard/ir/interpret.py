@@ -160,7 +160,8 @@ class _Run:
                 self._values[stmt.var.name] = self._value(stmt.value)
             case Store():
                 indices = self._evaluator.indices(stmt.indices)
-                self._memory.store(stmt.buffer, indices, self._value(stmt.value))
+                if self._memory.is_inside(stmt.buffer, indices):
+                    self._memory.store(stmt.buffer, indices, self._value(stmt.value))
             case Atomic():
                 old = atomic(self._memory, stmt, self._evaluator)
                 if stmt.var is not None:

@@ -134,7 +134,7 @@ class Let(Node, tag="let"):
 
 
 class Store(Node, tag="store"):
-    """Writes one element. Outside a global buffer's shape nothing is written."""
+    """Writes one element. Outside a global buffer's shape nothing is written, and ``value`` is not computed."""
 
     buffer: str
     indices: tuple[Expr, ...]
@@ -145,7 +145,7 @@ class Atomic(Node, tag="atomic"):
     """Updates one element with ``value``, in its buffer's dtype, with nothing in between.
 
     ``var``, where there is one, is bound to the old content for the statements that follow in the
-    same body. Outside a global buffer's shape nothing is written, and the old content is 0.
+    same body. Outside a global buffer's shape nothing is computed or written, and the old content is 0.
     """
 
     buffer: str

@@ -50,7 +50,7 @@ class Memory:
     def load(self, buffer: str, indices: tuple[int, ...]) -> np.generic:
         """One element."""
         array = self.array(buffer)
-        if not self._is_inside(buffer, indices):
+        if not self.is_inside(buffer, indices):
             return array.dtype.type(0)
         element: np.generic = array[indices]
         if buffer in self._tensor_floats:
@@ -59,10 +59,11 @@ class Memory:
 
     def store(self, buffer: str, indices: tuple[int, ...], value: np.generic) -> None:
         """Write one element."""
-        if self._is_inside(buffer, indices):
+        if self.is_inside(buffer, indices):
             self.array(buffer)[indices] = value
 
-    def _is_inside(self, buffer: str, indices: tuple[int, ...]) -> bool:
+    def is_inside(self, buffer: str, indices: tuple[int, ...]) -> bool:
+        """Whether a buffer has an element at ``indices``. Raises KernelFault for a tile that has not."""
         shape = self.array(buffer).shape
         inside = all(0 <= i < size for i, size in zip(indices, shape, strict=True))
         if not inside and buffer in self.tiles:
@@ -119,8 +120,10 @@ _ATOMICS = {
 
 
 def atomic(memory: Memory, stmt: Atomic, evaluator: Evaluator) -> np.generic:
-    """Update one element; returns its old content."""
+    """Update one element; returns its old content. Outside an array nothing is computed."""
     indices = evaluator.indices(stmt.indices)
+    if not memory.is_inside(stmt.buffer, indices):
+        return memory.load(stmt.buffer, indices)
     value = evaluator.value(stmt.value)
     old = memory.load(stmt.buffer, indices)
     if stmt.kind != "exchange":

@@ -131,9 +131,14 @@ def region(scope: Scope, node: Region) -> None:
             _refuse(f"{begin} : +{extent.value} is outside {node.buffer}'s {size.value}")
 
 
+def is_one(extent: Expr) -> bool:
+    """Whether an extent is the number 1."""
+    return isinstance(extent, Const) and extent.value == 1
+
+
 def without_ones(extents: Sequence[Expr]) -> list[Expr]:
     """The extents that count when boxes are matched."""
-    return [e for e in extents if not (isinstance(e, Const) and e.value == 1)]
+    return [extent for extent in extents if not is_one(extent)]
 
 
 def _same(left: Sequence[Expr], right: Sequence[Expr]) -> bool:

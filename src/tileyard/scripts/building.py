@@ -2,7 +2,7 @@
 
 import dataclasses
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import DamagedError, InvalidProgramError, ToolMissingError, UnsupportedError
 from tileyard.frontend.kernels import MadeKernel, make_kernel
 from tileyard.ir.nodes import Program
-from tileyard.model import BuildKey, Device, Digest, Elaborated, Outcome
+from tileyard.model import BuildKey, Device, Digest, Elaborated, Outcome, SourceLine
 from tileyard.scripts.cpu_work import as_cpu_work
 from tileyard.scripts.tally import Refusal, Tally
 from tileyard.settings import Settings
@@ -45,6 +45,7 @@ class BuiltKernel:
 
     work: Digest
     signature: Program
+    lines: Mapping[int, SourceLine]
     source: str
     run: Callable[..., object]
 
@@ -95,6 +96,7 @@ class Builder:
             ready = BuiltKernel(
                 work=_identify_work(made.signature, artifact),
                 signature=made.signature,
+                lines=made.lines,
                 source=annotate(source, made.lines),
                 run=loaded.as_callable(),
             )
@@ -144,7 +146,7 @@ class Builder:
         """What is raised for a kernel that has no CPU version; the tally has it then."""
         operation, file, line = "", "", 0
         if cause is not None:
-            operation, file, line = str(cause.operation), str(cause.file), int(cause.line)
+            operation, file, line = cause.operation, cause.file, cause.line
         self._tally.note_refusal(
             Refusal(kernel=name, message=message, operation=operation, file=file, line=line)
         )

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, TracebackType
 
-from tileyard.frontend.no_device import ASSUMED_TARGET, TARGET_VARIABLE, adjust_tilelang
+from tileyard.frontend.no_device import adjust_tilelang
 from tileyard.scripts.building import Builder
 from tileyard.scripts.tally import Summary, Tally
 from tileyard.scripts.tilelang_device import answer_device
@@ -78,7 +78,6 @@ def run_script(
 
 def install_hooks(settings: Settings, tally: Tally, study: RunStudy | None = None) -> object:
     """Import torch and TileLang and have them answer for the CPU, for as long as the result is kept."""
-    os.environ.setdefault(TARGET_VARIABLE, ASSUMED_TARGET)
     torch = importlib.import_module("torch")
     importlib.import_module("tilelang")
     adjust_tilelang()

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tileyard.frontend.targets import for_target
 from tileyard.ir.dtypes import array_name, name_of
 from tileyard.ir.nodes import Tensor
 from tileyard.scripts.absent import StandIns
@@ -41,7 +42,7 @@ class CpuAdapter:
         returned = [i for i in range(len(tensors)) if i in result_idx]
         self._order = [returned.index(position) for position in result_idx]
         given = [p for i, p in enumerate(built.signature.params) if i not in result_idx]
-        self._stand_ins = StandIns(built.signature, given, _make_tensor)
+        self._stand_ins = StandIns(built.signature, built.lines, given, _make_tensor)
         roles = [param.role if isinstance(param, Tensor) else "" for param in given]
         self._read = [i for i, role in enumerate(roles) if role == "in"]
         self._written = [i for i, role in enumerate(roles) if role in ("out", "inout")]
@@ -117,7 +118,7 @@ def compile_for_cpu(builder: Builder, tally: Tally) -> None:
 
     def create_adapter(self: Any, func: Any, out_idx: Any) -> CpuAdapter:  # noqa: ANN401 (TileLang's)
         positions = find_outputs(func, out_idx)
-        built = builder.build(func, positions)
+        built = builder.build(for_target(func, self.target), positions)
         tensors = dict(func.buffer_map.items())
         params = [
             describe.from_buffer(tensors[param]) if param in tensors else describe.from_var(param)

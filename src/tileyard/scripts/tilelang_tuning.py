@@ -18,6 +18,7 @@ from typing import Any
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import TileyardError
 from tileyard.frontend.closure import closure_digest
+from tileyard.frontend.targets import for_target
 from tileyard.measure.sampling import BestSoFar
 from tileyard.model import INFRASTRUCTURE, Limits, Outcome, Trial
 from tileyard.scripts.tally import Refusal, Tally
@@ -116,10 +117,11 @@ class TunerHooks:
     def _describe(self, tuner: Any, asked: dict[str, Any]) -> Tuned:  # noqa: ANN401
         configs, elaborate = asked["config_args"], asked["elaborate_func"]
         profile, out_idx = tuner.profile_args, tuner.compile_args.out_idx
+        target = tuner.compile_args.target
         return Tuned(
             kernel=str(getattr(tuner.fn, "__name__", "kernel")),
             configs=[{k: v for k, v in config.items() if v is not None} for config in configs],
-            elaborate=lambda number: elaborate(**dict(configs[number])),
+            elaborate=lambda number: for_target(elaborate(**dict(configs[number])), target),
             positions=lambda func: find_outputs(func, out_idx),
             supply=lambda number: self._inputs(
                 tuner, asked["compile_func"](**dict(configs[number]))

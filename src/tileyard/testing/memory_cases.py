@@ -38,6 +38,19 @@ def previous(X: float32[8], C: inout.int32[1], Y: out.float32[8], Z: out.float32
 """,
         dims={},
     ),
+    "what would be written beyond an array is not computed": TargetCase(
+        text="""
+def beyond(X: int32[m], Y: out.int32[m], Z: out.int8[m], S: inout.int32[m]):
+    m: dim
+    bx: grid[(m + 15) // 16]
+    for i in parallel(16):
+        Y[bx * 16 + i] = X[bx * 16 + i] // (3 if bx * 16 + i < m else 0)
+        Z[bx * 16 + i] = int8(X[bx * 16 + i] % (3 if bx * 16 + i < m else 0))
+    for j in serial(16):
+        atomic_add(S[bx * 16 + j], X[bx * 16 + j] // (3 if bx * 16 + j < m else 0))
+""",
+        dims={"m": 37},
+    ),
     "views of tiles and of arrays": TargetCase(
         text="""
 def views(X: float32[m, 8], I: inout.int32[6], Y: out.float32[m, 8]):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tileyard.errors import BindError, UnsupportedError, UsageError
+from tileyard.ir.interpret import interpret
 from tileyard.ir.nodes import Tensor
 
 SHUFFLE = """
@@ -41,6 +42,25 @@ def make():
             {operation}
 
     return main
+"""
+
+COUNTED = """
+import tilelang
+import tilelang.language as T
+
+def make():
+    @tilelang.jit(out_idx=[0], target="c")
+    def counted():
+        @T.prim_func
+        def main(S: T.Tensor((1,), "float32")):
+            T.annotate_pass_configs({"tl.some_option": ["a", 1]})
+            with T.Kernel(1, threads=32):
+                S[0] = 0.0
+                T.atomic_add(S[0], 1.0)
+
+        return main
+
+    return counted
 """
 
 MULTIPLES = """
@@ -173,3 +193,26 @@ def test_roles_follow_from_what_tir_does(
     made = make_kernel(_load(tmp_path, ROLES.format(operation=operation)), with_tir=True)
     roles = [param.role for param in made.signature.params if isinstance(param, Tensor)]
     assert roles == ["in", expected]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("make_kernel")
+def test_a_kernel_that_names_a_cpu_as_its_target_has_no_threads(tmp_path: Path) -> None:
+    """A kernel of ``jit(target="c")`` counts once a block; on a target that lowers TIR, once a thread."""
+    lower_config = importlib.import_module("tileyard.frontend.lowering").lower_config
+    found = importlib.import_module("tileyard.frontend.discover").find_declared(
+        _load(tmp_path, COUNTED)
+    )
+    (count,) = interpret(lower_config(found, {}, {}).signature, [])
+    (with_tir,) = interpret(lower_config(found, {}, {}, with_tir=True).signature, [])
+    assert (count.tolist(), with_tir.tolist()) == ([1.0], [32.0])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("make_kernel")
+def test_a_list_among_a_kernels_own_options_is_plain(tmp_path: Path) -> None:
+    """What ``annotate_pass_configs`` is given comes back from TVM as values that can be stored."""
+    discover = importlib.import_module("tileyard.frontend.discover")
+    elaboration = discover.find_declared(_load(tmp_path, COUNTED)).elaborate({}, {})
+    expected = {"tl.some_option": '["a",1]'}
+    assert elaboration.pass_options == expected

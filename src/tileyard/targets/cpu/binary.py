@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from tileyard.artifacts.manifest import Artifact
 from tileyard.errors import BindError, DamagedError, KernelFault
 from tileyard.ir.dtypes import find_dtype
+from tileyard.ir.ranges import LARGEST_DIM
 from tileyard.ir.specs import bind_dims, convert_scalar, scalar_params
 from tileyard.model import Value
 from tileyard.targets.cpu.abi import KERNEL_FILE, Details, read_details
-from tileyard.targets.cpu.emit.ranges import LARGEST_DIM
 from tileyard.targets.cpu.pool import Binding, Pool, Sizes
 from tileyard.targets.cpu.told import NO_LINES, LineTable, explain
 

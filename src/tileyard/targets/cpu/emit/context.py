@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tileyard.ir.nodes import Buffer, Const, Expr, Op, Program, Region, Var
+from tileyard.ir.ranges import Interval, Ranges
 from tileyard.ir.specs import tensors
 from tileyard.ir.text import print_expr
 from tileyard.model import Record
 from tileyard.targets.cpu.emit.plan import Plan
-from tileyard.targets.cpu.emit.ranges import Interval, Ranges
 from tileyard.targets.cpu.emit.scalars import SCALARS, CScalar
 from tileyard.targets.cpu.emit.tiles import Rows, Tile
 from tileyard.targets.cpu.emit.writer import Names, Writer

@@ -5,6 +5,7 @@ from typing import assert_never
 
 from tileyard.ir.dtypes import find_dtype, is_float, is_integer
 from tileyard.ir.nodes import Cast, Const, Expr, Load, Op, Var
+from tileyard.ir.ranges import Interval
 from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.operators import (
     BINARY,
@@ -17,7 +18,6 @@ from tileyard.targets.cpu.emit.operators import (
     C,
     unrounded_cast,
 )
-from tileyard.targets.cpu.emit.ranges import Interval
 from tileyard.targets.cpu.emit.scalars import SCALARS, literal
 from tileyard.targets.cpu.emit.tiles import Rows
 

@@ -27,8 +27,8 @@ from tileyard.ir.nodes import (
     Tensor,
     Var,
 )
+from tileyard.ir.ranges import Ranges
 from tileyard.ir.walk import walk, walk_expr
-from tileyard.targets.cpu.emit.ranges import Ranges
 from tileyard.targets.cpu.emit.tiles import Rows, Tile
 
 MOST_BYTES = 12 << 20

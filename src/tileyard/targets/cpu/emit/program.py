@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from tileyard.errors import UnsupportedError
 from tileyard.ir.effects import buffer_effects
 from tileyard.ir.nodes import Program, Tensor
+from tileyard.ir.ranges import Ranges
 from tileyard.ir.walk import bodies, number_statements
 from tileyard.model import SourceLine
 from tileyard.targets.cpu.emit.clearing import lazy_tiles
@@ -13,7 +14,6 @@ from tileyard.targets.cpu.emit.declarations import declare, declare_block, numbe
 from tileyard.targets.cpu.emit.exprs import index
 from tileyard.targets.cpu.emit.grids import Grid, split_grids
 from tileyard.targets.cpu.emit.plan import Plan, make_plan
-from tileyard.targets.cpu.emit.ranges import Ranges
 from tileyard.targets.cpu.emit.scalars import SCALARS
 from tileyard.targets.cpu.emit.separate import separate_views
 from tileyard.targets.cpu.emit.statements import Statements

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tileyard.ir.evaluate import Evaluator, no_loads
 from tileyard.ir.nodes import Axis, Const, Expr, For, Op, Program, Var
-from tileyard.targets.cpu.emit.ranges import LARGEST_DIM, Interval, Ranges
+from tileyard.ir.ranges import LARGEST_DIM, Interval, Ranges
 
 M = Var("m", "int32")
 B = Var("b", "int32")

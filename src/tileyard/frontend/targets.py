@@ -1,0 +1,43 @@
+"""The target that a kernel names to TileLang, as far as the kernel's meaning depends on it.
+
+Programs on TileLang's CPU targets (``c``, ``llvm``) have no threads; on all others they do.
+"""
+
+from typing import Any
+
+from tilelang import env
+from tilelang.backend.target import determine_target
+
+TARGET_MARK = "target"
+"""The attribute by which TVM marks a function's target."""
+
+
+def for_target(func: Any, target: Any) -> Any:  # noqa: ANN401 (TVM's nodes are untyped)
+    """``func``, marked if ``target``, as a script gives it to TileLang, is a CPU.
+
+    None is the environment's choice. Raises whatever TileLang raises for a target that it does not have.
+    """
+    target = env.get_default_target() if target is None else target
+    if target == "auto":
+        return func
+    found: Any = determine_target(target, return_object=True)
+    return func.with_attr(TARGET_MARK, found) if _is_cpu(found) else func
+
+
+def without_target(func: Any) -> Any:  # noqa: ANN401
+    """``func`` for a target that is chosen by whoever builds it."""
+    return func.without_attr(TARGET_MARK) if _mark(func) is not None else func
+
+
+def has_threads(func: Any) -> bool:  # noqa: ANN401
+    """Whether a block of ``func`` is run by several threads."""
+    mark = _mark(func)
+    return mark is None or not _is_cpu(mark)
+
+
+def _mark(func: Any) -> Any:  # noqa: ANN401
+    return None if func.attrs is None else func.attrs.get(TARGET_MARK)
+
+
+def _is_cpu(target: Any) -> bool:  # noqa: ANN401
+    return "cpu" in map(str, target.keys)
