@@ -15,6 +15,7 @@ from tileyard.cli.kernel_options import (
     QueueLimit,
     RunLimit,
     ShapeName,
+    check_reference,
     parse_arguments,
     parse_config,
     parse_kernel,
@@ -68,6 +69,7 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
     from tileyard.tuning.request import TuneRequest
 
     file, name = parse_kernel(kernel)
+    check_reference(reference, check=check)
     values = parse_config(config)
     several = [key for key, given in values.items() if len(given) > 1]
     if several:
@@ -77,6 +79,8 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
         )
     if emit is not None and json:
         raise UsageError("--emit and --json both print on standard output: choose one")
+    if debug and json:
+        raise UsageError("--debug prints a command, which --json would leave out: choose one")
     request = TuneRequest(
         kernel=name,
         arguments=parse_arguments(arg),

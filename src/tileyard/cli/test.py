@@ -14,6 +14,7 @@ from tileyard.cli.suite_options import (
     parse_split,
     parse_time_s,
 )
+from tileyard.cli.values import refuse_unused
 from tileyard.errors import UsageError
 
 
@@ -87,6 +88,10 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
 
     if bool(suite) == bool(from_bundle):
         raise UsageError("name a suite, or with --from the bundle of one")
+    if devices:
+        refuse_unused("with --devices: as many cases run at once", {"--slots": slots})
+    if not (toolchain or from_bundle):
+        refuse_unused("without --toolchain or --from", {"--commit": commit})
     named = suite or from_bundle
     if not Path(named).exists():
         raise UsageError(f"there is no suite {named}")

@@ -14,6 +14,7 @@ from tileyard.cli.kernel_options import (
     QueueLimit,
     RunLimit,
     ShapeName,
+    check_reference,
     parse_arguments,
     parse_config,
     parse_kernel,
@@ -86,6 +87,7 @@ def tune(  # noqa: PLR0913 - options, by keyword only
     from tileyard.tuning.request import DEFAULT_TRIALS, TuneRequest
 
     file, name = parse_kernel(kernel)
+    check_reference(reference, check=check)
     if (flush_l2 or graph) and target.partition(":")[0] == "cpu":
         raise UsageError(
             f"--{'flush-l2' if flush_l2 else 'graph'} is for GPUs, and not for {target}"

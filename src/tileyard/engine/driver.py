@@ -47,7 +47,8 @@ from tileyard.engine.source import CaseSource
 from tileyard.engine.stages import Site
 from tileyard.engine.state import EngineState
 from tileyard.engine.yard import Yard
-from tileyard.events import CasePlanned, Note
+from tileyard.errors import UsageError
+from tileyard.events import CasePlanned
 from tileyard.model import Outcome, Trial
 
 WINDOW = 32
@@ -94,10 +95,13 @@ class Driver:
         try:
             await self._provider.open()
             target = await self._preparation.open()
+            asked = self._yard.group_size
+            if (asked or 1) > 1 and not target.groups:
+                name = self._yard.target
+                raise UsageError(f"--group-size has no effect: {name} builds kernels one by one")
         except BaseException:
             await self.close()
             raise
-        asked = self._yard.group_size
         self._group = (asked or AUTO_GROUP) if target.groups else 1
 
     async def close(self) -> None:
@@ -122,12 +126,6 @@ class Driver:
 
     async def trials(self) -> AsyncIterator[Trial]:
         """Drive the source to its end. Every planned case yields exactly one trial."""
-        asked = self._yard.group_size
-        if asked is not None and asked > self._group:
-            text = (
-                f"target {self._yard.target} builds kernels one by one: a group size has no effect"
-            )
-            self._yard.emit(Note(text=text, level="warning"))
         state = EngineState(self._site())
         commands = state.start()
         while True:
