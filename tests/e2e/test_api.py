@@ -208,6 +208,15 @@ def test_every_kernel_is_checked_against_the_reference_that_is_given(plus_one: M
     assert again.trials[0].outcome.value == "passed"
 
 
+def test_a_check_can_be_required(plus_one: ModuleType) -> None:
+    """Then there is no best config without a reference."""
+    study = tileyard.tune(plus_one.plus_one, arguments={"N": 64}, require_check=True)
+    with pytest.raises(tileyard.TileyardError, match=r"1 unchecked \(a check is required\)"):
+        _ = study.best
+    with pytest.raises(tileyard.TileyardError, match="contradicts check=False"):
+        tileyard.tune(plus_one.plus_one, check=False, require_check=True)
+
+
 def test_a_space_can_be_given_for_a_kernel_of_a_file(plus_one: ModuleType) -> None:
     """With what of it is to be tried."""
     study = tileyard.tune(

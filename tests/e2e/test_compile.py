@@ -127,7 +127,7 @@ def test_nothing_is_tuned_where_no_gpu_is(cli: CommandLine) -> None:
         (("--target", "cuda:sm_90x"), "there is no architecture 'sm_90x'"),
         (("--target", "cuda:sm_79"), "does not compile for sm_79"),
         (("--target", "cuda"), "the target cuda needs an architecture"),
-        ((*TARGET, "--commit", "c0ffee"), "--commit is for a bundle"),
+        ((*TARGET, "--commit", "c0ffee"), "--commit has no effect without a bundle"),
         ((*TARGET, "--arg", "Q=3"), "add_one has no argument 'Q'"),
         ((*TARGET, "--config", "tile=3"), "add_one has no config key 'tile'"),
         ((*TARGET, "--config", "block=9,9", "--shape", "tiny"), "add_one has no shape 'tiny'"),

@@ -40,6 +40,7 @@ def tune(  # noqa: PLR0913 - options, by keyword only
     reference: Callable[..., object] | None = None,
     inputs: Callable[..., object] | None = None,
     check: bool = True,
+    require_check: bool = False,
     target: str = "cpu",
     devices: str | Sequence[str] = (),
     trials: int = DEFAULT_TRIALS,
@@ -70,6 +71,8 @@ def tune(  # noqa: PLR0913 - options, by keyword only
         reference: See ``space``.
         inputs: See ``space``.
         check: Whether results are compared with the reference.
+        require_check: Whether a config wins only if its results were compared: then there is no
+            best one without a reference.
         target: What to compile for.
         devices: What to run on: ``cpu``, ``cpu:cores=0-3`` for some of the cores, or several
             names; by default all devices of the target's class.
@@ -90,6 +93,8 @@ def tune(  # noqa: PLR0913 - options, by keyword only
     settings = settings_for(home)
     if reference is not None and not check:
         raise UsageError("reference= has no effect with check=False", "leave one of them out")
+    if require_check and not check:
+        raise UsageError("require_check=True contradicts check=False", "leave one of them out")
     declared = {"space": space, "where": where, "reference": reference, "inputs": inputs}
     author, file = None, ""
     if isinstance(kernel, str) and all(value is None for value in declared.values()):
@@ -106,6 +111,7 @@ def tune(  # noqa: PLR0913 - options, by keyword only
         trials=trials,
         budget_s=budget_s,
         check=CheckPolicy(enabled=check),
+        require_check=require_check,
         limits=limits or Limits(),
     )
     start = StartTune(

@@ -23,6 +23,10 @@ DeviceNames = Annotated[
         metavar="ID", help="cpu:cores=0-3, cuda:1, queue:NAME, ...; again for more of them."
     ),
 ]
+RequireCheck = Annotated[
+    bool,
+    typer.Option("--require-check", help="Fail where nothing says what is right (exit status 1)."),
+]
 RunLimit = Annotated[str, typer.Option(metavar="TIME", help="End a config that runs longer.")]
 BuildLimit = Annotated[str, typer.Option(metavar="TIME", help="End a build that takes longer.")]
 MemoryLimit = Annotated[
@@ -89,7 +93,9 @@ def parse_config(given: Sequence[str] | None) -> "dict[str, tuple[Value, ...]]":
     return {key: tuple(map(parse_value, text.split(","))) for key, text in pairs.items()}
 
 
-def check_reference(reference: str, *, check: bool) -> None:
-    """Raise UsageError for a reference that nothing is compared with."""
+def check_reference(reference: str, *, check: bool, require_check: bool) -> None:
+    """Raise UsageError for a reference that nothing is compared with, and where nothing can be checked."""
+    if require_check and not check:
+        raise UsageError("--require-check and --no-check contradict each other: choose one")
     if reference and not check:
         raise UsageError("--reference has no effect with --no-check")

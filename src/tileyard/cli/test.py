@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from tileyard.cli.kernel_options import RequireCheck
 from tileyard.cli.suite_options import (
     PieceLength,
     PolicyName,
@@ -62,6 +63,7 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
         Path | None, typer.Option(metavar="FILE", help="A toolchain bundle for the steps.")
     ] = None,
     commit: Annotated[str, typer.Option(help="What toolchain and bundle must be of.")] = "",
+    require_check: RequireCheck = False,
     golden_threads: Annotated[
         int, typer.Option(min=0, help="Threads of each golden or check step.")
     ] = 0,
@@ -112,6 +114,7 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
         rerun_failed=rerun_failed,
         retries=retries,
         golden_threads=golden_threads,
+        require_check=require_check,
         compile_workers=compile_workers,
         queue_limit_s=parse_time_s("--queue-limit", queue_limit),
     )

@@ -138,6 +138,8 @@ class Driver:
             # Recorded before it is told, and told before the source is asked for more: it may have
             # been waiting for just this.
             for trial in self._ledger.take():
+                if self._ledger.has_followed(trial):
+                    self._tell(CaseFinished(case=trial.case))
                 self._source.tell(trial)
                 yield trial
             for command in commands:
@@ -258,10 +260,13 @@ class Driver:
 
     def _look_up(self, batch: str) -> None:
         members = self._ledger.members(batch)
-        if self._ledger.recall_paired(members):
+        if members[0].batch.alike:
+            self._preparation.identify(members[0])
+            is_known = self._ledger.follow(members[0])  # and told once it has ended
+        elif is_known := self._ledger.recall_paired(members):
             for member in members:
                 self._tell(CaseFinished(case=member.case.id))
-        else:
+        if not is_known:
             self._tell(NothingKnown(batch=batch))
 
     def _site(self) -> Site:
