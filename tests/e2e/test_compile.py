@@ -133,7 +133,7 @@ def test_nothing_is_tuned_where_no_gpu_is(cli: CommandLine) -> None:
         ((*TARGET, "--config", "block=9,9", "--shape", "tiny"), "add_one has no shape 'tiny'"),
         ((*TARGET, "-o", "nowhere/third.tyb"), "there is no folder nowhere"),
         ((*TARGET, "-o", "."), "it is a folder"),
-        ((*TARGET, "--reference", "nothing"), "nothing"),
+        ((*TARGET, "--reference", "nothing", "-o", "third.tyb"), "nothing"),
         ((*TARGET, "--emit", "cuda", "--json"), "--emit and --json both print"),
     ],
 )
