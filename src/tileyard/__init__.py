@@ -6,6 +6,7 @@ that a kernel file which only declares stays cheap to import.
 """
 
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return version("tileyard")
     if name not in _HOMES:
         raise AttributeError(f"module 'tileyard' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -202,13 +202,18 @@ class Case(Record):
 
 
 class Batch(Record):
-    """Cases that share one lease. ``interleaved`` times them in turn, ABBA, ``rounds`` times."""
+    """Cases that share one lease. ``interleaved`` times them in turn, ABBA, ``rounds`` times.
+
+    The only case of a batch that is ``alike`` is not run where its build gave the binary of another one
+    of its run: it ends as that one does.
+    """
 
     id: str
     cases: tuple[Case, ...]
     order: Literal["any", "fixed", "interleaved"] = "any"
     process: Literal["warm", "fresh"] = "warm"
     rounds: int = 0
+    alike: bool = False
 
 
 class Device(Record):
@@ -278,9 +283,13 @@ class Mismatch(Record):
 
 
 class Keys(Record):
-    """The chain of identities of a trial; empty where the step was not reached."""
+    """The chain of identities of a trial; empty where the step was not reached.
+
+    ``binary`` is equal for configs of a study whose builds gave the same, empty where nobody looked.
+    """
 
     build: BuildKey = BuildKey("")
+    binary: str = ""
     golden: GoldenKey = GoldenKey("")
     run: RunKey = RunKey("")
     measurement: MeasurementKey = MeasurementKey("")

@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+VALUE_LENGTH = 60
+"""A value of the user's is shown in at most as many characters."""
+
 
 def count_of(number: int, what: str) -> str:
     """``1 case``, ``2 cases``."""
@@ -19,3 +22,13 @@ def shorten_path(file: str) -> str:
 def name_line(file: str, line: int) -> str:
     """``kernels.py:41``."""
     return f"{shorten_path(file)}:{line}"
+
+
+def show_value(value: object) -> str:
+    """A value of the user's in one short line: its ``repr``, or its type's name where that is longer."""
+    shown = repr(value)
+    if len(shown) <= VALUE_LENGTH and shown.isprintable():
+        return shown
+    kind = f"a {type(value).__name__}"
+    name = getattr(value, "__name__", "")
+    return f"{name} ({kind})" if name else kind

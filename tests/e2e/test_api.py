@@ -1,10 +1,14 @@
 """``import tileyard`` from scripts, ``python -c``, threads and notebooks."""
 
+import importlib
 import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import nbformat
 import numpy as np
@@ -49,6 +53,27 @@ A = np.arange(256, dtype=np.float32)
 assert np.array_equal(kernel(A), A + 3)
 assert len(study.trials) == 3, study.trials
 print("winner", study.best.config)
+"""
+
+
+PLUS_ONE = """
+import tilelang
+import tilelang.language as T
+
+
+def right(A):
+    return A + 1
+
+
+@tilelang.jit
+def plus_one(N, block=32):
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, block), threads=128) as bx:
+            for i in T.Parallel(block):
+                B[bx * block + i] = A[bx * block + i] + 1.0
+
+    return main
 """
 
 
@@ -156,6 +181,94 @@ def test_a_study_without_a_winner_says_how_its_configs_ended(home: Path) -> None
     study = tileyard.tune(f"{FAULTS}::add_one", config={"fault": ["wrong_result"], "block": [32]})
     with pytest.raises(tileyard.TileyardError, match="no config of add_one passed: 1 mismatch"):
         _ = study.best
+
+
+@pytest.fixture
+def plus_one(home: Path) -> ModuleType:
+    """The module of a file with a jit function that declares no reference."""
+    file = home.parent / "plus_one_kernels.py"
+    file.write_text(PLUS_ONE, encoding="utf-8")
+    # Not at the top: it brings TileLang.
+    return importlib.import_module("tileyard.frontend.discover").import_file(file)
+
+
+def test_every_kernel_is_checked_against_the_reference_that_is_given(plus_one: ModuleType) -> None:
+    """Also one that a file names, or that tilelang.jit made; given again, it is the one that counts."""
+
+    def wrong(array: np.ndarray[Any, Any]) -> object:
+        return array + 2
+
+    declared = tileyard.kernel(plus_one.plus_one, reference=wrong)
+    kernels = [f"{plus_one.__file__}::plus_one", plus_one.plus_one, declared]
+    expected = ["mismatch"] * 3
+    ended = [tileyard.tune(one, arguments={"N": 64}, reference=wrong) for one in kernels]
+    assert [study.trials[0].outcome.value for study in ended] == expected
+    assert tileyard.tune(declared, arguments={"N": 64}).result.best is None
+    again = tileyard.tune(declared, arguments={"N": 64}, reference=plus_one.right)
+    assert again.trials[0].outcome.value == "passed"
+
+
+def test_a_check_can_be_required(plus_one: ModuleType) -> None:
+    """Then there is no best config without a reference."""
+    study = tileyard.tune(plus_one.plus_one, arguments={"N": 64}, require_check=True)
+    with pytest.raises(tileyard.TileyardError, match=r"1 unchecked \(a check is required\)"):
+        _ = study.best
+    with pytest.raises(tileyard.TileyardError, match="contradicts check=False"):
+        tileyard.tune(plus_one.plus_one, check=False, require_check=True)
+
+
+def test_a_space_can_be_given_for_a_kernel_of_a_file(plus_one: ModuleType) -> None:
+    """With what of it is to be tried."""
+    study = tileyard.tune(
+        f"{plus_one.__file__}::plus_one",
+        arguments={"N": 64},
+        space={"block": [16, 32, 64]},
+        where=lambda block: block < 64,
+    )
+    expected = [16, 32]
+    assert sorted(trial.config["block"] for trial in study.trials) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"reference": len, "check": False}, "reference= has no effect with check=False"),
+        ({"budget_s": 0}, "the budget is 0"),
+        ({"trials": 0}, "the number of trials is 0"),
+        ({"config": {"block": 64}}, "config gives block=64, which is not a list"),
+        ({"config": {"block": []}}, "no value is given to try for block"),
+        ({"config": {"block": [64]}, "arguments": {"block": 32}}, "as an argument and as a config"),
+    ],
+)
+def test_an_argument_without_effect_is_refused(
+    home: Path, options: dict[str, Any], expected: str
+) -> None:
+    """In one line."""
+    with pytest.raises(tileyard.TileyardError, match=expected) as refused:
+        tileyard.tune(f"{KERNELS / 'light.py'}::add_one", **options)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (
+            lambda func: tileyard.tune(func, arguments={}),
+            "a PrimFunc is no kernel (tileyard.compile takes one)",
+        ),
+        (lambda func: tileyard.tune(3), "3 is no kernel (@tileyard.kernel declares a function)"),
+        (lambda func: tileyard.compile(len), "<built-in function len> is no PrimFunc"),
+        (lambda func: tileyard.compile(func, out_idx=[7]), "out_idx names parameter 7"),
+    ],
+)
+def test_what_is_no_kernel_is_refused(
+    plus_one: ModuleType, call: Callable[[object], object], expected: str
+) -> None:
+    """In one short line, however long it is itself."""
+    with pytest.raises(tileyard.TileyardError) as refused:
+        call(plus_one.plus_one.get_tir(N=64))
+    assert expected in str(refused.value)
+    assert len(str(refused.value)) < 150
 
 
 def test_an_unknown_kernel_is_refused(home: Path) -> None:

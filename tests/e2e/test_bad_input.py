@@ -12,6 +12,21 @@ LIGHT = str(KERNELS / "light.py")
 
 pytestmark = pytest.mark.slow
 
+SIZED = """
+import tilelang
+import tilelang.language as T
+
+
+@tilelang.jit
+def sized(N):
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, 64)) as bx:
+            A[bx] = 0
+
+    return main
+"""
+
 
 def refused(cli: CommandLine, *arguments: str, **env: str) -> str:
     """The one line with which a command is refused."""
@@ -53,6 +68,25 @@ def recorded(home: Path) -> int:
         (("tune", LIGHT, "--devices", "cpu:0", "--devices", "cpu:cores=0"), "share a core"),
         (("tune", LIGHT, "--group-size", "0"), "--group-size"),
         (("tune", LIGHT, "--trials", "0"), "--trials"),
+        (("tune", LIGHT, "--budget", "0s"), "the budget is 0, which is enough for no config"),
+        (("tune", LIGHT, "--run-limit", "0s"), "the limit of a run is 0"),
+        (("tune", LIGHT, "--shape", "default", "--shape", "other"), "--shape is given twice"),
+        (("run", LIGHT, "--check", "--no-check"), "--check is given twice"),
+        (("tune", LIGHT, "--arg", "N=128.5"), "N=128.5 has the wrong type: N takes int"),
+        (("tune", LIGHT, "--arg", "N=512,1024"), "--config N=512,1024 tries each"),
+        (("tune", LIGHT, "--config", "block=32,"), "--config block=32, has an empty value"),
+        (("tune", LIGHT, "--arg", "block=32", "--config", "block=64"), "as an argument and as a"),
+        (("tune", LIGHT, "--reference", "add_one", "--no-check"), "--reference has no effect"),
+        (("tune", LIGHT, "--group-size", "4"), "cpu builds kernels one by one"),
+        (
+            ("compile", LIGHT, "--reference", "add_one"),
+            "--reference has no effect without a bundle",
+        ),
+        (
+            ("test", LIGHT, "--devices", "cpu", "--slots", "2"),
+            "--slots has no effect with --devices",
+        ),
+        (("bundle", "--inspect", "a.tyb", "--select", "b"), "--select has no effect"),
         (("tune",), "FILE[::NAME]"),
         (("tun", LIGHT), "tun"),
         (("trials", "--outcome", "fine"), "fine"),
@@ -62,6 +96,27 @@ def recorded(home: Path) -> int:
 def test_wrong_arguments(cli: CommandLine, arguments: tuple[str, ...], expected: str) -> None:
     """What is wrong with the arguments is named."""
     assert expected in refused(cli, *arguments)
+
+
+def test_an_unknown_dtype(cli: CommandLine) -> None:
+    """A name that is no dtype is refused where all that the parameter is known to take are dtypes."""
+    (cli.cwd / "typed.py").write_text(
+        "import tileyard\n"
+        "@tileyard.kernel(shapes={'a': {'N': 8}})\n"
+        "def k(N, dtype='float32'): ...\n",
+        encoding="utf-8",
+    )
+    expected = "dtype='flaot16' is no dtype (did you mean float16?)"
+    assert expected in refused(cli, "tune", "typed.py", "--arg", "dtype=flaot16")
+
+
+def test_a_fraction_as_a_size(cli: CommandLine) -> None:
+    """A parameter of which nothing is known takes no fraction that its kernel cannot be built with."""
+    file = cli.cwd / "sized.py"
+    file.write_text(SIZED, encoding="utf-8")
+    line = refused(cli, "tune", "sized.py", "--arg", "N=128.5")
+    expected = "sized cannot take N=128.5 (whole numbers, unless"
+    assert expected in line
 
 
 def test_a_file_without_a_kernel(cli: CommandLine) -> None:

@@ -263,7 +263,7 @@ def test_bundle_says_what_it_is(packed: Path, cli: CommandLine) -> None:
         (("--tree", "full", "-o", "x", "--commit", "c", "--driver", "5"), "'5' is not a range"),
         (("--inspect", "full/file"), "is no sound bundle"),
         (("--inspect", "nothing"), "cannot read the bundle"),
-        (("--inspect", "x", "--tree", "full"), "stands alone"),
+        (("--inspect", "x", "--tree", "full"), "--tree has no effect with --inspect"),
     ],
 )
 def test_bad_request_is_one_line(cli: CommandLine, arguments: tuple[str, ...], line: str) -> None:

@@ -11,10 +11,12 @@ from tileyard.devices.registry import parse_device
 from tileyard.errors import DamagedError, UnsupportedError, UsageError
 from tileyard.frontend.kernels import make_kernel
 from tileyard.model import Elaborated, Outcome, SourceLine, Trial
+from tileyard.service.choosing import require_fit
 from tileyard.settings import Settings, read_settings
 from tileyard.store.trials import TrialStore
 from tileyard.targets.base import KnowsLines
 from tileyard.targets.registry import make_target
+from tileyard.wording import show_value
 from tileyard.workers.compiler import Compiler
 from tileyard.workers.protocol import (
     BuildKernel,
@@ -54,6 +56,9 @@ def compile(  # noqa: A001 - the field's own word, always used as tileyard.compi
         UnsupportedError: The kernel uses an operation that is not covered; it names the line.
         ToolMissingError: There is no C compiler, or no GPU's driver.
     """
+    if type(prim_func).__name__ != "PrimFunc":
+        hint = "tileyard.tune takes functions that make one; jit_function.get_tir(...) gives one"
+        raise UsageError(f"{show_value(prim_func)} is no PrimFunc", hint)
     settings = settings_for(home)
     compiler = Compiler(settings.make_home())
     info = compiler.answer(DescribeTarget(target=target, plugins=settings.plugins))
@@ -122,7 +127,9 @@ def _callable(
     lines: Mapping[int, SourceLine],
 ) -> Callable[..., object]:
     name = device or ("cuda:0" if target.partition(":")[0] == "cuda" else "cpu")
-    loaded = make_target(target, settings.plugins).load(artifact, parse_device(name, settings))
+    on = parse_device(name, settings)
+    require_fit(target, on)
+    loaded = make_target(target, settings.plugins).load(artifact, on)
     if isinstance(loaded, KnowsLines):
         loaded.know_lines(lines)
     return loaded.as_callable()

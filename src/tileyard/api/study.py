@@ -14,15 +14,16 @@ class Winner:
     """The best config of a study.
 
     ``config`` is the config, ``trial`` its record in the store, ``latency_ns`` its median time per
-    launch in nanoseconds when it was screened.
+    launch in nanoseconds: in the finals, or when it was screened where there were none.
     """
 
-    def __init__(self, trial: Trial, settings: Settings, device: str) -> None:
+    def __init__(self, trial: Trial, settings: Settings, result: StudyResult) -> None:
         self.config: dict[str, Value] = dict(trial.config)
         self.trial = trial
-        self.latency_ns = trial.measurement.median_ns if trial.measurement is not None else 0.0
+        measured = result.measurement_of(trial)
+        self.latency_ns = measured.median_ns if measured is not None else 0.0
         self._settings = settings
-        self._device = device
+        self._device = result.device
 
     def load(self) -> Callable[..., object]:
         """The compiled kernel as a function.
@@ -62,8 +63,9 @@ class Study:
                 for outcome in Outcome
                 if self.result.count(outcome)
             )
-            raise NoWinnerError(f"no config of {self.result.kernel} passed: {ended}")
-        return Winner(self.result.best, self._settings, self.result.device)
+            hint = "a check is required" if self.result.unchecked else ""
+            raise NoWinnerError(f"no config of {self.result.kernel} passed: {ended}", hint)
+        return Winner(self.result.best, self._settings, self.result)
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -77,8 +79,10 @@ class Study:
 
     @property
     def ties(self) -> list[dict[str, Value]]:
-        """Configs that can't be told from the winner."""
-        return [final.config for final in self.result.finals[1:] if final.tied]
+        """Configs that can't be told from the winner: tied in the finals, or with the same binary."""
+        same = () if self.result.best is None else self.result.same_binary(self.result.best)
+        tied = [final.config for final in self.result.finals[1:] if final.tied]
+        return [one.config for one in same if one is not self.result.best] + tied
 
     def __repr__(self) -> str:
         return f"<study {self.result.run} of {self.result.kernel}: {len(self.trials)} configs>"

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tileyard.api.kernels import settings_for
@@ -11,15 +11,18 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import UsageError
 from tileyard.events import Event
 from tileyard.frontend.declare import kernel as declare_kernel
-from tileyard.frontend.recipes import read_recipe
+from tileyard.frontend.discover import find_kernels, import_file
+from tileyard.frontend.plain_values import to_plain
 from tileyard.model import CheckPolicy, Limits, Value
 from tileyard.report.console import Console
 from tileyard.report.progress import Progress
 from tileyard.report.study import print_study
-from tileyard.service.client import AnswerQuestion, StudyClient
+from tileyard.service.client import StudyClient
 from tileyard.service.messages import StartTune
 from tileyard.settings import Settings
 from tileyard.tuning.request import DEFAULT_TRIALS, StudyResult, TuneRequest
+from tileyard.tuning.space import choose_kernel
+from tileyard.wording import show_value
 from tileyard.workers.author import Author
 
 Arguments = Mapping[str, Value]
@@ -36,6 +39,7 @@ def tune(  # noqa: PLR0913 - options, by keyword only
     reference: Callable[..., object] | None = None,
     inputs: Callable[..., object] | None = None,
     check: bool = True,
+    require_check: bool = False,
     target: str = "cpu",
     devices: str | Sequence[str] = (),
     trials: int = DEFAULT_TRIALS,
@@ -59,13 +63,15 @@ def tune(  # noqa: PLR0913 - options, by keyword only
         config: Values to try for single parameters, in place of the kernel's own.
         space: The configs to search, ``where`` which of them to use, ``reference`` what results
             are checked against, and ``inputs`` what they are run on: as in ``tileyard.kernel``,
-            for a kernel that does not declare them. The reference is a NumPy or torch function
-            that gets the inputs in parameter order and returns the outputs or writes them in
-            place.
+            in place of the kernel's own. The reference is a NumPy or torch function that gets the
+            inputs in parameter order and returns the outputs or writes them in place. The file of
+            ``"file.py::name"`` is imported in this process where one of these is given.
         where: See ``space``.
         reference: See ``space``.
         inputs: See ``space``.
         check: Whether results are compared with the reference.
+        require_check: Whether a config wins only if its results were compared: then there is no
+            best one without a reference.
         target: What to compile for.
         devices: What to run on: ``cpu``, ``cpu:cores=0-3`` for some of the cores, or several
             names; by default all devices of the target's class.
@@ -84,21 +90,27 @@ def tune(  # noqa: PLR0913 - options, by keyword only
         TileyardError: What is asked for does not exist, or cannot be done here.
     """
     settings = settings_for(home)
-    file, name, answer = "", "", None
-    if isinstance(kernel, str):
+    if reference is not None and not check:
+        raise UsageError("reference= has no effect with check=False", "leave one of them out")
+    if require_check and not check:
+        raise UsageError("require_check=True contradicts check=False", "leave one of them out")
+    declared = {"space": space, "where": where, "reference": reference, "inputs": inputs}
+    author, file = None, ""
+    if isinstance(kernel, str) and all(value is None for value in declared.values()):
         file, _, name = kernel.partition("::")
     else:
-        declared = {"space": space, "where": where, "reference": reference, "inputs": inputs}
-        given = {key: value for key, value in declared.items() if value is not None}
-        name, answer = _author(kernel, given, settings)
+        held = _import_kernel(kernel) if isinstance(kernel, str) else kernel
+        author = _make_author(held, declared, settings)
+        name = next(iter(author.kernels))
     request = TuneRequest(
         kernel=name,
-        arguments=dict(arguments or {}),
+        arguments={key: to_plain(value) for key, value in (arguments or {}).items()},
         shape=shape,
-        overrides={key: tuple(values) for key, values in (config or {}).items()},
+        overrides=_read_config(config or {}),
         trials=trials,
         budget_s=budget_s,
         check=CheckPolicy(enabled=check),
+        require_check=require_check,
         limits=limits or Limits(),
     )
     start = StartTune(
@@ -108,28 +120,36 @@ def tune(  # noqa: PLR0913 - options, by keyword only
         file=str(Path(file).absolute()) if file else "",
         reuse=not fresh,
     )
-    client = StudyClient(start, settings, answer)
+    client = StudyClient(start, settings, None if author is None else author.answer)
     shown = sys.stderr.isatty() if progress is None else progress
     return Study(_run(client, settings, shown=shown), settings)
 
 
-def _author(
-    kernel: object, given: dict[str, object], settings: Settings
-) -> tuple[str, AnswerQuestion]:
-    """The kernel's name, and what answers for it in this process."""
+def _import_kernel(named: str) -> object:
+    """The kernel ``file.py::name``. Raises KernelFileError."""
+    file, _, name = named.partition("::")
+    module = import_file(Path(file))
+    kernels = find_kernels(module)
+    chosen = choose_kernel([found.describe() for found in kernels.values()], name)
+    return vars(module)[chosen.name]
+
+
+def _make_author(kernel: object, declared: Mapping[str, object], settings: Settings) -> Author:
+    """What answers in this process for a kernel with these fields in place of its own."""
     if not callable(kernel):
-        raise UsageError(f"{kernel!r} is no kernel", "decorate a function with @tileyard.kernel")
-    declared: Callable[..., object] = kernel
-    if read_recipe(kernel) is None:
-        declared = declare_kernel(**given)(kernel)  # type: ignore[call-overload]  # checked there
-    elif given:
-        raise UsageError(
-            f"{getattr(kernel, '__name__', kernel)} is declared already, so {', '.join(given)} "
-            "can't be given here",
-            "declare them where the kernel is, or pass the undecorated function",
-        )
-    author = Author.of_kernel(declared, ObjectStore(settings.home / "objects"))
-    return next(iter(author.kernels)), author.answer
+        is_func = type(kernel).__name__ == "PrimFunc"
+        hint = "tileyard.compile takes one" if is_func else "@tileyard.kernel declares a function"
+        raise UsageError(f"{show_value(kernel)} is no kernel", hint)
+    held = declare_kernel(kernel, **declared)  # type: ignore[call-overload]  # checked there
+    return Author.of_kernel(held, ObjectStore(settings.home / "objects"))
+
+
+def _read_config(config: Mapping[str, Sequence[Value]]) -> dict[str, tuple[Value, ...]]:
+    """Values to try by parameter, in plain form. Raises UsageError where they are no lists."""
+    for key, values in config.items():
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            raise UsageError(f"config gives {key}={show_value(values)}, which is not a list")
+    return {key: tuple(map(to_plain, values)) for key, values in config.items()}
 
 
 def _run(client: StudyClient, settings: Settings, *, shown: bool) -> StudyResult:

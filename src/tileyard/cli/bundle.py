@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tileyard.cli.suite_options import PolicyName, Selected, TargetName
+from tileyard.cli.values import refuse_unused
 
 if TYPE_CHECKING:
     from tileyard.artifacts.bundle_manifest import BundleManifest
@@ -74,15 +75,29 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
     """
     from tileyard.errors import UsageError
 
+    of_suite = {
+        "--policy": policy != "full",
+        "--select": select,
+        "--target": target != "cpu",
+        "--toolchain": toolchain,
+    }
+    of_tree = {
+        "--bin": programs,
+        "--python": python,
+        "--prefix": prefix,
+        "--cpu-level": cpu_level,
+        "--driver": driver,
+    }
     if inspect is not None:
-        if suite or tree is not None or output is not None:
-            raise UsageError("--inspect stands alone")
+        others = {**of_tree, **of_suite, "a suite": suite, "--output": output, "--tree": tree}
+        refuse_unused("with --inspect", others)
         return _inspect(inspect, commit, as_json=json)
     if suite:
         if tree is not None or output is None:
             raise UsageError(
                 "say with -o where the suite's bundle is to be written, without --tree"
             )
+        refuse_unused("on the bundle of a suite", of_tree)
         from tileyard.cli.suite_session import pack
         from tileyard.service.messages import StartTest
         from tileyard.suite.records import Wish
@@ -102,6 +117,7 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
         raise UsageError(
             "say with --commit what the tree was built from", "it is what a later job asks for"
         )
+    refuse_unused("on the bundle of a tree", of_suite)
     from tileyard.artifacts.libraries import variable_folders
     from tileyard.artifacts.toolchain_packing import ToolchainSource, pack_toolchain
 

@@ -18,7 +18,14 @@ from tileyard.cli.kernel_options import (
     parse_kernel,
     target_at,
 )
-from tileyard.cli.values import parse_bytes, parse_count, parse_duration_s, parse_pairs, parse_value
+from tileyard.cli.values import (
+    parse_bytes,
+    parse_count,
+    parse_duration_s,
+    parse_pairs,
+    parse_value,
+    refuse_unused,
+)
 from tileyard.errors import UsageError
 
 
@@ -63,8 +70,11 @@ def compile_configs(  # noqa: PLR0913 - options, by keyword only
     emit: Emit = None,
     build_limit: BuildLimit = "120s",
     memory_limit: Annotated[
-        str, typer.Option(metavar="SIZE", help="Address space of a running config, for the bundle.")
-    ] = "8GiB",
+        str,
+        typer.Option(
+            metavar="SIZE", help="Address space of a running config, for the bundle; else 8GiB."
+        ),
+    ] = "",
     group_size: Annotated[
         str, typer.Option(metavar="N|auto", help="How many configs share one compilation at most.")
     ] = "auto",
@@ -93,9 +103,10 @@ def compile_configs(  # noqa: PLR0913 - options, by keyword only
     file, name = parse_kernel(kernel)
     if emit is not None and json:
         raise UsageError("--emit and --json both print on standard output: choose one")
-    if commit and output is None:
-        raise UsageError("--commit is for a bundle: say with -o where it is to be written")
-    if output is not None:
+    if output is None:
+        for_bundle = {"--commit": commit, "--reference": reference, "--memory-limit": memory_limit}
+        refuse_unused("without a bundle: say with -o where it is to be written", for_bundle)
+    else:
         _check_output(output)
     request = TuneRequest(
         kernel=name,
@@ -105,7 +116,7 @@ def compile_configs(  # noqa: PLR0913 - options, by keyword only
         reference=reference,
         trials=ALL_CONFIGS,
         limits=Limits(
-            build_s=parse_duration_s(build_limit), memory_bytes=parse_bytes(memory_limit)
+            build_s=parse_duration_s(build_limit), memory_bytes=parse_bytes(memory_limit or "8GiB")
         ),
     )
     start = StartCompile(

@@ -12,7 +12,7 @@ those of this CPU.
   --summary FORM         what was done, in one line on stderr when the script
                          has ended: plain (default), json, or none
   -m MODULE              run a module instead, as python -m does
-  --help                 show this
+  -h, --help             show this
 
 Exit status: the script's own; 2 if there is no such script.
 """

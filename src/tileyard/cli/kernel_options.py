@@ -23,6 +23,10 @@ DeviceNames = Annotated[
         metavar="ID", help="cpu:cores=0-3, cuda:1, queue:NAME, ...; again for more of them."
     ),
 ]
+RequireCheck = Annotated[
+    bool,
+    typer.Option("--require-check", help="Fail where nothing says what is right (exit status 1)."),
+]
 RunLimit = Annotated[str, typer.Option(metavar="TIME", help="End a config that runs longer.")]
 BuildLimit = Annotated[str, typer.Option(metavar="TIME", help="End a build that takes longer.")]
 MemoryLimit = Annotated[
@@ -68,13 +72,30 @@ def parse_kernel(named: str) -> tuple[Path, str]:
 
 
 def parse_arguments(given: Sequence[str] | None) -> "dict[str, Value]":
-    """The values of ``--arg``. Raises UsageError."""
-    return {key: parse_value(text) for key, text in parse_pairs(given or (), "--arg").items()}
+    """The values of ``--arg``. Raises UsageError, also for a list of numbers."""
+    pairs = parse_pairs(given or (), "--arg")
+    for key, text in pairs.items():
+        numbers = [part for part in text.split(",") if not isinstance(parse_value(part), str)]
+        if len(numbers) > 1 and len(numbers) == 1 + text.count(","):
+            raise UsageError(
+                f"--arg {key} has {len(numbers)} values, and a kernel takes one",
+                f"--config {key}={text} tries each",
+            )
+    return {key: parse_value(text) for key, text in pairs.items()}
 
 
 def parse_config(given: Sequence[str] | None) -> "dict[str, tuple[Value, ...]]":
     """The values of ``--config``, one or several for each parameter. Raises UsageError."""
-    return {
-        key: tuple(parse_value(part) for part in text.split(","))
-        for key, text in parse_pairs(given or (), "--config").items()
-    }
+    pairs = parse_pairs(given or (), "--config")
+    for key, text in pairs.items():
+        if not all(text.split(",")):
+            raise UsageError(f"--config {key}={text} has an empty value")
+    return {key: tuple(map(parse_value, text.split(","))) for key, text in pairs.items()}
+
+
+def check_reference(reference: str, *, check: bool, require_check: bool) -> None:
+    """Raise UsageError for a reference that nothing is compared with, and where nothing can be checked."""
+    if require_check and not check:
+        raise UsageError("--require-check and --no-check contradict each other: choose one")
+    if reference and not check:
+        raise UsageError("--reference has no effect with --no-check")

@@ -15,7 +15,7 @@ TASK_DEVICE, and in CUDA_VISIBLE_DEVICES or what else its class uses.
   --queue-timeout TIME   give up waiting after 30m, 90s, ...
   --max-time TIME        end the command if it runs longer
   --status-file FILE     where to say, as JSON, what became of it
-  --help                 show this
+  -h, --help             show this
 
 Exit status: the command's own, 128+n if it died of signal n. For itself:
 2 bad usage, 69 no such or sick device, 75 no device in time, 124 the command

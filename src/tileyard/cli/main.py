@@ -2,9 +2,12 @@
 
 import sys
 import traceback
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
+import tileyard
 from tileyard.cli import (
     bundle,
     cache,
@@ -38,7 +41,42 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: drawing it costs a fifth of a second
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+class OnceCommand(TyperCommand):
+    """A command that refuses an option given twice, unless it may be: else the last would count."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 (typer hides its type)
+        """Parse as usual, after a look at what is given."""
+        _, _, given = self.make_parser(ctx).parse_args(list(args))
+        for param in given:
+            may_repeat = getattr(param, "multiple", False) or getattr(param, "count", False)
+            if given.count(param) > 1 and not may_repeat:
+                raise typer.BadParameter(f"{param.opts[0]} is given twice")
+        return super().parse_args(ctx, args)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"tileyard {tileyard.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _begin(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Take the options before the command."""
+
+
 app.command("tune")(tune.tune)
 app.command("run")(run_command.run_config)
 app.command("test")(test.run_suite)
@@ -57,6 +95,9 @@ app.command("bundle")(bundle.bundle)
 app.add_typer(ci.app, name="ci")
 app.add_typer(cache.app, name="cache")
 app.command("run-artifact")(run_artifact.run_artifact)
+for _typer in (app, *(group.typer_instance for group in app.registered_groups)):
+    for _command in _typer.registered_commands if _typer else ():
+        _command.cls = OnceCommand
 
 USAGE = 2
 INTERNAL_ERROR = 70

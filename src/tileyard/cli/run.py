@@ -13,8 +13,10 @@ from tileyard.cli.kernel_options import (
     KernelName,
     MemoryLimit,
     QueueLimit,
+    RequireCheck,
     RunLimit,
     ShapeName,
+    check_reference,
     parse_arguments,
     parse_config,
     parse_kernel,
@@ -39,6 +41,7 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
         str, typer.Option(help="A function of the file to check results against.")
     ] = "",
     check: Annotated[bool, typer.Option(help="Compare results with the reference.")] = True,
+    require_check: RequireCheck = False,
     target: Annotated[str, typer.Option(help="What to compile for.")] = "cpu",
     cpu_arch: CpuLevel = "",
     devices: DeviceNames = None,
@@ -68,6 +71,7 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
     from tileyard.tuning.request import TuneRequest
 
     file, name = parse_kernel(kernel)
+    check_reference(reference, check=check, require_check=require_check)
     values = parse_config(config)
     several = [key for key, given in values.items() if len(given) > 1]
     if several:
@@ -77,6 +81,8 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
         )
     if emit is not None and json:
         raise UsageError("--emit and --json both print on standard output: choose one")
+    if debug and json:
+        raise UsageError("--debug prints a command, which --json would leave out: choose one")
     request = TuneRequest(
         kernel=name,
         arguments=parse_arguments(arg),
@@ -85,6 +91,7 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
         reference=reference,
         trials=1,
         check=CheckPolicy(enabled=check, closest=True),
+        require_check=require_check,
         limits=Limits(
             run_s=parse_duration_s(run_limit),
             build_s=parse_duration_s(build_limit),

@@ -9,7 +9,7 @@ from tileyard.cli.emitting import emit_text
 from tileyard.cli.kernel_options import EmittedText
 from tileyard.cli.opening import print_json
 from tileyard.cli.session import stop_on_interrupt
-from tileyard.model import INFRASTRUCTURE, WELL
+from tileyard.model import INFRASTRUCTURE
 from tileyard.report.console import Console
 from tileyard.report.progress import Progress
 from tileyard.report.trials import print_verdict
@@ -34,7 +34,7 @@ def run(start: StartTune, *, emit: EmittedText | None, as_json: bool, for_debugg
     if as_json:
         print_json(trial)
     else:
-        print_verdict(console, trial, result.flops, settings.home)
+        print_verdict(console, trial, result, settings.home)
     objects = ObjectStore(settings.home / "objects")
     if for_debugger and not as_json:
         _tell_command(console, prepare_debugging(objects, trial, settings.home))
@@ -44,7 +44,7 @@ def run(start: StartTune, *, emit: EmittedText | None, as_json: bool, for_debugg
         emit_text(trial.keys.build, emit, settings.home, lines)
     if result.reason == "interrupted":
         return INTERRUPTED
-    if trial.outcome in WELL:
+    if result.best is not None:
         return 0
     return 3 if trial.outcome in INFRASTRUCTURE else 1
 

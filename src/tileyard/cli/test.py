@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from tileyard.cli.kernel_options import RequireCheck
 from tileyard.cli.suite_options import (
     PieceLength,
     PolicyName,
@@ -14,6 +15,7 @@ from tileyard.cli.suite_options import (
     parse_split,
     parse_time_s,
 )
+from tileyard.cli.values import refuse_unused
 from tileyard.errors import UsageError
 
 
@@ -61,6 +63,7 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
         Path | None, typer.Option(metavar="FILE", help="A toolchain bundle for the steps.")
     ] = None,
     commit: Annotated[str, typer.Option(help="What toolchain and bundle must be of.")] = "",
+    require_check: RequireCheck = False,
     golden_threads: Annotated[
         int, typer.Option(min=0, help="Threads of each golden or check step.")
     ] = 0,
@@ -87,6 +90,10 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
 
     if bool(suite) == bool(from_bundle):
         raise UsageError("name a suite, or with --from the bundle of one")
+    if devices:
+        refuse_unused("with --devices: as many cases run at once", {"--slots": slots})
+    if not (toolchain or from_bundle):
+        refuse_unused("without --toolchain or --from", {"--commit": commit})
     named = suite or from_bundle
     if not Path(named).exists():
         raise UsageError(f"there is no suite {named}")
@@ -107,6 +114,7 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
         rerun_failed=rerun_failed,
         retries=retries,
         golden_threads=golden_threads,
+        require_check=require_check,
         compile_workers=compile_workers,
         queue_limit_s=parse_time_s("--queue-limit", queue_limit),
     )

@@ -12,8 +12,10 @@ from tileyard.cli.kernel_options import (
     KernelName,
     MemoryLimit,
     QueueLimit,
+    RequireCheck,
     RunLimit,
     ShapeName,
+    check_reference,
     parse_arguments,
     parse_config,
     parse_kernel,
@@ -36,6 +38,7 @@ def tune(  # noqa: PLR0913 - options, by keyword only
         str, typer.Option(help="A function of the file to check results against.")
     ] = "",
     check: Annotated[bool, typer.Option(help="Compare results with the reference.")] = True,
+    require_check: RequireCheck = False,
     target: Annotated[str, typer.Option(help="What to compile for.")] = "cpu",
     cpu_arch: CpuLevel = "",
     devices: DeviceNames = None,
@@ -86,6 +89,7 @@ def tune(  # noqa: PLR0913 - options, by keyword only
     from tileyard.tuning.request import DEFAULT_TRIALS, TuneRequest
 
     file, name = parse_kernel(kernel)
+    check_reference(reference, check=check, require_check=require_check)
     if (flush_l2 or graph) and target.partition(":")[0] == "cpu":
         raise UsageError(
             f"--{'flush-l2' if flush_l2 else 'graph'} is for GPUs, and not for {target}"
@@ -100,6 +104,7 @@ def tune(  # noqa: PLR0913 - options, by keyword only
         budget_s=parse_duration_s(budget) if budget else None,
         check=CheckPolicy(enabled=check),
         timing=TimingPolicy(flush_l2=flush_l2, graph=graph),
+        require_check=require_check,
         limits=Limits(
             run_s=parse_duration_s(run_limit),
             build_s=parse_duration_s(build_limit),

@@ -1,12 +1,13 @@
 """How values are written on the command line."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import typer
 
 from tileyard.cli.durations import parse_duration_s as parse_duration_s
+from tileyard.errors import UsageError
 
 if TYPE_CHECKING:
     from tileyard.model import Value
@@ -23,6 +24,13 @@ def parse_value(text: str) -> "Value":
         except ValueError:
             continue
     return text
+
+
+def refuse_unused(why: str, given: Mapping[str, object]) -> None:
+    """Raise UsageError for the first option that is given and has no effect; empty values are not given."""
+    for option, value in given.items():
+        if value:
+            raise UsageError(f"{option} has no effect {why}")
 
 
 def parse_pairs(items: Iterable[str], option: str) -> dict[str, str]:

@@ -172,7 +172,7 @@ class PlannedCases:
             self._forget(batch)
         elif not self.runnable(batch):
             return
-        elif state.looked_up or not state.interleaved:
+        elif state.looked_up or not (state.interleaved or state.batch.alike):
             self.ready.add(_ready_entry(state))
         elif not state.looking:
             state.looking = True

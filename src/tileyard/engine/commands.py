@@ -179,7 +179,10 @@ class Build(Record, tag="build"):
 
 
 class LookUp(Record, tag="look_up"):
-    """See whether an interleaved batch, now that all of it is built, was measured before."""
+    """See what is known of a batch, now that all of it is built.
+
+    Of an interleaved one, whether it was measured before; else whether a case has the same binary.
+    """
 
     batch: str
 

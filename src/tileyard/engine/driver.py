@@ -47,7 +47,8 @@ from tileyard.engine.source import CaseSource
 from tileyard.engine.stages import Site
 from tileyard.engine.state import EngineState
 from tileyard.engine.yard import Yard
-from tileyard.events import CasePlanned, Note
+from tileyard.errors import UsageError
+from tileyard.events import CasePlanned
 from tileyard.model import Outcome, Trial
 from tileyard.modes import make_folder
 
@@ -95,10 +96,13 @@ class Driver:
         try:
             await self._provider.open()
             target = await self._preparation.open()
+            asked = self._yard.group_size
+            if (asked or 1) > 1 and not target.groups:
+                name = self._yard.target
+                raise UsageError(f"--group-size has no effect: {name} builds kernels one by one")
         except BaseException:
             await self.close()
             raise
-        asked = self._yard.group_size
         self._group = (asked or AUTO_GROUP) if target.groups else 1
 
     async def close(self) -> None:
@@ -123,12 +127,6 @@ class Driver:
 
     async def trials(self) -> AsyncIterator[Trial]:
         """Drive the source to its end. Every planned case yields exactly one trial."""
-        asked = self._yard.group_size
-        if asked is not None and asked > self._group:
-            text = (
-                f"target {self._yard.target} builds kernels one by one: a group size has no effect"
-            )
-            self._yard.emit(Note(text=text, level="warning"))
         state = EngineState(self._site())
         commands = state.start()
         while True:
@@ -141,6 +139,8 @@ class Driver:
             # Recorded before it is told, and told before the source is asked for more: it may have
             # been waiting for just this.
             for trial in self._ledger.take():
+                if self._ledger.has_followed(trial):
+                    self._tell(CaseFinished(case=trial.case))
                 self._source.tell(trial)
                 yield trial
             for command in commands:
@@ -261,10 +261,13 @@ class Driver:
 
     def _look_up(self, batch: str) -> None:
         members = self._ledger.members(batch)
-        if self._ledger.recall_paired(members):
+        if members[0].batch.alike:
+            self._preparation.identify(members[0])
+            is_known = self._ledger.follow(members[0])  # and told once it has ended
+        elif is_known := self._ledger.recall_paired(members):
             for member in members:
                 self._tell(CaseFinished(case=member.case.id))
-        else:
+        if not is_known:
             self._tell(NothingKnown(batch=batch))
 
     def _site(self) -> Site:

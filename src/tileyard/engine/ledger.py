@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tileyard.artifacts.keys import measurement_key, paired_key
+from tileyard.engine.alike import Alike
 from tileyard.engine.yard import Yard
 from tileyard.events import CaseEnded
 from tileyard.model import (
@@ -69,6 +70,8 @@ class Ledger:
         self._open: dict[str, Progress] = {}
         self._fresh: list[Trial] = []
         self._unrecorded: list[Trial] = []
+        self._alike: Alike[Progress] = Alike()
+        self._followed: set[str] = set()
         self._identities = tuple(dict.fromkeys(device.identity for device in yard.devices))
         self._count = 0
 
@@ -159,8 +162,9 @@ class Ledger:
 
     def abandon(self, message: str) -> None:
         """End every case that is still open as not run."""
-        for progress in tuple(self._open.values()):
-            self.finish(progress, Outcome.NOT_RUN, message)
+        for case in tuple(self._open):
+            if self.is_open(case):  # one that follows another ends with it
+                self.finish(self._open[case], Outcome.NOT_RUN, message)
 
     def recall(self, progress: Progress, known: Trial | None) -> bool:
         """End a case with a trial that was recorded before; False where there is none to use."""
@@ -178,6 +182,19 @@ class Ledger:
         )
         self._end(progress, trial)
         return True
+
+    def follow(self, progress: Progress) -> bool:
+        """Have a case end as the first one with the same binary and inputs does; False for the first one."""
+        first = self._alike.follow(progress.case.id, progress.keys, progress)
+        if isinstance(first, Trial):
+            self._end_alike(progress, first)
+        return first is not False
+
+    def has_followed(self, trial: Trial) -> bool:
+        """Whether a case that ``take`` gave ended as another one did; asked once for each."""
+        has_followed = trial.case in self._followed
+        self._followed.discard(trial.case)
+        return has_followed
 
     def skip_proven(self, progress: Progress) -> bool:
         """End a case that has passed before with the same run key, if this run is to skip such ones."""
@@ -246,6 +263,30 @@ class Ledger:
     def _end(self, progress: Progress, trial: Trial) -> None:
         del self._open[progress.case.id]
         self._fresh.append(trial)
+        for follower in self._alike.end(trial.case, trial) if progress.batch.alike else ():
+            if self.is_open(follower.case.id):
+                self._end_alike(follower, trial)
+
+    def _end_alike(self, progress: Progress, first: Trial) -> None:
+        """End a case as another one with the same binary ended."""
+        by_name = {device.name: device.identity for device in self._yard.devices}
+        self._key_measurement(progress, by_name.get(first.device, self._identities[0]))
+        self._count += 1
+        trial = msgspec.structs.replace(
+            first,
+            id=f"{self._run}.{self._count}",
+            run=self._run,
+            case=progress.case.id,
+            batch=progress.batch.id,
+            config=progress.case.config,
+            keys=progress.keys,
+            started_at=progress.started_at,
+            build_s=progress.build_s,
+            reused=False,
+        )
+        self._unrecorded.append(trial)
+        self._followed.add(trial.case)
+        self._end(progress, trial)
 
 
 def _says_enough(known: Trial, limits: Limits) -> bool:

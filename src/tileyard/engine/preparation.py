@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 
-from tileyard.artifacts.keys import build_key, canonical_json, run_key
+from tileyard.artifacts.keys import build_key, canonical_json, digest_parts, run_key
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.engine.compilers import CompilePool
 from tileyard.engine.ledger import Ledger, Progress
@@ -71,6 +71,13 @@ class Preparation:
             at = self._yard.clock.wall_s()
             self._yard.emit(BuildEnded(case=progress.case.id, at=at, ok=True, reused=True))
         return built
+
+    def identify(self, progress: Progress) -> None:
+        """Complete the keys of a case that is built by what its artifact does, whatever it was built from."""
+        artifact = find_artifact(progress.keys.build, self._yard.objects)
+        if artifact is not None and artifact.manifest.binary:
+            binary = digest_parts(artifact.manifest.binary, artifact.manifest.details)
+            progress.keys = msgspec.structs.replace(progress.keys, binary=binary)
 
     async def build(
         self, members: Sequence[Progress], worker: int

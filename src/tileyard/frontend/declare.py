@@ -4,11 +4,12 @@ Importing this module imports neither TileLang nor torch nor NumPy.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Generic, ParamSpec, TypeVar, overload
+from dataclasses import dataclass, replace
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from tileyard.errors import UsageError
 from tileyard.model import Tolerance, Value
+from tileyard.wording import show_value
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -56,7 +57,19 @@ class KernelDeclaration(Generic[P, R]):
 
 
 @overload
-def kernel(function: Callable[P, R], /) -> KernelDeclaration[P, R]: ...
+def kernel(
+    function: Callable[P, R],
+    /,
+    *,
+    space: SpaceSource | None = None,
+    where: Callable[..., object] | None = None,
+    shapes: Mapping[str, Mapping[str, Value]] | None = None,
+    reference: Callable[..., object] | None = None,
+    inputs: Callable[..., object] | None = None,
+    flops: Callable[..., float] | None = None,
+    tolerance: Tolerance | tuple[float, float] | None = None,
+    pass_configs: Mapping[str, Value] | None = None,
+) -> KernelDeclaration[P, R]: ...
 
 
 @overload
@@ -94,6 +107,10 @@ def kernel(  # noqa: PLR0913 - the fields of a declaration, by keyword only
     function returns. Those that the PrimFunc reads are its inputs, those that it only writes its
     outputs; a tensor that is read and written is both. The decorated function can be called as
     before. TileLang reads its source, so it has to stand in a file or a notebook cell.
+
+    A function that exists already is declared by a call: ``tileyard.kernel(function, reference=f)``,
+    also where ``tilelang.jit`` or ``tilelang.autotune`` made it, or an earlier declaration, whose
+    fields are replaced where they are given.
 
     Example::
 
@@ -147,29 +164,36 @@ def kernel(  # noqa: PLR0913 - the fields of a declaration, by keyword only
     Raises:
         UsageError: where an argument has the wrong form.
     """
-    if function is None:
-        shapes = {} if shapes is None else shapes
+    if shapes is not None:
         _check_shapes(shapes)
-        for name, given in (("where", where), ("reference", reference), ("inputs", inputs)):
+    callables = {"where": where, "reference": reference, "inputs": inputs, "flops": flops}
+    for name, given in callables.items():
+        if given is not None:
             _check_callable(name, given)
-        _check_callable("flops", flops)
+    fields = {
+        **callables,
+        "space": space,
+        "shapes": shapes,
+        "tolerance": _read_tolerance(tolerance),
+        "pass_configs": pass_configs,
+    }
 
-        def declare(function: Callable[P, R]) -> KernelDeclaration[P, R]:
-            return KernelDeclaration(
-                function=function,
-                space=space,
-                where=where,
-                shapes=shapes,
-                reference=reference,
-                inputs=inputs,
-                flops=flops,
-                tolerance=_read_tolerance(tolerance),
-                pass_configs=pass_configs or {},
-            )
+    def declare(function: Callable[P, R]) -> KernelDeclaration[P, R]:
+        return declare_over(function, fields)
 
-        return declare
+    return declare if function is None else declare(function)
+
+
+def declare_over(function: Callable[P, R], fields: Mapping[str, object]) -> KernelDeclaration[P, R]:
+    """Declare ``function``, or declare it anew: fields that are not None replace those it has.
+
+    The fields must have the form in which a KernelDeclaration has them.
+    """
     _check_callable("the decorated object", function)
-    return KernelDeclaration(function=function, shapes={}, pass_configs={})
+    if not isinstance(function, KernelDeclaration):
+        function = KernelDeclaration(function=function, shapes={}, pass_configs={})
+    given: dict[str, Any] = {name: field for name, field in fields.items() if field is not None}
+    return replace(function, **given)
 
 
 def user_function(decorated: object) -> object:
@@ -180,7 +204,7 @@ def user_function(decorated: object) -> object:
 
 
 def _check_callable(name: str, given: object) -> None:
-    if given is not None and not callable(given):
+    if not callable(given):
         raise UsageError(f"tileyard.kernel: {name} must be callable, not {type(given).__name__}")
 
 
@@ -202,6 +226,6 @@ def _read_tolerance(given: Tolerance | tuple[float, float] | None) -> Tolerance 
         rtol, atol = map(float, given)
     except (TypeError, ValueError):
         raise UsageError(
-            f"tileyard.kernel: tolerance must be (rtol, atol), not {given!r}"
+            f"tileyard.kernel: tolerance must be (rtol, atol), not {show_value(given)}"
         ) from None
     return Tolerance(rtol=rtol, atol=atol)

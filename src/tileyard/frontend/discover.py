@@ -14,6 +14,7 @@ from tileyard.frontend.declare import user_function
 from tileyard.frontend.found import Found
 from tileyard.frontend.no_device import assume_target
 from tileyard.frontend.recipes import read_recipe
+from tileyard.wording import show_value
 
 _GUARD_HINT = "what runs the kernel belongs below if __name__ == '__main__'"
 
@@ -95,7 +96,7 @@ def find_declared(kernel: object) -> Found:
     recipe = read_recipe(kernel)
     if recipe is None:
         raise UsageError(
-            f"{getattr(kernel, '__name__', kernel)!r} is not a kernel",
+            f"{show_value(kernel)} is not a kernel",
             hint="declare it with @tileyard.kernel, or make it with @tilelang.jit",
         )
     name = getattr(user_function(kernel), "__name__", "kernel")

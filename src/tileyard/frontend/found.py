@@ -163,7 +163,7 @@ class Found:
         given = self.parameters.restore(arguments)
         values = {**self.parameters.default_values, **given}
         asked = {p.name for p in parameters_of(source) or () if p.default is p.empty}
-        if self.recipe.style == "autotune" and not asked <= values.keys():
+        if self.recipe.is_space_tilelangs and not asked <= values.keys():
             # TileLang calls it with the arguments of the call, whatever its parameters are named.
             with blame_user(what):
                 return source(*(given[key] for key in self.parameters.own if key in given))
@@ -175,10 +175,15 @@ class Found:
         return self.parameters.restore_config(config)
 
     def _suspect(self, given: Arguments, error: UserCodeError) -> None:
-        """Blame a text where nothing says that the parameter takes one; else return."""
+        """Blame a text or a fraction where nothing says that the parameter takes one; else return."""
         for key, value in given.items():
-            if self.parameters.is_untyped_text(key, value) and value not in DTYPES:
-                raise UsageError(f"{self.name} cannot take {key}={value!r}: {error.summary}")
+            if self.parameters.is_untyped(key, value) and value not in DTYPES:
+                # What TVM finds wrong within itself says nothing to the user.
+                why = "" if "InternalError" in error.summary else f": {error.summary}"
+                raise UsageError(
+                    f"{self.name} cannot take {key}={value!r}{why}",
+                    "whole numbers, unless a default, annotation or space has something else",
+                )
 
     def _plain_options(self, options: Mapping[Any, object]) -> dict[str, Value]:
         try:

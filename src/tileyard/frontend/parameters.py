@@ -8,6 +8,7 @@ from tileyard.frontend.plain_values import Parameter, is_scalar
 from tileyard.frontend.recipes import Recipe
 from tileyard.frontend.signature import kinds_of, named_parameters
 from tileyard.model import Value
+from tileyard.wording import show_value
 
 PASS_CONFIGS = "pass_configs"
 """The key of an ``autotune`` config that holds compiler options and is no parameter."""
@@ -56,6 +57,10 @@ class Parameters:
             for key, value in self.default_values.items()
             if is_scalar(value)
         }
+        for shape in recipe.shapes.values():
+            for key in shape.keys() & self._known.keys():
+                if is_scalar(shape[key]):
+                    self._known[key].learn(shape[key])
         self.required = tuple(key for key in self.own if key not in self.default_values)
 
     def restore(self, arguments: Arguments) -> dict[str, object]:
@@ -79,12 +84,12 @@ class Parameters:
         if isinstance(source, Iterable) and not isinstance(source, str):
             return Expansion(axes={}, configs=tuple(map(self._read_config, source)))
         raise UsageError(
-            f"the space of {self.kernel} is neither a mapping nor a list of configs: {source!r}"
+            f"the space of {self.kernel} is neither a mapping nor a list of configs: {show_value(source)}"
         )
 
-    def is_untyped_text(self, key: str, value: Value) -> bool:
-        """Whether ``value`` is a text for a parameter of which nothing says that it takes one."""
-        return isinstance(value, str) and not self._find_tunable(key, "value").is_typed
+    def is_untyped(self, key: str, value: Value) -> bool:
+        """Whether ``value`` is no whole number, and nothing says what the parameter takes."""
+        return isinstance(value, str | float) and not self._find_tunable(key, "value").is_typed
 
     def describe(self) -> str:
         """A hint that names them."""
@@ -105,7 +110,7 @@ class Parameters:
         parameter = self._find_tunable(key, "parameter of its space,")
         if isinstance(values, str) or not isinstance(values, Iterable):
             raise UsageError(
-                f"the space of {self.kernel} gives {key}={values!r}, which is not a list of values"
+                f"the space of {self.kernel} gives {key}={show_value(values)}, which is not a list of values"
             )
         plain = [parameter.learn(value) for value in values]
         if not plain:
@@ -114,7 +119,7 @@ class Parameters:
 
     def _read_config(self, config: object) -> dict[str, Value]:
         if not isinstance(config, Mapping):
-            raise UsageError(f"a config of {self.kernel} is not a mapping: {config!r}")
+            raise UsageError(f"a config of {self.kernel} is not a mapping: {show_value(config)}")
         return {
             str(key): self._find_tunable(str(key), "parameter of its space,").learn(value)
             for key, value in config.items()

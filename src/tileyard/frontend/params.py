@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from tileyard.errors import UsageError
 from tileyard.frontend.expressions import free_vars, is_row_major, lower_expr
 from tileyard.frontend.scope import Scope
 from tileyard.ir.effects import Effects
@@ -21,7 +22,13 @@ def marked_outputs(func: Any, out_idx: Sequence[int] | int | None) -> frozenset[
     """The positions of the outputs, as given or as the function itself marks them; None for neither."""
     marked: Any = out_idx if out_idx is not None else _attrs(func).get(OUTPUTS_MARK)
     marked = [marked] if isinstance(marked, int) else marked
-    return None if marked is None else frozenset(int(i) % len(func.params) for i in marked)
+    if marked is None:
+        return None
+    count = len(func.params)
+    for position in marked:
+        if not -count <= int(position) < count:
+            raise UsageError(f"out_idx names parameter {position}, and there are {count}")
+    return frozenset(int(position) % count for position in marked)
 
 
 def _attrs(func: Any) -> dict[str, Any]:  # noqa: ANN401

@@ -5,6 +5,7 @@ its name, None ``"None"``, and a list, tuple or mapping of such values is its JS
 back gives the user's function what it had in its defaults, configs or space.
 """
 
+import difflib
 import enum
 import json
 import numbers
@@ -15,7 +16,9 @@ import numpy as np
 
 from tileyard.artifacts.keys import canonical_json
 from tileyard.errors import UsageError
+from tileyard.ir.dtypes import DTYPES
 from tileyard.model import Value
+from tileyard.wording import show_value
 
 _PLAIN = (bool, int, float, str)
 _KIND_NAMES = {bool: "bool (true or false)", int: "int", float: "float", str: "str"}
@@ -42,7 +45,7 @@ def to_plain(value: object) -> Value:
     if isinstance(value, Mapping):
         return canonical_json({option_name(key): to_plain(item) for key, item in value.items()})
     raise UsageError(
-        f"{value!r} cannot be a value of a config",
+        f"{show_value(value)} cannot be a value of a config",
         hint="use a bool, int, float, str, dtype or member of an enum",
     )
 
@@ -71,6 +74,7 @@ class Parameter:
         self._kinds = set(kinds)
         self._originals: dict[tuple[type, Value], object] = {}
         self._samples: list[object] = []
+        self._texts: set[str] = set()
 
     @property
     def is_typed(self) -> bool:
@@ -83,6 +87,7 @@ class Parameter:
         self._originals[type(plain), plain] = value
         if value is not None:
             self._kinds.add(type(plain))
+            self._texts |= {plain} if isinstance(plain, str) else set()
             if type(value) not in _PLAIN:
                 self._samples.append(value)
         return plain
@@ -98,7 +103,17 @@ class Parameter:
             raise UsageError(
                 f"{self.name}={value!r} has the wrong type: {self.name} takes {expected}"
             )
-        if not isinstance(value, str) or not self._samples:
+        if not isinstance(value, str):
+            return value
+        if self._texts and self._texts <= DTYPES.keys() and not _is_dtype(value):
+            near = difflib.get_close_matches(value, DTYPES, n=1)
+            raise UsageError(
+                f"{self.name}={value!r} is no dtype",
+                f"did you mean {near[0]}?"
+                if near
+                else f"{self.name} takes {min(self._texts)}, ...",
+            )
+        if not self._samples:
             return value
         for sample in self._samples:
             made = _make_like(sample, value)
@@ -113,6 +128,17 @@ class Parameter:
 def _is_dtype_name(value: object) -> bool:
     """TileLang's dtypes are strings of a class of their own."""
     return isinstance(value, str) and not isinstance(value, enum.Enum)
+
+
+def _is_dtype(name: str) -> bool:
+    """Whether a dtype has this name here or, where TileLang is imported, in TVM."""
+    if name in DTYPES or "tvm" not in sys.modules:
+        return name in DTYPES
+    try:
+        sys.modules["tvm"].DataType(name)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _make_like(sample: object, name: str) -> object:

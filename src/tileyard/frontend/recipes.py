@@ -24,7 +24,8 @@ class Recipe:
     ``function`` is the user's own, whose signature holds the kernel's parameters; ``build`` is
     called with them by keyword and returns a PrimFunc for TileLang's ``target``. ``tensors`` are the parameters that stand
     for tensors (TileLang's eager style) and are not arguments. ``supply`` is TileLang's
-    ``supply_prog``. The rest is as in ``tileyard.kernel``.
+    ``supply_prog``. The rest is as in ``tileyard.kernel``; ``is_space_tilelangs`` says that the space is
+    called as TileLang does.
     """
 
     style: Style
@@ -40,6 +41,7 @@ class Recipe:
     reference: Callable[..., object] | None = None
     inputs: Callable[..., object] | None = None
     supply: Callable[..., object] | None = None
+    is_space_tilelangs: bool = False
     flops: Callable[..., float] | None = None
     tolerance: Tolerance | None = None
     pass_configs: Mapping[Any, object]
@@ -75,6 +77,7 @@ def _read_declaration(value: KernelDeclaration[..., object]) -> Recipe:
         inner,
         style="tileyard",
         space=inner.space if value.space is None else value.space,
+        is_space_tilelangs=inner.is_space_tilelangs and value.space is None,
         where=value.where,
         shapes=value.shapes,
         reference=value.reference or inner.reference,
@@ -117,6 +120,7 @@ def _read_autotune(value: Any) -> Recipe:  # noqa: ANN401 - as above
         _read_jit(value.jit_impl),
         style="autotune",
         space=value.configs,
+        is_space_tilelangs=True,
         reference=None if unchecked else value.ref_prog,
         supply=value.supply_prog,
         tolerance=Tolerance(rtol=value.rtol, atol=value.atol) if asked else None,

@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 from xml.sax.saxutils import quoteattr
 
-from tileyard.model import INFRASTRUCTURE, WELL, Outcome, Record
+from tileyard.model import INFRASTRUCTURE, Outcome, Record
 from tileyard.report.suite_files import read_tail, write_atomically
 from tileyard.report.suite_words import MESSAGE_LENGTH, failed_attempts, run_s, why
 from tileyard.report.words import clean_line
@@ -209,7 +209,7 @@ class _Quotes:
 def _kind_of(verdict: CaseVerdict) -> _Kind:
     if verdict.outcome is Outcome.SKIPPED:
         return _Kind.SKIPPED
-    if verdict.outcome in WELL:
+    if not verdict.is_bad:
         return _Kind.PASSED
     if not verdict.gates:
         return _Kind.SKIPPED

@@ -2,13 +2,14 @@
 
 import io
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tileyard.model import WELL, Trial
+from tileyard.model import WELL, Measurement, Trial
 from tileyard.report.words import (
     format_config,
     format_rate,
@@ -16,9 +17,10 @@ from tileyard.report.words import (
     format_time,
     outcome_style,
 )
-from tileyard.tuning.request import StudyResult
+from tileyard.tuning.request import StudyResult, one_per_binary
 
 ROWS = 10
+BUSY_TEXT = "the machine was busy and ties are not resolved"
 
 
 def print_study(console: Console, result: StudyResult, home: Path) -> None:
@@ -47,38 +49,54 @@ def _table(result: StudyResult) -> Table:
     if result.flops:
         table.add_column("GFLOP/s", justify="right")
     table.add_column("outcome")
+    met = {final.trial for final in result.finals}
+    is_any_abandoned = False
     for rank, trial in enumerate(_ranked(result)[:ROWS], start=1):
-        row = [str(rank), *(str(trial.config.get(key, "")) for key in keys)]
-        median_ns = trial.measurement.median_ns if trial.measurement else 0.0
-        mark = "*" if trial.measurement and trial.measurement.abandoned else ""
-        row.append(format_time(median_ns) + mark if median_ns else "")
-        row.append(_interval(trial))
+        same = result.same_binary(trial)
+        row = [str(rank), *(_values(key, same) for key in keys)]
+        measured = result.measurement_of(trial)
+        median_ns = measured.median_ns if measured else 0.0
+        is_abandoned = trial.id not in met and measured is not None and measured.abandoned
+        is_any_abandoned |= is_abandoned
+        row.append(format_time(median_ns) + "*" * is_abandoned if median_ns else "")
+        row.append(_interval(measured))
         if result.flops:
             row.append(format_rate(result.flops, median_ns))
         outcome = Text(str(trial.outcome), style=outcome_style(trial.outcome))
-        style = "bold" if result.best is not None and trial.id == result.best.id else ""
+        style = "bold" if result.best in same else ""
         table.add_row(*row, outcome, style=style)
-    if any(trial.measurement and trial.measurement.abandoned for trial in result.trials):
-        table.caption, table.caption_justify = "* clearly slower, abandoned early", "left"
+    captions = [f"the first {len(met)}: times of the finals, which decided"] if met else []
+    captions += ["* clearly slower, abandoned early"] if is_any_abandoned else []
+    if captions:
+        table.caption, table.caption_justify = "\n".join(captions), "left"
     return table
 
 
-def _interval(trial: Trial) -> str:
-    if trial.measurement is None:
+def _values(key: str, trials: Sequence[Trial]) -> str:
+    """What configs with the same binary have for one parameter."""
+    values = {trial.config.get(key, "") for trial in trials}
+    return ",".join(map(str, sorted(values, key=lambda value: (type(value).__name__, value))))
+
+
+def _interval(measured: Measurement | None) -> str:
+    if measured is None:
         return ""
-    half = (trial.measurement.high_ns - trial.measurement.low_ns) / 2
-    return f"{100 * half / trial.measurement.median_ns:.1f} %"
+    half = (measured.high_ns - measured.low_ns) / 2
+    return f"{100 * half / measured.median_ns:.1f} %"
 
 
 def _ranked(result: StudyResult) -> list[Trial]:
-    """The winner, the other finalists in their order, the rest by latency, failures last."""
+    """The winner, the other finalists in their order, the rest by latency, failures last.
+
+    Of configs with the same binary there is the first that ended so well.
+    """
     order = {final.trial: number for number, final in enumerate(result.finals)}
 
     def place(trial: Trial) -> tuple[bool, float, float]:
         median_ns = trial.measurement.median_ns if trial.measurement else float("inf")
         return trial.outcome not in WELL, order.get(trial.id, len(order)), median_ns
 
-    return sorted(result.trials, key=place)
+    return one_per_binary(sorted(result.trials, key=place))
 
 
 def _lines(result: StudyResult, home: Path) -> list[Text]:
@@ -87,16 +105,40 @@ def _lines(result: StudyResult, home: Path) -> list[Text]:
     lines = [Text(f"{len(result.trials)} configs in {format_seconds(result.seconds)}: {words}")]
     if result.reused:
         lines[0].append(f"; {result.reused} known from earlier runs, not built or measured again")
+    binaries = {trial.keys.binary for trial in result.trials if trial.keys.binary}
+    alike = sum(bool(trial.keys.binary) for trial in result.trials) - len(binaries)
+    if alike:
+        lines.append(
+            Text(
+                f"{alike} of them gave the binary of another config: measured once, listed together"
+            )
+        )
     if result.reason != "done":
         lines.append(Text(f"stopped early: {result.reason}", style="yellow"))
     lines += _finals(result)
     if result.best is None:
-        lines.append(Text("no config passed", style="red"))
+        required = f"{result.unchecked}, and a check is required" if result.unchecked else ""
+        lines.append(Text(": ".join(filter(None, ("no config passed", required))), style="red"))
         return lines
-    lines.append(Text.assemble("best: ", (format_config(result.best.config), "bold")))
     lines.append(Text(f"results: {home}   (tileyard trials, tileyard show {result.best.id})"))
     lines.append(Text(f'load it: kernel = tileyard.load("{result.best.id}")'))
+    lines.append(_best(result, result.best))
     return lines
+
+
+def _best(result: StudyResult, best: Trial) -> Text:
+    """The last line: the winner, where it won, and what is not known of it."""
+    others = [format_config(one.config) for one in result.same_binary(best) if one.id != best.id]
+    same = f" (the same binary: {'; '.join(others)})" if others else ""
+    is_busy = result.control is not None and result.control.is_wide
+    doubts = [BUSY_TEXT] if is_busy else []
+    doubts += [result.unchecked] if result.unchecked else []
+    return Text.assemble(
+        "best: ",
+        (format_config(best.config) or "its only config", "bold"),
+        f"{same} on {result.silicon.partition(',')[0] or result.device}",
+        ("".join(f", {doubt}" for doubt in doubts), "yellow"),
+    )
 
 
 def _finals(result: StudyResult) -> list[Text]:
@@ -114,9 +156,13 @@ def _finals(result: StudyResult) -> list[Text]:
         )
     if result.control is not None:
         control = result.control
-        alarm = (
-            "FALSE ALARM, read the finals with care" if control.false_alarm else "no false alarm"
-        )
+        alarm = "no false alarm"
+        if control.false_alarm:
+            alarm = "FALSE ALARM, read the finals with care"
+        if control.is_wide:
+            alarm = BUSY_TEXT
+            if control.reused:
+                alarm += " in the earlier run that this is known from; --fresh measures again"
         lines.append(
             Text(
                 f"finals: A/A control {control.ratio:.3f} [{control.low:.3f}, {control.high:.3f}]: "

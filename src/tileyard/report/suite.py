@@ -74,7 +74,7 @@ class _Printer:
         self._print_groups("never ran", [(v.case, why(v)) for v in not_run])
         skipped = [v for v in verdicts if v.outcome is Outcome.SKIPPED]
         self._print_groups("skipped", [(v.case, v.message) for v in skipped])
-        flagged = [v for v in verdicts if v.outcome in PASSING and v.message]
+        flagged = [v for v in verdicts if v.outcome in PASSING and v.message and not v.is_bad]
         self._print_groups(
             "passed, with something to look at", [(v.case, v.message) for v in flagged]
         )
@@ -206,7 +206,10 @@ class _Printer:
         if wrong := describe_end(result):
             self._say(Text(f"FAILED: {wrong}", style="bold red"))
         elif result.reason == "done":
-            self._say(Text("all that gates is well", style="bold green"))
+            unchecked = result.count()[Outcome.UNCHECKED]
+            doubt = f", {count_of(unchecked, 'case')} unchecked: no reference" if unchecked else ""
+            end = Text.assemble(("all that gates is well", "bold green"), (doubt, "yellow"))
+            self._say(end)
 
     # ---- lines -----------------------------------------------------------------------------
 

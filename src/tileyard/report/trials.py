@@ -20,6 +20,7 @@ from tileyard.report.words import (
     outcome_style,
 )
 from tileyard.targets.cpu.annotated import annotate
+from tileyard.tuning.request import StudyResult
 from tileyard.wording import count_of
 from tileyard.workers.run_records import find_run
 
@@ -41,7 +42,7 @@ def print_trial(console: Console, trial: Trial, home: Path, *, source: bool) -> 
         _show_sources(console, trial, home)
 
 
-def print_verdict(console: Console, trial: Trial, flops: float, home: Path) -> None:
+def print_verdict(console: Console, trial: Trial, result: StudyResult, home: Path) -> None:
     """How a case that ran by itself ended: the outcome, every output, the time, where the rest is."""
     title = Text.assemble(
         (str(trial.outcome), outcome_style(trial.outcome)),
@@ -53,12 +54,15 @@ def print_verdict(console: Console, trial: Trial, flops: float, home: Path) -> N
     for line in trial.message.splitlines():
         console.print(Text(f"  {clean_line(line)}"), soft_wrap=True)
     if trial.measurement is not None:
-        rate = format_rate(flops, trial.measurement.median_ns) if flops else ""
+        rate = format_rate(result.flops, trial.measurement.median_ns)
         took = _say_latency(trial.measurement) + (f", {rate} GFLOP/s" if rate else "")
         console.print(Text(f"  {took} on {trial.device}"), soft_wrap=True)
     if log := _find_log(trial, home):
         _show_said(console, log)
     console.print(Text(f"  all of it: tileyard show {trial.id}", style="dim"), soft_wrap=True)
+    if result.unchecked:
+        required = ", and a check is required" if result.require_check else ""
+        console.print(Text(f"{result.unchecked}{required}", style="yellow"), soft_wrap=True)
 
 
 def _find_log(trial: Trial, home: Path) -> Path | None:

@@ -47,10 +47,10 @@ def choose_devices(names: Sequence[str], target: str, settings: Settings) -> tup
 def require_fit(target: str, device: Device) -> None:
     """Raise UsageError where it is known, before anything is built, that a device runs no such artifact."""
     kind, _, name = target.partition(":")
+    if {kind, device.kind} == {"cpu", "cuda"}:
+        raise UsageError(f"{device.name} runs nothing that is built for {target}")
     if kind != "cuda":
         return
-    if device.kind == "cpu":
-        raise UsageError(f"{device.name} runs nothing that is built for {target}")
     wanted = parse_architecture(name)
     if device.arch and not wanted.fits(parse_architecture(device.arch).capability):
         raise UsageError(

@@ -41,7 +41,7 @@ class StartTest(Record, tag="start_test"):
     ``durations`` is a file that says how long cases took elsewhere, ``toolchain`` a bundle that steps
     use, which must be of ``commit`` if that is given. ``is_bundle`` says that ``path`` is a bundle of a
     suite; with ``pack_to`` nothing is run, and such a bundle is written there. ``retries`` is None for what the
-    policy says.
+    policy says. With ``require_check`` a case that nothing was compared with fails.
     """
 
     path: str
@@ -61,6 +61,7 @@ class StartTest(Record, tag="start_test"):
     rerun_failed: bool = False
     retries: int | None = None
     golden_threads: int = 0
+    require_check: bool = False
     compile_workers: int | None = None
     queue_limit_s: float = 1800.0
 

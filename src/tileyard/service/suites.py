@@ -112,7 +112,12 @@ class SuiteRun:
                 at = self._clock.wall_s()
                 self._tell(RunEnded(run=self._run, at=at, reason=reason))
                 log.flush()
-        verdicts = judge_cases(selection.cases, trials, selection.quarantined)
+        verdicts = judge_cases(
+            selection.cases,
+            trials,
+            selection.quarantined,
+            require_check=self._start.require_check,
+        )
         if self._start.pack_to and reason == "done":
             self._write_bundle(suite, entries)
         elif not self._start.pack_to:

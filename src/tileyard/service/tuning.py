@@ -106,7 +106,7 @@ class Tuning:
             elif study.is_cut_short:
                 ended = "budget"
             _tell_end(yard, RunEnded(run=run, at=self._clock.wall_s(), reason=ended))
-            return study.result(ended, devices[0].name)
+            return study.result(ended, devices[0])
 
 
 def _tell_end(yard: Yard, ended: RunEnded) -> None:

@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from tileyard.events import StopReason
 from tileyard.model import INFRASTRUCTURE, WELL, Mismatch, Outcome, Record, Trial
 from tileyard.suite.records import LeftOut, Plan, Quarantine, SuiteCase
@@ -23,7 +25,7 @@ class CaseVerdict(Record):
     """How a case of a suite ended: as its last attempt did.
 
     ``is_flaky`` says that an attempt failed before that one passed. ``quarantine`` is who cares for a
-    case that does not gate, None for one that does.
+    case that does not gate, None for one that does. ``must_check`` says that an unchecked one failed.
     """
 
     case: str
@@ -36,16 +38,17 @@ class CaseVerdict(Record):
     is_flaky: bool = False
     quarantine: Quarantine | None = None
     where: str = ""
+    must_check: bool = False
 
     @property
     def is_bad(self) -> bool:
         """It ended neither well nor skipped."""
-        return self.outcome not in WELL
+        return self.outcome not in WELL or (self.must_check and self.outcome is Outcome.UNCHECKED)
 
     @property
     def is_failure(self) -> bool:
         """The case itself failed, or never ran."""
-        return self.outcome not in WELL and self.outcome not in INFRASTRUCTURE
+        return self.is_bad and self.outcome not in INFRASTRUCTURE
 
     @property
     def gates(self) -> bool:
@@ -119,9 +122,19 @@ def judge_cases(
     cases: Sequence[SuiteCase],
     trials: Mapping[str, Sequence[Trial]],
     quarantined: Mapping[str, Quarantine],
+    *,
+    require_check: bool = False,
 ) -> tuple[CaseVerdict, ...]:
     """A verdict for every case; one that no trial tells of was never reached."""
-    return tuple(_judge(case, trials.get(case.id, ()), quarantined.get(case.id)) for case in cases)
+    verdicts = tuple(_judge(c, trials.get(c.id, ()), quarantined.get(c.id)) for c in cases)
+    return tuple(map(_require_check, verdicts)) if require_check else verdicts
+
+
+def _require_check(verdict: CaseVerdict) -> CaseVerdict:
+    if verdict.outcome is not Outcome.UNCHECKED:
+        return verdict
+    why = "; ".join(filter(None, (verdict.message, "no reference, and a check is required")))
+    return msgspec.structs.replace(verdict, must_check=True, message=why)
 
 
 def _judge(case: SuiteCase, trials: Sequence[Trial], quarantine: Quarantine | None) -> CaseVerdict:

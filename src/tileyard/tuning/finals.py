@@ -38,7 +38,7 @@ def judge_finals(passed: Sequence[Trial], finals: Sequence[Trial], confidence: f
     if len(members) < 2 or len({len(_samples(trial)) for trial in members}) != 1:
         return Verdict(best=passed[0] if passed else None)
     samples = [_samples(trial) for trial in members]
-    pair = None
+    pair, reused = None, control is not None and control.reused
     if control is not None and len(_samples(control)) == len(samples[0]):
         twin = next((i for i, trial in enumerate(members) if trial.config == control.config), None)
         if twin is not None:
@@ -51,16 +51,17 @@ def judge_finals(passed: Sequence[Trial], finals: Sequence[Trial], confidence: f
         finals=tuple(
             _final(
                 by_config[canonical_json(members[i].config)],
+                members[i],
                 ranking.ratios[i],
                 tied=i in ranking.tied,
             )
             for i in ranking.order
         ),
-        control=None if ranking.control is None else _control(ranking.control),
+        control=None if ranking.control is None else _control(ranking.control, reused=reused),
     )
 
 
-def _final(trial: Trial, ratio: LogRatio, *, tied: bool) -> Final:
+def _final(trial: Trial, member: Trial, ratio: LogRatio, *, tied: bool) -> Final:
     return Final(
         trial=trial.id,
         config=dict(trial.config),
@@ -68,15 +69,17 @@ def _final(trial: Trial, ratio: LogRatio, *, tied: bool) -> Final:
         low=math.exp(ratio.low),
         high=math.exp(ratio.high),
         tied=tied,
+        measurement=member.measurement,
     )
 
 
-def _control(control: PairedControl) -> Control:
+def _control(control: PairedControl, *, reused: bool) -> Control:
     return Control(
         ratio=math.exp(control.ratio.median),
         low=math.exp(control.ratio.low),
         high=math.exp(control.ratio.high),
         false_alarm=control.false_alarm,
+        reused=reused,
     )
 
 

@@ -1,9 +1,23 @@
 """What a tuning run is asked to do, and what it comes to."""
 
+from collections.abc import Iterable
+
+from tileyard.artifacts.keys import canonical_json
 from tileyard.events import StopReason
-from tileyard.model import CheckPolicy, Limits, Outcome, Record, TimingPolicy, Trial, Value
+from tileyard.model import (
+    CheckPolicy,
+    Limits,
+    Measurement,
+    Outcome,
+    Record,
+    TimingPolicy,
+    Trial,
+    Value,
+)
 
 DEFAULT_TRIALS = 200
+BUSY = 1.05
+"""Where equal things may differ by more than this factor, ties are not resolved."""
 ALL_CONFIGS = 1_000_000
 """More than can be built in a life: every point of a space."""
 
@@ -13,7 +27,8 @@ class TuneRequest(Record):
 
     ``overrides`` gives values for tunable parameters, in place of the kernel's own. At most
     ``trials`` configs are tried; screening stops after ``budget_s`` seconds. ``finalists`` configs
-    meet in up to ``rounds`` interleaved rounds before a winner is named.
+    meet in up to ``rounds`` interleaved rounds before a winner is named. With ``require_check`` a config
+    wins only if its results were compared.
     """
 
     kernel: str = ""
@@ -29,13 +44,15 @@ class TuneRequest(Record):
     finalists: int = 5
     rounds: int = 60
     seed: int = 0
+    require_check: bool = False
 
 
 class Final(Record):
     """How a finalist did. ``ratio`` is its time over that of the fastest finalist.
 
     ``low`` and ``high`` bound the ratio. ``tied`` says that the two can't be told apart. The
-    winner comes first; where several are tied it need not be the fastest.
+    winner comes first; where several are tied it need not be the fastest. ``measurement`` is that of the
+    finals, which decided.
     """
 
     trial: str
@@ -44,25 +61,42 @@ class Final(Record):
     low: float
     high: float
     tied: bool
+    measurement: Measurement | None = None
 
 
 class Control(Record):
     """The A/A control of the finals: the leader against itself.
 
-    ``false_alarm`` says that the interval excludes 1 although both are the same binary.
+    ``false_alarm`` says that the interval excludes 1 although both are the same binary, and ``reused``
+    that these finals took place in an earlier run.
     """
 
     ratio: float
     low: float
     high: float
     false_alarm: bool
+    reused: bool = False
+
+    @property
+    def is_wide(self) -> bool:
+        """The machine was so busy that equal things may have looked as different as configs do."""
+        return self.low * BUSY < 1 or self.high > BUSY
+
+
+def one_per_binary(trials: Iterable[Trial]) -> list[Trial]:
+    """The first trial of each binary, in order; one of which no binary is known stands for itself."""
+    first: dict[str, Trial] = {}
+    for trial in trials:
+        first.setdefault(trial.keys.binary or trial.id, trial)
+    return list(first.values())
 
 
 class StudyResult(Record):
     """What a tuning run came to. ``best`` is the winner's screening trial, None where none passed.
 
     ``trials`` are in the order in which they ended, without those of the finals. ``flops`` is the
-    kernel's work, 0 where unknown. ``seconds`` is the duration of the whole run.
+    kernel's work, 0 where unknown. ``seconds`` is the duration of the whole run. ``silicon`` is what the
+    device is, ``checked`` says that results were to be compared, and ``require_check`` that they had to be.
     """
 
     run: str
@@ -78,6 +112,27 @@ class StudyResult(Record):
     control: Control | None = None
     reason: StopReason = "done"
     seconds: float = 0.0
+    silicon: str = ""
+    checked: bool = True
+    require_check: bool = False
+
+    @property
+    def unchecked(self) -> str:
+        """Why nothing says that results are right; empty where they were compared, or none was right."""
+        if not self.count(Outcome.UNCHECKED):
+            return ""
+        return "unchecked: no reference" if self.checked else "unchecked: not to be compared"
+
+    def measurement_of(self, trial: Trial) -> Measurement | None:
+        """The times that decided on a config: those of the finals, if it took part in them."""
+        own = (final.measurement for final in self.finals if final.trial == trial.id)
+        return next(own, None) or trial.measurement
+
+    def same_binary(self, trial: Trial) -> tuple[Trial, ...]:
+        """The trials of all configs that gave the binary of this one, itself among them, in order."""
+        binary = trial.keys.binary
+        alike = [one for one in self.trials if binary and one.keys.binary == binary] or [trial]
+        return tuple(sorted(alike, key=lambda one: canonical_json(one.config)))
 
     @property
     def reused(self) -> int:

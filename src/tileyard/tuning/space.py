@@ -51,10 +51,11 @@ async def open_space(author: Author, request: TuneRequest) -> OpenSpace:
 
     Raises KernelFileError or UsageError naming what the request got wrong.
     """
+    _check_numbers(request)
     described = await _ask(author, DescribeKernels())
     if not isinstance(described, Kernels):
         raise AssertionError(f"an author described its kernels with {described}")
-    info = _choose_kernel(described.kernels, request.kernel)
+    info = choose_kernel(described.kernels, request.kernel)
     completed = _complete_arguments(info, request)
     arguments = {key: value for key, value in completed.items() if key not in info.tunable}
     pinned = {key: (value,) for key, value in completed.items() if key in info.tunable}
@@ -62,7 +63,7 @@ async def open_space(author: Author, request: TuneRequest) -> OpenSpace:
     space = await _ask(author, expand)
     if not isinstance(space, Space):
         raise AssertionError(f"an author expanded a space with {space}")
-    points = _Points(space, {**request.overrides, **pinned})
+    points = _Points(space, {**pinned, **request.overrides})
     configs = await _accepted(author, info.name, arguments, points.draw(request), request.trials)
     if not configs:
         raise UsageError(
@@ -79,6 +80,26 @@ async def open_space(author: Author, request: TuneRequest) -> OpenSpace:
     )
 
 
+def _check_numbers(request: TuneRequest) -> None:
+    """Raise UsageError for limits that no config can keep."""
+    limits = request.limits
+    numbers = {
+        "the budget": request.budget_s,
+        "the number of trials": request.trials,
+        "the limit of a run": limits.run_s,
+        "the limit of a build": limits.build_s,
+        "the limit of an elaboration": limits.elaborate_s,
+        "the limit of a reference": limits.golden_s,
+        "the limit of memory": limits.memory_bytes,
+    }
+    for what, number in numbers.items():
+        if number is not None and not 0 < number < math.inf:
+            raise UsageError(f"{what} is {number:g}, which is enough for no config")
+    for key, values in request.overrides.items():
+        if not values:
+            raise UsageError(f"no value is given to try for {key}")
+
+
 async def _ask(author: Author, request: AuthorRequest) -> AuthorReply:
     reply = await author.ask(request, ASK_LIMIT_S)
     if isinstance(reply, Failed):
@@ -86,7 +107,8 @@ async def _ask(author: Author, request: AuthorRequest) -> AuthorReply:
     return reply
 
 
-def _choose_kernel(kernels: Sequence[KernelInfo], name: str) -> KernelInfo:
+def choose_kernel(kernels: Sequence[KernelInfo], name: str) -> KernelInfo:
+    """The kernel called ``name``, or the only one. Raises KernelFileError that lists those there are."""
     known = [kernel.name for kernel in kernels]
     names = ", ".join(known)
     if name:
@@ -120,6 +142,8 @@ def _complete_arguments(info: KernelInfo, request: TuneRequest) -> dict[str, Val
         if info.parameters and key not in info.parameters:
             known = ", ".join(info.parameters) + _guess(key, info.parameters)
             raise UsageError(f"{info.name} has no {what} {key!r}", f"its parameters: {known}")
+    for key in request.overrides.keys() & request.arguments.keys():
+        raise UsageError(f"{key} of {info.name} is given as an argument and as a config key")
     arguments = {**shape, **request.arguments}
     varied = {*info.tunable, *request.overrides} - arguments.keys()
     missing = [key for key in info.required if key not in arguments and key not in varied]
@@ -137,11 +161,17 @@ def _guess(word: str, known: Sequence[str]) -> str:
     return f"; did you mean {near[0]}?" if near and len(known) > 1 else ""
 
 
+def _unique(values: Sequence[Value]) -> tuple[Value, ...]:
+    """Values without repetition; 1, 1.0 and true are three."""
+    return tuple({(type(value), value): value for value in values}.values())
+
+
 class _Points:
     """The points of a space, by number: a product of axes, or a list."""
 
     def __init__(self, space: Space, overrides: dict[str, tuple[Value, ...]]) -> None:
         self._configs = space.configs
+        overrides = {key: _unique(values) for key, values in overrides.items()}
         self._axes = {**space.axes, **overrides}
         if space.configs:
             base = [

@@ -7,9 +7,9 @@ import msgspec
 from tileyard.artifacts.keys import canonical_json
 from tileyard.clock import Clock
 from tileyard.events import StopReason
-from tileyard.model import Batch, Case, Outcome, Trial, Value
+from tileyard.model import WELL, Batch, Case, Device, Outcome, Trial, Value
 from tileyard.tuning.finals import judge_finals
-from tileyard.tuning.request import StudyResult, TuneRequest
+from tileyard.tuning.request import StudyResult, TuneRequest, one_per_binary
 from tileyard.tuning.space import OpenSpace
 
 FINALS = "finals"
@@ -60,7 +60,7 @@ class Study:
         """All is asked and told."""
         return self._finals_asked and not self._pending
 
-    def result(self, reason: StopReason, device: str) -> StudyResult:
+    def result(self, reason: StopReason, device: Device) -> StudyResult:
         """What the study comes to with the trials told so far."""
         verdict = judge_finals(self._passed(), self._final_trials, self._request.timing.confidence)
         return StudyResult(
@@ -68,7 +68,7 @@ class Study:
             kernel=self._space.kernel,
             arguments=self._space.arguments,
             target=self._screened[0].target if self._screened else "",
-            device=device,
+            device=device.name,
             flops=self._space.flops,
             space=self._space.size,
             trials=tuple(self._screened),
@@ -77,6 +77,9 @@ class Study:
             control=verdict.control,
             reason=reason,
             seconds=self.elapsed_s,
+            silicon=device.identity,
+            checked=self._request.check.enabled,
+            require_check=self._request.require_check,
         )
 
     @property
@@ -108,7 +111,7 @@ class Study:
         case = self._case(f"c{number + 1:04d}", dict(self._space.configs[number]))
         bounds = [t.measurement.high_ns for t in self._passed() if t.measurement is not None]
         case = msgspec.structs.replace(case, abandon_above_ns=min(bounds, default=0.0))
-        return Batch(id=case.id, cases=(case,))
+        return Batch(id=case.id, cases=(case,), alike=True)
 
     def _case(self, name: str, config: dict[str, Value]) -> Case:
         return Case(
@@ -123,16 +126,16 @@ class Study:
 
     def _passed(self) -> list[Trial]:
         """Trials that may win, fastest first; equal medians in the order of their configs."""
-        passed = [
-            trial
-            for trial in self._screened
-            if trial.outcome in (Outcome.PASSED, Outcome.UNCHECKED) and trial.measurement
-        ]
+        right = {Outcome.PASSED} if self._request.require_check else WELL
+        passed = [trial for trial in self._screened if trial.outcome in right and trial.measurement]
         return sorted(passed, key=lambda t: (_median_ns(t), canonical_json(t.config)))
 
     def _finals(self) -> Sequence[Batch]:
-        """The leader twice (the second time as control) and whoever may still beat it."""
-        passed = self._passed()
+        """The leader twice (the second time as control) and whoever may still beat it.
+
+        Of configs with the same binary the first in the order of configs is there for all.
+        """
+        passed = one_per_binary(self._passed())
         if len(passed) < 2 or self._request.finalists < 2:
             return ()
         leader = passed[0].measurement

@@ -27,6 +27,7 @@ def test_a_kernel_runs_where_its_target_does(
     loaded = SimpleNamespace(as_callable=lambda: len)
     made = SimpleNamespace(load=lambda artifact, device: loaded if device == expected else None)
     monkeypatch.setattr(kernels, "parse_device", lambda name, settings: name)
+    monkeypatch.setattr(kernels, "require_fit", lambda target, device: None)
     monkeypatch.setattr(kernels, "make_target", lambda name, plugins: made)
     settings = Settings(home=tmp_path, lock_dir=tmp_path, cores=(0,))
     assert kernels._callable(cast(Any, None), target, settings, given, {}) is len

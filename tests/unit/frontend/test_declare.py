@@ -38,6 +38,15 @@ def test_a_kernel_can_be_declared_without_saying_anything() -> None:
     assert one() == 1
 
 
+def test_a_call_declares_and_declares_anew() -> None:
+    """What is given with the function counts, and later what is given again."""
+    declared = tileyard.kernel(lambda n: n, space={"n": [1]}, reference=max)
+    again = tileyard.kernel(declared, reference=min)
+    expected = ({"n": [1]}, max, {"n": [1]}, min)
+    assert (declared.space, declared.reference, again.space, again.reference) == expected
+    assert again.function is declared.function
+
+
 @pytest.mark.parametrize(
     "given", [(1e-3, 1e-2), [1e-3, 1e-2], Tolerance(rtol=1e-3, atol=1e-2)], ids=repr
 )

@@ -3,6 +3,7 @@
 import io
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 
 from tileyard.events import (
@@ -20,7 +21,7 @@ from tileyard.events import (
     RunEnded,
     RunStarted,
 )
-from tileyard.model import Case, Device, Measurement, Outcome, Trial
+from tileyard.model import Case, Device, Keys, Measurement, Outcome, Trial
 from tileyard.report.progress import Progress
 from tileyard.report.study import print_study, render_study
 from tileyard.report.words import format_rate, format_seconds, format_time
@@ -152,6 +153,81 @@ def test_the_table_names_winner_ties_and_failures() -> None:
     expected = ("best: tile=1", ": tied", "no false alarm", "2 passed, 1 mismatch")
     assert all(words in text for words in expected)
     assert 'tileyard.load("r.1")' in text
+
+
+def shown(changed: StudyResult) -> list[str]:
+    """The lines that people see of a result."""
+    file = io.StringIO()
+    print_study(Console(file=file, width=200), changed, Path("/home/x"))
+    return [line.rstrip() for line in file.getvalue().splitlines()]
+
+
+def test_the_last_line_names_the_winner_and_where_it_won() -> None:
+    """The silicon and not its number."""
+    changed = msgspec.structs.replace(result(), silicon="EPYC (25/17/1), 2 cores")
+    expected = "best: tile=1 on EPYC (25/17/1)"
+    assert shown(changed)[-1] == expected
+
+
+def test_the_last_line_says_that_nothing_was_checked() -> None:
+    """A config without a reference is no success without a word."""
+    trials = (trial(1, Outcome.UNCHECKED, 2e6),)
+    changed = msgspec.structs.replace(result(), trials=trials, best=trials[0])
+    expected = "best: tile=1 on cpu:0, unchecked: no reference"
+    assert shown(changed)[-1] == expected
+    none = msgspec.structs.replace(changed, best=None, require_check=True)
+    assert shown(none)[-1] == ("no config passed: unchecked: no reference, and a check is required")
+
+
+def test_a_finalist_is_shown_with_the_times_that_decided() -> None:
+    """One that the screening gave up early is not called clearly slower when it has won."""
+    before = result()
+    times = before.trials[1].measurement
+    assert times is not None
+    given_up = msgspec.structs.replace(times, median_ns=9e6, abandoned=True)
+    best = msgspec.structs.replace(before.trials[0], measurement=given_up)
+    finals = (msgspec.structs.replace(before.finals[0], measurement=times), before.finals[1])
+    other = msgspec.structs.replace(trial(4, Outcome.PASSED, 8e6), measurement=given_up)
+    changed = msgspec.structs.replace(
+        before, trials=(best, *before.trials[1:], other), best=best, finals=finals
+    )
+    lines = shown(changed)
+    first = next(line for line in lines if line.startswith("│ 1"))
+    assert "2.01 ms" in first
+    assert "*" not in first
+    expected = ["9 ms*"]
+    assert [line.split("│")[3].strip() for line in lines if "*" in line and "│" in line] == expected
+
+
+def test_a_wide_control_resolves_no_ties() -> None:
+    """It says so beside the control and the winner, and where it is known from an earlier run, that too."""
+    wide = Control(ratio=0.941, low=0.668, high=1.415, false_alarm=False)
+    lines = shown(msgspec.structs.replace(result(), control=wide))
+    expected = "the machine was busy and ties are not resolved"
+    assert lines[-1].endswith(expected)
+    assert any("A/A control 0.941" in line and line.endswith(expected) for line in lines)
+    known = msgspec.structs.replace(wide, reused=True)
+    again = shown(msgspec.structs.replace(result(), control=known))
+    assert any(
+        line.endswith("in the earlier run that this is known from; --fresh measures again")
+        for line in again
+    )
+
+
+def test_configs_with_one_binary_are_one_row() -> None:
+    """With all their values, and named with the winner."""
+    keys = Keys(binary="same")
+    trials = tuple(
+        msgspec.structs.replace(trial(i, Outcome.PASSED, 2e6), keys=keys) for i in (128, 64)
+    )
+    lines = shown(
+        msgspec.structs.replace(
+            result(), trials=trials, best=trials[0], finals=(), control=None, silicon="EPYC"
+        )
+    )
+    expected = "best: tile=128 (the same binary: tile=64) on EPYC"
+    assert lines[-1] == expected
+    assert [line.split("│")[2].strip() for line in lines if line.startswith("│")] == ["64,128"]
 
 
 def test_notebooks_get_html() -> None:

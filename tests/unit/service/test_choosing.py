@@ -50,6 +50,7 @@ def test_devices_that_exclude_each_other_are_refused(settings: Settings) -> None
         ("cuda:sm_90a", "sm_80", "runs on GPUs of capability 9.0, and cuda:0 is sm_80"),
         ("cuda:sm_90a", "sm_100", "runs on GPUs of capability 9.0, and cuda:0 is sm_100"),
         ("cuda:sm_86", "sm_80", "runs on GPUs of capability 8.6 or a later 8.x"),
+        ("cpu", "sm_80", "cuda:0 runs nothing that is built for cpu"),
         ("cuda:sm_ninety", "sm_90", "there is no architecture 'sm_ninety'"),
     ],
 )
@@ -62,7 +63,7 @@ def test_a_gpu_of_another_architecture_is_refused(target: str, arch: str, expect
 
 @pytest.mark.parametrize(
     ("target", "arch"),
-    [("cuda:sm_80", "sm_86"), ("cuda:sm_90a", "sm_90"), ("cuda:sm_90a", ""), ("cpu", "sm_80")],
+    [("cuda:sm_80", "sm_86"), ("cuda:sm_90a", "sm_90"), ("cuda:sm_90a", ""), ("scripted", "sm_80")],
 )
 def test_a_gpu_that_fits_or_says_nothing_is_taken(target: str, arch: str) -> None:
     """What is not known now, the runner finds out."""

@@ -60,6 +60,15 @@ def test_every_expected_case_has_one_verdict() -> None:
     assert verdicts[0].is_failure
 
 
+def test_what_must_be_checked_and_was_not_fails() -> None:
+    """With the reason; where nothing asks for a check it is well."""
+    told = {"t/a": trials("t/a", Outcome.UNCHECKED)}
+    (free,) = judge_cases([case("a")], told, {})
+    (bound,) = judge_cases([case("a")], told, {}, require_check=True)
+    expected = "attempt 1; no reference, and a check is required"
+    assert (free.is_bad, bound.is_failure, bound.message) == (False, True, expected)
+
+
 def test_the_last_attempt_decides_and_all_are_kept() -> None:
     """A pass after a failure is flaky; a failure after a pass, or alone, is not."""
     ends = {

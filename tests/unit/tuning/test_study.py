@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
-from tileyard.model import Batch, Keys, Measurement, Outcome, RunKey, Trial
+from tileyard.model import Batch, Device, Keys, Measurement, Outcome, RunKey, Trial
 from tileyard.tuning.request import StudyResult, TuneRequest
 from tileyard.tuning.space import OpenSpace
 from tileyard.tuning.study import FINALS, Study
@@ -52,6 +53,8 @@ class Bench:
         made = TuneRequest(**request)  # type: ignore[arg-type]  # fields of the request
         self.study = Study(made, space, "run", self.clock)
         self.final: Batch | None = None
+        self.binaries: dict[object, str] = {}
+        self.right = Outcome.PASSED
 
     def trials(self, batch: Batch) -> Iterator[Trial]:
         """One trial per case of a batch."""
@@ -68,8 +71,8 @@ class Bench:
                 config=case.config,
                 target="cpu",
                 control=case.control,
-                outcome=Outcome.PASSED if ok else Outcome.MISMATCH,
-                keys=Keys(run=RunKey(case.id)),
+                outcome=self.right if ok else Outcome.MISMATCH,
+                keys=Keys(run=RunKey(case.id), binary=self.binaries.get(case.config["tile"], "")),
                 measurement=measured(latency_ns) if ok else None,
             )
 
@@ -83,7 +86,7 @@ class Bench:
                     self.final = batch
                 for trial in self.trials(batch):
                     self.study.tell(trial)
-        return self.study.result("done", "cpu:0")
+        return self.study.result("done", Device(name="cpu:0", kind="cpu", identity="x"))
 
 
 def test_the_fastest_passing_config_wins() -> None:
@@ -124,6 +127,51 @@ def test_ties_are_named_and_broken_by_the_canonical_order() -> None:
         assert result.best is not None
         assert result.best.config == expected
         assert [final.tied for final in result.finals] == [True, True]
+
+
+def test_of_equal_binaries_one_meets_the_others() -> None:
+    """It stands for all of them, and they are named with the winner."""
+    bench = Bench({16: 100.0, 32: 100.0, 64: 101.0})
+    bench.binaries = {16: "same", 32: "same", 64: "other"}
+    result = bench.drive()
+    assert bench.final is not None
+    expected = [16, 64, 16]
+    assert [case.config["tile"] for case in bench.final.cases] == expected
+    assert result.best is not None
+    assert [trial.config["tile"] for trial in result.same_binary(result.best)] == [16, 32]
+
+
+def test_where_equal_binaries_are_all_there_is_nothing_meets() -> None:
+    """A binary is not compared with itself."""
+    bench = Bench(dict.fromkeys((16, 32), 100.0))
+    bench.binaries = {16: "same", 32: "same"}
+    assert bench.drive().best is not None
+    assert bench.final is None
+
+
+@pytest.mark.parametrize(("required", "expected"), [(False, {"tile": 16}), (True, None)])
+def test_what_was_not_checked_wins_unless_a_check_is_required(
+    required: bool, expected: dict[str, int] | None
+) -> None:
+    """And the result says why nothing was compared."""
+    bench = Bench({16: 100.0}, require_check=required)
+    bench.right = Outcome.UNCHECKED
+    result = bench.drive()
+    assert (result.best and result.best.config) == expected
+    assert result.unchecked == "unchecked: no reference"
+
+
+def test_the_times_that_decided_are_those_of_the_finals() -> None:
+    """Also where the screening had given the winner up early."""
+    bench = Bench({16: 100.0, 32: 101.0})
+    result = bench.drive()
+    assert result.best is not None
+    abandoned = msgspec.structs.replace(measured(900.0), abandoned=True)
+    best = msgspec.structs.replace(result.best, measurement=abandoned)
+    expected = 100.0
+    found = result.measurement_of(best)
+    assert found is not None
+    assert (found.median_ns, found.abandoned) == (expected, False)
 
 
 def test_the_control_reports_itself() -> None:

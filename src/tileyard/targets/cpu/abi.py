@@ -45,9 +45,8 @@ class Details(Record):
 
 def describe(program: Program, generated: Generated, machine: Machine) -> str:
     """The details of a kernel that was built for ``machine``, as JSON text."""
-    signature = Program(
-        program.name, program.params, program.dims, program.grid, program.threads, (), ()
-    )
+    # Without the threads of the user's launch, of which nothing here depends: equal binaries say the same.
+    signature = Program(program.name, program.params, program.dims, program.grid, (), (), ())
     details = Details(
         signature=signature,
         scratch_bytes=generated.scratch_bytes,
