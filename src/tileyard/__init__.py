@@ -6,7 +6,6 @@ that a kernel file which only declares stays cheap to import.
 """
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ _HOMES = {
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
-        return version("tileyard")
+        return import_module("importlib.metadata").version("tileyard")  # 10 ms for who never asks
     if name not in _HOMES:
         raise AttributeError(f"module 'tileyard' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -56,7 +56,7 @@ def devices(
     from tileyard.report.devices import print_survey
 
     if install:
-        from tileyard.devices.locks import install_directory
+        from tileyard.devices.installing import install_directory
         from tileyard.settings import read_lock_dir
 
         print("\n".join(install_directory(read_lock_dir(os.environ, Path.cwd()), tmpfiles)))

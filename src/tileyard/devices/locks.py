@@ -1,28 +1,21 @@
-"""The host's lock directory, before it is used: made, or checked, and installed for all users by root.
+"""The host's lock directory, before it is used: made, or checked.
 
 What lies in it is the keeper's (``processes/keeper/directory.py``), as is how it is opened and checked
 (``folders.py`` there). Root's serves all users; one that a user made serves that user alone.
 """
 
 import contextlib
-import fcntl
 import os
 import shlex
-import shutil
-import stat
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tileyard.devices.users import name_user
 from tileyard.errors import UsageError
 from tileyard.model import Device
 from tileyard.ownership import find_stranger
-from tileyard.processes.keeper.files import is_locked, open_seen
 from tileyard.processes.keeper.folders import (
     FOLDERS,
-    OPEN,
     make_directory,
     open_directory,
     open_folder,
@@ -30,9 +23,6 @@ from tileyard.processes.keeper.folders import (
 from tileyard.processes.keeper.report import RefusedError
 from tileyard.processes.refusals import REFUSALS
 from tileyard.settings import LOCK_DIR
-
-TMPFILE = "tileyard.conf"
-LOCK_LIMIT_S, PAUSE_S = 2.0, 0.01
 
 
 def prepare_locks(device: Device) -> None:
@@ -111,134 +101,3 @@ def install_command(directory: Path) -> str:
             "tileyard",
         ]  # -P: nothing is imported from where root stands
     return shlex.join([*words, "devices", "--install"])
-
-
-# ---- installing ---------------------------------------------------------------------------------
-
-
-def install_directory(directory: Path, tmpfiles: Path) -> list[str]:
-    """Make the lock directory for all users, now and at each start of the host; returns what was done.
-
-    One that cannot be trusted is replaced, unless somebody holds or waits for a device in it. What is
-    right already stays as it is. Raises UsageError where this user is not root, or it cannot be done.
-    """
-    if os.geteuid():
-        raise UsageError(
-            "only root can make a lock directory for all users",
-            f"run: {install_command(directory)}",
-        )
-    if reason := find_stranger(tmpfiles):
-        raise UsageError(f"{tmpfiles / TMPFILE} is not safe: {reason}")
-    done = []
-    with explaining(directory):
-        check_way(directory)
-        if not _serves_all(directory):
-            _set_aside(directory)
-            make_directory(str(directory))
-            done.append(f"made {directory} for all users")
-    prepare_directory(directory)
-    with _explaining_file(tmpfiles / TMPFILE):
-        if _write_tmpfile(directory, tmpfiles / TMPFILE):
-            done.append(f"wrote {tmpfiles / TMPFILE}, so that it is made again at each start")
-    return done or [f"{directory} serves all users already"]
-
-
-def _serves_all(directory: Path) -> bool:
-    try:
-        root = open_directory(str(directory))
-    except (FileNotFoundError, RefusedError):
-        return False
-    try:
-        for name in FOLDERS:
-            os.close(open_folder(root, name, str(directory)))
-    except RefusedError:
-        return False
-    else:
-        return bool(os.fstat(root).st_mode & 0o011)
-    finally:
-        os.close(root)
-
-
-def _set_aside(directory: Path) -> None:
-    """Remove what is at this path, which nobody uses. Raises UsageError where somebody does."""
-    try:
-        directory.lstat()
-    except FileNotFoundError:
-        return
-    with contextlib.ExitStack() as closing:
-        with contextlib.suppress(OSError):  # a link or a file has no users
-            root = os.open(directory, OPEN)
-            closing.callback(os.close, root)
-            _lock(root)  # nobody is given a lease in it from now on
-            if users := _list_users(root):
-                raise UsageError(
-                    f"{directory} cannot be replaced: {', '.join(users)} holds or waits for a device in it",
-                    "run this again when that has ended",
-                )
-        aside = directory.parent / f".{directory.name}.{os.urandom(6).hex()}"
-        aside.mkdir(mode=0o700)  # nobody else can follow it there
-        try:
-            directory.rename(aside / "old")
-        finally:
-            shutil.rmtree(aside)
-
-
-def _lock(root: int) -> None:
-    """Keep others from deciding about leases; a stranger who keeps us from it is not waited for."""
-    deadline = time.monotonic() + LOCK_LIMIT_S
-    while time.monotonic() < deadline:
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(root, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        time.sleep(PAUSE_S)
-
-
-def _list_users(root: int) -> list[str]:
-    """Whose leases and requests are alive in a directory that may hold anything."""
-    found: set[int] = set()
-    for name in FOLDERS[:2]:
-        try:
-            folder = os.open(name, OPEN, dir_fd=root)
-        except OSError:
-            continue
-        for file in os.listdir(folder):  # noqa: PTH208 - a descriptor
-            if (seen := open_seen(folder, file)) is not None:
-                if is_locked(seen.fd):
-                    found.add(seen.uid)
-                os.close(seen.fd)
-        os.close(folder)
-    return [name_user(uid) for uid in sorted(found)]
-
-
-def _write_tmpfile(directory: Path, file: Path) -> bool:
-    """Have systemd make the directory at each start, as it is now; whether that is new."""
-    found = {path: path.stat() for path in (directory, *(directory / name for name in FOLDERS))}
-    lines = [
-        f"d {_quote(path)} {stat.S_IMODE(status.st_mode):04o} root {status.st_gid} -\n"
-        for path, status in found.items()
-    ]
-    text = "# made by: tileyard devices --install\n" + "".join(lines)
-    with contextlib.suppress(FileNotFoundError):
-        if file.read_text(encoding="utf-8") == text:
-            return False
-    file.parent.mkdir(parents=True, exist_ok=True)
-    draft = file.with_name(f".{file.name}.{os.urandom(6).hex()}")
-    draft.write_text(text, encoding="utf-8")
-    draft.chmod(0o644)
-    draft.replace(file)
-    return True
-
-
-def _quote(path: Path) -> str:
-    """A path as tmpfiles.d takes it."""
-    text = str(path).replace("%", "%%")
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return text if escaped == text and " " not in text else f'"{escaped}"'
-
-
-@contextlib.contextmanager
-def _explaining_file(file: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UsageError(f"cannot write {file}: {error.strerror}") from error

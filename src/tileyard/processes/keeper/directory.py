@@ -159,6 +159,7 @@ class LockDirectory:
         self.quarantines = Quarantines(stated)
         self._orders: dict[str, tuple[int, str]] = {}
         self._parsed: dict[str, Request] = {}
+        self._with_drafts: set[int] = set()
 
     def close(self) -> None:
         """Let go of it; also ends the lock."""
@@ -184,7 +185,7 @@ class LockDirectory:
 
     def list_requests(self) -> list[str]:
         """The names of all requests in order, also of those whose owners are dead."""
-        names = set(os.listdir(self.requests))
+        names = set(self._list(self.requests))
         for name in self._orders.keys() - names:
             del self._orders[name]
             self._parsed.pop(name, None)
@@ -221,7 +222,7 @@ class LockDirectory:
     def list_numbers(self) -> dict[str, list[int]]:
         """The numbers of all records by part, highest first."""
         numbers: dict[str, list[int]] = {}
-        for name in os.listdir(self.leases):
+        for name in self._list(self.leases):
             part, _, number = name.rpartition(".")
             if part and number.isascii() and number.isdecimal() and len(number) <= MAX_DIGITS:
                 numbers.setdefault(part, []).append(int(number))
@@ -239,11 +240,17 @@ class LockDirectory:
                 os.close(seen.fd)
         return records
 
+    def _list(self, folder: int) -> list[str]:
+        names = os.listdir(folder)
+        if any(name[0] == "." for name in names):
+            self._with_drafts.add(folder)
+        return names
+
     # ---- one's own files ----------------------------------------------------------------------
 
     def remove_leftovers(self) -> None:
         """Take away what this user's processes began to make when they were killed."""
-        for folder in (self.requests, self.leases):
+        for folder in self._with_drafts:
             remove_drafts(folder, os.listdir(folder))
 
     def add_request(self, name: str, wish: Wish, command: str) -> int:
