@@ -7,6 +7,8 @@ import msgspec
 T = TypeVar("T")
 DEEPEST = 100
 """Most levels of lists and tables in a document without a type: what walks through it later recurses."""
+MOST_DOTS = 1000
+"""Most dots in what stands before the value on a line of TOML."""
 TOO_DEEP = "it is nested too deeply"
 
 
@@ -25,6 +27,9 @@ def decode_json(data: bytes | str, kind: type[T]) -> T:
 
 def decode_toml(data: bytes | str) -> dict[str, object]:
     """A TOML document of at most DEEPEST levels."""
+    lines = (data if isinstance(data, bytes) else data.encode(errors="replace")).splitlines()
+    if any(line.partition(b"#")[0].partition(b"=")[0].count(b".") > MOST_DOTS for line in lines):
+        raise msgspec.DecodeError(TOO_DEEP)  # keys of many parts take the parser quadratic time
     try:
         table: dict[str, object] = msgspec.toml.decode(data)
     except msgspec.DecodeError:

@@ -376,7 +376,10 @@ def test_a_record_that_cannot_be_read(cli: CommandLine, record: str) -> None:
         assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("column", ["run_s = 'soon'", "run_s = 9e999", "case_id = x'2f00'"])
+@pytest.mark.parametrize(
+    "column",
+    ["run_s = 'soon'", "run_s = 9e999", "case_id = x'2f00'", "case_id = cast(x'2fff' as text)"],
+)
 def test_columns_that_make_no_sense(cli: CommandLine, column: str) -> None:
     """The commands that expect times of a row pass it over, and say so."""
     write(cli.cwd / "suite.toml", GOOD)

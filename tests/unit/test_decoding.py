@@ -28,6 +28,8 @@ def test_json_that_cannot_be_read(text: str, expected: str) -> None:
     [
         ("x = " + "[" * DEEP, "nested too deeply"),
         ("x" + ".a" * 1000 + " = 1", "nested too deeply"),
+        ("x" + ".a" * 1_000_000 + " = 1", "nested too deeply"),
+        ("[x" + ".a" * 1_000_000 + "]", "nested too deeply"),
         ("x = " + "[" * DEEPEST + "]" * DEEPEST, "nested too deeply"),
         ("x = " + "1" * 5000, "digits"),
         ("x", "Expected"),

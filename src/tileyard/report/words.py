@@ -56,9 +56,16 @@ def make_visible(text: str) -> str:
 
 
 def clean_line(text: str, limit: int = 0) -> str:
-    """Text of others as one line that no terminal obeys, cut at ``limit`` characters if that is not 0."""
-    shown = "".join(letter if letter.isprintable() else " " for letter in text)
-    line = " ".join(shown.split())
+    """Text of others as one line that no terminal obeys, cut at ``limit`` characters if that is not 0.
+
+    What cannot be printed is written as escapes, but for what only separates words or lines.
+    """
+    line = " ".join(text.split())
+    if not line.isprintable():
+        line = "".join(
+            letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+            for letter in line
+        )
     return line[: limit - 1] + "…" if limit and len(line) > limit else line
 
 

@@ -160,12 +160,21 @@ def _make_engine(path: Path) -> Engine:
 
     @event.listens_for(engine, "connect")
     def _prepare(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+        connection.text_factory = _decode
         cursor = connection.cursor()
         cursor.execute("PRAGMA synchronous = NORMAL")
         cursor.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         cursor.close()
 
     return engine
+
+
+def _decode(data: bytes) -> str | bytes:
+    """A text of a row, as it is where it is none: that makes no sense in its column, and ends nothing else."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
 
 
 def _make_ready(connection: Connection, path: Path, fill: Fill) -> None:

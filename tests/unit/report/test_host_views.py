@@ -97,7 +97,7 @@ def test_what_others_wrote_cannot_steer_a_terminal() -> None:
         window_s=0.5,
         devices=(state("npu:0", sick, holder, None),),
     )
-    expected = "sleep [/red] [2J now"
+    expected = "sleep [/red] \\x1b[2J now"
     text = shown(survey)
     assert text.count(expected) == 3
     assert "\x1b" not in text

@@ -123,7 +123,7 @@ def test_a_failure_is_one_line_with_its_log_and_how_to_run_it_again() -> None:
         watched.said()
         watched.tell(planned("row/b"), ended("row/b", Outcome.CRASHED))
     expected = (
-        "crashed       row/b: it went [31mwrong  log: /home/t/logs/r/row/b.log"
+        "crashed       row/b: it went \\x1b[31mwrong  log: /home/t/logs/r/row/b.log"
         "  rerun: tileyard test ops.toml --case row/b\n"
     )
     assert watched.said() == expected
@@ -177,7 +177,7 @@ def test_the_last_attempt_fails_for_good() -> None:
         watched.said()
         watched.tell(ended("row/a~2", Outcome.TIMEOUT))
     line = watched.said()
-    expected = "timeout       row/a, attempt 2: it went [31mwrong  log: /home/t/logs/r/row/a~2.log"
+    expected = "timeout       row/a, attempt 2: it went \\x1b[31mwrong  log: /home/t/logs/r/row/a~2.log"
     assert line.startswith(expected)
     assert "again" not in line
     assert "--case row/a\n" in line
@@ -274,7 +274,7 @@ def test_a_failure_on_a_terminal_stands_above_the_view() -> None:
         "              log: /home/t/logs/r/row/b.log",
         "              rerun: tileyard test ops.toml --case row/b",
     ]
-    at = said.index("crashed       row/b: it went [31mwrong")
+    at = said.index("crashed       row/b: it went \\x1b[31mwrong")
     assert [line.rstrip() for line in said[at:].splitlines()[1:3]] == expected
 
 

@@ -39,7 +39,7 @@ def test_a_console_passes_on_nothing_that_a_terminal_obeys() -> None:
 
 def test_a_line_is_one_line() -> None:
     """Whatever separates lines becomes a space."""
-    assert clean_line("a\n\x1bb\u2028c\u202ed") == "a b c d"
+    assert clean_line("a\n\x1bb\u2028c\u202ed\te") == r"a \x1bb c\u202ed e"
 
 
 def test_a_log_outside_the_home_is_not_shown(tmp_path: Path) -> None:
