@@ -76,8 +76,12 @@ class CommandLine:
         return Path(self.env.get("TILEYARD_HOME", self.cwd / "home"))
 
     def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The whole environment of a command, which knows nothing of pytest: TVM asks for its variable."""
-        outer = {key: text for key, text in os.environ.items() if not key.startswith("PYTEST_")}
+        """The whole environment of a command, which knows nothing of pytest: TVM asks for its variable.
+
+        Nor of the target that other tests have chosen for TileLang in their own process.
+        """
+        ours = ("PYTEST_", "TILELANG_DEFAULT_TARGET")
+        outer = {key: text for key, text in os.environ.items() if not key.startswith(ours)}
         own = {
             "TILEYARD_HOME": str(self.home),
             "TILEYARD_LOCK_DIR": str(self.cwd / "locks"),

@@ -52,7 +52,7 @@ async def tune(folder: Path, count: int) -> StudyResult:
         yard.listeners.append(log.add)
         yard.flushes.append(log.flush)
         await drive(Driver(study, yard, run))
-    return study.result("done", devices[0].name)
+    return study.result("done", devices[0])
 
 
 def main() -> None:

@@ -177,7 +177,9 @@ def test_the_last_attempt_fails_for_good() -> None:
         watched.said()
         watched.tell(ended("row/a~2", Outcome.TIMEOUT))
     line = watched.said()
-    expected = "timeout       row/a, attempt 2: it went \\x1b[31mwrong  log: /home/t/logs/r/row/a~2.log"
+    expected = (
+        "timeout       row/a, attempt 2: it went \\x1b[31mwrong  log: /home/t/logs/r/row/a~2.log"
+    )
     assert line.startswith(expected)
     assert "again" not in line
     assert "--case row/a\n" in line
