@@ -85,7 +85,7 @@ def test_nothing_of_a_directory_that_another_user_made_is_touched(host: Host, us
 
 
 def test_who_comes_first_has_the_directory_alone(host: Host, users: Users) -> None:
-    """Without root's help a host works for one user; everyone else is told the line that changes that."""
+    """Without root's help a host works for one user; everyone else gets the line that changes that."""
     a, b = users
     assert host.can_lease(a)
     assert stat.S_IMODE(host.locks.stat().st_mode) == 0o700
@@ -118,7 +118,7 @@ def test_the_old_recipe_is_refused_until_root_installs(host: Host, users: Users)
 
 
 def test_a_place_that_others_can_rearrange_is_refused(host: Host, users: Users) -> None:
-    """Whoever can replace a folder on the way leads two users to two directories."""
+    """Who can replace a folder on the way leads two users to two directories."""
     a, b = users
     (host.folder / "run").chmod(0o777)
     assert f"others may write to {host.folder}/run" in host.lease(a).stderr
@@ -155,7 +155,7 @@ def test_the_line_of_the_doctor_installs_for_all(host: Host, users: Users) -> No
 
 
 def test_only_root_installs(host: Host, users: Users) -> None:
-    """Anyone else is told the line."""
+    """Anyone else gets the line."""
     a, _ = users
     refused = host.run(a, "devices", "--install", "--tmpfiles", str(host.folder / "etc"))
     expected = (2, 1)

@@ -25,7 +25,7 @@ def for_target(func: Any, target: Any) -> Any:  # noqa: ANN401 (TVM's nodes are 
 
 
 def without_target(func: Any) -> Any:  # noqa: ANN401
-    """``func`` for a target that is chosen by whoever builds it."""
+    """``func`` for a target that the builder chooses."""
     return func.without_attr(TARGET_MARK) if _mark(func) is not None else func
 
 

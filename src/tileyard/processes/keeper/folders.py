@@ -1,6 +1,6 @@
 """The lock directory itself: made, opened and checked through descriptors, never by path twice.
 
-It belongs to root and then serves all users, or to this user and then nobody else. Whoever owns a
+It belongs to root and then serves all users, or to this user and then nobody else. The owner of a
 directory can remove what others put there, sticky or not, so one of a third user is refused, and so are
 folders in it that belong to somebody else than the directory.
 """

@@ -228,7 +228,7 @@ def open_quarantines(locks: list[str] | tuple[str, ...]) -> Quarantines:
 
 
 def name_part(lock: str) -> str:
-    """The part of a device that a lock file stands for."""
+    """The part of a device that a lock file is about."""
     return os.path.basename(lock).removesuffix(".lock")
 
 
