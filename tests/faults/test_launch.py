@@ -43,7 +43,7 @@ def test_a_missing_engine_leaves_nothing_open() -> None:
     before = sorted(path.name for path in Path("/proc/self/fd").iterdir())
     with pytest.raises(FileNotFoundError):
         start_engine_process(["/no/such/engine"], os.environ)
-    assert sorted(path.name for path in Path("/proc/self/fd").iterdir()) == before
+    assert {path.name for path in Path("/proc/self/fd").iterdir()} <= set(before)
 
 
 @pytest.mark.parametrize("mode", ["plain", "fork"])

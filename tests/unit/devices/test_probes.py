@@ -115,7 +115,7 @@ def ask(device: Device) -> tuple[Verdict, str]:
     """Probe it, and leave nothing behind."""
     before = set(psutil.Process().children(recursive=True))
     probe = asyncio.run(probe_device(device))
-    assert set(psutil.Process().children(recursive=True)) == before
+    assert set(psutil.Process().children(recursive=True)) <= before  # others may have ended
     return probe.verdict, probe.message
 
 
