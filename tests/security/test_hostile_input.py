@@ -243,7 +243,7 @@ WHY = {
     "deep": "the path 'd/d/d/",
     "long": "the path 'dddd",
 }
-"""What is said of each of these."""
+"""The message for each of these."""
 
 
 def run_cases(cli: CommandLine, text: str) -> dict[str, tuple[str, str]]:
