@@ -17,9 +17,10 @@ from tileyard.processes.keeper.files import is_locked, open_seen
 from tileyard.processes.keeper.folders import (
     FOLDERS,
     OPEN,
+    close_all,
     make_directory,
     open_directory,
-    open_folder,
+    open_folders,
 )
 from tileyard.processes.keeper.report import RefusedError
 
@@ -62,8 +63,7 @@ def _serves_all(directory: Path) -> bool:
     except (FileNotFoundError, RefusedError):
         return False
     try:
-        for name in FOLDERS:
-            os.close(open_folder(root, name, str(directory)))
+        close_all(open_folders(root, str(directory)))
     except RefusedError:
         return False
     else:

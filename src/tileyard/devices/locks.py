@@ -16,9 +16,10 @@ from tileyard.model import Device
 from tileyard.ownership import find_stranger
 from tileyard.processes.keeper.folders import (
     FOLDERS,
+    close_all,
     make_directory,
     open_directory,
-    open_folder,
+    open_folders,
 )
 from tileyard.processes.keeper.report import RefusedError
 from tileyard.processes.refusals import REFUSALS
@@ -46,8 +47,7 @@ def prepare_directory(directory: Path) -> None:
             make_directory(str(directory))
             root = open_directory(str(directory))
         try:
-            for name in FOLDERS:
-                os.close(open_folder(root, name, str(directory)))
+            close_all(open_folders(root, str(directory)))
         finally:
             os.close(root)
         if not os.access(directory / FOLDERS[0], os.W_OK | os.X_OK):

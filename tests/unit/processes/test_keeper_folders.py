@@ -9,9 +9,10 @@ import pytest
 
 from tileyard.processes.keeper.folders import (
     FOLDERS,
+    close_all,
     make_directory,
     open_directory,
-    open_folder,
+    open_folders,
 )
 from tileyard.processes.keeper.report import RefusedError
 
@@ -39,8 +40,7 @@ def refusal(path: Path) -> str:
     except RefusedError as error:
         return error.step
     try:
-        for name in FOLDERS:
-            os.close(open_folder(root, name, str(path)))
+        close_all(open_folders(root, str(path)))
     except RefusedError as error:
         return error.step
     finally:

@@ -7,10 +7,10 @@ from .files import open_seen, wait_unlocked
 
 
 class Bell:
-    """A pipe that threads ring until it is closed."""
+    """A descriptor that threads make readable until it is closed."""
 
     def __init__(self) -> None:
-        self.fd, self._ring_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._guard = _thread.allocate_lock()
         self._is_open = True
         self._watched: set[str] = set()
@@ -19,16 +19,12 @@ class Bell:
         """Wake who waits for it; harmless from any thread, at any time."""
         with self._guard:
             if self._is_open:
-                try:
-                    os.write(self._ring_fd, b"!")
-                except BlockingIOError:
-                    pass  # it rings already
+                os.eventfd_write(self.fd, 1)
 
     def silence(self) -> None:
         """Take note of all that has rung."""
         try:
-            while os.read(self.fd, 4096):
-                pass
+            os.eventfd_read(self.fd)
         except BlockingIOError:
             pass
 
@@ -38,7 +34,6 @@ class Bell:
             if self._is_open:
                 self._is_open = False
                 os.close(self.fd)
-                os.close(self._ring_fd)
 
     def ring_after(self, folder: int, name: str) -> None:
         """Ring when the owner of this file lets go of it, or at once if it has done so."""

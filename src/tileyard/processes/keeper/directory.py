@@ -26,7 +26,7 @@ from .files import (
     remove_drafts,
     unescape,
 )
-from .folders import FOLDERS, open_directory, open_folder
+from .folders import close_all, open_directory, open_folders
 from .quarantine import Quarantines
 
 TYPE_CHECKING = False  # typing would cost 5 ms
@@ -150,9 +150,7 @@ class LockDirectory:
         self.path = path
         self.root = open_directory(path)
         try:
-            self.requests, self.leases, stated = (
-                open_folder(self.root, name, path) for name in FOLDERS
-            )
+            self.requests, self.leases, stated = open_folders(self.root, path)
         except BaseException:
             os.close(self.root)
             raise
@@ -164,8 +162,7 @@ class LockDirectory:
     def close(self) -> None:
         """Let go of it; also ends the lock."""
         self.quarantines.close()
-        for fd in (self.root, self.requests, self.leases):
-            os.close(fd)
+        close_all([self.root, self.requests, self.leases])
 
     # ---- the lock on the directory ------------------------------------------------------------
 

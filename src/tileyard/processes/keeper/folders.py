@@ -21,19 +21,35 @@ def open_directory(path: str) -> int:
     return _open_checked(path, None, (0, os.geteuid()), path)
 
 
-def open_folder(root: int, name: str, path: str) -> int:
-    """A folder of the lock directory ``root``, which is at ``path``; made if its owner misses it.
+def open_folders(root: int, path: str, names: tuple[str, ...] = FOLDERS) -> list[int]:
+    """Folders of the lock directory ``root``, which is at ``path``; made if its owner misses them.
 
-    Raises RefusedError where it cannot be trusted or only root can make it, OSError.
+    Raises RefusedError where one cannot be trusted or only root can make it, OSError.
     """
     owner = os.fstat(root).st_uid
+    fds: list[int] = []
     try:
-        return _open_checked(name, root, (owner,), f"{path}/{name}")
+        fds.extend(_open_folder(root, owner, name, f"{path}/{name}") for name in names)
+    except BaseException:
+        close_all(fds)
+        raise
+    return fds
+
+
+def close_all(fds: list[int]) -> None:
+    """Close these descriptors."""
+    for fd in fds:
+        os.close(fd)
+
+
+def _open_folder(root: int, owner: int, name: str, path: str) -> int:
+    try:
+        return _open_checked(name, root, (owner,), path)
     except FileNotFoundError:
         if owner != os.geteuid():
-            raise RefusedError("incomplete", 0, text=f"{path}/{name}") from None
+            raise RefusedError("incomplete", 0, text=path) from None
     _make_folder(root, name)
-    return _open_checked(name, root, (owner,), f"{path}/{name}")
+    return _open_checked(name, root, (owner,), path)
 
 
 def is_replaced(root: int, path: str) -> bool:

@@ -15,7 +15,7 @@ import os
 import stat
 import time
 
-from .folders import open_directory, open_folder
+from .folders import open_directory, open_folders
 
 TYPE_CHECKING = False  # typing would cost 5 ms
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def open_quarantines(locks: list[str] | tuple[str, ...]) -> Quarantines:
     except FileNotFoundError:
         return Quarantines(-1)
     try:
-        return Quarantines(open_folder(root, "quarantine", path))
+        return Quarantines(*open_folders(root, path, ("quarantine",)))
     finally:
         os.close(root)
 

@@ -25,9 +25,11 @@ from .tree import (
 
 def end_survivors(records: list[LeaseRecord]) -> list[int]:
     """Kill what is known to be left of these leases' trees; return all pids that were still there."""
+    if not records:
+        return []
     found = []
     here = find_process_space()
-    for pid in all_pids() if records else ():
+    for pid in all_pids():
         variables = read_process(pid, "environ")
         if not variables:
             if any(r.process_space == here and is_suspect(pid, r) for r in records):

@@ -99,12 +99,14 @@ class Ticket:
         Raises RefusedError where it will never be, and OSError where it cannot be written down.
         """
         self.bell.silence()
-        if self._lock_state == "free" and (self._request >= 0 or self.directory.list_requests()):
+        is_free = self._lock_state == "free"  # and no thread waits for it
+        is_locked = is_free and self._request < 0 and self.directory.try_lock()
+        if is_free and not is_locked and (self._request >= 0 or self.directory.list_requests()):
             look = self._look()  # mostly it is not one's turn, and nobody has to be kept away
             if not look.decision.devices:
                 self._wait_for(look)
                 return None
-        if not self._lock():
+        if not is_locked and not self._lock():
             return None
         try:
             if is_replaced(self.directory.root, self.directory.path):
