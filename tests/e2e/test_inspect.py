@@ -147,7 +147,10 @@ def test_machine_code_is_that_of_this_artifact_alone(built: Built) -> None:
 
 
 def test_machine_code_without_nvdisasm(built: Built) -> None:
-    """Where nvdisasm is missing, one line says what to install."""
+    """Where nvdisasm is missing, one line says what to install; one beside the user does not count."""
+    planted = built.cli.cwd / "nvdisasm"
+    planted.write_text("#!/bin/sh\n")
+    planted.chmod(0o755)
     hidden = (
         "import tileyard.targets.cuda.disassembly as d; d.importlib.util.find_spec = lambda _: None"
     )
@@ -157,7 +160,7 @@ def test_machine_code_without_nvdisasm(built: Built) -> None:
     )
     done = subprocess.run(
         [sys.executable, str(script), "inspect", built.key, "--sass"],
-        env=built.cli.environment({"PATH": "/nonexistent"}),
+        env=built.cli.environment({"PATH": ":/nonexistent"}),
         cwd=built.cli.cwd,
         capture_output=True,
         text=True,

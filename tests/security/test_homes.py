@@ -1,5 +1,6 @@
 """Nothing that other users put into a folder is run, loaded or imported by who works there."""
 
+import ast
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 from tests.conftest import KERNELS, CommandLine
 from tests.faults.test_leases import as_nobody
 
+import tileyard
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.store.trials import TrialQuery, TrialStore
 from tileyard.workers.run_records import find_run
@@ -149,7 +151,25 @@ def test_nothing_planted_is_run(shared: SharedFolder, cli: CommandLine) -> None:
     assert tuned.returncode == 0, tuned.stderr
     tested = shared.run("test", str(suite), **variables)
     assert tested.returncode == 0, tested.stdout + tested.stderr
+    build = ("compile", f"{kernels}::gelu", "--target", "cuda:sm_80", "--arg", "N=128")
+    built = shared.run(*build, **variables)
+    assert built.returncode == 0, built.stdout + built.stderr
     assert not shared.proof.exists()
+
+
+def test_every_python_is_told_to_import_nothing_from_where_it_is_started() -> None:
+    """Each command line with ``-m MODULE`` or ``-c PROGRAM`` in it says ``-P`` right before that."""
+    commands = [
+        (f"{file.name}:{node.lineno}", words[place - 1])
+        for file in Path(tileyard.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Tuple | ast.List)
+        for words in [[e.value if isinstance(e, ast.Constant) else "" for e in node.elts]]
+        for place, word in enumerate(words)
+        if word in ("-m", "-c")
+    ]
+    assert len(commands) > 10
+    assert [command for command in commands if command[1] not in ("-P", "/bin/sh")] == []
 
 
 def test_modules_of_ones_own_working_directory_are_imported(cli: CommandLine) -> None:

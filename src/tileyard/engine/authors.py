@@ -105,9 +105,9 @@ class WorkerAuthor:
         self._scratch.cleanup()
 
     def _command(self) -> WorkerCommand:
-        module = ("-m", "tileyard.workers.author")
+        program = (sys.executable, "-P", "-m", "tileyard.workers.author")
         return WorkerCommand(
-            argv=(sys.executable, "-P", *module, str(self._home), str(self._file)),
+            argv=(*program, str(self._home), str(self._file)),
             env=worker_environment(threads=len(self.cores)),
             cwd=str(Path.cwd()),
             log=str(Path(self._scratch.name) / "author.log"),
