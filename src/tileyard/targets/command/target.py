@@ -19,6 +19,7 @@ from tileyard.processes.steps import StepOrder, describe_complaints, describe_en
 from tileyard.targets.base import NO_BINARIES, Binaries, Build, Loaded, Source
 from tileyard.targets.command.filling import Place, fill, fill_argv
 from tileyard.targets.command.step_site import find_site
+from tileyard.targets.own_sources import digest_own_sources
 
 BUILT = "built"
 LOG = "build.log"
@@ -47,8 +48,8 @@ class CommandTarget:
     caches = Path()
 
     def fingerprint(self) -> str:
-        """The machine; what else a build depends on, its step has to name."""
-        return f"command 1 {platform.machine()}"
+        """Our own part and the machine; what else a build depends on, its step has to name."""
+        return digest_parts("command", digest_own_sources(__name__), platform.machine())
 
     def build(
         self, sources: Sequence[Source], out: Path, known: Binaries = NO_BINARIES

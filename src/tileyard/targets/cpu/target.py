@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from tileyard.artifacts.keys import digest_bytes, digest_parts
+from tileyard.artifacts.keys import digest_parts
 from tileyard.artifacts.manifest import Artifact
 from tileyard.errors import InvalidProgramError, ToolMissingError, UnsupportedError, UsageError
 from tileyard.ir.text import read_program
@@ -21,6 +21,7 @@ from tileyard.targets.cpu.header import header_text
 from tileyard.targets.cpu.loaded import CpuLoaded
 from tileyard.targets.cpu.options import parse_options
 from tileyard.targets.cpu.toolchain import Toolchain, open_toolchain
+from tileyard.targets.own_sources import digest_own_sources
 
 _HERE = Path(__file__).parent
 
@@ -57,11 +58,11 @@ class CpuTarget:
             return (folder / RUNTIME_FILE).read_bytes()
 
     def fingerprint(self) -> str:
-        """Over the compiler, its flags, the CPU level, and our C and code generator."""
-        own = [_HERE / "runtime.c", *sorted((_HERE / "emit").glob("*.py"))]
-        texts = [header_text().encode(), *(path.read_bytes() for path in own)]
-        parts = [self.toolchain.fingerprint(), *map(digest_bytes, texts)]
-        return digest_parts("cpu", *parts)
+        """Over the compiler, its flags, the CPU level, our C, and every module that generates it."""
+        own_c = header_text(), (_HERE / "runtime.c").read_text()
+        return digest_parts(
+            "cpu", self.toolchain.fingerprint(), digest_own_sources(__name__), *own_c
+        )
 
     def build(
         self, sources: Sequence[Source], out: Path, known: Binaries = NO_BINARIES

@@ -34,9 +34,7 @@ from tileyard.targets.cuda.records import (
 )
 from tileyard.targets.cuda.resources import read_resources
 from tileyard.targets.cuda.versions import find_tilelang
-
-_OWN = ("host_module.py", "host_values.py", "lowering.py", "nvrtc.py", "flags.py", "target.py")
-"""What of this room decides what a source is compiled to."""
+from tileyard.targets.own_sources import digest_own_sources
 
 
 class _Prepared(Record):
@@ -231,10 +229,15 @@ class CudaTarget:
                 f"NVRTC {major}.{minor} does not compile for {self.architecture.name}",
                 f"it compiles for {', '.join(f'sm_{one}' for one in known)}",
             )
-        header = cuda_include() / "cuda.h"
-        own = [Path(__file__).parent / name for name in _OWN]
-        parts = [digest_bytes(path.read_bytes()) for path in (header, *own)]
-        return digest_parts(self.name, f"NVRTC {major}.{minor}", f"TileLang {found}", *parts)
+        files = (cuda_include() / "cuda.h", *sorted(Path(__file__).parent.glob("*.c")))
+        parts = [digest_bytes(path.read_bytes()) for path in files]
+        return digest_parts(
+            self.name,
+            f"NVRTC {major}.{minor}",
+            f"TileLang {found}",
+            digest_own_sources(__name__),
+            *parts,
+        )
 
 
 def _first_error(log: str) -> str:
