@@ -41,7 +41,8 @@ class StartTest(Record, tag="start_test"):
     ``durations`` is a file that says how long cases took elsewhere, ``toolchain`` a bundle that steps
     use, which must be of ``commit`` if that is given. ``is_bundle`` says that ``path`` is a bundle of a
     suite; with ``pack_to`` nothing is run, and such a bundle is written there. ``retries`` is None for what the
-    policy says. With ``require_check`` a case that nothing was compared with fails.
+    policy says. With ``require_check`` a case that nothing was compared with fails. Without
+    ``keep_work`` the folders of cases that passed are removed.
     """
 
     path: str
@@ -62,6 +63,7 @@ class StartTest(Record, tag="start_test"):
     retries: int | None = None
     golden_threads: int = 0
     require_check: bool = False
+    keep_work: bool = False
     compile_workers: int | None = None
     queue_limit_s: float = 1800.0
 
