@@ -7,8 +7,7 @@ from tileyard.model import Limits, Record, Value
 from tileyard.regress.static import SideBuild
 from tileyard.suite.records import Wish
 from tileyard.suite.result import SuiteResult
-from tileyard.tuning.request import StudyResult, TuneRequest
-from tileyard.tuning.sweep import CompileResult
+from tileyard.tuning.request import CompileResult, StudyResult, TuneRequest
 from tileyard.workers.protocol import AuthorReply, AuthorRequest
 
 
@@ -16,13 +15,15 @@ class StartTune(Record, tag="start_tune"):
     """Begin a tuning run. ``file`` is empty where the client itself is the author.
 
     ``devices`` are names, none for all devices of the target's class. ``compile_workers`` and
-    ``group_size`` are as in a yard; a case waits for a device for ``queue_limit_s``.
+    ``group_size`` are as in a yard; a case waits for a device for ``queue_limit_s``. For the targets
+    ``also_build`` the client has the configs built before, each by a StartCompile.
     """
 
     request: TuneRequest
     target: str
     file: str
     reuse: bool
+    also_build: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     overlap: bool = True
     compile_workers: int | None = None
