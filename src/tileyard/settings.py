@@ -1,11 +1,13 @@
 """Configuration as one value, read once at the edge from the environment and then passed down."""
 
+import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from tileyard.errors import HomeError, UsageError
 from tileyard.model import Record
+from tileyard.modes import open_file
 from tileyard.ownership import find_stranger
 
 HOST_CONFIG = Path("/etc/tileyard")
@@ -33,7 +35,7 @@ class Settings(Record):
     found: tuple[Path, ...] = ()
 
     def make_home(self) -> Path:
-        """The home; a missing one is made, for this user alone.
+        """The home; a missing one is made, for this user alone. Git is told to leave it out.
 
         Raises UsageError where a home that was merely found cannot be trusted, or would be made in a
         folder that cannot, and HomeError where it cannot be made.
@@ -48,6 +50,7 @@ class Settings(Record):
             raise HomeError(
                 f"cannot write to {self.home}: {error.strerror}", "set TILEYARD_HOME elsewhere"
             ) from error
+        _hide_from_git(self.home)
         return self.home
 
     def require_trusted(self, path: Path) -> None:
@@ -127,6 +130,16 @@ def find_project_file(named: str, cwd: Path) -> Path | None:
             )
             return path.absolute()
     return None
+
+
+def _hide_from_git(home: Path) -> None:
+    """Give a home a ``.gitignore`` of its own unless it has one, or holds other things than a home's."""
+    with contextlib.suppress(OSError):  # what cannot be written is reported where it matters
+        names = {path.name for path in home.iterdir()}
+        if ".git" in names or (names and names.isdisjoint(("objects", "store.db"))):
+            return
+        with open(home / ".gitignore", "xb", opener=open_file) as file:
+            file.write(b"*\n")
 
 
 def _refuse_strangers(path: Path, hint: str) -> None:

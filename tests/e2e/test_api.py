@@ -208,6 +208,18 @@ def test_every_kernel_is_checked_against_the_reference_that_is_given(plus_one: M
     assert again.trials[0].outcome.value == "passed"
 
 
+def test_configs_are_built_for_another_target_too(plus_one: ModuleType) -> None:
+    """Of a kernel of the calling process, which has to be asked for it."""
+    space = {"block": [16, 32]}
+    given = {"arguments": {"N": 64}, "space": space, "reference": plus_one.right}
+    study = tileyard.tune(plus_one.plus_one, also_build="cpu:x86-64-v2", **given)
+    (other,) = study.result.also_built
+    ended = [(one.config, one.outcome.value) for one in other.configs]
+    assert other.target == "cpu:x86-64-v2"
+    assert ended == [({"block": 16}, "passed"), ({"block": 32}, "passed")]
+    assert study.best.config["block"] in space["block"]
+
+
 def test_a_check_can_be_required(plus_one: ModuleType) -> None:
     """Then there is no best config without a reference."""
     study = tileyard.tune(plus_one.plus_one, arguments={"N": 64}, require_check=True)

@@ -101,6 +101,39 @@ def test_what_was_generated_is_printed_alone(place: CommandLine, bundle: Path) -
     assert not done.stdout
 
 
+def test_tuning_says_which_configs_another_target_builds(place: CommandLine) -> None:
+    """With the reason of those it does not; each can still be the best here. What was built is known then."""
+    asked = ("tune", FAULTS, "--config", "fault=none,lowering", "--config", "block=64")
+    done = place.run(*asked, "--also-build", "cuda:sm_90a")
+    lines = done.stdout.splitlines()
+    reasons = [line for line in lines if line.startswith("cuda:sm_90a: ")]
+    assert done.returncode == 0, done.stderr
+    assert "1 of 2 configs build for cuda:sm_90a" in lines
+    assert [line.split()[1:3] for line in reasons] == [["compile_error", "fault=lowering"]]
+    assert "only fragment[0] access is allowed" in reasons[0].lower()
+    assert any(line.endswith(": 2 unchecked") for line in lines)
+    assert lines[-1].startswith("best: ")
+    twice = ("--also-build", "cuda:sm_90a", "--also-build", "cpu:x86-64-v2")
+    first, second = place.run_json(*asked, *twice)["also_built"]
+    ended = [(one["outcome"], one["reused"]) for one in first["configs"]]
+    assert ended == [("passed", True), ("compile_error", True)]
+    assert [one["outcome"] for one in second["configs"]] == ["passed", "passed"]
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("cuda:sm_9x", "there is no architecture 'sm_9x'"),
+        ("gpu", "there is no target gpu (known targets: command, cpu, cuda)"),
+    ],
+)
+def test_nothing_is_tuned_beside_a_target_that_does_not_exist(
+    cli: CommandLine, target: str, expected: str
+) -> None:
+    """One line names it, before anything is measured."""
+    assert expected in refused(cli, "tune", LIGHT, "--also-build", target)
+
+
 @pytest.mark.skipif(has_driver(), reason="there is an NVIDIA driver")
 def test_a_bundle_is_refused_where_no_driver_is(cli: CommandLine, bundle: Path) -> None:
     """A host that cannot run what is in a bundle says so before anything is unpacked."""

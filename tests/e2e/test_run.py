@@ -1,13 +1,16 @@
 """``tileyard run``: one config, what it puts out, how long it takes, and what was generated for it."""
 
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.conftest import CommandLine
+from tests.conftest import ROOT, CommandLine
 
 pytestmark = pytest.mark.slow
 
@@ -125,6 +128,22 @@ def test_what_a_kernel_says_is_shown_with_its_lines(place: CommandLine) -> None:
     assert (failed.returncode, expected_failure in failed.stdout) == (1, True), failed.stdout
 
 
+def debug(
+    place: CommandLine, script: Path, asked: Sequence[str]
+) -> subprocess.CompletedProcess[str]:
+    """Run gdb with a script of ours, and then with what is ``asked``."""
+    options = [part for text in asked for part in ("-ex", text)]
+    return subprocess.run(
+        ["gdb", "-q", "-batch", "-x", str(script), *options, "-ex", "kill"],
+        cwd=place.cwd,
+        env={**os.environ, **place.environment()},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
 @pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not on this machine")
 def test_gdb_steps_through_a_kernel(place: CommandLine) -> None:
     """The command that is told stops at the kernel, where its C, its frames and its variables are seen."""
@@ -135,16 +154,27 @@ def test_gdb_steps_through_a_kernel(place: CommandLine) -> None:
     source = (script.parent / "kernel.c").read_text().splitlines()
     store = 1 + next(i for i, line in enumerate(source) if line.strip().startswith("B[i] = "))
     asked = ["bt 1", f"break {store} if i == 5", "continue", "info locals", "print i", "next"]
-    options = [part for text in asked for part in ("-ex", text)]
-    debugged = subprocess.run(
-        ["gdb", "-q", "-batch", "-x", str(script), *options, "-ex", "kill"],
-        cwd=place.cwd,
-        env={**os.environ, **place.environment()},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    debugged = debug(place, script, asked)
     expected = ("#0  talk_blocks (", "B[i] = A[i];", "i = 5", "$1 = 5")
     missing = [part for part in expected if part not in debugged.stdout]
     assert not missing, debugged.stdout + debugged.stderr
+
+
+def test_the_commands_of_the_page_work(place: CommandLine) -> None:
+    """Those of docs/how-to/look-inside-a-kernel.md, as written; gdb's too, where there is one."""
+    page = (ROOT / "docs" / "how-to" / "look-inside-a-kernel.md").read_text("utf-8")
+    (place.cwd / "examples").mkdir()
+    shutil.copy(ROOT / "examples" / "gemm.py", place.cwd / "examples")
+    commands = [shlex.split(line) for line in re.findall(r"(?m)^tileyard (.*)$", page)]
+    asked = re.findall(r"(?m)^\(gdb\) (.*)$", page)
+    shown = re.findall(r"(?s)```c\n(.*?)```", page)
+    assert (len(commands), len(asked), len(shown)) == (2, 6, 1)
+    first, last = (place.run(*command) for command in commands)
+    assert (first.returncode, last.returncode) == (0, 0), first.stderr + last.stderr
+    emitted = place.run(*commands[0], "--emit", "c").stdout
+    assert shown[0] in emitted
+    if shutil.which("gdb") is not None:
+        script = Path(last.stdout.splitlines()[-1].split()[-1])
+        debugged = debug(place, script, [*asked, "print k"])
+        assert "$1 = 0\n$2 = {" in re.sub(r"(?m)^(?!\$).*\n", "", debugged.stdout)
+        assert "$3 = 2\n" in debugged.stdout, debugged.stdout + debugged.stderr

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -95,9 +96,91 @@ def test_a_suite_of_programs(cli: CommandLine, suite: Path) -> None:
     assert count(cli.cwd / "devices") == 6
 
 
+FAILS = """
+[[testcase]]
+name = "bad"
+check = ["sh", "-c", "exit 2"]
+[[testcase.case]]
+name = "one"
+"""
+HOT = r"""
+name = "hot"
+
+[[testcase]]
+name = "hot"
+check = ["sh", "-c", "test {case} = two || echo > {suite}/judged"]
+[testcase.run.hot]
+argv = ["sh", "{suite}/hot.sh", "{suite}/judged", "{cases}"]
+began = 'begin (?P<case>\S+)'
+ended = 'end (?P<case>\S+) (?P<verdict>\w+)'
+verdicts = { ok = "passed" }
+[testcase.run]
+argv = ["true"]
+[[testcase.case]]
+name = "one"
+[[testcase.case]]
+name = "two"
+"""
+HOT_PROGRAM = """
+echo begin one
+echo end one ok
+echo begin two
+read judged < $1
+for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+    test -d ../../one && sleep 0.01
+done
+test -d ../../one && echo end two ok
+"""
+
+
+def worked(cli: CommandLine) -> set[str]:
+    """The work folders that are left, of all runs, with those in which they lie."""
+    root = cli.home / "work"
+    return {"/".join(path.parts[len(root.parts) + 1 :]) for path in root.glob("*/*/*")}
+
+
+@pytest.mark.parametrize("options", [(), ("--changed", "any"), ("--keep-work",)])
+def test_only_failed_cases_keep_their_folders(
+    cli: CommandLine, suite: Path, options: tuple[str, ...]
+) -> None:
+    """Of those that passed, or were proven before, nothing is left but what was asked for."""
+    suite.write_text(SUITE + FAILS)
+    first, second = (cli.run("test", "suite.toml", *options, "--retries", "1") for _ in range(2))
+    passed = {"rows/one", "rows/two", "columns/one"} if "--keep-work" in options else set()
+    assert (first.returncode, second.returncode) == (1, 1), first.stderr
+    assert worked(cli) == {"bad/one", "bad/one~2", *passed}
+    rerun = cli.run("test", "suite.toml", "--rerun-failed")
+    assert "1  mismatch" in rerun.stdout, rerun.stdout + rerun.stderr
+
+
+def test_a_hot_process_keeps_the_folder_that_it_began_in(cli: CommandLine) -> None:
+    """The first of its cases is judged while it runs the next; once all is over the folders go."""
+    (cli.cwd / "suite.toml").write_text(HOT)
+    (cli.cwd / "hot.sh").write_text(HOT_PROGRAM)
+    os.mkfifo(cli.cwd / "judged")
+    verdicts = green(cli, "--slots", "1")
+    assert [verdict["outcome"] for verdict in verdicts] == ["passed", "passed"]
+    assert list((cli.home / "work").iterdir()) == []
+
+
+def test_git_leaves_results_out(cli: CommandLine, suite: Path) -> None:
+    """Of a new home, and of one that an older version made; a file that is there already stays."""
+    ignore = cli.home / ".gitignore"
+    asked = ["git", "-C", str(cli.cwd), "status", "--porcelain", "--untracked-files=all", "home"]
+    subprocess.run(["git", "init", "--quiet", str(cli.cwd)], check=True)
+    for before in (None, "old", "# mine\n"):
+        if before is not None:
+            ignore.unlink()
+            if before != "old":
+                ignore.write_text(before)
+        green(cli, "--select", "rows/one")
+        found = subprocess.run(asked, check=True, capture_output=True, text=True).stdout
+        assert bool(found) == (before == "# mine\n")
+
+
 def test_only_what_is_selected_is_built(cli: CommandLine, suite: Path) -> None:
     """A shared build is told which of its targets are needed."""
-    verdict, *others = green(cli, "--select", "rows/one")
+    verdict, *others = green(cli, "--select", "rows/one", "--keep-work")
     built = next((cli.home / "work").glob("*/rows/one/data/output.txt"))
     assert (verdict["case"], others) == ("rows/one", [])
     assert built.read_text() == "rows\ngolden of one\n"

@@ -200,6 +200,20 @@ def test_interrupting_once_finishes_what_runs(knowing: CommandLine) -> None:
     assert "not_run" in output
 
 
+def test_interrupting_builds_for_another_target_measures_nothing(knowing: CommandLine) -> None:
+    """Ctrl-C once ends those in order, and the study with them."""
+    blocks = ("--config", "block=1,2,4,8,16,32,64,128")
+    process = knowing.start(*HEALTHY, *blocks, "--also-build", "cpu:x86-64-v2")
+    assert process.stdout is not None
+    assert "compile add_one  target cpu:x86-64-v2" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate()
+    expected = 130
+    assert process.returncode == expected, output + errors
+    assert "no config passed" in output
+    assert "configs build for cpu:x86-64-v2; " in output
+
+
 def test_interrupting_twice_ends_everything_and_records_the_rest(cli: CommandLine) -> None:
     """The second Ctrl-C does not wait for what runs: all is gone, and every case has an outcome."""
     faults = ("--config", "fault=none,endless_loop", "--config", "block=1,2,4,8,16,32,64,128")

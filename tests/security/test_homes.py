@@ -227,11 +227,22 @@ def test_all_in_a_home_is_for_those_it_is_open_to(cli: CommandLine, mode: int | 
         cli.home.mkdir()
         cli.home.chmod(mode)
     kernel = f"{KERNELS / 'elementwise.py'}::gelu"
-    for arguments in (("test", "suite.toml"), ("tune", kernel, "--arg", "N=128", "--trials", "1")):
+    for arguments in (
+        ("test", "suite.toml", "--keep-work"),
+        ("tune", kernel, "--arg", "N=128", "--trials", "1"),
+    ):
         done = cli.run(*arguments)
         assert done.returncode == 0, done.stdout + done.stderr
     ours = _open_bits(cli.home)
-    assert {"store.db", "runs", "objects", "objects/trees", "work", "logs"} <= ours.keys()
+    assert {
+        ".gitignore",
+        "store.db",
+        "runs",
+        "objects",
+        "objects/trees",
+        "work",
+        "logs",
+    } <= ours.keys()
     of_group = {0o070, 0o060, 0o040, 0o050} if mode else {0}
     assert {path: hex(bits) for path, bits in ours.items() if bits not in of_group} == {}
     if mode is not None:

@@ -228,3 +228,21 @@ def test_every_outcome_is_told() -> None:
     expected = [outcome.value for outcome in Outcome]
     told = [row for row in re.findall(r"(?m)^\| `(\w+)` \|", table) if row in expected]
     assert told == expected
+
+
+def test_what_is_unpickled_is_told() -> None:
+    """The table of the page on security has each module that makes objects of pickles or the like."""
+    text = (ROOT / "docs" / "design" / "security.md").read_text("utf-8")
+    table = text.partition("## What is unpickled")[2].partition("\n## ")[0]
+    told = set(re.findall(r"(?m)^\| `([\w/]+\.py)` \|", table))
+    makes = re.compile(
+        r"\b(?:pickle|cloudpickle|marshal|dill)\.(?:loads?|Unpickler)\b|allow_pickle=True"
+        r"|\bfrom (?:pickle|marshal) import|\b(?:shelve|multiprocessing|ProcessPoolExecutor)\b"
+    )
+    source = ROOT / "src" / "tileyard"
+    expected = {
+        str(path.relative_to(source))
+        for path in source.rglob("*.py")
+        if makes.search(path.read_text("utf-8"))
+    }
+    assert told == expected

@@ -100,3 +100,14 @@ def test_no_home_is_made_where_others_could_replace_it(tmp_path: Path) -> None:
     assert not settings.home.exists()
     tmp_path.chmod(0o1777)
     assert settings.make_home().stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("others", [(".git", "objects"), ("thesis.tex",)])
+def test_a_home_that_holds_other_things_hides_none_from_git(
+    tmp_path: Path, others: tuple[str, ...]
+) -> None:
+    """A repository, or a folder of the user's, may have been named as a home."""
+    for name in others:
+        (tmp_path / name).mkdir()
+    settings = read_settings({"TILEYARD_HOME": str(tmp_path)}, tmp_path)
+    assert sorted(path.name for path in settings.make_home().iterdir()) == sorted(others)

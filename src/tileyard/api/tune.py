@@ -41,6 +41,7 @@ def tune(  # noqa: PLR0913 - options, by keyword only
     check: bool = True,
     require_check: bool = False,
     target: str = "cpu",
+    also_build: str | Sequence[str] = (),
     devices: str | Sequence[str] = (),
     trials: int = DEFAULT_TRIALS,
     budget_s: float | None = None,
@@ -73,6 +74,8 @@ def tune(  # noqa: PLR0913 - options, by keyword only
         require_check: Whether a config wins only if its results were compared: then there is no
             best one without a reference.
         target: What to compile for.
+        also_build: Further targets, such as ``cuda:sm_90a``, for which the configs are built and not
+            run; ``study.result.also_built`` has one result per target.
         devices: What to run on: ``cpu``, ``cpu:cores=0-3`` for some of the cores, or several
             names; by default all devices of the target's class.
         trials: How many configs to try at most.
@@ -116,6 +119,7 @@ def tune(  # noqa: PLR0913 - options, by keyword only
     start = StartTune(
         request=request,
         target=target,
+        also_build=(also_build,) if isinstance(also_build, str) else tuple(also_build),
         devices=(devices,) if isinstance(devices, str) else tuple(devices),
         file=str(Path(file).absolute()) if file else "",
         reuse=not fresh,

@@ -73,6 +73,9 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
     queue_limit: Annotated[
         str, typer.Option(metavar="TIME", help="Wait no longer than this for a device.")
     ] = "30m",
+    keep_work: Annotated[
+        bool, typer.Option("--keep-work", help="Keep the work folders of passed cases, too.")
+    ] = False,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write JUnit XML.")] = None,
     summary: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the result as JSON.")
@@ -115,6 +118,7 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
         retries=retries,
         golden_threads=golden_threads,
         require_check=require_check,
+        keep_work=keep_work,
         compile_workers=compile_workers,
         queue_limit_s=parse_time_s("--queue-limit", queue_limit),
     )

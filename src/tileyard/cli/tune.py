@@ -42,6 +42,13 @@ def tune(  # noqa: PLR0913 - options, by keyword only
     target: Annotated[str, typer.Option(help="What to compile for.")] = "cpu",
     cpu_arch: CpuLevel = "",
     devices: DeviceNames = None,
+    also_build: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TARGET",
+            help="Also say which configs can be built for a target such as cuda:sm_90a; repeatable.",
+        ),
+    ] = None,
     trials: Annotated[
         int | None, typer.Option(min=1, help="How many configs to try at most; 200 by default.")
     ] = None,
@@ -80,6 +87,9 @@ def tune(  # noqa: PLR0913 - options, by keyword only
     @tilelang.autotune. Its reference is a NumPy or torch function: it gets the kernel's inputs in
     parameter order and returns the outputs, or writes them in place.
 
+    With --also-build the configs are built for other targets first, with no device. One that cannot be
+    built there is marked, and can still be the best here: the exit status is that of tuning.
+
     Exit status: 0 a best config was found, 1 none passed, 2 bad usage, 3 infrastructure only,
     130 interrupted.
     """
@@ -116,6 +126,7 @@ def tune(  # noqa: PLR0913 - options, by keyword only
         target=target_at(target, cpu_arch),
         devices=tuple(devices or ()),
         file=str(file),
+        also_build=tuple(also_build or ()),
         reuse=resume,
         overlap=overlap,
         compile_workers=compile_workers,

@@ -12,7 +12,7 @@ from tileyard.model import Outcome
 from tileyard.report.words import format_config, format_seconds, outcome_style
 from tileyard.targets.cuda.records import Resources, read_reported
 from tileyard.targets.cuda.sass import PADDING
-from tileyard.tuning.sweep import BuiltConfig, CompileResult
+from tileyard.tuning.request import BuiltConfig, CompileResult
 
 COLUMNS = ("kernel", "registers", "spills", "shared", "threads", "occupancy", "code", "mix")
 SHOWN_KEY = 10
@@ -96,6 +96,11 @@ def _choose_columns(taken: Sequence[tuple[Resources, ...]], width: int) -> list[
 def _name_artifact(one: BuiltConfig) -> str:
     """So much of a build key as names it among others; nothing for what could not be built."""
     return one.build[:SHOWN_KEY] if one.outcome is Outcome.PASSED else ""
+
+
+def is_too_large(one: BuiltConfig) -> bool:
+    """Whether a config was built and can never be launched: no multiprocessor holds a block of it."""
+    return any(taken.occupancy == 0 for taken in _resources_of(one))
 
 
 def _resources_of(one: BuiltConfig) -> tuple[Resources, ...]:

@@ -114,6 +114,9 @@ class Progress:
     def _begin(self, event: RunStarted) -> None:
         self._started_s = self._clock.monotonic_s()
         self._expected, self._flops = event.cases, event.flops
+        for counted in (self._cases, self._built, self._ended):  # of the run before this one
+            counted.clear()
+        self._reused = 0
         devices = ", ".join(
             f"{device.name} ({len(device.cores)} cores)" if device.cores else device.name
             for device in event.devices

@@ -9,17 +9,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tileyard.model import WELL, Measurement, Trial
+from tileyard.model import WELL, Measurement, Outcome, Trial
+from tileyard.report.compiled import is_too_large
 from tileyard.report.words import (
+    clean_line,
     format_config,
     format_rate,
     format_seconds,
     format_time,
     outcome_style,
 )
-from tileyard.tuning.request import StudyResult, one_per_binary
+from tileyard.tuning.request import BuiltConfig, CompileResult, StudyResult, one_per_binary
 
 ROWS = 10
+BUILDS, TOO_LARGE = "builds", "too large"
 BUSY_TEXT = "the machine was busy and ties are not resolved"
 
 
@@ -49,6 +52,8 @@ def _table(result: StudyResult) -> Table:
     if result.flops:
         table.add_column("GFLOP/s", justify="right")
     table.add_column("outcome")
+    for built in result.also_built:
+        table.add_column(built.target)
     met = {final.trial for final in result.finals}
     is_any_abandoned = False
     for rank, trial in enumerate(_ranked(result)[:ROWS], start=1):
@@ -64,7 +69,8 @@ def _table(result: StudyResult) -> Table:
             row.append(format_rate(result.flops, median_ns))
         outcome = Text(str(trial.outcome), style=outcome_style(trial.outcome))
         style = "bold" if result.best in same else ""
-        table.add_row(*row, outcome, style=style)
+        others = (_builds(built, same) for built in result.also_built)
+        table.add_row(*row, outcome, *others, style=style)
     captions = [f"the first {len(met)}: times of the finals, which decided"] if met else []
     captions += ["* clearly slower, abandoned early"] if is_any_abandoned else []
     if captions:
@@ -76,6 +82,21 @@ def _values(key: str, trials: Sequence[Trial]) -> str:
     """What configs with the same binary have for one parameter."""
     values = {trial.config.get(key, "") for trial in trials}
     return ",".join(map(str, sorted(values, key=lambda value: (type(value).__name__, value))))
+
+
+def _builds(built: CompileResult, trials: Sequence[Trial]) -> Text:
+    """How configs with the same binary here could be built for another target, where they may differ."""
+    found = [one for trial in trials if (one := built.find(trial.config)) is not None]
+    words = [_say_build(one) for one in found]
+    if len(set(words)) > 1:
+        return Text(f"{words.count(BUILDS)} of {len(words)} build", style="yellow")
+    return Text(words[0], style="" if words[0] == BUILDS else "yellow") if words else Text("")
+
+
+def _say_build(one: BuiltConfig) -> str:
+    if one.outcome is not Outcome.PASSED:
+        return str(one.outcome)
+    return TOO_LARGE if is_too_large(one) else BUILDS
 
 
 def _interval(measured: Measurement | None) -> str:
@@ -116,6 +137,7 @@ def _lines(result: StudyResult, home: Path) -> list[Text]:
     if result.reason != "done":
         lines.append(Text(f"stopped early: {result.reason}", style="yellow"))
     lines += _finals(result)
+    lines += [line for built in result.also_built for line in _other_target(built)]
     if result.best is None:
         required = f"{result.unchecked}, and a check is required" if result.unchecked else ""
         lines.append(Text(": ".join(filter(None, ("no config passed", required))), style="red"))
@@ -133,12 +155,36 @@ def _best(result: StudyResult, best: Trial) -> Text:
     is_busy = result.control is not None and result.control.is_wide
     doubts = [BUSY_TEXT] if is_busy else []
     doubts += [result.unchecked] if result.unchecked else []
+    for built in result.also_built:
+        found = built.find(best.config)
+        word = BUILDS if found is None else _say_build(found)
+        doubts += [] if word == BUILDS else [f"{word} for {built.target}"]
     return Text.assemble(
         "best: ",
         (format_config(best.config) or "its only config", "bold"),
         f"{same} on {result.silicon.partition(',')[0] or result.device}",
         ("".join(f", {doubt}" for doubt in doubts), "yellow"),
     )
+
+
+def _other_target(built: CompileResult) -> list[Text]:
+    """Why configs could not be built for a target, each reason once, and how many could."""
+    refused: dict[tuple[Outcome, str], list[str]] = {}
+    for one in built.configs:
+        if one.outcome not in (Outcome.PASSED, Outcome.NOT_RUN):
+            refused.setdefault((one.outcome, one.message), []).append(format_config(one.config))
+    lines = []
+    for (outcome, message), names in refused.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        line = Text(f"{built.target}: ")
+        line.append(str(outcome), style=outcome_style(outcome))
+        lines.append(line.append(f"  {names[0]}{more}: {clean_line(message)}"))
+    counts = Counter(map(_say_build, built.configs))
+    large, left = counts[TOO_LARGE], counts[str(Outcome.NOT_RUN)]
+    text = f"{counts[BUILDS] + large} of {len(built.configs)} configs build for {built.target}"
+    text += f", {large} of them {TOO_LARGE} to be launched" if large else ""
+    text += f"; {left} not tried" if left else ""
+    return [*lines, Text(text)]
 
 
 def _finals(result: StudyResult) -> list[Text]:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import assert_never
 
+import msgspec
+
 from tileyard.errors import EngineLostError, InterruptedRunError, TileyardError
 from tileyard.events import Event
 from tileyard.processes.launch import EngineProcess, start_engine_process
@@ -24,6 +26,8 @@ from tileyard.service.messages import (
     Question,
     Refused,
     Start,
+    StartCompile,
+    StartTune,
     StaticEnded,
     Stop,
     StudyEnded,
@@ -31,8 +35,7 @@ from tileyard.service.messages import (
 )
 from tileyard.settings import Settings
 from tileyard.suite.result import SuiteResult
-from tileyard.tuning.request import StudyResult
-from tileyard.tuning.sweep import CompileResult
+from tileyard.tuning.request import CompileResult, StudyResult
 from tileyard.workers.protocol import AuthorReply, AuthorRequest
 
 AnswerQuestion = Callable[[AuthorRequest], AuthorReply]
@@ -77,8 +80,9 @@ class RunClient:
         """
         argv = (self._python, "-P", "-m", "tileyard.service.process")
         env = {**os.environ, **self._settings.environment(), **self._variables}
-        with start_engine_process(argv, env) as engine:
+        with start_engine_process(argv, env) as engine, contextlib.ExitStack() as ending:
             self._engine = engine
+            ending.callback(self._forget)  # its channel's numbers may soon be another's
             engine.channel.send(self._start)
             for stop in self._stops:
                 engine.channel.send(stop)
@@ -108,6 +112,9 @@ class RunClient:
             with contextlib.suppress(OSError):
                 self._engine.channel.send(Stop(now=now))
 
+    def _forget(self) -> None:
+        self._engine = None
+
     def _reply(self, request: AuthorRequest) -> AuthorReply:
         if self._answer is None:
             raise AssertionError(f"the engine asked a client without an author for {request}")
@@ -115,14 +122,33 @@ class RunClient:
 
 
 class StudyClient(RunClient):
-    """One tuning run."""
+    """One tuning run; before it the configs are built for the other targets that it names."""
+
+    def __init__(
+        self, start: StartTune, settings: Settings, answer: AnswerQuestion | None = None
+    ) -> None:
+        super().__init__(start, settings, answer)
+        self._builds = [
+            CompileClient(_also_build(start, target), settings, answer)
+            for target in dict.fromkeys(start.also_build)
+        ]
 
     def run(self, listen: Listener) -> StudyResult:
-        """Run to the end and return the result. Raises as ``follow``."""
+        """Run to the end and return the result. Raises as ``follow``.
+
+        What a target refuses altogether is raised before anything is measured.
+        """
+        built = tuple(build.run(listen) for build in self._builds)
         ended = self.follow(listen)
         if not isinstance(ended, StudyEnded):
             raise AssertionError(f"a tuning run came to {ended}")
-        return ended.result
+        return msgspec.structs.replace(ended.result, also_built=built)
+
+    def stop(self, *, now: bool) -> None:
+        """As of any run, also before it: builds that have not begun are not begun."""
+        for build in self._builds:
+            build.stop(now=now)
+        super().stop(now=now)
 
 
 class CompileClient(RunClient):
@@ -162,6 +188,17 @@ class SuiteClient(RunClient):
         if not isinstance(ended, SuiteEnded):
             raise AssertionError(f"a run of a suite came to {ended}")
         return ended.result
+
+
+def _also_build(start: StartTune, target: str) -> StartCompile:
+    return StartCompile(
+        request=start.request,
+        target=target,
+        file=start.file,
+        all_configs=True,
+        reuse=start.reuse,
+        compile_workers=start.compile_workers,
+    )
 
 
 def _refusal(refused: Refused) -> TileyardError:

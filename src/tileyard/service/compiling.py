@@ -23,8 +23,9 @@ from tileyard.store.events import EventLog
 from tileyard.store.trials import TrialStore
 from tileyard.suite.packed import pack_suite
 from tileyard.suite.records import KernelWork, Suite, SuiteCase
+from tileyard.tuning.request import BuiltConfig, CompileResult
 from tileyard.tuning.space import OpenSpace, open_space
-from tileyard.tuning.sweep import WELL_BUILT, BuiltConfig, CompileResult, Sweep, make_cases
+from tileyard.tuning.sweep import WELL_BUILT, Sweep, make_cases
 from tileyard.workers.protocol import RunEntry
 
 

@@ -7,8 +7,7 @@ from tileyard.model import Limits, Record, Value
 from tileyard.regress.static import SideBuild
 from tileyard.suite.records import Wish
 from tileyard.suite.result import SuiteResult
-from tileyard.tuning.request import StudyResult, TuneRequest
-from tileyard.tuning.sweep import CompileResult
+from tileyard.tuning.request import CompileResult, StudyResult, TuneRequest
 from tileyard.workers.protocol import AuthorReply, AuthorRequest
 
 
@@ -16,13 +15,15 @@ class StartTune(Record, tag="start_tune"):
     """Begin a tuning run. ``file`` is empty where the client itself is the author.
 
     ``devices`` are names, none for all devices of the target's class. ``compile_workers`` and
-    ``group_size`` are as in a yard; a case waits for a device for ``queue_limit_s``.
+    ``group_size`` are as in a yard; a case waits for a device for ``queue_limit_s``. For the targets
+    ``also_build`` the client has the configs built before, each by a StartCompile.
     """
 
     request: TuneRequest
     target: str
     file: str
     reuse: bool
+    also_build: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     overlap: bool = True
     compile_workers: int | None = None
@@ -41,7 +42,8 @@ class StartTest(Record, tag="start_test"):
     ``durations`` is a file that says how long cases took elsewhere, ``toolchain`` a bundle that steps
     use, which must be of ``commit`` if that is given. ``is_bundle`` says that ``path`` is a bundle of a
     suite; with ``pack_to`` nothing is run, and such a bundle is written there. ``retries`` is None for what the
-    policy says. With ``require_check`` a case that nothing was compared with fails.
+    policy says. With ``require_check`` a case that nothing was compared with fails. Without
+    ``keep_work`` the folders of cases that passed are removed.
     """
 
     path: str
@@ -62,6 +64,7 @@ class StartTest(Record, tag="start_test"):
     retries: int | None = None
     golden_threads: int = 0
     require_check: bool = False
+    keep_work: bool = False
     compile_workers: int | None = None
     queue_limit_s: float = 1800.0
 

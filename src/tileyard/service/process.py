@@ -36,8 +36,7 @@ from tileyard.service.messages import (
     SuiteEnded,
 )
 from tileyard.settings import Settings, read_settings
-from tileyard.tuning.request import StudyResult
-from tileyard.tuning.sweep import CompileResult
+from tileyard.tuning.request import CompileResult, StudyResult
 
 
 async def serve(channel: AsyncChannel) -> None:
@@ -114,8 +113,10 @@ async def _compile(
     start: StartCompile, conversation: Conversation, stopping: asyncio.Event
 ) -> CompileResult:
     settings = read_settings(os.environ, Path.cwd())
-    of_file = _author_of_file(start.file, settings, settings.cores, recall=start.reuse)
-    author = WithPassOptions(of_file, start.pass_options)
+    users: Author = ClientAuthor(conversation, settings.cores)
+    if start.file:
+        users = _author_of_file(start.file, settings, settings.cores, recall=start.reuse)
+    author = WithPassOptions(users, start.pass_options)
     try:
         await author.begin()
         await _check_tools(start.target)

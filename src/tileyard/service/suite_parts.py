@@ -1,12 +1,14 @@
 """One part of a suite's run: the cases of one target, driven through the engine."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from tileyard.artifacts.copying import remove_folder
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.clock import SystemClock
 from tileyard.engine.anonymous import KIND, AnonymousSlots
@@ -19,7 +21,7 @@ from tileyard.engine.provider import LeaseProvider
 from tileyard.engine.remembered import RememberedAuthor
 from tileyard.engine.shelf import Shelf
 from tileyard.engine.yard import Listener, Yard
-from tileyard.model import Device, Trial
+from tileyard.model import WELL, Device, Trial
 from tileyard.service.choosing import choose_queues
 from tileyard.service.messages import StartTest
 from tileyard.service.stopping import stop_when
@@ -27,7 +29,7 @@ from tileyard.settings import Settings
 from tileyard.store.events import EventLog
 from tileyard.store.trials import TrialStore
 from tileyard.suite.achieved import Achieved, Span
-from tileyard.suite.author import SuiteAuthor
+from tileyard.suite.author import WORK, SuiteAuthor
 from tileyard.suite.choosing import find_policy
 from tileyard.suite.outlook import COMMAND
 from tileyard.suite.packed import PackedCases, PackedSuite
@@ -96,6 +98,8 @@ class PartDriver:
             make = partial(make_author, self._settings)
             author = SuiteAuthor(part.cases, site, host, make)
             stack.push_async_callback(author.close)
+            folders = WorkFolders(author, site.home / WORK)
+            stack.push_async_callback(folders.close)
             yard = self._make_yard(part, author)
             yard.listeners += [*self._ways.listeners, achieved]
             yard.flushes.append(self._ways.log.flush)
@@ -108,8 +112,9 @@ class PartDriver:
             stack.push_async_callback(driver.close)
             watching = asyncio.create_task(stop_when(stopping, driver, yard.emit))
             stack.callback(watching.cancel)
-            async for _ in driver.trials():
-                pass
+            async for trial in driver.trials():
+                if trial.outcome in WELL and not self._start.keep_work:
+                    folders.drop(trial)
         return Driven(
             trials=source.trials,
             spans=achieved.spans,
@@ -156,6 +161,59 @@ class PartDriver:
             build_threads=len(settings.cores) if part.target == COMMAND else 0,
             clock=self._clock,
         )
+
+
+class WorkFolders:
+    """Removes the folders of cases of programs that ended well, beside the run; others stay.
+
+    A trial is dropped once it is recorded, so a run that is killed leaves folders, and never a case
+    without an outcome. ``root`` holds the folders of all runs.
+    """
+
+    def __init__(self, author: SuiteAuthor, root: Path) -> None:
+        self._author = author
+        self._root = root
+        self._parents: set[Path] = set()
+        self._late: list[Path] = []
+        self._removing: set[asyncio.Task[None]] = set()
+
+    def drop(self, trial: Trial) -> None:
+        """Remove the folder of a trial: soon, or at the end where other cases' process began in it."""
+        folder = self._author.find_folder(trial)
+        if folder is None:
+            return
+        self._parents.add(folder.parent)
+        if self._author.is_hot(trial):
+            self._late.append(folder)
+            return
+        task = asyncio.create_task(asyncio.to_thread(_remove, folder))
+        self._removing.add(task)
+        task.add_done_callback(self._removing.discard)
+
+    async def close(self) -> None:
+        """Wait for what goes on, and remove the rest. Nothing of the run may go on any more."""
+        await asyncio.gather(*self._removing)
+        await asyncio.to_thread(self._clear)
+
+    def _clear(self) -> None:
+        for folder in self._late:
+            _remove(folder)
+        for folder in self._parents:
+            _remove_empty(folder, self._root)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder; what other users' processes have left in it waits for ``tileyard cache gc``."""
+    with contextlib.suppress(OSError):
+        remove_folder(folder)
+
+
+def _remove_empty(folder: Path, root: Path) -> None:
+    """Remove a folder below ``root`` and those above it, as far as they are empty."""
+    with contextlib.suppress(OSError):
+        while folder != root:
+            folder.rmdir()
+            folder = folder.parent
 
 
 def find_retries(start: StartTest, suite: Suite) -> int:

@@ -20,6 +20,7 @@ from tileyard.model import (
     GoldenKey,
     Kernel,
     Outcome,
+    Trial,
     Value,
 )
 from tileyard.processes.steps import describe_complaints
@@ -97,6 +98,17 @@ class SuiteAuthor:
         folder = self._case_folder(case, arguments)
         self._goldens[folder] = tree
         return str(folder)
+
+    def find_folder(self, trial: Trial) -> Path | None:
+        """Where the programs of a trial worked; None for kernels, which have no folder."""
+        case = self._cases[trial.kernel, str(trial.arguments[CASE])]
+        is_kernel = isinstance(case.work, KernelWork)
+        return None if is_kernel else self._case_folder(case, trial.arguments)
+
+    def is_hot(self, trial: Trial) -> bool:
+        """Whether one process may have run the trial's case and others."""
+        work = self._cases[trial.kernel, str(trial.arguments[CASE])].work
+        return isinstance(work, CommandWork) and work.hot is not None
 
     async def ask(self, request: AuthorRequest, limit_s: float) -> AuthorReply:
         """Answer for one case."""

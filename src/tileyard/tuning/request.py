@@ -1,15 +1,17 @@
-"""What a tuning run is asked to do, and what it comes to."""
+"""What a tuning run or a build of configs is asked to do, and what it comes to."""
 
 from collections.abc import Iterable
 
 from tileyard.artifacts.keys import canonical_json
 from tileyard.events import StopReason
 from tileyard.model import (
+    BuildKey,
     CheckPolicy,
     Limits,
     Measurement,
     Outcome,
     Record,
+    SourceLine,
     TimingPolicy,
     Trial,
     Value,
@@ -91,12 +93,61 @@ def one_per_binary(trials: Iterable[Trial]) -> list[Trial]:
     return list(first.values())
 
 
+class BuiltConfig(Record):
+    """How the build of one config ended. ``outcome`` is ``passed``, or says how it failed.
+
+    ``details`` is what its artifact says of itself, the target's own JSON text; empty where there is
+    none. ``reused`` says that it was built before. ``build_s`` is its share of what was done together.
+    """
+
+    case: str
+    config: dict[str, Value]
+    outcome: Outcome
+    message: str = ""
+    build: BuildKey = BuildKey("")
+    build_s: float = 0.0
+    reused: bool = False
+    details: str = ""
+    log: str = ""
+
+
+class CompileResult(Record):
+    """What building a space came to. ``configs`` are in the order of the space.
+
+    ``lines`` says where the user wrote each statement of the first one that was built, by number.
+    """
+
+    run: str
+    kernel: str
+    arguments: dict[str, Value]
+    target: str
+    space: int
+    configs: tuple[BuiltConfig, ...]
+    notes: tuple[str, ...] = ()
+    reason: StopReason = "done"
+    seconds: float = 0.0
+    lines: dict[int, SourceLine] = {}
+
+    def find(self, config: dict[str, Value]) -> BuiltConfig | None:
+        """How the build of a config ended; None for one that was not to be built."""
+        named = canonical_json(config)
+        return next((one for one in self.configs if canonical_json(one.config) == named), None)
+
+    @property
+    def exit_status(self) -> int:
+        """0 all were built, 1 some were not, 130 interrupted."""
+        if self.reason == "interrupted":
+            return 130
+        return 0 if all(one.outcome is Outcome.PASSED for one in self.configs) else 1
+
+
 class StudyResult(Record):
     """What a tuning run came to. ``best`` is the winner's screening trial, None where none passed.
 
     ``trials`` are in the order in which they ended, without those of the finals. ``flops`` is the
     kernel's work, 0 where unknown. ``seconds`` is the duration of the whole run. ``silicon`` is what the
     device is, ``checked`` says that results were to be compared, and ``require_check`` that they had to be.
+    ``also_built`` says how the same configs could be built for other targets.
     """
 
     run: str
@@ -115,6 +166,7 @@ class StudyResult(Record):
     silicon: str = ""
     checked: bool = True
     require_check: bool = False
+    also_built: tuple[CompileResult, ...] = ()
 
     @property
     def unchecked(self) -> str:

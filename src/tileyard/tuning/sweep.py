@@ -2,65 +2,11 @@
 
 from collections.abc import Sequence
 
-from tileyard.events import StopReason
-from tileyard.model import (
-    Batch,
-    BuildKey,
-    Case,
-    Limits,
-    Outcome,
-    Record,
-    SourceLine,
-    Trial,
-    Value,
-)
+from tileyard.model import Batch, Case, Limits, Outcome, Trial, Value
 from tileyard.tuning.space import OpenSpace
 
 WELL_BUILT = frozenset({Outcome.SKIPPED})
 """How the trial of a config ends that could be built: it was not to be run."""
-
-
-class BuiltConfig(Record):
-    """How the build of one config ended. ``outcome`` is ``passed``, or says how it failed.
-
-    ``details`` is what its artifact says of itself, the target's own JSON text; empty where there is
-    none. ``reused`` says that it was built before. ``build_s`` is its share of what was done together.
-    """
-
-    case: str
-    config: dict[str, Value]
-    outcome: Outcome
-    message: str = ""
-    build: BuildKey = BuildKey("")
-    build_s: float = 0.0
-    reused: bool = False
-    details: str = ""
-    log: str = ""
-
-
-class CompileResult(Record):
-    """What building a space came to. ``configs`` are in the order of the space.
-
-    ``lines`` says where the user wrote each statement of the first one that was built, by number.
-    """
-
-    run: str
-    kernel: str
-    arguments: dict[str, Value]
-    target: str
-    space: int
-    configs: tuple[BuiltConfig, ...]
-    notes: tuple[str, ...] = ()
-    reason: StopReason = "done"
-    seconds: float = 0.0
-    lines: dict[int, SourceLine] = {}
-
-    @property
-    def exit_status(self) -> int:
-        """0 all were built, 1 some were not, 130 interrupted."""
-        if self.reason == "interrupted":
-            return 130
-        return 0 if all(one.outcome is Outcome.PASSED for one in self.configs) else 1
 
 
 class Sweep:

@@ -9,7 +9,7 @@ from rich.console import Console
 from tileyard.model import BuildKey, Outcome
 from tileyard.report.compiled import print_compiled
 from tileyard.targets.cuda.records import Resources
-from tileyard.tuning.sweep import BuiltConfig, CompileResult
+from tileyard.tuning.request import BuiltConfig, CompileResult
 
 FIRST = Resources(
     symbol="main_kernel_0123456789ab",

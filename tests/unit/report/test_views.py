@@ -1,6 +1,7 @@
 """What people see of a run, from events and results made by hand."""
 
 import io
+import json
 from pathlib import Path
 
 import msgspec
@@ -25,7 +26,7 @@ from tileyard.model import Case, Device, Keys, Measurement, Outcome, Trial
 from tileyard.report.progress import Progress
 from tileyard.report.study import print_study, render_study
 from tileyard.report.words import format_rate, format_seconds, format_time
-from tileyard.tuning.request import Control, Final, StudyResult
+from tileyard.tuning.request import BuiltConfig, CompileResult, Control, Final, StudyResult
 
 DEVICE = Device(name="cpu:0", kind="cpu", identity="x", cores=(0, 1))
 
@@ -228,6 +229,72 @@ def test_configs_with_one_binary_are_one_row() -> None:
     expected = "best: tile=128 (the same binary: tile=64) on EPYC"
     assert lines[-1] == expected
     assert [line.split("│")[2].strip() for line in lines if line.startswith("│")] == ["64,128"]
+
+
+def built(tile: int, outcome: Outcome, occupancy: float | None = None) -> BuiltConfig:
+    """How config ``tile=number`` could be built for another target."""
+    taken = {"symbol": "k", "occupancy": occupancy}
+    sizes = ("registers", "spilled_bytes", "stack_bytes", "shared_bytes", "code_bytes")
+    taken |= dict.fromkeys((*sizes, "parameter_bytes"), 0)
+    return BuiltConfig(
+        case=f"tile={tile}",
+        config={"tile": tile},
+        outcome=outcome,
+        message="" if outcome is Outcome.PASSED else "k.py:7: no",
+        details=json.dumps({"resources": [taken]}),
+    )
+
+
+def also_built(*configs: BuiltConfig) -> CompileResult:
+    """What another target came to."""
+    return CompileResult(
+        run="b", kernel="gemm", arguments={}, target="cuda:sm_90a", space=3, configs=configs
+    )
+
+
+def test_what_another_target_makes_of_configs_is_a_column() -> None:
+    """Whether each builds, and fits; the reason of those that do not, once; how many do; and the best one's fate."""
+    other = also_built(
+        built(1, Outcome.PASSED, 0.0),
+        built(2, Outcome.COMPILE_ERROR),
+        built(3, Outcome.PASSED, 0.25),
+        built(4, Outcome.COMPILE_ERROR),
+        built(5, Outcome.NOT_RUN),
+    )
+    lines = shown(msgspec.structs.replace(result(), also_built=(other,)))
+    cells = [line.split("│")[-2].strip() for line in lines if line.startswith("│")]
+    expected = {
+        "cuda:sm_90a: compile_error  tile=2 and 1 more: k.py:7: no",
+        "2 of 5 configs build for cuda:sm_90a, 1 of them too large to be launched; 1 not tried",
+    }
+    assert cells == ["too large", "compile_error", "builds"]
+    assert expected <= set(lines)
+    assert lines[-1] == "best: tile=1 on cpu:0, too large for cuda:sm_90a"
+
+
+def test_configs_with_one_binary_may_differ_on_another_target() -> None:
+    """Their row says how many of them build there."""
+    keys = Keys(binary="same")
+    trials = tuple(
+        msgspec.structs.replace(trial(i, Outcome.PASSED, 2e6), keys=keys) for i in (1, 2)
+    )
+    other = also_built(built(1, Outcome.PASSED), built(2, Outcome.TIMEOUT))
+    changed = msgspec.structs.replace(
+        result(), trials=trials, best=trials[0], finals=(), control=None, also_built=(other,)
+    )
+    assert any(line.endswith("│ 1 of 2 build │") for line in shown(changed))
+
+
+def test_the_second_run_of_a_command_is_counted_by_itself() -> None:
+    """Builds for another target are not among the configs that are measured."""
+    file = io.StringIO()
+    console = Console(file=file, width=120, force_terminal=True, color_system=None)
+    with Progress(console) as progress:
+        for event in (*events(), events()[0]):
+            progress(event)
+        progress._drawn_s = 0.0
+        progress(Note(text="drawn"))
+    assert "2/2" not in file.getvalue().rpartition("drawn")[2]
 
 
 def test_notebooks_get_html() -> None:

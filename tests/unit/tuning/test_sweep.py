@@ -4,8 +4,9 @@ import pytest
 
 from tileyard.events import StopReason
 from tileyard.model import Limits, Outcome, Value
+from tileyard.tuning.request import BuiltConfig, CompileResult
 from tileyard.tuning.space import OpenSpace
-from tileyard.tuning.sweep import BuiltConfig, CompileResult, Sweep, make_cases, name_config
+from tileyard.tuning.sweep import Sweep, make_cases, name_config
 
 LIMITS = Limits(build_s=7.0)
 
