@@ -205,7 +205,7 @@ def test_history_tells_of_the_tail_and_of_what_moved(cli: CommandLine) -> None:
     assert "nothing moved since" in quiet.stdout
     assert "99999-01-01" in refused(cli, "history", "--since", "99999-01-01")
     assert "neither a date" in refused(cli, "history", "--since", "soon")
-    assert "no suite was run" in refused(cli, "history", "--target", "cpu")
+    assert "no case of a suite came to its end" in refused(cli, "history", "--target", "cpu")
 
 
 def test_what_was_measured_here_cuts_shards_elsewhere(cli: CommandLine) -> None:
@@ -228,7 +228,7 @@ def test_what_was_measured_here_cuts_shards_elsewhere(cli: CommandLine) -> None:
 def test_what_cannot_be_exported_is_refused(cli: CommandLine) -> None:
     """Nothing known, nowhere to write to, or another view asked for: one line, and no file."""
     record(cli.home, ("short/a", 1.0, 1.0))
-    expected = "no suite was run"
+    expected = "no case of a suite came to its end"
     assert expected in refused(cli, "history", "--export", "t.csv", "--target", "cpu")
     assert "of class npu" in refused(cli, "history", "--export", "t.csv", "--class", "npu")
     assert "of class npu" in refused(cli, "history", "--class", "npu")

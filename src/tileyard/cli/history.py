@@ -43,17 +43,14 @@ def history(  # noqa: PLR0913 - options, by keyword only
         return _export(export, target, device_class)
     from tileyard.cli.opening import open_store, print_json
     from tileyard.clock import SystemClock
-    from tileyard.devices.names import class_of
     from tileyard.report.console import Console
     from tileyard.report.history import print_history
-    from tileyard.store.run_times import RunTimeQuery
+    from tileyard.suite.durations import ENDED
     from tileyard.suite.history import summarize_history
 
     since_s = _parse_since(since, SystemClock().wall_s())
     with open_store() as (store, home):
-        times = store.list_run_times(RunTimeQuery(target=target, latest=0))
-    if device_class:
-        times = [time for time in times if class_of(time.device) == device_class]
+        times = store.list_case_times(ENDED, target, device_class)
     if not times:
         raise UsageError(_say_nothing(home, target, device_class))
     found = summarize_history(times, since_s, limit)
@@ -84,7 +81,11 @@ def _export(file: Path, target: str, device_class: str) -> int:
 
 def _say_nothing(home: Path, target: str, device_class: str) -> str:
     on = f" on a device of class {device_class}" if device_class else ""
-    return f"no suite was run in {home} yet" + (f" for {target}" if target else "") + on
+    return (
+        f"no case of a suite came to its end in {home} yet"
+        + (f" for {target}" if target else "")
+        + on
+    )
 
 
 def _parse_since(text: str, now_s: float) -> float:

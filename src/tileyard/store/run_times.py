@@ -1,5 +1,7 @@
 """What is asked of the history of suites, and the answer; readable without loading any SQL."""
 
+from collections.abc import Sequence
+
 from tileyard.model import Outcome, Record
 
 LATEST = 8
@@ -18,10 +20,22 @@ class RunTime(Record):
     run_s: float
 
 
+class CaseTimes(Record):
+    """All attempts at a suite's case that came to some end: ``run_s[i]`` is that of ``started_at[i]``.
+
+    Both are in seconds; ``started_at`` since the epoch.
+    """
+
+    case: str
+    testcase: str
+    started_at: Sequence[float]
+    run_s: Sequence[float]
+
+
 class RunTimeQuery(Record):
     """Which attempts to read; an empty field asks for nothing.
 
-    ``since`` is in seconds since the epoch. Of each case the ``latest`` ones are read, 0 for all.
+    ``since`` is in seconds since the epoch. Of each case the ``latest`` ones are read.
     """
 
     target: str = ""

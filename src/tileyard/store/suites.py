@@ -1,14 +1,16 @@
 """How long the cases of suites ran and how they ended, read without the records of their trials."""
 
+from array import array
+from collections.abc import Iterable
 from itertools import groupby
 from operator import itemgetter
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, and_, func, or_, select
 
 from tileyard.clock import LONGEST_S
 from tileyard.model import Outcome
-from tileyard.store.run_times import RunTime, RunTimeQuery
-from tileyard.store.schema import is_of_suite, trials
+from tileyard.store.run_times import CaseTimes, RunTime, RunTimeQuery
+from tileyard.store.schema import doubles, is_of_suite, trials
 
 _COLUMNS = (
     trials.c.case_id,
@@ -58,6 +60,49 @@ def read_run_times(connection: Connection, query: RunTimeQuery) -> tuple[list[Ru
         ]
     ]
     return times, len(rows) - len(sound)
+
+
+def read_case_times(
+    connection: Connection, outcomes: Iterable[Outcome], target: str = "", device_class: str = ""
+) -> tuple[list[CaseTimes], int]:
+    """All that was attempted anew and got to a device, case by case, and how many rows make no sense.
+
+    A column's numbers become an array within SQLite: a row of Python for each would take four times as long.
+    """
+    conditions = [
+        is_of_suite,
+        trials.c.reused.is_(False),
+        trials.c.outcome.in_([outcome.value for outcome in outcomes]),
+        trials.c.run_s > 0,
+    ]
+    if target:
+        conditions.append(trials.c.target == target)
+    if device_class:
+        named, numbered = trials.c.device == device_class, f"{device_class}:"
+        conditions.append(or_(named, trials.c.device.startswith(numbered, autoescape=True)))
+    # What is no number is larger than any.
+    is_sound = and_(trials.c.started_at.between(-LAST_S, LAST_S), trials.c.run_s <= LONGEST_S)
+    statement = (
+        select(
+            trials.c.case_id,
+            func.min(trials.c.kernel),
+            doubles(trials.c.started_at).filter(is_sound),
+            doubles(trials.c.run_s).filter(is_sound),
+            func.count(),
+        )
+        .where(*conditions)
+        .group_by(trials.c.case_id)
+    )
+    found, skipped = [], 0
+    for case, testcase, starts, times, count in connection.execute(statement):
+        started_at, run_s = array("d", starts or b""), array("d", times or b"")
+        is_text = type(case) is type(testcase) is str
+        skipped += count - (len(run_s) if is_text else 0)
+        if is_text and run_s:
+            found.append(
+                CaseTimes(case=case, testcase=testcase, started_at=started_at, run_s=run_s)
+            )
+    return found, skipped
 
 
 def _is_sound(  # noqa: PLR0913 - the columns of a row

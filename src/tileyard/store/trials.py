@@ -37,7 +37,7 @@ from tileyard.store.lookups import (
     Question,
 )
 from tileyard.store.rows import DURATIONS, durations_of, row_of, try_trial
-from tileyard.store.run_times import RunTime, RunTimeQuery
+from tileyard.store.run_times import CaseTimes, RunTime, RunTimeQuery
 from tileyard.store.runs import RunSummary, read_runs
 from tileyard.store.schema import (
     explained,
@@ -46,7 +46,7 @@ from tileyard.store.schema import (
     open_database,
     trials,
 )
-from tileyard.store.suites import read_run_times
+from tileyard.store.suites import read_case_times, read_run_times
 from tileyard.wording import count_of
 
 # As it is in the file: what is no bytes would fail within SQLAlchemy.
@@ -189,6 +189,15 @@ class TrialStore:
         """How long cases of suites ran, in the order of cases, each case's oldest first."""
         with explained(self._path), self._engine.connect() as connection:
             times, skipped = read_run_times(connection, query)
+        self._skipped += skipped
+        return times
+
+    def list_case_times(
+        self, outcomes: Iterable[Outcome], target: str = "", device_class: str = ""
+    ) -> list[CaseTimes]:
+        """How long all runs with these outcomes took, case by case; an empty name asks for nothing."""
+        with explained(self._path), self._engine.connect() as connection:
+            times, skipped = read_case_times(connection, outcomes, target, device_class)
         self._skipped += skipped
         return times
 

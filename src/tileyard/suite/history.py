@@ -2,10 +2,15 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tileyard.model import Record
-from tileyard.store.run_times import RunTime
-from tileyard.suite.durations import ENDED, HIGH, LIKELY, find_quantile
+from tileyard.store.run_times import CaseTimes
+from tileyard.suite.durations import HIGH, LIKELY, find_quantile
 from tileyard.suite.records import case_of_attempt
+
+Seconds = NDArray[np.float64]
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 
@@ -67,20 +72,19 @@ class History(Record):
     moved: tuple[Moved, ...]
 
 
-def summarize_history(times: Iterable[RunTime], since: float, longest: int = 10) -> History:
+def summarize_history(times: Iterable[CaseTimes], since: float, longest: int = 10) -> History:
     """What runs that came to their own end say; ``since`` is in seconds since the epoch."""
-    by_case: dict[str, list[RunTime]] = {}
-    for time in times:
-        if time.outcome in ENDED and time.run_s > 0:
-            by_case.setdefault(case_of_attempt(time.case), []).append(time)
-    ordered = {case: sorted(time.run_s for time in own) for case, own in by_case.items()}
+    by_case: dict[str, list[CaseTimes]] = {}
+    for attempts in times:
+        by_case.setdefault(case_of_attempt(attempts.case), []).append(attempts)
+    both = {case: _part(own, since) for case, own in by_case.items()}
+    ordered = {case: np.sort(np.concatenate(parts)).tolist() for case, parts in both.items()}
     medians = {case: find_quantile(own, LIKELY) for case, own in ordered.items()}
     total_s = sum(medians.values())
     by_testcase: dict[str, list[str]] = {}
     for case, own in by_case.items():
         by_testcase.setdefault(own[0].testcase, []).append(case)
     shared = sorted(medians.values())
-    both = {case: _part(own, since) for case, own in by_case.items()}
     compared = {case: parts for case, parts in both.items() if min(map(len, parts)) >= SAMPLES}
 
     def describe(name: str, cases: Sequence[str]) -> CaseHistory:
@@ -114,16 +118,18 @@ def summarize_history(times: Iterable[RunTime], since: float, longest: int = 10)
     )
 
 
-def _part(own: Sequence[RunTime], since: float) -> tuple[list[float], list[float]]:
-    """The times from before the date and from after it, sorted."""
-    before = sorted(time.run_s for time in own if time.started_at < since)
-    return before, sorted(time.run_s for time in own if time.started_at >= since)
+def _part(own: Sequence[CaseTimes], since: float) -> tuple[Seconds, Seconds]:
+    """The times from before the date and from after it."""
+    run_s = np.concatenate([np.asarray(times.run_s) for times in own])
+    is_after = np.concatenate([np.asarray(times.started_at) for times in own]) >= since
+    return run_s[~is_after], run_s[is_after]
 
 
-def _find_moved(compared: Mapping[str, tuple[list[float], list[float]]]) -> tuple[Moved, ...]:
+def _find_moved(compared: Mapping[str, tuple[Seconds, Seconds]]) -> tuple[Moved, ...]:
     """Those that moved clearly, the one that costs or saves most in front."""
     found = []
-    for case, (before, after) in compared.items():
+    for case, parts in compared.items():
+        before, after = (np.sort(part).tolist() for part in parts)
         moved = Moved(
             case=case,
             before_s=find_quantile(before, LIKELY),

@@ -61,6 +61,42 @@ def test_what_says_nothing_of_a_case_is_left_out(
     assert [time.case for time in found] == expected
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"case": "c0001"},
+        {"reused": True},
+        {"outcome": Outcome.TIMEOUT},
+        {"run_s": 0.0},
+        {"target": "cpu"},
+        {"device": "npux:0"},
+    ],
+)
+def test_times_case_by_case(
+    tmp_path: Path, make_trial: MakeTrial, fields: dict[str, object]
+) -> None:
+    """What came to its own end on this class of devices, with when it began; a time limit is no duration."""
+    usual: dict[str, object] = {
+        "case": "s/a",
+        "kernel": "s",
+        "target": "command",
+        "device": "npu:1",
+        "run_s": 2.5,
+        "started_at": 20.0,
+    }
+    asked = ((Outcome.PASSED, Outcome.MISMATCH), "command", "npu")
+    with TrialStore.open(tmp_path) as store:
+        store.record(make_trial("t1", **usual))
+        store.record(make_trial("t2", **(usual | fields)))
+        store.record(make_trial("t3", **(usual | {"started_at": 10.0, "device": "npu"})))
+        [found] = store.list_case_times(*asked)
+        said = store.describe_skipped()
+
+    assert (found.case, found.testcase, said) == ("s/a", "s", "")
+    expected = [(10.0, 2.5), (20.0, 2.5)]
+    assert sorted(zip(found.started_at, found.run_s, strict=True)) == expected
+
+
 def test_an_older_store_gains_run_times_and_loses_nothing(
     tmp_path: Path, make_trial: MakeTrial
 ) -> None:
@@ -93,11 +129,14 @@ def test_records_are_not_read(tmp_path: Path) -> None:
     """The index holds all that is asked for."""
     TrialStore.open(tmp_path).close()
     expected = "USING COVERING INDEX trials_of_suites"
+    statements = (
+        "SELECT case_id, kernel, target, device, outcome, started_at, run_s FROM trials"
+        " WHERE instr(case_id, '/') > 0 AND reused = 0 ORDER BY case_id, started_at",
+        "SELECT case_id, min(kernel), sum(started_at), sum(run_s) FROM trials WHERE"
+        " instr(case_id, '/') > 0 AND reused = 0 AND outcome = '' AND device = '' GROUP BY case_id",
+    )
     with sqlite3.connect(tmp_path / "store.db") as database:
-        plan = database.execute(
-            "EXPLAIN QUERY PLAN SELECT case_id, kernel, target, device, outcome, started_at, run_s"
-            " FROM trials WHERE instr(case_id, '/') > 0 AND reused = 0 ORDER BY case_id, started_at"
-        ).fetchall()
+        plans = [database.execute(f"EXPLAIN QUERY PLAN {one}").fetchall() for one in statements]
     database.close()
 
-    assert expected in str(plan)
+    assert all(expected in str(plan) for plan in plans)

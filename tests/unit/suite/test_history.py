@@ -2,26 +2,17 @@
 
 import pytest
 
-from tileyard.model import Outcome
-from tileyard.store.run_times import RunTime
+from tileyard.store.run_times import CaseTimes
 from tileyard.suite.history import Quantile, summarize_history
 
 DATE = 100.0
 
 
-def runs(name: str, *times_s: float, at: float = 0.0, **fields: object) -> list[RunTime]:
+def runs(name: str, *times_s: float, at: float = 0.0) -> list[CaseTimes]:
     """Runs of a case ``testcase/name``, one second after another."""
-    usual: dict[str, object] = {
-        "case": name,
-        "testcase": name.rpartition("/")[0],
-        "target": "command",
-        "device": "sim:0",
-        "outcome": Outcome.PASSED,
-    }
-    return [
-        RunTime(**(usual | {"run_s": run_s, "started_at": at + second} | fields))  # type: ignore[arg-type]  # fields by name
-        for second, run_s in enumerate(times_s)
-    ]
+    testcase = name.rpartition("/")[0]
+    started_at = [at + second for second in range(len(times_s))]
+    return [CaseTimes(case=name, testcase=testcase, started_at=started_at, run_s=times_s)]
 
 
 def test_the_tail_is_named() -> None:
@@ -78,14 +69,6 @@ def test_noise_is_no_change(
     history = summarize_history([*runs("t/a", *before), *runs("t/a", *after, at=DATE)], DATE)
     assert history.moved == expected
     assert history.compared == compared
-
-
-def test_runs_that_were_cut_short_are_left_out() -> None:
-    """A time limit is no duration."""
-    times = [*runs("t/a", 5.0), *runs("t/a", 60.0, outcome=Outcome.TIMEOUT), *runs("t/b", 0.0)]
-    expected = (1, 1, 5.0)
-    history = summarize_history(times, DATE)
-    assert (history.cases, history.runs, history.total_s) == expected
 
 
 def test_no_history_is_empty() -> None:
