@@ -159,12 +159,18 @@ def find_engine(client: subprocess.Popen[str]) -> int:
     raise AssertionError("the client has no engine")
 
 
-@pytest.mark.parametrize("how", ["ctrl-c twice", "client killed", "engine killed", "terminated"])
+@pytest.mark.parametrize(
+    "how", ["ctrl-c twice", "client killed", "engine killed", "terminated", "hung up"]
+)
 def test_whatever_ends_a_run_leaves_nothing(how: str, cli: CommandLine) -> None:
-    """Neither the program of a case nor what it has sent into a session of its own."""
+    """Neither the program of a case nor what it has sent into a session of its own.
+
+    Who is told to end writes the reports before.
+    """
     (cli.cwd / "suite.toml").write_text(ENDLESS)
     os.mkfifo(cli.cwd / "fifo")
-    process = cli.start("test", "suite.toml", "--slots", "1")
+    reports = ("--junit", "junit.xml", "--summary", "summary.json")
+    process = cli.start("test", "suite.toml", "--slots", "1", *reports)
     pid = int((cli.cwd / "fifo").read_text())
     match how:
         case "ctrl-c twice":
@@ -180,11 +186,52 @@ def test_whatever_ends_a_run_leaves_nothing(how: str, cli: CommandLine) -> None:
             os.kill(find_engine(process), signal.SIGKILL)
             expected = 3
         case _:
-            process.terminate()
-            expected = -signal.SIGTERM
+            process.send_signal(signal.SIGTERM if how == "terminated" else signal.SIGHUP)
+            expected = 130
     _, said = process.communicate()
     (daemon,) = (cli.home / "work").glob("*/t/*/data/daemon")
     assert process.returncode == expected
-    assert ("--changed any leaves out what passed" in said) == (expected in (3, 130))
+    assert ("--changed any leaves out what passed" in said) == (expected == 3)
+    if expected == 130:
+        cases = json.loads((cli.cwd / "summary.json").read_text())["result"]["verdicts"]
+        expected_ends = [
+            ("t/a", "not_run", "the run was ended while this case was under way"),
+            ("t/b", "not_run", "the run was ended while this case was under way"),
+        ]
+        assert [(one["case"], one["outcome"], one["message"]) for one in cases] == expected_ends
+        assert (cli.cwd / "junit.xml").read_text().count("<testcase ") == len(cases)
+        listed = json.loads(cli.run("trials", "--json").stdout)
+        assert [trial["outcome"] for trial in listed] == ["not_run", "not_run"]
     assert has_ended(pid, DEADLINE_S)
     assert has_ended(int(daemon.read_text()), DEADLINE_S)
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+@pytest.mark.parametrize(("second", "expected"), [("echo", 0), ("false", 1)])
+def test_who_stops_reading_ends_nothing(
+    options: tuple[str, ...], second: str, expected: int, cli: CommandLine
+) -> None:
+    """As ``| head -1`` does: reports are written, and the exit status is that of the run."""
+    (cli.cwd / "suite.toml").write_text(
+        f"""
+        name = "two"
+        run = ["sh", "-c", "while [ ! -e {{suite}}/closed ]; do sleep 0.01; done; {{case}}"]
+        [[testcase]]
+        name = "t"
+        case = [{{ name = "true" }}, {{ name = "{second}" }}]
+        """
+    )
+    reports = ("--junit", "junit.xml", "--summary", "summary.json")
+    process = cli.start("test", "suite.toml", "--slots", "1", *reports, *options)
+    assert process.stdout is not None
+    if not options:
+        process.stdout.readline()
+    process.stdout.close()
+    (cli.cwd / "closed").touch()
+    _, said = process.communicate()
+    assert process.returncode == expected, said
+    assert "Traceback" not in said
+    assert "BrokenPipe" not in said
+    cases = json.loads((cli.cwd / "summary.json").read_text())["result"]["verdicts"]
+    assert len(cases) == 2
+    assert (cli.cwd / "junit.xml").exists()

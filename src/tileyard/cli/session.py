@@ -3,17 +3,20 @@
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from tileyard.cli.opening import print_json
 from tileyard.model import INFRASTRUCTURE
-from tileyard.report.console import Console
+from tileyard.report.console import Console, silence
 from tileyard.report.progress import Progress
 from tileyard.report.study import print_study
 from tileyard.service.client import RunClient, StudyClient
 from tileyard.service.messages import StartTune
 from tileyard.settings import read_settings
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run(start: StartTune, *, as_json: bool) -> int:
@@ -37,16 +40,27 @@ def run(start: StartTune, *, as_json: bool) -> int:
 
 @contextlib.contextmanager
 def stop_on_interrupt(client: RunClient) -> Iterator[None]:
-    """Ctrl-C once: what runs is finished; twice: everything is ended at once."""
+    """Ctrl-C once: what runs is finished; twice, SIGTERM or SIGHUP: everything is ended at once.
+
+    The terminal of a SIGHUP is gone: nothing more is printed there. What is ignored stays so.
+    """
     pressed = 0
 
-    def press(_number: int, _frame: object) -> None:
+    def press(number: int, _frame: object) -> None:
         nonlocal pressed
         pressed += 1
-        client.stop(now=pressed > 1)
+        if number == signal.SIGHUP:
+            for stream in (sys.stdout, sys.stderr):
+                if stream.isatty():
+                    silence(stream)
+        client.stop(now=pressed > 1 or number != signal.SIGINT)
 
-    before = signal.signal(signal.SIGINT, press)
+    before = {number: signal.getsignal(number) for number in STOPPING}
+    heard = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+    for number in heard:
+        signal.signal(number, press)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number in heard:
+            signal.signal(number, before[number])

@@ -8,7 +8,7 @@ from pathlib import Path
 from tileyard.cli.opening import print_json
 from tileyard.cli.session import stop_on_interrupt
 from tileyard.model import Outcome
-from tileyard.report.console import Console
+from tileyard.report.console import Console, outliving_readers
 from tileyard.report.github import annotations, write_step_summary
 from tileyard.report.junit import write_junit
 from tileyard.report.suite import print_suite
@@ -44,16 +44,19 @@ def run(start: StartTest, reports: SuiteReports) -> int:
         SuiteProgress(console, settings.home, rerun) as progress,
     ):
         result = client.run(progress)
-    if reports.as_json:
-        print_json(result)
-    else:
-        rest = "" if reports.summary is None else str(reports.summary)
-        print_suite(console, result, rerun, rest)
     if reports.junit is not None:
         write_junit(result, reports.junit)
     if reports.summary is not None:
         write_summary(result, reports.summary)
-    _tell_github(result, rerun, as_json=reports.as_json)
+    if page := os.environ.get("GITHUB_STEP_SUMMARY"):
+        write_step_summary(result, Path(page), rerun)
+    with outliving_readers():
+        if reports.as_json:
+            print_json(result)
+        else:
+            rest = "" if reports.summary is None else str(reports.summary)
+            print_suite(console, result, rerun, rest)
+            _annotate(result, rerun)
     return result.exit_status
 
 
@@ -82,12 +85,9 @@ def pack(start: StartTest, *, as_json: bool) -> int:
     return result.exit_status
 
 
-def _tell_github(result: SuiteResult, rerun: Rerun, *, as_json: bool) -> None:
-    """A page and annotations, where a job of GitHub Actions runs this."""
-    page = os.environ.get("GITHUB_STEP_SUMMARY")
-    if page:
-        write_step_summary(result, Path(page), rerun)
-    if os.environ.get("GITHUB_ACTIONS") == "true" and not as_json:
+def _annotate(result: SuiteResult, rerun: Rerun) -> None:
+    """Print annotations, where a job of GitHub Actions runs this."""
+    if os.environ.get("GITHUB_ACTIONS") == "true":
         checkout = os.environ.get("GITHUB_WORKSPACE")
         for line in annotations(result, Path(checkout) if checkout else None, rerun):
             print(line)

@@ -114,7 +114,8 @@ class Driver:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(self._pool.close(), self._borrower.close(), self._provider.close())
         self._ledger.abandon("the run was ended while this case was under way")
-        self._ledger.take()
+        for trial in self._ledger.take():
+            self._source.tell(trial)
         self._pins.close()
 
     def stop(self) -> None:

@@ -1,7 +1,13 @@
-"""The terminal as Tileyard writes to it: nothing in a log, a name or a message is obeyed or read as markup."""
+"""The terminal as Tileyard writes to it: nothing in a log, a name or a message is obeyed or read as markup.
 
-from collections.abc import Iterable
-from typing import TextIO
+Who stops reading ends no run: what is printed later goes nowhere.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import IO, TextIO
 
 import rich.console
 from rich.console import ConsoleOptions, RenderableType
@@ -25,3 +31,25 @@ class Console(rich.console.Console):
         for segment in super().render(renderable, options):
             text = segment.text if segment.control else make_visible(segment.text)
             yield segment if text is segment.text else Segment(text, segment.style)
+
+    def on_broken_pipe(self) -> None:
+        """Print nothing more."""
+        self.quiet = True
+        silence(self.file)
+
+
+@contextmanager
+def outliving_readers() -> Iterator[None]:
+    """Print to standard output as long as somebody reads it, and go on afterwards."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        silence(sys.stdout)
+
+
+def silence(stream: IO[str]) -> None:
+    """Have a stream's descriptor lead nowhere, for whatever else is written to it."""
+    nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)

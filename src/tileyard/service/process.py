@@ -55,7 +55,7 @@ async def serve(channel: AsyncChannel) -> None:
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, work.cancel)
+        loop.add_signal_handler(number, stop, Stop(now=True))
     reading = asyncio.create_task(conversation.read(stop))
     writing = asyncio.create_task(conversation.write())
     with contextlib.suppress(asyncio.CancelledError):

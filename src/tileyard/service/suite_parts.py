@@ -89,9 +89,16 @@ class PartDriver:
         self._clock = SystemClock()
 
     async def drive(self, part: Part, stopping: asyncio.Event) -> Driven:
-        """Run a part to its end; once ``stopping`` is set nothing new is started."""
+        """Run a part to its end; once ``stopping`` is set nothing new is started.
+
+        Where it is cancelled besides, everything is ended, and what is known by then is returned.
+        """
         began, achieved = self._clock.wall_s(), Achieved()
+        retries = find_retries(self._start, self._suite)
+        source = SuiteSource(part.cases, part.plan.pieces, part.expected_s, retries)
+        shelf = Shelf(part.devices) if self._start.pack_to else None
         async with AsyncExitStack() as stack:
+            stack.push(_survive_cancelling)
             site = self._site(part)
             host = StepHost(site.home, self._settings.cores, site.threads)
             stack.push_async_callback(host.close)
@@ -103,10 +110,7 @@ class PartDriver:
             yard = self._make_yard(part, author)
             yard.listeners += [*self._ways.listeners, achieved]
             yard.flushes.append(self._ways.log.flush)
-            shelf = Shelf(part.devices) if self._start.pack_to else None
             provider = shelf or self._make_provider(part, yard, host)
-            retries = find_retries(self._start, self._suite)
-            source = SuiteSource(part.cases, part.plan.pieces, part.expected_s, retries)
             driver = Driver(source, yard, part.run, provider)
             await driver.open()
             stack.push_async_callback(driver.close)
@@ -161,6 +165,15 @@ class PartDriver:
             build_threads=len(settings.cores) if part.target == COMMAND else 0,
             clock=self._clock,
         )
+
+
+def _survive_cancelling(kind: type[BaseException] | None, *_: object) -> bool:
+    """Go on after a block that was cancelled."""
+    task = asyncio.current_task()
+    is_cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
+    if is_cancelled and task is not None:
+        task.uncancel()
+    return is_cancelled
 
 
 class WorkFolders:

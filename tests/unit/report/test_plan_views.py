@@ -5,10 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
-from tileyard.model import Outcome
 from tileyard.report.history import print_history
 from tileyard.report.plan import LISTED, print_prediction
-from tileyard.store.run_times import RunTime
+from tileyard.store.run_times import CaseTimes
 from tileyard.suite.budget import gather_facts
 from tileyard.suite.history import summarize_history
 from tileyard.suite.narrowing import Narrowed, narrow
@@ -91,16 +90,12 @@ def test_names_of_others_cannot_drive_the_terminal() -> None:
 def test_the_tail_is_shown_when_asked_for(*, tail: bool) -> None:
     """Quantiles always; the longest cases and what has moved with --tail."""
     times = [
-        RunTime(
+        CaseTimes(
             case="sum/a",
             testcase="sum",
-            target="command",
-            device="sim:0",
-            outcome=Outcome.PASSED,
-            started_at=float(i),
-            run_s=60.0 if i < 3 else 90.0,
+            started_at=tuple(map(float, range(6))),
+            run_s=(60.0, 60.0, 60.0, 90.0, 90.0, 90.0),
         )
-        for i in range(6)
     ]
     file = io.StringIO()
     print_history(Console(file=file, width=160), summarize_history(times, 3.0), tail=tail)
