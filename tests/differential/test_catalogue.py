@@ -134,6 +134,7 @@ CATALOGUE = {
         runs={"N": 40},
     ),
     **_entries("rows", 1e-3, layer_norm={"M": 10, "N": 24}),
+    **_entries("elementwise", 0.0, narrow_integers={"N": 200}),
     **_entries("rows", 1e-2, rotate={"length": 20, "heads": 2, "dim": 8}),
 }
 

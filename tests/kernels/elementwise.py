@@ -187,3 +187,53 @@ def scale_in_place(N, block=32):
 def scale_in_place_reference(X, factor, block=32):
     even = (np.arange(X.size) // block) % 2 == 0
     return np.where(even, X * np.float32(factor), X)
+
+
+@tilelang.jit
+def narrow_integers(N, block=64):
+    """Integers of 8 and 16 bits whose sums, products and shifts leave their type on the way."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((N,), "uint16"),
+        B: T.Tensor((N,), "uint16"),
+        S: T.Tensor((N,), "int8"),
+        Pairs: T.Tensor((N,), "uint32"),
+        Means: T.Tensor((N,), "uint16"),
+        Squares: T.Tensor((N,), "int32"),
+        Thirds: T.Tensor((N,), "float32"),
+        Less: T.Tensor((N,), "uint16"),
+        Cut: T.Tensor((N,), "uint16"),
+        Total: T.Tensor((1,), "int32"),
+    ):
+        with T.Kernel(T.ceildiv(N, block), threads=32) as bx:
+            for i in T.Parallel(block):
+                n = bx * block + i
+                Pairs[n] = (A[n] << 16) + B[n]
+                Means[n] = (A[n] + B[n]) >> 1
+                Squares[n] = S[n] * S[n] + T.if_then_else(S[n] > 3, S[n] + S[n], -S[n])
+                Thirds[n] = T.cast(S[n] * 2 // 3, "float32")
+                Less[n] = T.if_then_else(A[n] - B[n] < 0, T.max(A[n] - B[n], 5), ~B[n] >> 2)
+                Cut[n] = (A[n] << 16) + A[n] * B[n]
+                T.atomic_add(Total[0], S[n] * S[n])
+
+    return main
+
+
+def narrow_integers_inputs(rng):
+    A, B = (rng.integers(0, 1 << 16, 200).astype(np.uint16) for _ in range(2))
+    return [A, B, rng.integers(-128, 128, 200).astype(np.int8), np.zeros(1, np.int32)]
+
+
+def narrow_integers_reference(A, B, S, Total):
+    a, b, s = (x.astype(np.int64) for x in (A, B, S))
+    squares = s * s
+    return [
+        ((a << 16) + b).astype(np.uint32),
+        ((a + b) >> 1).astype(np.uint16),
+        (squares + np.where(s > 3, 2 * s, -s)).astype(np.int32),
+        (s * 2 // 3).astype(np.float32),
+        np.where(a < b, 5, ~b >> 2).astype(np.uint16),
+        (a * b).astype(np.uint16),
+        (Total + squares.sum()).astype(np.int32),
+    ]

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from tileyard.frontend.expressions import convert, lower_expr, lower_pointer
+from tileyard.frontend.expressions import convert, lower_as, lower_expr, lower_pointer
 from tileyard.frontend.scope import Scope
 from tileyard.frontend.users_lines import split_stack
 from tileyard.ir.dtypes import is_float
@@ -57,7 +57,7 @@ def extern_name(call: Any) -> str:  # noqa: ANN401
 def _update(kind: AtomicKind) -> Callable[[Scope, Any], tuple[Stmt, ...]]:
     def lower(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         place = lower_pointer(scope, call.args[0])
-        value = convert(lower_expr(scope, call.args[1]), place.dtype)
+        value = lower_as(scope, call.args[1], place.dtype)
         return (Atomic(place.buffer, place.indices, value, kind),)
 
     return lower
@@ -132,7 +132,7 @@ def _update_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN40
     place = lower_expr(scope, call.args[0])
     if not isinstance(place, Load) or place.buffer not in scope.reducers:
         return scope.refuse("reducer_update", "of something else than a reducer is not covered")
-    value = convert(lower_expr(scope, call.args[1]), place.dtype)
+    value = lower_as(scope, call.args[1], place.dtype)
     name = {"sum": "add"}.get(scope.reducers[place.buffer], scope.reducers[place.buffer])
     return (Store(place.buffer, place.indices, Op(name, (place, value), place.dtype)),)
 

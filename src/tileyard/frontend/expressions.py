@@ -12,6 +12,7 @@ from tilelang import tvm
 from tileyard.frontend import functions
 from tileyard.frontend.functions import FUNCTIONS
 from tileyard.frontend.nests import any_or_all
+from tileyard.frontend.promotion import promoted
 from tileyard.frontend.scope import Scope, key_of
 from tileyard.frontend.tir_queries import constant_of
 from tileyard.ir.dtypes import is_float
@@ -80,6 +81,7 @@ TileLang's fast variants (``tl.__exp``) are less exact forms of the same functio
 
 def lower_expr(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401 (TVM's nodes are untyped)
     """The tile IR's form of a scalar TIR expression; raises UnsupportedError."""
+    expr = promoted(expr)
     kind = type(expr).__name__
     rule = _RULES.get(kind)
     if rule is not None:
@@ -288,7 +290,7 @@ _ATOMICS: dict[str, AtomicKind] = {
 def _atomic(scope: Scope, expr: Any, kind: AtomicKind) -> Expr:  # noqa: ANN401
     """An update that gives the old content: it runs first, and binds that."""
     place = lower_pointer(scope, expr.args[0])
-    value = convert(lower_expr(scope, expr.args[1]), place.dtype)
+    value = lower_as(scope, expr.args[1], place.dtype)
     old = Var(scope.names.take("old"), place.dtype)
     what = f"atomic {kind}"
     scope.hoist([Atomic(place.buffer, place.indices, value, kind, old)], what, has_effects=True)
@@ -340,6 +342,13 @@ def _elements(shape: Sequence[Expr]) -> int:
             return -1
         count *= int(extent.value)
     return count
+
+
+def lower_as(scope: Scope, expr: Any, dtype: str) -> Expr:  # noqa: ANN401
+    """The tile IR's form of a scalar TIR expression, in ``dtype``."""
+    word = tvm.tirx.Cast("int32", expr)
+    wide = word if expr.dtype == dtype else promoted(word)
+    return convert(lower_expr(scope, expr if wide is word else wide), dtype)
 
 
 def convert(value: Expr, dtype: str) -> Expr:

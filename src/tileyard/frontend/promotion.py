@@ -1,0 +1,97 @@
+"""Integers of 8 and 16 bits as C computes them: in 32 bits, until one is stored, bound or cast.
+
+TIR gives ``(a << 16) + b`` of two uint16 the type uint16. GPU code has it as it stands, though, and C
+cuts no part of it. Code that widens what it computes relies on that. Where a loop is vectorized the same
+code does cut each step, so what depends on it is right on GPUs by luck; and where nothing leaves
+its type, both are the same.
+"""
+
+from typing import Any
+
+from tilelang import tvm
+
+_NARROW = {"int8": 8, "uint8": 8, "int16": 16, "uint16": 16}
+_WORD = "int32"
+
+_COMPARISONS = {"EQ", "NE", "LT", "LE", "GT", "GE"}
+_CUT_LATER = {"Add", "Sub", "Mul"}
+"""Operations of which C may compute what their type does not have; their last bits are the same."""
+_WHOLE = {"FloorDiv", "FloorMod", "Div", "Mod", "Min", "Max"}
+"""Operations that look at all bits of their operands."""
+_IN_C = {"FloorDiv": "Div", "FloorMod": "Mod"}
+"""What becomes of divisions of unsigned integers."""
+_BITWISE = ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not")
+_CALLS = ("shift_left", "shift_right", *_BITWISE, "if_then_else", "abs")
+
+
+def promoted(expr: Any) -> Any:  # noqa: ANN401 (TVM's nodes are untyped)
+    """``expr`` with what C does not cut computed in 32 bits; itself where that changes nothing."""
+    kind = type(expr).__name__
+    if kind == "Cast":
+        bits = _NARROW.get(expr.value.dtype)
+        if bits is None or _NARROW.get(expr.dtype, 32) <= bits or not _grows(expr.value):
+            return expr
+        return tvm.tirx.Cast(expr.dtype, _in_words(expr.value))
+    if kind in _COMPARISONS:
+        if expr.a.dtype not in _NARROW or not (_grows(expr.a) or _grows(expr.b)):
+            return expr
+        return getattr(tvm.tirx, kind)(_in_words(expr.a), _in_words(expr.b))
+    if str(getattr(expr, "dtype", "")) not in _NARROW:
+        return expr
+    name = _name(expr)
+    if name in ("shift_left", "shift_right"):
+        needed = _leaves(expr) or (name == "shift_right" and _grows(expr.args[0]))
+    else:
+        needed = (kind in _WHOLE or name == "abs") and any(map(_grows, _operands(expr)))
+    return tvm.tirx.Cast(expr.dtype, _in_words(expr)) if needed else expr
+
+
+def _operands(expr: Any) -> list[Any]:  # noqa: ANN401
+    """What ``expr`` computes with in C's type for it; nothing where it is no arithmetic."""
+    kind = type(expr).__name__
+    if kind in _CUT_LATER or kind in _WHOLE:
+        return [expr.a, expr.b]
+    if kind == "Select":
+        return [expr.true_value, expr.false_value]
+    name = _name(expr)
+    if name == "if_then_else":
+        return list(expr.args)[1:]
+    return list(expr.args) if name else []
+
+
+def _name(expr: Any) -> str:  # noqa: ANN401
+    """The arithmetic that a call stands for; empty for any other expression."""
+    name = str(getattr(getattr(expr, "op", None), "name", "")).removeprefix("tirx.")
+    return name if name in _CALLS else ""
+
+
+def _leaves(shift: Any) -> bool:  # noqa: ANN401
+    """Whether a shift may be by more than its type has places."""
+    count = shift.args[1]
+    known = type(count).__name__ == "IntImm"
+    return not (known and 0 <= int(count.value) < _NARROW[shift.dtype])
+
+
+def _grows(expr: Any) -> bool:  # noqa: ANN401
+    """Whether C may compute a value for ``expr`` that its type does not have."""
+    kind = type(expr).__name__
+    name = _name(expr)
+    own = kind in _CUT_LATER or name in ("shift_left", "bitwise_not", "abs")
+    return own or any(map(_grows, _operands(expr)))
+
+
+def _in_words(expr: Any) -> Any:  # noqa: ANN401
+    """``expr`` with all its arithmetic in 32 bits."""
+    kind, parts = type(expr).__name__, _operands(expr)
+    if kind == "IntImm":
+        return tvm.tirx.IntImm(_WORD, int(expr.value))
+    if not parts:
+        return tvm.tirx.Cast(_WORD, expr)
+    wide = [_in_words(part) for part in parts]
+    if kind == "Call":
+        conditions = list(expr.args)[: len(expr.args) - len(parts)]
+        return tvm.tirx.Call(_WORD, expr.op, [*conditions, *wide])
+    if kind == "Select":
+        return tvm.tirx.Select(expr.condition, *wide)
+    is_unsigned = str(expr.dtype).startswith("u")
+    return getattr(tvm.tirx, _IN_C.get(kind, kind) if is_unsigned else kind)(*wide)
