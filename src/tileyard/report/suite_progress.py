@@ -30,21 +30,19 @@ from tileyard.events import (
     RunEnded,
     RunStarted,
 )
-from tileyard.model import INFRASTRUCTURE, WELL, Outcome, Trial
+from tileyard.model import WELL, Outcome, Trial
 from tileyard.report.screen import Screen
 from tileyard.report.suite_forecast import Forecast
 from tileyard.report.suite_live import Drawn, draw, say_state
 from tileyard.report.suite_words import Rerun, format_case, say_why
 from tileyard.report.words import clean_line, outcome_style
-from tileyard.suite.records import split_attempt
+from tileyard.suite.records import is_retried, split_attempt
 from tileyard.wording import count_of
 
 REDRAW_S = 0.5
 HEARTBEAT_S = 30.0
 TICK_S = 1.0
 OUTCOME_WIDTH = 14
-FINAL = WELL | INFRASTRUCTURE | {Outcome.NOT_RUN}
-"""Outcomes after which a case is not tried again."""
 
 
 class SuiteProgress:
@@ -168,7 +166,7 @@ class SuiteProgress:
         self._again.discard(name)
         outcome = trial.outcome
         self._is_stopped = self._is_stopped or outcome is Outcome.NOT_RUN
-        if outcome not in FINAL and attempt <= self._retries and not self._is_stopped:
+        if not self._is_stopped and is_retried(outcome, attempt, self._retries):
             self._again.add(name)
             self._screen.say(self._line(trial, name, attempt, "failed, will be tried again"))
             return

@@ -137,7 +137,6 @@ class Refused(Record, tag="refused"):
     code: str
     message: str
     hint: str
-    exit_status: int
 
 
 class SuiteEnded(Record, tag="suite_ended"):

@@ -62,14 +62,7 @@ async def serve(channel: AsyncChannel) -> None:
         try:
             conversation.tell(await work)
         except TileyardError as error:
-            conversation.tell(
-                Refused(
-                    code=error.code,
-                    message=error.message,
-                    hint=error.hint,
-                    exit_status=error.exit_status,
-                )
-            )
+            conversation.tell(Refused(code=error.code, message=error.message, hint=error.hint))
     conversation.finish()
     await writing
     reading.cancel()

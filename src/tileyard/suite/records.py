@@ -8,7 +8,7 @@ in already; what is known only when a step runs (``PLACES``) is not.
 
 from typing import Literal
 
-from tileyard.model import Limits, Record, Tolerance, Value
+from tileyard.model import INFRASTRUCTURE, WELL, Limits, Outcome, Record, Tolerance, Value
 from tileyard.targets.command.records import HotRun, OutputCheck, Step
 
 
@@ -83,6 +83,17 @@ def split_attempt(name: str) -> tuple[str, int]:
 def case_of_attempt(name: str) -> str:
     """The id of the case of which this is an attempt."""
     return split_attempt(name)[0]
+
+
+_FINAL = WELL | INFRASTRUCTURE | {Outcome.NOT_RUN, Outcome.COMPILE_ERROR}
+
+
+def is_retried(outcome: Outcome, attempt: int, retries: int) -> bool:
+    """Whether a case is tried again after its attempt number ``attempt``, counted from 1.
+
+    The engine itself has tried infrastructure again, and a build would be the same.
+    """
+    return outcome not in _FINAL and attempt <= retries
 
 
 class Rule(Record):

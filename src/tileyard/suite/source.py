@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tileyard.model import (
-    INFRASTRUCTURE,
-    WELL,
     Batch,
     Case,
     CheckPolicy,
@@ -17,10 +15,14 @@ from tileyard.model import (
     Value,
 )
 from tileyard.suite.author import ATTEMPT, CASE
-from tileyard.suite.records import KernelWork, Piece, SuiteCase, case_of_attempt, name_attempt
-
-FINAL = WELL | INFRASTRUCTURE | {Outcome.NOT_RUN, Outcome.COMPILE_ERROR}
-"""What is not tried again: the engine has tried infrastructure, and a build would be the same."""
+from tileyard.suite.records import (
+    KernelWork,
+    Piece,
+    SuiteCase,
+    case_of_attempt,
+    is_retried,
+    name_attempt,
+)
 
 
 class SuiteSource:
@@ -66,7 +68,7 @@ class SuiteSource:
         attempts.append(trial)
         if trial.outcome is Outcome.NOT_RUN:
             self._is_stopped = True
-        if trial.outcome in FINAL or self._is_stopped or len(attempts) > self._retries:
+        if self._is_stopped or not is_retried(trial.outcome, len(attempts), self._retries):
             return
         case = self._make_case(name, len(attempts) + 1)
         self._again.append(Batch(id=case.id, cases=(case,), process="fresh"))

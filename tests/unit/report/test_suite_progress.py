@@ -212,6 +212,15 @@ def test_faults_of_devices_are_final_and_cases_that_never_ran_are_counted_alone(
     assert watched.said().startswith(expected)
 
 
+def test_a_build_that_failed_is_final() -> None:
+    """As the run has it: the same build would fail the same way, so no attempt at it is announced."""
+    with watch() as watched:
+        watched.tell(started(retries=2), ended("row/a", Outcome.COMPILE_ERROR))
+        said = watched.said()
+    assert "compile_error" in said
+    assert "again" not in said
+
+
 def test_a_failure_in_quarantine_says_that_it_does_not_gate() -> None:
     """People see at once that it is known."""
     with watch() as watched:
