@@ -417,6 +417,81 @@ def test_what_lies_beyond_an_edge_is_no_division_by_zero(scripts: Scripts) -> No
     assert (done.returncode, printed) == (0, expected), done.stderr
 
 
+def test_only_what_reaches_no_array_may_be_divided_by_zero(scripts: Scripts) -> None:
+    """A tail that is masked out, in whatever way, may be divided by; one that an array has room for is a fault."""
+    script = scripts.write(
+        """
+        import tilelang
+        import tilelang.language as T
+        import torch
+
+        N = 50
+
+        @T.prim_func
+        def masked_store(X: T.Tensor((N,), "int32"), Y: T.Tensor((N,), "int32")):
+            with T.Kernel(1, threads=32):
+                d, q = T.alloc_fragment((32,), "int32"), T.alloc_fragment((32,), "int32")
+                for k in T.Pipelined(T.ceildiv(N, 32), num_stages=2):
+                    T.copy(X[k * 32], d)
+                    for i in T.Parallel(32):
+                        quotient = 1000 // d[i]
+                        q[i] = quotient + 1
+                    for i in T.Parallel(32):
+                        at = k * 32 + i
+                        if at < N:
+                            Y[at] = q[i] - 1
+
+        @T.prim_func
+        def masked_sum(X: T.Tensor((N,), "int32"), Y: T.Tensor((2,), "int32")):
+            with T.Kernel(2, threads=32) as bx:
+                d, q = T.alloc_fragment((32,), "int32"), T.alloc_fragment((32,), "int32")
+                total = T.alloc_fragment((1,), "int32")
+                T.copy(X[bx * 32], d)
+                for i in T.Parallel(32):
+                    q[i] = 1000 // d[i]
+                for i in T.Parallel(32):
+                    d[i] = T.if_then_else(bx * 32 + i < N, q[i], 0)
+                T.reduce_sum(d, total)
+                T.copy(total, Y[bx])
+
+        @T.prim_func
+        def kept(X: T.Tensor((N,), "int32"), Y: T.Tensor((64,), "int32")):
+            with T.Kernel(2, threads=32) as bx:
+                d, q = T.alloc_fragment((32,), "int32"), T.alloc_fragment((32,), "int32")
+                T.copy(X[bx * 32], d)
+                for i in T.Parallel(32):
+                    q[i] = 1000 // d[i]
+                T.copy(q, Y[bx * 32])
+
+        @T.prim_func
+        def kept_later(X: T.Tensor((N,), "int32"), Y: T.Tensor((N,), "int32")):
+            with T.Kernel(1, threads=32):
+                d, q = T.alloc_fragment((32,), "int32"), T.alloc_fragment((32,), "int32")
+                for k in T.serial(2):
+                    T.copy(X[32 - k * 32], d)
+                    if k == 0:
+                        for i in T.Parallel(32):
+                            q[i] = 1000 // d[i]
+                    T.copy(q, Y[32 - k * 32])
+
+        x = torch.arange(N, dtype=torch.int32).cuda() + 1
+        right = 1000 // x
+        assert torch.equal(tilelang.compile(masked_store, out_idx=[1])(x), right)
+        sums = torch.stack([right[:32].sum(), right[32:].sum()])
+        assert torch.equal(tilelang.compile(masked_sum, out_idx=[1])(x), sums.int())
+        for func in (kept, kept_later):
+            try:
+                tilelang.compile(func, out_idx=[1])(x)
+            except Exception as error:
+                print(error)
+        """
+    )
+    done = scripts.run(str(script))
+    printed = [line for line in done.stdout.splitlines() if line.startswith("script.py")]
+    expected = [f"script.py:{line}: an integer is divided by zero" for line in (41, 52)]
+    assert (done.returncode, printed) == (0, expected), done.stderr
+
+
 def test_a_whole_buffer_is_updated_once_by_each_block(scripts: Scripts) -> None:
     """``T.atomic_add`` of a buffer and a number adds to each element, of which there may be one."""
     script = scripts.write(

@@ -1,29 +1,34 @@
-"""Divisors from beyond the edge of an array: a ragged tile is filled with zeros there, and divided by all the same.
+"""Divisors of what nothing stores: the tail of a ragged tile is filled with zeros, and divided by all the same.
 
-What lies beyond an edge is a number on a GPU, too, and what is made of it is not stored. So a divisor that is
-0 for this reason is 1; any other 0 is the kernel's fault. What is stored into an array itself is not computed beyond
-its edge.
+A GPU makes some number of it, which the kernel writes beyond an array's edge, or under a condition that does not hold
+there. So a divisor that is 0 is 1 where the result is certain to reach no array. Any other 0 is the kernel's fault.
+What is stored into an array itself is not computed beyond its edge.
+
+One module because the conditions are those of the statements that are followed.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
 from itertools import count
 
 import msgspec
 
-from tileyard.ir.effects import own_effects
+from tileyard.ir.dtypes import is_float
+from tileyard.ir.effects import expressions, own_effects
 from tileyard.ir.nodes import (
-    Buffer,
+    Break,
     Cast,
     Const,
     Copy,
     Expr,
-    Fill,
     For,
     If,
     Let,
     Load,
     Op,
     Program,
+    Region,
     Roles,
     Stmt,
     Store,
@@ -32,177 +37,289 @@ from tileyard.ir.nodes import (
     While,
 )
 from tileyard.ir.ranges import Ranges
+from tileyard.ir.specs import scalar_params
 from tileyard.ir.verify_exprs import is_one
-from tileyard.ir.walk import walk, walk_expr
+from tileyard.ir.walk import bodies, children, replace_parts, walk, walk_expr
 
 _DIVISIONS = frozenset({"floordiv", "floormod", "truncdiv", "truncmod"})
 
+_MOST_PARTS = 50
+"""The longest expression that is written in the place of a variable: what hashes numbers doubles at each step."""
 
-class _Source(msgspec.Struct, frozen=True, kw_only=True):
-    """The elements from which the element of a tile at ``indices`` is made."""
+_Path = tuple[tuple[Stmt, int], ...]
+"""The bodies around a statement, the outermost first: which one of which statement."""
 
-    indices: tuple[Var, ...]
-    loads: tuple[Load, ...]
+_Tests = tuple[tuple[Expr, ...], ...]
+"""When a value reaches no array: one condition holds of each group. A group is one way to an array."""
+
+
+class _Site(msgspec.Struct, frozen=True, kw_only=True):
+    """A statement that gives ``value`` to a variable, or to the element of a buffer at ``indices``.
+
+    A copy is such a statement for each element of its box, numbered by ``own``.
+    """
+
+    number: int
+    path: _Path
+    target: str
+    indices: tuple[Expr, ...]
+    value: Expr
+    own: frozenset[str] = frozenset()
+
+    @property
+    def loops(self) -> tuple[For, ...]:
+        """The loops around it."""
+        return tuple(stmt for stmt, _ in self.path if isinstance(stmt, For))
 
 
 def guard_divisors(program: Program) -> Program:
-    """``program`` with a condition at each divisor that may be from beyond an edge; equal statements else."""
-    return msgspec.structs.replace(program, body=_Guard(program).body(program.body))
+    """``program`` with a condition at each divisor of what may reach no array; equal statements else."""
+    guard = _Guard(program)
+    return msgspec.structs.replace(program, body=guard.body(program.body, count()))
 
 
 class _Guard:
     def __init__(self, program: Program) -> None:
+        self._program = program
         params = (param.buffer for param in program.params if isinstance(param, Tensor))
         self._buffers = {buffer.name: buffer for buffer in (*params, *program.buffers)}
-        self._sources = _find_sources(program, self._buffers)
-        self._ranges = Ranges(program)
-        known = (*program.dims, *(axis.var for axis in program.grid))
-        self._bound = {var.name for var in known}
+        self._views = {name for b in program.buffers if b.view_of for name in (b.name, b.view_of)}
+        grid = (axis.var for axis in program.grid)
+        known = (*program.dims, *scalar_params(program), *grid)
+        self._constants = frozenset(var.name for var in known)
+        self._lets: dict[Expr, Expr] = {}
+        self._sites: dict[int, _Site] = {}
+        self._uses: dict[str, list[int]] = defaultdict(list)
+        self._tests: dict[int, _Tests | None] = {}
+        self._find(program.body, (), count())
 
-    def body(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        """The statements of one body; what they bind is bound in it alone."""
-        outside = set(self._bound)
-        found = tuple(map(self._stmt, body))
-        self._bound = outside
-        return found
+    def _find(self, body: tuple[Stmt, ...], path: _Path, numbers: Iterator[int]) -> None:
+        for stmt in body:
+            number = next(numbers)
+            if isinstance(stmt, Let):
+                value = self._plain(stmt.value)
+                if sum(1 for _ in walk_expr(value)) <= _MOST_PARTS:
+                    self._lets[stmt.var] = value
+            for name in own_effects(stmt).read | _names(expressions(stmt)):
+                self._uses[name].append(number)
+            site = _site(stmt, number, path, self._lets)
+            if site is not None:
+                self._sites[number] = site
+            for branch, inner in enumerate(bodies(stmt)):
+                self._find(inner, (*path, (stmt, branch)), numbers)
 
-    def _stmt(self, stmt: Stmt) -> Stmt:
+    def body(self, body: tuple[Stmt, ...], numbers: Iterator[int]) -> tuple[Stmt, ...]:
+        """The statements of a body; ``numbers`` gives theirs."""
+        return tuple(self._stmt(stmt, self._sites.get(next(numbers)), numbers) for stmt in body)
+
+    def _stmt(self, stmt: Stmt, site: _Site | None, numbers: Iterator[int]) -> Stmt:
         replace = msgspec.structs.replace
         match stmt:
-            case Let():
-                self._bound.add(stmt.var.name)
-                return replace(stmt, value=self._expr(stmt.value))
-            case Store() if self._buffers[stmt.buffer].scope != "global":
-                return replace(stmt, value=self._expr(stmt.value))
-            case For():
-                self._ranges.bind_loop(stmt)
-                self._bound.add(stmt.var.name)
-                return replace(stmt, body=self.body(stmt.body))
-            case While():
-                return replace(stmt, body=self.body(stmt.body))
+            case Let() | Store() if site is not None:
+                return replace(stmt, value=self._guarded(stmt.value, site))
+            case For() | While():
+                return replace(stmt, body=self.body(stmt.body, numbers))
             case If():
-                return replace(stmt, then=self.body(stmt.then), orelse=self.body(stmt.orelse))
+                then = self.body(stmt.then, numbers)
+                return replace(stmt, then=then, orelse=self.body(stmt.orelse, numbers))
             case Roles():
-                return replace(stmt, bodies=tuple(map(self.body, stmt.bodies)))
+                return replace(stmt, bodies=tuple(self.body(b, numbers) for b in stmt.bodies))
             case _:
                 return stmt
 
-    def _expr(self, expr: Expr) -> Expr:
-        match expr:
-            case Cast():
-                return Cast(self._expr(expr.value), expr.dtype)
-            case Op():
-                args = tuple(map(self._expr, expr.args))
-                if expr.name in _DIVISIONS:
-                    args = (args[0], self._guarded(args[1]))
-                return Op(expr.name, args, expr.dtype)
-            case _:
-                return expr
+    def _guarded(self, value: Expr, site: _Site) -> Expr:
+        bound = self._bound(site)
+        divisors = (divisor for part in walk_expr(value) for divisor in _divisors(part))
+        is_risky = any(not _names([self._plain(divisor)]) <= bound for divisor in divisors)
+        tests = self._when_unused(site) if is_risky and not self._is_array(site.target) else None
+        if tests is None:
+            return value
+        ranges = Ranges(self._program)
+        for loop in site.loops:
+            ranges.bind_loop(loop)
+        possible = [[test for test in group if not _is_never(test, ranges)] for group in tests]
+        if not all(possible):
+            return value
+        return _with_divisors(value, [_joined("or", group) for group in possible])
 
-    def _guarded(self, divisor: Expr) -> Expr:
-        """``divisor``, or 1 where it is 0 and made of something beyond an edge."""
-        tests = list(dict.fromkeys(self._beyond([divisor], frozenset())))
-        if not tests:
-            return divisor
-        is_beyond = tests[0]
-        for test in tests[1:]:
-            is_beyond = Op("or", (is_beyond, test), "bool")
-        is_zero = Op("eq", (divisor, Const(0, divisor.dtype)), "bool")
-        cond = Op("and", (is_zero, is_beyond), "bool")
-        return Op("select", (cond, Const(1, divisor.dtype), divisor), divisor.dtype)
+    def _plain(self, expr: Expr) -> Expr:
+        """``expr`` with variables that stand for short expressions replaced by these."""
+        return _substituted(expr, self._lets)
 
-    def _beyond(self, exprs: Iterable[Expr], seen: frozenset[str]) -> Iterable[Expr]:
-        """Conditions of which one holds where something in ``exprs`` is, or is made of, what lies beyond an edge."""
-        for load in (load for expr in exprs for load in _loads(expr)):
-            buffer, source = self._buffers[load.buffer], self._sources.get(load.buffer)
-            if buffer.scope == "global":
-                yield from self._outside(load, buffer)
-            elif source is not None and load.buffer not in seen:
-                pairs = zip(source.indices, load.indices, strict=True)
-                known = {var: _as(index, var.dtype) for var, index in pairs}
-                inner = tuple(_substitute(part, known) for part in source.loads)
-                yield from self._beyond(inner, seen | {load.buffer})
+    def _bound(self, site: _Site) -> frozenset[str]:
+        return self._constants | site.own | {loop.var.name for loop in site.loops}
 
-    def _outside(self, load: Load, buffer: Buffer) -> Iterable[Expr]:
-        parts = [part for index in load.indices for part in walk_expr(index)]
-        names = {part.name for part in parts if isinstance(part, Var)}
-        if not names <= self._bound or any(map(_is_load, parts)):
-            return
-        for index, extent in zip(load.indices, buffer.shape, strict=True):
-            if self._ranges.of(index).low < 0:
-                yield Op("lt", (index, Const(0, index.dtype)), "bool")
-            if not self._ranges.is_below(index, extent):
-                sides = (
-                    (index, extent)
-                    if index.dtype == extent.dtype
-                    else tuple(Cast(side, "int64") for side in (index, extent))
-                )
-                yield Op("ge", sides, "bool")
+    def _is_array(self, name: str) -> bool:
+        return name in self._buffers and self._buffers[name].scope == "global"
+
+    def _when_unused(self, site: _Site) -> _Tests | None:
+        """When what ``site`` computes reaches no array; None where it always may."""
+        if site.number not in self._tests:
+            self._tests[site.number] = self._followed(site)
+        return self._tests[site.number]
+
+    def _followed(self, site: _Site) -> _Tests | None:
+        found: list[tuple[Expr, ...]] = []
+        for number in self._uses[site.target]:
+            use = self._sites.get(number)
+            if use is None or number <= site.number or site.target in _names(use.indices):
+                return None
+            for read, conds in _uses(use.value, site.target):
+                tests = self._when_unused_by(site, use, tuple(map(self._plain, read)), conds)
+                if tests is None:
+                    return None
+                found += tests
+        return None if site.target in self._views else tuple(dict.fromkeys(found))
+
+    def _when_unused_by(
+        self, site: _Site, use: _Site, read: tuple[Expr, ...], conds: tuple[Expr, ...]
+    ) -> _Tests | None:
+        """The same for one way to use it: ``use`` reads the element ``read`` where ``conds`` hold."""
+        shared = sum(a is b for a, b in zip(site.path, use.path, strict=False))
+        if not self._is_whole(site, site.path[shared:], read):
+            return None
+        for stmt, branch in use.path[shared:]:
+            if isinstance(stmt, If):
+                conds += (_not(stmt.cond) if branch else stmt.cond,)
+        tests = [_not(self._plain(cond)) for cond in conds]
+        further: _Tests | None = ((),)
+        if self._is_array(use.target):
+            shape = self._buffers[use.target].shape
+            for index, extent in zip(use.indices, shape, strict=True):
+                common = "int64" if index.dtype != extent.dtype else index.dtype
+                sides = (_as(index, common), _as(extent, common))
+                below = Op("lt", (index, Const(0, index.dtype)), "bool")
+                tests += [below, Op("ge", sides, "bool")]
+        else:
+            further = self._when_unused(use)
+        bound, found = self._bound(site), list[tuple[Expr, ...]]()
+        known: dict[Expr, Expr] = {
+            a: b for a, b in zip(read, site.indices, strict=True) if isinstance(a, Var)
+        }
+        for more in ((),) if further is None else further:
+            group = dict.fromkeys(_substituted(test, known) for test in (*tests, *more))
+            found.append(tuple(test for test in group if _names([test]) <= bound))
+        return tuple(found) if all(found) else None
+
+    def _is_whole(self, site: _Site, around: _Path, read: tuple[Expr, ...]) -> bool:
+        """Whether all that ``site`` writes is written anew each time before a body that is not ``around`` it reads it."""
+        own = self._constants | site.own
+        for loop, _ in around:
+            if not isinstance(loop, For) or _names([loop.start, loop.extent]):
+                return False
+            if any(isinstance(part, Break) for part in walk(loop.body)):
+                return False
+            own |= {loop.var.name}
+        pairs = zip(site.indices, read, strict=True)
+        return all(at == index or _names([at]) <= own for at, index in pairs)
 
 
-def _find_sources(program: Program, buffers: Mapping[str, Buffer]) -> dict[str, _Source]:
-    """The tiles that one statement alone fills, clears aside, and what it fills them with."""
-    shared = {buffer.view_of for buffer in program.buffers}
-    found: dict[str, _Source | None] = {}
-    numbers = count()
-    for stmt in walk(program.body):
-        if isinstance(stmt, Fill):
-            continue
-        for name in own_effects(stmt).written:
-            found[name] = None if name in found else _source(stmt, buffers[name], numbers)
-    return {
-        name: source
-        for name, source in found.items()
-        if source is not None and name not in shared and not buffers[name].view_of
-    }
-
-
-def _source(stmt: Stmt, tile: Buffer, numbers: Iterator[int]) -> _Source | None:
+def _site(stmt: Stmt, number: int, path: _Path, lets: Mapping[Expr, Expr]) -> _Site | None:
+    indices: tuple[Expr, ...] = ()
+    own: tuple[Var, ...] = ()
     match stmt:
-        case Store(indices=places):
-            indices = tuple(place for place in places if isinstance(place, Var))
-            is_each = len(set(indices)) == len(places)
-            return _Source(indices=indices, loads=_loads(stmt.value)) if is_each else None
-        case Copy(src=src, dst=dst) if dst.extents == tile.shape:
-            if any(start != Const(0, start.dtype) for start in dst.starts):
-                return None
-            indices = tuple(Var(f"at {next(numbers)}", "int32") for _ in tile.shape)
-            wide = [i for i, e in zip(indices, dst.extents, strict=True) if not is_one(e)]
-            spread = [not is_one(extent) for extent in src.extents]
-            if sum(spread) != len(wide):
-                return None
-            moved = iter(wide)
-            starts = tuple(
-                Op("add", (_as(start, "int32"), next(moved)), "int32") if is_wide else start
-                for start, is_wide in zip(src.starts, spread, strict=True)
-            )
-            return _Source(indices=indices, loads=(Load(src.buffer, starts, tile.dtype),))
+        case Let():
+            target, value = stmt.var.name, stmt.value
+        case Store():
+            target, indices, value = stmt.buffer, stmt.indices, stmt.value
+        case Copy(src=src, dst=dst) if all(isinstance(e, Const) for e in src.extents):
+            wide = sum(not is_one(extent) for extent in src.extents)
+            own = tuple(Var(f"{number} {axis}", "int32") for axis in range(wide))
+            target, indices = dst.buffer, _element(dst, own)
+            value = Load(src.buffer, _element(src, own), "")
         case _:
             return None
+    return _Site(
+        number=number,
+        path=path,
+        target=target,
+        indices=tuple(_substituted(index, lets) for index in indices),
+        value=value,
+        own=frozenset(var.name for var in own),
+    )
 
 
-def _is_load(expr: Expr) -> bool:
-    return isinstance(expr, Load)
+def _element(region: Region, own: tuple[Var, ...]) -> tuple[Expr, ...]:
+    """Where the element with the numbers ``own`` of a box is in its buffer."""
+    numbers = iter(own)
+    return tuple(
+        start if is_one(extent) else _sum(start, next(numbers))
+        for start, extent in zip(region.starts, region.extents, strict=True)
+    )
 
 
-def _loads(expr: Expr) -> tuple[Load, ...]:
-    return tuple(part for part in walk_expr(expr) if isinstance(part, Load))
+def _sum(start: Expr, number: Var) -> Expr:
+    if start == Const(0, start.dtype):
+        return number
+    return Op("add", (start, _as(number, start.dtype)), start.dtype)
+
+
+def _uses(
+    expr: Expr, name: str, conds: tuple[Expr, ...] = ()
+) -> Iterator[tuple[tuple[Expr, ...], tuple[Expr, ...]]]:
+    """The elements of ``name``, a buffer or variable, in ``expr``, and the conditions under which they count."""
+    if isinstance(expr, Op) and expr.name == "select":
+        cond, then, orelse = expr.args
+        yield from _uses(cond, name, conds)
+        yield from _uses(then, name, (*conds, cond))
+        yield from _uses(orelse, name, (*conds, _not(cond)))
+        return
+    if isinstance(expr, Load) and expr.buffer == name:
+        yield expr.indices, conds
+    if isinstance(expr, Var) and expr.name == name:
+        yield (), conds
+    for part in children(expr):
+        yield from _uses(part, name, conds)
+
+
+def _divisors(expr: Expr) -> tuple[Expr, ...]:
+    if isinstance(expr, Op) and expr.name in _DIVISIONS and not is_float(expr.dtype):
+        return expr.args[1:]
+    return ()
+
+
+def _with_divisors(value: Expr, conds: list[Expr]) -> Expr:
+    """``value`` with divisors that are 1 where they are 0 and ``conds`` hold."""
+
+    def known(part: Expr) -> Expr | None:
+        if not (isinstance(part, Op) and _divisors(part)):
+            return None
+        dividend, divisor = (replace_parts(arg, known) for arg in part.args)
+        cond = _joined("and", [Op("eq", (divisor, Const(0, divisor.dtype)), "bool"), *conds])
+        safe = Op("select", (cond, Const(1, divisor.dtype), divisor), divisor.dtype)
+        return Op(part.name, (dividend, safe), part.dtype)
+
+    return replace_parts(value, known)
+
+
+def _is_never(test: Expr, ranges: Ranges) -> bool:
+    match test:
+        case Op(name="lt", args=(index, Const(value=0))) if not is_float(index.dtype):
+            return ranges.of(index).low >= 0
+        case Op(name="ge", args=(index, extent)) if not is_float(index.dtype):
+            return ranges.is_below(index, extent)
+        case _:
+            return False
+
+
+def _names(exprs: Iterable[Expr]) -> frozenset[str]:
+    """The variables and buffers in ``exprs``."""
+    parts = [part for expr in exprs for part in walk_expr(expr)]
+    variables = {part.name for part in parts if isinstance(part, Var)}
+    return frozenset(variables | {part.buffer for part in parts if isinstance(part, Load)})
+
+
+def _joined(name: str, conds: list[Expr]) -> Expr:
+    return reduce(lambda a, b: Op(name, (a, b), "bool"), conds)
+
+
+def _not(cond: Expr) -> Expr:
+    return Op("not", (cond,), "bool")
 
 
 def _as(expr: Expr, dtype: str) -> Expr:
     return expr if expr.dtype == dtype else Cast(expr, dtype)
 
 
-def _substitute(expr: Expr, known: Mapping[Var, Expr]) -> Expr:
-    match expr:
-        case Var():
-            return known.get(expr, expr)
-        case Cast():
-            return Cast(_substitute(expr.value, known), expr.dtype)
-        case Load():
-            indices = tuple(_substitute(index, known) for index in expr.indices)
-            return Load(expr.buffer, indices, expr.dtype)
-        case Op():
-            return Op(expr.name, tuple(_substitute(arg, known) for arg in expr.args), expr.dtype)
-        case _:
-            return expr
+def _substituted(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:
+    return replace_parts(expr, lambda part: _as(known[part], part.dtype) if part in known else None)

@@ -1,6 +1,6 @@
 """Walks over Programs: the numbering of statements, and the parts of a node in order."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tileyard.ir.nodes import Cast, Expr, For, If, Load, Op, Program, Roles, Stmt, While
 
@@ -49,3 +49,21 @@ def walk_expr(expr: Expr) -> Iterator[Expr]:
     yield expr
     for child in children(expr):
         yield from walk_expr(child)
+
+
+def replace_parts(expr: Expr, known: Callable[[Expr], Expr | None]) -> Expr:
+    """``expr`` with every part for which ``known`` has something else."""
+    other = known(expr)
+    if other is not None:
+        return other
+    match expr:
+        case Op():
+            return Op(expr.name, tuple(replace_parts(arg, known) for arg in expr.args), expr.dtype)
+        case Load():
+            return Load(
+                expr.buffer, tuple(replace_parts(at, known) for at in expr.indices), expr.dtype
+            )
+        case Cast():
+            return Cast(replace_parts(expr.value, known), expr.dtype)
+        case _:
+            return expr

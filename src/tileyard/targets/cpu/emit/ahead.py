@@ -7,11 +7,11 @@ from fractions import Fraction
 
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.nodes import Const, Copy, Expr, For, Load, Op, Stmt, Var
-from tileyard.ir.walk import walk_expr
+from tileyard.ir.walk import replace_parts, walk_expr
 from tileyard.targets.cpu.emit.context import Context, add
 from tileyard.targets.cpu.emit.exprs import place
 from tileyard.targets.cpu.emit.fusing import Pass, find_pass
-from tileyard.targets.cpu.emit.groups import is_along, replace_parts
+from tileyard.targets.cpu.emit.groups import is_along
 from tileyard.targets.cpu.emit.nests import Fold, Nest, as_nest, loads
 
 _LINE = 64

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tileyard.ir.nodes import Expr, For, Load, Op, Stmt, Store
-from tileyard.ir.walk import walk_expr
+from tileyard.ir.walk import replace_parts, walk_expr
 from tileyard.targets.cpu.emit.context import Bound, Context
 from tileyard.targets.cpu.emit.exprs import value
-from tileyard.targets.cpu.emit.groups import is_along, replace_parts
+from tileyard.targets.cpu.emit.groups import is_along
 from tileyard.targets.cpu.emit.nests import (
     FLOATS,
     Fold,

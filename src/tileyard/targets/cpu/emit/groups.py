@@ -1,32 +1,13 @@
 """Divisions of a loop's variable by a small constant, resolved by writing several elements at once."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from tileyard.ir.nodes import Cast, Const, Expr, For, Load, Op, Var
-from tileyard.ir.walk import children, walk_expr
+from tileyard.ir.nodes import Const, Expr, For, Load, Op, Var
+from tileyard.ir.walk import children, replace_parts, walk_expr
 from tileyard.targets.cpu.emit.context import Bound, Context, add
 
 MOST = 8
 """The largest divisor that is resolved; all are powers of two."""
-
-
-def replace_parts(expr: Expr, known: Callable[[Expr], Expr | None]) -> Expr:
-    """``expr`` with every part for which ``known`` has something else."""
-    other = known(expr)
-    if other is not None:
-        return other
-    match expr:
-        case Op():
-            return Op(expr.name, tuple(replace_parts(arg, known) for arg in expr.args), expr.dtype)
-        case Load():
-            return Load(
-                expr.buffer, tuple(replace_parts(at, known) for at in expr.indices), expr.dtype
-            )
-        case Cast():
-            return Cast(replace_parts(expr.value, known), expr.dtype)
-        case _:
-            return expr
 
 
 def count_at_once(expr: Expr, stmt: For) -> int:

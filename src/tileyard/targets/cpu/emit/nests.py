@@ -19,10 +19,9 @@ from tileyard.ir.nodes import (
     Store,
     Var,
 )
-from tileyard.ir.walk import walk_expr
+from tileyard.ir.walk import replace_parts, walk_expr
 from tileyard.targets.cpu.emit.context import Context, add
 from tileyard.targets.cpu.emit.copies import long_dimensions, match_boxes, same_extent
-from tileyard.targets.cpu.emit.groups import replace_parts
 from tileyard.targets.cpu.emit.parallel import is_independent
 from tileyard.targets.cpu.emit.row_rules import plain_stores
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from tileyard.ir.nodes import Cast, Const, Expr, Load, Op, Store, Var
 from tileyard.ir.ranges import Interval
-from tileyard.ir.walk import walk_expr
+from tileyard.ir.walk import replace_parts, walk_expr
 from tileyard.targets.cpu.emit.context import Bound, Context
 from tileyard.targets.cpu.emit.exprs import place, unrounded, value
-from tileyard.targets.cpu.emit.groups import Part, count_at_once, is_along, replace_parts
+from tileyard.targets.cpu.emit.groups import Part, count_at_once, is_along
 from tileyard.targets.cpu.emit.nests import FLOATS, Fold, Nest, innermost, loads
 from tileyard.targets.cpu.emit.operators import unrounded_cast
 from tileyard.targets.cpu.emit.scalars import SCALARS, literal

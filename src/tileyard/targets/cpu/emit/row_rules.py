@@ -2,10 +2,10 @@
 
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.nodes import Cast, Expr, For, Let, Load, Op, Store, Var
-from tileyard.ir.walk import walk_expr
+from tileyard.ir.walk import replace_parts, walk_expr
 from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.exprs import unrounded
-from tileyard.targets.cpu.emit.groups import count_at_once, is_along, replace_parts
+from tileyard.targets.cpu.emit.groups import count_at_once, is_along
 from tileyard.targets.cpu.emit.scalars import SCALARS
 
 _EIGHT = 8

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 from tileyard.ir.nodes import Const, Expr, For, Load, Op, Store, Var
 from tileyard.ir.ranges import Interval
-from tileyard.ir.walk import children, walk_expr
+from tileyard.ir.walk import children, replace_parts, walk_expr
 from tileyard.targets.cpu.emit.context import Bound, Context, add
 from tileyard.targets.cpu.emit.exprs import index, place, to_memory, unrounded, value
-from tileyard.targets.cpu.emit.groups import Part, count_at_once, replace_parts
+from tileyard.targets.cpu.emit.groups import Part, count_at_once
 from tileyard.targets.cpu.emit.moves import write
 from tileyard.targets.cpu.emit.row_rules import (
     has_gain,

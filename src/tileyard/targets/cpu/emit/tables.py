@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from tileyard.ir.dtypes import is_integer
 from tileyard.ir.nodes import Cast, Const, Expr, Op, Store, Var
 from tileyard.ir.ranges import Interval
-from tileyard.ir.walk import children, walk_expr
+from tileyard.ir.walk import children, replace_parts, walk_expr
 from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.exprs import unrounded
-from tileyard.targets.cpu.emit.groups import replace_parts
 from tileyard.targets.cpu.emit.nests import Nest
 from tileyard.targets.cpu.emit.scalars import SCALARS
 
