@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 from tests.conftest import KERNELS, ROOT, CommandLine
 
 from tileyard.devices.cpu import physical_core
+from tileyard.store.trials import TrialQuery, TrialStore
 
 pytestmark = pytest.mark.slow
 
@@ -71,6 +73,29 @@ def test_a_second_run_builds_and_measures_nothing(tuned: Tuned) -> None:
     assert f"best: {expected}" in tuned.first.stdout
     assert [t["reused"] for t in second["trials"]] == [True] * 4
     assert "4 known from earlier runs" in tuned.cli.run(*HEALTHY).stdout
+
+
+def test_times_of_a_busy_run_are_doubted(tuned: Tuned) -> None:
+    """As long as they are known from it: its A/A control told that equal things looked different."""
+    replace = msgspec.structs.replace
+    with TrialStore.open(tuned.cli.home) as store:
+        known = store.list_trials(TrialQuery(limit=9))[-1]
+        measurement = known.measurement
+        assert measurement is not None
+        known = replace(known, id="busy.1", run="busy", started_at=known.started_at + 3600)
+        final = replace(known, batch="finals", keys=replace(known.keys, measurement=""))
+        even, uneven = (100.0,) * 20, (60.0, 160.0) * 10
+        for number, (config, samples) in enumerate([("a", even), ("b", even), ("a", uneven)]):
+            measured = replace(measurement, samples_ns=samples)
+            entry = replace(final, id=f"busy.f{number}", config={"of": config}, control=number == 2)
+            store.record(replace(entry, measurement=measured))
+        store.record(known)
+    block = ("--config", f"block={known.config['block']}")
+    said = tuned.cli.run(*HEALTHY, *block).stdout
+    assert (
+        "1 time known from run busy, in which the machine was busy; --fresh measures again" in said
+    )
+    assert "run busy" not in tuned.cli.run(*HEALTHY, *block, "--fresh").stdout
 
 
 def test_fresh_measures_again_without_building(tuned: Tuned) -> None:

@@ -1,6 +1,7 @@
 """One tuning run inside the engine process: opens the yard, drives the study, judges it."""
 
 import asyncio
+from collections import Counter
 from contextlib import AsyncExitStack
 
 from tileyard.artifacts.objects import ObjectStore
@@ -18,10 +19,12 @@ from tileyard.service.naming import claim_run_name
 from tileyard.service.stopping import stop_when
 from tileyard.settings import Settings
 from tileyard.store.events import EventLog
-from tileyard.store.trials import TrialStore
+from tileyard.store.trials import TrialQuery, TrialStore
+from tileyard.tuning.finals import judge_finals
 from tileyard.tuning.request import StudyResult
 from tileyard.tuning.space import open_space
-from tileyard.tuning.study import Study
+from tileyard.tuning.study import FINALS, Study
+from tileyard.wording import count_of
 
 
 class Tuning:
@@ -100,19 +103,34 @@ class Tuning:
                 stack.callback(timer.cancel)
             async for _ in driver.trials():
                 pass
-            ended: StopReason = "done"
+            ended: StopReason = "budget" if study.is_cut_short else "done"
             if stopping.is_set():
                 ended = "interrupted"
-            elif study.is_cut_short:
-                ended = "budget"
-            _tell_end(yard, RunEnded(run=run, at=self._clock.wall_s(), reason=ended))
-            return study.result(ended, devices[0])
+            result = study.result(ended, devices[0])
+            _tell_end(yard, result, start.request.timing.confidence)
+            return result
 
 
-def _tell_end(yard: Yard, ended: RunEnded) -> None:
+def _doubt_busy_runs(yard: Yard, result: StudyResult, confidence: float) -> None:
+    """Say which times are known from runs whose A/A control was wide. Reused finals say so themselves."""
+    if result.control is not None and result.control.reused:
+        return
+    known = Counter(trial.run for trial in result.trials if trial.reused and trial.measurement)
+    for run, count in known.items():
+        trials = yard.store.list_trials(TrialQuery(run=run))
+        finals = [trial for trial in trials if trial.batch == FINALS]
+        control = judge_finals(finals, finals, confidence).control
+        if control is not None and control.is_wide:
+            times = f"{count_of(count, 'time')} known from run {run}"
+            text = f"{times}, in which the machine was busy; --fresh measures again"
+            yard.emit(Note(text=text, level="warning"))
+
+
+def _tell_end(yard: Yard, result: StudyResult, confidence: float) -> None:
+    _doubt_busy_runs(yard, result, confidence)
     if skipped := yard.store.describe_skipped():
         yard.emit(Note(text=skipped, level="warning"))
-    yard.emit(ended)
+    yard.emit(RunEnded(run=result.run, at=yard.clock.wall_s(), reason=result.reason))
 
 
 def _cut_short(study: Study, driver: Driver, reason: str) -> None:
