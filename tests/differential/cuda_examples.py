@@ -54,6 +54,7 @@ EXAMPLES = {
     "gelu": _of("elementwise", "gelu", N=1000, block=128),
     "functions": _of("elementwise", "functions", N=64),
     "integers": _of("elementwise", "integers", N=64),
+    "narrow integers": _of("elementwise", "narrow_integers", N=64),
     "collatz": _of("elementwise", "collatz", N=64),
     "scale in place": _of("elementwise", "scale_in_place", N=128, numbers={"factor": 2.5}),
     "softmax": _of("reductions", "softmax", M=64, N=256, block_N=64),
