@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 RESCAN_S = 1.0
 """How often a ticket looks again without being rung; more rarely the longer the queue is."""
-LOCK_ATTEMPTS, LOCK_PAUSE_S = 5, 0.0003
+LOCK_ATTEMPTS, LOCK_PAUSE_S = 15, 0.0001
 PATIENCE_S = 5.0
 """How long a request that could be granted may stand in the way of others without taking it."""
 DECIDE_LIMIT_S = 5.0
