@@ -35,7 +35,7 @@ class Settings(Record):
     found: tuple[Path, ...] = ()
 
     def make_home(self) -> Path:
-        """The home; a missing one is made, for this user alone. Git is told to leave it out.
+        """The home; a missing one is made, for this user alone, with a ``.gitignore``.
 
         Raises UsageError where a home that was merely found cannot be trusted, or would be made in a
         folder that cannot, and HomeError where it cannot be made.

@@ -165,7 +165,7 @@ def find_engine(client: subprocess.Popen[str]) -> int:
 def test_whatever_ends_a_run_leaves_nothing(how: str, cli: CommandLine) -> None:
     """Neither the program of a case nor what it has sent into a session of its own.
 
-    Who is told to end writes the reports before.
+    A run that is asked to end writes its reports.
     """
     (cli.cwd / "suite.toml").write_text(ENDLESS)
     os.mkfifo(cli.cwd / "fifo")

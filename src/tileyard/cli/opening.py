@@ -71,10 +71,13 @@ def parse_outcome(text: str) -> Outcome:
 
 
 def print_json(value: object) -> None:
-    """Any record as indented JSON."""
+    """Any record as indented JSON, as long as somebody reads it."""
+    from tileyard.report.console import outliving_readers
+
     text = msgspec.json.format(msgspec.json.encode(value)).decode()
     # Within strings alone, where an escape stands for the same: no terminal obeys what is printed.
-    print(re.sub(r"[\x7f-\x9f\u200e-\u200f\u2028-\u202e\u2066-\u2069]", _escape, text))
+    with outliving_readers():
+        print(re.sub(r"[\x7f-\x9f\u200e-\u200f\u2028-\u202e\u2066-\u2069]", _escape, text))
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -50,13 +50,12 @@ def run(start: StartTest, reports: SuiteReports) -> int:
         write_summary(result, reports.summary)
     if page := os.environ.get("GITHUB_STEP_SUMMARY"):
         write_step_summary(result, Path(page), rerun)
-    with outliving_readers():
-        if reports.as_json:
-            print_json(result)
-        else:
-            rest = "" if reports.summary is None else str(reports.summary)
-            print_suite(console, result, rerun, rest)
-            _annotate(result, rerun)
+    if reports.as_json:
+        print_json(result)
+    else:
+        rest = "" if reports.summary is None else str(reports.summary)
+        print_suite(console, result, rerun, rest)
+        _annotate(result, rerun)
     return result.exit_status
 
 
@@ -89,5 +88,6 @@ def _annotate(result: SuiteResult, rerun: Rerun) -> None:
     """Print annotations, where a job of GitHub Actions runs this."""
     if os.environ.get("GITHUB_ACTIONS") == "true":
         checkout = os.environ.get("GITHUB_WORKSPACE")
-        for line in annotations(result, Path(checkout) if checkout else None, rerun):
-            print(line)
+        with outliving_readers():
+            for line in annotations(result, Path(checkout) if checkout else None, rerun):
+                print(line)

@@ -202,7 +202,10 @@ class _Guard:
         return tuple(found) if all(found) else None
 
     def _is_whole(self, site: _Site, around: _Path, read: tuple[Expr, ...]) -> bool:
-        """Whether all that ``site`` writes is written anew each time before a body that is not ``around`` it reads it."""
+        """Whether the element ``read`` is always one that ``site`` has just written.
+
+        ``around`` are the loops of ``site`` that the reader is not in: they have run in full by then.
+        """
         own = self._constants | site.own
         for loop, _ in around:
             if not isinstance(loop, For) or _names([loop.start, loop.extent]):

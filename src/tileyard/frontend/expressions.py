@@ -12,7 +12,7 @@ from tilelang import tvm
 from tileyard.frontend import functions
 from tileyard.frontend.functions import FUNCTIONS
 from tileyard.frontend.nests import any_or_all
-from tileyard.frontend.promotion import promoted
+from tileyard.frontend.promotion import promoted, widened
 from tileyard.frontend.scope import Scope, key_of
 from tileyard.frontend.tir_queries import constant_of
 from tileyard.ir.dtypes import is_float
@@ -346,9 +346,7 @@ def _elements(shape: Sequence[Expr]) -> int:
 
 def lower_as(scope: Scope, expr: Any, dtype: str) -> Expr:  # noqa: ANN401
     """The tile IR's form of a scalar TIR expression, in ``dtype``."""
-    word = tvm.tirx.Cast("int32", expr)
-    wide = word if expr.dtype == dtype else promoted(word)
-    return convert(lower_expr(scope, expr if wide is word else wide), dtype)
+    return convert(lower_expr(scope, widened(expr, dtype)), dtype)
 
 
 def convert(value: Expr, dtype: str) -> Expr:

@@ -28,10 +28,8 @@ def promoted(expr: Any) -> Any:  # noqa: ANN401 (TVM's nodes are untyped)
     """``expr`` with what C does not cut computed in 32 bits; itself where that changes nothing."""
     kind = type(expr).__name__
     if kind == "Cast":
-        bits = _NARROW.get(expr.value.dtype)
-        if bits is None or _NARROW.get(expr.dtype, 32) <= bits or not _grows(expr.value):
-            return expr
-        return tvm.tirx.Cast(expr.dtype, _in_words(expr.value))
+        wide = widened(expr.value, expr.dtype)
+        return expr if wide is expr.value else tvm.tirx.Cast(expr.dtype, wide)
     if kind in _COMPARISONS:
         if expr.a.dtype not in _NARROW or not (_grows(expr.a) or _grows(expr.b)):
             return expr
@@ -44,6 +42,12 @@ def promoted(expr: Any) -> Any:  # noqa: ANN401 (TVM's nodes are untyped)
     else:
         needed = (kind in _WHOLE or name == "abs") and any(map(_grows, _operands(expr)))
     return tvm.tirx.Cast(expr.dtype, _in_words(expr)) if needed else expr
+
+
+def widened(expr: Any, dtype: str) -> Any:  # noqa: ANN401
+    """``expr`` in 32 bits where ``dtype`` holds more of it than its own type; itself elsewhere."""
+    bits = _NARROW.get(expr.dtype, 32)
+    return _in_words(expr) if bits < _NARROW.get(dtype, 32) and _grows(expr) else expr
 
 
 def _operands(expr: Any) -> list[Any]:  # noqa: ANN401
@@ -60,7 +64,7 @@ def _operands(expr: Any) -> list[Any]:  # noqa: ANN401
 
 
 def _name(expr: Any) -> str:  # noqa: ANN401
-    """The arithmetic that a call stands for; empty for any other expression."""
+    """The name of the arithmetic in a call; empty for any other expression."""
     name = str(getattr(getattr(expr, "op", None), "name", "")).removeprefix("tirx.")
     return name if name in _CALLS else ""
 

@@ -1,6 +1,6 @@
 """The terminal as Tileyard writes to it: nothing in a log, a name or a message is obeyed or read as markup.
 
-Who stops reading ends no run: what is printed later goes nowhere.
+A reader that closes the other end does not end the run: the rest of the output is dropped.
 """
 
 import os

@@ -21,7 +21,7 @@ class RunTime(Record):
 
 
 class CaseTimes(Record):
-    """All attempts at a suite's case that came to some end: ``run_s[i]`` is that of ``started_at[i]``.
+    """The attempts at a suite's case: the one that began at ``started_at[i]`` took ``run_s[i]``.
 
     Both are in seconds; ``started_at`` since the epoch.
     """

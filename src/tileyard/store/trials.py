@@ -195,7 +195,7 @@ class TrialStore:
     def list_case_times(
         self, outcomes: Iterable[Outcome], target: str = "", device_class: str = ""
     ) -> list[CaseTimes]:
-        """How long all runs with these outcomes took, case by case; an empty name asks for nothing."""
+        """How long all runs with these outcomes took, case by case; an empty name matches all."""
         with explained(self._path), self._engine.connect() as connection:
             times, skipped = read_case_times(connection, outcomes, target, device_class)
         self._skipped += skipped

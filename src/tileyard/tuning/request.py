@@ -1,4 +1,4 @@
-"""What a tuning run or a build of configs is asked to do, and what it comes to."""
+"""The request and the result of a tuning run, and the result of a build of configs."""
 
 from collections.abc import Iterable
 

@@ -3,8 +3,10 @@
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from tileyard.model import Outcome, Trial
 from tileyard.store.run_times import RunTimeQuery
@@ -126,17 +128,16 @@ def test_a_store_can_go_back_to_an_older_version(tmp_path: Path, make_trial: Mak
 
 
 def test_records_are_not_read(tmp_path: Path) -> None:
-    """The index holds all that is asked for."""
-    TrialStore.open(tmp_path).close()
+    """The index holds all that is asked for, by the statements that are really executed."""
+    asked: list[tuple[str, Any]] = []
     expected = "USING COVERING INDEX trials_of_suites"
-    statements = (
-        "SELECT case_id, kernel, target, device, outcome, started_at, run_s FROM trials"
-        " WHERE instr(case_id, '/') > 0 AND reused = 0 ORDER BY case_id, started_at",
-        "SELECT case_id, min(kernel), sum(started_at), sum(run_s) FROM trials WHERE"
-        " instr(case_id, '/') > 0 AND reused = 0 AND outcome = '' AND device = '' GROUP BY case_id",
-    )
-    with sqlite3.connect(tmp_path / "store.db") as database:
-        plans = [database.execute(f"EXPLAIN QUERY PLAN {one}").fetchall() for one in statements]
-    database.close()
-
-    assert all(expected in str(plan) for plan in plans)
+    with TrialStore.open(tmp_path) as store, store._engine.connect() as connection:
+        event.listen(store._engine, "before_cursor_execute", lambda *e: asked.append(e[2:4]))
+        store.list_run_times(RunTimeQuery(target="command", since=1.0))
+        store.list_case_times([Outcome.PASSED], "command", "npu")
+        assert len(asked) == 2
+        plans = [
+            connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", values).all()
+            for text, values in tuple(asked)
+        ]
+    assert all(expected in str(plan) for plan in plans), plans
