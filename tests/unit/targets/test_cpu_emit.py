@@ -5,8 +5,8 @@ import pytest
 from tileyard.errors import UnsupportedError
 from tileyard.ir.text import read_program
 from tileyard.targets.cpu.emit import keeping
+from tileyard.targets.cpu.emit.context import Writer
 from tileyard.targets.cpu.emit.program import Generated, generate
-from tileyard.targets.cpu.emit.writer import Writer
 from tileyard.targets.cpu.machine import Machine
 
 AVX2 = Machine(arch="x86_64", vector_bytes=32, registers=16)

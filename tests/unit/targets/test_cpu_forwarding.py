@@ -3,7 +3,7 @@
 import pytest
 
 from tileyard.ir.text import read_program
-from tileyard.targets.cpu.emit.forwarding import find_forwarded
+from tileyard.targets.cpu.emit.keeping import find_forwarded
 from tileyard.targets.cpu.emit.program import generate
 from tileyard.targets.cpu.machine import Machine
 

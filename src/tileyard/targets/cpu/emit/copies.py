@@ -1,29 +1,37 @@
 """Copies in C: row by row where a box lies inside its arrays, else element by element.
 
 Iteration follows the destination's layout. What a global source does not have is 0.
+
+One module because all of it is how one statement is written.
 """
 
 from dataclasses import dataclass
 
 from tileyard.errors import UnsupportedError
-from tileyard.ir.dtypes import find_dtype
+from tileyard.ir.dtypes import TENSOR_FLOAT, find_dtype
 from tileyard.ir.nodes import Const, Expr, Region
-from tileyard.targets.cpu.emit.context import Bound, Context, add, ends
-from tileyard.targets.cpu.emit.exprs import condition, index, index_side, index_term, place
-from tileyard.targets.cpu.emit.moves import Move
-from tileyard.targets.cpu.emit.reports import failure
-from tileyard.targets.cpu.emit.scalars import C_BYTES
+from tileyard.targets.cpu.emit.context import Bound, Context
+from tileyard.targets.cpu.emit.exprs import (
+    condition,
+    from_memory,
+    guard,
+    index,
+    index_side,
+    index_term,
+    place,
+    to_memory,
+)
+from tileyard.targets.cpu.emit.parts import ZERO, add, constant, ends, moved, pair_dimensions, times
+from tileyard.targets.cpu.emit.plain_statements import failure
+from tileyard.targets.cpu.emit.scalars import C_BYTES, SCALARS, cast
 from tileyard.targets.cpu.emit.segments import (
-    ZERO,
     Segment,
-    constant,
     counter,
     element_indices,
     loop,
     matrix_start,
     pieces,
     segments,
-    times,
 )
 from tileyard.targets.cpu.emit.tiles import LINE, ColumnPanels, RowPanels, Tile, panel_elements
 
@@ -57,10 +65,7 @@ class Boxes:
 
     def source_indices(self, coordinates: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """The indices in the source's buffer for coordinates in the destination's box."""
-        at = list(self.src.starts)
-        for mine, other in self.pairs.items():
-            at[other] = add(self.src.starts[other], coordinates[mine])
-        return tuple(at)
+        return moved(self.src, {other: coordinates[mine] for mine, other in self.pairs.items()})
 
     @property
     def has_rows(self) -> bool:
@@ -68,10 +73,63 @@ class Boxes:
         last = len(self.dst.extents) - 1
         return last not in self.pairs or self.pairs[last] == len(self.src.extents) - 1
 
-    @property
-    def move(self) -> Move:
-        """How single elements go."""
-        return Move(source=self.src.buffer, target=self.dst.buffer)
+    def is_plain(self, ctx: Context) -> bool:
+        """Whether memory is the same on both sides, bit by bit."""
+        source, target = self.src.buffer, self.dst.buffer
+        if ctx.element_type(source) != ctx.element_type(target):
+            return False
+        a, b = ctx.dtype(source), ctx.dtype(target)
+        if a == TENSOR_FLOAT and source in ctx.arrays:
+            return a == b and target in ctx.arrays
+        if a == b:
+            return True
+        # In tiles, narrow floats are floats already.
+        return SCALARS[a].value == SCALARS[b].value == "float" and b == "float32"
+
+    def move_row(self, ctx: Context, to: str, source: str, count: str) -> None:
+        """Write the move of ``count`` contiguous elements between two addresses."""
+        element = ctx.element_type(self.dst.buffer)
+        if self.is_plain(ctx):
+            write_row(ctx, self.dst.buffer, "memcpy", to, source, f"{count} * sizeof({element})")
+            return
+        function = self._row_function(ctx)
+        if function:
+            write_row(ctx, self.dst.buffer, function, to, source, count)
+            return
+        with ctx.out.block(""):
+            ctx.out.line(f"const {ctx.element_type(self.src.buffer)} *from_ = {source};")
+            ctx.out.line(f"{element} *to_ = {to};")
+            ctx.out.line("TY_INDEPENDENT")
+            with ctx.out.block(f"for (int64_t e_ = 0; e_ < {count}; ++e_)"):
+                ctx.out.line(f"to_[e_] = {self.convert(ctx, 'from_[e_]')};")
+
+    def convert(self, ctx: Context, element: str) -> str:
+        """What an lvalue of the destination is set to, given one of the source."""
+        source, target = self.src.buffer, self.dst.buffer
+        read = from_memory(ctx, source, element)
+        return to_memory(ctx, target, cast(read, ctx.dtype(source), ctx.dtype(target)))
+
+    def _row_function(self, ctx: Context) -> str:
+        """The function of tile.h that moves whole rows so; empty where there is none."""
+        source, target = self.src.buffer, self.dst.buffer
+        a, b = ctx.scalar(source), ctx.scalar(target)
+        held = a.narrow if source in ctx.arrays else ""
+        if held and ctx.element_type(target) == "float":
+            is_kept = ctx.dtype(target) in ("float32", ctx.dtype(source))
+            return f"ty_row_from_{held}" if is_kept else ""
+        if held or ctx.element_type(source) != "float" or not b.narrow:
+            return ""
+        if ctx.dtype(source) == ctx.dtype(target):
+            return f"ty_row_pack_{b.narrow}"
+        return f"ty_row_{'to' if target in ctx.arrays else 'round'}_{b.narrow}"
+
+
+def write_row(ctx: Context, buffer: str, function: str, *arguments: str) -> None:
+    """Write a call of ``function`` of tile.h, which fills a row of ``buffer``, if need be past the caches."""
+    if buffer in ctx.large:
+        function = "ty_write" if function == "memcpy" else function.replace("ty_row", "ty_write", 1)
+        arguments = (*arguments, ctx.large[buffer])
+    ctx.out.line(f"{function}({', '.join(arguments)});")
 
 
 def emit_copy(ctx: Context, src: Region, dst: Region) -> None:
@@ -92,27 +150,12 @@ def emit_copy(ctx: Context, src: Region, dst: Region) -> None:
 
 def match_boxes(src: Region, dst: Region) -> Boxes:
     """The two boxes of a copy, matched. Raises UnsupportedError where their shapes differ."""
-    left, right = long_dimensions(src), long_dimensions(dst)
-    if len(left) != len(right) or not all(
-        same_extent(src.extents[i], dst.extents[j]) for i, j in zip(left, right, strict=True)
-    ):
+    pairs = pair_dimensions(src, dst)
+    if pairs is None:
         raise UnsupportedError(
             f"boxes of {src.buffer} and {dst.buffer} have different shapes", operation="copy"
         )
-    return Boxes(src=src, dst=dst, pairs=dict(zip(right, left, strict=True)))
-
-
-def long_dimensions(region: Region) -> list[int]:
-    """The dimensions of a region that are not of extent 1."""
-    extents = enumerate(region.extents)
-    return [i for i, extent in extents if not isinstance(extent, Const) or extent.value != 1]
-
-
-def same_extent(a: Expr, b: Expr) -> bool:
-    """Whether two extents are the same, whatever integers they are kept in."""
-    if isinstance(a, Const) and isinstance(b, Const):
-        return a.value == b.value
-    return a == b
+    return Boxes(src=src, dst=dst, pairs=pairs)
 
 
 def inside_tests(ctx: Context, region: Region) -> dict[tuple[Bound, str], str]:
@@ -151,27 +194,27 @@ def _emit_inside(ctx: Context, boxes: Boxes) -> None:
             _fetch_ahead(ctx, boxes, segment, tile)
         if tile is None:
             _fetch_target(ctx, boxes, segment)
-        if is_put(ctx, src=boxes.src, dst=boxes.dst):
-            size = (
-                f"{index_term(ctx, segment.count)} * sizeof({ctx.element_type(boxes.dst.buffer)})"
-            )
+        count = index_term(ctx, segment.count)
+        if is_put(ctx, boxes):
+            size = f"{count} * sizeof({ctx.element_type(boxes.dst.buffer)})"
             ctx.out.line(f"ty_put({segment.address}, &{source}, {size});")
-            continue
-        boxes.move.row(ctx, segment.address, f"&{source}", index_term(ctx, segment.count))
+        else:
+            boxes.move_row(ctx, segment.address, f"&{source}", count)
 
 
-def is_put(ctx: Context, src: Region, dst: Region) -> bool:
+def is_put(ctx: Context, boxes: Boxes) -> bool:
     """Whether a copy goes past the caches: into a kept right operand that takes much of the second one.
 
     Gemms fetch its panels long before they need them, so it need not be in any cache meanwhile.
     """
-    kept, tile = ctx.plan.keeping.tiles.get(dst.buffer), ctx.plan.tiles.get(dst.buffer)
+    buffer = boxes.dst.buffer
+    kept, tile = ctx.plan.keeping.tiles.get(buffer), ctx.plan.tiles.get(buffer)
     if kept is None or tile is None or not isinstance(tile.layout, ColumnPanels):
         return False
     size = C_BYTES[tile.scalar]
     return (
         not tile.layout.transposed
-        and Move(source=src.buffer, target=dst.buffer).is_plain(ctx)
+        and boxes.is_plain(ctx)
         and tile.matrix[1] % tile.layout.columns == 0
         and tile.layout.columns * size % LINE == 0
         and _SHARE * tile.matrix_elements * size >= ctx.machine.l2_bytes
@@ -216,19 +259,18 @@ def _each_element(ctx: Context, boxes: Boxes, segment: Segment, *, is_inside: bo
     if coordinates:
         coordinates = (*coordinates[:-1], add(coordinates[-1], var))
     source = boxes.source_indices(coordinates)
-    text = boxes.move.element(ctx, place(ctx, src, source))
+    text = boxes.convert(ctx, place(ctx, src, source))
     inside = "" if is_inside else condition(ctx, src, source)
     if inside:
         text = f"{inside} ? {text} : 0"
-    guard = ""
+    test = ""
     if dst in ctx.arrays and not is_inside:
-        test = condition(ctx, dst, element_indices(boxes.dst, segment, var))
-        guard = f"if ({test}) " if test else ""
+        test = guard(ctx, dst, element_indices(boxes.dst, segment, var))
     step = index(ctx, times(var, segment.step))
     if loop(ctx, var, segment.count):
         ctx.out.line("TY_INDEPENDENT")
     with ctx.out.block(loop(ctx, var, segment.count)):
-        ctx.out.line(f"{guard}({segment.address})[{step}] = {text};")
+        ctx.out.line(f"{test}({segment.address})[{step}] = {text};")
 
 
 # ---- transposition ------------------------------------------------------------------------------
@@ -239,11 +281,12 @@ def _transpose(ctx: Context, boxes: Boxes, tile: Tile, width: int) -> None:
     lanes, depth = tile.matrix
     distance = panel_elements(depth, width, C_BYTES[tile.scalar])
     start = matrix_start(ctx, tile, boxes.dst)
+    src, leading = boxes.src.buffer, (ZERO,) * (len(boxes.dst.extents) - 2)
     part = ctx.names.fresh("part")
     ctx.out.line(f"{tile.scalar} {part}[{width}][{_BLOCK}] __attribute__((aligned(64)));")
     for first, panels, used in pieces(lanes, width):
         panel, lane = counter(ctx, "panel", panels), counter(ctx, "lane", used)
-        row = add(add(times(panel, width), constant(first)), lane)
+        row = add(times(panel, width), constant(first), lane)
         if used < width:
             ctx.out.line(f"memset({part}, 0, sizeof {part});")
         with ctx.out.block(loop(ctx, panel, constant(panels))):
@@ -252,16 +295,11 @@ def _transpose(ctx: Context, boxes: Boxes, tile: Tile, width: int) -> None:
                 column = add(times(block, _BLOCK), constant(left))
                 with ctx.out.block(loop(ctx, block, constant(blocks))):
                     with ctx.out.block(loop(ctx, lane, constant(used))):
-                        _gather(ctx, boxes, (row, column), (f"{part}[{index(ctx, lane)}]", count))
-                    offset = add(start, constant(first // width * distance))
-                    offset = add(offset, add(times(panel, distance), times(column, width)))
+                        source = place(ctx, src, boxes.source_indices((*leading, row, column)))
+                        to = f"{part}[{index(ctx, lane)}]"
+                        boxes.move_row(ctx, to, f"&{source}", str(count))
+                    inside = add(times(panel, distance), times(column, width))
+                    offset = add(start, constant(first // width * distance), inside)
                     to = f"&{ctx.names[tile.name]}[{index(ctx, offset)}]"
                     turn = f"ty_turn_{tile.scalar}"
                     ctx.out.line(f"{turn}({to}, {part}[0], {width}, {_BLOCK}, {count});")
-
-
-def _gather(ctx: Context, boxes: Boxes, at: tuple[Expr, Expr], to: tuple[str, int]) -> None:
-    """Move some elements of one row, which is one column of a panel."""
-    leading = (constant(0),) * (len(boxes.dst.extents) - 2)
-    source = place(ctx, boxes.src.buffer, boxes.source_indices((*leading, *at)))
-    boxes.move.row(ctx, to[0], f"&{source}", str(to[1]))

@@ -7,24 +7,32 @@ from tileyard.ir.dtypes import find_dtype, is_float, is_integer
 from tileyard.ir.nodes import Cast, Const, Expr, Load, Op, Var
 from tileyard.ir.ranges import Interval
 from tileyard.targets.cpu.emit.context import Context
-from tileyard.targets.cpu.emit.operators import (
+from tileyard.targets.cpu.emit.scalars import (
     BINARY,
     CALL,
     CAST,
     DIVISIONS,
     EXACT,
     PREFIX,
+    SCALARS,
     TERNARY,
     C,
+    cast,
+    literal,
     unrounded_cast,
 )
-from tileyard.targets.cpu.emit.scalars import SCALARS, literal
 from tileyard.targets.cpu.emit.tiles import Rows
 
 
 def value(ctx: Context, expr: Expr) -> str:
     """``expr`` in C, with the C type that its dtype has in variables."""
     return _value(ctx, expr).text
+
+
+def value_as(ctx: Context, expr: Expr, dtype: str) -> str:
+    """``value``, converted to ``dtype``."""
+    text = value(ctx, expr)
+    return text if expr.dtype == dtype else cast(f"({text})", expr.dtype, dtype)
 
 
 def unrounded(ctx: Context, expr: Expr) -> tuple[str, str]:
@@ -62,6 +70,12 @@ def condition(ctx: Context, buffer: str, indices: tuple[Expr, ...]) -> str:
     return " && ".join(tests)
 
 
+def guard(ctx: Context, buffer: str, indices: tuple[Expr, ...]) -> str:
+    """What is written before a statement about an element, which is left out where that lies outside an array."""
+    test = condition(ctx, buffer, indices) if buffer in ctx.arrays else ""
+    return f"if ({test}) " if test else ""
+
+
 def place(ctx: Context, buffer: str, indices: tuple[Expr, ...]) -> str:
     """An element as a C lvalue, its indices taken as they are."""
     texts = [index(ctx, at) for at in indices]
@@ -94,6 +108,11 @@ def load(ctx: Context, buffer: str, indices: tuple[Expr, ...]) -> C:
     return C(f"{inside} ? {read} : 0", TERNARY) if inside else C(read)
 
 
+def load_as(ctx: Context, buffer: str, indices: tuple[Expr, ...], dtype: str) -> str:
+    """``load``, converted to ``dtype``."""
+    return cast(f"({load(ctx, buffer, indices).text})", ctx.dtype(buffer), dtype)
+
+
 def from_memory(ctx: Context, buffer: str, text: str) -> str:
     """The value that an lvalue of a buffer holds."""
     narrow = ctx.scalar(buffer).narrow
@@ -104,6 +123,21 @@ def to_memory(ctx: Context, buffer: str, text: str) -> str:
     """What an lvalue of a buffer must be set to, so that it holds ``text``, a value of its dtype."""
     narrow = ctx.scalar(buffer).narrow
     return f"ty_pack_{narrow}({text})" if narrow and buffer in ctx.arrays else text
+
+
+def store(ctx: Context, buffer: str, indices: tuple[Expr, ...], text: str) -> None:
+    """Write the statement that sets an element to ``text``, unless it lies outside an array."""
+    target = element(ctx, buffer, indices)
+    test = guard(ctx, buffer, indices)
+    ctx.out.line(f"{test}{target} = {to_memory(ctx, buffer, text)};")
+
+
+def can_fail(ctx: Context, expr: Expr) -> bool:
+    """Whether the value of ``expr`` is checked for what has no meaning."""
+    before = len(ctx.faults)
+    fails = "&fault" in value(ctx, expr)
+    del ctx.faults[before:]
+    return fails
 
 
 # ---- indices ------------------------------------------------------------------------------------
@@ -124,19 +158,20 @@ def _never_wraps(ctx: Context, expr: Expr) -> bool:
     return True
 
 
+_WIDENED = frozenset({"add", "sub", "mul", "min", "max", "floordiv", "floormod"})
+"""Operations that are computed in 64 bits where their own dtype may not hold the result."""
+
+
 def _wide(ctx: Context, expr: Expr) -> C:
     """``expr`` computed in 64 bits."""
-    if isinstance(expr, Op) and expr.name in ("add", "sub", "mul"):
-        symbol, binds = BINARY[expr.name]
+    if isinstance(expr, Op) and expr.name in _WIDENED:
         left, right = (_wide(ctx, arg) for arg in expr.args)
-        return C(f"{left.inside(binds)} {symbol} {right.inside(binds + 1)}", binds)
-    if isinstance(expr, Op) and expr.name in ("min", "max"):
-        left, right = (_wide(ctx, arg) for arg in expr.args)
-        return C(f"ty_{expr.name}_i64({left.text}, {right.text})")
-    if isinstance(expr, Op) and expr.name in ("floordiv", "floormod"):
-        left, right = (_wide(ctx, arg) for arg in expr.args)
-        divisor = _divisor(ctx, expr, right.text, "i64")
-        return C(f"ty_{expr.name}_i64({left.text}, {divisor})")
+        if expr.name in BINARY:
+            symbol, binds = BINARY[expr.name]
+            return C(f"{left.inside(binds)} {symbol} {right.inside(binds + 1)}", binds)
+        is_division = expr.name in DIVISIONS
+        other = _divisor(ctx, expr, right.text, "i64") if is_division else right.text
+        return C(f"ty_{expr.name}_i64({left.text}, {other})")
     inner = _value(ctx, expr)
     if isinstance(expr, Const) or expr.dtype == "int64":
         return inner
@@ -206,9 +241,7 @@ def _binary(ctx: Context, op: Op, args: list[C]) -> C:
     symbol, binds = BINARY[op.name]
     text = f"{args[0].inside(binds)} {symbol} {args[1].inside(binds + 1)}"
     dtype = find_dtype(op.dtype)
-    if dtype.kind == "bool":
-        return C(text, binds)
-    if dtype.is_float:
+    if dtype.kind == "bool" or dtype.is_float:
         return C(text, binds)
     scalar = SCALARS[op.dtype]
     if op.name.startswith("bit"):

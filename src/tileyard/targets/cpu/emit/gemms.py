@@ -1,4 +1,9 @@
-"""Gemms in C: blocked for the caches, around a micro-kernel."""
+"""Gemms in C: blocked for the caches, around a micro-kernel that multiplies a panel of rows by a panel of columns.
+
+Plain loops do it for types and places that no micro-kernel takes.
+
+One module because the loops hand the micro-kernel just the panels that its registers and prefetches are made for.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,16 +11,21 @@ from dataclasses import dataclass
 
 from tileyard.errors import UnsupportedError
 from tileyard.ir.dtypes import is_float
-from tileyard.ir.nodes import Gemm, Region
-from tileyard.targets.cpu.emit.context import Context, add
+from tileyard.ir.nodes import Expr, Gemm, Region
+from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.copies import emit_copy, inside_tests
-from tileyard.targets.cpu.emit.exprs import index, place
-from tileyard.targets.cpu.emit.micro import Micro, vector_type
-from tileyard.targets.cpu.emit.operators import cast
-from tileyard.targets.cpu.emit.plain_gemms import emit_plain_gemm
+from tileyard.targets.cpu.emit.exprs import (
+    element,
+    guard,
+    index,
+    load_as,
+    place,
+    to_memory,
+)
+from tileyard.targets.cpu.emit.parts import add, constant
 from tileyard.targets.cpu.emit.plan import GemmPlan
-from tileyard.targets.cpu.emit.scalars import C_BYTES
-from tileyard.targets.cpu.emit.segments import constant, loop, matrix_start
+from tileyard.targets.cpu.emit.scalars import C_BYTES, SCALARS, cast
+from tileyard.targets.cpu.emit.segments import loop, matrix_start
 from tileyard.targets.cpu.emit.tiles import (
     LINE,
     RowPanels,
@@ -26,6 +36,116 @@ from tileyard.targets.cpu.emit.tiles import (
     panel_elements,
     split_rows,
 )
+
+# ---- micro-kernels --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Micro:
+    """One micro-kernel: ``rows`` x ``vectors`` accumulators.
+
+    Element (i, k) of ``a`` is at ``i * a_row + k * a_depth``, and ``a_step`` is the distance from
+    a chunk of ``k`` to the next. ``c_row`` is that between rows of ``c``. ``lines`` of the next
+    panel of ``b`` are fetched by each call. ``has_tail`` says that ``depth`` may be no multiple of
+    a chunk.
+    """
+
+    shape: Shape
+    rows: int
+    vectors: int
+    a_row: int
+    a_depth: int
+    a_step: int
+    c_row: int
+    lines: int
+    has_tail: bool
+
+    def write(self, name: str) -> str:
+        """The C function ``name``: ``c = (is_clear ? 0 : c) + a @ b`` over ``depth`` steps, in order.
+
+        It fetches what the next panel of rows will need.
+        """
+        scalar, chunk = self.shape.scalar, self.shape.chunk
+        vector = f"ty_{scalar}x{self.shape.lanes}"
+        text = [
+            f"TY_MICRO void {name}(int64_t depth, const {scalar} *restrict a, const {scalar} *restrict b,",
+            f"    {scalar} *restrict c, int is_clear, const {scalar} *next_a, const {scalar} *next_b) {{",
+            "  TY_FUSED",
+        ]
+        names = [[f"c{i}_{v}" for v in range(self.vectors)] for i in range(self.rows)]
+        text += [f"  {vector} {', '.join(f'{name} = {{0}}' for name in row)};" for row in names]
+        text.append("  if (!is_clear) {")
+        text += [f"    {line}" for line in self._result(vector, "{name} = {place};")]
+        text.append("  }")
+        below = range(self.rows, 2 * self.rows)
+        text += [f"  __builtin_prefetch(c + {i * self.c_row}, 1);" for i in below]
+        per_line = LINE // C_BYTES[scalar]
+        text += [f"  __builtin_prefetch(next_b + {i * per_line}, 0, 2);" for i in range(self.lines)]
+        advance = f"a += {self.a_step}, next_a += {self.a_step}, b += {chunk * self.shape.columns}"
+        text.append(f"  for (; depth >= {chunk}; depth -= {chunk}, {advance}) {{")
+        fetched = self._fetches()
+        for step in range(chunk):
+            text += [f"    {line}" for line in fetched.get(step, [])]
+            text += [f"    {line}" for line in self._step(vector, step)]
+        text.append("  }")
+        if self.has_tail:
+            columns = self.shape.columns
+            text.append(f"  for (; depth > 0; --depth, a += {self.a_depth}, b += {columns}) {{")
+            text += [f"    {line}" for line in self._step(vector, 0)]
+            text.append("  }")
+        text += [f"  {line}" for line in self._result(vector, "{place} = {name};")]
+        return "\n".join([*text, "}", ""])
+
+    def _fetches(self) -> dict[int, list[str]]:
+        """Which lines of the next panel of ``a`` are fetched at which step of a chunk."""
+        chunk, per_line = self.shape.chunk, LINE // C_BYTES[self.shape.scalar]
+        if self.a_depth != 1:
+            return {}
+        offsets = [i * self.a_row for i in range(self.rows)]
+        if self.a_row == chunk:
+            offsets = list(range(0, self.rows * chunk, per_line))
+        found: dict[int, list[str]] = {}
+        for i, offset in enumerate(offsets):
+            step = i * chunk // len(offsets)
+            found.setdefault(step, []).append(f"__builtin_prefetch(next_a + {offset});")
+        return found
+
+    def _step(self, vector: str, step: int) -> list[str]:
+        columns, lanes = self.shape.columns, self.shape.lanes
+        loads = [
+            f"const {vector} b{v} = *(const {vector} *)(b + {step * columns + v * lanes});"
+            for v in range(self.vectors)
+        ]
+        lines = ["{ " + " ".join(loads)]
+        for i in range(self.rows):
+            read = f"const {self.shape.scalar} a{i} = a[{i * self.a_row + step * self.a_depth}];"
+            sums = " ".join(f"c{i}_{v} += a{i} * b{v};" for v in range(self.vectors))
+            lines.append(f"  {read} {sums}")
+        lines[-1] += " TY_STEP; }"
+        return lines
+
+    def _result(self, vector: str, form: str) -> list[str]:
+        return [
+            form.format(
+                name=f"c{i}_{v}",
+                place=f"*({vector} *)(c + {i * self.c_row + v * self.shape.lanes})",
+            )
+            for i in range(self.rows)
+            for v in range(self.vectors)
+        ]
+
+
+def vector_type(shape: Shape) -> str:
+    """The C declaration of the vectors that micro-kernels of this shape are made of."""
+    size = C_BYTES[shape.scalar]
+    return (
+        f"typedef {shape.scalar} ty_{shape.scalar}x{shape.lanes} "
+        f"__attribute__((vector_size({shape.lanes * size}), aligned({size}), may_alias));\n"
+    )
+
+
+# ---- loops around them ----------------------------------------------------------------------------
+
 
 _MOST_LINES = 8
 """Lines of the next panel of ``b`` that one call of a micro-kernel fetches."""
@@ -289,3 +409,46 @@ def _add_result(ctx: Context, stmt: Gemm, blocks: Blocks) -> None:
             if is_float(dtype):
                 text = cast(f"({text})", wide, dtype)
             ctx.out.line(f"{target} = {text};")
+
+
+# ---- plain loops ----------------------------------------------------------------------------------
+
+
+def emit_plain_gemm(ctx: Context, stmt: Gemm, plan: GemmPlan) -> None:
+    """One step of ``k`` after the other, each rounded to ``c``'s dtype."""
+    dtype = ctx.dtype(stmt.c.buffer)
+    wide = "float64" if is_float(dtype) else dtype
+    i, j, k = ctx.counter("i", plan.m), ctx.counter("j", plan.n), ctx.counter("k", plan.k)
+    at = _at(stmt.c, i, j)
+    for region in (plan.a, stmt.b, stmt.c):
+        if region.buffer not in ctx.arrays:
+            inside_tests(ctx, region)
+    target = f"{guard(ctx, stmt.c.buffer, at)}{element(ctx, stmt.c.buffer, at)}"
+    a_at = _at(plan.a, *((k, i) if stmt.transpose_a else (i, k)))
+    b_at = _at(stmt.b, *((j, k) if stmt.transpose_b else (k, j)))
+    a, b = load_as(ctx, plan.a.buffer, a_at, wide), load_as(ctx, stmt.b.buffer, b_at, wide)
+    old = load_as(ctx, stmt.c.buffer, at, wide)
+    if is_float(dtype):
+        total = f"{old} + {a} * {b}"
+    else:
+        suffix = SCALARS[dtype].suffix
+        total = f"ty_add_{suffix}({old}, ty_mul_{suffix}({a}, {b}))"
+    order = (
+        ((i, plan.m), (j, plan.n), (k, plan.k))
+        if stmt.transpose_b
+        else ((i, plan.m), (k, plan.k), (j, plan.n))
+    )
+    if stmt.clear:
+        with (
+            ctx.out.block(loop(ctx, i, constant(plan.m))),
+            ctx.out.block(loop(ctx, j, constant(plan.n))),
+        ):
+            ctx.out.line(f"{target} = 0;")
+    first, second, third = (loop(ctx, var, constant(extent)) for var, extent in order)
+    with ctx.out.block(first), ctx.out.block(second), ctx.out.block(third):
+        text = to_memory(ctx, stmt.c.buffer, cast(f"({total})", wide, dtype))
+        ctx.out.line(f"{target} = {text};")
+
+
+def _at(region: Region, row: Expr, column: Expr) -> tuple[Expr, ...]:
+    return (*region.starts[:-2], add(region.starts[-2], row), add(region.starts[-1], column))

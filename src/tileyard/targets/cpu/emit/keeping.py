@@ -1,6 +1,6 @@
-"""Tiles that are kept from block to block: what one block has copied, no block copies again.
+"""Copies that need not be made: of tiles that gemms read where they are, and of what another block has copied.
 
-That holds for a tile which is only filled by one copy, from an array that is only read, if blocks
+A tile is kept from block to block if it is only filled by one copy, from an array that is only read, and blocks
 exist that would copy the same. Where memory has room for all contents, each has a slot of its own in
 the memory that all threads share: whoever comes first fills it. Else each thread keeps those that it
 will need again soon, in slots that say which content they hold. Blocks are run in groups of columns
@@ -8,31 +8,129 @@ whose contents fit.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tileyard.ir.effects import written_region
+from tileyard.ir.effects import (
+    buffer_effects,
+    expressions,
+    own_effects,
+    read_regions,
+    written_region,
+)
 from tileyard.ir.nodes import (
     Atomic,
     Axis,
+    Buffer,
     Const,
     Copy,
     Expr,
     For,
+    Gemm,
     Load,
     Op,
     Program,
+    Region,
     Roles,
+    Stmt,
     Store,
-    Tensor,
     Var,
 )
 from tileyard.ir.ranges import Ranges
+from tileyard.ir.specs import tensors
 from tileyard.ir.walk import walk, walk_expr
+from tileyard.targets.cpu.emit.parts import covers, find_bodies, find_number, reads
 from tileyard.targets.cpu.emit.tiles import Rows, Tile
+
+# ---- copies that are left out ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Forwarding:
+    """The copies that are left out, by identity; the tiles that vanish with them, each with its source."""
+
+    copies: frozenset[int] = frozenset()
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    def left(self, stmt: Gemm) -> Region:
+        """Where the left operand of ``stmt`` is read."""
+        source = self.sources.get(stmt.a.buffer)
+        return stmt.a if source is None else Region(source, stmt.a.starts, stmt.a.extents)
+
+
+def find_forwarded(program: Program) -> Forwarding:
+    """Copies of a whole tile into one of the same dtype that is only a left operand of gemms.
+
+    The gemms follow the copy in its body, or inside a statement that does, and until the last of them
+    nothing writes what was copied.
+    """
+    body = tuple(walk(program.body))
+    if any(isinstance(stmt, Roles) for stmt in body):  # which go on in turns, not as they stand
+        return Forwarding()
+    tiles = _plain_tiles(program)
+    copies, sources = set[int](), dict[str, str]()
+    for statements in find_bodies(program.body):
+        for place, stmt in enumerate(statements):
+            if not isinstance(stmt, Copy) or not _is_whole_copy(stmt, tiles):
+                continue
+            name, source = stmt.dst.buffer, stmt.src.buffer
+            readers = [x for x in body if isinstance(x, Gemm) and x.a.buffer == name]
+            uses = sum(_uses(x, name) for x in body)
+            if not readers or uses != len(readers) + 1 or any(x.transpose_a for x in readers):
+                continue
+            if source not in sources and _is_unchanged(statements[place + 1 :], readers, source):
+                copies.add(id(stmt))
+                sources[name] = source
+    return Forwarding(copies=frozenset(copies), sources=sources)
+
+
+def _plain_tiles(program: Program) -> dict[str, Buffer]:
+    """Matrices in tiles that have one name only."""
+    viewed = {buffer.view_of for buffer in program.buffers}
+    return {
+        buffer.name: buffer
+        for buffer in program.buffers
+        if buffer.scope != "global"
+        and len(buffer.shape) == 2
+        and not buffer.view_of
+        and buffer.name not in viewed
+    }
+
+
+def _is_whole_copy(stmt: Copy, tiles: dict[str, Buffer]) -> bool:
+    src, dst = tiles.get(stmt.src.buffer), tiles.get(stmt.dst.buffer)
+    if src is None or dst is None or src is dst:
+        return False
+    same = src.dtype == dst.dtype and src.shape == dst.shape
+    return same and covers(stmt.src, src.shape) and covers(stmt.dst, dst.shape)
+
+
+def _uses(stmt: Stmt, buffer: str) -> int:
+    """How often ``stmt`` itself, nested bodies aside, has to do with ``buffer``."""
+    regions = [*read_regions(stmt), written_region(stmt)]
+    count = sum(region is not None and region.buffer == buffer for region in regions)
+    count += isinstance(stmt, Store | Atomic) and stmt.buffer == buffer
+    return count + sum(load.buffer == buffer for load in reads(*expressions(stmt)))
+
+
+def _is_unchanged(following: tuple[Stmt, ...], readers: list[Gemm], source: str) -> bool:
+    """Whether all ``readers`` come next, and nothing writes ``source`` before the last of them."""
+    left = {id(reader) for reader in readers}
+    for stmt in following:
+        if source in buffer_effects((stmt,)).written:
+            return False
+        left -= {id(inner) for inner in walk((stmt,))}
+        if not left:
+            return True
+    return False
+
+
+# ---- tiles that are kept --------------------------------------------------------------------------
+
 
 MOST_BYTES = 12 << 20
 """Memory that tiles may take, kept ones and all others: a run takes no more than 16 MiB a thread."""
+
 
 _ZERO = Const(0, "int64")
 
@@ -112,7 +210,7 @@ class _Candidate:
 
 def find_kept(program: Program, tiles: Sequence[Tile]) -> Keeping:
     """What is kept, as far as memory allows."""
-    axes = [axis for axis in program.grid if axis.extent != Const(1, axis.extent.dtype)]
+    axes = [axis for axis in program.grid if find_number(axis.extent) != 1]
     found = [_find_candidate(program, axes, tile) for tile in tiles]
     candidates = [candidate for candidate in found if candidate is not None]
     if not candidates:
@@ -120,7 +218,11 @@ def find_kept(program: Program, tiles: Sequence[Tile]) -> Keeping:
     left = MOST_BYTES - sum(tile.bytes for tile in tiles)
     if sum(candidate.bytes for candidate in candidates) > left:
         return _keep_own(candidates, axes, left)
-    return Keeping(tiles={candidate.tile.name: _keep(candidate) for candidate in candidates})
+    kept: dict[str, Kept] = {}
+    for candidate in candidates:
+        slot, slots = _number(candidate.digits, _ZERO, 1)
+        kept[candidate.tile.name] = Kept(slots=slots, slot=slot)
+    return Keeping(tiles=kept)
 
 
 def _keep_own(candidates: list[_Candidate], axes: list[Axis], left: int) -> Keeping:
@@ -146,16 +248,11 @@ def _keep_own(candidates: list[_Candidate], axes: list[Axis], left: int) -> Keep
 
 def _keep_in_turn(candidate: _Candidate, first: Axis | None, columns: int) -> Kept:
     """Slots for what one block needs, for as many columns of ``first``."""
-    slot: Expr = _ZERO
-    slots = 1
+    begin: Expr = _ZERO
     if first is not None and columns > 1:
-        slot = Op("floormod", (first.var, Const(columns, first.var.dtype)), first.var.dtype)
-        slots = columns
-    for digit in candidate.inside:
-        slot, slots = _append(slot, digit.value, digit.count), slots * digit.count
-    content: Expr = _ZERO
-    for digit in candidate.digits:
-        content = _append(content, digit.value, digit.count)
+        begin = Op("floormod", (first.var, Const(columns, first.var.dtype)), first.var.dtype)
+    slot, slots = _number(candidate.inside, begin, columns)
+    content, _ = _number(candidate.digits, _ZERO, 1)
     return Kept(slots=slots, slot=slot, content=content)
 
 
@@ -163,11 +260,7 @@ def _find_candidate(program: Program, axes: list[Axis], tile: Tile) -> _Candidat
     if isinstance(tile.layout, Rows) or len(tile.shape) != 2:
         return None
     copy = _only_copy(program, tile.name)
-    sources = {
-        param.buffer.name
-        for param in program.params
-        if isinstance(param, Tensor) and param.role == "in"
-    }
+    sources = {tensor.buffer.name for tensor in tensors(program) if tensor.role == "in"}
     if copy is None or copy.src.buffer not in sources:
         return None
     parts = [part for start in copy.src.starts for part in walk_expr(start)]
@@ -190,13 +283,7 @@ def _find_candidate(program: Program, axes: list[Axis], tile: Tile) -> _Candidat
 
 def _only_copy(program: Program, buffer: str) -> Copy | None:
     """The statement that writes ``buffer``, if it is one copy."""
-    writers = []
-    for stmt in walk(program.body):
-        region = written_region(stmt)
-        if region is not None and region.buffer == buffer:
-            writers.append(stmt)
-        elif isinstance(stmt, Atomic | Store) and stmt.buffer == buffer:
-            return None
+    writers = [stmt for stmt in walk(program.body) if buffer in own_effects(stmt).written]
     return writers[0] if len(writers) == 1 and isinstance(writers[0], Copy) else None
 
 
@@ -215,18 +302,13 @@ def _count(axis: Axis) -> int:
     return int(axis.extent.value) if isinstance(axis.extent, Const) else 1
 
 
-def _keep(candidate: _Candidate) -> Kept:
-    slot: Expr = _ZERO
-    slots = 1
-    for digit in candidate.digits:
-        slot, slots = _append(slot, digit.value, digit.count), slots * digit.count
-    return Kept(slots=slots, slot=slot)
-
-
-def _append(number: Expr, value: Expr, count: int) -> Expr:
-    """``number`` with one more digit."""
-    if count == 1:
-        return number
-    if number == _ZERO:
-        return value
-    return Op("add", (Op("mul", (number, Const(count, "int64")), "int64"), value), "int64")
+def _number(digits: tuple[_Digit, ...], first: Expr, count: int) -> tuple[Expr, int]:
+    """The number that digits are behind a ``first`` one of ``count`` values, and how many numbers there are."""
+    for digit in digits:
+        if digit.count > 1 and first == _ZERO:
+            first = digit.value
+        elif digit.count > 1:
+            first = Op("mul", (first, Const(digit.count, "int64")), "int64")
+            first = Op("add", (first, digit.value), "int64")
+        count *= digit.count
+    return first, count

@@ -1,29 +1,59 @@
-"""Statements as nests of loops over rows: copies, parallel loops and reductions in one form."""
+"""Statements as nests of loops over rows, and which adjacent ones are done in one pass over their rows.
+
+Copies, parallel loops and reductions have one form here. A pass has those over the same rows, of which none
+needs more than the same element of what another one writes.
+
+One module because a pass is a nest, made of those of its statements.
+"""
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from tileyard.errors import UnsupportedError
 from tileyard.ir.nodes import (
     Cast,
-    Const,
     Copy,
     Expr,
     For,
     Load,
+    Op,
     Reduce,
-    ReduceKind,
-    Region,
     Stmt,
     Store,
     Var,
 )
 from tileyard.ir.walk import replace_parts, walk_expr
-from tileyard.targets.cpu.emit.context import Context, add
-from tileyard.targets.cpu.emit.copies import long_dimensions, match_boxes, same_extent
-from tileyard.targets.cpu.emit.parallel import is_independent
-from tileyard.targets.cpu.emit.row_rules import plain_stores
+from tileyard.targets.cpu.emit.context import Bound, Context
+from tileyard.targets.cpu.emit.copies import match_boxes
+from tileyard.targets.cpu.emit.exprs import can_fail
+from tileyard.targets.cpu.emit.loops import (
+    ROW_FUNCTIONS,
+    Fold,
+    Step,
+    has_gain,
+    interior_tests,
+    is_along,
+    is_independent,
+    moves,
+    plain_stores,
+    replace_in,
+)
+from tileyard.targets.cpu.emit.parts import (
+    ZERO,
+    add,
+    constant,
+    find_extents,
+    find_number,
+    is_zero,
+    moved,
+    pair_dimensions,
+    reads,
+)
+from tileyard.targets.cpu.emit.tiles import Rows
+
+# ---- statements as nests --------------------------------------------------------------------------
+
 
 FLOATS = frozenset({"float32", "float16", "bfloat16"})
 """Types of what a pass writes and folds."""
@@ -33,20 +63,6 @@ LEAST = 16
 
 FOLDS = frozenset({"sum", "max", "min", "abssum", "absmax"})
 """Reductions that tile.h folds by the vector."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fold:
-    """The values ``source`` of a row, folded into one element of ``buffer``."""
-
-    buffer: str
-    indices: tuple[Expr, ...]
-    source: Expr
-    kind: ReduceKind
-    clear: bool
-
-
-Step = Store | Fold
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,17 +93,15 @@ class Nest:
 
     def loop(self) -> For:
         """The same as one statement of the Program, folds as stores of what they fold."""
-        body: tuple[Stmt, ...] = tuple(
-            step if isinstance(step, Store) else Store(step.buffer, step.indices, step.source)
-            for step in self.steps
-        )
-        for var, size in reversed(tuple(zip(self.variables, self.sizes, strict=True))):
-            zero, extent = Const(0, "int32"), Const(size, "int32")
-            body = (For(var, zero, extent, "parallel", body),)
-        (loop,) = body
-        if not isinstance(loop, For):
-            raise AssertionError("a nest has at least one loop")
+        stores = tuple(Store(step.buffer, step.indices, step.value) for step in self.steps)
+        loop = _parallel(self.along, self.columns, stores)
+        for var, size in zip(self.variables[-2::-1], self.sizes[-2::-1], strict=True):
+            loop = _parallel(var, size, (loop,))
         return loop
+
+
+def _parallel(var: Var, extent: int, body: tuple[Stmt, ...]) -> For:
+    return For(var, ZERO, constant(extent), "parallel", body)
 
 
 def innermost(loop: For) -> For:
@@ -99,12 +113,7 @@ def innermost(loop: For) -> For:
 
 def loads(step: Step) -> Iterator[Load]:
     """What a step reads; what a fold adds to is left out."""
-    read = (step.source,) if isinstance(step, Fold) else (*step.indices, step.value)
-    for expr in read:
-        yield from (part for part in walk_expr(expr) if isinstance(part, Load))
-
-
-# ---- statements as nests --------------------------------------------------------------------------
+    return reads(step.value) if isinstance(step, Fold) else reads(*step.indices, step.value)
 
 
 def as_nest(ctx: Context, stmt: Stmt) -> Nest | None:
@@ -126,28 +135,26 @@ def _from_loop(ctx: Context, stmt: For) -> Nest | None:
     while len(loops[-1].body) == 1 and isinstance(loops[-1].body[0], For):
         loops.append(loops[-1].body[0])
     known: dict[Expr, Expr] = {}
-    sizes, variables = [], []
+    sizes: dict[Var, int] = {}
     for loop in loops:
+        extent = find_number(loop.extent)
         if (
             loop.kind not in ("parallel", "vectorized")
-            or not isinstance(loop.extent, Const)
-            or loop.start != Const(0, loop.start.dtype)
+            or extent is None
+            or not is_zero(loop.start)
             or loop.var.dtype != "int32"
             or loop.var.name in ctx.outliving
         ):
             return None
-        if loop.extent.value == 1:
-            known[loop.var] = Const(0, "int32")
-            continue
-        sizes.append(int(loop.extent.value))
-        variables.append(loop.var)
+        if extent == 1:
+            known[loop.var] = ZERO
+        else:
+            sizes[loop.var] = extent
     stores = plain_stores(loops[-1])
-    if not variables or stores is None or not is_independent(ctx, loops[-1]):
+    if loops[-1].var not in sizes or stores is None or not is_independent(ctx, loops[-1]):
         return None
-    if loops[-1].var != variables[-1]:
-        return None
-    steps = tuple(_substituted(_converted(ctx, store), known) for store in stores)
-    return Nest(sizes=tuple(sizes), variables=tuple(variables), steps=steps)
+    steps = tuple(replace_in(_converted(ctx, store), known.get) for store in stores)
+    return Nest(sizes=tuple(sizes.values()), variables=tuple(sizes), steps=steps)
 
 
 def _converted(ctx: Context, store: Store) -> Store:
@@ -157,89 +164,209 @@ def _converted(ctx: Context, store: Store) -> Store:
     return Store(store.buffer, store.indices, value)
 
 
-def _substituted(step: Store, known: dict[Expr, Expr]) -> Store:
-    indices = tuple(replace_parts(at, known.get) for at in step.indices)
-    return Store(step.buffer, indices, replace_parts(step.value, known.get))
-
-
 def _from_copy(ctx: Context, stmt: Copy) -> Nest | None:
-    src, dst = stmt.src, stmt.dst
+    src, dst, extents = stmt.src, stmt.dst, find_extents(stmt.dst)
     is_elsewhere = dst.buffer in ctx.plan.keeping.tiles or id(stmt) in ctx.plan.forwarding.copies
-    if is_elsewhere or not _is_constant(dst):
+    if is_elsewhere or extents is None:
         return None
     try:
         boxes = match_boxes(src, dst)
     except UnsupportedError:
         return None
-    variables = {
-        d: Var(f"@{d}", "int32") for d in long_dimensions(dst)
-    }  # names that no Program has: they are replaced at once
-    zero = Const(0, "int32")
-    coordinates = tuple(variables.get(d, zero) for d in range(len(dst.extents)))
+    variables = _variables(boxes.pairs)
+    coordinates = tuple(variables.get(d, ZERO) for d in range(len(extents)))
     target = tuple(add(at, x) for at, x in zip(dst.starts, coordinates, strict=True))
-    if not variables or not boxes.has_rows or max(variables) != len(dst.extents) - 1:
+    if not variables or not boxes.has_rows or max(variables) != len(extents) - 1:
         return None
     value = Load(src.buffer, boxes.source_indices(coordinates), ctx.dtype(src.buffer))
     return Nest(
-        sizes=tuple(_size(dst.extents[d]) for d in variables),
+        sizes=tuple(extents[d] for d in variables),
         variables=tuple(variables.values()),
         steps=(_converted(ctx, Store(dst.buffer, target, value)),),
     )
 
 
+def _variables(dimensions: Iterable[int]) -> dict[int, Var]:
+    """A variable for each dimension, with names that no Program has: they are replaced at once."""
+    return {d: Var(f"@{d}", "int32") for d in dimensions}
+
+
 def _from_reduce(ctx: Context, stmt: Reduce) -> Nest | None:
-    src, dst = stmt.src, stmt.dst
+    src, dst, extents = stmt.src, stmt.dst, find_extents(stmt.src)
     axis = stmt.axis % len(src.extents)
-    kept, targets = [i for i in long_dimensions(src) if i != axis], long_dimensions(dst)
-    dtype = ctx.dtype(dst.buffer)
+    pairs = pair_dimensions(src, dst, axis)
     if (
         stmt.kind not in FOLDS
         or axis != len(src.extents) - 1
-        or not _is_constant(src)
-        or len(kept) != len(targets)
-        or not all(
-            same_extent(src.extents[i], dst.extents[j]) for i, j in zip(kept, targets, strict=True)
-        )
+        or extents is None
+        or pairs is None
         or ctx.element_type(src.buffer) != "float"
-        or dtype not in ("float32", ctx.dtype(src.buffer))
+        or ctx.dtype(dst.buffer) not in ("float32", ctx.dtype(src.buffer))
     ):
         return None
-    variables = [Var(f"@{i}", "int32") for i in (*kept, axis)]
-    source, target = list(src.starts), list(dst.starts)
-    for var, i in zip(variables, (*kept, axis), strict=True):
-        source[i] = add(source[i], var)
-    for var, j in zip(variables, targets, strict=False):
-        target[j] = add(target[j], var)
+    variables = _variables((*pairs.values(), axis))
     fold = Fold(
         buffer=dst.buffer,
-        indices=tuple(target),
-        source=Load(src.buffer, tuple(source), ctx.dtype(src.buffer)),
+        indices=moved(dst, {mine: variables[other] for mine, other in pairs.items()}),
+        value=Load(src.buffer, moved(src, variables), ctx.dtype(src.buffer)),
         kind=stmt.kind,
         clear=stmt.clear,
     )
-    sizes = tuple(_size(src.extents[i]) for i in (*kept, axis))
-    return Nest(sizes=sizes, variables=tuple(variables), steps=(fold,))
+    sizes = tuple(extents[d] for d in variables)
+    return Nest(sizes=sizes, variables=tuple(variables.values()), steps=(fold,))
 
 
-def _is_constant(region: Region) -> bool:
-    return all(isinstance(extent, Const) for extent in region.extents)
-
-
-def _size(extent: Expr) -> int:
-    if not isinstance(extent, Const):
-        raise AssertionError("the extents of regions in nests are constants")
-    return int(extent.value)
-
-
-def renamed(nest: Nest, variables: tuple[Var, ...]) -> tuple[Step, ...]:
+def _renamed(nest: Nest, variables: tuple[Var, ...]) -> tuple[Step, ...]:
     """The steps of a nest with other variables."""
     known: dict[Expr, Expr] = dict(zip(nest.variables, variables, strict=True))
+    return tuple(replace_in(step, known.get) for step in nest.steps)
+
+
+# ---- passes ---------------------------------------------------------------------------------------
+
+_MOST = 8
+"""Statements of one pass: more values than that have no place in registers."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pass:
+    """Some statements as one nest. ``tests`` must hold before it, or else they are done one by one."""
+
+    statements: tuple[Stmt, ...]
+    nest: Nest
+    tests: dict[Bound, str] = field(default_factory=dict)
+
+
+def find_pass(ctx: Context, body: Sequence[Stmt]) -> Pass | None:
+    """The longest pass that ``body`` begins with; None where that is no gain."""
+    found: Pass | None = None
+    nest = Nest(sizes=(), variables=(), steps=())
+    touched: list[set[str]] = []
+    standing, reads_tile = set(ctx.repeats), False
+    for i, stmt in enumerate(body[:_MOST]):
+        here = as_nest(ctx, stmt)
+        if here is None or (nest.sizes and nest.sizes != here.sizes):
+            break
+        if not nest.sizes:
+            stems = [*("i" for _ in here.sizes[1:]), "j"]
+            counters = map(ctx.counter, stems, here.sizes)
+            nest = Nest(sizes=here.sizes, variables=tuple(counters), steps=())
+        reads_tile |= any(load.buffer in standing for step in here.steps for load in loads(step))
+        steps = _repeated(ctx, _renamed(here, nest.variables), standing)
+        touched.append(_storages(ctx, here.steps) | _storages(ctx, steps))
+        nest = replace(nest, steps=(*nest.steps, *steps))
+        longer = _checked(ctx, tuple(body[: i + 1]), nest)
+        if longer is None or (longer.tests and reads_tile):
+            break
+        if _is_connected(touched):
+            found = longer
+    if found is None or not (reads_tile or _has_gain(ctx, found)):
+        return None
+    return found
+
+
+def _has_gain(ctx: Context, found: Pass) -> bool:
+    """Whether a pass is better than its statements one by one."""
+    if len(found.statements) > 1:
+        return True
+    (stmt,) = found.statements
+    loop = innermost(found.nest.loop())
+    with ctx.assuming(ctx.assumed | set(found.tests)):
+        stores = [step for step in found.nest.steps if isinstance(step, Store)]
+        return isinstance(stmt, For) and any(has_gain(ctx, store, loop) for store in stores)
+
+
+def _repeated(ctx: Context, steps: tuple[Step, ...], standing: set[str]) -> tuple[Step, ...]:
+    """The steps with what stands for elements of tiles; a tile that is written stands for itself."""
+
+    def known(expr: Expr) -> Expr | None:
+        if not isinstance(expr, Load) or expr.buffer not in standing:
+            return None
+        return ctx.repeats[expr.buffer](tuple(replace_parts(at, known) for at in expr.indices))
+
     found: list[Step] = []
-    for step in nest.steps:
+    for step in steps:
+        found.append(replace_in(step, known))
         if isinstance(step, Store):
-            found.append(_substituted(step, known))
-            continue
-        source = replace_parts(step.source, known.get)
-        indices = tuple(replace_parts(at, known.get) for at in step.indices)
-        found.append(replace(step, indices=indices, source=source))
+            standing.discard(step.buffer)
     return tuple(found)
+
+
+# ---- what is legal --------------------------------------------------------------------------------
+
+
+def _storages(ctx: Context, steps: tuple[Step, ...]) -> set[str]:
+    """The storage that steps touch."""
+    names = {name for step in steps for name in (step.buffer, *(x.buffer for x in loads(step)))}
+    return set(map(ctx.storage, names))
+
+
+def _is_connected(touched: Sequence[set[str]]) -> bool:
+    """Whether each statement has something to do with the others."""
+    first, *others = map(set, touched)
+    while joined := [other for other in others if other & first]:
+        first = first.union(*joined)
+        others = [other for other in others if not other & first]
+    return not others
+
+
+def _checked(ctx: Context, statements: tuple[Stmt, ...], nest: Nest) -> Pass | None:
+    """The statements as a pass, if what it writes is what they write one after the other."""
+    if not all(_is_covered(ctx, step) for step in nest.steps) or not _is_by_element(ctx, nest):
+        return None
+    tests = interior_tests(ctx, nest.loop())
+    with ctx.assuming(ctx.assumed | set(tests)):
+        for step in nest.steps:
+            places = [(step.buffer, step.indices), *((x.buffer, x.indices) for x in loads(step))]
+            if any(ctx.open_bounds(*place) for place in places):
+                return None
+            if isinstance(step, Store) and can_fail(ctx, step.value):
+                return None
+    return Pass(statements=statements, nest=nest, tests=tests)
+
+
+def _is_covered(ctx: Context, step: Step) -> bool:
+    """Whether a step is done by vectors of floats."""
+    for name in (step.buffer, *(load.buffer for load in loads(step))):
+        tile = ctx.plan.tiles.get(name)
+        if tile is not None and not isinstance(tile.layout, Rows):
+            return False
+    if ctx.dtype(step.buffer) not in FLOATS:
+        return False
+    if isinstance(step, Fold):
+        return step.value.dtype in FLOATS
+    parts = tuple(walk_expr(step.value))
+    return not any(isinstance(part, Op) and part.name in ROW_FUNCTIONS for part in parts)
+
+
+def _is_by_element(ctx: Context, nest: Nest) -> bool:
+    """Whether no element of the nest touches what another one writes, except for the folds."""
+    folded = [ctx.storage(step.buffer) for step in nest.steps if isinstance(step, Fold)]
+    stored = {
+        ctx.storage(step.buffer): (step.buffer, step.indices)
+        for step in nest.steps
+        if isinstance(step, Store)
+    }
+    if len(set(folded)) < len(folded) or stored.keys() & set(folded):
+        return False
+    for step in nest.steps:
+        places = [(x.buffer, x.indices) for x in loads(step)]
+        if isinstance(step, Store):
+            places.append((step.buffer, step.indices))
+            if not is_along(step.indices, nest.along) or not _is_apart(step.indices, nest):
+                return False
+        for buffer, indices in places:
+            storage = ctx.storage(buffer)
+            if storage in folded or stored.get(storage, (buffer, indices)) != (buffer, indices):
+                return False
+    return True
+
+
+def _is_apart(indices: tuple[Expr, ...], nest: Nest) -> bool:
+    """Whether different values of the variables certainly give different indices."""
+    alone = set()
+    for at in indices:
+        inside = [var for var in nest.variables if var in walk_expr(at)]
+        if len(inside) == 1 and moves((at,), inside[0]):
+            alone.add(inside[0])
+    return alone == set(nest.variables)

@@ -8,17 +8,26 @@ from contextlib import ExitStack
 
 from tileyard.ir.nodes import Const, Expr, Load, Store
 from tileyard.ir.text import print_statement
-from tileyard.ir.tiles import identity
-from tileyard.ir.walk import children, walk, walk_expr
-from tileyard.targets.cpu.emit.ahead import Ahead, declare_ahead
+from tileyard.ir.walk import children, walk_expr
 from tileyard.targets.cpu.emit.context import Context
-from tileyard.targets.cpu.emit.exprs import element, load, place, to_memory, value
-from tileyard.targets.cpu.emit.fusing import Pass
-from tileyard.targets.cpu.emit.nests import Fold, Nest
-from tileyard.targets.cpu.emit.quads import LENGTHS, ONE, QUAD, Vectors, is_laced, narrow_rows
-from tileyard.targets.cpu.emit.scalars import SCALARS, literal
+from tileyard.targets.cpu.emit.exprs import load, place, store, to_memory, value
+from tileyard.targets.cpu.emit.following import Ahead, declare_ahead
+from tileyard.targets.cpu.emit.loops import Fold
+from tileyard.targets.cpu.emit.nests import Nest, Pass
+from tileyard.targets.cpu.emit.parts import numbered
+from tileyard.targets.cpu.emit.scalars import SCALARS, identity_literal
 from tileyard.targets.cpu.emit.segments import loop
-from tileyard.targets.cpu.emit.tables import Table, find_table, write_table
+from tileyard.targets.cpu.emit.vectors import (
+    LENGTHS,
+    ONE,
+    QUAD,
+    Table,
+    Vectors,
+    find_table,
+    is_laced,
+    narrow_rows,
+    write_table,
+)
 
 
 def emit_pass(ctx: Context, found: Pass, unwritten: frozenset[str], ahead: Ahead) -> None:
@@ -26,11 +35,9 @@ def emit_pass(ctx: Context, found: Pass, unwritten: frozenset[str], ahead: Ahead
 
     Nothing else reads the tiles ``unwritten``. Meanwhile a share of what is ``ahead`` is fetched.
     """
-    number = ctx.statement
-    for stmt in found.statements:
+    for number, stmt in numbered(found.statements, ctx.statement):
         said = print_statement(ctx.program, stmt).splitlines()[0].strip()
         ctx.out.line(f"/* {number}: {said} */")
-        number += sum(1 for _ in walk((stmt,)))
     nest = found.nest
     before = dict(ctx.known)
     with ctx.assuming(ctx.assumed | set(found.tests)), ExitStack() as loops:
@@ -68,13 +75,10 @@ class _Rows:
         else:
             self._by_vectors(beside)
         for i, step in self._folds():
-            name = self._totals[i]
-            narrow = SCALARS[self._ctx.dtype(step.buffer)].narrow
+            narrow = self._ctx.scalar(step.buffer).narrow
             rounds = narrow and step.kind in ("sum", "abssum")
-            text = to_memory(
-                self._ctx, step.buffer, f"ty_round_{narrow}({name})" if rounds else name
-            )
-            out.line(f"{element(self._ctx, step.buffer, step.indices)} = {text};")
+            total = f"ty_round_{narrow}({self._totals[i]})" if rounds else self._totals[i]
+            store(self._ctx, step.buffer, step.indices, total)
 
     def _by_vectors(self, beside: Sequence[str]) -> None:
         """The elements of a row as vectors of floats, and what is left of them one by one."""
@@ -135,9 +139,13 @@ class _Rows:
             if isinstance(step, Fold):
                 self._totals[i] = self._new("total")
                 self._parts[QUAD, i], self._parts[ONE, i] = self._new("totals"), self._new("totals")
-                self._hoist(step.source)
+                self._hoist(step.value)
                 old = load(ctx, step.buffer, step.indices).text
-                start = f"({old})" if not step.clear else _identity(ctx, step)
+                start = (
+                    f"({old})"
+                    if not step.clear
+                    else identity_literal(step.kind, ctx.dtype(step.buffer))
+                )
                 ctx.out.line(f"float {self._totals[i]} = {start};")
                 continue
             self._hoist(step.value)
@@ -152,11 +160,8 @@ class _Rows:
 
     def _first(self, step: Store | Load) -> str:
         """The first element of a row in C."""
-        names, at = self._ctx.names, self._at.name
-        names.alias(at, "0")
-        text = place(self._ctx, step.buffer, step.indices)
-        names.alias(at, at)
-        return text
+        with self._ctx.names.aliased(self._at.name, "0"):
+            return place(self._ctx, step.buffer, step.indices)
 
     def _hoist(self, expr: Expr) -> None:
         """Name what does not change along the row."""
@@ -181,7 +186,7 @@ class _Rows:
         for i, step in enumerate(self._nest.steps):
             if isinstance(step, Fold):
                 name = self._totals[i]
-                out.line(f"{name} = ty_fold_{step.kind}({name}, {value(ctx, step.source)});")
+                out.line(f"{name} = ty_fold_{step.kind}({name}, {value(ctx, step.value)});")
                 continue
             name = self._new("value")
             out.line(f"const float {name} = {value(ctx, step.value)};")
@@ -207,14 +212,14 @@ class _Rows:
         for i, step in enumerate(self._nest.steps):
             if isinstance(step, Fold):
                 name = self._parts[form, i]
-                folded = self._vectors.write(step.source)
+                folded = self._vectors.write(step.value)
                 out.line(f"{name} = ty_{form}_fold_{step.kind}({name}, {folded});")
                 continue
             target = f"&{place(ctx, step.buffer, step.indices)}"
             past = f", {self._places.get(i, 0)}" if form == QUAD else ""
             if form == QUAD and i in self._tables:
                 table, name = self._tables[i]
-                at = self._vectors.whole(table.place)
+                at = self._vectors.in_memory(table.place)
                 out.line(f"ty_quad_look_up({target}, {at}, {name}{past});")
                 continue
             text, rounding = self._vectors.unrounded(step.value)
@@ -238,18 +243,5 @@ class _Rows:
 
     def _is_read(self, i: int, step: Store) -> bool:
         """Whether a step after step ``i`` reads the element that it writes."""
-        return any(self._key(step) in walk_expr(x) for x in self._later(i))
-
-    def _later(self, i: int) -> Sequence[Expr]:
-        """What the steps after one of them read."""
-        return [
-            step.source if isinstance(step, Fold) else step.value
-            for step in self._nest.steps[i + 1 :]
-        ]
-
-
-def _identity(ctx: Context, step: Fold) -> str:
-    """What a reduction begins with, in C."""
-    dtype = ctx.dtype(step.buffer)
-    start = identity(step.kind, dtype)
-    return literal(Const(start.item() if hasattr(start, "item") else float(start), dtype))
+        key = self._key(step)
+        return any(key in walk_expr(later.value) for later in self._nest.steps[i + 1 :])

@@ -16,20 +16,24 @@ from tileyard.ir.effects import expressions
 from tileyard.ir.nodes import (
     Atomic,
     Buffer,
-    Const,
     Copy,
     Fill,
     Gemm,
-    Load,
     Program,
     Region,
     Store,
-    Tensor,
 )
-from tileyard.ir.walk import walk, walk_expr
-from tileyard.targets.cpu.emit.forwarding import Forwarding, find_forwarded
-from tileyard.targets.cpu.emit.keeping import Keeping, find_kept
-from tileyard.targets.cpu.emit.regions import extent_of, has_rows, is_whole, tiles_of
+from tileyard.ir.specs import tensors
+from tileyard.ir.walk import walk
+from tileyard.targets.cpu.emit.keeping import Forwarding, Keeping, find_forwarded, find_kept
+from tileyard.targets.cpu.emit.parts import (
+    extent_of,
+    find_number,
+    is_same,
+    is_whole,
+    reads,
+    tiles_of,
+)
 from tileyard.targets.cpu.emit.scalars import C_BYTES, SCALARS
 from tileyard.targets.cpu.emit.tiles import (
     LINE,
@@ -86,7 +90,7 @@ class Plan:
     """All tiles by name, staging tiles (``@...``) included; all gemms by their statement's identity.
 
     Shared memory begins with the ``claims``, a number for each slot that all threads share, and that of a
-    thread with the ``tags``, one for each of its own; ``workspaces`` says where in it those lie.
+    thread with ``keeping.tags``, one for each of its own; ``workspaces`` says where in it those lie.
     """
 
     tiles: dict[str, Tile] = field(default_factory=dict)
@@ -97,7 +101,6 @@ class Plan:
     scratch_bytes: int = 0
     shared_bytes: int = 0
     claims: int = 0
-    tags: int = 0
 
 
 def make_plan(program: Program, machine: Machine, claims: int = 0) -> Plan:
@@ -114,9 +117,8 @@ class _Planner:
         views = [buffer for buffer in program.buffers if buffer.view_of]
         self._aliased = {name for view in views for name in (view.name, view.view_of)}
         self._dtypes = {buffer.name: buffer.dtype for buffer in program.buffers}
-        for param in program.params:
-            if isinstance(param, Tensor):
-                self._dtypes[param.buffer.name] = param.buffer.dtype
+        for tensor in tensors(program):
+            self._dtypes[tensor.buffer.name] = tensor.buffer.dtype
         self._forwarding = find_forwarded(program)
         self._lefts: set[str] = set()
         self._plan = Plan(forwarding=self._forwarding)
@@ -136,9 +138,8 @@ class _Planner:
             tiles.append(self._tile(buffer, layouts, buffer.name in results, is_variable))
         self._plan.keeping = find_kept(self._program, tiles)
         self._plan.claims = max(self._plan.keeping.claims, claims)
-        self._plan.tags = self._plan.keeping.tags
         self._plan.shared_bytes = -(-CLAIM_BYTES * self._plan.claims // LINE) * LINE
-        self._plan.scratch_bytes = -(-TAG_BYTES * self._plan.tags // LINE) * LINE
+        self._plan.scratch_bytes = -(-TAG_BYTES * self._plan.keeping.tags // LINE) * LINE
         self._place_workspaces()
         for tile in tiles:
             kept = self._plan.keeping.tiles.get(tile.name)
@@ -187,13 +188,12 @@ class _Planner:
             stride += (
                 lanes  # else the elements of one step all lie in the same bank, as in ``Shape``
             )
-        rows = Rows(stride=stride)
-        is_packed = buffer.name in layouts
+        is_float_now = buffer.name in layouts and is_integer(buffer.dtype)
         tile = Tile(
             name=buffer.name,
-            dtype="float32" if is_packed and is_integer(buffer.dtype) else buffer.dtype,
+            dtype="float32" if is_float_now else buffer.dtype,
             shape=shape,
-            layout=layouts.get(buffer.name, rows),
+            layout=layouts.get(buffer.name, Rows(stride=stride)),
         )
         small = tile.matrices * tile.matrix_elements <= _SMALL
         return replace(tile, is_variable=is_variable and small)
@@ -221,11 +221,11 @@ class _Planner:
     def _sizes(self, stmt: Gemm) -> tuple[int, int, int]:
         m, n = extent_of(stmt.c, -2), extent_of(stmt.c, -1)
         k = extent_of(stmt.a, -2 if stmt.transpose_a else -1)
-        for region in (stmt.a, stmt.b, stmt.c):
-            if any(extent != Const(1, extent.dtype) for extent in region.extents[:-2]):
-                raise UnsupportedError(
-                    "gemm of more than one matrix", operation="gemm", buffer=stmt.c.buffer
-                )
+        leading = (extent for one in (stmt.a, stmt.b, stmt.c) for extent in one.extents[:-2])
+        if any(find_number(extent) != 1 for extent in leading):
+            raise UnsupportedError(
+                "gemm of more than one matrix", operation="gemm", buffer=stmt.c.buffer
+            )
         return m, n, k
 
     def _shape(self, stmt: Gemm) -> Shape | None:
@@ -256,10 +256,13 @@ class _Planner:
         has_room = c not in self._aliased and is_whole(stmt.c, self._shapes[c])
         if is_float(self._dtypes[c]) and (n % shape.lanes == 0 or has_room):
             return None
-        dtype = "float64" if shape.scalar == "double" else "float32"
         rows = Rows(stride=row_stride(n, 2, shape.scalar, shape.columns))
-        name = f"@product_{m}x{n}_{shape.scalar}"
-        return self._add(Tile(name=name, dtype=dtype, shape=(m, n), layout=rows))
+        return self._stage(f"product_{m}x{n}_{shape.scalar}", shape, (m, n), rows)
+
+    def _stage(self, name: str, shape: Shape, extents: tuple[int, int], layout: Layout) -> Tile:
+        """A tile of a gemm's own."""
+        dtype = "float64" if shape.scalar == "double" else "float32"
+        return self._add(Tile(name=f"@{name}", dtype=dtype, shape=extents, layout=layout))
 
     def _gemm(self, stmt: Gemm, shape: Shape | None) -> GemmPlan:
         m, n, k = self._sizes(stmt)
@@ -268,20 +271,18 @@ class _Planner:
         if shape is None:
             return plan
         staged_a = staged_b = None
-        dtype = "float64" if shape.scalar == "double" else "float32"
         a = self._plan.tiles.get(left.buffer)
         if a is None or a.scalar != shape.scalar or isinstance(a.layout, ColumnPanels):
             extents = (k, m) if stmt.transpose_a else (m, k)
             rows = Rows(stride=row_stride(extents[1], 2, shape.scalar, 1))
-            name = f"@staged_{extents[0]}x{extents[1]}_{shape.scalar}"
-            staged_a = self._add(Tile(name=name, dtype=dtype, shape=extents, layout=rows))
+            name = f"staged_{extents[0]}x{extents[1]}_{shape.scalar}"
+            staged_a = self._stage(name, shape, extents, rows)
         b = self._plan.tiles.get(stmt.b.buffer)
         if b is None or b.layout != _column_panels(shape, stmt) or b.scalar != shape.scalar:
             extents = (n, k) if stmt.transpose_b else (k, n)
-            name = f"@packed_{extents[0]}x{extents[1]}_{shape.scalar}"
+            name = f"packed_{extents[0]}x{extents[1]}_{shape.scalar}"
             name += "_transposed" if stmt.transpose_b else ""
-            layout = _column_panels(shape, stmt)
-            staged_b = self._add(Tile(name=name, dtype=dtype, shape=extents, layout=layout))
+            staged_b = self._stage(name, shape, extents, _column_panels(shape, stmt))
         staged_c = self._result(stmt, shape)
         return replace(plan, staged_a=staged_a, staged_b=staged_b, staged_c=staged_c)
 
@@ -295,15 +296,14 @@ class _Planner:
         for stmt in gemms:
             shape = shapes[id(stmt)]
             left = self._forwarding.left(stmt)
-            a, b = self._wanted_a(stmt, left, shape), self._wanted_b(stmt, shape)
-            wanted[left.buffer].append(a)
-            wanted[stmt.b.buffer].append(b)
+            wanted[left.buffer].append(self._wanted_a(stmt, left, shape))
+            wanted[stmt.b.buffer].append(self._wanted_b(stmt, shape))
             wanted[stmt.c.buffer].append(None)
-        layouts = {}
-        for name, wishes in wanted.items():
-            if wishes[0] is not None and all(wish == wishes[0] for wish in wishes):
-                layouts[name] = wishes[0]
-        return layouts
+        return {
+            name: wish
+            for name, (wish, *others) in wanted.items()
+            if wish is not None and all(other == wish for other in others)
+        }
 
     def _wanted_a(self, stmt: Gemm, left: Region, shape: Shape | None) -> Layout | None:
         if shape is None or stmt.transpose_a or not self._is_operand(stmt, left, shape):
@@ -333,8 +333,7 @@ class _Planner:
         for stmt in walk(self._program.body):
             if id(stmt) in self._forwarding.copies:
                 continue
-            for expr in expressions(stmt):
-                yield from (part.buffer for part in walk_expr(expr) if isinstance(part, Load))
+            yield from (load.buffer for load in reads(*expressions(stmt)))
             match stmt:
                 case Store() | Atomic():
                     yield stmt.buffer
@@ -348,7 +347,7 @@ class _Planner:
                     is_cast = self._dtypes[stmt.src.buffer] != self._dtypes[stmt.dst.buffer]
                     if (
                         not self._is_whole_tile(stmt.dst)
-                        or not has_rows(stmt)
+                        or not is_same(stmt.src.extents[-1], stmt.dst.extents[-1])
                         or (is_cast and self._is_integer(stmt.dst))
                     ):
                         yield stmt.dst.buffer

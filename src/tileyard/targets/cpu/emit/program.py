@@ -1,23 +1,27 @@
-"""A whole kernel in C: the functions that the runtime calls, around the body of one block."""
+"""A whole kernel in C: the functions that the runtime calls, around the body of one block.
 
+One module because a function and what it declares, arrays, tiles and numbers by their names, are written together.
+"""
+
+import math
 from dataclasses import dataclass
 
 from tileyard.errors import UnsupportedError
 from tileyard.ir.effects import buffer_effects
-from tileyard.ir.nodes import Program, Tensor
+from tileyard.ir.nodes import Axis, Buffer, Const, Expr, Program, Var
 from tileyard.ir.ranges import Ranges
+from tileyard.ir.specs import scalar_params, tensors
 from tileyard.ir.walk import bodies, number_statements
 from tileyard.model import SourceLine
-from tileyard.targets.cpu.emit.clearing import lazy_tiles
-from tileyard.targets.cpu.emit.context import Context, Fault
-from tileyard.targets.cpu.emit.declarations import declare, declare_block, numbers
-from tileyard.targets.cpu.emit.exprs import index
-from tileyard.targets.cpu.emit.grids import Grid, split_grids
-from tileyard.targets.cpu.emit.plan import Plan, make_plan
+from tileyard.targets.cpu.emit.context import Context, Fault, Names, Writer
+from tileyard.targets.cpu.emit.exprs import index, index_term
+from tileyard.targets.cpu.emit.fills import lazy_tiles
+from tileyard.targets.cpu.emit.parts import touched
+from tileyard.targets.cpu.emit.plan import CLAIM_BYTES, TAG_BYTES, Plan, make_plan
 from tileyard.targets.cpu.emit.scalars import SCALARS
-from tileyard.targets.cpu.emit.separate import separate_views
+from tileyard.targets.cpu.emit.separate import Grid, separate_views, split_grids
 from tileyard.targets.cpu.emit.statements import Statements
-from tileyard.targets.cpu.emit.writer import Names, Writer
+from tileyard.targets.cpu.emit.tiles import ColumnPanels, RowPanels, Rows, Tile
 from tileyard.targets.cpu.machine import Machine
 
 KERNEL = """int32_t {name}(void *const *buffers, const int64_t *scalars, int32_t grid, int32_t threads,
@@ -85,7 +89,7 @@ def generate(program: Program, machine: Machine, lines: dict[int, SourceLine]) -
         scratch_bytes=max(plan.scratch_bytes for plan in plans),
         shared_bytes=max(plan.shared_bytes for plan in plans),
         claims=max(plan.claims for plan in plans),
-        tags=max(plan.tags for plan in plans),
+        tags=max(plan.keeping.tags for plan in plans),
         grids=len(grids),
         faults=tuple(faults),
     )
@@ -111,7 +115,7 @@ def _write_grid(ctx: Context, grid: Grid, lines: dict[int, SourceLine], name: st
         if ctx.out.has("fault", place):
             ctx.out.insert(place, "ty_fault fault = {0};")
         if ctx.out.has("report", place):
-            arrays = sum(isinstance(param, Tensor) for param in grid.program.params)
+            arrays = len(tensors(grid.program))
             ctx.out.insert(place, f"ty_report *const report = buffers[{arrays}];")
 
 
@@ -127,9 +131,7 @@ def _make_plans(grids: tuple[Grid, ...], machine: Machine) -> list[Plan]:
 def _locate(error: UnsupportedError, program: Program, lines: dict[int, SourceLine]) -> None:
     """Have a refusal of a buffer name the line of the first statement that uses it."""
     for number, stmt in number_statements(program):
-        used = buffer_effects((stmt,))
-        is_it = error.buffer in (*used.read, *used.written) and not bodies(stmt)
-        if is_it and number in lines:
+        if error.buffer in touched(stmt) and not bodies(stmt) and number in lines:
             error.file, error.line = lines[number].file, lines[number].line
             return
 
@@ -180,3 +182,146 @@ def _blocks_function(grids: tuple[Grid, ...], machine: Machine) -> str:
             ctx.out.line(f"{test}blocks = {' * '.join(extents) or '1'};")
         ctx.out.line("return fault.site ? 0 : blocks;" if ctx.faults else "return blocks;")
     return ctx.out.text()
+
+
+# ---- declarations ---------------------------------------------------------------------------------
+
+
+def declare(ctx: Context) -> None:
+    """Dimensions, scalar parameters, arrays and tiles by their names."""
+    program, names = ctx.program, ctx.names
+    for i, var in enumerate(numbers(program)):
+        scalar = SCALARS[var.dtype]
+        read = f"scalars[{i}]"
+        if scalar.value in ("float", "double"):
+            read = f"ty_from_bits_f64((uint64_t){read})"
+        ctx.out.line(f"const {scalar.value} {names[var.name]} = ({scalar.value}){read};")
+    for i, tensor in enumerate(tensors(program)):
+        pointer = _pointer(ctx, tensor.buffer, tensor.role == "in", restrict="restrict ")
+        ctx.out.line(f"{pointer} = buffers[{i}];")
+    _declare_large(ctx)
+    read_only = {tensor.buffer.name for tensor in tensors(program) if tensor.role == "in"}
+    for buffer in program.buffers:
+        if buffer.scope == "global":
+            if buffer.view_of:
+                place = names[buffer.view_of]
+            else:
+                place = f"(shared + {ctx.plan.workspaces[buffer.name]})"
+            pointer = _pointer(ctx, buffer, buffer.view_of in read_only)
+            ctx.out.line(f"{pointer} = (void *){place};")
+    for tile in ctx.plan.tiles.values():
+        if not tile.is_variable:
+            ctx.out.line(_tile_declaration(ctx, tile))
+    _declare_claims(ctx)
+
+
+def _declare_large(ctx: Context) -> None:
+    """Whether the arrays that are only written are larger than any cache."""
+    read = buffer_effects(ctx.program.body).read
+    for tensor in tensors(ctx.program):
+        buffer = tensor.buffer
+        if tensor.role != "out" or buffer.name in read or ctx.is_aliased(buffer.name):
+            continue
+        flag = ctx.large[buffer.name] = ctx.names.fresh(f"{ctx.names[buffer.name]}_is_large")
+        size = f"(int64_t)sizeof({ctx.element_type(buffer.name)})"
+        ctx.out.line(f"const int {flag} = {_product(ctx, buffer.shape)} * {size} >= TY_LARGE;")
+
+
+def _product(ctx: Context, extents: tuple[Expr, ...]) -> str:
+    """The product of sizes in 64 bits."""
+    known = [int(extent.value) for extent in extents if isinstance(extent, Const)]
+    if len(known) == len(extents):
+        return f"INT64_C({math.prod(known)})"
+    return " * ".join(f"(int64_t){index_term(ctx, extent)}" for extent in extents)
+
+
+def _pointer(ctx: Context, buffer: Buffer, is_const: bool, restrict: str = "") -> str:
+    """The C declaration of an array, which is called like its buffer."""
+    name = f"*{restrict}{ctx.names[buffer.name]}"
+    inner = "".join(f"[{index(ctx, extent)}]" for extent in buffer.shape[1:])
+    star = f"({name}){inner}" if inner else name
+    return f"{'const ' if is_const else ''}{ctx.element_type(buffer.name)} {star}"
+
+
+def _declare_claims(ctx: Context) -> None:
+    """How far each slot is that all threads share, and what those of this thread hold: nothing at first."""
+    shared = own = 0
+    for buffer, kept in ctx.plan.keeping.tiles.items():
+        if kept.is_shared:
+            ctx.out.line(f"int32_t *{ctx.claims[buffer]} = (void *)(shared + {shared});")
+            shared += CLAIM_BYTES * kept.slots
+        else:
+            ctx.out.line(f"int64_t *{ctx.claims[buffer]} = (void *)(scratch + {own});")
+            own += TAG_BYTES * kept.slots
+
+
+def numbers(program: Program) -> tuple[Var, ...]:
+    """What the runtime passes in ``scalars``, in order."""
+    return (*program.dims, *scalar_params(program))
+
+
+def _tile_declaration(ctx: Context, tile: Tile) -> str:
+    name, scalar = ctx.names[tile.name], tile.scalar
+    place = f"(void *)({'shared' if tile.is_shared else 'scratch'} + {tile.offset})"
+    shape = " x ".join(map(str, tile.shape))
+    if tile.view_of:
+        place = f"(void *){ctx.names[tile.view_of]}"
+        shape += f", {ctx.names[tile.view_of]} read otherwise"
+    restrict = "" if ctx.is_aliased(tile.name) else "restrict "
+    match tile.layout:
+        case Rows(stride=stride):
+            inner = [*tile.shape[1:-1], stride] if len(tile.shape) > 1 else []
+            if not inner:
+                return f"{scalar} *{restrict}{name} = {place}; /* {shape} */"
+            extents = "".join(f"[{extent}]" for extent in inner)
+            return f"{scalar} (*{restrict}{name}){extents} = {place}; /* {shape} */"
+        case RowPanels(split=split):
+            heights = " and ".join(f"{count} of {height}" for height, count in split)
+            note = f"{shape} in panels of rows: {heights}"
+        case ColumnPanels(columns=columns, transposed=transposed):
+            note = f"{shape}{' transposed' if transposed else ''} in panels of {columns} columns"
+    if tile.slots > 1:
+        note += f", {tile.slots} of them{' for all threads' if tile.is_shared else ''}"
+    return f"{scalar} *{name} = {place}; /* {note} */"
+
+
+def declare_block(ctx: Context) -> None:
+    """Which block this is, and the variables that live as long as it."""
+    if ctx.plan.keeping.group:
+        _declare_grouped(ctx, ctx.plan.keeping.group)
+    else:
+        _declare_axes(ctx, ctx.program.grid, "block")
+    for tile in ctx.plan.tiles.values():
+        if tile.is_variable:
+            shape = "".join(f"[{extent}]" for extent in tile.shape or (1,))
+            ctx.out.line(f"{tile.scalar} {ctx.names[tile.name]}{shape};")
+    for flag in ctx.lazy.values():
+        ctx.out.line(f"int {flag} = 0;")
+
+
+def _declare_axes(ctx: Context, axes: tuple[Axis, ...], rest: str) -> None:
+    """The variables of ``axes``, the first the fastest, for the block number ``rest`` of them."""
+    for i, axis in enumerate(axes):
+        extent = index_term(ctx, axis.extent)
+        kind = SCALARS[axis.var.dtype].value
+        text = rest if i == len(axes) - 1 else f"{rest} % {extent}"
+        value = f"({text})" if " " in text else text
+        ctx.out.line(f"const {kind} {ctx.names[axis.var.name]} = ({kind}){value};")
+        rest = f"{rest} / {extent}"
+
+
+def _declare_grouped(ctx: Context, width: int) -> None:
+    """As ``_declare_axes``, but ``width`` columns of the first axis at a time, for all the others."""
+    first, *others = ctx.program.grid
+    kind = SCALARS[first.var.dtype].value
+    columns = index_term(ctx, first.extent)
+    rows = " * ".join(f"(int64_t){index_term(ctx, axis.extent)}" for axis in others)
+    out = ctx.out
+    out.line(f"const int64_t rows_ = {rows};")
+    out.line(f"const int64_t left_ = block / ({width} * rows_) * {width};")
+    out.line(f"const int64_t width_ = {columns} - left_ < {width} ? {columns} - left_ : {width};")
+    out.line("const int64_t inside_ = block - left_ * rows_;")
+    name = ctx.names[first.var.name]
+    out.line(f"const {kind} {name} = ({kind})(left_ + inside_ % width_);")
+    out.line("const int64_t rest_ = inside_ / width_;")
+    _declare_axes(ctx, tuple(others), "rest_")

@@ -5,27 +5,26 @@ from typing import assert_never
 
 from tileyard.errors import UnsupportedError
 from tileyard.ir.dtypes import is_float
-from tileyard.ir.nodes import Const, Reduce, ReduceKind
-from tileyard.ir.tiles import identity
-from tileyard.targets.cpu.emit.context import Context, add
-from tileyard.targets.cpu.emit.copies import inside_tests, long_dimensions, same_extent
-from tileyard.targets.cpu.emit.exprs import condition, element, index_term, load, place, to_memory
-from tileyard.targets.cpu.emit.operators import cast
-from tileyard.targets.cpu.emit.scalars import SCALARS, literal
+from tileyard.ir.nodes import Reduce, ReduceKind
+from tileyard.targets.cpu.emit.context import Context
+from tileyard.targets.cpu.emit.copies import inside_tests
+from tileyard.targets.cpu.emit.exprs import (
+    index_term,
+    load,
+    load_as,
+    place,
+    store,
+)
+from tileyard.targets.cpu.emit.nests import FOLDS
+from tileyard.targets.cpu.emit.parts import moved, pair_dimensions
+from tileyard.targets.cpu.emit.scalars import BINARY, SCALARS, identity_literal
 from tileyard.targets.cpu.emit.segments import counter, loop
-
-_ROW_KINDS = frozenset({"sum", "max", "min", "abssum", "absmax"})
 
 
 def emit_reduce(ctx: Context, stmt: Reduce) -> None:
     """Write a reduction. Sums in narrow floats are rounded once, at the end."""
-    axis = stmt.axis % len(stmt.src.extents)
-    kept = [i for i in long_dimensions(stmt.src) if i != axis]
-    targets = long_dimensions(stmt.dst)
-    if len(kept) != len(targets) or not all(
-        same_extent(stmt.src.extents[i], stmt.dst.extents[j])
-        for i, j in zip(kept, targets, strict=True)
-    ):
+    pairs = pair_dimensions(stmt.src, stmt.dst, stmt.axis % len(stmt.src.extents))
+    if pairs is None:
         raise UnsupportedError(
             f"{stmt.dst.buffer} does not have the shape of {stmt.src.buffer} without its axis",
             operation="reduce",
@@ -37,27 +36,23 @@ def emit_reduce(ctx: Context, stmt: Reduce) -> None:
     for region in (stmt.src, stmt.dst):
         if region.buffer not in ctx.arrays:
             inside_tests(ctx, region)
-    _Reduction(ctx, stmt, kept, targets).write()
+    _Reduction(ctx, stmt, pairs).write()
 
 
 class _Reduction:
     """One reduction while it is written; each dimension that is kept has a counter."""
 
-    def __init__(self, ctx: Context, stmt: Reduce, kept: list[int], targets: list[int]) -> None:
+    def __init__(self, ctx: Context, stmt: Reduce, pairs: dict[int, int]) -> None:
         self._ctx = ctx
         self._stmt = stmt
-        self._kept = kept
+        self._kept = list(pairs.values())
         self._axis = stmt.axis % len(stmt.src.extents)
-        self._counters = {i: counter(ctx, "i", stmt.src.extents[i]) for i in kept}
-        self._along = counter(ctx, "r", stmt.src.extents[self._axis])
+        self._counters = {i: counter(ctx, "i", stmt.src.extents[i]) for i in self._kept}
+        self._row = moved(stmt.src, self._counters)
+        self._target = moved(stmt.dst, {j: self._counters[i] for j, i in pairs.items()})
+        self._counters[self._axis] = counter(ctx, "r", stmt.src.extents[self._axis])
+        self._source = moved(stmt.src, self._counters)
         self._dtype = ctx.dtype(stmt.dst.buffer)
-        source, target = list(stmt.src.starts), list(stmt.dst.starts)
-        for i, j in zip(kept, targets, strict=True):
-            source[i] = add(source[i], self._counters[i])
-            target[j] = add(target[j], self._counters[i])
-        self._row = tuple(source)
-        source[self._axis] = add(source[self._axis], self._along)
-        self._source, self._target = tuple(source), tuple(target)
 
     def write(self) -> None:
         """Write the loops."""
@@ -68,7 +63,7 @@ class _Reduction:
             self._nest(self._kept, self._one_by_one)
         else:
             if self._stmt.clear:
-                self._nest(self._kept, lambda: self._store(self._identity()))
+                self._nest(self._kept, lambda: self._store(self._start()))
             before = [i for i in self._kept if i < self._axis]
             after = [i for i in self._kept if i > self._axis]
             self._nest(
@@ -83,7 +78,7 @@ class _Reduction:
             body()
             return
         first, *rest = dimensions
-        var = self._along if first == self._axis else self._counters[first]
+        var = self._counters[first]
         if not rest and first != self._axis and body != self._whole_row:
             self._ctx.out.line("TY_INDEPENDENT")
         with self._ctx.out.block(loop(self._ctx, var, self._stmt.src.extents[first])):
@@ -94,7 +89,7 @@ class _Reduction:
     def _is_row_of_floats(self) -> bool:
         """Whether tile.h has a function that folds the row where it lies."""
         ctx, src = self._ctx, self._stmt.src
-        if self._axis != len(src.extents) - 1 or self._stmt.kind not in _ROW_KINDS:
+        if self._axis != len(src.extents) - 1 or self._stmt.kind not in FOLDS:
             return False
         if ctx.element_type(src.buffer) != "float" or SCALARS[self._dtype].value != "float":
             return False
@@ -111,7 +106,9 @@ class _Reduction:
     def _one_by_one(self) -> None:
         out = self._ctx.out
         out.line(f"{SCALARS[self._dtype].value} total_ = {self._start()};")
-        with out.block(loop(self._ctx, self._along, self._stmt.src.extents[self._axis])):
+        with out.block(
+            loop(self._ctx, self._counters[self._axis], self._stmt.src.extents[self._axis])
+        ):
             out.line(f"total_ = {self._step(self._stmt.kind, 'total_', self._part())};")
         self._store(self._round("total_"))
 
@@ -121,27 +118,19 @@ class _Reduction:
         self._store(self._round(total) if is_array else total)
 
     def _store(self, text: str) -> None:
-        ctx, buffer = self._ctx, self._stmt.dst.buffer
-        test = condition(ctx, buffer, self._target) if buffer in ctx.arrays else ""
-        guard = f"if ({test}) " if test else ""
-        target = element(ctx, buffer, self._target)
-        ctx.out.line(f"{guard}{target} = {to_memory(ctx, buffer, text)};")
+        store(self._ctx, self._stmt.dst.buffer, self._target, text)
 
     # ---- values ---------------------------------------------------------------------------------
-
-    def _identity(self) -> str:
-        start = identity(self._stmt.kind, self._dtype)
-        return literal(Const(start.item() if hasattr(start, "item") else float(start), self._dtype))
 
     def _old(self) -> str:
         return load(self._ctx, self._stmt.dst.buffer, self._target).text
 
     def _start(self) -> str:
-        return self._identity() if self._stmt.clear else f"({self._old()})"
+        is_clear = self._stmt.clear
+        return identity_literal(self._stmt.kind, self._dtype) if is_clear else f"({self._old()})"
 
     def _part(self) -> str:
-        read = load(self._ctx, self._stmt.src.buffer, self._source).text
-        return cast(f"({read})", self._ctx.dtype(self._stmt.src.buffer), self._dtype)
+        return load_as(self._ctx, self._stmt.src.buffer, self._source, self._dtype)
 
     def _rounds(self) -> bool:
         return self._stmt.kind in ("sum", "abssum") and bool(SCALARS[self._dtype].narrow)
@@ -162,11 +151,7 @@ class _Reduction:
                 return self._step("sum", total, f"ty_abs_{scalar.suffix}({part})")
             case "absmax":
                 return self._step("max", total, f"ty_abs_{scalar.suffix}({part})")
-            case "bitand":
-                return f"({scalar.value})({total} & {part})"
-            case "bitor":
-                return f"({scalar.value})({total} | {part})"
-            case "bitxor":
-                return f"({scalar.value})({total} ^ {part})"
+            case "bitand" | "bitor" | "bitxor":
+                return f"({scalar.value})({total} {BINARY[kind][0]} {part})"
             case _:
                 assert_never(kind)

@@ -5,17 +5,14 @@ floats, values are computed from them, and each step that rounds is one call for
 division of the loop's variable by a small constant is resolved by writing that many elements at once.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from tileyard.ir.nodes import Const, Expr, For, Load, Op, Store, Var
-from tileyard.ir.ranges import Interval
-from tileyard.ir.walk import children, replace_parts, walk_expr
-from tileyard.targets.cpu.emit.context import Bound, Context, add
+from tileyard.ir.nodes import Expr, For, Load, Op, Store
+from tileyard.ir.walk import children, walk_expr
+from tileyard.targets.cpu.emit.context import Context
+from tileyard.targets.cpu.emit.copies import write_row
 from tileyard.targets.cpu.emit.exprs import index, place, to_memory, unrounded, value
-from tileyard.targets.cpu.emit.groups import Part, count_at_once
-from tileyard.targets.cpu.emit.moves import write
-from tileyard.targets.cpu.emit.row_rules import (
+from tileyard.targets.cpu.emit.loops import (
+    Together,
+    count_at_once,
     has_gain,
     is_narrow_row,
     is_row,
@@ -23,6 +20,7 @@ from tileyard.targets.cpu.emit.row_rules import (
     plain_stores,
     rounds,
 )
+from tileyard.targets.cpu.emit.parts import add, find_number
 from tileyard.targets.cpu.emit.scalars import SCALARS
 from tileyard.targets.cpu.emit.vectors import ROUNDED, unrounded_vector
 
@@ -38,14 +36,14 @@ def emit_rows(ctx: Context, stmt: For) -> bool:
 
     Returns whether it has been written. The loop's variable must have its range.
     """
-    stores = plain_stores(stmt)
-    if stores is None or not all(is_row(ctx, store, stmt.var) for store in stores):
-        return False
-    if isinstance(stmt.extent, Const) and int(stmt.extent.value) < _LEAST:
-        return False
-    if any("&fault" in value(ctx, store.value) for store in stores):
-        return False
-    if not any(has_gain(ctx, store, stmt) for store in stores):
+    stores, extent = plain_stores(stmt), find_number(stmt.extent)
+    if (
+        stores is None
+        or not all(is_row(ctx, store, stmt.var) for store in stores)
+        or (extent is not None and extent < _LEAST)
+        or any("&fault" in value(ctx, store.value) for store in stores)
+        or not any(has_gain(ctx, store, stmt) for store in stores)
+    ):
         return False
     _Rows(ctx, stmt).write(stores)
     return True
@@ -68,7 +66,7 @@ class _Rows:
         """Write all stores, one after the other for each row of the loop."""
         out, kind, stmt = self._ctx.out, self._kind, self._stmt
         start = index(self._ctx, stmt.start)
-        extent = int(stmt.extent.value) if isinstance(stmt.extent, Const) else 0
+        extent = find_number(stmt.extent) or 0
         with out.block(""):
             if 0 < extent <= _LENGTH:
                 out.line(f"const {kind} at_ = {start}, count_ = {extent};")
@@ -95,7 +93,7 @@ class _Rows:
             return
         is_large = buffer in ctx.large
         if is_row_function(expr) and ctx.element_type(buffer) == "float" and not is_large:
-            self._store_function(store)
+            self._store_function(store, expr)
             return
         is_rounded = rounds(ctx, expr)
         if is_rounded:
@@ -105,14 +103,12 @@ class _Rows:
         narrow = ctx.scalar(buffer).narrow
         first = self._address(store)
         if narrow and buffer in ctx.arrays:
-            row = self._as_row(expr)
-            function = write(ctx, buffer, f"ty_row_{'to' if is_rounded else 'pack'}_{narrow}")
-            ctx.out.line(f"{function}({first}, {row}, count_{self._large(buffer)});")
+            function = f"ty_row_{'to' if is_rounded else 'pack'}_{narrow}"
+            write_row(ctx, buffer, function, first, self._as_row(expr), "count_")
             return
         if buffer in ctx.large and ctx.element_type(buffer) == "float":
             row = self._as_row(expr)
-            size = f"count_ * sizeof(float){self._large(buffer)}"
-            ctx.out.line(f"ty_write({first}, {row}, {size});")
+            write_row(ctx, buffer, "memcpy", first, row, "count_ * sizeof(float)")
             return
         self._loop(place(ctx, buffer, store.indices), expr)
         if is_rounded:
@@ -147,15 +143,11 @@ class _Rows:
             out.line(f"if ({large}) ty_write({first}, part_, count_ * sizeof({element}), 1);")
         return True
 
-    def _large(self, buffer: str) -> str:
-        return f", {self._ctx.large[buffer]}" if buffer in self._ctx.large else ""
-
-    def _store_function(self, store: Store) -> None:
+    def _store_function(self, store: Store, expr: Op) -> None:
         """A function of a row whose last argument can lie where the result goes."""
-        ctx, expr, narrow = self._ctx, store.value, SCALARS[store.value.dtype].narrow
-        *others, last = children(expr)
-        for part in (*others, last):
-            self._prepare(part)
+        ctx = self._ctx
+        *others, last = expr.args
+        self._prepare_parts(expr)
         rows = [self._as_row(part) for part in others]
         first = self._address(store)
         if last in ctx.known:
@@ -164,27 +156,21 @@ class _Rows:
             self._loop(place(ctx, store.buffer, store.indices), last)
             rows.append(first)
         self._call(expr, first, rows)
-        if narrow:
-            ctx.out.line(f"ty_row_round_{narrow}({first}, {first}, count_);")
 
-    def _call(self, expr: Expr, to: str, rows: list[str]) -> None:
-        if not isinstance(expr, Op):
-            raise AssertionError(f"{expr} is no function of rows")
+    def _call(self, expr: Op, to: str, rows: list[str]) -> None:
         self._ctx.out.line(f"ty_row_{expr.name}_f32({to}, {', '.join(rows)}, count_);")
+        if SCALARS[expr.dtype].narrow:
+            self._round(expr, to)
 
-    def _address(self, store: Store) -> str:
+    def _round(self, expr: Expr, row: str) -> None:
+        """Round a row to the narrow type of ``expr``."""
+        narrow = SCALARS[expr.dtype].narrow
+        self._ctx.out.line(f"ty_row_round_{narrow}({row}, {row}, count_);")
+
+    def _address(self, store: Store | Load) -> str:
         """Where the first element of the row is, in C."""
-        with self._first():
-            text = place(self._ctx, store.buffer, store.indices)
-        return f"&{text}"
-
-    @contextmanager
-    def _first(self) -> Iterator[None]:
-        """Inside, the loop's variable is the first of the row."""
-        names, var = self._ctx.names, self._stmt.var.name
-        names.alias(var, "at_")
-        yield
-        names.alias(var, self._name)
+        with self._ctx.names.aliased(self._stmt.var.name, "at_"):
+            return f"&{place(self._ctx, store.buffer, store.indices)}"
 
     def _prepare(self, expr: Expr) -> None:
         """Write rows for all parts of ``expr`` that are read from narrow memory, or rounded."""
@@ -192,28 +178,23 @@ class _Rows:
         if expr in ctx.known:
             return
         if isinstance(expr, Load):
-            if is_narrow_row(ctx, expr, self._stmt.var):
-                row = self._new_row()
-                with self._first():
-                    source = place(ctx, expr.buffer, expr.indices)
-                ctx.out.line(
-                    f"ty_row_from_{ctx.scalar(expr.buffer).narrow}({row}, &{source}, count_);"
-                )
-                ctx.known[expr] = f"{row}[n_]"
-            return
-        self._prepare_parts(expr)
-        narrow = SCALARS[expr.dtype].narrow
-        if is_row_function(expr):
-            rows = [self._as_row(part) for part in children(expr)]
+            if not is_narrow_row(ctx, expr, self._stmt.var):
+                return
             row = self._new_row()
-            self._call(expr, row, rows)
-            if narrow:
-                ctx.out.line(f"ty_row_round_{narrow}({row}, {row}, count_);")
-            ctx.known[expr] = f"{row}[n_]"
-        elif rounds(ctx, expr):
-            row = self._as_row(expr)
-            ctx.out.line(f"ty_row_round_{narrow}({row}, {row}, count_);")
-            ctx.known[expr] = f"{row}[n_]"
+            function = f"ty_row_from_{ctx.scalar(expr.buffer).narrow}"
+            ctx.out.line(f"{function}({row}, {self._address(expr)}, count_);")
+        else:
+            self._prepare_parts(expr)
+            if is_row_function(expr):
+                rows = [self._as_row(part) for part in children(expr)]
+                row = self._new_row()
+                self._call(expr, row, rows)
+            elif rounds(ctx, expr):
+                row = self._as_row(expr)
+                self._round(expr, row)
+            else:
+                return
+        ctx.known[expr] = f"{row}[n_]"
 
     def _prepare_parts(self, expr: Expr) -> None:
         for child in children(expr):
@@ -235,7 +216,7 @@ class _Rows:
 
     def _loop(self, target: str, expr: Expr) -> None:
         """Write the values of ``expr``, the last rounding left out, to ``target``."""
-        ctx, out, kind = self._ctx, self._ctx.out, self._kind
+        out, kind = self._ctx.out, self._kind
         count = count_at_once(expr, self._stmt)
         out.line("TY_INDEPENDENT")
         if count == 1:
@@ -243,27 +224,11 @@ class _Rows:
                 out.line(f"const {kind} {self._name} = at_ + n_;")
                 out.line(f"{target} = {self._text(expr)};")
             return
-        group = self._group(count)
+        together = Together(
+            ctx=self._ctx, var=self._stmt.var, count=count, start="at_", stem=self._name
+        )
         with out.block(f"for ({kind} e_ = 0; e_ < count_ / {count}; ++e_)"):
-            out.line(f"const {kind} {ctx.names[group.name]} = at_ / {count} + e_;")
-            for rest in range(count):
-                bounds: set[Bound] = set()
-                part = Part(
-                    ctx=ctx, var=self._stmt.var, group=group, count=count, rest=rest, bounds=bounds
-                )
-                resolved = replace_parts(expr, part.resolve)
-                with out.block(""), ctx.assuming(ctx.assumed | bounds):
-                    out.line(f"const {kind} n_ = {count} * e_ + {rest}, {self._name} = at_ + n_;")
-                    out.line(f"{target} = {self._text(resolved)};")
+            together.write(expr, lambda x: f"{target} = {self._text(x)};")
 
     def _text(self, expr: Expr) -> str:
         return unrounded(self._ctx, expr)[0] if rounds(self._ctx, expr) else value(self._ctx, expr)
-
-    def _group(self, count: int) -> Var:
-        """A variable for the number of the group of elements, as the loop's variable counts them."""
-        ctx, var = self._ctx, self._stmt.var
-        group = Var(ctx.names.fresh(f"{self._name}_by_{count}"), var.dtype)
-        ctx.names.bind(group.name)
-        inside = ctx.ranges.of(var)
-        ctx.ranges.bind(group, Interval(inside.low // count, inside.high // count))
-        return group

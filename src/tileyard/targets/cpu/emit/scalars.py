@@ -1,4 +1,4 @@
-"""How each scalar type lives in C: in arrays, in tiles, in variables; and its literals.
+"""How each scalar type lives in C: in arrays, in tiles, in variables; its literals, operators and conversions.
 
 Narrow floats are kept in ``float`` outside the user's arrays, always as a value that they can hold:
 whoever computes one rounds it.
@@ -6,12 +6,14 @@ whoever computes one rounds it.
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from tileyard.ir import evaluate
 from tileyard.ir.dtypes import find_dtype
-from tileyard.ir.nodes import Const
+from tileyard.ir.nodes import Const, ReduceKind
+from tileyard.ir.tiles import identity
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,6 +92,12 @@ def literal(const: Const) -> str:
     return f"{number}u" if dtype.name == "uint32" else str(number)
 
 
+def identity_literal(kind: ReduceKind, dtype: str) -> str:
+    """What a reduction begins with, in C."""
+    start = identity(kind, dtype)
+    return literal(Const(start.item() if hasattr(start, "item") else float(start), dtype))
+
+
 def _float_literal(value: float, mark: str) -> str:
     if math.isnan(value):
         return "TY_NAN"
@@ -97,3 +105,107 @@ def _float_literal(value: float, mark: str) -> str:
         return "TY_INF" if value > 0 else "-TY_INF"
     digits = str(np.float32(value) if mark else value)
     return digits + mark if "." in digits or "e" in digits else f"{digits}.0{mark}"
+
+
+# ---- operators ------------------------------------------------------------------------------------
+
+
+CALL = 20
+
+
+class C(NamedTuple):
+    """A C expression and how tightly its outermost operator binds."""
+
+    text: str
+    binds: int = CALL
+
+    def inside(self, binds: int) -> str:
+        """The text, in parentheses where an operator that binds so tightly stands beside it."""
+        return self.text if self.binds >= binds else f"({self.text})"
+
+
+PREFIX = 15
+CAST = 14
+TERNARY = 2
+BINARY = {
+    "add": ("+", 12),
+    "sub": ("-", 12),
+    "mul": ("*", 13),
+    "div": ("/", 13),
+    "lt": ("<", 10),
+    "le": ("<=", 10),
+    "gt": (">", 10),
+    "ge": (">=", 10),
+    "eq": ("==", 9),
+    "ne": ("!=", 9),
+    "bitand": ("&", 8),
+    "bitxor": ("^", 7),
+    "bitor": ("|", 6),
+    "and": ("&&", 5),
+    "or": ("||", 4),
+}
+DIVISIONS = {"floordiv": "/", "floormod": "%", "truncdiv": "/", "truncmod": "%"}
+EXACT = frozenset({"abs", "floor", "ceil", "round", "trunc", "copysign"})
+"""Functions of floats whose result a narrow type that holds the argument holds too."""
+
+
+_EXACT = {"tfloat32": 11, "float16": 11, "bfloat16": 8, "float8_e4m3fn": 4, "float8_e5m2": 3}
+"""Bits of a narrow type's significand: it holds all whole numbers of so many bits."""
+
+_WIDER = {
+    "float8_e4m3fn": frozenset({"float16", "bfloat16", "tfloat32"}),
+    "float8_e5m2": frozenset({"float16", "bfloat16", "tfloat32"}),
+    "float16": frozenset({"tfloat32"}),
+    "bfloat16": frozenset({"tfloat32"}),
+}
+"""Narrow types that hold every number of a narrower one."""
+
+
+def cast(text: str, source: str, target: str, widest: int = 64) -> str:
+    """A value converted from one dtype to another; ``text`` binds as tightly as a call.
+
+    ``widest`` is how many bits an integer needs at most, its sign aside.
+    """
+    number, rounding = unrounded_cast(text, source, target, widest)
+    return f"ty_round_{rounding}({number})" if rounding else number
+
+
+def unrounded_cast(text: str, source: str, target: str, widest: int = 64) -> tuple[str, str]:
+    """As ``cast``, but the last step left out: the narrow type to which the number is to be rounded."""
+    if source == target:
+        return text, ""
+    a, b = SCALARS[source], SCALARS[target]
+    kind_a, kind_b = find_dtype(source), find_dtype(target)
+    if kind_b.kind == "bool":
+        return f"({text} != 0)", ""
+    if kind_b.is_float:
+        if not b.narrow:
+            return (text if a.value == b.value else f"({b.value}){text}"), ""
+        number = text if a.value == "float" else _to_float(text, source)
+        if _is_exact(source, target, widest):
+            return number, ""
+        if kind_b.bits == _EIGHT:
+            number = f"ty_clip_f32({number}, {SATURATED[target]})"
+        return number, b.narrow
+    if kind_a.is_float:
+        return f"ty_truncate_{a.suffix}_{b.suffix}({text})", ""
+    return f"({b.value}){text}", ""
+
+
+def _is_exact(source: str, target: str, widest: int) -> bool:
+    """Whether every number that the source can be is one of the narrow target."""
+    kind = find_dtype(source)
+    if kind.is_float:
+        return target in _WIDER.get(source, frozenset())
+    bits = 1 if kind.kind == "bool" else kind.bits - (kind.kind == "int")
+    return min(widest, bits) <= _EXACT[target]
+
+
+_EIGHT = 8
+SATURATED = {"float8_e4m3fn": "448.0f", "float8_e5m2": "57344.0f"}
+"""What a conversion to eight bits holds instead of anything larger."""
+
+
+def _to_float(text: str, source: str) -> str:
+    """A number as a float, which narrower types then round as they round the number itself."""
+    return f"ty_odd_f32({text})" if find_dtype(source).is_float else f"(float){text}"

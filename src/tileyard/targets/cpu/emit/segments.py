@@ -4,13 +4,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from tileyard.ir.nodes import Const, Expr, Op, Region, Var
-from tileyard.targets.cpu.emit.context import Context, add
+from tileyard.ir.nodes import Const, Expr, Region, Var
+from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.exprs import index, index_side, place
+from tileyard.targets.cpu.emit.parts import ZERO, add, constant, find_number, times
 from tileyard.targets.cpu.emit.scalars import C_BYTES
 from tileyard.targets.cpu.emit.tiles import ColumnPanels, RowPanels, Rows, Tile, panel_elements
-
-ZERO = Const(0, "int32")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,16 +32,18 @@ def segments(ctx: Context, region: Region) -> Iterator[Segment]:
     A region of a buffer that is kept for gemms must be whole.
     """
     tile = ctx.plan.tiles.get(region.buffer)
-    layout = tile.layout if tile is not None else Rows(stride=0)
-    match layout:
+    if tile is None:
+        yield from _in_rows(ctx, region)
+        return
+    match tile.layout:
         case Rows():
             yield from _in_rows(ctx, region)
-        case RowPanels():
-            yield from _in_row_panels(ctx, region, ctx.plan.tiles[region.buffer], layout)
-        case ColumnPanels(transposed=False):
-            yield from _in_column_panels(ctx, region, ctx.plan.tiles[region.buffer], layout)
-        case ColumnPanels():
-            yield from _in_lanes(ctx, region, ctx.plan.tiles[region.buffer], layout)
+        case RowPanels() as layout:
+            yield from _in_row_panels(ctx, region, tile, layout)
+        case ColumnPanels(transposed=False) as layout:
+            yield from _in_column_panels(ctx, region, tile, layout)
+        case ColumnPanels() as layout:
+            yield from _in_lanes(ctx, region, tile, layout)
 
 
 def loop(ctx: Context, var: Expr, extent: Expr) -> str:
@@ -51,18 +52,6 @@ def loop(ctx: Context, var: Expr, extent: Expr) -> str:
         return ""
     kind = "int64_t" if var.dtype == "int64" else "int32_t"
     return f"for ({kind} {var.name} = 0; {var.name} < {index_side(ctx, extent)}; ++{var.name})"
-
-
-def constant(number: int) -> Const:
-    """A whole number as an expression."""
-    return Const(number, "int32")
-
-
-def times(var: Expr, factor: int) -> Expr:
-    """A multiple of a counter."""
-    if factor == 1 or var == ZERO:
-        return var
-    return Op("mul", (var, constant(factor)), var.dtype)
 
 
 def counter(ctx: Context, stem: str, extent: Expr | int) -> Expr:
@@ -77,7 +66,7 @@ def matrix_start(ctx: Context, tile: Tile, region: Region) -> Expr:
     start: Expr = ZERO
     for at, extent in zip(region.starts[:-2], tile.shape[:-2], strict=True):
         start = add(times(start, extent), at)
-    return ZERO if start == ZERO else times(start, tile.matrix_elements)
+    return times(start, tile.matrix_elements)
 
 
 def element_indices(region: Region, segment: Segment, var: Expr) -> tuple[Expr, ...]:
@@ -91,7 +80,7 @@ def _in_rows(ctx: Context, region: Region) -> Iterator[Segment]:
     coordinates: list[Expr] = []
     with ExitStack() as stack:
         for extent in region.extents[:-1]:
-            if isinstance(extent, Const) and extent.value == 1:
+            if find_number(extent) == 1:
                 coordinates.append(ZERO)
                 continue
             var = counter(ctx, "i", extent)
@@ -117,7 +106,7 @@ def _in_row_panels(
     first = 0
     for height, count in layout.split:
         panel, row = counter(ctx, "panel", count), counter(ctx, "row", height)
-        i = add(add(times(panel, height), constant(first)), row)
+        i = add(times(panel, height), constant(first), row)
         with ctx.out.block(loop(ctx, panel, constant(count))):
             for start, number, width in pieces(columns, chunk):
                 piece = counter(ctx, "chunk", number)
@@ -125,9 +114,13 @@ def _in_row_panels(
                     ctx.out.block(loop(ctx, piece, constant(number))),
                     ctx.out.block(loop(ctx, row, constant(height))),
                 ):
-                    offset = add(base, constant(first * padded + start * height))
-                    offset = add(offset, times(panel, height * padded))
-                    offset = add(add(offset, times(piece, chunk * height)), times(row, chunk))
+                    offset = add(
+                        base,
+                        constant(first * padded + start * height),
+                        times(panel, height * padded),
+                        times(piece, chunk * height),
+                        times(row, chunk),
+                    )
                     yield Segment(
                         coordinates=(
                             *_leading(region),
@@ -152,15 +145,13 @@ def _in_column_panels(
 ) -> Iterator[Segment]:
     depth, columns = tile.matrix
     width = layout.columns
-    distance = panel_elements(depth, width, C_BYTES[tile.scalar])
-    base = matrix_start(ctx, tile, region)
-    _clear_rest(ctx, tile, base, columns, layout)
+    base, distance = _begin_panels(ctx, region, tile, layout)
     row = counter(ctx, "row", depth)
     with ctx.out.block(loop(ctx, row, constant(depth))):
         for start, panels, count in pieces(columns, width):
             panel = counter(ctx, "panel", panels)
-            offset = add(add(base, constant(start // width * distance)), times(row, width))
-            offset = add(offset, times(panel, distance))
+            first = add(base, constant(start // width * distance))
+            offset = add(first, times(row, width), times(panel, distance))
             with ctx.out.block(loop(ctx, panel, constant(panels))):
                 column = add(times(panel, width), constant(start))
                 yield Segment(
@@ -173,18 +164,16 @@ def _in_column_panels(
 def _in_lanes(ctx: Context, region: Region, tile: Tile, layout: ColumnPanels) -> Iterator[Segment]:
     lanes, depth = tile.matrix
     width = layout.columns
-    distance = panel_elements(depth, width, C_BYTES[tile.scalar])
-    base = matrix_start(ctx, tile, region)
-    _clear_rest(ctx, tile, base, lanes, layout)
+    base, distance = _begin_panels(ctx, region, tile, layout)
     for start, panels, count in pieces(lanes, width):
         panel, lane = counter(ctx, "panel", panels), counter(ctx, "lane", count)
-        offset = add(add(base, constant(start // width * distance)), times(panel, distance))
-        offset = add(offset, lane)
+        first = add(base, constant(start // width * distance))
+        offset = add(first, times(panel, distance), lane)
         with (
             ctx.out.block(loop(ctx, panel, constant(panels))),
             ctx.out.block(loop(ctx, lane, constant(count))),
         ):
-            i = add(add(times(panel, width), constant(start)), lane)
+            i = add(times(panel, width), constant(start), lane)
             yield Segment(
                 coordinates=(*_leading(region), i, ZERO),
                 count=constant(depth),
@@ -193,11 +182,18 @@ def _in_lanes(ctx: Context, region: Region, tile: Tile, layout: ColumnPanels) ->
             )
 
 
-def _clear_rest(ctx: Context, tile: Tile, base: Expr, columns: int, layout: ColumnPanels) -> None:
-    """Zero the last panel where it is not full: its rest takes part in the multiplication."""
+def _begin_panels(
+    ctx: Context, region: Region, tile: Tile, layout: ColumnPanels
+) -> tuple[Expr, int]:
+    """Where the first panel begins, and how many elements lie from one to the next.
+
+    The last panel is zeroed where it is not full: its rest takes part in the multiplication.
+    """
+    columns, depth = tile.matrix if layout.transposed else tile.matrix[::-1]
+    base = matrix_start(ctx, tile, region)
+    distance = panel_elements(depth, layout.columns, C_BYTES[tile.scalar])
     if columns % layout.columns:
-        depth = tile.matrix[1] if layout.transposed else tile.matrix[0]
-        distance = panel_elements(depth, layout.columns, C_BYTES[tile.scalar])
         start = add(base, constant(columns // layout.columns * distance))
         size = distance * C_BYTES[tile.scalar]
         ctx.out.line(f"memset(&{ctx.names[tile.name]}[{index(ctx, start)}], 0, {size});")
+    return base, distance

@@ -1,4 +1,4 @@
-"""Gives views memory of their own where nothing that is written as one type is read as another.
+"""Programs as they are generated: each of several grids on its own, and views with memory of their own.
 
 Kernels for GPUs use the memory of a tile again for something else, because they have little of it. Tiles
 of narrow floats are kept as floats here, so their memory cannot be read as bytes; but it need not be
@@ -6,12 +6,19 @@ where every element is written as what it is read as.
 """
 
 from collections import defaultdict
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import TypeGuard
 
 import msgspec
 
-from tileyard.ir.effects import expressions, read_regions, written_region
+from tileyard.ir.effects import (
+    buffer_effects,
+    own_effects,
+)
 from tileyard.ir.nodes import (
     Atomic,
+    Axis,
     Buffer,
     Const,
     Copy,
@@ -19,6 +26,7 @@ from tileyard.ir.nodes import (
     Fill,
     For,
     If,
+    Let,
     Load,
     Op,
     Program,
@@ -30,8 +38,113 @@ from tileyard.ir.nodes import (
     Var,
     While,
 )
-from tileyard.ir.walk import bodies, walk, walk_expr
+from tileyard.ir.specs import scalar_params
+from tileyard.ir.walk import bodies, walk_expr
+from tileyard.targets.cpu.emit.parts import is_zero, numbered, reads, touched
 from tileyard.targets.cpu.emit.scalars import SCALARS
+
+# ---- grids ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Grid:
+    """One grid: ``program`` has its axes, its body and the tiles of it.
+
+    ``parts`` are the statements of the body with the pre-order number that the first of each part has
+    in the whole Program.
+    """
+
+    program: Program
+    parts: tuple[tuple[tuple[Stmt, ...], int], ...]
+
+
+_Part = tuple[tuple[Stmt, ...], int]
+
+
+def split_grids(program: Program) -> tuple[Grid, ...]:
+    """The grids of ``program`` in their order; what stands between them is a grid of one block.
+
+    A Program whose blocks share tiles with what stands elsewhere, or need values that are computed from
+    arrays before them, stays as it is.
+    """
+    whole = (Grid(program=program, parts=((program.body, 0),)),)
+    if program.grid or not any(_is_grid(stmt) for stmt in program.body):
+        return whole
+    found = _collect(program)
+    grids = tuple(_make_grid(program, axes, tuple(parts)) for axes, parts in found)
+    used = [_used_tiles(program, grid.program.body) for grid in grids]
+    has_own_tiles = sum(map(len, used)) == len(set().union(*used))
+    return grids if grids and has_own_tiles else whole
+
+
+def _is_grid(stmt: Stmt) -> TypeGuard[For]:
+    return isinstance(stmt, For) and stmt.kind == "blocks"
+
+
+def _collect(program: Program) -> list[tuple[tuple[Axis, ...], list[_Part]]]:
+    """The axes and the parts of all grids; nothing where one cannot do without what another one computes.
+
+    Values that are the same in all blocks are bound before each.
+    """
+    known = {*program.dims, *scalar_params(program)}
+    bound: list[_Part] = []
+    found: list[tuple[tuple[Axis, ...], list[_Part]]] = []
+    is_open = False
+    for number, stmt in numbered(program.body, 0):
+        if isinstance(stmt, Atomic) and stmt.var is not None:
+            return []
+        if isinstance(stmt, Let):
+            if any(reads(stmt.value)):
+                return []
+            bound.append(((stmt,), number))
+            is_open = False
+            continue
+        axes, body = _split_axes(stmt, known)
+        if axes or not is_open:
+            found.append((axes, list(bound)))
+        found[-1][1].append((body, number + len(axes)))
+        is_open = not axes
+    return found
+
+
+def _split_axes(stmt: Stmt, known: set[Var]) -> tuple[tuple[Axis, ...], tuple[Stmt, ...]]:
+    """The axes of a grid whose size is known before it runs, and the body of its blocks."""
+    axes: list[Axis] = []
+    body: tuple[Stmt, ...] = (stmt,)
+    while len(body) == 1 and _is_grid(loop := body[0]):
+        if not is_zero(loop.start) or not _is_known(loop.extent, known):
+            return (), (stmt,)
+        axes.append(Axis(loop.var, loop.extent))
+        body = loop.body
+    return tuple(axes), body
+
+
+def _is_known(extent: Expr, known: set[Var]) -> bool:
+    return all(
+        part in known if isinstance(part, Var) else not isinstance(part, Load)
+        for part in walk_expr(extent)
+    )
+
+
+def _make_grid(program: Program, axes: tuple[Axis, ...], parts: tuple[_Part, ...]) -> Grid:
+    body = tuple(stmt for part, _ in parts for stmt in part)
+    used = _used_tiles(program, body)
+    buffers = tuple(
+        buffer
+        for buffer in program.buffers
+        if buffer.scope == "global" or (buffer.view_of or buffer.name) in used
+    )
+    own = msgspec.structs.replace(program, grid=axes, body=body, buffers=buffers)
+    return Grid(program=own, parts=parts)
+
+
+def _used_tiles(program: Program, body: tuple[Stmt, ...]) -> set[str]:
+    """The tiles whose memory ``body`` uses, by the names of those that are no views."""
+    owners = {b.name: b.view_of or b.name for b in program.buffers if b.scope != "global"}
+    return {owners[name] for name in touched(*body) if name in owners}
+
+
+# ---- views ----------------------------------------------------------------------------------------
 
 
 class _Mixed(Exception):
@@ -76,103 +189,78 @@ class _Flow:
     def body(self, body: tuple[Stmt, ...], known: str) -> str:
         """What is known after ``body`` if ``known`` is before it. Raises _Mixed."""
         for stmt in body:
-            known = self._stmt(stmt, known)
+            if self._buffers.keys() & touched(stmt):
+                known = self._stmt(stmt, known)
         return known
 
     def _stmt(self, stmt: Stmt, known: str) -> str:
-        if not self._is_touched(stmt):
-            return known
         whole = self._written_whole(stmt)
         if whole is not None:
-            kind = self._buffers[whole].dtype
-            names = [name for inner in walk((stmt,)) for name in _read_names(inner)]
-            if any(name in self._buffers for name in names) and known != kind:
+            read = self._buffers.keys() & buffer_effects((stmt,)).read
+            if read and known != whole.dtype:
                 raise _Mixed
-            self._require(names, kind)
-            return kind
+            self._require(read, whole.dtype)
+            return whole.dtype
         if isinstance(stmt, Roles):
             raise _Mixed
-        if isinstance(stmt, For | While):
-            self._heads(stmt, known)
-            if self.body(stmt.body, known) == known:
+        own = own_effects(stmt)
+        self._require(own.read | own.written, known)
+        match stmt:
+            case For() | While():
+                if self.body(stmt.body, known) == known:
+                    return known
+                # The next iteration begins with what this one left.
+                self.body(stmt.body, "")
+                return ""
+            case If():
+                sides = {self.body(side, known) for side in bodies(stmt)}
+                return sides.pop() if len(sides) == 1 else ""
+            case _:
                 return known
-            # The next iteration begins with what this one left.
-            self.body(stmt.body, "")
-            return ""
-        if isinstance(stmt, If):
-            self._heads(stmt, known)
-            sides = {self.body(side, known) for side in bodies(stmt)}
-            return sides.pop() if len(sides) == 1 else ""
-        names = [name for name in (*_read_names(stmt), *_written(stmt)) if name in self._buffers]
-        self._require(names, known)
-        return known
 
-    def _is_touched(self, stmt: Stmt) -> bool:
-        for inner in walk((stmt,)):
-            if any(name in self._buffers for name in (*_read_names(inner), *_written(inner))):
-                return True
-        return False
-
-    def _heads(self, stmt: Stmt, known: str) -> None:
-        names = [
-            part.buffer
-            for e in expressions(stmt)
-            for part in walk_expr(e)
-            if isinstance(part, Load)
-        ]
-        self._require(names, known)
-
-    def _require(self, names: list[str], known: str) -> None:
-        if any(name in self._buffers and self._buffers[name].dtype != known for name in names):
+    def _require(self, names: AbstractSet[str], known: str) -> None:
+        if any(self._buffers[name].dtype != known for name in self._buffers.keys() & names):
             raise _Mixed
 
-    def _written_whole(self, stmt: Stmt) -> str | None:
+    def _written_whole(self, stmt: Stmt) -> Buffer | None:
         """The buffer of the group of which ``stmt`` certainly writes every element, and no other one."""
-        touched = {
-            name for inner in walk((stmt,)) for name in _written(inner) if name in self._buffers
-        }
-        if len(touched) != 1:
+        written = self._buffers.keys() & buffer_effects((stmt,)).written
+        if len(written) != 1:
             return None
-        (name,) = touched
-        shape = self._buffers[name].shape
+        buffer = self._buffers[written.pop()]
         if isinstance(stmt, Copy | Fill | Reduce):
-            return name if _covers(stmt.dst, shape) else None
-        return name if _fills(stmt, name, shape, {}) else None
+            return buffer if _is_all(stmt.dst, buffer) else None
+        return buffer if _fills(stmt, buffer, {}) else None
 
 
-def _covers(region: Region, shape: tuple[Expr, ...]) -> bool:
-    is_start = all(isinstance(start, Const) and start.value == 0 for start in region.starts)
-    return is_start and region.extents == shape
+def _is_all(region: Region, buffer: Buffer) -> bool:
+    return all(map(is_zero, region.starts)) and region.extents == buffer.shape
 
 
-def _fills(stmt: Stmt, name: str, shape: tuple[Expr, ...], loops: dict[Var, int]) -> bool:
+def _fills(stmt: Stmt, buffer: Buffer, loops: dict[Var, int]) -> bool:
     """Whether a nest of loops stores every element, each at the place that its loops' variables say.
 
     ``loops`` are those around it, with how far they certainly go.
     """
     match stmt:
-        case For(body=(inner,)) if isinstance(stmt.extent, Const) and _is_zero(stmt.start):
-            return _fills(inner, name, shape, {**loops, stmt.var: int(stmt.extent.value)})
+        case For(body=(inner,), extent=Const(value=extent)) if is_zero(stmt.start):
+            return _fills(inner, buffer, {**loops, stmt.var: int(extent)})
         case If(orelse=(), then=(inner,)):
             bounds = _bounds(stmt.cond)
             if bounds is None or any(var not in loops for var in bounds):
                 return False
             nearer = {var: min(end, bounds.get(var, end)) for var, end in loops.items()}
-            return _fills(inner, name, shape, nearer)
-        case Store(buffer=buffer, indices=indices) if buffer == name:
+            return _fills(inner, buffer, nearer)
+        case Store(indices=indices) if stmt.buffer == buffer.name:
             own = [index for index in indices if isinstance(index, Var)]
             if len(own) != len(indices) or len(set(own)) != len(own):
                 return False
             return all(
                 isinstance(extent, Const) and loops.get(var, 0) >= int(extent.value)
-                for var, extent in zip(own, shape, strict=True)
+                for var, extent in zip(own, buffer.shape, strict=True)
             )
         case _:
             return False
-
-
-def _is_zero(expr: Expr) -> bool:
-    return isinstance(expr, Const) and expr.value == 0
 
 
 def _bounds(cond: Expr) -> dict[Var, int] | None:
@@ -185,16 +273,3 @@ def _bounds(cond: Expr) -> dict[Var, int] | None:
             return None if a is None or b is None else {**a, **b}
         case _:
             return None
-
-
-def _written(stmt: Stmt) -> list[str]:
-    region = written_region(stmt)
-    names = [] if region is None else [region.buffer]
-    return [*names, stmt.buffer] if isinstance(stmt, Store | Atomic) else names
-
-
-def _read_names(stmt: Stmt) -> list[str]:
-    names = [region.buffer for region in read_regions(stmt)]
-    names += [stmt.buffer] if isinstance(stmt, Atomic) else []
-    loads = (part for expr in expressions(stmt) for part in walk_expr(expr))
-    return names + [part.buffer for part in loads if isinstance(part, Load)]

@@ -25,25 +25,40 @@ from tileyard.ir.nodes import (
     While,
 )
 from tileyard.ir.text import print_statement
-from tileyard.ir.walk import walk
 from tileyard.model import SourceLine
-from tileyard.targets.cpu.emit import clearing
-from tileyard.targets.cpu.emit.ahead import Ahead, Row, next_turn, rows_read, share
-from tileyard.targets.cpu.emit.atomics import emit_atomic
-from tileyard.targets.cpu.emit.context import Context, add
-from tileyard.targets.cpu.emit.copies import emit_copy, is_put
-from tileyard.targets.cpu.emit.exprs import condition, element, index, index_side, to_memory, value
-from tileyard.targets.cpu.emit.fills import emit_fill
-from tileyard.targets.cpu.emit.fusing import find_pass
+from tileyard.targets.cpu.emit.context import Context
+from tileyard.targets.cpu.emit.copies import emit_copy, is_put, match_boxes
+from tileyard.targets.cpu.emit.exprs import (
+    index,
+    index_side,
+    store,
+    value,
+    value_as,
+)
+from tileyard.targets.cpu.emit.fills import emit_fill, settle
+from tileyard.targets.cpu.emit.following import (
+    Ahead,
+    Row,
+    find_repeat,
+    find_unwritten,
+    next_turn,
+    rows_read,
+    share,
+)
 from tileyard.targets.cpu.emit.gemms import emit_gemm
-from tileyard.targets.cpu.emit.liveness import find_unwritten
-from tileyard.targets.cpu.emit.operators import cast
-from tileyard.targets.cpu.emit.parallel import interior_tests, is_independent, open_bounds
+from tileyard.targets.cpu.emit.loops import interior_tests, is_independent
+from tileyard.targets.cpu.emit.nests import find_pass
+from tileyard.targets.cpu.emit.parts import add, count_statements, numbered
 from tileyard.targets.cpu.emit.passes import emit_pass
+from tileyard.targets.cpu.emit.plain_statements import (
+    Role,
+    emit_assert,
+    emit_atomic,
+    emit_print,
+    emit_roles,
+    emit_wait,
+)
 from tileyard.targets.cpu.emit.reductions import emit_reduce
-from tileyard.targets.cpu.emit.repeats import find_repeat
-from tileyard.targets.cpu.emit.reports import emit_assert, emit_print
-from tileyard.targets.cpu.emit.roles import Role, emit_roles, emit_wait
 from tileyard.targets.cpu.emit.rows import emit_rows
 from tileyard.targets.cpu.emit.scalars import SCALARS
 
@@ -82,7 +97,7 @@ class Statements:
                 turn = next_turn(self._ctx, self._loops)
                 for stmt in body[done : done + count]:
                     read += rows_read(self._ctx, stmt, turn)
-            number += sum(1 for _ in walk(body[done : done + count]))
+            number += count_statements(*body[done : done + count])
             done += count
         self._depth -= 1
         self._ctx.repeats = repeats
@@ -110,23 +125,22 @@ class Statements:
         ahead = Ahead(rows=read, share=share(ctx, found, rest) if read else 0.0)
         unwritten = find_unwritten(ctx, found, rest, is_outermost=self._depth == 1)
         for stmt in found.statements:
-            clearing.settle(ctx, stmt)
+            settle(ctx, stmt)
         if not found.tests:
             emit_pass(ctx, found, unwritten, ahead)
             return len(found.statements)
         with ctx.out.block(f"if ({' && '.join(found.tests.values())})"):
             emit_pass(ctx, found, unwritten, ahead)
         with ctx.out.block("else"):
-            for stmt in found.statements:
-                ctx.statement = number
-                self._stmt(stmt, number)
-                number += sum(1 for _ in walk((stmt,)))
+            for at, stmt in numbered(found.statements, number):
+                ctx.statement = at
+                self._stmt(stmt, at)
         return len(found.statements)
 
     def _stmt(self, stmt: Stmt, number: int) -> None:
         out = self._ctx.out
         if not self._parallel:
-            clearing.settle(self._ctx, stmt)
+            settle(self._ctx, stmt)
         match stmt:
             case Let():
                 self._let(stmt)
@@ -201,39 +215,28 @@ class Statements:
             return
         with ctx.out.block(f"if (ty_claim({claim}))"):
             emit_copy(ctx, stmt.src, stmt.dst)
-            if is_put(ctx, stmt.src, stmt.dst):
+            if is_put(ctx, match_boxes(stmt.src, stmt.dst)):
                 ctx.out.line("TY_SETTLE();")
             ctx.out.line(f"ty_publish({claim});")
 
     def _let(self, stmt: Let) -> None:
         ctx = self._ctx
         var = stmt.var
-        text = value(ctx, stmt.value)
-        if stmt.value.dtype != var.dtype:
-            text = cast(f"({text})", stmt.value.dtype, var.dtype)
+        text = value_as(ctx, stmt.value, var.dtype)
         if var.dtype == stmt.value.dtype and SCALARS[var.dtype].suffix[0] in "iu":
             ctx.ranges.bind(var, ctx.ranges.of(stmt.value))
         ctx.out.line(f"{ctx.binding(var)} = {text};")
 
     def _store(self, stmt: Store) -> None:
         ctx = self._ctx
-        text = value(ctx, stmt.value)
-        dtype = ctx.dtype(stmt.buffer)
-        if stmt.value.dtype != dtype:
-            text = cast(f"({text})", stmt.value.dtype, dtype)
-        target = element(ctx, stmt.buffer, stmt.indices)
-        inside = condition(ctx, stmt.buffer, stmt.indices) if stmt.buffer in ctx.arrays else ""
-        guard = f"if ({inside}) " if inside else ""
-        ctx.out.line(f"{guard}{target} = {to_memory(ctx, stmt.buffer, text)};")
+        text = value_as(ctx, stmt.value, ctx.dtype(stmt.buffer))
+        store(ctx, stmt.buffer, stmt.indices, text)
 
     def _roles(self, stmt: Roles, number: int) -> None:
-        firsts = [number + 1]
-        for body in stmt.bodies:
-            firsts.append(firsts[-1] + sum(1 for _ in walk(body)))
-
         def write(role: Role, place: int) -> None:
+            before = (inner for body in stmt.bodies[:place] for inner in body)
             self._role = role
-            self.body(stmt.bodies[place], firsts[place])
+            self.body(stmt.bodies[place], number + 1 + count_statements(*before))
 
         emit_roles(self._ctx, stmt, write)
         self._role = None
@@ -246,7 +249,7 @@ class Statements:
         after, ctx.maybe_clear = ctx.maybe_clear, before
         if stmt.orelse:
             with ctx.out.block("else"):
-                self.body(stmt.orelse, number + 1 + sum(1 for _ in walk(stmt.then)))
+                self.body(stmt.orelse, number + 1 + count_statements(*stmt.then))
         ctx.maybe_clear |= after
 
     @contextmanager
@@ -266,8 +269,7 @@ class Statements:
             self._loop(stmt, number)
             return
         self._parallel = True
-        bounds = open_bounds(ctx, stmt)
-        tests = interior_tests(ctx, stmt, bounds)
+        tests = interior_tests(ctx, stmt)
         if tests:
             ctx.out.line("/* all of it inside the arrays, or else element by element */")
             with ctx.out.block(f"if ({' && '.join(tests.values())})"), ctx.assuming(set(tests)):

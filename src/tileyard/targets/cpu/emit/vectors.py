@@ -1,15 +1,29 @@
-"""Simple values of whole vectors in C: sums and products of contiguous numbers, converted on the way.
+"""Values of whole vectors in C: expressions over contiguous elements, converted on the way.
 
-Compilers find most vectors by themselves; those of narrow numbers are written out here.
+Compilers find most vectors by themselves; those of narrow numbers are written out here. What vectors do not
+do, such as arithmetic of integers, is done by a loop over a few elements of memory that compilers make vectors of.
+Values that depend on four bits of an element, and on nothing else that changes along its row, are sixteen
+for a row: they are computed before it, and looked up by the vector.
+
+One module because all three turn the expressions of a row into vectors.
 """
 
-from tileyard.ir.nodes import Cast, Expr, Load, Op, Var
-from tileyard.ir.walk import walk_expr
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tileyard.ir.dtypes import is_integer
+from tileyard.ir.nodes import Cast, Const, Expr, Load, Op, Store, Var
+from tileyard.ir.ranges import Interval
+from tileyard.ir.walk import children, replace_parts, walk_expr
 from tileyard.targets.cpu.emit.context import Context
-from tileyard.targets.cpu.emit.exprs import place, value
-from tileyard.targets.cpu.emit.groups import is_along
-from tileyard.targets.cpu.emit.operators import BINARY, unrounded_cast
-from tileyard.targets.cpu.emit.scalars import SCALARS
+from tileyard.targets.cpu.emit.exprs import can_fail, place, unrounded, value
+from tileyard.targets.cpu.emit.loops import Fold, Together, count_at_once, is_along
+from tileyard.targets.cpu.emit.nests import FLOATS, Nest, innermost, loads
+from tileyard.targets.cpu.emit.parts import reads
+from tileyard.targets.cpu.emit.scalars import BINARY, SCALARS, literal, unrounded_cast
+
+# ---- simple values --------------------------------------------------------------------------------
+
 
 ROUNDED = frozenset({"f16", "bf16"})
 """Narrow types that tile.h reads, rounds and writes by the vector."""
@@ -66,3 +80,253 @@ def _cast(ctx: Context, expr: Cast, var: Var) -> tuple[str, str]:
         return "", ""
     text = vector(ctx, inner, var)
     return unrounded_cast(text, inner.dtype, expr.dtype) if text else ("", "")
+
+
+# ---- values of passes -----------------------------------------------------------------------------
+
+
+_BINARY = frozenset({"add", "sub", "mul", "div", "min", "max"})
+_UNARY = frozenset({"neg", "abs", "sqrt", "rsqrt", "exp", "exp2"})
+_ROUNDING = _BINARY - {"min", "max"} | _UNARY - {"neg", "abs"}
+"""Operations whose result a narrow type need not hold."""
+
+AT_ONCE = 32
+"""Elements of four vectors."""
+
+QUAD, ONE, LACED = "quad", "one", "laced"
+LENGTHS = {QUAD: "TY_QUAD", ONE: "TY_LANES"}
+"""How many elements a form has, in C."""
+
+
+def is_laced(ctx: Context, nest: Nest, unwritten: frozenset[str]) -> bool:
+    """Whether quads are laced: two vectors become one of bfloat16 in order, without a permutation.
+
+    Rows of other floats cost more then, those of float16 most of all.
+    """
+
+    def memory(name: str) -> str:
+        return ctx.dtype(name) if name in ctx.arrays else "float32"
+
+    written = {step.buffer for step in nest.steps if isinstance(step, Store)} - unwritten
+    rows = (x for step in nest.steps for x in loads(step) if is_along(x.indices, nest.along))
+    read = {x.buffer for x in rows if x.dtype in FLOATS} - unwritten
+    kinds = [memory(name) for name in (*written, *read)]
+    return (
+        "bfloat16" in map(memory, written)
+        and "float16" not in kinds
+        and kinds.count("bfloat16") > kinds.count("float32")
+    )
+
+
+def narrow_rows(ctx: Context, nest: Nest) -> list[Load]:
+    """What the folds of a nest read, if that is narrow rows whose bits tell the result as well."""
+    rows = []
+    for step in nest.steps:
+        row = step.value if isinstance(step, Fold) else None
+        if isinstance(row, Cast) and row.dtype == "float32":
+            row = row.value
+        if (
+            not isinstance(step, Fold)
+            or not isinstance(row, Load)
+            or step.kind not in ("max", "min", "absmax")
+            or row.buffer not in ctx.arrays
+            or SCALARS[row.dtype].narrow not in ROUNDED
+            or not is_along(row.indices, nest.along)
+            or nest.columns % AT_ONCE
+        ):
+            return []
+        rows.append(row)
+    return rows
+
+
+class Vectors:
+    """Writes values of the elements of a nest's rows, as so many vectors as ``form`` says.
+
+    ``same`` names in C what does not change along a row, ``spilled`` the memory of values that the
+    statements around have in vectors. Quads are ``laced`` or in the usual order.
+    """
+
+    def __init__(self, ctx: Context, nest: Nest, *, laced: bool) -> None:
+        self._ctx = ctx
+        self._laced = laced
+        self._at = nest.along
+        self._loop = innermost(nest.loop())
+        self.form = QUAD
+        self.same: dict[Expr, str] = {}
+        self.spilled: dict[Expr, str] = {}
+
+    @property
+    def moved(self) -> str:
+        """The form's name in loads and stores."""
+        return LACED if self._laced and self.form == QUAD else self.form
+
+    def rounded(self, text: str, rounding: str) -> str:
+        """Vectors rounded to a narrow type, if any."""
+        return f"ty_{self.form}_round_{rounding}({text})" if rounding else text
+
+    def write(self, expr: Expr) -> str:
+        """Vectors of the values of ``expr``, a float."""
+        return self.rounded(*self.unrounded(expr))
+
+    def unrounded(self, expr: Expr) -> tuple[str, str]:
+        """As ``write``, but the last step left out: the narrow type to which it is to be rounded."""
+        ctx, form = self._ctx, self.form
+        if expr in self.same:
+            return f"ty_{form}_of({self.same[expr]})", ""
+        if expr in ctx.known:
+            return ctx.known[expr], ""
+        narrow = SCALARS[expr.dtype].narrow
+        match expr:
+            case Const():
+                return f"ty_{form}_of({literal(expr)})", ""
+            case Load() if self._is_row(expr) and expr.dtype in FLOATS:
+                mark = narrow if expr.buffer in ctx.arrays and narrow else "f32"
+                return f"ty_{self.moved}_load_{mark}(&{place(ctx, expr.buffer, expr.indices)})", ""
+            case Op() if expr.dtype in FLOATS and expr.name in _BINARY | _UNARY:
+                args = ", ".join(self.write(arg) for arg in expr.args)
+                rounding = narrow if expr.name in _ROUNDING else ""
+                return f"ty_{form}_{expr.name}({args})", rounding
+            case Cast() if expr.dtype in FLOATS:
+                return self._cast(expr)
+        return self._by_element(expr)
+
+    def _is_row(self, expr: Load) -> bool:
+        return is_along(expr.indices, self._at)
+
+    def _cast(self, expr: Cast) -> tuple[str, str]:
+        inner = expr.value
+        if inner.dtype in FLOATS:
+            return unrounded_cast(self.write(inner), inner.dtype, expr.dtype)
+        if inner.dtype not in _BYTES:
+            return self._by_element(expr)
+        _, rounding = unrounded(self._ctx, expr)
+        mark = _BYTES[inner.dtype]
+        if isinstance(inner, Load) and self._is_row(inner):
+            first = place(self._ctx, inner.buffer, inner.indices)
+        else:
+            first = f"{self.in_memory(inner)}[0]"
+        return f"ty_{self.moved}_load_{mark}(&{first})", rounding
+
+    # ---- by way of memory -----------------------------------------------------------------------------
+
+    def _by_element(self, expr: Expr) -> tuple[str, str]:
+        """What vectors do not do, computed into a few elements of memory."""
+        rounding = unrounded(self._ctx, expr)[1]
+        if rounding in ROUNDED:
+            row = self.in_memory(expr, lambda ctx, x: unrounded(ctx, x)[0])
+        else:
+            row, rounding = self.in_memory(expr), ""
+        return f"ty_{self.moved}_load_f32({row})", rounding
+
+    def in_memory(self, expr: Expr, text: Callable[[Context, Expr], str] = value) -> str:
+        """The name of an array that holds ``text`` of ``expr`` for each element of the vectors."""
+        ctx, out, length = self._ctx, self._ctx.out, LENGTHS[self.form]
+        for part in reads(expr):
+            if part.dtype in FLOATS and part not in self.spilled:
+                self._spill(part)
+        row, kind = ctx.names.fresh("part"), SCALARS[expr.dtype].value
+        before, ctx.known = ctx.known, {**self.same, **self.spilled}
+        out.line(f"{kind} {row}[{length}] __attribute__((aligned(64)));")
+        count = count_at_once(expr, self._loop) if self.form == QUAD else 1
+        out.line("TY_SHORT")
+        head = f"for (int32_t e_ = 0; e_ < {length} / {count}; ++e_)"
+        with ctx.names.aliased(self._at.name, "at_"), out.block(head):
+            if count == 1:
+                out.line(f"const int32_t n_ = e_, at_ = {self._at.name} + n_;")
+                out.line(f"{row}[n_] = {text(ctx, expr)};")
+            else:
+                at = self._at
+                together = Together(ctx=ctx, var=at, count=count, start=at.name, stem=at.name)
+                together.write(expr, lambda x: f"{row}[n_] = {text(ctx, x)};")
+        ctx.known = before
+        return row
+
+    def _spill(self, part: Load) -> None:
+        """Write what vectors hold, or read from narrow memory, to where single elements are read."""
+        ctx = self._ctx
+        is_narrow_row = self._is_row(part) and ctx.scalar(part.buffer).narrow
+        if part in self.same or (part not in ctx.known and not is_narrow_row):
+            return
+        row, text = ctx.names.fresh("part"), self.write(part)
+        ctx.out.line(f"float {row}[{LENGTHS[self.form]}] __attribute__((aligned(64)));")
+        if self.form == QUAD:
+            ctx.out.line(f"ty_{self.moved}_store_f32({row}, {text}, 0);")
+        else:
+            ctx.out.line(f"ty_store_f32({row}, {text});")
+        self.spilled[part] = f"{row}[n_]"
+
+
+# ---- tables ---------------------------------------------------------------------------------------
+
+
+ENTRIES = 16
+"""Entries of a table: as many as one vector of bytes has."""
+
+_LEAST = 8 * ENTRIES
+"""Elements of a row from which on a table is worth being computed."""
+
+_NARROW = frozenset({"float16", "bfloat16"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """``value`` for each number ``entry`` that ``part``, which is all that changes along a row, can be."""
+
+    part: Expr
+    entry: Var
+    value: Expr
+    numbers: Interval
+
+    @property
+    def place(self) -> Expr:
+        """The place in the table of an element, a byte: the last four bits of ``part``."""
+        byte = self.part if self.part.dtype == "uint8" else Cast(self.part, "uint8")
+        if self.numbers.within(Interval(0, ENTRIES - 1)):
+            return byte
+        return Op("bitand", (byte, Const(ENTRIES - 1, "uint8")), "uint8")
+
+
+def find_table(ctx: Context, nest: Nest, step: Store) -> Table | None:
+    """How what a step stores can be looked up; None where it cannot."""
+    is_narrow = step.buffer in ctx.arrays and ctx.dtype(step.buffer) in _NARROW
+    if not is_narrow or nest.columns < _LEAST:
+        return None
+    parts = _changing(ctx, step.value, nest.along)
+    if len(parts) != 1 or nest.along in parts:
+        return None
+    (part,) = parts
+    numbers = ctx.ranges.of(part)
+    entry = Var(ctx.names.fresh("entry"), part.dtype)
+    ctx.names.bind(entry.name)
+    ctx.ranges.bind(entry, numbers)
+    value = replace_parts(step.value, {part: entry}.get)
+    if can_fail(ctx, value):
+        return None
+    return Table(part=part, entry=entry, value=value, numbers=numbers)
+
+
+def write_table(ctx: Context, table: Table, buffer: str) -> str:
+    """Write what computes the entries for ``buffer``; gives the table's name in C."""
+    out, entry = ctx.out, ctx.names[table.entry.name]
+    values, name = ctx.names.fresh("values"), ctx.names.fresh("table")
+    kind, numbers = SCALARS[table.entry.dtype].value, table.numbers
+    out.line(f"float {values}[{ENTRIES}] = {{0}};")
+    out.line("TY_SHORT")
+    with out.block(f"for (int32_t n_ = {numbers.low}; n_ <= {numbers.high}; ++n_)"):
+        out.line(f"const {kind} {entry} = ({kind})n_;")
+        out.line(f"{values}[n_ & {ENTRIES - 1}] = {unrounded(ctx, table.value)[0]};")
+    out.line(f"const ty_table {name} = ty_table_{ctx.scalar(buffer).narrow}({values});")
+    return name
+
+
+def _changing(ctx: Context, expr: Expr, along: Var) -> set[Expr]:
+    """The parts of ``expr`` that change along a row: ``along`` itself, or numbers of few values."""
+    if along not in walk_expr(expr):
+        return set()
+    if is_integer(expr.dtype):
+        numbers = ctx.ranges.of(expr)
+        if numbers.high - numbers.low < ENTRIES:
+            return {expr}
+    if expr == along:
+        return {expr}
+    return set().union(*(_changing(ctx, part, along) for part in children(expr)))

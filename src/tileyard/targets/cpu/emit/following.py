@@ -1,0 +1,310 @@
+"""What follows a pass: tiles that nothing reads any more, tiles that need not be filled, rows that come next.
+
+What a pass writes to a tile that nothing reads need not reach memory. A tile that only repeats rows of an array
+is not filled: what reads it reads the array. Rows that the next block reads are fetched while this one computes,
+because processors look ahead within a page only.
+
+One module because each of these looks at the statements after the one that is written.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from tileyard.ir.dtypes import find_dtype
+from tileyard.ir.effects import (
+    buffer_effects,
+    own_effects,
+)
+from tileyard.ir.nodes import (
+    Cast,
+    Const,
+    Copy,
+    Expr,
+    Fill,
+    For,
+    Load,
+    Op,
+    Region,
+    Roles,
+    Stmt,
+    Store,
+    Var,
+)
+from tileyard.ir.walk import bodies, replace_parts, walk, walk_expr
+from tileyard.targets.cpu.emit.context import Context
+from tileyard.targets.cpu.emit.copies import Boxes, match_boxes
+from tileyard.targets.cpu.emit.exprs import place
+from tileyard.targets.cpu.emit.loops import is_along
+from tileyard.targets.cpu.emit.nests import Nest, Pass, as_nest, find_pass, loads
+from tileyard.targets.cpu.emit.parts import (
+    ZERO,
+    add,
+    covers,
+    ends,
+    find_bodies,
+    is_parallel,
+    reads,
+    touched,
+)
+from tileyard.targets.cpu.emit.tiles import LINE
+from tileyard.targets.cpu.emit.vectors import AT_ONCE
+
+# ---- tiles that nothing reads ---------------------------------------------------------------------
+
+
+def find_unwritten(
+    ctx: Context, found: Pass, rest: Sequence[Stmt], *, is_outermost: bool
+) -> frozenset[str]:
+    """The tiles that a pass writes for itself only; ``rest`` is what follows it in the same body."""
+    return frozenset(
+        name
+        for name in _stored(ctx, found)
+        if not ctx.is_aliased(name)
+        and (
+            (is_outermost and not touching(rest, name))
+            or (not touching(rest, name) and is_fresh(ctx, name))
+            or name in _only_here(ctx, found)
+        )
+    )
+
+
+def _stored(ctx: Context, found: Pass) -> set[str]:
+    stores = (step.buffer for step in found.nest.steps if isinstance(step, Store))
+    return {name for name in stores if name in ctx.plan.tiles}
+
+
+def _only_here(ctx: Context, found: Pass) -> Iterator[str]:
+    """The tiles that a pass writes before it reads them, and that nothing else touches."""
+    seen: set[str] = set()
+    for step in found.nest.steps:
+        seen.update(load.buffer for load in loads(step))
+        name = step.buffer
+        is_first = isinstance(step, Store) and name not in seen
+        if is_first and touching(ctx.program.body, name) == touching(found.statements, name):
+            yield name
+        seen.add(name)
+
+
+def touching(body: Sequence[Stmt], buffer: str) -> int:
+    """How many statements touch a buffer, their nested bodies aside."""
+    effects = map(own_effects, walk(tuple(body)))
+    return sum(buffer in one.read | one.written for one in effects)
+
+
+def is_fresh(ctx: Context, tile: str) -> bool:
+    """Whether each body that reads a tile has written all of it before, so that none outlives a body."""
+    body = ctx.program.body
+    if any(isinstance(stmt, Roles) for stmt in walk(body)):
+        return False
+    return all(_begins_anew(ctx, each, tile) for each in find_bodies(body))
+
+
+def _begins_anew(ctx: Context, body: tuple[Stmt, ...], tile: str) -> bool:
+    """Whether nothing of a body reads what another one, or another run of it, has written.
+
+    That is where all of the tile is written first, and again after each nested body that touches it.
+    """
+    is_written = False
+    for stmt in body:
+        if tile not in touched(stmt):
+            continue
+        is_read = tile in own_effects(stmt).read
+        if bodies(stmt) and not is_parallel(stmt):
+            if is_read:
+                return False
+            is_written = False
+        elif not is_written:
+            if not isinstance(stmt, Copy | Fill) or is_read or not is_whole_tile(ctx, stmt.dst):
+                return False
+            is_written = True
+    return True
+
+
+def is_whole_tile(ctx: Context, region: Region) -> bool:
+    """Whether a region is all of a tile."""
+    return region.buffer in ctx.plan.tiles and covers(region, ctx.shape(region.buffer))
+
+
+# ---- tiles that only repeat rows ------------------------------------------------------------------
+
+
+_MOST = 64 << 10
+"""Bytes of rows that are read again, or fetched ahead: they have to stay in a cache until they are read."""
+
+
+def find_repeat(ctx: Context, body: Sequence[Stmt]) -> Callable[[tuple[Expr, ...]], Expr] | None:
+    """What an element is of the tile that the first statement of ``body`` fills; None where it is needed.
+
+    It holds until a pass writes all of the tile anew, or else up to the end of the kernel.
+    """
+    stmt = body[0]
+    if not isinstance(stmt, Copy) or not _repeats(ctx, stmt):
+        return None
+    nest, tile = as_nest(ctx, stmt), stmt.dst.buffer
+    if nest is None or nest.elements * find_dtype(ctx.dtype(stmt.src.buffer)).bits > 8 * _MOST:
+        return None
+    element = _element(ctx, match_boxes(stmt.src, stmt.dst))
+    ctx.repeats[tile] = element
+    try:
+        for i, later in enumerate(body[1:], 1):
+            effects = buffer_effects((later,))
+            if tile not in effects.read | effects.written:
+                continue
+            there = find_pass(ctx, body[i : i + 1])
+            if there is None:
+                return None
+            if tile in effects.written:
+                is_anew = there.nest.elements == nest.elements and any(
+                    isinstance(step, Store) and step.buffer == tile for step in there.nest.steps
+                )
+                return element if is_anew else None
+    finally:
+        del ctx.repeats[tile]
+    is_last = touching(ctx.program.body, tile) == touching(body, tile)
+    return element if is_last or is_fresh(ctx, tile) else None
+
+
+def _repeats(ctx: Context, stmt: Copy) -> bool:
+    """Whether all of a tile becomes elements of an array as they are, and nothing writes that array.
+
+    The array's elements may be those of a tile that is not filled either.
+    """
+    src, dst = stmt.src, stmt.dst
+    written = buffer_effects(ctx.program.body).written
+    read = {src.buffer} - ctx.repeats.keys()
+    read |= {load.buffer for load in reads(*src.starts)}
+    if ctx.rows_of(dst.buffer) is None or dst.buffer in ctx.lazy:
+        return False
+    if any(name not in ctx.arrays or name in written or ctx.is_aliased(name) for name in read):
+        return False
+    a, b = ctx.dtype(src.buffer), ctx.dtype(dst.buffer)
+    is_same = a == b or (b == "float32" and a in ("float16", "bfloat16"))
+    is_inside = not any(ctx.open_bounds(src.buffer, corner) for corner in ends(src))
+    return (
+        is_same
+        and is_inside
+        and not ctx.is_aliased(dst.buffer)
+        and src.buffer != dst.buffer
+        and is_whole_tile(ctx, dst)
+    )
+
+
+def _element(ctx: Context, boxes: Boxes) -> Callable[[tuple[Expr, ...]], Expr]:
+    source, target = boxes.src.buffer, boxes.dst.buffer
+    a, b = ctx.dtype(source), ctx.dtype(target)
+    before = ctx.repeats.get(source)
+
+    def element(indices: tuple[Expr, ...]) -> Expr:
+        at = boxes.source_indices(indices)
+        load = before(at) if before is not None else Load(source, at, a)
+        return load if a == b else Cast(load, b)
+
+    return element
+
+
+# ---- rows that come next --------------------------------------------------------------------------
+
+
+_SLOW = frozenset({"exp", "exp2", "div", "sqrt", "rsqrt", "log", "log2", "tanh", "erf", "sigmoid"})
+_MANY = 10
+"""How much longer such a function takes than a sum."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Row:
+    """Rows of an array that a nest reads, and reads others of when ``turn`` is one more.
+
+    ``source`` is their elements, ``bytes`` one row's size. So many bytes are ``done`` as are fetched
+    already.
+    """
+
+    nest: Nest
+    source: Load
+    turn: Var
+    bytes: int
+    done: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ahead:
+    """Rows for the next turn, and how much of what is left of them one pass fetches."""
+
+    rows: Sequence[Row]
+    share: float
+
+
+def rows_read(ctx: Context, stmt: Stmt, turn: Var | None) -> list[Row]:
+    """The rows of arrays that a statement reads, others for each value of ``turn``."""
+    nest = as_nest(ctx, stmt)
+    if nest is None or turn is None:
+        return []
+    found: dict[Load, Row] = {}
+    for source in (load for step in nest.steps for load in loads(step)):
+        size = nest.columns * find_dtype(source.dtype).bits // 8
+        if (
+            source.buffer in ctx.arrays
+            and is_along(source.indices, nest.along)
+            and nest.elements // nest.columns * size <= _MOST
+            and any(turn in walk_expr(at) for at in source.indices)
+        ):
+            found[source] = Row(nest=nest, source=source, turn=turn, bytes=size)
+    return list(found.values())
+
+
+def next_turn(ctx: Context, loops: Sequence[For]) -> Var | None:
+    """What counts when a body is run again: the innermost loop's variable, or a thread's next block's."""
+    if loops:
+        return loops[-1].var
+    if ctx.plan.keeping.group:
+        return None
+    axes = [axis for axis in ctx.program.grid if axis.extent != Const(1, axis.extent.dtype)]
+    return axes[0].var if axes else None
+
+
+def share(ctx: Context, found: Pass, rest: Sequence[Stmt]) -> float:
+    """How much of the time up to the end of the body a pass takes, all passes together 1."""
+    later = 0
+    while rest:
+        there = None if isinstance(rest[0], Copy) else find_pass(ctx, rest)
+        later += 0 if there is None else _weight(there)
+        rest = rest[1 if there is None else len(there.statements) :]
+    return _weight(found) / (_weight(found) + later)
+
+
+def _weight(found: Pass) -> int:
+    """About how long a pass takes, for its share of what is fetched meanwhile."""
+    parts = [part for step in found.nest.steps for part in walk_expr(step.value)]
+    functions = sum(isinstance(part, Op) and part.name in _SLOW for part in parts)
+    return found.nest.elements * (len(parts) + _MANY * functions)
+
+
+def declare_ahead(ctx: Context, nest: Nest, ahead: Ahead) -> list[str]:
+    """Write where the share of what is ahead begins; gives the lines that fetch it along ``nest``.
+
+    The rows remember how much of them is done.
+    """
+    lines: list[str] = []
+    for row in ahead.rows:
+        if row.nest.sizes[:-1] != nest.sizes[:-1]:
+            continue
+        first = row.done
+        row.done = first + round((row.bytes - first) * ahead.share / LINE) * LINE
+        step = (row.done - first) * AT_ONCE / nest.columns
+        if not step:
+            continue
+        known: dict[Expr, Expr] = dict(zip(row.nest.variables, nest.variables, strict=True))
+        known[row.nest.along] = ZERO
+        known[row.turn] = add(row.turn, Const(1, row.turn.dtype))
+        indices = tuple(replace_parts(at, known.get) for at in row.source.indices)
+        name = ctx.names.fresh("ahead")
+        place_ = place(ctx, row.source.buffer, indices)
+        ctx.out.line(f"const char *{name} = (const char *)&{place_} + {first};")
+        rate = Fraction(row.done - first, nest.columns)
+        offset = f"(int64_t){nest.along.name} * {rate.numerator} / {rate.denominator}"
+        lines += [
+            f"__builtin_prefetch({name} + {offset} + {line * LINE}, 0, 2);"
+            for line in range(math.ceil(step / LINE))
+        ]
+    return lines

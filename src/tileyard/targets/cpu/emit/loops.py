@@ -1,0 +1,395 @@
+"""What is known of parallel loops: which bounds hold all over them, which stores are apart, what lies in rows.
+
+Divisions of a loop's variable by a small constant are resolved by writing several elements at once.
+
+One module because each of these looks at how a loop's variable moves the indices in its body.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeGuard, TypeVar
+
+import msgspec
+
+from tileyard.ir.dtypes import find_dtype
+from tileyard.ir.effects import buffer_effects, expressions
+from tileyard.ir.nodes import (
+    Atomic,
+    Cast,
+    Const,
+    Expr,
+    For,
+    If,
+    Let,
+    Load,
+    Op,
+    ReduceKind,
+    Store,
+    Var,
+)
+from tileyard.ir.ranges import Interval
+from tileyard.ir.walk import children, replace_parts, walk, walk_expr
+from tileyard.targets.cpu.emit.context import Bound, Context
+from tileyard.targets.cpu.emit.exprs import index_side, unrounded
+from tileyard.targets.cpu.emit.parts import add, is_zero, reads
+from tileyard.targets.cpu.emit.scalars import SCALARS
+
+# ---- independence and bounds ----------------------------------------------------------------------
+
+
+def is_independent(ctx: Context, stmt: For) -> bool:
+    """Whether no iteration of an innermost parallel loop touches what another one writes.
+
+    The compiler is told so only where the indices show it: each buffer that is written is
+    touched in one place only, which this loop's variable alone moves.
+    """
+    if stmt.kind not in ("parallel", "vectorized"):
+        return False
+    inner = tuple(walk(stmt.body))
+    if not all(isinstance(part, Store | Let | If) for part in inner):
+        return False
+    stores = [part for part in inner if isinstance(part, Store)]
+    places = {store.buffer: store.indices for store in stores}
+    uses: list[Store | Load] = [*stores]
+    for part in inner:
+        uses += reads(*expressions(part))
+    stored = {ctx.storage(buffer) for buffer in places}
+    return all(
+        places.get(one.buffer) == one.indices and moves(one.indices, stmt.var)
+        for one in uses
+        if ctx.storage(one.buffer) in stored
+    )
+
+
+def moves(indices: tuple[Expr, ...], var: Var) -> bool:
+    """Whether different values of ``var`` certainly give different indices."""
+    return any(_steps(expr, var) for expr in indices)
+
+
+def is_along(indices: tuple[Expr, ...], var: Var) -> bool:
+    """Whether these are the indices of contiguous elements while ``var`` counts."""
+    return (
+        bool(indices)
+        and _steps(indices[-1], var, is_up=True)
+        and not any(var in walk_expr(at) for at in indices[:-1])
+    )
+
+
+def _steps(expr: Expr, var: Var, *, is_up: bool = False) -> bool:
+    """Whether ``expr`` changes by one with ``var``; with ``is_up`` always in the same direction."""
+    if expr == var:
+        return True
+    match expr:
+        case Op(name="add" | "sub" as name, args=(left, right)):
+            if var not in walk_expr(right):
+                return _steps(left, var, is_up=is_up)
+            is_covered = var not in walk_expr(left) and not (is_up and name == "sub")
+            return is_covered and _steps(right, var, is_up=is_up)
+        case _:
+            return False
+
+
+def _open_bounds(ctx: Context, nest: For) -> list[tuple[Bound, bool, bool]]:
+    """The bounds of arrays' elements in a nest that are not certain."""
+    found: list[tuple[Bound, bool, bool]] = []
+    for stmt in walk((nest,)):
+        if isinstance(stmt, For):
+            ctx.ranges.bind_loop(stmt)
+        if isinstance(stmt, Let):
+            continue
+        own = (stmt,) if isinstance(stmt, Atomic | Store) else ()
+        for part in (*reads(*expressions(stmt)), *own):
+            if part.buffer in ctx.arrays:
+                found += ctx.open_bounds(part.buffer, part.indices)
+    return found
+
+
+def interior_tests(ctx: Context, nest: For) -> dict[Bound, str]:
+    """For each bound of an array's elements that a test before the nest can establish, the test.
+
+    The loops' variables are given their ranges on the way.
+    """
+    bounds = _open_bounds(ctx, nest)
+    loops = {stmt.var: stmt for stmt in walk((nest,)) if isinstance(stmt, For)}
+    changing = {stmt.var for stmt in walk((nest,)) if isinstance(stmt, Atomic | Let)}
+    written = {ctx.storage(buffer) for buffer in buffer_effects((nest,)).written}
+    tests: dict[Bound, str] = {}
+    for (at, extent), low, high in bounds:
+        corners = _corners(at, loops)
+        if corners is None or _depends(ctx, corners, {*loops, *changing}, written):
+            continue
+        parts = []
+        if low:
+            parts.append(f"{index_side(ctx, corners[0])} >= 0")
+        if high:
+            parts.append(f"{index_side(ctx, corners[1])} < {index_side(ctx, extent)}")
+        tests[at, extent] = " && ".join(parts)
+    return tests
+
+
+def _depends(
+    ctx: Context, corners: tuple[Expr, Expr], bound: set[Var | None], written: set[str]
+) -> bool:
+    """Whether the corners cannot be computed before a nest that binds and writes these."""
+    return any(
+        (isinstance(part, Var) and part in bound)
+        or (isinstance(part, Load) and ctx.storage(part.buffer) in written)
+        for corner in corners
+        for part in walk_expr(corner)
+    )
+
+
+def _corners(expr: Expr, loops: dict[Var, For]) -> tuple[Expr, Expr] | None:
+    """The least and the greatest value of ``expr`` over the loops; None where it is not monotone."""
+    if isinstance(expr, Var) and expr in loops:
+        loop = loops[expr]
+        return loop.start, add(loop.start, loop.extent, Const(-1, expr.dtype))
+    if not any(part in loops for part in walk_expr(expr) if isinstance(part, Var)):
+        return expr, expr
+    if not isinstance(expr, Op) or len(expr.args) != 2:
+        return None
+    left, right = (_corners(arg, loops) for arg in expr.args)
+    if left is None or right is None:
+        return None
+    match expr.name:
+        case "add":
+            return add(left[0], right[0]), add(left[1], right[1])
+        case "sub":
+            low, high = (left[0], right[1]), (left[1], right[0])
+            return Op("sub", low, expr.dtype), Op("sub", high, expr.dtype)
+        case "mul" | "floordiv" if isinstance(expr.args[1], Const) and expr.args[1].value > 0:
+            return (
+                Op(expr.name, (left[0], expr.args[1]), expr.dtype),
+                Op(expr.name, (left[1], expr.args[1]), expr.dtype),
+            )
+        case _:
+            return None
+
+
+# ---- divisions of a loop's variable ---------------------------------------------------------------------
+
+
+MOST = 8
+"""The largest divisor that is resolved; all are powers of two."""
+
+
+def count_at_once(expr: Expr, stmt: For) -> int:
+    """How many elements are to be written at once, so that no division of the variable is left."""
+    divisors = {
+        divisor
+        for part in walk_expr(expr)
+        if (divisor := _divisor(part)) and stmt.var in walk_expr(children(part)[0])
+    }
+    most = max(divisors, default=1)
+    if not 1 < most <= MOST or any(least < 0 or most % least for least in divisors):
+        return 1
+    is_whole = isinstance(stmt.extent, Const) and int(stmt.extent.value) % most == 0
+    return most if is_whole and MOST % most == 0 and _is_multiple(stmt.start, most) else 1
+
+
+def _divisor(expr: Expr) -> int:
+    """What a quotient or a remainder is divided by, 0 where that is no constant or it is neither."""
+    match expr:
+        case Op(
+            name="floordiv" | "floormod" | "truncdiv" | "truncmod", args=(_, Const(value=value))
+        ):
+            return int(value)
+        case _:
+            return 0
+
+
+def _is_multiple(expr: Expr, factor: int) -> bool:
+    """Whether ``expr`` is certainly a multiple of ``factor``."""
+    match expr:
+        case Const():
+            return int(expr.value) % factor == 0
+        case Op(name="add" | "sub", args=(left, right)):
+            return _is_multiple(left, factor) and _is_multiple(right, factor)
+        case Op(name="mul", args=(left, right)):
+            return _is_multiple(left, factor) or _is_multiple(right, factor)
+        case _:
+            return False
+
+
+def _without(expr: Expr, var: Var) -> Expr | None:
+    """What is added to ``var`` in ``expr``; None where it is not such a sum."""
+    if expr == var:
+        return Const(0, expr.dtype)
+    match expr:
+        case Op(name="add", args=(left, right)):
+            inside, other = (left, right) if var in walk_expr(left) else (right, left)
+            rest = None if var in walk_expr(other) else _without(inside, var)
+            return None if rest is None else add(rest, other)
+        case _:
+            return None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Together:
+    """Elements that ``var`` counts, written ``count`` at once: in C from ``start`` on, ``stem`` is its name."""
+
+    ctx: Context
+    var: Var
+    count: int
+    start: str
+    stem: str
+
+    def write(self, expr: Expr, line: Callable[[Expr], str]) -> None:
+        """Write the ``line`` of ``expr`` for each element of group ``e_``, whose number is ``n_``."""
+        ctx, out, count, kind = self.ctx, self.ctx.out, self.count, SCALARS[self.var.dtype].value
+        group = Var(ctx.names.fresh(f"{self.stem}_by_{count}"), self.var.dtype)
+        ctx.names.bind(group.name)
+        inside = ctx.ranges.of(self.var)
+        ctx.ranges.bind(group, Interval(inside.low // count, inside.high // count))
+        out.line(f"const {kind} {group.name} = {self.start} / {count} + e_;")
+        for rest in range(count):
+            bounds: set[Bound] = set()
+            part = _Part(ctx=ctx, var=self.var, group=group, count=count, rest=rest, bounds=bounds)
+            resolved = replace_parts(expr, part.resolve)
+            with out.block(""), ctx.assuming(ctx.assumed | bounds):
+                place = f"{ctx.names[self.var.name]} = {self.start} + n_"
+                out.line(f"const {kind} n_ = {count} * e_ + {rest}, {place};")
+                out.line(line(resolved))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Part:
+    """Element ``rest`` of ``count`` that are written at once; ``group`` counts those by ``count``.
+
+    ``bounds`` collects what holds of indices without divisions, because it held with them.
+    """
+
+    ctx: Context
+    var: Var
+    group: Var
+    count: int
+    rest: int
+    bounds: set[Bound]
+
+    def resolve(self, expr: Expr) -> Expr | None:
+        """``expr`` without divisions of the variable; None where its parts are to be looked at."""
+        if expr in self.ctx.known:
+            return expr
+        if isinstance(expr, Load) and not self.ctx.open_bounds(expr.buffer, expr.indices):
+            indices = tuple(replace_parts(at, self.resolve) for at in expr.indices)
+            self.bounds.update(zip(indices, self.ctx.shape(expr.buffer), strict=True))
+            return Load(expr.buffer, indices, expr.dtype)
+        divisor = _divisor(expr)
+        if divisor and isinstance(expr, Op) and self.var in walk_expr(expr.args[0]):
+            return self._divide(expr, divisor)
+        return None
+
+    def _divide(self, op: Op, divisor: int) -> Expr | None:
+        base = _without(op.args[0], self.var)
+        if (
+            base is None
+            or not _is_multiple(base, divisor)
+            or self.ctx.ranges.of(op.args[0]).low < 0
+        ):
+            return None
+        if op.name.endswith("mod"):
+            return Const(self.rest % divisor, op.dtype)
+        groups = Op("mul", (self.group, Const(self.count // divisor, op.dtype)), op.dtype)
+        whole = self.group if self.count == divisor else groups
+        start = add(Op("floordiv", (base, op.args[1]), op.dtype), whole)
+        if is_zero(base):
+            start = whole
+        return add(start, Const(self.rest // divisor, op.dtype))
+
+
+# ---- rows -----------------------------------------------------------------------------------------
+
+
+_EIGHT = 8
+"""Bits of numbers whose arithmetic does not saturate, while their conversions do."""
+
+_FUNCTIONS = frozenset({"exp", "exp2", "exp10", "log10", "sin", "cos", "pow"})
+"""Functions that tile.h has for whole rows."""
+
+ROW_FUNCTIONS = _FUNCTIONS - {"exp", "exp2"}
+"""Functions that tile.h has for whole rows and not for single vectors."""
+
+
+class Fold(msgspec.Struct, frozen=True, kw_only=True):
+    """The values of a row, folded into one element of ``buffer``."""
+
+    buffer: str
+    indices: tuple[Expr, ...]
+    value: Expr
+    kind: ReduceKind
+    clear: bool
+
+
+Step = Store | Fold
+AnyStep = TypeVar("AnyStep", bound=Step)
+
+
+def replace_in(step: AnyStep, known: Callable[[Expr], Expr | None]) -> AnyStep:
+    """``step`` with every part for which ``known`` has something else."""
+    indices = tuple(replace_parts(at, known) for at in step.indices)
+    return msgspec.structs.replace(step, indices=indices, value=replace_parts(step.value, known))
+
+
+def is_row(ctx: Context, store: Store, var: Var) -> bool:
+    """Whether the elements that a store writes certainly exist and lie one after the other."""
+    return is_along(store.indices, var) and not ctx.open_bounds(store.buffer, store.indices)
+
+
+def is_narrow_row(ctx: Context, expr: Expr, var: Var) -> bool:
+    """Whether ``expr`` reads contiguous numbers of a narrow array, all of which exist."""
+    return (
+        isinstance(expr, Load)
+        and expr.buffer in ctx.arrays
+        and bool(ctx.scalar(expr.buffer).narrow)
+        and is_along(expr.indices, var)
+        and not ctx.open_bounds(expr.buffer, expr.indices)
+    )
+
+
+def rounds(ctx: Context, expr: Expr) -> bool:
+    """Whether the value of ``expr`` is rounded by a step that rows have, a conversion's."""
+    if not isinstance(expr, Cast | Op):
+        return False
+    rounding = unrounded(ctx, expr)[1]
+    return bool(rounding) and (isinstance(expr, Cast) or not rounding.startswith("f8"))
+
+
+def is_row_function(expr: Expr) -> TypeGuard[Op]:
+    """Whether ``expr`` is a function that is applied to whole rows."""
+    is_known = isinstance(expr, Op) and expr.name in _FUNCTIONS
+    return (
+        is_known and SCALARS[expr.dtype].value == "float" and find_dtype(expr.dtype).bits > _EIGHT
+    )
+
+
+def has_gain(ctx: Context, store: Store, stmt: For) -> bool:
+    """Whether a store converts, rounds, calls a function of rows or divides the loop's variable."""
+    if store.buffer in ctx.large and ctx.element_type(store.buffer) == "float":
+        return True
+    if store.buffer in ctx.arrays and ctx.scalar(store.buffer).narrow:
+        return True
+    parts = tuple(walk_expr(store.value))
+    return (
+        any(
+            is_narrow_row(ctx, part, stmt.var) or rounds(ctx, part) or is_row_function(part)
+            for part in parts
+        )
+        or count_at_once(store.value, stmt) > 1
+    )
+
+
+def plain_stores(stmt: For) -> list[Store] | None:
+    """The stores of the body with what it binds put in its place; None where there is more in it."""
+    bound: dict[Expr, Expr] = {}
+    found: list[Store] = []
+    written = {part.buffer for part in stmt.body if isinstance(part, Store)}
+    for part in stmt.body:
+        if isinstance(part, Let) and part.value.dtype == part.var.dtype:
+            if any(load.buffer in written for load in reads(part.value)):
+                return None
+            bound[part.var] = replace_parts(part.value, bound.get)
+        elif isinstance(part, Store):
+            found.append(replace_in(part, bound.get))
+        else:
+            return None
+    return found or None

@@ -1,0 +1,257 @@
+"""Statements that are no tile operations, in C: atomic updates, what a kernel says, roles that wait for each other.
+
+In memory that blocks share, updates are atomic operations of the CPU, unless one thread runs all blocks; a
+tile is one thread's own.
+
+A kernel prints lines, checks assertions and tells its failures. Lines of the user's files are not in it:
+statements are told by number, and ``told.py`` knows the rest.
+
+Roles are bodies that advance in turns, each a ``switch`` that is entered where it last had to wait.
+What has to outlive a wait, bindings and the counters of loops, is declared outside the ``switch``.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from tileyard.ir.dtypes import find_dtype
+from tileyard.ir.interpret import describe_deadlock, describe_print
+from tileyard.ir.nodes import (
+    Assert,
+    Atomic,
+    Await,
+    Expr,
+    For,
+    If,
+    Let,
+    Load,
+    Print,
+    Roles,
+    Stmt,
+    Var,
+    While,
+)
+from tileyard.ir.text import print_expr
+from tileyard.ir.walk import walk, walk_expr
+from tileyard.targets.cpu.emit.context import Context
+from tileyard.targets.cpu.emit.exprs import (
+    condition,
+    element,
+    from_memory,
+    to_memory,
+    value,
+)
+from tileyard.targets.cpu.emit.scalars import SCALARS
+
+# ---- atomic updates -------------------------------------------------------------------------------
+
+
+_OPERATORS = {"and": "&", "or": "|", "xor": "^"}
+
+
+def emit_atomic(ctx: Context, stmt: Atomic) -> None:
+    """Write an update, and bind the old content where the statement does."""
+    dtype = ctx.dtype(stmt.buffer)
+    text = value(ctx, stmt.value)
+    target = element(ctx, stmt.buffer, stmt.indices)
+    if stmt.buffer not in ctx.arrays:
+        old = from_memory(ctx, stmt.buffer, target)
+        if stmt.var is not None:
+            ctx.out.line(f"{ctx.binding(stmt.var)} = {old};")
+            old = ctx.names[stmt.var.name]
+        ctx.out.line(
+            f"{target} = {to_memory(ctx, stmt.buffer, combine(stmt.kind, dtype, old, text))};"
+        )
+        return
+    inside = condition(ctx, stmt.buffer, stmt.indices)
+    call = f"{_function(ctx, stmt.kind, dtype)}(&{target}, {text}, threads)"
+    if stmt.var is None:
+        ctx.out.line(f"if ({inside}) {call};" if inside else f"{call};")
+        return
+    old = f"{inside} ? {call} : 0" if inside else call
+    ctx.out.line(f"{ctx.binding(stmt.var)} = {old};")
+
+
+def combine(kind: str, dtype: str, old: str, new: str) -> str:
+    """The new content of an element in C, a value of ``dtype``."""
+    scalar = SCALARS[dtype]
+    if kind == "exchange":
+        return new
+    if kind in _OPERATORS:
+        return f"({scalar.value})({old} {_OPERATORS[kind]} ({new}))"
+    if kind == "add" and find_dtype(dtype).is_float:
+        total = f"{old} + ({new})"
+        return f"ty_round_{scalar.narrow}({total})" if scalar.narrow else total
+    return f"ty_{kind}_{scalar.suffix}({old}, {new})"
+
+
+def _function(ctx: Context, kind: str, dtype: str) -> str:
+    """The name of the C function for this type; it is written once."""
+    scalar, bits = SCALARS[dtype], find_dtype(dtype).bits
+    mark = scalar.narrow or scalar.suffix
+    name = f"ty_atomic_{kind}_{mark}"
+    word = f"uint{bits}_t"
+    if scalar.narrow:
+        read, write = f"ty_from_{mark}(word)", f"ty_pack_{mark}(next)"
+    elif find_dtype(dtype).is_float:
+        read, write = f"ty_from_bits_{mark}(word)", f"ty_to_bits_{mark}(next)"
+    else:
+        read, write = f"({scalar.value})word", f"({word})next"
+    text = f"""TY_INLINE {scalar.value} {name}(void *place, {scalar.value} value, int32_t threads) {{
+  {word} word = __atomic_load_n(({word} *)place, __ATOMIC_RELAXED);
+  if (threads == 1) {{
+    const {scalar.value} old = {read}, next = {combine(kind, dtype, "old", "value")};
+    *({word} *)place = {write};
+    return old;
+  }}
+  for (;;) {{
+    const {scalar.value} old = {read}, next = {combine(kind, dtype, "old", "value")};
+    if (__atomic_compare_exchange_n(({word} *)place, &word, {write}, 1, __ATOMIC_ACQ_REL,
+                                    __ATOMIC_RELAXED))
+      return old;
+  }}
+}}
+"""
+    ctx.functions.setdefault(text, "")
+    return name
+
+
+# ---- what a kernel says ---------------------------------------------------------------------------
+
+
+MOST_VALUES = 6
+"""How many values are told of an assertion that fails."""
+
+
+def emit_print(ctx: Context, stmt: Print) -> None:
+    """Write one line to standard output, whole among those of other threads."""
+    shown = [_conversion(ctx, expr) for expr in stmt.values]
+    form = describe_print(stmt.message.replace("%", "%%"), [mark for mark, _ in shown])
+    parts = ["report", str(ctx.statement), _quoted(form), *(text for _, text in shown)]
+    ctx.out.line(f"TY_PRINT({', '.join(parts)});")
+
+
+def emit_assert(ctx: Context, stmt: Assert) -> None:
+    """Write a check that ends the launch where it fails, and tells the values that it is about."""
+    said = stmt.message or print_expr(ctx.program, stmt.cond)
+    site = ctx.fault(f"assertion failed: {said}")
+    ctx.out.line(f"if (!({value(ctx, stmt.cond)})) {failure(ctx, site, (stmt.cond,))}")
+
+
+def failure(ctx: Context, site: int, about: Iterable[Expr] = ()) -> str:
+    """The C statement that ends the launch at a site; told are the values that ``about`` depend on."""
+    shown = dict.fromkeys(
+        part for expr in about for part in walk_expr(expr) if isinstance(part, Var | Load)
+    )
+    forms, texts = [], []
+    for part in list(shown)[:MOST_VALUES]:
+        mark, text = _conversion(ctx, part)
+        forms.append(f"{print_expr(ctx.program, part).replace('%', '%%')} = {mark}")
+        texts.append(text)
+    return f"return ty_fail({', '.join(('report', str(site), _quoted(', '.join(forms)), *texts))});"
+
+
+def _conversion(ctx: Context, expr: Expr) -> tuple[str, str]:
+    """How a value is printed: printf's conversion, and the value in the C type that it takes."""
+    dtype = find_dtype(expr.dtype)
+    mark, kind = "%lld", "long long"
+    if dtype.is_float:
+        mark, kind = ("%.17g" if dtype.bits == 64 else "%.9g"), "double"
+    elif dtype.kind == "uint":
+        mark, kind = "%llu", "unsigned long long"
+    return mark, f"({kind})({value(ctx, expr)})"
+
+
+def _quoted(text: str) -> str:
+    """``text`` as a string literal of C; what is not plain ASCII in octal."""
+    parts = [
+        chr(byte) if 32 <= byte < 127 and chr(byte) not in '\\"?' else f"\\{byte:03o}"
+        for byte in text.encode("utf-8", "replace")
+    ]
+    return f'"{"".join(parts)}"'
+
+
+# ---- roles ----------------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True, slots=True)
+class Role:
+    """One body while it is written. ``waits`` has the fault of each of its waits, in order."""
+
+    at: str
+    rests: str
+    moved: str
+    waits: list[int] = field(default_factory=list)
+
+
+def emit_roles(ctx: Context, stmt: Roles, write: Callable[[Role, int], None]) -> None:
+    """Write all roles; ``write`` writes the body of one, by its number."""
+    out, moved = ctx.out, ctx.names.fresh("moved_")
+    roles = [
+        Role(at=ctx.names.fresh(f"role{i}_"), rests=ctx.names.fresh(f"rest{i}_"), moved=moved)
+        for i in range(len(stmt.bodies))
+    ]
+    out.line("/* roles advance in turns: each goes on until it has to wait, or has ended */")
+    with out.block(""):
+        for var in _outliving(stmt):
+            ctx.outliving.add(var.name)
+            out.line(f"{SCALARS[var.dtype].value} {ctx.names[var.name]};")
+        out.line(f"int32_t {', '.join(f'{role.at} = 0' for role in roles)}, {moved} = 1;")
+        with out.block(f"while ({moved})"):
+            out.line(f"{moved} = 0;")
+            for number, role in enumerate(roles):
+                with out.block(f"switch ({role.at})"):
+                    out.line("case 0:;")
+                    write(role, number)
+                    out.line(f"{role.at} = -1, {moved} = 1;")
+                    out.line("default:;")
+                out.line(f"{role.rests}:;")
+        _emit_deadlock(ctx, roles)
+
+
+def emit_wait(ctx: Context, stmt: Await, role: Role | None) -> None:
+    """Write a wait; where there is no other role, what is awaited has to be there."""
+    site = ctx.fault(describe_deadlock(stmt.message))
+    if role is None:
+        ctx.out.line(f"if (!({value(ctx, stmt.cond)})) {failure(ctx, site)}")
+        return
+    role.waits.append(site)
+    number = len(role.waits)
+    ctx.out.line(f"{role.at} = {number}, {role.moved} = 1;")
+    ctx.out.line(f"case {number}:")
+    ctx.out.line(f"if (!({value(ctx, stmt.cond)})) goto {role.rests};")
+    ctx.out.line(f"{role.moved} = 1;")
+
+
+def _waits(stmt: Stmt) -> bool:
+    return any(isinstance(inner, Await) for inner in walk((stmt,)))
+
+
+def _outliving(stmt: Roles) -> Iterator[Var]:
+    """The variables that are bound, or counted, where a wait may follow."""
+    todo: list[Stmt] = [inner for body in stmt.bodies for inner in body]
+    while todo:
+        match todo.pop(0):
+            case Let(var=var) | Atomic(var=Var() as var):
+                yield var
+            case For() as loop if _waits(loop):
+                yield loop.var
+                todo += loop.body
+            case While() as loop:
+                todo += loop.body
+            case If() as branch:
+                todo += [*branch.then, *branch.orelse]
+            case _:
+                pass
+
+
+def _emit_deadlock(ctx: Context, roles: list[Role]) -> None:
+    """Tell the waits of the roles that have not ended."""
+    stuck, count = ctx.names.fresh("stuck_"), ctx.names.fresh("stuck_count_")
+    waiting = [role for role in roles if role.waits]
+    if not waiting:
+        return
+    ctx.out.line(f"int32_t {stuck}[{len(waiting)}], {count} = 0;")
+    for role in waiting:
+        table = f"((const int32_t[]){{{', '.join(map(str, role.waits))}}})"
+        ctx.out.line(f"if ({role.at} > 0) {stuck}[{count}++] = {table}[{role.at} - 1];")
+    ctx.out.line(f"if ({count}) return ty_stuck(report, {stuck}, {count});")
