@@ -99,10 +99,6 @@ class Names:
         """The C name of one of the Program's names."""
         return self._names[name]
 
-    def bind(self, name: str) -> None:
-        """Take ``name``, which must be fresh, as a name of the Program."""
-        self._names[name] = name
-
     def alias(self, name: str, c_name: str) -> None:
         """Take ``c_name``, which must be fresh, for a name that no Program has."""
         self._names[name] = c_name
@@ -241,10 +237,10 @@ class Context:
             return self.arrays[buffer].shape
         return tuple(Const(extent, "int32") for extent in self.plan.tiles[buffer].shape)
 
-    def rows_of(self, buffer: str) -> Tile | None:
-        """The tile that is kept in rows under this name; None for an array or another layout."""
+    def packed(self, buffer: str) -> Tile | None:
+        """The tile that is kept for gemms under this name; None for an array, or a tile in rows."""
         tile = self.plan.tiles.get(buffer)
-        return tile if tile is not None and isinstance(tile.layout, Rows) else None
+        return None if tile is None or isinstance(tile.layout, Rows) else tile
 
     # ---- bounds -----------------------------------------------------------------------------
 
@@ -280,8 +276,13 @@ class Context:
 
     def counter(self, stem: str, extent: int | Expr) -> Var:
         """A variable that runs from 0 below ``extent``, not yet declared in C."""
-        var = Var(self.names.fresh(stem), "int32" if isinstance(extent, int) else "int64")
-        self.names.bind(var.name)
+        dtype = "int32" if isinstance(extent, int) else "int64"
         high = extent if isinstance(extent, int) else self.ranges.of(extent).high
-        self.ranges.bind(var, Interval(0, max(high - 1, 0)))
+        return self.variable(stem, dtype, Interval(0, max(high - 1, 0)))
+
+    def variable(self, stem: str, dtype: str, values: Interval) -> Var:
+        """A variable with some of these values, not yet declared in C."""
+        var = Var(self.names.fresh(stem), dtype)
+        self.names.alias(var.name, var.name)
+        self.ranges.bind(var, values)
         return var

@@ -31,7 +31,6 @@ from tileyard.targets.cpu.emit.segments import (
     matrix_start,
     segments,
 )
-from tileyard.targets.cpu.emit.tiles import Rows
 
 # ---- clearing -------------------------------------------------------------------------------------
 
@@ -109,8 +108,8 @@ def emit_fill(ctx: Context, stmt: Fill) -> None:
         return
     text = cast(f"({value(ctx, stmt.value)})", stmt.value.dtype, ctx.dtype(buffer))
     ctx.out.line(f"const {ctx.element_type(buffer)} fill_ = {to_memory(ctx, buffer, text)};")
-    tile = ctx.plan.tiles.get(buffer)
-    if tile is not None and not isinstance(tile.layout, Rows):
+    tile = ctx.packed(buffer)
+    if tile is not None:
         start = index(ctx, matrix_start(ctx, tile, stmt.dst))
         with ctx.out.block(f"for (int64_t e_ = 0; e_ < {tile.matrix_elements}; ++e_)"):
             ctx.out.line(f"(&{ctx.names[buffer]}[{start}])[e_] = fill_;")
@@ -131,9 +130,9 @@ def _is_zero(stmt: Fill) -> bool:
 
 def _clear(ctx: Context, stmt: Fill) -> None:
     """A fill with what is all zero bits in every type."""
-    tile = ctx.plan.tiles.get(stmt.dst.buffer)
+    tile = ctx.packed(stmt.dst.buffer)
     size = f"sizeof({ctx.element_type(stmt.dst.buffer)})"
-    if tile is not None and not isinstance(tile.layout, Rows):
+    if tile is not None:
         start = index(ctx, matrix_start(ctx, tile, stmt.dst))
         name = ctx.names[stmt.dst.buffer]
         ctx.out.line(f"memset(&{name}[{start}], 0, {tile.matrix_elements} * {size});")

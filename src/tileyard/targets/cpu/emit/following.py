@@ -175,7 +175,8 @@ def _repeats(ctx: Context, stmt: Copy) -> bool:
     written = buffer_effects(ctx.program.body).written
     read = {src.buffer} - ctx.repeats.keys()
     read |= {load.buffer for load in reads(*src.starts)}
-    if ctx.rows_of(dst.buffer) is None or dst.buffer in ctx.lazy:
+    is_packed = ctx.packed(dst.buffer) is not None
+    if dst.buffer in ctx.arrays or is_packed or dst.buffer in ctx.lazy:
         return False
     if any(name not in ctx.arrays or name in written or ctx.is_aliased(name) for name in read):
         return False

@@ -237,10 +237,9 @@ class Together:
     def write(self, expr: Expr, line: Callable[[Expr], str]) -> None:
         """Write the ``line`` of ``expr`` for each element of group ``e_``, whose number is ``n_``."""
         ctx, out, count, kind = self.ctx, self.ctx.out, self.count, SCALARS[self.var.dtype].value
-        group = Var(ctx.names.fresh(f"{self.stem}_by_{count}"), self.var.dtype)
-        ctx.names.bind(group.name)
         inside = ctx.ranges.of(self.var)
-        ctx.ranges.bind(group, Interval(inside.low // count, inside.high // count))
+        groups = Interval(inside.low // count, inside.high // count)
+        group = ctx.variable(f"{self.stem}_by_{count}", self.var.dtype, groups)
         out.line(f"const {kind} {group.name} = {self.start} / {count} + e_;")
         for rest in range(count):
             bounds: set[Bound] = set()

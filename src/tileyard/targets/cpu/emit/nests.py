@@ -50,7 +50,6 @@ from tileyard.targets.cpu.emit.parts import (
     pair_dimensions,
     reads,
 )
-from tileyard.targets.cpu.emit.tiles import Rows
 
 # ---- statements as nests --------------------------------------------------------------------------
 
@@ -328,8 +327,7 @@ def _checked(ctx: Context, statements: tuple[Stmt, ...], nest: Nest) -> Pass | N
 def _is_covered(ctx: Context, step: Step) -> bool:
     """Whether a step is done by vectors of floats."""
     for name in (step.buffer, *(load.buffer for load in loads(step))):
-        tile = ctx.plan.tiles.get(name)
-        if tile is not None and not isinstance(tile.layout, Rows):
+        if ctx.packed(name) is not None:
             return False
     if ctx.dtype(step.buffer) not in FLOATS:
         return False

@@ -57,8 +57,7 @@ class _Rows:
         self._nest = nest
         self._unwritten = unwritten
         self._at = nest.along
-        self._laced = is_laced(ctx, nest, unwritten)
-        self._vectors = Vectors(ctx, nest, laced=self._laced)
+        self._vectors = Vectors(ctx, nest, laced=is_laced(ctx, nest, unwritten))
         self._places: dict[int, str] = {}
         self._tables: dict[int, tuple[Table, str]] = {}
         self._totals: dict[int, str] = {}
@@ -87,7 +86,7 @@ class _Rows:
             if form == QUAD:
                 self._lines("ty_quad {1} = ty_quad_begin_{3}();")
             else:
-                totals = "ty_unlaced({1})" if self._laced else "{1}"
+                totals = "ty_unlaced({1})" if self._vectors.laced else "{1}"
                 self._lines(f"ty_row {{2}} = ty_quad_join_{{3}}({totals});")
                 if columns % 32 == 0:
                     break
@@ -127,9 +126,6 @@ class _Rows:
             parts = (self._parts[QUAD, i], self._parts[ONE, i])
             self._ctx.out.line(text.format(self._totals[i], *parts, step.kind))
 
-    def _new(self, stem: str) -> str:
-        return self._ctx.names.fresh(stem)
-
     # ---- before the loops -------------------------------------------------------------------------
 
     def _begin(self) -> None:
@@ -137,22 +133,20 @@ class _Rows:
         ctx = self._ctx
         for i, step in enumerate(self._nest.steps):
             if isinstance(step, Fold):
-                self._totals[i] = self._new("total")
-                self._parts[QUAD, i], self._parts[ONE, i] = self._new("totals"), self._new("totals")
+                self._totals[i] = self._ctx.names.fresh("total")
+                for form in (QUAD, ONE):
+                    self._parts[form, i] = self._ctx.names.fresh("totals")
                 self._hoist(step.value)
                 old = load(ctx, step.buffer, step.indices).text
-                start = (
-                    f"({old})"
-                    if not step.clear
-                    else identity_literal(step.kind, ctx.dtype(step.buffer))
-                )
+                first = identity_literal(step.kind, ctx.dtype(step.buffer))
+                start = first if step.clear else f"({old})"
                 ctx.out.line(f"float {self._totals[i]} = {start};")
                 continue
             self._hoist(step.value)
             if (table := find_table(ctx, self._nest, step)) and not self._is_read(i, step):
                 self._tables[i] = table, write_table(ctx, table, step.buffer)
             if step.buffer in ctx.large:
-                self._places[i] = self._new("past")
+                self._places[i] = self._ctx.names.fresh("past")
                 first = self._first(step)
                 ctx.out.line(
                     f"const int {self._places[i]} = TY_PLACE(&{first}, {ctx.large[step.buffer]});"
@@ -173,7 +167,7 @@ class _Rows:
                     self._hoist(child)
             return
         if SCALARS[expr.dtype].value == "float":
-            name = self._new("same")
+            name = self._ctx.names.fresh("same")
             self._ctx.out.line(f"const float {name} = {value(self._ctx, expr)};")
             self._vectors.same[expr] = name
             self._ctx.known[expr] = name
@@ -188,7 +182,7 @@ class _Rows:
                 name = self._totals[i]
                 out.line(f"{name} = ty_fold_{step.kind}({name}, {value(ctx, step.value)});")
                 continue
-            name = self._new("value")
+            name = self._ctx.names.fresh("value")
             out.line(f"const float {name} = {value(ctx, step.value)};")
             ctx.known[self._key(step)] = name
             if step.buffer not in self._unwritten:
@@ -230,7 +224,7 @@ class _Rows:
             if is_read or not narrow:
                 text = self._vectors.rounded(text, rounding)
             if is_read:
-                name = self._new("value")
+                name = self._ctx.names.fresh("value")
                 out.line(f"const {kind} {name} = {text};")
                 ctx.known[key] = text = name
             if step.buffer not in self._unwritten:

@@ -40,12 +40,9 @@ from tileyard.targets.cpu.emit.exprs import (
     to_memory,
     value,
 )
-from tileyard.targets.cpu.emit.scalars import SCALARS
+from tileyard.targets.cpu.emit.scalars import BINARY, SCALARS
 
 # ---- atomic updates -------------------------------------------------------------------------------
-
-
-_OPERATORS = {"and": "&", "or": "|", "xor": "^"}
 
 
 def emit_atomic(ctx: Context, stmt: Atomic) -> None:
@@ -76,8 +73,8 @@ def combine(kind: str, dtype: str, old: str, new: str) -> str:
     scalar = SCALARS[dtype]
     if kind == "exchange":
         return new
-    if kind in _OPERATORS:
-        return f"({scalar.value})({old} {_OPERATORS[kind]} ({new}))"
+    if f"bit{kind}" in BINARY:
+        return f"({scalar.value})({old} {BINARY[f'bit{kind}'][0]} ({new}))"
     if kind == "add" and find_dtype(dtype).is_float:
         total = f"{old} + ({new})"
         return f"ty_round_{scalar.narrow}({total})" if scalar.narrow else total

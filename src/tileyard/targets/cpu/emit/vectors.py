@@ -148,7 +148,7 @@ class Vectors:
 
     def __init__(self, ctx: Context, nest: Nest, *, laced: bool) -> None:
         self._ctx = ctx
-        self._laced = laced
+        self.laced = laced
         self._at = nest.along
         self._loop = innermost(nest.loop())
         self.form = QUAD
@@ -158,7 +158,7 @@ class Vectors:
     @property
     def moved(self) -> str:
         """The form's name in loads and stores."""
-        return LACED if self._laced and self.form == QUAD else self.form
+        return LACED if self.laced and self.form == QUAD else self.form
 
     def rounded(self, text: str, rounding: str) -> str:
         """Vectors rounded to a narrow type, if any."""
@@ -296,9 +296,7 @@ def find_table(ctx: Context, nest: Nest, step: Store) -> Table | None:
         return None
     (part,) = parts
     numbers = ctx.ranges.of(part)
-    entry = Var(ctx.names.fresh("entry"), part.dtype)
-    ctx.names.bind(entry.name)
-    ctx.ranges.bind(entry, numbers)
+    entry = ctx.variable("entry", part.dtype, numbers)
     value = replace_parts(step.value, {part: entry}.get)
     if can_fail(ctx, value):
         return None
