@@ -29,7 +29,6 @@ from tileyard.ir.specs import evaluate_size
 from tileyard.ir.walk import walk_expr
 from tileyard.model import Elaborated, Outcome, Value
 from tileyard.targets.base import Build, Source
-from tileyard.targets.cuda.cubin import read_cubin
 from tileyard.targets.cuda.grouping import LARGEST
 from tileyard.targets.cuda.records import (
     CUBIN_FILE,
@@ -45,6 +44,7 @@ from tileyard.targets.cuda.records import (
     TensorParam,
     WorkspaceParam,
 )
+from tileyard.targets.cuda.resources import read_cubin
 from tileyard.targets.cuda.sass import KINDS
 
 pytestmark = pytest.mark.slow

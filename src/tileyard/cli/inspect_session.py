@@ -23,7 +23,7 @@ from tileyard.report.words import make_visible
 from tileyard.settings import read_settings
 from tileyard.suite.packed import unpack_suite
 from tileyard.targets.cuda.disassembly import disassemble
-from tileyard.targets.cuda.ptx import compile_ptx
+from tileyard.targets.cuda.nvrtc import compile_ptx
 from tileyard.targets.cuda.records import CUBIN_FILE, LOG_FILE, Details
 from tileyard.wording import count_of
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from tileyard.doctor.findings import Finding, Level
 from tileyard.settings import Settings
-from tileyard.targets.cpu.options import CpuOptions
-from tileyard.targets.cpu.toolchain import open_toolchain
+from tileyard.targets.cpu.toolchain import CpuOptions, open_toolchain
 
 OLDEST_PYTHON = (3, 11)
 SOURCE = "int tileyard_probe(int x) { return x + 1; }\n"

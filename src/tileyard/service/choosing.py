@@ -11,7 +11,7 @@ from tileyard.errors import UsageError
 from tileyard.model import Device
 from tileyard.settings import Settings
 from tileyard.targets.cuda.architectures import parse_architecture
-from tileyard.targets.cuda.headers import CUDA_MAJOR
+from tileyard.targets.cuda.packages import CUDA_MAJOR
 
 CLASSES = ("cpu", "sim", "cuda")
 """Targets whose name says what they run on. Every other target is taken to run on a CPU."""

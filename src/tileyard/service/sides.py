@@ -10,8 +10,8 @@ import msgspec
 from tileyard.decoding import decode_json
 from tileyard.errors import ToolMissingError, UsageError
 from tileyard.model import Record, Value
+from tileyard.targets.cuda.packages import ANY_TILELANG
 from tileyard.targets.cuda.shortcuts import SWITCH as PLAIN
-from tileyard.targets.cuda.versions import ANY_TILELANG
 
 HERE = "."
 NEEDED = (

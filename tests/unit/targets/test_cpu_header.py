@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from tileyard.ir.convert import convert
-from tileyard.targets.cpu.header import header_text
-from tileyard.targets.cpu.target import CpuTarget
+from tileyard.targets.cpu.target import CpuTarget, header_text
 
 pytestmark = pytest.mark.slow
 

@@ -13,9 +13,8 @@ from tileyard.artifacts.manifest import Artifact
 from tileyard.errors import BindError, DamagedError, ToolMissingError, UsageError
 from tileyard.targets.cpu.abi import Details, read_details
 from tileyard.targets.cpu.machine import describe_machine, missing_features
-from tileyard.targets.cpu.options import CpuOptions, parse_options
 from tileyard.targets.cpu.target import CpuTarget
-from tileyard.targets.cpu.toolchain import find_compiler, open_toolchain
+from tileyard.targets.cpu.toolchain import CpuOptions, find_compiler, open_toolchain, parse_options
 
 NOTHING = """
 def nothing(X: float32[4], Y: out.float32[4]):

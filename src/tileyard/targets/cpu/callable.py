@@ -1,23 +1,130 @@
-"""A kernel as a Python function on the caller's own arrays."""
+"""A kernel as a Python function on the caller's own arrays: NumPy's, or torch CPU tensors.
 
-from collections.abc import Sequence
+torch itself is never imported: only its own tensors need it.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from tileyard.errors import BindError
+from tileyard.ir.dtypes import array_name, find_dtype, name_of
 from tileyard.ir.nodes import Scalar, Tensor
-from tileyard.ir.specs import tensor_specs
+from tileyard.ir.specs import tensor_specs, tensors
 from tileyard.model import TensorSpec, Value
-from tileyard.targets.cpu.binary import CpuBinary
-from tileyard.targets.cpu.operands import (
-    Operand,
-    allocator,
-    check_writable,
-    overlaps,
-    plain_number,
-    read_operand,
-    write_back,
-)
-from tileyard.targets.cpu.pool import Pool, Sizes
+from tileyard.targets.arguments import match_arguments, unwrap
+from tileyard.targets.cpu.binary import CpuBinary, Pool, Sizes
 from tileyard.targets.cpu.told import LineTable
+
+# ---- operands -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Operand:
+    """One array: ``address`` of its first element while ``keep`` is alive.
+
+    ``keep`` is the caller's own array, or a contiguous copy of it where ``is_copy``.
+    """
+
+    address: int
+    bytes: int
+    shape: tuple[int, ...]
+    keep: object
+    is_copy: bool
+
+    def overlaps(self, other: "Operand") -> bool:
+        """Whether two operands share memory."""
+        end, other_end = self.address + self.bytes, other.address + other.bytes
+        return self.address < other_end and other.address < end
+
+
+def is_torch(value: object) -> bool:
+    """Whether ``value`` is a tensor of torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def read_operand(value: object, tensor: Tensor) -> Operand:
+    """What the runtime needs of one argument. Raises BindError where it does not fit ``tensor``."""
+    name, dtype = tensor.buffer.name, tensor.buffer.dtype
+    operand = (
+        _read_torch(value, name, dtype) if is_torch(value) else _read_numpy(value, name, dtype)
+    )
+    if operand.is_copy and tensor.role != "in" and not tensor.buffer.strides:
+        raise BindError(
+            f"{name} is written in place, and the array is not contiguous",
+            hint="pass a contiguous array",
+        )
+    return operand
+
+
+def _read_numpy(value: object, name: str, dtype: str) -> Operand:
+    if not isinstance(value, np.ndarray):
+        raise BindError(f"{name} is an array, not {type(value).__name__}")
+    want = find_dtype(dtype).numpy
+    if value.dtype != want:
+        raise BindError(f"{name} is {dtype}, the array {value.dtype}")
+    flags = value.flags
+    is_plain = flags.c_contiguous and flags.aligned
+    array = value if is_plain else np.ascontiguousarray(value).copy()
+    return Operand(
+        address=array.__array_interface__["data"][0],
+        bytes=array.nbytes,
+        shape=array.shape,
+        keep=array,
+        is_copy=not is_plain,
+    )
+
+
+def _read_torch(value: Any, name: str, dtype: str) -> Operand:  # noqa: ANN401 (a torch.Tensor)
+    if not value.is_cpu:
+        raise BindError(f"{name} is on {value.device}, the kernel runs on the CPU")
+    if str(value.dtype) != f"torch.{array_name(dtype)}":
+        raise BindError(f"{name} is {dtype}, the tensor {value.dtype}")
+    tensor = value.detach()
+    is_plain = tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+    tensor = tensor if is_plain else tensor.resolve_neg().contiguous()
+    return Operand(
+        address=tensor.data_ptr(),
+        bytes=tensor.numel() * tensor.element_size(),
+        shape=tuple(tensor.shape),
+        keep=tensor,
+        is_copy=not is_plain,
+    )
+
+
+def write_back(value: object, operand: Operand) -> None:
+    """Give the caller's array what the copy that the kernel has written holds."""
+    if is_torch(value):
+        value.detach().copy_(operand.keep)  # type: ignore[attr-defined]  # a torch.Tensor
+    elif isinstance(value, np.ndarray):
+        np.copyto(value, operand.keep)  # type: ignore[arg-type]  # an array, as the value is
+
+
+def allocator(arguments: tuple[object, ...]) -> Callable[[tuple[int, ...], str], object]:
+    """Makes arrays of the kind that ``arguments`` are: torch's if any of them is."""
+    if any(is_torch(argument) for argument in arguments):
+        torch = sys.modules["torch"]
+        return lambda shape, dtype: torch.empty(shape, dtype=getattr(torch, array_name(dtype)))
+    return lambda shape, dtype: np.empty(shape, find_dtype(dtype).numpy)
+
+
+def plain_number(value: Any, name: str) -> bool | int | float:  # noqa: ANN401 (anything)
+    """A scalar argument as a number of Python. Raises BindError for anything else."""
+    if isinstance(value, np.generic):
+        name_of(value.dtype)
+        value = value.item()
+    elif (isinstance(value, np.ndarray) or is_torch(value)) and len(value.shape) == 0:
+        value = value.item()
+    if isinstance(value, bool | int | float):
+        return value
+    raise BindError(f"{name} is a number, not {type(value).__name__}")
+
+
+# ---- the function ---------------------------------------------------------------------------------
 
 
 class CpuCallable:
@@ -34,13 +141,13 @@ class CpuCallable:
         self._binary = binary
         self._lines = lines
         self._pool = pool
-        self._params = binary.signature.params
+        self._tensors = tensors(binary.signature)
         self._known: dict[object, tuple[Sequence[TensorSpec], list[int], Sizes]] = {}
         binary.reserve(pool)
 
     def __call__(self, *arguments: object) -> object:
         """Run the kernel once and wait."""
-        taken = self._match(arguments)
+        taken = match_arguments(self._binary.signature, arguments)
         operands = {
             param.buffer.name: read_operand(argument, param)
             for param, argument in taken
@@ -54,20 +161,14 @@ class CpuCallable:
         specs, numbers, sizes = self._sizes(operands, scalars)
         outputs = []
         make = allocator(arguments)
-        for param in self._params:
-            if not isinstance(param, Tensor):
-                continue
-            name = param.buffer.name
+        for tensor in self._tensors:
+            name = tensor.buffer.name
             if name not in operands:
                 spec = next(spec for spec in specs if spec.name == name)
                 outputs.append(make(spec.shape, spec.dtype))
-                operands[name] = read_operand(outputs[-1], param)
+                operands[name] = read_operand(outputs[-1], tensor)
         self._check_written(taken, operands)
-        addresses = [
-            operands[param.buffer.name].address
-            for param in self._params
-            if isinstance(param, Tensor)
-        ]
+        addresses = [operands[tensor.buffer.name].address for tensor in self._tensors]
         binding = self._binary.bind(addresses, numbers, sizes, self._lines)
         if self._pool.launch(binding):
             raise self._binary.explain(binding)
@@ -76,22 +177,7 @@ class CpuCallable:
                 operand = operands[param.buffer.name]
                 if operand.is_copy:
                     write_back(argument, operand)
-        if not outputs:
-            return None
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
-
-    def _match(self, arguments: tuple[object, ...]) -> list[tuple[Tensor | Scalar, object]]:
-        """The parameters that were given, each with its argument."""
-        given = [p for p in self._params if isinstance(p, Scalar) or p.role != "out"]
-        for params in (list(self._params), given):
-            if len(arguments) == len(params):
-                return list(zip(params, arguments, strict=True))
-        name = self._binary.signature.name
-        counts = sorted({len(given), len(self._params)})
-        raise BindError(
-            f"{name} takes {' or '.join(map(str, counts))} arguments, not {len(arguments)}",
-            hint=f"in this order: {', '.join(map(_name, self._params))}",
-        )
+        return unwrap(outputs)
 
     def _sizes(
         self, operands: dict[str, Operand], scalars: tuple[Value, ...]
@@ -114,14 +200,11 @@ class CpuCallable:
             if not isinstance(param, Tensor) or param.role == "in":
                 continue
             name = param.buffer.name
-            check_writable(argument, name)
+            if isinstance(argument, np.ndarray) and not argument.flags.writeable:
+                raise BindError(f"{name} is written, and the array is read-only")
             for other, operand in operands.items():
-                if other != name and overlaps(operands[name], operand):
+                if other != name and operands[name].overlaps(operand):
                     raise BindError(
                         f"{name} is written, and shares memory with {other}",
                         hint="pass a copy of one of them",
                     )
-
-
-def _name(param: Tensor | Scalar) -> str:
-    return param.buffer.name if isinstance(param, Tensor) else param.var.name

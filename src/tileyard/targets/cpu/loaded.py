@@ -5,15 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from tileyard.artifacts.manifest import Artifact
-from tileyard.errors import BindError
 from tileyard.ir.dtypes import find_dtype, poison
-from tileyard.ir.specs import tensor_specs, tensors
+from tileyard.ir.specs import tensor_specs
 from tileyard.model import SourceLine, TensorSpec, Value
+from tileyard.targets.arguments import check_arrays
 from tileyard.targets.base import Array
 from tileyard.targets.cpu.abi import RUNTIME_FILE
-from tileyard.targets.cpu.binary import CpuBinary
+from tileyard.targets.cpu.binary import CpuBinary, Pool, find_pool
 from tileyard.targets.cpu.callable import CpuCallable
-from tileyard.targets.cpu.pool import Pool, find_pool
 from tileyard.targets.cpu.told import NO_LINES, LineTable
 
 _PAGE = 4096
@@ -54,13 +53,7 @@ class CpuLoaded:
         MemoryError.
         """
         binary = self.binary
-        given = [tensor for tensor in tensors(binary.signature) if tensor.role != "out"]
-        if len(arrays) != len(given):
-            raise BindError(f"{binary.signature.name} takes {len(given)} arrays, not {len(arrays)}")
-        for tensor, array in zip(given, arrays, strict=True):
-            want = find_dtype(tensor.buffer.dtype).numpy
-            if array.dtype != want:
-                raise BindError(f"{tensor.buffer.name} is {want}, the array {array.dtype}")
+        check_arrays(binary.signature, arrays)
         dims = binary.dims([array.shape for array in arrays], scalars)
         specs = tensor_specs(binary.signature, dims)
         return CpuLaunch(self, specs, arrays, binary.numbers(dims, scalars))

@@ -1,9 +1,10 @@
 """The target ``cpu``: Programs become C, and C becomes shared objects for this host or a CPU level."""
 
 import os
+import re
 import tempfile
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import msgspec
@@ -17,11 +18,29 @@ from tileyard.model import Device, Diagnostic, Elaborated, Outcome, SourceLine
 from tileyard.targets.base import NO_BINARIES, Binaries, Build, Loaded, Source
 from tileyard.targets.cpu.abi import HEADER_FILE, KERNEL_FILE, RUNTIME_FILE, SOURCE_FILE, describe
 from tileyard.targets.cpu.emit.program import generate
-from tileyard.targets.cpu.header import header_text
 from tileyard.targets.cpu.loaded import CpuLoaded
-from tileyard.targets.cpu.options import parse_options
-from tileyard.targets.cpu.toolchain import Toolchain, open_toolchain
+from tileyard.targets.cpu.toolchain import Toolchain, open_toolchain, parse_options
 from tileyard.targets.own_sources import digest_own_sources
+
+HEADERS = Path(__file__).with_name("headers")
+
+_INCLUDE = re.compile(r'#include "(\S+)"\n')
+
+
+@cache
+def header_text() -> str:
+    """``tile.h`` with all that it includes of ours, each part once."""
+    seen: set[str] = set()
+
+    def part(name: str) -> str:
+        if name in seen:
+            return ""
+        seen.add(name)
+        text = (HEADERS / name).read_text(encoding="utf-8")
+        return _INCLUDE.sub(lambda found: part(found[1]), text)
+
+    return part("tile.h")
+
 
 _HERE = Path(__file__).parent
 

@@ -1,7 +1,9 @@
-"""A kernel as a Python function on the caller's own arrays on a GPU."""
+"""A kernel as a Python function on the caller's own arrays on a GPU.
+
+One module because a call is what is known of its shapes and addresses, and what is left to do.
+"""
 
 import importlib
-import math
 import sys
 from collections.abc import Callable, Sequence
 from threading import Lock, local
@@ -11,14 +13,85 @@ from tileyard.errors import BindError
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.nodes import Scalar, Tensor
 from tileyard.model import TensorSpec, Value
+from tileyard.targets.arguments import match_arguments, unwrap
 from tileyard.targets.cuda.driver import Gpu
 from tileyard.targets.cuda.launching import CudaModule, Plan
-from tileyard.targets.cuda.memory import Buffer
+from tileyard.targets.cuda.memory import Buffer, bytes_of
 from tileyard.targets.cuda.operands import LEGACY, Operand, plain_number, read_array, torch_of
-from tileyard.targets.cuda.ready import Ready
+
+# ---- calls made ready -----------------------------------------------------------------------------
+
 
 MOST_KNOWN = 256
-"""For how many combinations of shapes launches stay ready."""
+"""For how many combinations of shapes launches stay ready, and of addresses their packed arguments."""
+
+
+class Ready:
+    """Everything about calls with some shapes and numbers that does not depend on addresses.
+
+    ``places`` are those of tensors among the arguments; ``missing`` the tensors that are not among
+    them, each with its place among all tensors.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        specs: Sequence[TensorSpec],
+        given: tuple[list[int], frozenset[str]],
+    ) -> None:
+        self.plan = plan
+        self.places, names = given
+        self.names = [spec.name for spec in specs]
+        self.missing = [spec for spec in specs if spec.name not in names]
+        self.missing_places = [self.names.index(spec.name) for spec in self.missing]
+        self.addresses: list[int] = []
+        self.stream = -1
+        self._states: dict[tuple[int, ...], bytes] = {}
+        sizes = [bytes_of(spec) for spec in specs]
+        self._pairs = [
+            (at, sizes[at], other, sizes[other])
+            for at, spec in enumerate(specs)
+            for other in range(len(specs))
+            if spec.role != "in" and other != at
+        ]
+        self._lent: dict[int, list[Buffer]] = {}
+
+    def aim(self, gpu: Gpu, addresses: list[int], stream: int) -> None:
+        """Have the next launch be for these addresses. Raises BindError, MemoryError."""
+        key = (*addresses, stream) if self.plan.workspaces else tuple(addresses)
+        state = self._states.get(key)
+        if state is None:
+            self.check_apart(addresses)
+            self.addresses = []  # what is refused halfway is aimed at nothing
+            self.plan.aim(addresses, self.lend(gpu, stream) if self.plan.workspaces else ())
+            if len(self._states) >= MOST_KNOWN:
+                self._states.clear()
+            self._states[key] = self.plan.save()
+        else:
+            self.plan.restore(state)
+        self.addresses, self.stream = addresses, stream
+
+    def check_apart(self, addresses: Sequence[int]) -> None:
+        """Raise BindError where what is written shares memory with anything else."""
+        for at, size, other, other_size in self._pairs:
+            one, two = addresses[at], addresses[other]
+            if two < one + size and one < two + other_size:
+                raise BindError(
+                    f"{self.names[at]} is written, and shares memory with {self.names[other]}",
+                    "pass a copy of one of them",
+                )
+
+    def lend(self, gpu: Gpu, stream: int) -> list[int]:
+        """Workspaces for launches on a stream, which follow each other. Raises MemoryError."""
+        if stream not in self._lent and self.plan.workspaces:
+            self._lent[stream] = [
+                Buffer(gpu, size, f"workspace {number}")
+                for number, size in enumerate(self.plan.workspaces)
+            ]
+        return [buffer.address for buffer in self._lent.get(stream, ())]
+
+
+# ---- the function ---------------------------------------------------------------------------------
 
 
 class CudaCallable:
@@ -37,14 +110,12 @@ class CudaCallable:
     def __init__(self, module: CudaModule) -> None:
         self._module = module
         self._gpu = module.gpu
-        self._params = module.signature.params
         self._context = int(module.gpu.context)
         self._get_context = module.gpu.driver.api.cuCtxGetCurrent
         self._known: dict[object, Ready] = {}
         self._torch_stream: Callable[[int], int] = int  # found with the first tensor of torch
         self._lock = Lock()
         self._thread = _Thread()
-        self._without_out = [p for p in self._params if isinstance(p, Scalar) or p.role != "out"]
 
     def __call__(self, *arguments: object) -> object:
         """Launch the kernel once, and do not wait."""
@@ -90,7 +161,7 @@ class CudaCallable:
 
     def _call_slowly(self, arguments: tuple[object, ...]) -> object:
         """The way of shapes that are new, and of arrays of other frameworks."""
-        taken = self._match(arguments)
+        taken = match_arguments(self._module.signature, arguments)
         torch = next(filter(None, map(torch_of, arguments)), None)
         self._gpu.activate()
         if torch is not None:
@@ -118,20 +189,7 @@ class CudaCallable:
             operands[spec.name] = Operand(address=address, shape=spec.shape, keep=made)
         self._wait_for_producers(operands, stream)
         self._start(ready, [operands[name].address for name in ready.names], stream)
-        if not outputs:
-            return None
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
-
-    def _match(self, arguments: tuple[object, ...]) -> list[tuple[Tensor | Scalar, object]]:
-        """The parameters that were given, each with its argument."""
-        for params in (list(self._params), self._without_out):
-            if len(arguments) == len(params):
-                return list(zip(params, arguments, strict=True))
-        counts = sorted({len(self._without_out), len(self._params)})
-        raise BindError(
-            f"{self._module.signature.name} takes {' or '.join(map(str, counts))} arguments, not {len(arguments)}",
-            hint=f"in this order: {', '.join(map(_name, self._params))}",
-        )
+        return unwrap(outputs)
 
     def _read(self, value: Any, param: Tensor, stream: int) -> Operand:  # noqa: ANN401
         name, dtype = param.buffer.name, param.buffer.dtype
@@ -201,7 +259,7 @@ class DeviceArray:
         """Raises MemoryError."""
         self.shape = spec.shape
         self.dtype = find_dtype(spec.dtype).numpy
-        self._buffer = Buffer(gpu, math.prod(spec.shape) * self.dtype.itemsize, spec.name)
+        self._buffer = Buffer(gpu, bytes_of(spec), spec.name)
         self._stream = stream or LEGACY
 
     @property
@@ -251,7 +309,3 @@ def _stream_of(arguments: tuple[object, ...]) -> int:
         if interface.get("stream"):
             return int(interface["stream"])
     return 0
-
-
-def _name(param: Tensor | Scalar) -> str:
-    return param.buffer.name if isinstance(param, Tensor) else param.var.name

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from tileyard.model import Record
-from tileyard.targets.cuda.cubin import read_cubin
 from tileyard.targets.cuda.nvrtc import Compiled, NvrtcError
-from tileyard.targets.cuda.tables import reads_tables
+from tileyard.targets.cuda.resources import read_cubin
+from tileyard.targets.cuda.sass import reads_tables
 
 LARGEST = 8
 """Beyond this a group saves little more, and its members wait for each other."""

@@ -2,16 +2,18 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tileyard.errors import BindError, DamagedError
-from tileyard.ir.nodes import Expr, Scalar, Tensor
+from tileyard.ir.nodes import Scalar
 from tileyard.ir.specs import bind_dims, evaluate_size, tensor_specs
 from tileyard.model import TensorSpec, Value
+from tileyard.targets.arguments import find_name
 from tileyard.targets.cuda.architectures import parse_architecture
 from tileyard.targets.cuda.driver import Gpu, check_driver, explain
-from tileyard.targets.cuda.maps import MapEncoder
-from tileyard.targets.cuda.packing import Packed, size_of
+from tileyard.targets.cuda.packing import MapEncoder, Packed, evaluate_sizes, size_of
 from tileyard.targets.cuda.records import Details, KernelLaunch
 
 ALIGNMENT = 16
@@ -98,20 +100,19 @@ class Plan:
 
     def __init__(self, module: CudaModule, numbers: Mapping[str, Value]) -> None:
         record = module.record
-        self._params = module.signature.params
-        self._gpu = module.gpu
-        self.workspaces = tuple(evaluate_size(size, numbers) for size in record.workspaces)
+        names = [find_name(param) for param in module.signature.params]
+        self.workspaces = tuple(evaluate_sizes(numbers, record.workspaces))
         packed = Packed(record, numbers)
         self._words = packed.words
         self._bytes = packed.words.cast("B")
         self._tensors = [word for _, word in packed.tensors]
         self._lent = packed.lent
         order = {number: at for at, (number, _) in enumerate(packed.tensors)}
-        self._names = [self._name(number) for number in order]
+        self._names = [names[number] for number in order]
         self._maps = [
             (
                 order[one.param],
-                MapEncoder(module.gpu.driver, one, numbers, place, self._name(one.param)),
+                MapEncoder(module.gpu.driver, one, numbers, place, names[one.param]),
             )
             for one, place in zip(record.maps, packed.map_places, strict=True)
         ]
@@ -156,32 +157,22 @@ class Plan:
             if status:
                 raise explain(status.name, "cuLaunchKernelEx")
 
-    def _name(self, number: int) -> str:
-        param = self._params[number]
-        return param.buffer.name if isinstance(param, Tensor) else param.var.name
 
-
+@dataclass(slots=True)
 class _Configured:
     """One launch as the driver takes it: nothing changes from call to call but the stream."""
 
-    __slots__ = ("config", "function", "stream", "table")
-
-    def __init__(self, config: Any, function: object, table: int) -> None:  # noqa: ANN401
-        self.config = config
-        self.function = function
-        self.table = table
-        self.stream = -1
+    config: Any
+    function: object
+    table: int
+    stream: int = -1
 
 
 def _configure(
     gpu: Gpu, function: Function, numbers: Mapping[str, Value], table: int
 ) -> _Configured | None:
     """None where a grid is empty: then there is nothing to launch, and the driver would refuse it."""
-    launch, api = function.launch, gpu.driver.api
-
-    def sizes(exprs: Sequence[Expr]) -> list[int]:
-        return [evaluate_size(expr, numbers) for expr in exprs]
-
+    launch, api, sizes = function.launch, gpu.driver.api, partial(evaluate_sizes, numbers)
     grid = sizes(launch.grid)
     if 0 in grid:
         return None
@@ -200,14 +191,15 @@ def _configure(
             function.allow_large_cluster()
         value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = cluster
         attributes.append((kinds.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, value))
-    if launch.cooperative:
-        value = api.CUlaunchAttributeValue()
-        value.cooperative = 1
-        attributes.append((kinds.CU_LAUNCH_ATTRIBUTE_COOPERATIVE, value))
-    if launch.programmatic:
-        value = api.CUlaunchAttributeValue()
-        value.programmaticStreamSerializationAllowed = 1
-        attributes.append((kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, value))
+    programmatic = kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    for is_asked, kind, field in (
+        (launch.cooperative, kinds.CU_LAUNCH_ATTRIBUTE_COOPERATIVE, "cooperative"),
+        (launch.programmatic, programmatic, "programmaticStreamSerializationAllowed"),
+    ):
+        if is_asked:
+            value = api.CUlaunchAttributeValue()
+            setattr(value, field, 1)
+            attributes.append((kind, value))
     made = []
     for kind, value in attributes:
         attribute = api.CUlaunchAttribute()

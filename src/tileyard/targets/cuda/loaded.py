@@ -1,22 +1,118 @@
-"""A CUDA artifact loaded on a device, and its launches."""
+"""A CUDA artifact loaded on a device, its launches, and their times.
+
+Times are taken by events on the device: of launches one after another, from an empty cache, or as a graph.
+"""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
-from tileyard.errors import BindError, KernelFault
+from tileyard.errors import KernelFault
 from tileyard.ir.dtypes import find_dtype
-from tileyard.ir.specs import tensors
 from tileyard.model import TensorSpec, TimingPolicy, Value
+from tileyard.targets.arguments import check_arrays
 from tileyard.targets.base import Array
 from tileyard.targets.cuda.callable import CudaCallable
 from tileyard.targets.cuda.driver import Gpu
 from tileyard.targets.cuda.launching import CudaModule, Plan
-from tileyard.targets.cuda.memory import Buffer, Memory, guarded, poison_array
+from tileyard.targets.cuda.memory import Buffer, Memory, bytes_of, guarded, poison_array
 from tileyard.targets.cuda.records import Details
-from tileyard.targets.cuda.timing import Stopwatch
+
+# ---- times ----------------------------------------------------------------------------------------
+
+
+MOST_COLD, MOST_CAPTURED = 64, 64
+"""How many launches of a sample begin with an empty cache, and how many one graph holds."""
+
+
+class Stopwatch:
+    """Launches on a stream of its own. ``launch`` puts one call on a stream."""
+
+    def __init__(self, gpu: Gpu, memory: Memory, launch: Callable[[int], None]) -> None:
+        self._gpu = gpu
+        self._call = gpu.driver.call
+        self._memory = memory
+        self._launch = launch
+        self._stream = gpu.stream
+        self._flushes = False
+        self._captures = False
+        self._graph: tuple[int, Any] | None = None
+
+    def choose(self, *, flush_l2: bool, graph: bool) -> None:
+        """How samples are taken from now on. Raises MemoryError."""
+        self._flushes, self._captures = flush_l2, graph
+        if flush_l2:
+            self._memory.flush_l2(self._stream)
+
+    def run_once(self) -> None:
+        """Launch and wait. Raises KernelFault."""
+        self._launch(self._stream)
+        self._call("cuStreamSynchronize", self._stream)
+
+    def sample_ns(self, samples: int, launches: int) -> Sequence[float]:
+        """``samples`` times of ``launches`` launches each, in nanoseconds per launch. Raises KernelFault."""
+        # Where each launch has events of its own, few of them are a sample already.
+        pairs = min(launches, MOST_COLD) if self._flushes else 1
+        each = 1 if self._flushes else launches
+        events = [self._call("cuEventCreate", 0) for _ in range(2 * pairs)]
+        try:
+            return [self._sample(events, each) for _ in range(samples)]
+        finally:
+            for event in events:
+                self._gpu.driver.api.cuEventDestroy(event)
+
+    def _sample(self, events: Sequence[Any], each: int) -> float:
+        """One sample; between the two events of each pair there are ``each`` launches, or a few more."""
+        pairs = list(zip(events[::2], events[1::2], strict=True))
+        captured = min(each, MOST_CAPTURED)
+        replays = -(-each // captured)
+        # A graph is made before the clock runs.
+        graph = self._capture(captured) if self._captures else None
+        for begin, end in pairs:
+            if self._flushes:
+                self._memory.flush_l2(self._stream)
+            self._call("cuEventRecord", begin, self._stream)
+            if graph is not None:
+                for _ in range(replays):
+                    self._call("cuGraphLaunch", graph, self._stream)
+            else:
+                for _ in range(each):
+                    self._launch(self._stream)
+            self._call("cuEventRecord", end, self._stream)
+        self._call("cuEventSynchronize", events[-1])
+        milliseconds = sum(float(self._call("cuEventElapsedTime", *pair)) for pair in pairs)
+        count = len(pairs) * (each if graph is None else captured * replays)
+        return milliseconds * 1e6 / count
+
+    def _capture(self, launches: int) -> Any:  # noqa: ANN401 - the driver's own
+        """So many launches as one graph; that of the last call is kept."""
+        if self._graph is not None and self._graph[0] == launches:
+            return self._graph[1]
+        self._forget_graph()
+        mode = self._gpu.driver.api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        self._call("cuStreamBeginCapture", self._stream, mode)
+        try:
+            for _ in range(launches):
+                self._launch(self._stream)
+        finally:
+            drawn = self._call("cuStreamEndCapture", self._stream)
+        made = self._call("cuGraphInstantiate", drawn, 0)
+        self._call("cuGraphDestroy", drawn)
+        self._call("cuGraphLaunch", made, self._stream)  # the first one uploads it
+        self._graph = (launches, made)
+        return made
+
+    def _forget_graph(self) -> None:
+        if self._graph is not None:
+            self._call("cuStreamSynchronize", self._stream)
+            self._call("cuGraphExecDestroy", self._graph[1])
+            self._graph = None
+
+
+# ---- launches -------------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -49,13 +145,7 @@ class CudaLoaded:
         They are copied to the device; such as nobody can write only once. Raises BindError,
         MemoryError.
         """
-        given = [tensor for tensor in tensors(self.signature) if tensor.role != "out"]
-        if len(arrays) != len(given):
-            raise BindError(f"{self.signature.name} takes {len(given)} arrays, not {len(arrays)}")
-        for tensor, array in zip(given, arrays, strict=True):
-            want = find_dtype(tensor.buffer.dtype).numpy
-            if array.dtype != want:
-                raise BindError(f"{tensor.buffer.name} is {want}, the array {array.dtype}")
+        check_arrays(self.signature, arrays)
         self.module.gpu.activate()
         numbers = self.module.numbers([array.shape for array in arrays], scalars)
         return CudaLaunch(
@@ -134,10 +224,10 @@ class CudaLaunch:
     def _require(self) -> None:
         """Refuse what the device has no memory for, before any of it is taken."""
         uploads = [array for array in self._sources if array is not None]
-        own = [_bytes(spec) for spec in self._specs if spec.role != "in"]
+        own = [bytes_of(spec) for spec in self._specs if spec.role != "in"]
         # What is written is kept twice: as it is, and as it was in the beginning.
         wanted = sum(map(guarded, own)) + sum(map(guarded, self._plan.workspaces))
-        wanted += sum(guarded(_bytes(spec)) for spec in self._specs if spec.role == "out")
+        wanted += sum(guarded(bytes_of(spec)) for spec in self._specs if spec.role == "out")
         self._memory.require(wanted + self._memory.uploads.missing_bytes(uploads))
 
     def _allocate(self, number: int) -> Buffer:
@@ -148,10 +238,10 @@ class CudaLaunch:
                 return uploaded
             self._first[number] = uploaded
         else:
-            poisoned = Buffer(self._gpu, _bytes(spec), spec.name)
+            poisoned = Buffer(self._gpu, bytes_of(spec), spec.name)
             poisoned.upload(poison_array(spec.shape, spec.dtype))
             self._first[number] = poisoned
-        return Buffer(self._gpu, _bytes(spec), spec.name)
+        return Buffer(self._gpu, bytes_of(spec), spec.name)
 
     @contextmanager
     def _named(self) -> Iterator[None]:
@@ -163,7 +253,3 @@ class CudaLaunch:
             if self._name in error.message:
                 raise
             raise type(error)(f"{self._name}: {error.message}", error.hint) from error
-
-
-def _bytes(spec: TensorSpec) -> int:
-    return int(np.prod(spec.shape, dtype=np.int64)) * find_dtype(spec.dtype).bits // 8

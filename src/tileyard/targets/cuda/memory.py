@@ -1,5 +1,6 @@
 """Memory of a GPU: guarded, poisoned, and with inputs that are uploaded once."""
 
+import math
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -8,6 +9,7 @@ import numpy as np
 
 from tileyard.errors import KernelFault, TileyardError
 from tileyard.ir.dtypes import find_dtype, poison
+from tileyard.model import TensorSpec
 from tileyard.targets.base import Array
 from tileyard.targets.cuda.driver import Driver, Gpu
 
@@ -30,7 +32,7 @@ class Buffer:
         self.bytes = bytes_
         self.name = name
         # The guard behind begins right after the last byte: one element too many is seen.
-        self._whole = _round_up(bytes_) + 2 * GUARD_BYTES
+        self._whole = guarded(bytes_)
         base = int(self._driver.call("cuMemAlloc", self._whole))
         self.address = base + GUARD_BYTES
         weakref.finalize(self, _free, self._driver, base).atexit = False
@@ -143,7 +145,12 @@ class Memory:
 
 def guarded(bytes_: int) -> int:
     """What a buffer of this size takes."""
-    return _round_up(bytes_) + 2 * GUARD_BYTES
+    return -(-bytes_ // GUARD_BYTES) * GUARD_BYTES + 2 * GUARD_BYTES
+
+
+def bytes_of(spec: TensorSpec) -> int:
+    """What an array's elements take."""
+    return math.prod(spec.shape) * find_dtype(spec.dtype).bits // 8
 
 
 def poison_array(shape: tuple[int, ...], dtype: str) -> Array:
@@ -155,10 +162,6 @@ def set_bytes(driver: Driver, address: int, value: int, count: int, stream: obje
     """Fill memory of a device, in the order of a stream."""
     if count:
         driver.call("cuMemsetD8Async", address, value, count, stream)
-
-
-def _round_up(bytes_: int) -> int:
-    return -(-bytes_ // GUARD_BYTES) * GUARD_BYTES
 
 
 def _free(driver: Driver, base: int) -> None:

@@ -1,19 +1,23 @@
-"""CUDA source to cubin with NVRTC: no toolkit, no driver, no device."""
+"""CUDA source to cubin with NVRTC: no toolkit, no driver, no device; and to PTX, which cubins do not hold."""
 
 import os
 import re
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tileyard.errors import ToolMissingError
-from tileyard.model import Record
+from tileyard.errors import ToolMissingError, UsageError
+from tileyard.model import Kernel, Record, Value
 from tileyard.targets.base import Aside
-from tileyard.targets.cuda.headers import INSTALL, include_folders
 from tileyard.targets.cuda.overhearing import overhear
+from tileyard.targets.cuda.packages import INSTALL, include_folders
 from tileyard.targets.cuda.pch import find_image, find_layout, is_unfit, making
+
+# ---- cubins ---------------------------------------------------------------------------------------
+
 
 PCH_HEAP_BYTES = 1 << 30
 """Where precompiled headers are kept in memory; NVRTC's own 256 MiB are too small for Hopper's."""
@@ -132,14 +136,11 @@ class Nvrtc:
 
 def _compile(source: str, flags: Sequence[str]) -> Compiled:
     nvrtc = _bindings()
-    status, program = nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], [])
-    _check(status)
-    try:
+    with _opened(source) as program:
         options = [flag.encode() for flag in flags]
         with overhear() as said:
             (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
-        log = _read(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
-        text = log.rstrip(b"\0").decode(errors="replace")
+        text = _read(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             text += said[0]  # where ptxas ends with a fatal error, it has told nobody else
         refused = _MEMORY_SIGNS.search(text)
@@ -147,8 +148,18 @@ def _compile(source: str, flags: Sequence[str]) -> Compiled:
             raise MemoryError(f"NVRTC: {refused[0] if refused else status}")
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             raise NvrtcError(text or str(status))
-        cubin = _read(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
+        cubin = _read_bytes(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
         return Compiled(cubin=cubin, log=text)
+
+
+@contextmanager
+def _opened(source: str) -> Iterator[object]:
+    """A source as a program of NVRTC's. Raises NvrtcError."""
+    nvrtc = _bindings()
+    status, program = nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], [])
+    _check(status)
+    try:
+        yield program
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 
@@ -163,7 +174,11 @@ def _bindings() -> Any:  # noqa: ANN401 (an optional dependency)
     return nvrtc
 
 
-def _read(program: object, size: Callable[..., Any], get: Callable[..., Any]) -> bytes:
+def _read(program: object, size: Callable[..., Any], get: Callable[..., Any]) -> str:
+    return _read_bytes(program, size, get).rstrip(b"\0").decode(errors="replace")
+
+
+def _read_bytes(program: object, size: Callable[..., Any], get: Callable[..., Any]) -> bytes:
     status, length = size(program)
     _check(status)
     data = bytes(length)
@@ -174,3 +189,71 @@ def _read(program: object, size: Callable[..., Any], get: Callable[..., Any]) ->
 def _check(status: Any) -> None:  # noqa: ANN401
     if int(status) != 0:
         raise NvrtcError(str(status))
+
+
+# ---- PTX ------------------------------------------------------------------------------------------
+
+
+def compile_ptx(source: str, architecture: str, flags: Sequence[str]) -> str:
+    """The PTX of a source, compiled with the flags that its cubin was compiled with.
+
+    Raises ToolMissingError, or UsageError where the NVRTC or the headers that are installed here
+    refuse the source.
+    """
+    nvrtc_version()  # loads the library, or says why that cannot be done
+    nvrtc = _bindings()
+    options = [
+        flag.encode() for flag in (*base_flags(architecture.replace("sm_", "compute_")), *flags)
+    ]
+    try:
+        with _opened(PREAMBLE + source) as program:
+            (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+            if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+                said = _read(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
+                first = next((line for line in said.splitlines() if "error" in line), str(status))
+                raise UsageError(
+                    f"NVRTC refuses the kept source: {first}",
+                    "were CUDA or TileLang changed since?",
+                )
+            return _read(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX)
+    except NvrtcError as error:
+        raise ToolMissingError(f"NVRTC does not work here: {error}") from error
+
+
+# ---- flags of one kernel --------------------------------------------------------------------------
+
+
+_HOST_COMPILER = ("-Xcompiler", "--compiler-options", "-ccbin", "--compiler-bindir")
+"""nvcc's flags for a host compiler, each with what follows it; nothing is compiled for a host here."""
+_OPTIMIZATION = ("-O0", "-O1", "-O2", "-O3")
+"""nvcc's levels for host code; device code is always optimized."""
+
+
+def kernel_flags(kernel: Kernel) -> tuple[str, ...]:
+    """The flags in the order in which TileLang would give them to nvcc."""
+    return tuple(_translate([*_of_options(kernel.pass_options), *kernel.flags]))
+
+
+def _of_options(options: dict[str, Value]) -> Iterator[str]:
+    if options.get("tl.enable_fast_math"):
+        yield "--use_fast_math"
+    level = options.get("tl.ptxas_register_usage_level")
+    if level is not None:
+        yield f"--ptxas-options=--register-usage-level={level}"
+    extra = options.get("tl.device_compile_flags")
+    if extra:
+        yield from shlex.split(str(extra))
+
+
+def _translate(flags: list[str]) -> Iterator[str]:
+    """nvcc's spelling to NVRTC's; what concerns host code alone is dropped."""
+    rest = iter(flags)
+    for flag in rest:
+        if flag in _HOST_COMPILER:
+            next(rest, None)
+        elif flag.startswith(tuple(f"{name}=" for name in _HOST_COMPILER)):
+            continue
+        elif flag in ("-Xptxas", "--ptxas-options"):
+            yield f"--ptxas-options={next(rest, '')}"
+        elif flag not in _OPTIMIZATION:
+            yield flag

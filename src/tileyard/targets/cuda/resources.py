@@ -1,13 +1,129 @@
-"""What the device functions of an artifact take of a device, from cubin, launch record and compiler's log."""
+"""What the device functions of an artifact take of a device, from cubin, launch record and compiler's log.
 
+A cubin is an ELF file. What NVIDIA's compilers note of a function stands in ``.nv.info`` (for all) and
+``.nv.info.NAME`` as a row of attributes: format, number, and two bytes of value or of size.
+"""
+
+import io
+import math
 import re
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
+
+from tileyard.errors import DamagedError
 from tileyard.ir.nodes import Const, Expr
+from tileyard.model import Record
 from tileyard.targets.cuda.architectures import Architecture, find_occupancy
-from tileyard.targets.cuda.cubin import DeviceFunction, read_cubin
 from tileyard.targets.cuda.records import KernelLaunch, LaunchRecord, Resources
 from tileyard.targets.cuda.sass import count_instructions
+
+# ---- cubins ---------------------------------------------------------------------------------------
+
+
+_SIZED = 4
+"""The format of an attribute whose value follows, with its size in two bytes; others hold it there."""
+
+# Numbers of attributes, as cuobjdump and nvdisasm name them.
+_KPARAM_INFO, _FRAME_SIZE, _CBANK_PARAM_SIZE, _REGCOUNT = 0x17, 0x11, 0x19, 0x2F
+
+
+class Parameter(Record):
+    """One parameter of a device function: its place among them, and bytes from the first one's begin."""
+
+    index: int
+    offset: int
+    size: int
+
+
+class DeviceFunction(Record):
+    """What a cubin states of one function. Bytes are of a thread (stack) or a block (shared)."""
+
+    symbol: str
+    registers: int
+    stack_bytes: int
+    shared_bytes: int
+    parameter_bytes: int
+    parameters: tuple[Parameter, ...]
+    code: bytes
+
+
+def read_cubin(data: bytes) -> tuple[DeviceFunction, ...]:
+    """The device functions of a cubin by name. Raises DamagedError for what is no sound cubin."""
+    try:
+        elf = ELFFile(io.BytesIO(data))
+        return tuple(sorted(_read_functions(elf), key=lambda function: function.symbol))
+    except (ELFError, struct.error, ValueError, LookupError, OverflowError) as error:
+        raise DamagedError(f"not a sound cubin: {error}") from error
+
+
+def _read_functions(elf: Any) -> Iterator[DeviceFunction]:  # noqa: ANN401 (pyelftools is untyped)
+    sections = {section.name: section for section in elf.iter_sections()}
+    symbols = sections[".symtab"]
+    if not isinstance(symbols, SymbolTableSection):
+        raise ELFError(".symtab is no table of symbols")
+    registers: dict[str, int] = {}
+    stacks: dict[str, int] = {}
+    for number, value in _attributes(sections[".nv.info"].data()):
+        if number in (_REGCOUNT, _FRAME_SIZE):
+            index, amount = struct.unpack("<II", value)
+            found = registers if number == _REGCOUNT else stacks
+            found[symbols.get_symbol(index).name] = amount
+    for name, section in sections.items():
+        symbol = name.removeprefix(".text.")
+        info = sections.get(f".nv.info.{symbol}")
+        if symbol == name or info is None:
+            continue
+        attributes = list(_attributes(info.data()))
+        if not any(number == _CBANK_PARAM_SIZE for number, _ in attributes):
+            continue  # a function that only device code calls
+        shared = sections.get(f".nv.shared.{symbol}")
+        yield DeviceFunction(
+            symbol=symbol,
+            registers=registers.get(symbol, 0),
+            stack_bytes=stacks.get(symbol, 0),
+            shared_bytes=0 if shared is None else int(shared["sh_size"]),
+            parameter_bytes=next(
+                struct.unpack("<H", value)[0]
+                for number, value in attributes
+                if number == _CBANK_PARAM_SIZE
+            ),
+            parameters=tuple(
+                sorted(map(_parameter, _values(attributes, _KPARAM_INFO)), key=lambda p: p.index)
+            ),
+            code=section.data(),
+        )
+
+
+def _values(attributes: list[tuple[int, bytes]], wanted: int) -> Iterator[bytes]:
+    return (value for number, value in attributes if number == wanted)
+
+
+def _parameter(value: bytes) -> Parameter:
+    """Index, ordinal, offset, and a word whose bits from the 18th on are the size."""
+    _, ordinal, offset, packed = struct.unpack("<IHHI", value)
+    return Parameter(index=ordinal, offset=offset, size=packed >> 18)
+
+
+def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Every attribute of a section: its number and its value."""
+    at = 0
+    while at + 4 <= len(data):
+        form, number, size = struct.unpack_from("<BBH", data, at)
+        at += 4
+        if form == _SIZED:
+            yield number, data[at : at + size]
+            at += size
+        else:
+            yield number, struct.pack("<H", size)
+
+
+# ---- resources ------------------------------------------------------------------------------------
+
 
 _FUNCTION = re.compile(r"Compiling entry function '(?P<symbol>[^']+)'")
 _SPILLS = re.compile(r"(?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads")
@@ -63,13 +179,8 @@ def _read_spills(log: str) -> Mapping[str, int]:
 
 
 def _product(sizes: tuple[Expr, ...]) -> int | None:
-    total = 1
-    for size in sizes:
-        known = _known(size)
-        if known is None:
-            return None
-        total *= known
-    return total
+    known = [number for number in map(_known, sizes) if number is not None]
+    return math.prod(known) if len(known) == len(sizes) else None
 
 
 def _known(expr: Expr) -> int | None:

@@ -1,8 +1,12 @@
-"""Counts the instructions of a device function by kind.
+"""Reads machine code: counts the instructions of a device function by kind, and tells what depends on its cubin.
 
 From Volta on an instruction has 16 bytes, and its lowest 9 bits say what it does. NVIDIA documents the
 names and not the numbers: the table was learned from what nvdisasm prints of code for 8.0, 9.0a, 10.0a
 and 12.0a, and a test compares them again.
+
+Addresses of variables stand in constant bank 4, and constants of whole modules in bank 3: one table each for
+all functions of a cubin, and an instruction that reads one has the place in it among its bits. The
+banks of parameters (0) and of a function's own constants (2) are each function's own.
 """
 
 import struct
@@ -108,3 +112,22 @@ def count_instructions(code: bytes, major: int) -> dict[str, int]:
     for (word,) in struct.iter_unpack("<H14x", code[: len(code) // 16 * 16]):
         counts[named.get(word & 0x1FF, "other")] += 1
     return dict(counts.most_common())
+
+
+# ---- shared tables --------------------------------------------------------------------------------
+
+
+_CONSTANT_OPERAND = frozenset({3, 5})
+"""Forms of an instruction, bits 9 to 11, that have an operand in a constant bank."""
+_SHARED_BANKS = frozenset({3, 4})
+
+
+def reads_tables(code: bytes) -> bool:
+    """Whether any instruction reads a bank that the functions of a cubin share.
+
+    It may say so of one that does not, where another kind of instruction has the same bits there.
+    """
+    return any(
+        (word >> 9) & 7 in _CONSTANT_OPERAND and (word >> 54) & 31 in _SHARED_BANKS
+        for (word,) in struct.iter_unpack("<Q8x", code[: len(code) // 16 * 16])
+    )

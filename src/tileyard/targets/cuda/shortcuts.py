@@ -3,15 +3,134 @@
 Three things: the refuter, rewritten macros that are remembered, and a garbage collector that does not
 search the heap of imported libraries again and again. They are meant for one version of TileLang,
 and ``TILEYARD_PLAIN_LOWERING=1`` leaves them all out.
+
+The refuter, ``refuter.c``, spares Z3 the questions that it would not prove. Half of what TileLang's passes cost
+is Z3: TVM's prover asks it of every index whether a vector can be wider, and on a GEMM none of hundreds of such
+claims holds. For each of these Z3 searches until it has found an example against it, or has spent its budget of
+steps. The refuter tries a few dozen examples first, and asks Z3 only where none fits.
+
+The code that comes out is the same. Of an answer TVM uses one thing: whether the claim was
+proved. An example against it is checked on the very formulas that Z3 was given, in exact integers, and
+anything that the refuter does not know makes an example worthless; so it never denies what Z3
+would prove. In one case a verdict could differ in theory: Z3 keeps state between questions to one solver, and a
+claim that is true, asked later, might be proved just within its budget in one history and not in the other.
+
+The symbol is found before Z3's own because a library that was opened for all to see comes before what a later one
+was linked with. It is therefore opened before TileLang is imported, or not at all.
 """
 
+import ctypes
 import gc
+import importlib.util
 import logging
 import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from tileyard.targets.cuda.refuter import NoRefuterError, Refuter, load_refuter
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+
+from tileyard.artifacts.keys import digest_parts
+from tileyard.errors import ToolMissingError
+from tileyard.targets.cpu.toolchain import RUNTIME_FLAGS, find_compiler
+from tileyard.targets.cuda.pch import making
+
+# ---- the refuter ----------------------------------------------------------------------------------
+
+
+Z3_FILE = "libz3.so.4.15"
+"""The one whose operations ``refuter.c`` knows; TileLang is linked with it by this name."""
+
+_SOURCE = Path(__file__).with_name("refuter.c")
+
+
+class NoRefuterError(Exception):
+    """Why the refuter cannot be used here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refuter:
+    """The loaded refuter: it stays in the process, and answers while it is switched on."""
+
+    library: ctypes.CDLL
+
+    def connect(self) -> bool:
+        """Find the Z3 that TileLang has loaded; False if it is not the one that is known."""
+        return bool(self.library.tileyard_refuter_open(Z3_FILE.encode()))
+
+    def switch(self, *, on: bool) -> None:
+        """Have it answer from here on, or let every question through to Z3."""
+        self.library.tileyard_refuter_switch(int(on))
+
+    @property
+    def asked(self) -> int:
+        """How many questions came by so far."""
+        return int(self.library.tileyard_refuter_asked())
+
+    @property
+    def refuted(self) -> int:
+        """How many of them it has answered."""
+        return int(self.library.tileyard_refuter_refuted())
+
+
+def load_refuter(caches: Path, cc: str) -> Refuter:
+    """Compile the refuter, once for all processes, and load it, switched off.
+
+    It may be switched on once TileLang was imported and ``connect`` said that it can.
+    ``cc`` is the command of a C compiler, empty for one that is found. Raises NoRefuterError where
+    TileLang is imported already, or there is no compiler, or another Z3.
+    """
+    if "tilelang" in sys.modules:
+        raise NoRefuterError("TileLang was imported before it")
+    _check_z3()
+    opened = ctypes.CDLL(str(_compile(caches, cc)), mode=os.RTLD_NOW | os.RTLD_GLOBAL)
+    for name in ("asked", "refuted"):
+        getattr(opened, f"tileyard_refuter_{name}").restype = ctypes.c_long
+    return Refuter(library=opened)
+
+
+def _check_z3() -> None:
+    """Make sure of the Z3 that TileLang will load, before there is no way back."""
+    spec = importlib.util.find_spec("z3")
+    places = spec.submodule_search_locations if spec is not None else None
+    path = Path(next(iter(places or ("",)))) / "lib" / "libz3.so"
+    try:
+        with path.open("rb") as file:
+            dynamic: Any = ELFFile(file).get_section_by_name(".dynamic")
+            tags = dynamic.iter_tags("DT_SONAME")
+            found = next((tag.soname for tag in tags), "no name")
+    except (OSError, ELFError) as error:
+        raise NoRefuterError(f"TileLang's Z3 cannot be read: {error}") from error
+    if found != Z3_FILE:
+        raise NoRefuterError(f"TileLang's Z3 is {found}, and not {Z3_FILE}")
+
+
+def _compile(caches: Path, cc: str) -> Path:
+    """The refuter as a library below ``caches``."""
+    try:
+        command = find_compiler(cc)
+    except ToolMissingError as error:
+        raise NoRefuterError(str(error)) from error
+    key = digest_parts("refuter", _SOURCE.read_text(), *command, os.uname().machine)
+    library = caches / f"refuter-{key[:16]}" / "refuter.so"
+    if not library.exists():
+        with making(library) as draft:
+            if draft is not None:
+                argv = [*command, *RUNTIME_FLAGS, "-shared", "-o", str(draft), str(_SOURCE), "-ldl"]
+                done = subprocess.run(argv, cwd="/", capture_output=True, text=True, check=False)
+                if done.returncode != 0:
+                    first = next(iter(done.stderr.strip().splitlines()), "no message")
+                    raise NoRefuterError(f"{shutil.which(command[0])} cannot compile it: {first}")
+    return library
+
+
+# ---- all shortcuts --------------------------------------------------------------------------------
+
 
 SWITCH = "TILEYARD_PLAIN_LOWERING"
 """Set to 1, TileLang's passes run as they are."""

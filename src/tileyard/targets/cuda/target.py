@@ -17,11 +17,10 @@ from tileyard.model import Device, Diagnostic, Outcome, Record
 from tileyard.targets.base import NO_BINARIES, Aside, Binaries, Build, Loaded, Source
 from tileyard.targets.cuda.architectures import Architecture, parse_architecture
 from tileyard.targets.cuda.driver import find_gpu
-from tileyard.targets.cuda.flags import kernel_flags
 from tileyard.targets.cuda.grouping import Attempt, GroupSize, Member, compile_in_groups
-from tileyard.targets.cuda.headers import INSTALL, cuda_include, headers_version
 from tileyard.targets.cuda.loaded import CudaLoaded
-from tileyard.targets.cuda.nvrtc import Nvrtc, nvrtc_version, supported_architectures
+from tileyard.targets.cuda.nvrtc import Nvrtc, kernel_flags, nvrtc_version, supported_architectures
+from tileyard.targets.cuda.packages import INSTALL, cuda_include, find_tilelang, headers_version
 from tileyard.targets.cuda.pch import split_source
 from tileyard.targets.cuda.records import (
     CUBIN_FILE,
@@ -33,7 +32,6 @@ from tileyard.targets.cuda.records import (
     LaunchRecord,
 )
 from tileyard.targets.cuda.resources import read_resources
-from tileyard.targets.cuda.versions import find_tilelang
 from tileyard.targets.own_sources import digest_own_sources
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tileyard.errors import DamagedError
-from tileyard.targets.cuda.cubin import Parameter, read_cubin
+from tileyard.targets.cuda.resources import Parameter, read_cubin
 from tileyard.targets.cuda.sass import KINDS, PADDING, count_instructions
 
 SOURCE = b"""

@@ -3,7 +3,7 @@
 import pytest
 
 from tileyard.model import Kernel, Value
-from tileyard.targets.cuda.flags import kernel_flags
+from tileyard.targets.cuda.nvrtc import kernel_flags
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 import pytest
 
 from tileyard.targets.cuda import grouping
-from tileyard.targets.cuda.cubin import DeviceFunction
 from tileyard.targets.cuda.grouping import GroupSize, Member, compile_in_groups, own_part
 from tileyard.targets.cuda.nvrtc import Compiled, NvrtcError
+from tileyard.targets.cuda.resources import DeviceFunction
 
 PLAIN = (0x7210).to_bytes(16, "little")
 FROM_A_TABLE = (0xAB9 | 4 << 54).to_bytes(16, "little")

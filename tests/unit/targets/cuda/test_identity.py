@@ -4,8 +4,8 @@ import pytest
 
 from tileyard.errors import ToolMissingError
 from tileyard.targets.cuda import target
-from tileyard.targets.cuda.headers import headers_version
 from tileyard.targets.cuda.nvrtc import nvrtc_version
+from tileyard.targets.cuda.packages import headers_version
 from tileyard.targets.cuda.target import CudaTarget
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tileyard.frontend.no_device import ASSUMED_TARGET, TARGET_VARIABLE
-from tileyard.targets.cuda.refuter import NoRefuterError, load_refuter
+from tileyard.targets.cuda.shortcuts import NoRefuterError, load_refuter
 
 ROOT = Path(__file__).parents[4]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tileyard.targets.cuda.tables import reads_tables
+from tileyard.targets.cuda.sass import reads_tables
 
 
 def _code(*words: int) -> bytes:

@@ -192,11 +192,9 @@ class Context:
 
     def __post_init__(self) -> None:
         self.arrays = {tensor.buffer.name: tensor.buffer for tensor in tensors(self.program)}
-        for buffer in self.program.buffers:
-            if buffer.scope == "global":
-                self.arrays[buffer.name] = buffer
-            if buffer.view_of:
-                self._owners[buffer.name] = buffer.view_of
+        buffers = self.program.buffers
+        self.arrays |= {buffer.name: buffer for buffer in buffers if buffer.scope == "global"}
+        self._owners = {buffer.name: buffer.view_of for buffer in buffers if buffer.view_of}
         for name in self.plan.tiles:
             if name.startswith("@"):
                 self.names.alias(name, self.names.fresh(name[1:]))

@@ -18,6 +18,7 @@ from tileyard.targets.cpu.emit.scalars import (
     TERNARY,
     C,
     cast,
+    from_bits,
     literal,
     unrounded_cast,
 )
@@ -303,7 +304,7 @@ def _bitnot(ctx: Context, op: Op) -> C:
 def _reinterpret(ctx: Context, op: Op) -> C:
     source, target = op.args[0].dtype, op.dtype
     inner = _value(ctx, op.args[0])
-    a, b = SCALARS[source], SCALARS[target]
+    a = SCALARS[source]
     bits = f"uint{find_dtype(source).bits}_t"
     if a.narrow:
         word = f"ty_to_{a.narrow}({inner.text})"
@@ -313,11 +314,7 @@ def _reinterpret(ctx: Context, op: Op) -> C:
         word = f"({bits}){inner.inside(PREFIX)}"
     if target == "bool":
         return C(f"({word} != 0)")
-    if b.narrow:
-        return C(f"ty_from_{b.narrow}({word})")
-    if find_dtype(target).is_float:
-        return C(f"ty_from_bits_{b.suffix}({word})")
-    return C(f"({b.value}){word}", CAST)
+    return C(from_bits(word, target), CALL if is_float(target) else CAST)
 
 
 _SPECIAL: dict[str, Callable[[Context, Op], C]] = {

@@ -7,6 +7,7 @@ One module because each of these looks at how a loop's variable moves the indice
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeGuard, TypeVar
 
 import msgspec
@@ -243,43 +244,32 @@ class Together:
         out.line(f"const {kind} {group.name} = {self.start} / {count} + e_;")
         for rest in range(count):
             bounds: set[Bound] = set()
-            part = _Part(ctx=ctx, var=self.var, group=group, count=count, rest=rest, bounds=bounds)
-            resolved = replace_parts(expr, part.resolve)
-            with out.block(""), ctx.assuming(ctx.assumed | bounds):
+            resolved = replace_parts(expr, partial(self._resolve, (group, rest), bounds))
+            with out.block(""), ctx.assuming(bounds):
                 place = f"{ctx.names[self.var.name]} = {self.start} + n_"
                 out.line(f"const {kind} n_ = {count} * e_ + {rest}, {place};")
                 out.line(line(resolved))
 
+    def _resolve(self, element: tuple[Var, int], bounds: set[Bound], expr: Expr) -> Expr | None:
+        """``expr`` without divisions of the variable; None where its parts are to be looked at.
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Part:
-    """Element ``rest`` of ``count`` that are written at once; ``group`` counts those by ``count``.
-
-    ``bounds`` collects what holds of indices without divisions, because it held with them.
-    """
-
-    ctx: Context
-    var: Var
-    group: Var
-    count: int
-    rest: int
-    bounds: set[Bound]
-
-    def resolve(self, expr: Expr) -> Expr | None:
-        """``expr`` without divisions of the variable; None where its parts are to be looked at."""
+        ``bounds`` collects what holds of indices without divisions, because it held with them.
+        """
         if expr in self.ctx.known:
             return expr
         if isinstance(expr, Load) and not self.ctx.open_bounds(expr.buffer, expr.indices):
-            indices = tuple(replace_parts(at, self.resolve) for at in expr.indices)
-            self.bounds.update(zip(indices, self.ctx.shape(expr.buffer), strict=True))
+            resolve = partial(self._resolve, element, bounds)
+            indices = tuple(replace_parts(at, resolve) for at in expr.indices)
+            bounds.update(zip(indices, self.ctx.shape(expr.buffer), strict=True))
             return Load(expr.buffer, indices, expr.dtype)
         divisor = _divisor(expr)
         if divisor and isinstance(expr, Op) and self.var in walk_expr(expr.args[0]):
-            return self._divide(expr, divisor)
+            return self._divide(element, expr, divisor)
         return None
 
-    def _divide(self, op: Op, divisor: int) -> Expr | None:
-        base = _without(op.args[0], self.var)
+    def _divide(self, element: tuple[Var, int], op: Op, divisor: int) -> Expr | None:
+        """A quotient, or what remains, for an element: its group's number, and its own in that."""
+        (group, rest), base = element, _without(op.args[0], self.var)
         if (
             base is None
             or not _is_multiple(base, divisor)
@@ -287,13 +277,13 @@ class _Part:
         ):
             return None
         if op.name.endswith("mod"):
-            return Const(self.rest % divisor, op.dtype)
-        groups = Op("mul", (self.group, Const(self.count // divisor, op.dtype)), op.dtype)
-        whole = self.group if self.count == divisor else groups
+            return Const(rest % divisor, op.dtype)
+        groups = Op("mul", (group, Const(self.count // divisor, op.dtype)), op.dtype)
+        whole = group if self.count == divisor else groups
         start = add(Op("floordiv", (base, op.args[1]), op.dtype), whole)
         if is_zero(base):
             start = whole
-        return add(start, Const(self.rest // divisor, op.dtype))
+        return add(start, Const(rest // divisor, op.dtype))
 
 
 # ---- rows -----------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from tileyard.errors import UnsupportedError
 from tileyard.ir.nodes import (
     Cast,
     Copy,
@@ -25,7 +24,7 @@ from tileyard.ir.nodes import (
 )
 from tileyard.ir.walk import replace_parts, walk_expr
 from tileyard.targets.cpu.emit.context import Bound, Context
-from tileyard.targets.cpu.emit.copies import match_boxes
+from tileyard.targets.cpu.emit.copies import Boxes
 from tileyard.targets.cpu.emit.exprs import can_fail
 from tileyard.targets.cpu.emit.loops import (
     ROW_FUNCTIONS,
@@ -166,13 +165,10 @@ def _converted(ctx: Context, store: Store) -> Store:
 def _from_copy(ctx: Context, stmt: Copy) -> Nest | None:
     src, dst, extents = stmt.src, stmt.dst, find_extents(stmt.dst)
     is_elsewhere = dst.buffer in ctx.plan.keeping.tiles or id(stmt) in ctx.plan.forwarding.copies
-    if is_elsewhere or extents is None:
+    pairs = pair_dimensions(src, dst)
+    if is_elsewhere or extents is None or pairs is None:
         return None
-    try:
-        boxes = match_boxes(src, dst)
-    except UnsupportedError:
-        return None
-    variables = _variables(boxes.pairs)
+    boxes, variables = Boxes(src=src, dst=dst, pairs=pairs), _variables(pairs)
     coordinates = tuple(variables.get(d, ZERO) for d in range(len(extents)))
     target = tuple(add(at, x) for at, x in zip(dst.starts, coordinates, strict=True))
     if not variables or not boxes.has_rows or max(variables) != len(extents) - 1:

@@ -13,7 +13,7 @@ What has to outlive a wait, bindings and the counters of loops, is declared outs
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from tileyard.ir.dtypes import find_dtype
+from tileyard.ir.dtypes import find_dtype, is_float
 from tileyard.ir.interpret import describe_deadlock, describe_print
 from tileyard.ir.nodes import (
     Assert,
@@ -40,7 +40,7 @@ from tileyard.targets.cpu.emit.exprs import (
     to_memory,
     value,
 )
-from tileyard.targets.cpu.emit.scalars import BINARY, SCALARS
+from tileyard.targets.cpu.emit.scalars import BINARY, SCALARS, from_bits
 
 # ---- atomic updates -------------------------------------------------------------------------------
 
@@ -87,12 +87,9 @@ def _function(ctx: Context, kind: str, dtype: str) -> str:
     mark = scalar.narrow or scalar.suffix
     name = f"ty_atomic_{kind}_{mark}"
     word = f"uint{bits}_t"
-    if scalar.narrow:
-        read, write = f"ty_from_{mark}(word)", f"ty_pack_{mark}(next)"
-    elif find_dtype(dtype).is_float:
-        read, write = f"ty_from_bits_{mark}(word)", f"ty_to_bits_{mark}(next)"
-    else:
-        read, write = f"({scalar.value})word", f"({word})next"
+    read, write = from_bits("word", dtype), f"({word})next"
+    if is_float(dtype):
+        write = f"{'ty_pack' if scalar.narrow else 'ty_to_bits'}_{mark}(next)"
     text = f"""TY_INLINE {scalar.value} {name}(void *place, {scalar.value} value, int32_t threads) {{
   {word} word = __atomic_load_n(({word} *)place, __ATOMIC_RELAXED);
   if (threads == 1) {{

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tileyard.ir import evaluate
-from tileyard.ir.dtypes import find_dtype
+from tileyard.ir.dtypes import find_dtype, is_float
 from tileyard.ir.nodes import Const, ReduceKind
 from tileyard.ir.tiles import identity
 
@@ -190,6 +190,14 @@ def unrounded_cast(text: str, source: str, target: str, widest: int = 64) -> tup
     if kind_a.is_float:
         return f"ty_truncate_{a.suffix}_{b.suffix}({text})", ""
     return f"({b.value}){text}", ""
+
+
+def from_bits(word: str, dtype: str) -> str:
+    """The value of ``dtype``, no bool, whose bits an unsigned integer holds."""
+    scalar = SCALARS[dtype]
+    if scalar.narrow:
+        return f"ty_from_{scalar.narrow}({word})"
+    return f"ty_from_bits_{scalar.suffix}({word})" if is_float(dtype) else f"({scalar.value}){word}"
 
 
 def _is_exact(source: str, target: str, widest: int) -> bool:

@@ -89,8 +89,7 @@ class Statements:
                         self._ctx.repeats.pop(name, None)
             except UnsupportedError as error:
                 if not error.file and number in self._lines:
-                    error.file = self._lines[number].file
-                    error.line = self._lines[number].line
+                    error.file, error.line = self._lines[number].file, self._lines[number].line
                 raise
             count = count or 1
             if not self._parallel:

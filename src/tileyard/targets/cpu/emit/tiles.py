@@ -4,6 +4,7 @@ A buffer is kept in rows, unless it is only written by whole copies and fills an
 gemms: then it is kept as the micro-kernel wants to read it.
 """
 
+import math
 from dataclasses import dataclass
 
 from tileyard.errors import UnsupportedError
@@ -124,10 +125,7 @@ class Tile:
     @property
     def matrices(self) -> int:
         """How many matrices the leading dimensions hold."""
-        count = 1
-        for extent in self.shape[:-2]:
-            count *= extent
-        return count
+        return math.prod(self.shape[:-2])
 
     @property
     def matrix_elements(self) -> int:
@@ -169,13 +167,11 @@ def row_stride(columns: int, rank: int, scalar: str, lanes: int) -> int:
 
 def constant_shape(buffer: Buffer) -> tuple[int, ...]:
     """The shape of a tile-local buffer. Raises UnsupportedError where it is not constant."""
-    shape = []
-    for extent in buffer.shape:
-        if not isinstance(extent, Const):
-            raise UnsupportedError(
-                f"{buffer.name} has a size that is not constant",
-                operation="allocation",
-                buffer=buffer.name,
-            )
-        shape.append(int(extent.value))
-    return tuple(shape)
+    shape = tuple(int(extent.value) for extent in buffer.shape if isinstance(extent, Const))
+    if len(shape) < len(buffer.shape):
+        raise UnsupportedError(
+            f"{buffer.name} has a size that is not constant",
+            operation="allocation",
+            buffer=buffer.name,
+        )
+    return shape

@@ -1,11 +1,16 @@
-"""Where NVRTC finds headers: TileLang's templates, CUTLASS, and CUDA's own, all from Python packages."""
+"""What this target takes from Python packages: TileLang of one version, and the headers that NVRTC reads."""
 
+import importlib.metadata
 import importlib.util
+import os
 import re
 from functools import cache
 from pathlib import Path
 
 from tileyard.errors import ToolMissingError
+
+# ---- headers --------------------------------------------------------------------------------------
+
 
 INSTALL = "pip install 'tileyard[tilelang,cuda]'"
 CUDA_MAJOR = 13
@@ -61,3 +66,28 @@ def package_folder(name: str) -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise ToolMissingError(f"the target cuda needs the package {name}", INSTALL)
     return Path(next(iter(spec.submodule_search_locations)))
+
+
+# ---- TileLang -------------------------------------------------------------------------------------
+
+
+TILELANG = "0.1.15"
+"""The TileLang whose passes and headers this target knows."""
+
+ANY_TILELANG = "TILEYARD_ANY_TILELANG"
+"""The variable that allows others. A comparison of two TileLangs sets it: what they build is looked at and
+thrown away, and neither kept nor run."""
+
+
+def find_tilelang() -> str:
+    """The version that is installed. Raises ToolMissingError where there is none, or another one."""
+    package_folder("tilelang")
+    try:
+        found = importlib.metadata.version("tilelang")
+    except importlib.metadata.PackageNotFoundError:
+        raise ToolMissingError("the target cuda needs the package tilelang", INSTALL) from None
+    if found != TILELANG and not os.environ.get(ANY_TILELANG):
+        raise ToolMissingError(
+            f"the target cuda works with TileLang {TILELANG}, found {found}", INSTALL
+        )
+    return found

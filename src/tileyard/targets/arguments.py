@@ -1,0 +1,50 @@
+"""What a call of a kernel takes, whatever it is compiled for: arguments for its parameters, arrays that fit."""
+
+from collections.abc import Sequence
+
+from tileyard.errors import BindError
+from tileyard.ir.dtypes import find_dtype
+from tileyard.ir.nodes import Program, Scalar, Tensor
+from tileyard.ir.specs import tensors
+from tileyard.targets.base import Array
+
+
+def match_arguments(
+    signature: Program, arguments: tuple[object, ...]
+) -> list[tuple[Tensor | Scalar, object]]:
+    """The parameters that were given, with or without the ``out`` tensors, each with its argument.
+
+    Raises BindError where their number is neither.
+    """
+    given = [p for p in signature.params if isinstance(p, Scalar) or p.role != "out"]
+    for params in (list(signature.params), given):
+        if len(arguments) == len(params):
+            return list(zip(params, arguments, strict=True))
+    counts = sorted({len(given), len(signature.params)})
+    raise BindError(
+        f"{signature.name} takes {' or '.join(map(str, counts))} arguments, not {len(arguments)}",
+        hint=f"in this order: {', '.join(map(find_name, signature.params))}",
+    )
+
+
+def find_name(param: Tensor | Scalar) -> str:
+    """What a parameter is called."""
+    return param.buffer.name if isinstance(param, Tensor) else param.var.name
+
+
+def check_arrays(signature: Program, arrays: Sequence[Array]) -> None:
+    """Raise BindError where these are not one of the right type for each ``in`` and ``inout`` tensor."""
+    given = [tensor for tensor in tensors(signature) if tensor.role != "out"]
+    if len(arrays) != len(given):
+        raise BindError(f"{signature.name} takes {len(given)} arrays, not {len(arrays)}")
+    for tensor, array in zip(given, arrays, strict=True):
+        want = find_dtype(tensor.buffer.dtype).numpy
+        if array.dtype != want:
+            raise BindError(f"{tensor.buffer.name} is {want}, the array {array.dtype}")
+
+
+def unwrap(outputs: Sequence[object]) -> object:
+    """What a call returns: nothing, one array or a tuple."""
+    if not outputs:
+        return None
+    return outputs[0] if len(outputs) == 1 else tuple(outputs)
