@@ -37,8 +37,7 @@ from tileyard.model import Elaborated, Outcome
 from tileyard.service import compiling
 from tileyard.service.messages import StartCompile
 from tileyard.settings import read_settings
-from tileyard.targets.cuda.nvrtc import Nvrtc
-from tileyard.targets.cuda.pch import split_source
+from tileyard.targets.cuda.nvrtc import Nvrtc, split_source
 from tileyard.tuning.request import TuneRequest
 from tileyard.workers.protocol import BuildKernels, BuiltKernels, CompilerReply
 

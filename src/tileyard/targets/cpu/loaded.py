@@ -1,19 +1,221 @@
-"""A CPU artifact loaded on cores, and its launches."""
+"""A CPU artifact loaded on cores, its launches, and as a Python function on NumPy arrays or torch CPU tensors.
 
+torch itself is never imported: only its own tensors need it.
+
+One module because launches and calls bind the same binary to arrays.
+"""
+
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from tileyard.artifacts.manifest import Artifact
-from tileyard.ir.dtypes import find_dtype, poison
-from tileyard.ir.specs import tensor_specs
+from tileyard.errors import BindError
+from tileyard.ir.dtypes import array_name, find_dtype, name_of, poison
+from tileyard.ir.nodes import Scalar, Tensor
+from tileyard.ir.specs import tensor_specs, tensors
 from tileyard.model import SourceLine, TensorSpec, Value
-from tileyard.targets.arguments import check_arrays
+from tileyard.targets.arguments import check_arrays, match_arguments, unwrap
 from tileyard.targets.base import Array
 from tileyard.targets.cpu.abi import RUNTIME_FILE
-from tileyard.targets.cpu.binary import CpuBinary, Pool, find_pool
-from tileyard.targets.cpu.callable import CpuCallable
-from tileyard.targets.cpu.told import NO_LINES, LineTable
+from tileyard.targets.cpu.binary import NO_LINES, CpuBinary, LineTable, Pool, Sizes, find_pool
+
+# ---- operands -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Operand:
+    """One array: ``address`` of its first element while ``keep`` is alive.
+
+    ``keep`` is the caller's own array, or a contiguous copy of it where ``is_copy``.
+    """
+
+    address: int
+    bytes: int
+    shape: tuple[int, ...]
+    keep: object
+    is_copy: bool
+
+    def overlaps(self, other: "Operand") -> bool:
+        """Whether two operands share memory."""
+        end, other_end = self.address + self.bytes, other.address + other.bytes
+        return self.address < other_end and other.address < end
+
+
+def is_torch(value: object) -> bool:
+    """Whether ``value`` is a tensor of torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def read_operand(value: object, tensor: Tensor) -> Operand:
+    """What the runtime needs of one argument. Raises BindError where it does not fit ``tensor``."""
+    name, dtype = tensor.buffer.name, tensor.buffer.dtype
+    operand = (
+        _read_torch(value, name, dtype) if is_torch(value) else _read_numpy(value, name, dtype)
+    )
+    if operand.is_copy and tensor.role != "in" and not tensor.buffer.strides:
+        raise BindError(
+            f"{name} is written in place, and the array is not contiguous",
+            hint="pass a contiguous array",
+        )
+    return operand
+
+
+def _read_numpy(value: object, name: str, dtype: str) -> Operand:
+    if not isinstance(value, np.ndarray):
+        raise BindError(f"{name} is an array, not {type(value).__name__}")
+    want = find_dtype(dtype).numpy
+    if value.dtype != want:
+        raise BindError(f"{name} is {dtype}, the array {value.dtype}")
+    flags = value.flags
+    is_plain = flags.c_contiguous and flags.aligned
+    array = value if is_plain else np.ascontiguousarray(value).copy()
+    return Operand(
+        address=array.__array_interface__["data"][0],
+        bytes=array.nbytes,
+        shape=array.shape,
+        keep=array,
+        is_copy=not is_plain,
+    )
+
+
+def _read_torch(value: Any, name: str, dtype: str) -> Operand:  # noqa: ANN401 (a torch.Tensor)
+    if not value.is_cpu:
+        raise BindError(f"{name} is on {value.device}, the kernel runs on the CPU")
+    if str(value.dtype) != f"torch.{array_name(dtype)}":
+        raise BindError(f"{name} is {dtype}, the tensor {value.dtype}")
+    tensor = value.detach()
+    is_plain = tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+    tensor = tensor if is_plain else tensor.resolve_neg().contiguous()
+    return Operand(
+        address=tensor.data_ptr(),
+        bytes=tensor.numel() * tensor.element_size(),
+        shape=tuple(tensor.shape),
+        keep=tensor,
+        is_copy=not is_plain,
+    )
+
+
+def write_back(value: object, operand: Operand) -> None:
+    """Give the caller's array what the copy that the kernel has written holds."""
+    if is_torch(value):
+        value.detach().copy_(operand.keep)  # type: ignore[attr-defined]  # a torch.Tensor
+    elif isinstance(value, np.ndarray):
+        np.copyto(value, operand.keep)  # type: ignore[arg-type]  # an array, as the value is
+
+
+def allocator(arguments: tuple[object, ...]) -> Callable[[tuple[int, ...], str], object]:
+    """Makes arrays of the kind that ``arguments`` are: torch's if any of them is."""
+    if any(is_torch(argument) for argument in arguments):
+        torch = sys.modules["torch"]
+        return lambda shape, dtype: torch.empty(shape, dtype=getattr(torch, array_name(dtype)))
+    return lambda shape, dtype: np.empty(shape, find_dtype(dtype).numpy)
+
+
+def plain_number(value: Any, name: str) -> bool | int | float:  # noqa: ANN401 (anything)
+    """A scalar argument as a number of Python. Raises BindError for anything else."""
+    if isinstance(value, np.generic):
+        name_of(value.dtype)
+        value = value.item()
+    elif (isinstance(value, np.ndarray) or is_torch(value)) and len(value.shape) == 0:
+        value = value.item()
+    if isinstance(value, bool | int | float):
+        return value
+    raise BindError(f"{name} is a number, not {type(value).__name__}")
+
+
+# ---- the function ---------------------------------------------------------------------------------
+
+
+class CpuCallable:
+    """Call it with the kernel's parameters in calling order, with or without its ``out`` tensors.
+
+    Takes NumPy arrays or torch CPU tensors, uses them in place where they are contiguous, and
+    writes ``out`` and ``inout`` tensors in place. Without the ``out`` tensors it allocates and
+    returns them: one, or a tuple, of the same kind as the arguments; else it returns None.
+
+    Raises BindError where an argument does not fit, KernelFault where the kernel itself fails.
+    """
+
+    def __init__(self, binary: CpuBinary, pool: Pool, lines: LineTable) -> None:
+        self._binary = binary
+        self._lines = lines
+        self._pool = pool
+        self._tensors = tensors(binary.signature)
+        self._known: dict[object, tuple[Sequence[TensorSpec], list[int], Sizes]] = {}
+        binary.reserve(pool)
+
+    def __call__(self, *arguments: object) -> object:
+        """Run the kernel once and wait."""
+        taken = match_arguments(self._binary.signature, arguments)
+        operands = {
+            param.buffer.name: read_operand(argument, param)
+            for param, argument in taken
+            if isinstance(param, Tensor)
+        }
+        scalars = tuple(
+            plain_number(argument, param.var.name)
+            for param, argument in taken
+            if isinstance(param, Scalar)
+        )
+        specs, numbers, sizes = self._sizes(operands, scalars)
+        outputs = []
+        make = allocator(arguments)
+        for tensor in self._tensors:
+            name = tensor.buffer.name
+            if name not in operands:
+                spec = next(spec for spec in specs if spec.name == name)
+                outputs.append(make(spec.shape, spec.dtype))
+                operands[name] = read_operand(outputs[-1], tensor)
+        self._check_written(taken, operands)
+        addresses = [operands[tensor.buffer.name].address for tensor in self._tensors]
+        binding = self._binary.bind(addresses, numbers, sizes, self._lines)
+        if self._pool.launch(binding):
+            raise self._binary.explain(binding)
+        for param, argument in taken:
+            if isinstance(param, Tensor) and param.role != "in":
+                operand = operands[param.buffer.name]
+                if operand.is_copy:
+                    write_back(argument, operand)
+        return unwrap(outputs)
+
+    def _sizes(
+        self, operands: dict[str, Operand], scalars: tuple[Value, ...]
+    ) -> tuple[Sequence[TensorSpec], list[int], Sizes]:
+        """Shapes, the runtime's numbers and the sizes of the grids; the same shapes are seen often."""
+        shapes = tuple(operand.shape for operand in operands.values())
+        key = (shapes, scalars, tuple(map(type, scalars)))
+        if key not in self._known:
+            dims = self._binary.dims(shapes, scalars)
+            numbers = self._binary.numbers(dims, scalars)
+            specs = tensor_specs(self._binary.signature, dims)
+            self._known[key] = (specs, numbers, self._binary.sizes(numbers))
+        return self._known[key]
+
+    def _check_written(
+        self, taken: list[tuple[Tensor | Scalar, object]], operands: dict[str, Operand]
+    ) -> None:
+        """Arrays that are written must be writable and share no memory with any other."""
+        for param, argument in taken:
+            if not isinstance(param, Tensor) or param.role == "in":
+                continue
+            name = param.buffer.name
+            if isinstance(argument, np.ndarray) and not argument.flags.writeable:
+                raise BindError(f"{name} is written, and the array is read-only")
+            for other, operand in operands.items():
+                if other != name and operands[name].overlaps(operand):
+                    raise BindError(
+                        f"{name} is written, and shares memory with {other}",
+                        hint="pass a copy of one of them",
+                    )
+
+
+# ---- launches -------------------------------------------------------------------------------------
+
 
 _PAGE = 4096
 

@@ -38,7 +38,7 @@ from elftools.elf.elffile import ELFFile
 from tileyard.artifacts.keys import digest_parts
 from tileyard.errors import ToolMissingError
 from tileyard.targets.cpu.toolchain import RUNTIME_FLAGS, find_compiler
-from tileyard.targets.cuda.pch import making
+from tileyard.targets.cuda.nvrtc import making
 
 # ---- the refuter ----------------------------------------------------------------------------------
 

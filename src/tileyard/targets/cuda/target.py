@@ -19,9 +19,14 @@ from tileyard.targets.cuda.architectures import Architecture, parse_architecture
 from tileyard.targets.cuda.driver import find_gpu
 from tileyard.targets.cuda.grouping import Attempt, GroupSize, Member, compile_in_groups
 from tileyard.targets.cuda.loaded import CudaLoaded
-from tileyard.targets.cuda.nvrtc import Nvrtc, kernel_flags, nvrtc_version, supported_architectures
+from tileyard.targets.cuda.nvrtc import (
+    Nvrtc,
+    kernel_flags,
+    nvrtc_version,
+    split_source,
+    supported_architectures,
+)
 from tileyard.targets.cuda.packages import INSTALL, cuda_include, find_tilelang, headers_version
-from tileyard.targets.cuda.pch import split_source
 from tileyard.targets.cuda.records import (
     CUBIN_FILE,
     DETAILS_VERSION,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tileyard.targets.cuda.pch import find_image, is_unfit, making, split_source
+from tileyard.targets.cuda.nvrtc import find_image, is_unfit, making, split_source
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_processes_that_are_laid_out_otherwise_share_no_image(tmp_path: Path) ->
     maps = tmp_path / "maps"
     maps.write_text("7fff00000000-7fff00001000 r--p 0 0:0 1 /x/libnvrtc.so.13\n")
     program = (
-        "import sys; from pathlib import Path; from tileyard.targets.cuda.pch import find_layout;"
+        "import sys; from pathlib import Path; from tileyard.targets.cuda.nvrtc import find_layout;"
         "print(find_layout('libnvrtc.so', Path(sys.argv[1])))"
     )
     line = [sys.executable, "-c", program, str(maps)]
