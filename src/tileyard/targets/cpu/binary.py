@@ -7,7 +7,7 @@ import ctypes
 import os
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from tileyard.artifacts.manifest import Artifact
@@ -90,10 +90,6 @@ def _describe(fault: Fault, value: int, text: str, lines: LineTable) -> str:
 # ---- the runtime ----------------------------------------------------------------------------------
 
 
-_Pointers = ctypes.Array[ctypes.c_void_p]
-_Numbers = ctypes.Array[ctypes.c_int64]
-
-
 class Call(ctypes.Structure):
     """``ty_call`` of runtime.c."""
 
@@ -127,41 +123,31 @@ class Runtime:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sizes:
-    """How many blocks each grid of a kernel has, and how many numbers must be 0 when one begins.
-
-    ``claims`` of these lie in shared memory, ``tags`` in each thread's own.
-    """
-
-    grids: tuple[int, ...]
-    claims: int
-    tags: int
-
-
 class Binding:
-    """A kernel with its arguments' addresses and numbers, ready for the runtime.
+    """A kernel with its arguments' addresses and numbers, ready for the runtime: ``grids`` are numbers of blocks.
 
     What a launch has to tell stands in ``report``, which ``lines`` gives the user's lines.
     """
 
     def __init__(
         self,
-        kernel: int,
+        binary: "CpuBinary",
         buffers: Sequence[int],
         scalars: Sequence[int],
-        sizes: Sizes,
+        grids: Sequence[int],
         lines: LineTable,
     ) -> None:
         self.lines = lines
         self.report: Report = lines.make_report()
         addresses = (*buffers, ctypes.addressof(self.report))
-        self._buffers: _Pointers = (ctypes.c_void_p * len(addresses))(*addresses)
-        self._scalars: _Numbers = (ctypes.c_int64 * max(len(scalars), 1))(*scalars)
-        self._grids: _Numbers = (ctypes.c_int64 * len(sizes.grids))(*sizes.grids)
+        self._buffers = (ctypes.c_void_p * len(addresses))(*addresses)
+        self._scalars = (ctypes.c_int64 * max(len(scalars), 1))(*scalars)
+        self._grids = (ctypes.c_int64 * len(grids))(*grids)
         arrays = (self._buffers, self._scalars, self._grids)
         places = [ctypes.addressof(array) for array in arrays]
-        self.call = Call(kernel, *places, len(sizes.grids), sizes.claims, sizes.tags)
+        self.call = Call(
+            binary.kernel, *places, len(grids), binary.details.claims, binary.details.tags
+        )
 
 
 class Pool:
@@ -211,23 +197,21 @@ class Pool:
         return fault, list(times)
 
 
-_POOLS: dict[tuple[str, tuple[int, ...], bool], Pool] = {}
-"""Pools that were opened, by runtime, cores and pinning: all kernels of a process share them."""
-
-
 def find_pool(runtime: Path, cores: tuple[int, ...], *, is_pinned: bool) -> Pool:
     """The process's pool on these cores; all that it may use where ``cores`` is empty.
 
     Raises BindError for cores that the process may not use.
     """
-    allowed = cores or tuple(sorted(os.sched_getaffinity(0)))
-    key = (str(runtime), allowed, is_pinned)
-    if key not in _POOLS:
-        foreign = sorted(set(allowed) - set(range(os.cpu_count() or 1)))
-        if foreign:
-            raise BindError(f"this host has no core {foreign[0]}")
-        _POOLS[key] = Pool(Runtime(runtime), allowed, is_pinned=is_pinned)
-    return _POOLS[key]
+    return _open_pool(str(runtime), cores or tuple(sorted(os.sched_getaffinity(0))), is_pinned)
+
+
+@cache
+def _open_pool(runtime: str, cores: tuple[int, ...], is_pinned: bool) -> Pool:
+    """A pool that all kernels of a process share."""
+    foreign = sorted(set(cores) - set(range(os.cpu_count() or 1)))
+    if foreign:
+        raise BindError(f"this host has no core {foreign[0]}")
+    return Pool(Runtime(Path(runtime)), cores, is_pinned=is_pinned)
 
 
 # ---- the kernel -----------------------------------------------------------------------------------
@@ -250,17 +234,7 @@ class CpuBinary:
         kernel = ctypes.cast(self._library.ty_kernel, ctypes.c_void_p).value
         if kernel is None:
             raise DamagedError("the kernel's binary has no kernel")
-        self._kernel: int = kernel
-
-    def bind(
-        self,
-        addresses: Sequence[int],
-        numbers: Sequence[int],
-        sizes: Sizes,
-        lines: LineTable = NO_LINES,
-    ) -> Binding:
-        """The kernel with the addresses of its arrays and its numbers, ready to be launched."""
-        return Binding(self._kernel, addresses, numbers, sizes, lines)
+        self.kernel: int = kernel
 
     def reserve(self, pool: Pool) -> None:
         """Have the memory that a launch on ``pool`` needs. Raises MemoryError."""
@@ -291,11 +265,10 @@ class CpuBinary:
                 found.append(unsigned - (1 << 64) if unsigned >> 63 else unsigned)
         return found
 
-    def sizes(self, numbers: Sequence[int]) -> Sizes:
-        """What the runtime must know of the grids, given the kernel's numbers."""
-        details, given = self.details, (ctypes.c_int64 * max(len(numbers), 1))(*numbers)
-        grids = tuple(self._blocks(given, grid) for grid in range(details.grids))
-        return Sizes(grids=grids, claims=details.claims, tags=details.tags)
+    def grids(self, numbers: Sequence[int]) -> tuple[int, ...]:
+        """How many blocks each grid has, given the kernel's numbers."""
+        given = (ctypes.c_int64 * max(len(numbers), 1))(*numbers)
+        return tuple(self._blocks(given, grid) for grid in range(self.details.grids))
 
     def explain(self, binding: Binding) -> KernelFault:
         """The error that a launch with this binding has reported."""

@@ -21,7 +21,7 @@ from tileyard.model import SourceLine, TensorSpec, Value
 from tileyard.targets.arguments import check_arrays, match_arguments, unwrap
 from tileyard.targets.base import Array
 from tileyard.targets.cpu.abi import RUNTIME_FILE
-from tileyard.targets.cpu.binary import NO_LINES, CpuBinary, LineTable, Pool, Sizes, find_pool
+from tileyard.targets.cpu.binary import NO_LINES, Binding, CpuBinary, LineTable, Pool, find_pool
 
 # ---- operands -------------------------------------------------------------------------------------
 
@@ -146,7 +146,7 @@ class CpuCallable:
         self._lines = lines
         self._pool = pool
         self._tensors = tensors(binary.signature)
-        self._known: dict[object, tuple[Sequence[TensorSpec], list[int], Sizes]] = {}
+        self._known: dict[object, tuple[Sequence[TensorSpec], list[int], tuple[int, ...]]] = {}
         binary.reserve(pool)
 
     def __call__(self, *arguments: object) -> object:
@@ -162,7 +162,7 @@ class CpuCallable:
             for param, argument in taken
             if isinstance(param, Scalar)
         )
-        specs, numbers, sizes = self._sizes(operands, scalars)
+        specs, numbers, grids = self._sizes(operands, scalars)
         outputs = []
         make = allocator(arguments)
         for tensor in self._tensors:
@@ -173,7 +173,7 @@ class CpuCallable:
                 operands[name] = read_operand(outputs[-1], tensor)
         self._check_written(taken, operands)
         addresses = [operands[tensor.buffer.name].address for tensor in self._tensors]
-        binding = self._binary.bind(addresses, numbers, sizes, self._lines)
+        binding = Binding(self._binary, addresses, numbers, grids, self._lines)
         if self._pool.launch(binding):
             raise self._binary.explain(binding)
         for param, argument in taken:
@@ -185,7 +185,7 @@ class CpuCallable:
 
     def _sizes(
         self, operands: dict[str, Operand], scalars: tuple[Value, ...]
-    ) -> tuple[Sequence[TensorSpec], list[int], Sizes]:
+    ) -> tuple[Sequence[TensorSpec], list[int], tuple[int, ...]]:
         """Shapes, the runtime's numbers and the sizes of the grids; the same shapes are seen often."""
         shapes = tuple(operand.shape for operand in operands.values())
         key = (shapes, scalars, tuple(map(type, scalars)))
@@ -193,7 +193,7 @@ class CpuCallable:
             dims = self._binary.dims(shapes, scalars)
             numbers = self._binary.numbers(dims, scalars)
             specs = tensor_specs(self._binary.signature, dims)
-            self._known[key] = (specs, numbers, self._binary.sizes(numbers))
+            self._known[key] = (specs, numbers, self._binary.grids(numbers))
         return self._known[key]
 
     def _check_written(
@@ -286,8 +286,8 @@ class CpuLaunch:
                 array = allocate(array.shape, array.dtype)
             self._arrays.append(array)
         addresses = [array.ctypes.data for array in self._arrays]
-        sizes = loaded.binary.sizes(numbers)
-        self._binding = loaded.binary.bind(addresses, numbers, sizes, loaded.lines)
+        grids = loaded.binary.grids(numbers)
+        self._binding = Binding(loaded.binary, addresses, numbers, grids, loaded.lines)
         loaded.binary.reserve(loaded.pool)
         self.reset()
 

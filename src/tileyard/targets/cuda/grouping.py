@@ -44,16 +44,6 @@ class Member(Record):
         return f'#line {self.line} "{self.name}"\n{self.text}{end}'
 
 
-class Attempt(Record):
-    """What became of one source: a cubin that it may share with others, or none.
-
-    ``log`` is what NVRTC said of this source.
-    """
-
-    cubin: bytes
-    log: str
-
-
 class GroupSize:
     """Finds out what pays: one source alone is timed, then a group, and the better one is kept.
 
@@ -88,12 +78,12 @@ class GroupSize:
 
 def compile_in_groups(
     members: Sequence[Member], size: GroupSize, compile_one: Compile
-) -> Sequence[Attempt]:
+) -> Sequence[Compiled]:
     """Compile sources that begin with the same headers; one verdict for each, in order.
 
     Raises MemoryError where NVRTC was refused memory.
     """
-    done: list[Attempt] = []
+    done: list[Compiled] = []
     while len(done) < len(members):
         count = size.choose(len(members) - len(done))
         started = time.perf_counter()
@@ -109,24 +99,22 @@ def own_part(log: str, member: Member) -> str:
     return "".join(f"{line}\n" for line in _own_lines(log, member))
 
 
-def _compile_together(members: Sequence[Member], compile_one: Compile) -> list[Attempt]:
+def _compile_together(members: Sequence[Member], compile_one: Compile) -> list[Compiled]:
     try:
         compiled = compile_one("".join(member.as_part() for member in members))
     except NvrtcError as error:
         if len(members) == 1:
-            return [Attempt(cubin=b"", log=error.log)]
+            return [Compiled(cubin=b"", log=error.log)]
         return _compile_apart(members, error.log, compile_one)
-    if len(members) > 1 and (bound := _find_bound(members, compiled.cubin)):
-        apart = {member.name: _compile_together([member], compile_one)[0] for member in bound}
-    else:
-        apart = {}
+    bound = _find_bound(members, compiled.cubin) if len(members) > 1 else []
+    apart = {member.name: _compile_together([member], compile_one)[0] for member in bound}
     return [
-        apart.get(member.name, Attempt(cubin=compiled.cubin, log=own_part(compiled.log, member)))
+        apart.get(member.name, Compiled(cubin=compiled.cubin, log=own_part(compiled.log, member)))
         for member in members
     ]
 
 
-def _compile_apart(members: Sequence[Member], log: str, compile_one: Compile) -> list[Attempt]:
+def _compile_apart(members: Sequence[Member], log: str, compile_one: Compile) -> list[Compiled]:
     """After a group was refused: those that the log names alone, and the others together.
 
     To be named is no proof, as what comes before a source can spoil it: only a source alone is blamed.

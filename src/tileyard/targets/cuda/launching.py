@@ -68,7 +68,6 @@ class MapEncoder:
         place: int,
         name: str,
     ) -> None:
-        self.param = tensor_map.param
         self._driver = driver
         self._place = place
         self._name = name
@@ -184,8 +183,7 @@ def pack_scalar(argument: ScalarParam, numbers: Mapping[str, Value]) -> bytes:
     dtypes = {part.name: part.dtype for part in walk_expr(argument.value) if isinstance(part, Var)}
     values = {name: convert_scalar(numbers[name], dtype) for name, dtype in dtypes.items()}
     found = Evaluator(values, no_loads).value(argument.value)
-    data: bytes = convert_scalar(found.item(), argument.dtype).tobytes()
-    return data
+    return bytes(convert_scalar(found.item(), argument.dtype).tobytes())
 
 
 def size_of(argument: TensorParam | ScalarParam | MapParam | WorkspaceParam) -> int:
@@ -265,14 +263,11 @@ class Function:
     def allow_shared(self, bytes_: int) -> None:
         """Have launches with so much dynamic shared memory be accepted. Raises KernelFault."""
         if bytes_ > self._shared_bytes:
-            self._allow(_DYNAMIC_SHARED, bytes_)
+            self.allow(_DYNAMIC_SHARED, bytes_)
             self._shared_bytes = bytes_
 
-    def allow_large_cluster(self) -> None:
-        """Have launches in clusters of more blocks than every device takes be accepted."""
-        self._allow(_LARGE_CLUSTERS, 1)
-
-    def _allow(self, attribute: int, value: int) -> None:
+    def allow(self, attribute: int, value: int) -> None:
+        """Have launches be accepted that not every device takes."""
         self._call("cuFuncSetAttribute", self.handle, self._kinds(attribute), value)
 
 
@@ -287,10 +282,8 @@ class Plan:
         names = [find_name(param) for param in module.signature.params]
         self.workspaces = tuple(evaluate_sizes(numbers, record.workspaces))
         packed = Packed(record, numbers)
-        self._words = packed.words
         self._bytes = packed.words.cast("B")
         self._tensors = [word for _, word in packed.tensors]
-        self._lent = packed.lent
         order = {number: at for at, (number, _) in enumerate(packed.tensors)}
         self._names = [names[number] for number in order]
         self._maps = [
@@ -300,7 +293,7 @@ class Plan:
             )
             for one, place in zip(record.maps, packed.map_places, strict=True)
         ]
-        self._keep = packed
+        self._packed = packed
         self._launches = [
             made
             for function, table in zip(module.functions, packed.tables, strict=True)
@@ -310,7 +303,7 @@ class Plan:
 
     def aim(self, addresses: Sequence[int], workspaces: Sequence[int] = ()) -> None:
         """Set the address of each tensor in calling order. Raises BindError; then there are none."""
-        words, joined = self._words, 0
+        words, joined = self._packed.words, 0
         for word, address in zip(self._tensors, addresses, strict=True):
             words[word] = address
             joined |= address
@@ -319,14 +312,14 @@ class Plan:
             raise BindError(
                 f"{self._names[wrong]} begins at an address that is no multiple of {ALIGNMENT} bytes"
             )
-        for number, word in self._lent:
+        for number, word in self._packed.lent:
             words[word] = workspaces[number]
         for at, encoder in self._maps:
             encoder.write(addresses[at])
 
     def save(self) -> bytes:
         """All arguments as they are now."""
-        return bytes(self._words)
+        return bytes(self._packed.words)
 
     def restore(self, state: bytes) -> None:
         """Have all arguments be again as they were."""
@@ -372,7 +365,7 @@ def _configure(
         value = api.CUlaunchAttributeValue()
         cluster = [*sizes(launch.cluster), 1, 1][:3]
         if math.prod(cluster) > PORTABLE_CLUSTER:
-            function.allow_large_cluster()
+            function.allow(_LARGE_CLUSTERS, 1)
         value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = cluster
         attributes.append((kinds.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, value))
     programmatic = kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from tileyard.errors import KernelFault
-from tileyard.ir.dtypes import find_dtype
+from tileyard.ir.dtypes import find_dtype, poison
 from tileyard.model import TensorSpec, TimingPolicy, Value
 from tileyard.targets.arguments import check_arrays
 from tileyard.targets.base import Array
 from tileyard.targets.cuda.callable import CudaCallable
 from tileyard.targets.cuda.driver import Gpu
 from tileyard.targets.cuda.launching import CudaModule, Plan
-from tileyard.targets.cuda.memory import Buffer, Memory, bytes_of, guarded, poison_array
+from tileyard.targets.cuda.memory import Buffer, Memory, bytes_of, guarded
 from tileyard.targets.cuda.records import Details
 
 # ---- times ----------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ class CudaLaunch:
             self._first[number] = uploaded
         else:
             poisoned = Buffer(self._gpu, bytes_of(spec), spec.name)
-            poisoned.upload(poison_array(spec.shape, spec.dtype))
+            poisoned.upload(np.full(spec.shape, poison(spec.dtype), find_dtype(spec.dtype).numpy))
             self._first[number] = poisoned
         return Buffer(self._gpu, bytes_of(spec), spec.name)
 

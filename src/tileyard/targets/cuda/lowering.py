@@ -109,5 +109,6 @@ def _diagnose(error: Exception) -> Diagnostic:
 
 @cache
 def _context_for(architecture: str) -> Any:  # noqa: ANN401 (TileLang is untyped)
-    target = tvm.target.Target({"kind": "cuda", "arch": architecture})
-    return create_backend_context(target, None, _DEVICE_ONLY)
+    return create_backend_context(
+        tvm.target.Target({"kind": "cuda", "arch": architecture}), None, _DEVICE_ONLY
+    )

@@ -49,7 +49,8 @@ def remember_macros() -> None:
         return evaluate(self, node)
 
     def mutate_once(function: Any) -> Any:  # noqa: ANN401
-        if not isinstance(function, types.FunctionType) or not _is_own(function):
+        is_function = isinstance(function, types.FunctionType)
+        if not is_function or not function.__code__.co_filename.startswith(_OWN):
             return mutate(function)
         around = utils.get_func_nonlocals(function)
         key = (function.__code__, tuple(around), id(function.__globals__))
@@ -66,7 +67,3 @@ def remember_macros() -> None:
     utils.get_compiled_object = get_compiled_object
     rewriting.DSLMutator._try_eval = try_eval  # noqa: SLF001
     rewriting.mutate = builder.mutate = mutate_once
-
-
-def _is_own(function: types.FunctionType) -> bool:
-    return function.__code__.co_filename.startswith(_OWN)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tileyard.errors import KernelFault, TileyardError
-from tileyard.ir.dtypes import find_dtype, poison
+from tileyard.ir.dtypes import find_dtype
 from tileyard.model import TensorSpec
 from tileyard.targets.base import Array
 from tileyard.targets.cuda.driver import Driver, Gpu
@@ -151,11 +151,6 @@ def guarded(bytes_: int) -> int:
 def bytes_of(spec: TensorSpec) -> int:
     """What an array's elements take."""
     return math.prod(spec.shape) * find_dtype(spec.dtype).bits // 8
-
-
-def poison_array(shape: tuple[int, ...], dtype: str) -> Array:
-    """An array of what an element that was never written holds."""
-    return np.full(shape, poison(dtype), find_dtype(dtype).numpy)
 
 
 def set_bytes(driver: Driver, address: int, value: int, count: int, stream: object = 0) -> None:

@@ -120,7 +120,7 @@ class NvrtcError(Exception):
 
 
 class Compiled(Record):
-    """A cubin, and what the compiler said."""
+    """What became of a source: a cubin that it may share with others, or none, and what the compiler said of it."""
 
     cubin: bytes
     log: str
@@ -314,11 +314,9 @@ def kernel_flags(kernel: Kernel) -> tuple[str, ...]:
 def _of_options(options: dict[str, Value]) -> Iterator[str]:
     if options.get("tl.enable_fast_math"):
         yield "--use_fast_math"
-    level = options.get("tl.ptxas_register_usage_level")
-    if level is not None:
+    if (level := options.get("tl.ptxas_register_usage_level")) is not None:
         yield f"--ptxas-options=--register-usage-level={level}"
-    extra = options.get("tl.device_compile_flags")
-    if extra:
+    if extra := options.get("tl.device_compile_flags"):
         yield from shlex.split(str(extra))
 
 

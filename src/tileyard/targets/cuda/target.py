@@ -17,9 +17,10 @@ from tileyard.model import Device, Diagnostic, Outcome, Record
 from tileyard.targets.base import NO_BINARIES, Aside, Binaries, Build, Loaded, Source
 from tileyard.targets.cuda.architectures import Architecture, parse_architecture
 from tileyard.targets.cuda.driver import find_gpu
-from tileyard.targets.cuda.grouping import Attempt, GroupSize, Member, compile_in_groups
+from tileyard.targets.cuda.grouping import GroupSize, Member, compile_in_groups
 from tileyard.targets.cuda.loaded import CudaLoaded
 from tileyard.targets.cuda.nvrtc import (
+    Compiled,
     Nvrtc,
     kernel_flags,
     nvrtc_version,
@@ -41,13 +42,13 @@ from tileyard.targets.own_sources import digest_own_sources
 
 
 class _Prepared(Record):
-    """A lowered kernel: ``headers`` and ``body`` of its source, in which functions have names of their own.
+    """A lowered kernel: ``headers`` of its source and the rest, in which functions have names of their own.
 
     ``log`` is what was said so far.
     """
 
     headers: str
-    body: str
+    member: Member
     launch: LaunchRecord
     flags: tuple[str, ...]
     binary: str
@@ -149,9 +150,16 @@ class CudaTarget:
         for old, new in zip(lowered.launch.launches, launches, strict=True):
             text = re.sub(rf"\b{re.escape(old.symbol)}\b", new.symbol, text)
         headers, body = split_source(text)
+        # The name is what NVRTC is told that the source is called, so that it can be told from others in a group.
+        member = Member(
+            name=f"{binary[:12]}.cu",
+            text=body,
+            symbols=tuple(launch.symbol for launch in launches),
+            line=headers.count("\n") + 1,
+        )
         return _Prepared(
             headers=headers,
-            body=body,
+            member=member,
             launch=msgspec.structs.replace(lowered.launch, launches=tuple(launches)),
             flags=flags,
             binary=binary,
@@ -159,37 +167,37 @@ class CudaTarget:
             log=lowered.log,
         )
 
-    def _compile(self, missing: Mapping[str, _Prepared]) -> dict[str, Attempt]:
+    def _compile(self, missing: Mapping[str, _Prepared]) -> dict[str, Compiled]:
         """What became of each binary. One group has the same headers and flags."""
         alike: defaultdict[tuple[str, tuple[str, ...]], list[_Prepared]] = defaultdict(list)
         for one in missing.values():
             alike[one.headers, one.flags].append(one)
-        found: dict[str, Attempt] = {}
+        found: dict[str, Compiled] = {}
         for (headers, flags), prepared in alike.items():
-            members = [_as_member(one) for one in prepared]
+            members = [one.member for one in prepared]
             compile_one = partial(self._nvrtc.compile, headers, flags=flags)
             attempts = compile_in_groups(members, self._grouping, compile_one)
             for one, attempt in zip(prepared, attempts, strict=True):
                 found[one.binary] = attempt
         return found
 
-    def _finish(self, one: _Prepared, compiled: Mapping[str, Attempt], folder: Path) -> Build:
+    def _finish(self, one: _Prepared, compiled: Mapping[str, Compiled], folder: Path) -> Build:
         files = {name: folder / name for name in (CUBIN_FILE, LOG_FILE)}
         attempt = compiled.get(one.binary)
         if attempt is None:
             cubin, said = files[CUBIN_FILE].read_bytes(), files[LOG_FILE].read_text()
         else:
-            cubin, said = attempt.cubin, attempt.log.replace(_file_name(one), SOURCE_FILE)
+            cubin, said = attempt.cubin, attempt.log.replace(one.member.name, SOURCE_FILE)
             if not cubin:
                 message = f"NVRTC: {_first_error(said)}"
                 return Build(
                     outcome=Outcome.COMPILE_ERROR,
                     diagnostic=Diagnostic(message=message),
-                    log=f"{one.log}{said}\n\n{one.headers}{one.body}",
+                    log=f"{one.log}{said}\n\n{one.headers}{one.member.text}",
                 )
             files[CUBIN_FILE].write_bytes(cubin)
             files[LOG_FILE].write_text(said)
-        (folder / SOURCE_FILE).write_text(one.headers + one.body)
+        (folder / SOURCE_FILE).write_text(one.headers + one.member.text)
         (folder / HOST_FILE).write_text(one.host)
         details = Details(
             arch=self.architecture.name,
@@ -203,7 +211,11 @@ class CudaTarget:
             outcome=Outcome.PASSED,
             files=(CUBIN_FILE, LOG_FILE, SOURCE_FILE, HOST_FILE),
             manifest=msgspec.json.encode(details).decode(),
-            log=one.log + _about_kernels(said),
+            # The headers' own warnings are none of the kernels'.
+            log=one.log
+            + "".join(
+                f"{line}\n" for line in said.splitlines() if line.startswith(f"{SOURCE_FILE}(")
+            ),
             binary=one.binary,
         )
 
@@ -246,22 +258,3 @@ class CudaTarget:
 def _first_error(log: str) -> str:
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     return next((line for line in lines if "error" in line), lines[0] if lines else "no message")
-
-
-def _about_kernels(log: str) -> str:
-    """What NVRTC says of the kernels themselves; the headers' own warnings are none of theirs."""
-    return "".join(f"{line}\n" for line in log.splitlines() if line.startswith(f"{SOURCE_FILE}("))
-
-
-def _as_member(one: _Prepared) -> Member:
-    return Member(
-        name=_file_name(one),
-        text=one.body,
-        symbols=tuple(launch.symbol for launch in one.launch.launches),
-        line=one.headers.count("\n") + 1,
-    )
-
-
-def _file_name(one: _Prepared) -> str:
-    """What NVRTC is told that the source is called, so that it can be told from others in a group."""
-    return f"{one.binary[:12]}.cu"

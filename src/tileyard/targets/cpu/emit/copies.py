@@ -81,10 +81,8 @@ class Boxes:
         a, b = ctx.dtype(source), ctx.dtype(target)
         if a == TENSOR_FLOAT and source in ctx.arrays:
             return a == b and target in ctx.arrays
-        if a == b:
-            return True
         # In tiles, narrow floats are floats already.
-        return SCALARS[a].value == SCALARS[b].value == "float" and b == "float32"
+        return a == b or (SCALARS[a].value == "float" and b == "float32")
 
     def move_row(self, ctx: Context, to: str, source: str, count: str) -> None:
         """Write the move of ``count`` contiguous elements between two addresses."""
@@ -224,9 +222,8 @@ def is_put(ctx: Context, boxes: Boxes) -> bool:
 def _fetch_target(ctx: Context, boxes: Boxes, segment: Segment) -> None:
     """Ask for a later row of an array, where rows lie apart; what is written past the caches needs none."""
     dst, count = boxes.dst.buffer, segment.count
-    if len(segment.coordinates) < 2 or segment.coordinates[-2] == ZERO:
-        return
-    if not isinstance(count, Const) or ctx.shape(dst)[-1] == count:
+    lies_alone = len(segment.coordinates) < 2 or segment.coordinates[-2] == ZERO
+    if lies_alone or not isinstance(count, Const) or ctx.shape(dst)[-1] == count:
         return
     size = int(count.value) * find_dtype(ctx.dtype(dst)).bits // 8
     if not LINE <= size <= _PAGE:

@@ -1,4 +1,7 @@
-"""Scalar expressions in C: the value of an expression, and elements of buffers."""
+"""Scalar expressions in C: the value of an expression, and elements of buffers.
+
+One module because values have elements in them, and elements have indices that are values.
+"""
 
 from collections.abc import Callable
 from typing import assert_never

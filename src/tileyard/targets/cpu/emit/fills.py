@@ -48,17 +48,15 @@ def lazy_tiles(program: Program, plan: Plan) -> list[str]:
 
 def is_clear(stmt: Fill, plan: Plan) -> bool:
     """Whether ``stmt`` sets a whole tile to zero."""
-    if stmt.dst.buffer not in plan.tiles:
-        return False
-    tile = plan.tiles[stmt.dst.buffer]
-    return _is_zero(stmt) and len(tile.shape) == 2 and is_whole(stmt.dst, tile.shape)
+    tile = plan.tiles.get(stmt.dst.buffer)
+    is_matrix = tile is not None and len(tile.shape) == 2 and is_whole(stmt.dst, tile.shape)
+    return is_matrix and _is_zero(stmt)
 
 
 def is_result(stmt: Gemm, plan: Plan) -> bool:
     """Whether a micro-kernel writes a whole tile for ``stmt``."""
-    if plan.gemms[id(stmt)].shape is None:
-        return False
-    return is_whole(stmt.c, plan.tiles[stmt.c.buffer].shape)
+    has_kernel = plan.gemms[id(stmt)].shape is not None
+    return has_kernel and is_whole(stmt.c, plan.tiles[stmt.c.buffer].shape)
 
 
 def _exposed(body: tuple[Stmt, ...]) -> set[str]:

@@ -58,9 +58,11 @@ def find_unwritten(
     ctx: Context, found: Pass, rest: Sequence[Stmt], *, is_outermost: bool
 ) -> frozenset[str]:
     """The tiles that a pass writes for itself only; ``rest`` is what follows it in the same body."""
+    steps = found.nest.steps
+    stored = {step.buffer for step in steps if isinstance(step, Store)} & ctx.plan.tiles.keys()
     return frozenset(
         name
-        for name in _stored(ctx, found)
+        for name in stored
         if not ctx.is_aliased(name)
         and (
             (is_outermost and not touching(rest, name))
@@ -68,11 +70,6 @@ def find_unwritten(
             or name in _only_here(ctx, found)
         )
     )
-
-
-def _stored(ctx: Context, found: Pass) -> set[str]:
-    stores = (step.buffer for step in found.nest.steps if isinstance(step, Store))
-    return {name for name in stores if name in ctx.plan.tiles}
 
 
 def _only_here(ctx: Context, found: Pass) -> Iterator[str]:
@@ -96,9 +93,8 @@ def touching(body: Sequence[Stmt], buffer: str) -> int:
 def is_fresh(ctx: Context, tile: str) -> bool:
     """Whether each body that reads a tile has written all of it before, so that none outlives a body."""
     body = ctx.program.body
-    if any(isinstance(stmt, Roles) for stmt in walk(body)):
-        return False
-    return all(_begins_anew(ctx, each, tile) for each in find_bodies(body))
+    has_roles = any(isinstance(stmt, Roles) for stmt in walk(body))
+    return not has_roles and all(_begins_anew(ctx, each, tile) for each in find_bodies(body))
 
 
 def _begins_anew(ctx: Context, body: tuple[Stmt, ...], tile: str) -> bool:
@@ -176,9 +172,9 @@ def _repeats(ctx: Context, stmt: Copy) -> bool:
     read = {src.buffer} - ctx.repeats.keys()
     read |= {load.buffer for load in reads(*src.starts)}
     is_packed = ctx.packed(dst.buffer) is not None
-    if dst.buffer in ctx.arrays or is_packed or dst.buffer in ctx.lazy:
-        return False
-    if any(name not in ctx.arrays or name in written or ctx.is_aliased(name) for name in read):
+    is_kept = dst.buffer in ctx.arrays or is_packed or dst.buffer in ctx.lazy
+    changes = (n not in ctx.arrays or n in written or ctx.is_aliased(n) for n in read)
+    if is_kept or any(changes):
         return False
     a, b = ctx.dtype(src.buffer), ctx.dtype(dst.buffer)
     is_same = a == b or (b == "float32" and a in ("float16", "bfloat16"))
@@ -228,14 +224,6 @@ class Row:
     done: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ahead:
-    """Rows for the next turn, and how much of what is left of them one pass fetches."""
-
-    rows: Sequence[Row]
-    share: float
-
-
 def rows_read(ctx: Context, stmt: Stmt, turn: Var | None) -> list[Row]:
     """The rows of arrays that a statement reads, others for each value of ``turn``."""
     nest = as_nest(ctx, stmt)
@@ -264,7 +252,7 @@ def next_turn(ctx: Context, loops: Sequence[For]) -> Var | None:
     return axes[0].var if axes else None
 
 
-def share(ctx: Context, found: Pass, rest: Sequence[Stmt]) -> float:
+def find_share(ctx: Context, found: Pass, rest: Sequence[Stmt]) -> float:
     """How much of the time up to the end of the body a pass takes, all passes together 1."""
     later = 0
     while rest:
@@ -281,17 +269,17 @@ def _weight(found: Pass) -> int:
     return found.nest.elements * (len(parts) + _MANY * functions)
 
 
-def declare_ahead(ctx: Context, nest: Nest, ahead: Ahead) -> list[str]:
-    """Write where the share of what is ahead begins; gives the lines that fetch it along ``nest``.
+def declare_ahead(ctx: Context, nest: Nest, rows: Sequence[Row], share: float) -> list[str]:
+    """Write where a share of what is left of ``rows`` begins; gives the lines that fetch it along ``nest``.
 
     The rows remember how much of them is done.
     """
     lines: list[str] = []
-    for row in ahead.rows:
+    for row in rows:
         if row.nest.sizes[:-1] != nest.sizes[:-1]:
             continue
         first = row.done
-        row.done = first + round((row.bytes - first) * ahead.share / LINE) * LINE
+        row.done = first + round((row.bytes - first) * share / LINE) * LINE
         step = (row.done - first) * AT_ONCE / nest.columns
         if not step:
             continue

@@ -22,7 +22,7 @@ from tileyard.targets.cpu.emit.exprs import (
     place,
     to_memory,
 )
-from tileyard.targets.cpu.emit.parts import add, constant
+from tileyard.targets.cpu.emit.parts import ZERO, add, constant
 from tileyard.targets.cpu.emit.plan import GemmPlan
 from tileyard.targets.cpu.emit.scalars import C_BYTES, SCALARS, cast
 from tileyard.targets.cpu.emit.segments import loop, matrix_start
@@ -42,31 +42,23 @@ from tileyard.targets.cpu.emit.tiles import (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Micro:
-    """One micro-kernel: ``rows`` x ``vectors`` accumulators.
+    """One micro-kernel of ``blocks``: ``rows`` x ``vectors`` accumulators.
 
-    Element (i, k) of ``a`` is at ``i * a_row + k * a_depth``, and ``a_step`` is the distance from
-    a chunk of ``k`` to the next. ``c_row`` is that between rows of ``c``. ``lines`` of the next
-    panel of ``b`` are fetched by each call. ``has_tail`` says that ``depth`` may be no multiple of
-    a chunk.
+    Its ``depth`` may be no multiple of a chunk where that of the blocks is none.
     """
 
-    shape: Shape
+    blocks: "Blocks"
     rows: int
     vectors: int
-    a_row: int
-    a_depth: int
-    a_step: int
-    c_row: int
-    lines: int
-    has_tail: bool
 
     def write(self, name: str) -> str:
         """The C function ``name``: ``c = (is_clear ? 0 : c) + a @ b`` over ``depth`` steps, in order.
 
         It fetches what the next panel of rows will need.
         """
-        scalar, chunk = self.shape.scalar, self.shape.chunk
-        vector = f"ty_{scalar}x{self.shape.lanes}"
+        blocks, shape = self.blocks, self.blocks.shape
+        scalar, chunk = shape.scalar, shape.chunk
+        vector = f"ty_{scalar}x{shape.lanes}"
         text = [
             f"TY_MICRO void {name}(int64_t depth, const {scalar} *restrict a, const {scalar} *restrict b,",
             f"    {scalar} *restrict c, int is_clear, const {scalar} *next_a, const {scalar} *next_b) {{",
@@ -78,19 +70,22 @@ class Micro:
         text += [f"    {line}" for line in self._result(vector, "{name} = {place};")]
         text.append("  }")
         below = range(self.rows, 2 * self.rows)
-        text += [f"  __builtin_prefetch(c + {i * self.c_row}, 1);" for i in below]
+        text += [f"  __builtin_prefetch(c + {i * blocks.c_row}, 1);" for i in below]
         per_line = LINE // C_BYTES[scalar]
-        text += [f"  __builtin_prefetch(next_b + {i * per_line}, 0, 2);" for i in range(self.lines)]
-        advance = f"a += {self.a_step}, next_a += {self.a_step}, b += {chunk * self.shape.columns}"
+        text += [
+            f"  __builtin_prefetch(next_b + {i * per_line}, 0, 2);" for i in range(blocks.lines)
+        ]
+        a_step = chunk * blocks.left.stride(self.rows)
+        advance = f"a += {a_step}, next_a += {a_step}, b += {chunk * shape.columns}"
         text.append(f"  for (; depth >= {chunk}; depth -= {chunk}, {advance}) {{")
         fetched = self._fetches()
         for step in range(chunk):
             text += [f"    {line}" for line in fetched.get(step, [])]
             text += [f"    {line}" for line in self._step(vector, step)]
         text.append("  }")
-        if self.has_tail:
-            columns = self.shape.columns
-            text.append(f"  for (; depth > 0; --depth, a += {self.a_depth}, b += {columns}) {{")
+        if blocks.plan.k % chunk:
+            step_by_step = f"--depth, a += {blocks.left.depth}, b += {shape.columns}"
+            text.append(f"  for (; depth > 0; {step_by_step}) {{")
             text += [f"    {line}" for line in self._step(vector, 0)]
             text.append("  }")
         text += [f"  {line}" for line in self._result(vector, "{place} = {name};")]
@@ -98,27 +93,27 @@ class Micro:
 
     def _fetches(self) -> dict[int, list[str]]:
         """Which lines of the next panel of ``a`` are fetched at which step of a chunk."""
-        chunk, per_line = self.shape.chunk, LINE // C_BYTES[self.shape.scalar]
-        if self.a_depth != 1:
+        shape, left = self.blocks.shape, self.blocks.left
+        if left.depth != 1:
             return {}
-        offsets = [i * self.a_row for i in range(self.rows)]
-        if self.a_row == chunk:
-            offsets = list(range(0, self.rows * chunk, per_line))
+        offsets = range(0, self.rows * left.row, left.row)
+        if left.row == shape.chunk:
+            offsets = range(0, self.rows * shape.chunk, LINE // C_BYTES[shape.scalar])
         found: dict[int, list[str]] = {}
         for i, offset in enumerate(offsets):
-            step = i * chunk // len(offsets)
+            step = i * shape.chunk // len(offsets)
             found.setdefault(step, []).append(f"__builtin_prefetch(next_a + {offset});")
         return found
 
     def _step(self, vector: str, step: int) -> list[str]:
-        columns, lanes = self.shape.columns, self.shape.lanes
+        shape, left = self.blocks.shape, self.blocks.left
         loads = [
-            f"const {vector} b{v} = *(const {vector} *)(b + {step * columns + v * lanes});"
+            f"const {vector} b{v} = *(const {vector} *)(b + {step * shape.columns + v * shape.lanes});"
             for v in range(self.vectors)
         ]
         lines = ["{ " + " ".join(loads)]
         for i in range(self.rows):
-            read = f"const {self.shape.scalar} a{i} = a[{i * self.a_row + step * self.a_depth}];"
+            read = f"const {shape.scalar} a{i} = a[{i * left.row + step * left.depth}];"
             sums = " ".join(f"c{i}_{v} += a{i} * b{v};" for v in range(self.vectors))
             lines.append(f"  {read} {sums}")
         lines[-1] += " TY_STEP; }"
@@ -128,7 +123,7 @@ class Micro:
         return [
             form.format(
                 name=f"c{i}_{v}",
-                place=f"*({vector} *)(c + {i * self.c_row + v * self.shape.lanes})",
+                place=f"*({vector} *)(c + {i * self.blocks.c_row + v * self.blocks.shape.lanes})",
             )
             for i in range(self.rows)
             for v in range(self.vectors)
@@ -191,21 +186,6 @@ class Blocks:
         content = self.depth * self.shape.columns * C_BYTES[self.shape.scalar]
         return min(-(-content // LINE // self.panels), _MOST_LINES)
 
-    def micro(self, height: int, vectors: int) -> Micro:
-        """The micro-kernel for panels of this height and width."""
-        chunk = self.shape.chunk
-        return Micro(
-            shape=self.shape,
-            rows=height,
-            vectors=vectors,
-            a_row=self.left.row,
-            a_depth=self.left.depth,
-            a_step=chunk * self.left.stride(height),
-            c_row=self.c_row,
-            lines=self.lines,
-            has_tail=self.plan.k % chunk != 0,
-        )
-
 
 def emit_gemm(ctx: Context, stmt: Gemm) -> None:
     """Write ``c += op(a) @ op(b)``."""
@@ -235,8 +215,7 @@ def emit_gemm(ctx: Context, stmt: Gemm) -> None:
 
 
 def _whole(tile: Tile) -> Region:
-    starts = tuple(constant(0) for _ in tile.shape)
-    return Region(tile.name, starts, tuple(constant(extent) for extent in tile.shape))
+    return Region(tile.name, (ZERO,) * len(tile.shape), tuple(map(constant, tile.shape)))
 
 
 def _staged(ctx: Context, region: Region, tile: Tile | None) -> Region:
@@ -345,7 +324,7 @@ def _emit_panels(ctx: Context, blocks: Blocks, vectors: int) -> None:
     skip = blocks.lines * (LINE // C_BYTES[shape.scalar])
     first_panel = first_row = 0
     for height, count in blocks.split:
-        name = _function(ctx, blocks.micro(height, vectors))
+        name = _function(ctx, Micro(blocks=blocks, rows=height, vectors=vectors))
         end = "p_ < end_"
         if first_panel + count < sum(count for _, count in blocks.split):
             end += f" && p_ < {first_panel + count}"
@@ -366,11 +345,11 @@ def _emit_panels(ctx: Context, blocks: Blocks, vectors: int) -> None:
 
 def _function(ctx: Context, micro: Micro) -> str:
     """The name of the micro-kernel in C; it is written once."""
-    declaration = vector_type(micro.shape)
+    declaration = vector_type(micro.blocks.shape)
     ctx.functions.setdefault(declaration, "")
     known = ctx.functions.get(micro.write("@"))
     if known is None:
-        stem = f"micro_{micro.rows}x{micro.vectors * micro.shape.lanes}"
+        stem = f"micro_{micro.rows}x{micro.vectors * micro.blocks.shape.lanes}"
         known = ctx.functions[micro.write("@")] = ctx.names.fresh(stem)
     return known
 

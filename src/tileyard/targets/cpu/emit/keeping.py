@@ -5,6 +5,8 @@ exist that would copy the same. Where memory has room for all contents, each has
 the memory that all threads share: whoever comes first fills it. Else each thread keeps those that it
 will need again soon, in slots that say which content they hold. Blocks are run in groups of columns
 whose contents fit.
+
+One module because both decide, before any C is written, which copies a kernel makes.
 """
 
 import math
@@ -99,10 +101,14 @@ def _plain_tiles(program: Program) -> dict[str, Buffer]:
 
 def _is_whole_copy(stmt: Copy, tiles: dict[str, Buffer]) -> bool:
     src, dst = tiles.get(stmt.src.buffer), tiles.get(stmt.dst.buffer)
-    if src is None or dst is None or src is dst:
-        return False
-    same = src.dtype == dst.dtype and src.shape == dst.shape
-    return same and covers(stmt.src, src.shape) and covers(stmt.dst, dst.shape)
+    return (
+        src is not None
+        and dst is not None
+        and src is not dst
+        and (src.dtype, src.shape) == (dst.dtype, dst.shape)
+        and covers(stmt.src, src.shape)
+        and covers(stmt.dst, dst.shape)
+    )
 
 
 def _uses(stmt: Stmt, buffer: str) -> int:
@@ -265,10 +271,11 @@ def _find_candidate(program: Program, axes: list[Axis], tile: Tile) -> _Candidat
         return None
     parts = [part for start in copy.src.starts for part in walk_expr(start)]
     used = {part for part in parts if isinstance(part, Var)} - set(program.dims)
-    if any(isinstance(part, Load) for part in parts) or all(axis.var in used for axis in axes):
+    # The copies of roles are made for readers that go on by themselves.
+    has_roles = any(isinstance(stmt, Roles) for stmt in walk(program.body))
+    is_read = any(isinstance(part, Load) for part in parts)
+    if has_roles or is_read or all(axis.var in used for axis in axes):
         return None
-    if any(isinstance(stmt, Roles) for stmt in walk(program.body)):
-        return None  # whose copies are made for readers that go on by themselves
     loops, ranges = {}, Ranges(program)
     for stmt in walk(program.body):
         if isinstance(stmt, For):

@@ -12,7 +12,6 @@ from typing import TypeGuard, TypeVar
 
 import msgspec
 
-from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.effects import buffer_effects, expressions
 from tileyard.ir.nodes import (
     Atomic,
@@ -33,7 +32,7 @@ from tileyard.ir.walk import children, replace_parts, walk, walk_expr
 from tileyard.targets.cpu.emit.context import Bound, Context
 from tileyard.targets.cpu.emit.exprs import index_side, unrounded
 from tileyard.targets.cpu.emit.parts import add, is_zero, reads
-from tileyard.targets.cpu.emit.scalars import SCALARS
+from tileyard.targets.cpu.emit.scalars import SATURATED, SCALARS
 
 # ---- independence and bounds ----------------------------------------------------------------------
 
@@ -44,10 +43,9 @@ def is_independent(ctx: Context, stmt: For) -> bool:
     The compiler is told so only where the indices show it: each buffer that is written is
     touched in one place only, which this loop's variable alone moves.
     """
-    if stmt.kind not in ("parallel", "vectorized"):
-        return False
     inner = tuple(walk(stmt.body))
-    if not all(isinstance(part, Store | Let | If) for part in inner):
+    is_plain = all(isinstance(part, Store | Let | If) for part in inner)
+    if stmt.kind not in ("parallel", "vectorized") or not is_plain:
         return False
     stores = [part for part in inner if isinstance(part, Store)]
     places = {store.buffer: store.indices for store in stores}
@@ -289,9 +287,6 @@ class Together:
 # ---- rows -----------------------------------------------------------------------------------------
 
 
-_EIGHT = 8
-"""Bits of numbers whose arithmetic does not saturate, while their conversions do."""
-
 _FUNCTIONS = frozenset({"exp", "exp2", "exp10", "log10", "sin", "cos", "pow"})
 """Functions that tile.h has for whole rows."""
 
@@ -319,9 +314,9 @@ def replace_in(step: AnyStep, known: Callable[[Expr], Expr | None]) -> AnyStep:
     return msgspec.structs.replace(step, indices=indices, value=replace_parts(step.value, known))
 
 
-def is_row(ctx: Context, store: Store, var: Var) -> bool:
-    """Whether the elements that a store writes certainly exist and lie one after the other."""
-    return is_along(store.indices, var) and not ctx.open_bounds(store.buffer, store.indices)
+def is_row(ctx: Context, one: Store | Load, var: Var) -> bool:
+    """Whether the elements that are written or read certainly exist and lie one after the other."""
+    return is_along(one.indices, var) and not ctx.open_bounds(one.buffer, one.indices)
 
 
 def is_narrow_row(ctx: Context, expr: Expr, var: Var) -> bool:
@@ -330,38 +325,30 @@ def is_narrow_row(ctx: Context, expr: Expr, var: Var) -> bool:
         isinstance(expr, Load)
         and expr.buffer in ctx.arrays
         and bool(ctx.scalar(expr.buffer).narrow)
-        and is_along(expr.indices, var)
-        and not ctx.open_bounds(expr.buffer, expr.indices)
+        and is_row(ctx, expr, var)
     )
 
 
 def rounds(ctx: Context, expr: Expr) -> bool:
     """Whether the value of ``expr`` is rounded by a step that rows have, a conversion's."""
-    if not isinstance(expr, Cast | Op):
-        return False
-    rounding = unrounded(ctx, expr)[1]
+    rounding = unrounded(ctx, expr)[1] if isinstance(expr, Cast | Op) else ""
     return bool(rounding) and (isinstance(expr, Cast) or not rounding.startswith("f8"))
 
 
 def is_row_function(expr: Expr) -> TypeGuard[Op]:
     """Whether ``expr`` is a function that is applied to whole rows."""
     is_known = isinstance(expr, Op) and expr.name in _FUNCTIONS
-    return (
-        is_known and SCALARS[expr.dtype].value == "float" and find_dtype(expr.dtype).bits > _EIGHT
-    )
+    return is_known and SCALARS[expr.dtype].value == "float" and expr.dtype not in SATURATED
 
 
 def has_gain(ctx: Context, store: Store, stmt: For) -> bool:
     """Whether a store converts, rounds, calls a function of rows or divides the loop's variable."""
-    if store.buffer in ctx.large and ctx.element_type(store.buffer) == "float":
-        return True
-    if store.buffer in ctx.arrays and ctx.scalar(store.buffer).narrow:
-        return True
-    parts = tuple(walk_expr(store.value))
     return (
-        any(
+        (store.buffer in ctx.large and ctx.element_type(store.buffer) == "float")
+        or (store.buffer in ctx.arrays and bool(ctx.scalar(store.buffer).narrow))
+        or any(
             is_narrow_row(ctx, part, stmt.var) or rounds(ctx, part) or is_row_function(part)
-            for part in parts
+            for part in walk_expr(store.value)
         )
         or count_at_once(store.value, stmt) > 1
     )

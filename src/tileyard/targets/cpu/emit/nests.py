@@ -313,54 +313,43 @@ def _checked(ctx: Context, statements: tuple[Stmt, ...], nest: Nest) -> Pass | N
     with ctx.assuming(ctx.assumed | set(tests)):
         for step in nest.steps:
             places = [(step.buffer, step.indices), *((x.buffer, x.indices) for x in loads(step))]
-            if any(ctx.open_bounds(*place) for place in places):
-                return None
-            if isinstance(step, Store) and can_fail(ctx, step.value):
+            fails = isinstance(step, Store) and can_fail(ctx, step.value)
+            if fails or any(ctx.open_bounds(*place) for place in places):
                 return None
     return Pass(statements=statements, nest=nest, tests=tests)
 
 
 def _is_covered(ctx: Context, step: Step) -> bool:
     """Whether a step is done by vectors of floats."""
-    for name in (step.buffer, *(load.buffer for load in loads(step))):
-        if ctx.packed(name) is not None:
-            return False
-    if ctx.dtype(step.buffer) not in FLOATS:
-        return False
-    if isinstance(step, Fold):
-        return step.value.dtype in FLOATS
-    parts = tuple(walk_expr(step.value))
-    return not any(isinstance(part, Op) and part.name in ROW_FUNCTIONS for part in parts)
+    buffers = (step.buffer, *(load.buffer for load in loads(step)))
+    operations = {part.name for part in walk_expr(step.value) if isinstance(part, Op)}
+    is_known = (
+        step.value.dtype in FLOATS if isinstance(step, Fold) else not operations & ROW_FUNCTIONS
+    )
+    is_packed = any(ctx.packed(name) is not None for name in buffers)
+    return is_known and not is_packed and ctx.dtype(step.buffer) in FLOATS
 
 
 def _is_by_element(ctx: Context, nest: Nest) -> bool:
     """Whether no element of the nest touches what another one writes, except for the folds."""
+    stores = [step for step in nest.steps if isinstance(step, Store)]
     folded = [ctx.storage(step.buffer) for step in nest.steps if isinstance(step, Fold)]
-    stored = {
-        ctx.storage(step.buffer): (step.buffer, step.indices)
-        for step in nest.steps
-        if isinstance(step, Store)
-    }
-    if len(set(folded)) < len(folded) or stored.keys() & set(folded):
-        return False
-    for step in nest.steps:
-        places = [(x.buffer, x.indices) for x in loads(step)]
-        if isinstance(step, Store):
-            places.append((step.buffer, step.indices))
-            if not is_along(step.indices, nest.along) or not _is_apart(step.indices, nest):
-                return False
-        for buffer, indices in places:
-            storage = ctx.storage(buffer)
-            if storage in folded or stored.get(storage, (buffer, indices)) != (buffer, indices):
-                return False
-    return True
+    stored = {ctx.storage(store.buffer): (store.buffer, store.indices) for store in stores}
+    uses: list[Store | Load] = [*stores, *(load for step in nest.steps for load in loads(step))]
+    return (
+        len(set(folded)) == len(folded)
+        and not stored.keys() & set(folded)
+        and all(is_along(store.indices, nest.along) for store in stores)
+        and all(_is_apart(store.indices, nest) for store in stores)
+        and not any(ctx.storage(one.buffer) in folded for one in uses)
+        and all(
+            stored.get(ctx.storage(one.buffer)) in (None, (one.buffer, one.indices)) for one in uses
+        )
+    )
 
 
 def _is_apart(indices: tuple[Expr, ...], nest: Nest) -> bool:
     """Whether different values of the variables certainly give different indices."""
-    alone = set()
-    for at in indices:
-        inside = [var for var in nest.variables if var in walk_expr(at)]
-        if len(inside) == 1 and moves((at,), inside[0]):
-            alone.add(inside[0])
+    inside = {at: [var for var in nest.variables if var in walk_expr(at)] for at in indices}
+    alone = {found[0] for at, found in inside.items() if len(found) == 1 and moves((at,), found[0])}
     return alone == set(nest.variables)

@@ -11,7 +11,7 @@ from tileyard.ir.text import print_statement
 from tileyard.ir.walk import children, walk_expr
 from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.exprs import load, place, store, to_memory, value
-from tileyard.targets.cpu.emit.following import Ahead, declare_ahead
+from tileyard.targets.cpu.emit.following import Row, declare_ahead
 from tileyard.targets.cpu.emit.loops import Fold
 from tileyard.targets.cpu.emit.nests import Nest, Pass
 from tileyard.targets.cpu.emit.parts import numbered
@@ -30,10 +30,12 @@ from tileyard.targets.cpu.emit.vectors import (
 )
 
 
-def emit_pass(ctx: Context, found: Pass, unwritten: frozenset[str], ahead: Ahead) -> None:
+def emit_pass(
+    ctx: Context, found: Pass, unwritten: frozenset[str], rows: Sequence[Row], share: float
+) -> None:
     """Write the statements of a pass, whose tests hold where this stands.
 
-    Nothing else reads the tiles ``unwritten``. Meanwhile a share of what is ``ahead`` is fetched.
+    Nothing else reads the tiles ``unwritten``. Meanwhile a share of ``rows`` is fetched.
     """
     for number, stmt in numbered(found.statements, ctx.statement):
         said = print_statement(ctx.program, stmt).splitlines()[0].strip()
@@ -44,7 +46,7 @@ def emit_pass(ctx: Context, found: Pass, unwritten: frozenset[str], ahead: Ahead
         loops.enter_context(ctx.out.block(""))
         for var, size in zip(nest.variables[:-1], nest.sizes[:-1], strict=True):
             loops.enter_context(ctx.out.block(loop(ctx, var, Const(size, "int32"))))
-        lines = declare_ahead(ctx, nest, ahead)
+        lines = declare_ahead(ctx, nest, rows, share)
         _Rows(ctx, nest, unwritten).write(lines)
     ctx.known = before
 

@@ -216,10 +216,6 @@ def emit_wait(ctx: Context, stmt: Await, role: Role | None) -> None:
     ctx.out.line(f"{role.moved} = 1;")
 
 
-def _waits(stmt: Stmt) -> bool:
-    return any(isinstance(inner, Await) for inner in walk((stmt,)))
-
-
 def _outliving(stmt: Roles) -> Iterator[Var]:
     """The variables that are bound, or counted, where a wait may follow."""
     todo: list[Stmt] = [inner for body in stmt.bodies for inner in body]
@@ -227,7 +223,7 @@ def _outliving(stmt: Roles) -> Iterator[Var]:
         match todo.pop(0):
             case Let(var=var) | Atomic(var=Var() as var):
                 yield var
-            case For() as loop if _waits(loop):
+            case For() as loop if any(isinstance(inner, Await) for inner in walk((loop,))):
                 yield loop.var
                 todo += loop.body
             case While() as loop:

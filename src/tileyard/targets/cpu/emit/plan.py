@@ -297,7 +297,11 @@ class _Planner:
             shape = shapes[id(stmt)]
             left = self._forwarding.left(stmt)
             wanted[left.buffer].append(self._wanted_a(stmt, left, shape))
-            wanted[stmt.b.buffer].append(self._wanted_b(stmt, shape))
+            wanted[stmt.b.buffer].append(
+                _column_panels(shape, stmt)
+                if shape is not None and self._is_operand(stmt, stmt.b, shape)
+                else None
+            )
             wanted[stmt.c.buffer].append(None)
         return {
             name: wish
@@ -310,11 +314,6 @@ class _Planner:
             return None
         m, _, _ = self._sizes(stmt)
         return RowPanels(split=split_rows(m, shape.rows), chunk=shape.chunk)
-
-    def _wanted_b(self, stmt: Gemm, shape: Shape | None) -> Layout | None:
-        if shape is None or not self._is_operand(stmt, stmt.b, shape):
-            return None
-        return _column_panels(shape, stmt)
 
     def _is_operand(self, stmt: Gemm, region: Region, shape: Shape) -> bool:
         """Whether a whole tile could be kept as the micro-kernel reads it: whole numbers as floats."""

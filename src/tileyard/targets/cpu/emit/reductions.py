@@ -89,13 +89,13 @@ class _Reduction:
     def _is_row_of_floats(self) -> bool:
         """Whether tile.h has a function that folds the row where it lies."""
         ctx, src = self._ctx, self._stmt.src
-        if self._axis != len(src.extents) - 1 or self._stmt.kind not in FOLDS:
-            return False
-        if ctx.element_type(src.buffer) != "float" or SCALARS[self._dtype].value != "float":
-            return False
-        if src.buffer in ctx.arrays and inside_tests(ctx, src):
-            return False
-        return self._dtype in ("float32", ctx.dtype(src.buffer))
+        return (
+            self._axis == len(src.extents) - 1
+            and self._stmt.kind in FOLDS
+            and ctx.element_type(src.buffer) == SCALARS[self._dtype].value == "float"
+            and not (src.buffer in ctx.arrays and inside_tests(ctx, src))
+            and self._dtype in ("float32", ctx.dtype(src.buffer))
+        )
 
     def _whole_row(self) -> None:
         row = place(self._ctx, self._stmt.src.buffer, self._row)

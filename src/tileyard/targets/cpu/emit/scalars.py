@@ -31,31 +31,26 @@ class CScalar:
     narrow: str = ""
 
 
-def _table() -> dict[str, CScalar]:
-    table = {"bool": CScalar(memory="uint8_t", tile="uint8_t", value="int", suffix="i32")}
-    for bits in (8, 16, 32, 64):
-        for kind, mark in (("int", "i"), ("uint", "u")):
-            name = f"{kind}{bits}_t"
-            table[f"{kind}{bits}"] = CScalar(
-                memory=name, tile=name, value=name, suffix=f"{mark}{bits}"
-            )
-    for dtype, name, suffix in (("float32", "float", "f32"), ("float64", "double", "f64")):
-        table[dtype] = CScalar(memory=name, tile=name, value=name, suffix=suffix)
-    narrow = (
-        ("float16", "f16", "uint16_t"),
-        ("bfloat16", "bf16", "uint16_t"),
-        ("float8_e4m3fn", "f8e4m3", "uint8_t"),
-        ("float8_e5m2", "f8e5m2", "uint8_t"),
-        ("tfloat32", "tf32", "float"),
-    )
-    for dtype, mark, memory in narrow:
-        table[dtype] = CScalar(
-            memory=memory, tile="float", value="float", suffix="f32", narrow=mark
-        )
-    return table
+def _plain(name: str, suffix: str) -> CScalar:
+    return CScalar(memory=name, tile=name, value=name, suffix=suffix)
 
 
-SCALARS = _table()
+def _narrow(mark: str, memory: str) -> CScalar:
+    return CScalar(memory=memory, tile="float", value="float", suffix="f32", narrow=mark)
+
+
+SCALARS = {
+    "bool": CScalar(memory="uint8_t", tile="uint8_t", value="int", suffix="i32"),
+    **{f"int{bits}": _plain(f"int{bits}_t", f"i{bits}") for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": _plain(f"uint{bits}_t", f"u{bits}") for bits in (8, 16, 32, 64)},
+    "float32": _plain("float", "f32"),
+    "float64": _plain("double", "f64"),
+    "float16": _narrow("f16", "uint16_t"),
+    "bfloat16": _narrow("bf16", "uint16_t"),
+    "float8_e4m3fn": _narrow("f8e4m3", "uint8_t"),
+    "float8_e5m2": _narrow("f8e5m2", "uint8_t"),
+    "tfloat32": _narrow("tf32", "float"),
+}
 """Every scalar type, by TVM's name."""
 
 C_BYTES = {
@@ -181,10 +176,12 @@ def unrounded_cast(text: str, source: str, target: str, widest: int = 64) -> tup
     if kind_b.is_float:
         if not b.narrow:
             return (text if a.value == b.value else f"({b.value}){text}"), ""
-        number = text if a.value == "float" else _to_float(text, source)
+        number = text
+        if a.value != "float":  # a float, which narrower types then round as they round the number
+            number = f"ty_odd_f32({text})" if kind_a.is_float else f"(float){text}"
         if _is_exact(source, target, widest):
             return number, ""
-        if kind_b.bits == _EIGHT:
+        if target in SATURATED:
             number = f"ty_clip_f32({number}, {SATURATED[target]})"
         return number, b.narrow
     if kind_a.is_float:
@@ -209,11 +206,5 @@ def _is_exact(source: str, target: str, widest: int) -> bool:
     return min(widest, bits) <= _EXACT[target]
 
 
-_EIGHT = 8
 SATURATED = {"float8_e4m3fn": "448.0f", "float8_e5m2": "57344.0f"}
 """What a conversion to eight bits holds instead of anything larger."""
-
-
-def _to_float(text: str, source: str) -> str:
-    """A number as a float, which narrower types then round as they round the number itself."""
-    return f"ty_odd_f32({text})" if find_dtype(source).is_float else f"(float){text}"

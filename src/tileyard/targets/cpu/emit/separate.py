@@ -253,9 +253,7 @@ def _fills(stmt: Stmt, buffer: Buffer, loops: dict[Var, int]) -> bool:
             return _fills(inner, buffer, nearer)
         case Store(indices=indices) if stmt.buffer == buffer.name:
             own = [index for index in indices if isinstance(index, Var)]
-            if len(own) != len(indices) or len(set(own)) != len(own):
-                return False
-            return all(
+            return len(indices) == len(own) == len(set(own)) and all(
                 isinstance(extent, Const) and loops.get(var, 0) >= int(extent.value)
                 for var, extent in zip(own, buffer.shape, strict=True)
             )

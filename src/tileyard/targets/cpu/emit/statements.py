@@ -37,13 +37,12 @@ from tileyard.targets.cpu.emit.exprs import (
 )
 from tileyard.targets.cpu.emit.fills import emit_fill, settle
 from tileyard.targets.cpu.emit.following import (
-    Ahead,
     Row,
     find_repeat,
+    find_share,
     find_unwritten,
     next_turn,
     rows_read,
-    share,
 )
 from tileyard.targets.cpu.emit.gemms import emit_gemm
 from tileyard.targets.cpu.emit.loops import interior_tests, is_independent
@@ -121,15 +120,15 @@ class Statements:
         for step in found.nest.steps:
             ctx.repeats.pop(step.buffer, None)
         rest = body[len(found.statements) :]
-        ahead = Ahead(rows=read, share=share(ctx, found, rest) if read else 0.0)
+        share = find_share(ctx, found, rest) if read else 0.0
         unwritten = find_unwritten(ctx, found, rest, is_outermost=self._depth == 1)
         for stmt in found.statements:
             settle(ctx, stmt)
         if not found.tests:
-            emit_pass(ctx, found, unwritten, ahead)
+            emit_pass(ctx, found, unwritten, read, share)
             return len(found.statements)
         with ctx.out.block(f"if ({' && '.join(found.tests.values())})"):
-            emit_pass(ctx, found, unwritten, ahead)
+            emit_pass(ctx, found, unwritten, read, share)
         with ctx.out.block("else"):
             for at, stmt in numbered(found.statements, number):
                 ctx.statement = at

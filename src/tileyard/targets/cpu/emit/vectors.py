@@ -17,7 +17,7 @@ from tileyard.ir.ranges import Interval
 from tileyard.ir.walk import children, replace_parts, walk_expr
 from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.exprs import can_fail, place, unrounded, value
-from tileyard.targets.cpu.emit.loops import Fold, Together, count_at_once, is_along
+from tileyard.targets.cpu.emit.loops import Fold, Together, count_at_once, is_along, is_row
 from tileyard.targets.cpu.emit.nests import FLOATS, Nest, innermost, loads
 from tileyard.targets.cpu.emit.parts import reads
 from tileyard.targets.cpu.emit.scalars import BINARY, SCALARS, literal, unrounded_cast
@@ -49,7 +49,8 @@ def unrounded_vector(ctx: Context, expr: Expr, var: Var) -> tuple[str, str]:
         return f"({value(ctx, expr)})", ""
     match expr:
         case Load():
-            return _load(ctx, expr, var), ""
+            narrow = ctx.scalar(expr.buffer).narrow if expr.buffer in ctx.arrays else ""
+            return _load(ctx, expr, var, narrow or "f32"), ""
         case Cast():
             return _cast(ctx, expr, var)
         case Op(name="add" | "sub" | "mul" | "div"):
@@ -63,19 +64,16 @@ def unrounded_vector(ctx: Context, expr: Expr, var: Var) -> tuple[str, str]:
             return "", ""
 
 
-def _load(ctx: Context, expr: Load, var: Var) -> str:
-    if not is_along(expr.indices, var) or ctx.open_bounds(expr.buffer, expr.indices):
+def _load(ctx: Context, expr: Load, var: Var, mark: str) -> str:
+    if not is_row(ctx, expr, var):
         return ""
-    kind = ctx.scalar(expr.buffer).narrow if expr.buffer in ctx.arrays else "f32"
-    return f"ty_load_{kind or 'f32'}(&{place(ctx, expr.buffer, expr.indices)})"
+    return f"ty_load_{mark}(&{place(ctx, expr.buffer, expr.indices)})"
 
 
 def _cast(ctx: Context, expr: Cast, var: Var) -> tuple[str, str]:
     inner = expr.value
     if isinstance(inner, Load) and inner.dtype in _BYTES:
-        if not is_along(inner.indices, var) or ctx.open_bounds(inner.buffer, inner.indices):
-            return "", ""
-        return f"ty_load_{_BYTES[inner.dtype]}(&{place(ctx, inner.buffer, inner.indices)})", ""
+        return _load(ctx, inner, var, _BYTES[inner.dtype]), ""
     if SCALARS[inner.dtype].value != "float":
         return "", ""
     text = vector(ctx, inner, var)
@@ -179,7 +177,7 @@ class Vectors:
         match expr:
             case Const():
                 return f"ty_{form}_of({literal(expr)})", ""
-            case Load() if self._is_row(expr) and expr.dtype in FLOATS:
+            case Load() if is_along(expr.indices, self._at) and expr.dtype in FLOATS:
                 mark = narrow if expr.buffer in ctx.arrays and narrow else "f32"
                 return f"ty_{self.moved}_load_{mark}(&{place(ctx, expr.buffer, expr.indices)})", ""
             case Op() if expr.dtype in FLOATS and expr.name in _BINARY | _UNARY:
@@ -190,9 +188,6 @@ class Vectors:
                 return self._cast(expr)
         return self._by_element(expr)
 
-    def _is_row(self, expr: Load) -> bool:
-        return is_along(expr.indices, self._at)
-
     def _cast(self, expr: Cast) -> tuple[str, str]:
         inner = expr.value
         if inner.dtype in FLOATS:
@@ -201,7 +196,7 @@ class Vectors:
             return self._by_element(expr)
         _, rounding = unrounded(self._ctx, expr)
         mark = _BYTES[inner.dtype]
-        if isinstance(inner, Load) and self._is_row(inner):
+        if isinstance(inner, Load) and is_along(inner.indices, self._at):
             first = place(self._ctx, inner.buffer, inner.indices)
         else:
             first = f"{self.in_memory(inner)}[0]"
@@ -244,7 +239,7 @@ class Vectors:
     def _spill(self, part: Load) -> None:
         """Write what vectors hold, or read from narrow memory, to where single elements are read."""
         ctx = self._ctx
-        is_narrow_row = self._is_row(part) and ctx.scalar(part.buffer).narrow
+        is_narrow_row = is_along(part.indices, self._at) and ctx.scalar(part.buffer).narrow
         if part in self.same or (part not in ctx.known and not is_narrow_row):
             return
         row, text = ctx.names.fresh("part"), self.write(part)
