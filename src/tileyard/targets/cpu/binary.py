@@ -1,7 +1,4 @@
-"""A CPU artifact in memory: the C runtime with its pools of threads, the kernel's binary, and why a launch failed.
-
-One module because the runtime, the kernel and its reports lie in the same memory.
-"""
+"""A CPU artifact in memory: the C runtime with its pools of threads, the kernel's binary, and why a launch failed."""
 
 import ctypes
 import os

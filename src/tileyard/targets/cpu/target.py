@@ -46,7 +46,7 @@ _HERE = Path(__file__).parent
 
 
 class CpuTarget:
-    """Builds for this host's CPU, or for a level such as ``x86-64-v3``; see ``options.py``.
+    """Builds for this host's CPU, or for a level such as ``x86-64-v3``; see ``CpuOptions``.
 
     ``cc`` is the command of a C compiler; empty for that of ``CC``, or one that is found.
     """
