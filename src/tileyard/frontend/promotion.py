@@ -28,8 +28,9 @@ def promoted(expr: Any) -> Any:  # noqa: ANN401 (TVM's nodes are untyped)
     """``expr`` with what C does not cut computed in 32 bits; itself where that changes nothing."""
     kind = type(expr).__name__
     if kind == "Cast":
-        wide = widened(expr.value, expr.dtype)
-        return expr if wide is expr.value else tvm.tirx.Cast(expr.dtype, wide)
+        value = expr.value  # TVM gives another object for it each time
+        wide = widened(value, expr.dtype)
+        return expr if wide is value else tvm.tirx.Cast(expr.dtype, wide)
     if kind in _COMPARISONS:
         if expr.a.dtype not in _NARROW or not (_grows(expr.a) or _grows(expr.b)):
             return expr
