@@ -10,6 +10,7 @@ One module because the rules for every kind of object make one table, which is r
 """
 
 import builtins
+import dis
 import enum
 import functools
 import hashlib
@@ -22,7 +23,6 @@ from pathlib import Path
 
 import numpy as np
 
-from tileyard.frontend.bytecode import global_names, imports
 from tileyard.frontend.provenance import (
     PYTHON,
     defining_module,
@@ -306,3 +306,28 @@ class _Walk:
 def _is_tensor(value: object) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def global_names(code: types.CodeType) -> Iterator[str]:
+    """The global names that a function or the code nested in it reads."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            yield instruction.argval
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            yield from global_names(const)
+
+
+def imports(code: types.CodeType) -> Iterator[tuple[str, int]]:
+    """The modules that a function imports when it runs, each with its number of leading dots."""
+    before: list[object] = [None, None]
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "EXTENDED_ARG":
+            continue
+        if instruction.opname == "IMPORT_NAME":
+            level = before[0]
+            yield instruction.argval, level if isinstance(level, int) else 0
+        before = [before[1], instruction.argval]
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            yield from imports(const)

@@ -5,8 +5,7 @@ from typing import Any
 from tilelang import ir as tl_ir
 from tilelang import tvm
 
-from tileyard.frontend.thread_queries import bodies_of, call_name
-from tileyard.frontend.threads import flatten
+from tileyard.frontend.tir_queries import bodies_of, call_name
 
 
 def without_continue(body: Any) -> Any:  # noqa: ANN401 (TVM's nodes are untyped)
@@ -20,7 +19,7 @@ def without_return(body: Any) -> Any:  # noqa: ANN401
 
 
 def _without(leave: str, body: Any) -> Any:  # noqa: ANN401
-    stmts = flatten(body)
+    stmts = tvm.tirx.stmt_list(body)
     return _sequence(_take(leave, stmts)) if any(_leaves(leave, s) for s in stmts) else body
 
 
@@ -30,11 +29,11 @@ def _take(leave: str, stmts: list[Any]) -> list[Any]:
         if _is_leave(leave, stmt):
             return stmts[:i]
         if type(stmt).__name__ == "IfThenElse" and _leaves(leave, stmt):
-            then, orelse = flatten(stmt.then_case), []
-            if stmt.else_case is not None:
-                orelse = flatten(stmt.else_case)
-            rest = stmts[i + 1 :]
-            sides = [_sequence(_take(leave, [*side, *rest])) for side in (then, orelse)]
+            cases = [
+                [] if case is None else tvm.tirx.stmt_list(case)
+                for case in (stmt.then_case, stmt.else_case)
+            ]
+            sides = [_sequence(_take(leave, [*case, *stmts[i + 1 :]])) for case in cases]
             chosen = tvm.tirx.IfThenElse(stmt.condition, *sides)
             span = tl_ir.get_stmt_span(stmt)
             if span is not None:
@@ -44,9 +43,7 @@ def _take(leave: str, stmts: list[Any]) -> list[Any]:
 
 
 def _sequence(stmts: list[Any]) -> Any:  # noqa: ANN401
-    if not stmts:
-        return tvm.tirx.Evaluate(0)
-    return stmts[0] if len(stmts) == 1 else tvm.tirx.SeqStmt(stmts)
+    return tvm.tirx.stmt_seq(*(stmts or [0]))
 
 
 def _leaves(leave: str, stmt: Any) -> bool:  # noqa: ANN401

@@ -13,7 +13,7 @@ from tileyard.frontend import functions
 from tileyard.frontend.functions import FUNCTIONS
 from tileyard.frontend.nests import any_or_all
 from tileyard.frontend.promotion import promoted, widened
-from tileyard.frontend.scope import Scope, key_of
+from tileyard.frontend.scope import Scope
 from tileyard.frontend.tir_queries import constant_of
 from tileyard.ir.dtypes import is_float
 from tileyard.ir.nodes import (
@@ -190,18 +190,6 @@ def _op(scope: Scope, name: str, args: Any, dtype: object) -> Expr:  # noqa: ANN
 def _variable(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
     value = scope.deferred(expr)
     return scope.var(expr) if value is None else lower_expr(scope, value)
-
-
-def free_vars(expr: Any) -> list[Any]:  # noqa: ANN401
-    """The variables in a TIR expression, each once."""
-    found: dict[object, Any] = {}
-
-    def visit(node: Any) -> None:  # noqa: ANN401
-        if type(node).__name__ in ("Var", "SizeVar"):
-            found.setdefault(key_of(node), node)
-
-    tvm.tirx.stmt_functor.post_order_visit(tvm.tirx.Evaluate(expr), visit)
-    return list(found.values())
 
 
 def _int(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401

@@ -12,14 +12,28 @@ import importlib.machinery
 import os
 import stat
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tileyard.frontend.installed import is_installed
 from tileyard.model import Record
 from tileyard.ownership import find_stranger
+
+SITE_FOLDERS = frozenset({"site-packages", "dist-packages"})
+"""What folders are called that hold installed packages."""
+
+_ROOTS = tuple(
+    f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib")
+)
+_MARKS = tuple(f"{os.sep}{folder}{os.sep}" for folder in SITE_FOLDERS)
+
+
+def is_installed(path: str) -> bool:
+    """Whether a path lies in the standard library or among installed packages; cheap to ask."""
+    return path.startswith(_ROOTS) or any(mark in path for mark in _MARKS)
+
 
 _VARIABLES = ("TILELANG_", "TVM_", "TL_", "TORCH_", "PYTORCH_", "CUDA_", "NVIDIA_", "PYTHON")
 """How the names of variables begin that the libraries below user code listen to."""

@@ -4,15 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+from tilelang import tvm
+
+from tileyard.artifacts.keys import digest_bytes
 from tileyard.errors import InvalidProgramError, UnsupportedError
-from tileyard.frontend.interface import read_interface
-from tileyard.frontend.params import OUTPUTS_MARK
+from tileyard.frontend.params import OUTPUTS_MARK, read_interface
 from tileyard.frontend.targets import without_target
 from tileyard.frontend.tilelang import lower_prim_func
-from tileyard.frontend.tir import save_tir
 from tileyard.ir.nodes import Program
 from tileyard.ir.text import print_program
-from tileyard.model import Diagnostic, Kernel, SourceLine
+from tileyard.model import Diagnostic, Digest, Kernel, SourceLine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,3 +74,21 @@ def _describe(error: UnsupportedError | InvalidProgramError) -> Diagnostic:
         return Diagnostic(message=str(error))
     where = SourceLine(file=error.file, line=error.line) if error.file else None
     return Diagnostic(message=str(error), operation=error.operation, where=where)
+
+
+_PLACES = frozenset({"ir.Span", "ir.SourceName"})
+"""Nodes of TVM's JSON that say where something stands in the user's file, and nothing else."""
+
+
+def save_tir(func: Any) -> tuple[str, Digest]:  # noqa: ANN401 (TVM's nodes are untyped)
+    """A PrimFunc as JSON with its source lines, and the digest of what it says without them.
+
+    TVM numbers the nodes in the order in which they are reached, and source lines are nodes of
+    their own: with their content left out, equal kernels give equal text wherever they stand.
+    """
+    text = str(tvm.ir.save_json(func))
+    graph = msgspec.json.decode(text)
+    for node in graph["nodes"]:
+        if node["type"] in _PLACES:
+            node["data"] = None
+    return text, digest_bytes(msgspec.json.encode(graph, order="sorted"))

@@ -11,7 +11,7 @@ import sysconfig
 import types
 from pathlib import Path
 
-from tileyard.frontend.installed import SITE_FOLDERS
+from tileyard.frontend.footprint import SITE_FOLDERS
 
 PYTHON = f"python {sys.version_info.major}.{sys.version_info.minor}"
 """The language that bytecode is for."""

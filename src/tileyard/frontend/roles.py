@@ -4,14 +4,16 @@ Where nobody waits, it makes no difference in which order they go on: each branc
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
+
+from tilelang import tvm
 
 from tileyard.frontend.scope import Scope
 from tileyard.frontend.threads import (
     Threads,
     ThreadSet,
     branches,
-    flatten,
     parts_ways,
     split,
     touches_barriers,
@@ -46,7 +48,7 @@ class RoleLowering:
         self._note = note
         self._is_role = False
         self._uses: dict[str, dict[_Use, None]] = {}
-        scope.on_load = self._note_load
+        scope.on_load = partial(self._note_use, is_read=True, is_write=False)
 
     def branch(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401 (TVM's nodes are untyped)
         """What the threads do that run this: each side once, if there are any for it."""
@@ -66,7 +68,7 @@ class RoleLowering:
         conditions = [
             self._threads.where(branch.condition)
             for branch in branches(body)
-            if self._threads.decides(branch.condition) and parts_ways(branch)
+            if self._is_for_a_role(branch)
         ]
         roles = split(conditions, self._threads.running)
         if len(roles) < 2:
@@ -74,7 +76,7 @@ class RoleLowering:
         found: list[Stmt] = []
         ahead: list[Any] = []
         late: list[Any] = []
-        for stmt in flatten(body):
+        for stmt in tvm.tirx.stmt_list(body):
             if type(stmt).__name__ == "Bind" and ahead:
                 late.append(stmt)
             elif touches_barriers(stmt) or any(map(self._is_for_a_role, branches(stmt))):
@@ -123,9 +125,6 @@ class RoleLowering:
         for name in effects.read | effects.written:
             is_read, is_write = name in effects.read, name in effects.written
             self._note_use(name, is_read=is_read, is_write=is_write)
-
-    def _note_load(self, name: str) -> None:
-        self._note_use(name, is_read=True, is_write=False)
 
     def _note_use(self, name: str, *, is_read: bool, is_write: bool) -> None:
         use = _Use(self._threads.asked, is_read, is_write, self._scope.where)

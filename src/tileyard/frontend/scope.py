@@ -3,6 +3,8 @@
 One module because all of it is known by the identity of TVM's objects, and refusals need all of it.
 """
 
+import keyword
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,14 +16,67 @@ from tilelang import ir as tl_ir
 from tilelang import tvm
 
 from tileyard.errors import UnsupportedError
-from tileyard.frontend.names import Names
 from tileyard.frontend.no_device import CALLED_AT
-from tileyard.frontend.position import Position
 from tileyard.frontend.users_lines import find_call, name_axes
 from tileyard.ir.dtypes import DTYPES
 from tileyard.ir.nodes import Buffer, Const, Expr, Stmt, Var
 from tileyard.ir.verify_exprs import without_ones
 from tileyard.model import SourceLine
+
+
+class Names:
+    """Gives each variable and buffer a name of its own that is legal in text: the user's, numbered."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    @staticmethod
+    def legal(wanted: str) -> str:
+        """``wanted`` made into an identifier."""
+        base = re.sub(r"\W", "_", wanted) or "v"
+        is_taken = base[0].isdigit() or keyword.iskeyword(base) or base == "inf"
+        return f"v_{base}" if is_taken else base
+
+    def take(self, wanted: str) -> str:
+        """``wanted``, or the first of ``wanted_1``, ``wanted_2``, ... that is free."""
+        base = self.legal(wanted)
+        name, count = base, 0
+        while name in self._taken:
+            count += 1
+            name = f"{base}_{count}"
+        self._taken.add(name)
+        return name
+
+
+class Position:
+    """One thread of a block, or all of them together.
+
+    ``own`` are the buffers of which each thread has one: they have the threads' dimensions before
+    their own. ``extents`` are those dimensions. ``indices`` say which thread it is in them, none
+    for all together; ``values`` are the variables that differ between threads, by their identity.
+    ``is_spread`` says that they share out a parallel loop.
+    """
+
+    def __init__(self) -> None:
+        self.own: set[str] = set()
+        self.extents: tuple[Const, ...] = ()
+        self.indices: tuple[Expr, ...] = ()
+        self.values: dict[object, Expr] = {}
+        self.is_spread = False
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it is one thread."""
+        return bool(self.indices)
+
+    @contextmanager
+    def at(self, indices: Sequence[Expr], values: dict[object, Expr]) -> Iterator[None]:
+        """Around what is lowered for one thread."""
+        before = self.indices, self.values
+        self.indices, self.values = tuple(indices), values
+        yield
+        self.indices, self.values = before
+
 
 _SCOPES: Mapping[str, str] = {
     "global": "global",
@@ -306,15 +361,15 @@ class Scope:
         """
         position = self.position
         owner = buffer.view_of or buffer.name
-        if owner in position.own and position.indices is None:
+        if owner in position.own and not position.is_single:
             self.refuse(
                 f"register {owner}", "of single threads used by all of them together is not covered"
             )
         is_for_all = is_read and not without_ones(buffer.shape)
         is_shared_out = buffer.scope == "fragment" and owner not in position.own and not is_for_all
-        if position.indices is not None and is_shared_out:
+        if position.is_single and is_shared_out:
             self.refuse(f"fragment {owner}", "used by single threads is not covered")
-        return (*(position.indices or ()), *indices) if owner in position.own else indices
+        return (*position.indices, *indices) if owner in position.own else indices
 
     def owner(self, tir: object) -> Buffer | None:
         """The buffer whose storage ``tir``, another one, reads in its own way."""

@@ -9,19 +9,28 @@ from tileyard.frontend.barriers import SCOPE as BARRIERS
 from tileyard.frontend.barriers import Barriers
 from tileyard.frontend.continues import without_continue, without_return
 from tileyard.frontend.element_ops import is_element_op, lower_element_op
-from tileyard.frontend.expressions import buffer_of, free_vars, lower_expr
+from tileyard.frontend.expressions import buffer_of, lower_expr
 from tileyard.frontend.externs import is_mark, lower_extern
-from tileyard.frontend.hints import AT_ONCE, ATTRIBUTE_HINTS, CALL_HINTS, LOOP_HINTS, is_block_hint
 from tileyard.frontend.lockstep import Lockstep, Lowering
 from tileyard.frontend.roles import RoleLowering
 from tileyard.frontend.scope import Scope, key_of
 from tileyard.frontend.thread_code import ThreadCode
-from tileyard.frontend.thread_queries import dimension_of, is_bound_to_threads
 from tileyard.frontend.threads import Threads, waits
 from tileyard.frontend.tile_ops import is_tile_op, lower_tile_op
 from tileyard.frontend.tir_queries import (
+    AT_ONCE,
+    ATTRIBUTE_HINTS,
+    CALL_HINTS,
+    LOOP_HINTS,
     THREAD_BINDING,
+    THREAD_INDEX,
+    call_name,
     count_launches,
+    dimension_of,
+    free_vars,
+    is_block_hint,
+    is_bound_to_threads,
+    is_loop,
     is_one,
     is_zero,
     without_dead_branches,
@@ -215,7 +224,7 @@ class BodyLowering:
     # ---- loops and branches -----------------------------------------------------------------
 
     def _lower_For(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
-        if int(stmt.kind) == THREAD_BINDING:
+        if is_loop(stmt, THREAD_BINDING):
             return self._launch(stmt)
         scope = self._scope
         unknown = [str(key) for key in stmt.annotations if str(key) not in LOOP_HINTS]
@@ -288,7 +297,7 @@ class BodyLowering:
 
     def _lower_Bind(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
         value = stmt.value
-        if str(getattr(getattr(value, "op", None), "name", "")) == "tl.launch_thread_idx":
+        if call_name(value) == THREAD_INDEX:
             self._scope.bind_thread(stmt.var)
             if self._scope.has_threads:
                 self._threads.bind(stmt.var, int(value.args[0].value))

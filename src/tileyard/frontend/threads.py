@@ -7,8 +7,15 @@ from typing import Any
 
 from tilelang import tvm
 
-from tileyard.frontend.expressions import free_vars
 from tileyard.frontend.scope import Scope, key_of
+from tileyard.frontend.tir_queries import (
+    TILE_OPS,
+    call_name,
+    calls_of,
+    free_vars,
+    is_load,
+    nodes_of,
+)
 
 ThreadSet = frozenset[int]
 
@@ -21,31 +28,32 @@ _BY_ONE = frozenset({"tl.tileop.tma_copy"})
 class Threads:
     """The threads of a block by number, the first dimension the fastest, and what depends on a number.
 
-    ``running`` are those that run what is being lowered, ``asked`` those that its conditions let
-    through: fewer run where roles are lowered one by one.
+    ``extents`` are how many a block has in each dimension, ``dimensions`` those in which variables are a
+    thread's index, by the variable's identity. ``everyone`` are all threads, ``running`` those that run what is
+    being lowered, ``asked`` those that its conditions let through: fewer run where roles are lowered one by one.
     """
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
-        self._extents: tuple[int, ...] = ()
-        self._dimensions: dict[object, int] = {}
+        self.extents: tuple[int, ...] = ()
+        self.dimensions: dict[object, int] = {}
         self._values: dict[object, Any] = {}
         self._vars: dict[object, Any] = {}
         self._known: dict[object, ThreadSet] = {}
         self._analyzer = tvm.arith.Analyzer()
-        self._everyone: ThreadSet = frozenset()
+        self.everyone: ThreadSet = frozenset()
         self.running: ThreadSet = frozenset()
         self.asked: ThreadSet = frozenset()
 
     def launch(self, extents: Sequence[int]) -> None:
         """Note how many threads a block has in each dimension."""
-        self._extents = tuple(extents)
-        self._everyone = frozenset(range(math.prod(extents)))
-        self.running = self.asked = self._everyone
+        self.extents = tuple(extents)
+        self.everyone = frozenset(range(math.prod(extents)))
+        self.running = self.asked = self.everyone
 
     def bind(self, var: Any, dimension: int) -> None:  # noqa: ANN401 (TVM's nodes are untyped)
         """Note that ``var`` is a thread's index in a dimension."""
-        self._dimensions[key_of(var)] = dimension
+        self.dimensions[key_of(var)] = dimension
         self._vars[key_of(var)] = var
 
     def bind_value(self, var: Any, value: Any) -> None:  # noqa: ANN401
@@ -53,43 +61,25 @@ class Threads:
         self._values[key_of(var)] = self._resolved(value)
 
     @property
-    def extents(self) -> tuple[int, ...]:
-        """How many threads a block has in each dimension."""
-        return self._extents
-
-    @property
     def wide(self) -> list[int]:
         """The dimensions with more than one thread, or the first one; the last of them first."""
-        found = [i for i, extent in enumerate(self._extents) if extent > 1]
+        found = [i for i, extent in enumerate(self.extents) if extent > 1]
         return found[::-1] or [0]
-
-    @property
-    def everyone(self) -> ThreadSet:
-        """All threads of a block."""
-        return self._everyone
-
-    def dimension(self, var: Any) -> int | None:  # noqa: ANN401
-        """The dimension in which ``var`` is the thread's index; None for another variable."""
-        return self._dimensions.get(key_of(var))
-
-    def indices(self) -> dict[object, int]:
-        """The variables that are a thread's index, by their identity, and in which dimension."""
-        return self._dimensions
 
     def decides(self, expr: Any) -> bool:  # noqa: ANN401
         """Whether ``expr`` depends on the thread's index, and on nothing else."""
         if _is_election(expr):
             return True
-        if _reads(expr):
+        if any(map(is_load, nodes_of(expr))):
             return False
         used = [key_of(var) for var in free_vars(expr)]
-        return bool(used) and all(key in self._dimensions or key in self._values for key in used)
+        return bool(used) and all(key in self.dimensions or key in self._values for key in used)
 
     def where(self, condition: Any) -> ThreadSet:  # noqa: ANN401
         """The threads of the block for which ``condition``, which they decide, holds."""
         if _is_election(condition):
-            every = int(condition.args[0].value) or max(len(self._everyone), 1)
-            return frozenset(thread for thread in self._everyone if thread % every == 0)
+            every = int(condition.args[0].value) or max(len(self.everyone), 1)
+            return frozenset(thread for thread in self.everyone if thread % every == 0)
         key = key_of(condition)
         if key not in self._known:
             resolved = self._resolved(condition)
@@ -99,7 +89,7 @@ class Threads:
         return self._known[key]
 
     def _all(self) -> Iterator[tuple[int, ...]]:
-        ranges = [range(extent) for extent in reversed(self._extents)]
+        ranges = [range(extent) for extent in reversed(self.extents)]
         return (tuple(reversed(place)) for place in itertools.product(*ranges))
 
     def _resolved(self, expr: Any) -> Any:  # noqa: ANN401
@@ -111,7 +101,7 @@ class Threads:
     def _holds(self, condition: Any, place: tuple[int, ...]) -> bool:  # noqa: ANN401
         numbers = {
             self._vars[key]: tvm.tirx.const(place[dimension], self._vars[key].dtype)
-            for key, dimension in self._dimensions.items()
+            for key, dimension in self.dimensions.items()
         }
         value = self._analyzer.simplify(tvm.tirx.stmt_functor.substitute(condition, numbers))
         if type(value).__name__ != "IntImm":
@@ -119,16 +109,9 @@ class Threads:
         return bool(int(value.value))
 
 
-def _reads(expr: Any) -> bool:  # noqa: ANN401
-    """Whether an expression reads memory."""
-    found: list[Any] = []
-    tvm.tirx.stmt_functor.post_order_visit(tvm.tirx.Evaluate(expr), found.append)
-    return any(type(node).__name__ == "BufferLoad" for node in found)
-
-
 def _is_election(condition: Any) -> bool:  # noqa: ANN401
     """Whether one thread of so many is chosen."""
-    return str(getattr(getattr(condition, "op", None), "name", "")) == "tl.tl_shuffle_elect"
+    return call_name(condition) == "tl.tl_shuffle_elect"
 
 
 def split(conditions: Iterable[ThreadSet], everyone: ThreadSet) -> list[ThreadSet]:
@@ -141,18 +124,6 @@ def split(conditions: Iterable[ThreadSet], everyone: ThreadSet) -> list[ThreadSe
     return [frozenset(found) for found in classes.values()]
 
 
-def calls_of(stmt: Any) -> set[str]:  # noqa: ANN401
-    """The names of all operations below ``stmt``."""
-    found: set[str] = set()
-
-    def visit(node: Any) -> None:  # noqa: ANN401
-        if type(node).__name__ == "Call":
-            found.add(str(getattr(node.op, "name", node.op)))
-
-    tvm.tirx.stmt_functor.post_order_visit(stmt, visit)
-    return found
-
-
 def waits(stmt: Any) -> bool:  # noqa: ANN401
     """Whether something below ``stmt`` waits for other threads."""
     return not _WAITS.isdisjoint(calls_of(stmt))
@@ -161,7 +132,7 @@ def waits(stmt: Any) -> bool:  # noqa: ANN401
 def parts_ways(branch: Any) -> bool:  # noqa: ANN401
     """Whether a branch on the thread is for a role, and not for one thread that does something for all."""
     calls = calls_of(branch)
-    together = {name for name in calls if name.startswith("tl.tileop.")} - _BY_ONE
+    together = {name for name in calls if name.startswith(TILE_OPS)} - _BY_ONE
     return bool(together) or not _WAITS.isdisjoint(calls)
 
 
@@ -172,18 +143,4 @@ def touches_barriers(stmt: Any) -> bool:  # noqa: ANN401
 
 def branches(stmt: Any) -> list[Any]:  # noqa: ANN401
     """All branches below ``stmt``, and ``stmt`` itself if it is one."""
-    found: list[Any] = []
-
-    def visit(node: Any) -> None:  # noqa: ANN401
-        if type(node).__name__ == "IfThenElse":
-            found.append(node)
-
-    tvm.tirx.stmt_functor.post_order_visit(stmt, visit)
-    return found
-
-
-def flatten(stmt: Any) -> list[Any]:  # noqa: ANN401
-    """The statements of a sequence, or ``stmt`` alone."""
-    if type(stmt).__name__ != "SeqStmt":
-        return [stmt]
-    return [part for inner in stmt.seq for part in flatten(inner)]
+    return [node for node in nodes_of(stmt) if type(node).__name__ == "IfThenElse"]
