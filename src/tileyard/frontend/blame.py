@@ -1,11 +1,11 @@
-"""Turning what a user's code raises into one line with its file and line, and a short traceback."""
+"""Running a user's code: calls by the names of parameters, and what is raised as one line and a short traceback."""
 
 import contextlib
+import inspect
 import traceback
-from collections.abc import Iterator
-from types import TracebackType
+from collections.abc import Callable, Iterator, Mapping
 
-from tileyard.errors import TileyardError, UserCodeError
+from tileyard.errors import TileyardError, UsageError, UserCodeError
 from tileyard.frontend.provenance import is_users
 from tileyard.wording import name_line
 
@@ -28,7 +28,8 @@ def blame_user(doing: str = "") -> Iterator[None]:
 def describe_failure(error: BaseException, doing: str = "") -> UserCodeError:
     """``file:line: doing: Type: first line`` of the user's innermost frame, and a traceback."""
     what = describe_exception(error)
-    frames = traceback.extract_tb(_below_ours(error.__traceback__))
+    trace = error.__traceback__
+    frames = traceback.extract_tb(getattr(trace, "tb_next", None) or trace)  # below blame_user
     users = [frame for frame in frames if is_users(frame.filename)]
     file, line = "", 0
     if isinstance(error, SyntaxError) and error.filename and is_users(error.filename):
@@ -57,6 +58,52 @@ def describe_exception(error: BaseException) -> str:
     return f"{name}: {said}" if said else name
 
 
-def _below_ours(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback without the frame of ``blame_user`` itself."""
-    return trace.tb_next if trace is not None and trace.tb_next is not None else trace
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def call_by_name(
+    function: Callable[..., object], values: Mapping[str, object], what: str
+) -> object:
+    """Call with those ``values`` that the parameters name, or with all of them through ``**kwargs``.
+
+    ``what`` names the function in messages. Raises UsageError where a parameter asks for something
+    that is not in ``values``, and UserCodeError for whatever the function raises.
+    """
+    parameters = parameters_of(function)
+    if parameters is None:
+        with blame_user(what):
+            return function(**values)
+    unknown = [
+        parameter.name
+        for parameter in parameters
+        if parameter.name not in values
+        and parameter.default is parameter.empty
+        and parameter.kind not in _VARIADIC
+    ]
+    if unknown:
+        raise UsageError(
+            f"{what} asks for {', '.join(unknown)}, which the kernel does not have",
+            hint=f"it may ask for {', '.join(values)}" if values else "",
+        )
+    positional = [
+        values[parameter.name]
+        for parameter in parameters
+        if parameter.kind is parameter.POSITIONAL_ONLY and parameter.name in values
+    ]
+    named = {parameter.name for parameter in parameters if _takes_keyword(parameter)}
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    taken = {name: value for name, value in values.items() if takes_all or name in named}
+    with blame_user(what):
+        return function(*positional, **taken)
+
+
+def parameters_of(function: Callable[..., object]) -> list[inspect.Parameter] | None:
+    """A callable's parameters; None where it does not tell them, as some written in C."""
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return None
+
+
+def _takes_keyword(parameter: inspect.Parameter) -> bool:
+    return parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)

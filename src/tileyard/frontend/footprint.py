@@ -193,15 +193,17 @@ class Recorder:
     # ---- inside -----------------------------------------------------------------------------
 
     def _hear(self, event: str, arguments: tuple[object, ...]) -> None:
-        if event == "exec":
-            self._note(getattr(arguments[0], "co_filename", None))
-        elif event == "open":
-            if _is_read(arguments[1], arguments[2]):
+        match event:
+            case "exec":
+                self._note(getattr(arguments[0], "co_filename", None))
+            case "open" if _is_read(arguments[1], arguments[2]):
                 self._note(arguments[0])
-        elif event == "import":
-            self._note(arguments[1])
-        elif event == "ctypes.dlopen":
-            self._note(arguments[0] if os.sep in str(arguments[0]) else None)
+            case "import":
+                self._note(arguments[1])
+            case "ctypes.dlopen" if os.sep in str(arguments[0]):
+                self._note(arguments[0])
+            case _:
+                pass
 
     def _note(self, given: object) -> None:
         """Take down a file as it is now, if it is one that counts and was not seen before."""

@@ -9,11 +9,16 @@ import numpy as np
 
 from tileyard.artifacts.keys import canonical_json
 from tileyard.errors import UsageError, UserCodeError
-from tileyard.frontend.blame import blame_user
-from tileyard.frontend.calls import call_by_name, parameters_of
+from tileyard.frontend.blame import blame_user, call_by_name, parameters_of
 from tileyard.frontend.no_device import assume_target
-from tileyard.frontend.parameters import PASS_CONFIGS, Arguments, Expansion, Parameters
-from tileyard.frontend.plain_values import option_name, to_plain
+from tileyard.frontend.parameters import (
+    PASS_CONFIGS,
+    Arguments,
+    Expansion,
+    Parameters,
+    option_name,
+    to_plain,
+)
 from tileyard.frontend.recipes import Recipe
 from tileyard.ir.dtypes import DTYPES
 from tileyard.model import KernelInfo, TensorSpec, Value
