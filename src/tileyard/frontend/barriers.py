@@ -7,9 +7,10 @@ is of the other one, as the hardware's test says.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tileyard.frontend.expressions import convert, lower_expr
+from tileyard.frontend.expressions import lower_expr
 from tileyard.frontend.scope import Scope
 from tileyard.ir.nodes import Await, Buffer, Const, Expr, Fill, Load, Op, Region, Stmt, Store
+from tileyard.ir.walk import convert
 
 COUNT = "int32"
 

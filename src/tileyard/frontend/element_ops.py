@@ -1,12 +1,14 @@
 """Lowers calls that act on single elements: atomic updates, stores, what a kernel prints and asserts."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from tileyard.frontend.expressions import convert, lower_as, lower_expr, lower_pointer
+from tileyard.frontend.expressions import lower_as, lower_expr, lower_pointer
 from tileyard.frontend.scope import Scope
+from tileyard.frontend.tir_queries import POINTERS, call_name, extern_name
 from tileyard.frontend.users_lines import split_stack
 from tileyard.ir.dtypes import is_float
 from tileyard.ir.nodes import (
@@ -22,63 +24,33 @@ from tileyard.ir.nodes import (
     Stmt,
     Store,
 )
-
-_PRINTS = frozenset({"debug_print_var", "debug_print_buffer_value", "debug_print_msg"})
-"""What TileLang's ``print`` calls."""
+from tileyard.ir.walk import convert
 
 
-def is_element_op(call: Any) -> bool:  # noqa: ANN401 (TVM's nodes are untyped)
-    """Whether ``call``, as a statement, is one of those that are covered here."""
-    return (
-        str(getattr(call.op, "name", "")) in _RULES or is_print(call) or extern_name(call) == _DOT
-    )
+def lower_element_op(scope: Scope, call: Any) -> tuple[Stmt, ...] | None:  # noqa: ANN401 (TVM's nodes are untyped)
+    """The statements that ``call`` stands for, None for another operation; raises UnsupportedError."""
+    rule = _RULES.get(extern_name(call) or call_name(call))
+    return None if rule is None else rule(scope, call)
 
 
-def lower_element_op(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    """The statements that ``call`` stands for; raises UnsupportedError."""
-    if is_print(call):
-        return (_print(scope, call),)
-    if extern_name(call) == _DOT:
-        return _dot(scope, call)
-    return _RULES[str(call.op.name)](scope, call)
+def _update(kind: AtomicKind, scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    place = lower_pointer(scope, call.args[0])
+    value = lower_as(scope, call.args[1], place.dtype)
+    return (Atomic(place.buffer, place.indices, value, kind),)
 
 
-def is_print(call: Any) -> bool:  # noqa: ANN401
-    """Whether ``call`` prints."""
-    return extern_name(call) in _PRINTS
-
-
-def extern_name(call: Any) -> str:  # noqa: ANN401
-    """The function that ``call_extern`` calls, empty for another expression."""
-    name = str(getattr(getattr(call, "op", None), "name", ""))
-    return str(call.args[0].value) if name in ("tirx.call_extern", "tirx.call_pure_extern") else ""
-
-
-def _update(kind: AtomicKind) -> Callable[[Scope, Any], tuple[Stmt, ...]]:
-    def lower(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-        place = lower_pointer(scope, call.args[0])
-        value = lower_as(scope, call.args[1], place.dtype)
-        return (Atomic(place.buffer, place.indices, value, kind),)
-
-    return lower
-
-
-def _updates(count: int) -> Callable[[Scope, Any], tuple[Stmt, ...]]:
+def _updates(count: int, scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """Additions to ``count`` elements in a row; both sides are pointers to the first."""
-
-    def lower(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-        to, source = (lower_pointer(scope, arg) for arg in list(call.args)[:2])
-        return tuple(
-            Atomic(
-                to.buffer,
-                element_after(to, i).indices,
-                convert(element_after(source, i), to.dtype),
-                "add",
-            )
-            for i in range(count)
+    to, source = (lower_pointer(scope, arg) for arg in list(call.args)[:2])
+    return tuple(
+        Atomic(
+            to.buffer,
+            element_after(to, i).indices,
+            convert(element_after(source, i), to.dtype),
+            "add",
         )
-
-    return lower
+        for i in range(count)
+    )
 
 
 def element_after(first: Load, steps: int) -> Load:
@@ -92,10 +64,6 @@ def element_after(first: Load, steps: int) -> Load:
     return Load(first.buffer, (*leading, moved), first.dtype)
 
 
-_DOT = "DP4A"
-"""What TileLang's ``dp4a`` calls."""
-
-
 def _dot(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """Four products of bytes, added to a 32-bit number."""
     left, right, total = (lower_pointer(scope, arg) for arg in list(call.args)[1:])
@@ -107,7 +75,7 @@ def _dot(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     return (Store(total.buffer, total.indices, result),)
 
 
-def _print(scope: Scope, call: Any) -> Stmt:  # noqa: ANN401
+def _print(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """The line that a GPU prints, without the thread: of a block all together print it once."""
     function, message, *rest = list(call.args)
     # A pair of braces would stand for a value.
@@ -117,7 +85,8 @@ def _print(scope: Scope, call: Any) -> Stmt:  # noqa: ANN401
         rest = rest[1:]
     elif rest:
         text += f": dtype={rest[-1].dtype} value={{}}"
-    return Print(text, (*scope.block_index(), *(lower_expr(scope, value) for value in rest)))
+    values = (lower_expr(scope, value) for value in rest)
+    return (Print(text, (*scope.block_index(), *values)),)
 
 
 def _assert(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
@@ -137,13 +106,9 @@ def _update_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN40
     return (Store(place.buffer, place.indices, Op(name, (place, value), place.dtype)),)
 
 
-def _pointer(arg: Any) -> str:  # noqa: ANN401
-    return str(getattr(getattr(arg, "op", None), "name", ""))
-
-
 def _copy_elements(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """``ptx_cp_async``'s arguments: destination, source, how many elements, and a condition."""
-    if any(_pointer(arg) not in ("tl.access_ptr", "tirx.address_of") for arg in call.args[:2]):
+    if any(call_name(arg) not in POINTERS for arg in call.args[:2]):
         scope.refuse("ptx_cp_async", "of something else than elements of buffers is not covered")
     to, source = (lower_pointer(scope, arg) for arg in list(call.args)[:2])
     count = call.args[2]
@@ -161,16 +126,20 @@ def _copy_elements(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
 
 
 _RULES: dict[str, Callable[[Scope, Any], tuple[Stmt, ...]]] = {
-    "tl.atomic_add_elem_op": _update("add"),
-    "tl.atomic_add_ret_elem_op": _update("add"),
-    "tl.atomic_addx2_elem_op": _updates(2),
-    "tl.atomic_addx4_elem_op": _updates(4),
-    "tl.atomic_max_elem_op": _update("max"),
-    "tl.atomic_max_ret_elem_op": _update("max"),
-    "tl.atomic_min_elem_op": _update("min"),
-    "tl.atomic_min_ret_elem_op": _update("min"),
-    "tl.atomic_or_elem_op": _update("or"),
-    "tl.atomic_store_elem_op": _update("exchange"),
+    "DP4A": _dot,  # what TileLang's dp4a calls
+    "debug_print_buffer_value": _print,  # what its print calls
+    "debug_print_msg": _print,
+    "debug_print_var": _print,
+    "tl.atomic_add_elem_op": partial(_update, "add"),
+    "tl.atomic_add_ret_elem_op": partial(_update, "add"),
+    "tl.atomic_addx2_elem_op": partial(_updates, 2),
+    "tl.atomic_addx4_elem_op": partial(_updates, 4),
+    "tl.atomic_max_elem_op": partial(_update, "max"),
+    "tl.atomic_max_ret_elem_op": partial(_update, "max"),
+    "tl.atomic_min_elem_op": partial(_update, "min"),
+    "tl.atomic_min_ret_elem_op": partial(_update, "min"),
+    "tl.atomic_or_elem_op": partial(_update, "or"),
+    "tl.atomic_store_elem_op": partial(_update, "exchange"),
     "tl.device_assert": _assert,
     "tl.ptx_cp_async": _copy_elements,
     "tl.reducer_update": _update_reducer,

@@ -4,7 +4,8 @@ One module because expressions are parts of regions, and elements of buffers are
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 from tilelang import tvm
@@ -14,7 +15,14 @@ from tileyard.frontend.functions import FUNCTIONS
 from tileyard.frontend.nests import any_or_all
 from tileyard.frontend.promotion import promoted, widened
 from tileyard.frontend.scope import Scope
-from tileyard.frontend.tir_queries import constant_of
+from tileyard.frontend.tir_queries import (
+    POINTERS,
+    call_name,
+    constant_of,
+    extern_name,
+    is_load,
+    is_zero,
+)
 from tileyard.ir.dtypes import is_float
 from tileyard.ir.nodes import (
     Atomic,
@@ -27,9 +35,9 @@ from tileyard.ir.nodes import (
     Load,
     Op,
     Region,
-    Store,
     Var,
 )
+from tileyard.ir.walk import convert
 
 _BINARY = {
     "Add": "add",
@@ -100,7 +108,7 @@ def buffer_of(scope: Scope, tir: Any) -> Buffer:  # noqa: ANN401
     view = f"view {tir.name} of {owner.name}"
     if owner.strides or not is_row_major(tir):
         scope.refuse(view, "has strides, which is not covered")
-    if not (type(tir.elem_offset).__name__ == "IntImm" and int(tir.elem_offset.value) == 0):
+    if not is_zero(tir.elem_offset):
         scope.refuse(view, "has an offset, which is not covered")
     shape = tuple(_extent(scope, extent) for extent in tir.shape)
     if owner.name in scope.position.own:
@@ -121,39 +129,33 @@ def is_row_major(tir: Any) -> bool:  # noqa: ANN401
 
 def is_region(expr: Any) -> bool:  # noqa: ANN401
     """Whether ``expr`` is a box of a buffer, and no number."""
-    kind = type(expr).__name__
-    return kind == "BufferRegion" or (kind == "Call" and expr.op.name == "tl.region")
+    return type(expr).__name__ == "BufferRegion" or call_name(expr) == "tl.region"
 
 
 def lower_region(scope: Scope, call: Any) -> Region:  # noqa: ANN401
-    """The box that a ``tl.region`` call or a plain load describes."""
-    if type(call).__name__ == "Call" and call.op.name == "tl.region":
-        load, extents = call.args[0], list(call.args)[2:]
-    elif type(call).__name__ == "BufferLoad":
-        load, extents = call, [tvm.tirx.IntImm("int32", 1)] * len(call.indices)
-    elif type(call).__name__ == "BufferRegion":
-        buffer = buffer_of(scope, call.buffer)
-        starts = tuple(lower_expr(scope, item.min) for item in call.region)
-        sizes = tuple(_extent(scope, item.extent) for item in call.region)
-        return _region(scope, buffer, starts, sizes)
-    else:
-        return scope.refuse(f"{type(call).__name__} in place of a region")
-    buffer = buffer_of(scope, load.buffer)
-    starts = tuple(lower_expr(scope, index) for index in load.indices)
+    """The box that a ``tl.region`` call or a plain load describes, in that of the thread where each has its own."""
+    match type(call).__name__:
+        case "Call" if call_name(call) == "tl.region":
+            load, _, *extents = list(call.args)
+            tir, indices = load.buffer, load.indices
+        case "BufferLoad":
+            tir, indices = call.buffer, call.indices
+            extents = [tvm.tirx.IntImm("int32", 1)] * len(indices)
+        case "BufferRegion":
+            tir, indices = call.buffer, [item.min for item in call.region]
+            extents = [item.extent for item in call.region]
+        case kind:
+            return scope.refuse(f"{kind} in place of a region")
+    buffer = buffer_of(scope, tir)
+    starts = tuple(lower_expr(scope, index) for index in indices)
     if len(extents) != len(starts):
         scope.refuse(
             f"region of {buffer.name}", "has another rank than its buffer, which is not covered"
         )
-    return _region(scope, buffer, starts, tuple(_extent(scope, extent) for extent in extents))
-
-
-def _region(
-    scope: Scope, buffer: Buffer, starts: tuple[Expr, ...], extents: tuple[Expr, ...]
-) -> Region:
-    """The box of a buffer, or of that of the thread where each has its own."""
+    sizes = tuple(_extent(scope, extent) for extent in extents)
     placed = scope.place(buffer, starts)
     ones = tuple(Const(1, "int32") for _ in placed[len(starts) :])
-    return Region(buffer.name, placed, (*ones, *extents))
+    return Region(buffer.name, placed, (*ones, *sizes))
 
 
 def _extent(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
@@ -163,8 +165,8 @@ def _extent(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
 
 def lower_pointer(scope: Scope, call: Any) -> Load:  # noqa: ANN401
     """The element whose address ``tl.access_ptr`` or ``address_of`` gives."""
-    name = str(getattr(call.op, "name", "")) if type(call).__name__ == "Call" else ""
-    if name not in ("tl.access_ptr", "tirx.address_of"):
+    name = call_name(call)
+    if name not in POINTERS:
         return scope.refuse(name or type(call).__name__, "in place of a pointer is not covered")
     load = call.args[0]
     if type(load).__name__ != "BufferLoad":
@@ -248,34 +250,18 @@ def _call(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
         dtype = scope.dtype(expr.dtype, name)
         arguments = functions.numbers(scope, name, expr.args)
         return FUNCTIONS[name](scope, dtype, [lower_expr(scope, arg) for arg in arguments])
-    match name:
-        case "tirx.large_uint_imm":
-            low, high = (int(half.value) for half in expr.args)
-            return Const(high << 32 | low, scope.dtype(expr.dtype, name))
-        case "tl.__ldg":
-            return _element(scope, expr)
-        case "tl.atomic_load_elem_op":
-            return _atomic_load(scope, expr)
-        case "tl.any_of" | "tl.all_of":
-            return _any_or_all(scope, expr)
-        case _ if name in _ATOMICS:
-            return _atomic(scope, expr, _ATOMICS[name])
-        case "tirx.likely":
-            return lower_expr(scope, expr.args[0])
-        case "tirx.call_extern" | "tirx.call_pure_extern":
-            return scope.refuse(f"call_extern {expr.args[0].value}")
-        case _:
-            return scope.refuse(name)
+    rule = _CALLS.get(name)
+    if rule is not None:
+        return rule(scope, expr)
+    return scope.refuse(f"call_extern {extern_name(expr)}" if extern_name(expr) else name)
 
 
-_ATOMICS: dict[str, AtomicKind] = {
-    "tl.atomic_add_ret_elem_op": "add",
-    "tl.atomic_max_ret_elem_op": "max",
-    "tl.atomic_min_ret_elem_op": "min",
-}
+def _large_number(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
+    low, high = (int(half.value) for half in expr.args)
+    return Const(high << 32 | low, scope.dtype(expr.dtype, "tirx.large_uint_imm"))
 
 
-def _atomic(scope: Scope, expr: Any, kind: AtomicKind) -> Expr:  # noqa: ANN401
+def _atomic(kind: AtomicKind, scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
     """An update that gives the old content: it runs first, and binds that."""
     place = lower_pointer(scope, expr.args[0])
     value = lower_as(scope, expr.args[1], place.dtype)
@@ -296,50 +282,27 @@ def _atomic_load(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
 def _element(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
     """The element itself, or the one that a pointer points to."""
     arg = expr.args[0]
-    return (
-        lower_expr(scope, arg) if type(arg).__name__ == "BufferLoad" else lower_pointer(scope, arg)
-    )
+    return lower_expr(scope, arg) if is_load(arg) else lower_pointer(scope, arg)
 
 
 def _any_or_all(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
     """Whether any, or all, of some elements in a row are true."""
     place, count = lower_pointer(scope, expr.args[0]), lower_expr(scope, expr.args[1])
     shape = scope.shape_of(place.buffer)
-    is_all = all(isinstance(i, Const) and i.value == 0 for i in place.indices)
-    one = Const(1, "int32")
-    if is_all and isinstance(count, Const) and count.value == _elements(shape):
-        region = Region(place.buffer, place.indices, shape)
-    else:
-        extents = (*(one for _ in place.indices[1:]), count)
-        region = Region(place.buffer, place.indices, extents)
+    sizes = [int(extent.value) for extent in shape if isinstance(extent, Const)]
+    is_all = len(sizes) == len(shape) and count == Const(math.prod(sizes), count.dtype)
+    is_whole = is_all and all(isinstance(i, Const) and i.value == 0 for i in place.indices)
+    extents = shape if is_whole else (*(Const(1, "int32") for _ in place.indices[1:]), count)
     name: Literal["any", "all"] = "any" if expr.op.name == "tl.any_of" else "all"
-    stmts = any_or_all(scope, name, region)
+    stmts, folded = any_or_all(scope, name, Region(place.buffer, place.indices, extents))
     found = Var(scope.names.take(f"is_{name}"), "bool")
-    store = stmts[0]
-    if not isinstance(store, Store):
-        raise AssertionError("a fold begins with its first value")
-    scope.hoist([*stmts, Let(found, Load(store.buffer, store.indices, "bool"))], f"{name}_of")
+    scope.hoist([*stmts, Let(found, folded)], f"{name}_of")
     return found
-
-
-def _elements(shape: Sequence[Expr]) -> int:
-    """How many elements a shape has; -1 where that is not constant."""
-    count = 1
-    for extent in shape:
-        if not isinstance(extent, Const):
-            return -1
-        count *= int(extent.value)
-    return count
 
 
 def lower_as(scope: Scope, expr: Any, dtype: str) -> Expr:  # noqa: ANN401
     """The tile IR's form of a scalar TIR expression, in ``dtype``."""
     return convert(lower_expr(scope, widened(expr, dtype)), dtype)
-
-
-def convert(value: Expr, dtype: str) -> Expr:
-    """``value`` in ``dtype``."""
-    return value if value.dtype == dtype else Cast(value, dtype)
 
 
 def _cast(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
@@ -366,3 +329,16 @@ _RULES: dict[str, Callable[[Scope, Any], Expr]] = {
     "Call": _call,
 }
 """How each class of TIR expression is lowered that is more than an operation on two operands."""
+
+_CALLS: dict[str, Callable[[Scope, Any], Expr]] = {
+    "tirx.large_uint_imm": _large_number,
+    "tirx.likely": lambda scope, expr: lower_expr(scope, expr.args[0]),
+    "tl.__ldg": _element,
+    "tl.atomic_load_elem_op": _atomic_load,
+    "tl.atomic_add_ret_elem_op": partial(_atomic, "add"),
+    "tl.atomic_max_ret_elem_op": partial(_atomic, "max"),
+    "tl.atomic_min_ret_elem_op": partial(_atomic, "min"),
+    "tl.any_of": _any_or_all,
+    "tl.all_of": _any_or_all,
+}
+"""How calls are lowered that are neither operations of ours nor made of them."""

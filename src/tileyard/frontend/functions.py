@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from tileyard.frontend.scope import Scope
 from tileyard.ir.dtypes import is_float, is_integer
 from tileyard.ir.nodes import Cast, Const, Expr, Op
+from tileyard.ir.walk import convert
 
 Make = Callable[[Scope, str, list[Expr]], Expr]
 """From the dtype of the result and the arguments to an expression."""
@@ -25,14 +27,10 @@ def numbers(scope: Scope, name: str, args: Sequence[Any]) -> list[Any]:
     return found
 
 
-def _of(operation: str) -> Make:
+def _of(operation: str, scope: Scope, dtype: str, args: list[Expr]) -> Expr:
     """One operation of floats, of the same arguments."""
-
-    def make(scope: Scope, dtype: str, args: list[Expr]) -> Expr:
-        _require_float(scope, operation, dtype)
-        return Op(operation, tuple(args), dtype)
-
-    return make
+    _require_float(scope, operation, dtype)
+    return Op(operation, tuple(args), dtype)
 
 
 def _reciprocal(scope: Scope, dtype: str, args: list[Expr]) -> Expr:
@@ -79,7 +77,7 @@ def _clamp(_: Scope, dtype: str, args: list[Expr]) -> Expr:
 
 
 def _leading_zeros(_: Scope, dtype: str, args: list[Expr]) -> Expr:
-    return _convert(Op("clz", (args[0],), args[0].dtype), dtype)
+    return convert(Op("clz", (args[0],), args[0].dtype), dtype)
 
 
 def _first_one(scope: Scope, dtype: str, args: list[Expr]) -> Expr:
@@ -90,16 +88,12 @@ def _first_one(scope: Scope, dtype: str, args: list[Expr]) -> Expr:
     zero = Const(0, kind)
     below = Op("bitxor", (value, Op("sub", (value, Const(1, kind)), kind)), kind)
     found = Op("popcount", (below,), kind)
-    return _convert(Op("select", (Op("eq", (value, zero), "bool"), zero, found), kind), dtype)
+    return convert(Op("select", (Op("eq", (value, zero), "bool"), zero, found), kind), dtype)
 
 
 def _scaled(_: Scope, dtype: str, args: list[Expr]) -> Expr:
     """``ldexp``, whose exponent the tile IR has in the number's own type."""
-    return Op("ldexp", (args[0], _convert(args[1], dtype)), dtype)
-
-
-def _convert(value: Expr, dtype: str) -> Expr:
-    return value if value.dtype == dtype else Cast(value, dtype)
+    return Op("ldexp", (args[0], convert(args[1], dtype)), dtype)
 
 
 FUNCTIONS: dict[str, Make] = {
@@ -107,12 +101,12 @@ FUNCTIONS: dict[str, Make] = {
     "tirx.infinity": _infinity,
     "tl.fast_rcp": _reciprocal,
     "tl.ieee_frcp": _reciprocal,
-    "tl.ieee_add": _of("add"),
-    "tl.ieee_sub": _of("sub"),
-    "tl.ieee_mul": _of("mul"),
-    "tl.ieee_fdiv": _of("div"),
-    "tl.ieee_fmaf": _of("fma"),
-    "tl.ieee_fsqrt": _of("sqrt"),
+    "tl.ieee_add": partial(_of, "add"),
+    "tl.ieee_sub": partial(_of, "sub"),
+    "tl.ieee_mul": partial(_of, "mul"),
+    "tl.ieee_fdiv": partial(_of, "div"),
+    "tl.ieee_fmaf": partial(_of, "fma"),
+    "tl.ieee_fsqrt": partial(_of, "sqrt"),
     "tl.ieee_frsqrt": _reciprocal_root,
     "tl.round_ties_away_from_zero": _round_away,
     "tl.clamp": _clamp,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tilelang import tvm
 
-from tileyard.frontend.expressions import convert, lower_expr
+from tileyard.frontend.expressions import lower_expr
 from tileyard.frontend.externs import is_mark
 from tileyard.frontend.roles import RoleLowering
 from tileyard.frontend.scope import Scope, key_of
@@ -31,6 +31,7 @@ from tileyard.frontend.tir_queries import (
     leaves_loop,
 )
 from tileyard.ir.nodes import Const, Expr, For, If, Load, Op, Stmt, Store, Var
+from tileyard.ir.walk import convert
 
 _FOLDS = {"Add": "add", "Max": "max", "Min": "min", "Mul": "mul"}
 _DIMENSIONS = "xyz"

@@ -9,34 +9,20 @@ from tileyard.frontend.scope import Scope
 from tileyard.ir.nodes import (
     Atomic,
     AtomicKind,
-    Cast,
     Const,
     Expr,
     For,
     Load,
     LoopKind,
     Op,
-    ReduceKind,
+    Reduce,
     Region,
     Stmt,
     Store,
     Var,
 )
 from tileyard.ir.verify_exprs import is_one
-
-__all__ = [
-    "AtomicKind",
-    "Reduction",
-    "Scan",
-    "ScanKind",
-    "Window",
-    "any_or_all",
-    "atomic",
-    "im2col",
-    "reduce_with_nan",
-    "scan",
-    "transpose",
-]
+from tileyard.ir.walk import convert
 
 ScanKind = Literal["add", "max"]
 
@@ -48,15 +34,6 @@ class Scan:
     kind: ScanKind
     axis: int
     is_reverse: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reduction:
-    """What a reduction does along which axis, and whether the old content is ignored."""
-
-    kind: ReduceKind
-    axis: int
-    clear: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +61,7 @@ def atomic(scope: Scope, kind: AtomicKind, source: Region | Expr, dst: Region) -
         value: Expr = Load(source.buffer, tuple(at), scope.dtype_of(source.buffer))
     else:
         value = source
-    update = Atomic(dst.buffer, _move(dst.starts, loops), _cast(value, dtype), kind)
+    update = Atomic(dst.buffer, _move(dst.starts, loops), convert(value, dtype), kind)
     return _nest(loops, dst.extents, (update,))
 
 
@@ -106,7 +83,7 @@ def scan(scope: Scope, how: Scan, src: Region, dst: Region) -> tuple[Stmt, ...]:
 
     def read(region: Region, place: Expr) -> Expr:
         buffer = region.buffer
-        return _cast(Load(buffer, at(region, place), scope.dtype_of(buffer)), dtype)
+        return convert(Load(buffer, at(region, place), scope.dtype_of(buffer)), dtype)
 
     before = _sub(step, Const(1, step.dtype))
     total = Op(how.kind, (read(dst, before), read(src, step)), dtype)
@@ -117,14 +94,15 @@ def scan(scope: Scope, how: Scan, src: Region, dst: Region) -> tuple[Stmt, ...]:
     return _nest(loops, dst.extents, (first, others))
 
 
-def reduce_with_nan(scope: Scope, how: Reduction, src: Region, dst: Region) -> tuple[Stmt, ...]:
+def reduce_with_nan(scope: Scope, how: Reduce) -> tuple[Stmt, ...]:
     """As a reduction to the greatest or least, but NaN where one of the elements is NaN."""
+    src, dst = how.src, how.dst
     dtype = scope.dtype_of(dst.buffer)
     loops = _loops(scope, src.extents)
     before, after = loops[: how.axis], loops[how.axis + 1 :]
     middle = [ZERO] if len(dst.extents) == len(src.extents) else []
     place = _move(dst.starts, [*before, *middle, *after])
-    value = _cast(Load(src.buffer, _move(src.starts, loops), scope.dtype_of(src.buffer)), dtype)
+    value = convert(Load(src.buffer, _move(src.starts, loops), scope.dtype_of(src.buffer)), dtype)
     if how.kind == "absmax":
         value = Op("abs", (value,), dtype)
     old = Load(dst.buffer, place, dtype)
@@ -151,7 +129,7 @@ def transpose(scope: Scope, src: Region, dst: Region) -> tuple[Stmt, ...]:
     loops = _loops(scope, dst.extents)
     places = [*loops[:-2], loops[-1], loops[-2]]
     value = Load(src.buffer, _move(src.starts, places), scope.dtype_of(src.buffer))
-    store = Store(dst.buffer, _move(dst.starts, loops), _cast(value, scope.dtype_of(dst.buffer)))
+    store = Store(dst.buffer, _move(dst.starts, loops), convert(value, scope.dtype_of(dst.buffer)))
     return _nest(loops, dst.extents, (store,))
 
 
@@ -193,23 +171,23 @@ def im2col(
     # What lies outside the image reads as zero, as everything outside an array does.
     value = Load(image.buffer, place, scope.dtype_of(image.buffer))
     dtype = scope.dtype_of(columns.buffer)
-    store = Store(columns.buffer, _move(columns.starts, loops), _cast(value, dtype))
+    store = Store(columns.buffer, _move(columns.starts, loops), convert(value, dtype))
     return _nest(loops, columns.extents, (store,))
 
 
-def any_or_all(scope: Scope, name: Literal["any", "all"], region: Region) -> tuple[Stmt, ...]:
-    """Folds the truth of a region's elements into element 0 of a new buffer called after ``name``."""
+def any_or_all(
+    scope: Scope, name: Literal["any", "all"], region: Region
+) -> tuple[tuple[Stmt, ...], Load]:
+    """Folds the truth of a region's elements into an element of a new buffer called after ``name``."""
     found = scope.new_buffer(name, "bool", (Const(1, "int32"),))
     dtype = scope.dtype_of(region.buffer)
     loops = _loops(scope, region.extents)
-    element: Expr = Load(region.buffer, _move(region.starts, loops), dtype)
-    if dtype != "bool":
-        element = Cast(element, "bool")
+    element = convert(Load(region.buffer, _move(region.starts, loops), dtype), "bool")
     old = Load(found, (ZERO,), "bool")
     step = Op("or" if name == "any" else "and", (old, element), "bool")
     first = Store(found, (ZERO,), Const(name == "all", "bool"))
     nest = _nest(loops, region.extents, (Store(found, (ZERO,), step),), kind="serial")
-    return (first, *nest)
+    return (first, *nest), old
 
 
 # ---- loops --------------------------------------------------------------------------------------
@@ -264,10 +242,6 @@ def _move(starts: Sequence[Expr], by: Sequence[Expr]) -> tuple[Expr, ...]:
     return tuple(_add(start, step) for start, step in zip(starts, by, strict=True))
 
 
-def _cast(value: Expr, dtype: str) -> Expr:
-    return value if value.dtype == dtype else Cast(value, dtype)
-
-
 def _binary(
     name: str, fold: Callable[[int, int], int], neutral: int | None = None
 ) -> Callable[[Expr, Expr], Expr]:
@@ -278,8 +252,8 @@ def _binary(
         if isinstance(left, Const) and isinstance(right, Const):
             return Const(fold(int(left.value), int(right.value)), dtype)
         if isinstance(right, Const) and right.value == neutral:
-            return _cast(left, dtype)
-        return Op(name, (_cast(left, dtype), _cast(right, dtype)), dtype)
+            return convert(left, dtype)
+        return Op(name, (convert(left, dtype), convert(right, dtype)), dtype)
 
     return make
 

@@ -12,7 +12,7 @@ from tilelang import tvm
 from tileyard.errors import UsageError
 from tileyard.frontend.expressions import is_row_major, lower_expr
 from tileyard.frontend.scope import Scope, key_of
-from tileyard.frontend.tir_queries import free_vars
+from tileyard.frontend.tir_queries import free_vars, is_zero
 from tileyard.ir.effects import Effects
 from tileyard.ir.nodes import Buffer, Const, Expr, Param, Program, Scalar, Tensor, Var
 
@@ -61,7 +61,7 @@ def declare_params(scope: Scope, func: Any) -> tuple[list[Buffer | Var], list[Va
 
 def _declare_tensor(scope: Scope, tir: Any) -> Buffer:  # noqa: ANN401
     before = scope.enter_buffer(tir)
-    if not (type(tir.elem_offset).__name__ == "IntImm" and int(tir.elem_offset.value) == 0):
+    if not is_zero(tir.elem_offset):
         scope.refuse(f"{tir.name} with an offset")
     buffer = Buffer(
         scope.names.take(str(tir.name)),

@@ -8,7 +8,7 @@ from typing import Any
 from tileyard.frontend.barriers import SCOPE as BARRIERS
 from tileyard.frontend.barriers import Barriers
 from tileyard.frontend.continues import without_continue, without_return
-from tileyard.frontend.element_ops import is_element_op, lower_element_op
+from tileyard.frontend.element_ops import lower_element_op
 from tileyard.frontend.expressions import buffer_of, lower_expr
 from tileyard.frontend.externs import is_mark, lower_extern
 from tileyard.frontend.lockstep import Lockstep, Lowering
@@ -27,6 +27,7 @@ from tileyard.frontend.tir_queries import (
     call_name,
     count_launches,
     dimension_of,
+    extern_name,
     free_vars,
     is_block_hint,
     is_bound_to_threads,
@@ -354,16 +355,13 @@ class BodyLowering:
         if lowered is not None:
             return self._numbered(lowered)
         self._roles.require_one(name)
-        if is_tile_op(value):
-            lowered = lower_tile_op(self._scope, value)
-        elif is_element_op(value):
-            lowered = lower_element_op(self._scope, value)
-        else:
+        lower = lower_tile_op if is_tile_op(value) else lower_element_op
+        lowered = lower(self._scope, value)
+        if lowered is None:
             lowered = lower_extern(self._scope, value)
-        if lowered is not None:
-            whole = (*self._scope.take_hoisted(), *lowered)
-            self._roles.note_registers(whole)
-            return self._numbered(whole)
-        if name in ("tirx.call_extern", "tirx.call_pure_extern"):
-            name = f"call_extern {value.args[0].value}"
-        return self._scope.refuse(name)
+        if lowered is None:
+            extern = extern_name(value)
+            return self._scope.refuse(f"call_extern {extern}" if extern else name)
+        whole = (*self._scope.take_hoisted(), *lowered)
+        self._roles.note_registers(whole)
+        return self._numbered(whole)

@@ -5,21 +5,23 @@ copy that may end later ends at once, which is one of the times when it may.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, get_args
 
 import msgspec
 import numpy as np
 
 from tileyard.frontend import nests
-from tileyard.frontend.expressions import convert, is_region, lower_expr, lower_region
+from tileyard.frontend.expressions import is_region, lower_expr, lower_region
 from tileyard.frontend.scope import Scope
+from tileyard.frontend.tir_queries import TILE_OPS, call_name
 from tileyard.ir.convert import convert_one
 from tileyard.ir.dtypes import is_float
 from tileyard.ir.nodes import (
     Atomic,
+    AtomicKind,
     Const,
     Copy,
-    Expr,
     Fill,
     For,
     Gemm,
@@ -32,57 +34,32 @@ from tileyard.ir.nodes import (
 )
 from tileyard.ir.tiles import identity
 from tileyard.ir.verify_exprs import without_ones
-
-_COPY_HINTS = frozenset(
-    {
-        "coalesced_width",
-        "disable_tma",
-        "eviction_policy",
-        "parallel_loop_layout",
-        "prefer_instruction",
-        "tl.ws_op_id",
-    }
-)
-"""Annotations of a copy that say how it is done, and change no result."""
-
-
-_HINTS = frozenset({"tl.ws_op_id", "batch", "memory_order", "use_tma"})
-"""Annotations that change no result of any operation."""
+from tileyard.ir.walk import convert
 
 
 def lower_tile_op(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401 (TVM's nodes are untyped)
     """The statements that a call of a tile operation stands for; raises UnsupportedError."""
-    name = str(call.op.name)
-    if name == "tl.tileop.reduce":
-        return _reduce(scope, call)
-    rule = _RULES.get(name)
-    if rule is not None:
-        return (rule(scope, call),)
-    nest = _NESTS.get(name)
-    short = name.removeprefix("tl.tileop.")
-    if nest is None:
-        return scope.refuse(short)
-    _check_annotations(scope, short, call, _HINTS)
-    return nest(scope, call)
+    short = str(call.op.name).removeprefix(TILE_OPS)
+    name = _SYNONYMS.get(short, short)
+    if name not in _RULES:
+        return scope.refuse(name)
+    lower, hints = _RULES[name]
+    unknown = [str(key) for key in call.annotations if str(key) not in hints]
+    if unknown:
+        scope.refuse(f"{name} with {', '.join(unknown)}")
+    return lower(scope, call)
 
 
 def is_tile_op(call: Any) -> bool:  # noqa: ANN401
     """Whether ``call`` is one of TileLang's tile operations, covered or not."""
-    return str(getattr(call.op, "name", "")).startswith("tl.tileop.")
+    return call_name(call).startswith(TILE_OPS)
 
 
-def _check_annotations(scope: Scope, name: str, call: Any, harmless: frozenset[str]) -> None:  # noqa: ANN401
-    unknown = [str(key) for key in call.annotations if str(key) not in harmless]
-    if unknown:
-        scope.refuse(f"{name} with {', '.join(unknown)}")
-
-
-def _copy(scope: Scope, call: Any) -> Stmt:  # noqa: ANN401
-    _check_annotations(scope, "copy", call, _COPY_HINTS)
+def _copy(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     src, dst = (lower_region(scope, arg) for arg in call.args[:2])
     if scope.is_array(dst.buffer):
-        return Copy(src, _as_large(dst, src))
-    return Copy(_cover(src, dst) if scope.is_array(src.buffer) else src, dst)
+        return (Copy(src, _as_large(dst, src)),)
+    return (Copy(_cover(src, dst) if scope.is_array(src.buffer) else src, dst),)
 
 
 def _cover(array: Region, tile: Region) -> Region:
@@ -105,15 +82,13 @@ def _as_large(array: Region, other: Region) -> Region:
     return msgspec.structs.replace(array, extents=sizes)
 
 
-def _tma_copy(scope: Scope, call: Any) -> Stmt:  # noqa: ANN401
+def _copy_as_given(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """As ``copy``: it is over before anybody arrives at its barrier."""
-    _check_annotations(scope, "tma_copy", call, _COPY_HINTS | {"barrier"})
-    return Copy(lower_region(scope, call.args[0]), lower_region(scope, call.args[1]))
+    return (Copy(lower_region(scope, call.args[0]), lower_region(scope, call.args[1])),)
 
 
-def _fill(scope: Scope, call: Any) -> Stmt:  # noqa: ANN401
-    _check_annotations(scope, "fill", call, frozenset({"tl.ws_op_id"}))
-    return Fill(lower_region(scope, call.args[0]), lower_expr(scope, call.args[1]))
+def _fill(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    return (Fill(lower_region(scope, call.args[0]), lower_expr(scope, call.args[1])),)
 
 
 def _flag(scope: Scope, name: str, value: Any) -> bool:  # noqa: ANN401
@@ -122,12 +97,11 @@ def _flag(scope: Scope, name: str, value: Any) -> bool:  # noqa: ANN401
     return bool(int(value.value))
 
 
-def _gemm(scope: Scope, call: Any) -> Stmt:  # noqa: ANN401
+def _gemm(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """``gemm``'s arguments: a, b, c, two transposes, m, n, k, policy, clear, barrier, coordinates.
 
     One that may end later ends at once.
     """
-    _check_annotations(scope, "gemm", call, frozenset({"tl.ws_op_id", "k_pack", "wg_wait"}))
     args: Sequence[Any] = list(call.args)
     if len(args) != 13:
         scope.refuse(f"gemm with {len(args)} arguments")
@@ -142,64 +116,53 @@ def _gemm(scope: Scope, call: Any) -> Stmt:  # noqa: ANN401
     )
     cleared = msgspec.structs.replace(product, clear=True)
     if type(args[9]).__name__ != "IntImm":
-        return If(convert(lower_expr(scope, args[9]), "bool"), (cleared,), (product,))
-    return cleared if _flag(scope, "gemm's clear_accum", args[9]) else product
+        return (If(convert(lower_expr(scope, args[9]), "bool"), (cleared,), (product,)),)
+    return (cleared if _flag(scope, "gemm's clear_accum", args[9]) else product,)
 
 
 def _reduce(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """``reduce``'s arguments: source, destination, kind, axis, clear."""
-    _check_annotations(scope, "reduce", call, _REDUCE_HINTS | {_NAN})
     args = list(call.args)
     kind = str(args[2].value)
     if len(args) != 5 or kind not in get_args(ReduceKind):
         scope.refuse(f"reduce {kind} with {len(args)} arguments")
-    src, dst = lower_region(scope, args[0]), lower_region(scope, args[1])
-    how = nests.Reduction(
+    stmt = Reduce(
+        lower_region(scope, args[0]),
+        lower_region(scope, args[1]),
         kind=kind,  # type: ignore[arg-type]
         axis=int(args[3].value),
         clear=_flag(scope, "reduce's clear", args[4]),
     )
-    if call.annotations.get(_NAN) and kind in _ORDERS and scope.dtype_of(dst.buffer) in _HALVES:
-        return nests.reduce_with_nan(scope, how, src, dst)
-    return (Reduce(src, dst, kind=how.kind, axis=how.axis, clear=how.clear),)
+    is_half = scope.dtype_of(stmt.dst.buffer) in _HALVES
+    if call.annotations.get(_NAN) and kind in _ORDERS and is_half:
+        return nests.reduce_with_nan(scope, stmt)
+    return (stmt,)
 
 
-_REDUCE_HINTS = frozenset({"tl.ws_op_id", "batch", "enable_fadd2"})
 _NAN = "nan_propagate"
 _ORDERS = ("max", "min", "absmax")
 _HALVES = ("float16", "bfloat16")
 """Types for which ``nan_propagate`` counts."""
 
 
-def _atomic(kind: nests.AtomicKind) -> Callable[[Scope, Any], tuple[Stmt, ...]]:
+def _atomic(kind: AtomicKind, scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """``atomicadd`` and the like: a value or a region, and the region that is updated."""
-
-    def lower(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-        source: Region | Expr
-        if is_region(call.args[0]):
-            source = lower_region(scope, call.args[0])
-        else:
-            source = lower_expr(scope, call.args[0])
-        found = nests.atomic(scope, kind, source, lower_region(scope, call.args[1]))
-        if not isinstance(found[0], Atomic):
-            return found
-        # A single element, too, is for a block as a whole: it is updated once and not by every thread.
-        once = Var(scope.names.take("i"), "int32")
-        return (For(once, Const(0, "int32"), Const(1, "int32"), "parallel", found),)
-
-    return lower
+    given, dst = list(call.args)[:2]
+    source = lower_region(scope, given) if is_region(given) else lower_expr(scope, given)
+    found = nests.atomic(scope, kind, source, lower_region(scope, dst))
+    if not isinstance(found[0], Atomic):
+        return found
+    # A single element, too, is for a block as a whole: it is updated once and not by every thread.
+    once = Var(scope.names.take("i"), "int32")
+    return (For(once, Const(0, "int32"), Const(1, "int32"), "parallel", found),)
 
 
-def _scan(kind: nests.ScanKind) -> Callable[[Scope, Any], tuple[Stmt, ...]]:
+def _scan(kind: nests.ScanKind, scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """``cumsum`` and ``cummax``: source, destination, axis, whether it runs backwards."""
-
-    def lower(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-        src, dst = lower_region(scope, call.args[0]), lower_region(scope, call.args[1])
-        axis = int(call.args[2].value)
-        is_reverse = _flag(scope, "reverse", call.args[3])
-        return nests.scan(scope, nests.Scan(kind=kind, axis=axis, is_reverse=is_reverse), src, dst)
-
-    return lower
+    src, dst = lower_region(scope, call.args[0]), lower_region(scope, call.args[1])
+    axis = int(call.args[2].value)
+    is_reverse = _flag(scope, "reverse", call.args[3])
+    return nests.scan(scope, nests.Scan(kind=kind, axis=axis, is_reverse=is_reverse), src, dst)
 
 
 def _transpose(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
@@ -223,9 +186,9 @@ def _im2col(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
 
 def _init_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """``reducer_init``'s arguments: the reducer, and what it starts from."""
-    region = lower_region(scope, call.args[0])
     if len(call.args) > 1:
-        return (Fill(region, lower_expr(scope, call.args[1])),)
+        return _fill(scope, call)
+    region = lower_region(scope, call.args[0])
     dtype = scope.dtype_of(region.buffer)
     kind = _KIND_OF_REDUCER.get(scope.reducers.get(region.buffer, ""))
     if kind is None:
@@ -235,10 +198,6 @@ def _init_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         start = convert_one(np.float64(np.inf if kind == "min" else -np.inf), dtype)
     value = float(start) if is_float(dtype) else bool(start) if dtype == "bool" else int(start)
     return (Fill(region, Const(value, dtype)),)
-
-
-def _close_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    return (Copy(lower_region(scope, call.args[0]), lower_region(scope, call.args[1])),)
 
 
 _KIND_OF_REDUCER: dict[str, ReduceKind] = {
@@ -257,24 +216,35 @@ def _finalize_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN
     return ()
 
 
-_RULES: dict[str, Callable[[Scope, Any], Stmt]] = {
-    "tl.tileop.async_copy": _copy,
-    "tl.tileop.copy": _copy,
-    "tl.tileop.fill": _fill,
-    "tl.tileop.gemm": _gemm,
-    "tl.tileop.wgmma_gemm": _gemm,
-    "tl.tileop.tma_copy": _tma_copy,
-}
+_COPY_HINTS = frozenset(
+    {
+        "coalesced_width",
+        "disable_tma",
+        "eviction_policy",
+        "parallel_loop_layout",
+        "prefer_instruction",
+        "tl.ws_op_id",
+    }
+)
+_HINTS = frozenset({"tl.ws_op_id", "batch", "memory_order", "use_tma"})
 
-_NESTS: dict[str, Callable[[Scope, Any], tuple[Stmt, ...]]] = {
-    "tl.tileop.atomicadd": _atomic("add"),
-    "tl.tileop.atomicmax": _atomic("max"),
-    "tl.tileop.atomicmin": _atomic("min"),
-    "tl.tileop.cumsum": _scan("add"),
-    "tl.tileop.cummax": _scan("max"),
-    "tl.tileop.finalize_reducer": _finalize_reducer,
-    "tl.tileop.finalize_reducer_v2": _close_reducer,
-    "tl.tileop.reducer_init": _init_reducer,
-    "tl.tileop.im2col": _im2col,
-    "tl.tileop.transpose": _transpose,
+_SYNONYMS = {"async_copy": "copy", "wgmma_gemm": "gemm"}
+
+_RULES: dict[str, tuple[Callable[[Scope, Any], tuple[Stmt, ...]], frozenset[str]]] = {
+    "copy": (_copy, _COPY_HINTS),
+    "tma_copy": (_copy_as_given, _COPY_HINTS | {"barrier"}),
+    "fill": (_fill, frozenset({"tl.ws_op_id"})),
+    "gemm": (_gemm, frozenset({"tl.ws_op_id", "k_pack", "wg_wait"})),
+    "reduce": (_reduce, frozenset({"tl.ws_op_id", "batch", "enable_fadd2", _NAN})),
+    "atomicadd": (partial(_atomic, "add"), _HINTS),
+    "atomicmax": (partial(_atomic, "max"), _HINTS),
+    "atomicmin": (partial(_atomic, "min"), _HINTS),
+    "cumsum": (partial(_scan, "add"), _HINTS),
+    "cummax": (partial(_scan, "max"), _HINTS),
+    "finalize_reducer": (_finalize_reducer, _HINTS),
+    "finalize_reducer_v2": (_copy_as_given, _HINTS),
+    "reducer_init": (_init_reducer, _HINTS),
+    "im2col": (_im2col, _HINTS),
+    "transpose": (_transpose, _HINTS),
 }
+"""How each tile operation is lowered, and its annotations that change no result."""

@@ -62,6 +62,7 @@ _OWN_TILE_OPS = frozenset({"tl.tileop.fill", "tl.tileop.copy"})
 REGISTERS = ("local", "local.var")
 
 ALLREDUCE = "tirx.tvm_thread_allreduce"
+POINTERS = ("tl.access_ptr", "tirx.address_of")
 THREAD_INDEX = "tl.launch_thread_idx"
 TILE_OPS = "tl.tileop."
 """How the names of tile operations begin."""
@@ -97,6 +98,12 @@ def heads_of(stmt: Any) -> tuple[Any, ...]:  # noqa: ANN401
 def call_name(expr: Any) -> str:  # noqa: ANN401
     """The operation that an expression calls; empty for another expression."""
     return str(getattr(getattr(expr, "op", None), "name", ""))
+
+
+def extern_name(call: Any) -> str:  # noqa: ANN401
+    """The function that ``call_extern`` calls, empty for another expression."""
+    is_extern = call_name(call) in ("tirx.call_extern", "tirx.call_pure_extern")
+    return str(call.args[0].value) if is_extern else ""
 
 
 def dimension_of(loop: Any) -> int:  # noqa: ANN401
@@ -147,7 +154,7 @@ def used_together(body: Any) -> set[object]:  # noqa: ANN401
 
 def pointed_of(node: Any) -> list[Any]:  # noqa: ANN401
     """The element whose place ``node`` tells to somebody who may write there; none for others."""
-    is_pointer = call_name(node) in ("tl.access_ptr", "tirx.address_of", "tl.region")
+    is_pointer = call_name(node) in (*POINTERS, "tl.region")
     return [part for part in list(node.args)[:1] if is_load(part)] if is_pointer else []
 
 
