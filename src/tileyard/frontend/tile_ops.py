@@ -15,8 +15,8 @@ from tileyard.frontend import nests
 from tileyard.frontend.expressions import is_region, lower_expr, lower_region
 from tileyard.frontend.scope import Scope
 from tileyard.frontend.tir_queries import TILE_OPS, call_name
-from tileyard.ir.convert import convert_one
 from tileyard.ir.dtypes import is_float
+from tileyard.ir.meanings import convert_one
 from tileyard.ir.nodes import (
     Atomic,
     AtomicKind,

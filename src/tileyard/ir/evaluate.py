@@ -7,9 +7,8 @@ from typing import Any, assert_never
 import numpy as np
 
 from tileyard.errors import KernelFault
-from tileyard.ir.convert import convert_one
 from tileyard.ir.dtypes import TENSOR_FLOAT, find_dtype
-from tileyard.ir.meanings import MEANINGS, make_nan, reinterpret
+from tileyard.ir.meanings import MEANINGS, convert_one, make_nan, reinterpret
 from tileyard.ir.nodes import Cast, Const, Expr, Load, Op, Var
 
 LoadElement = Callable[[str, tuple[int, ...]], np.generic]
@@ -59,11 +58,9 @@ class Evaluator:
 
     def _literal(self, const: Const) -> np.generic:
         """Literals are converted once; the node is kept so that its identity stays its own."""
-        known = self._literals.get(id(const))
-        if known is None:
-            known = (const, literal(const))
-            self._literals[id(const)] = known
-        return known[1]
+        if id(const) not in self._literals:
+            self._literals[id(const)] = (const, literal(const))
+        return self._literals[id(const)][1]
 
     def _op(self, op: Op) -> Any:  # noqa: ANN401
         args = op.args

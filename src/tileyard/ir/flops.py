@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 from tileyard.errors import KernelFault
 from tileyard.ir.dtypes import is_float
-from tileyard.ir.evaluate import Evaluator, no_loads
 from tileyard.ir.nodes import Axis, Expr, For, Gemm, If, Let, Program, Stmt, Var, While
-from tileyard.ir.specs import convert_scalar
+from tileyard.ir.specs import evaluate_size
 from tileyard.ir.walk import walk, walk_expr
 
 _MOST_BLOCKS = 4096
@@ -74,15 +73,9 @@ def _has_gemm(stmt: Stmt) -> bool:
 
 def _known(expr: Expr, numbers: Mapping[str, int]) -> int:
     """The value of ``expr``; _Unknown unless it depends on ``numbers`` only."""
-    values = {}
-    for part in walk_expr(expr):
-        if isinstance(part, Var):
-            if part.name not in numbers:
-                raise _Unknown
-            values[part.name] = convert_scalar(numbers[part.name], part.dtype)
     try:
-        return Evaluator(values, no_loads).number(expr)
-    except KernelFault:
+        return evaluate_size(expr, numbers)
+    except (KernelFault, KeyError):
         raise _Unknown from None
 
 

@@ -1,7 +1,6 @@
 """Runs a Program in plain NumPy: slow, and obviously right. Targets are tested against it.
 
-Scalar operations are defined in ``meanings.py``, conversions in ``convert.py``, tile operations in
-``tiles.py``. Blocks run one after the other, loops in order.
+Scalar operations and conversions are defined in ``meanings.py``, tile operations in ``tiles.py``. Blocks run one after the other, loops in order.
 """
 
 import sys

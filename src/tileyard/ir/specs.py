@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from tileyard.errors import BindError, UsageError
-from tileyard.ir.convert import convert_one
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.evaluate import Evaluator, no_loads
+from tileyard.ir.meanings import convert_one
 from tileyard.ir.nodes import Expr, Program, Scalar, Tensor, Var
 from tileyard.ir.walk import walk_expr
 from tileyard.model import TensorSpec, Value
