@@ -209,3 +209,31 @@ def _replace_classes(torch: ModuleType, places: Places) -> None:
 
     vars(torch)["compile"] = left_alone
     vars(torch).update(Generator=type("Generator", (generator,), members), load=load_on_host)
+
+
+def cast_on_host(torch: ModuleType) -> None:
+    """Have each ``torch.autocast`` of a GPU be one of the CPU as well, for as long as it lasts."""
+    kind: Any = importlib.import_module(f"{torch.__name__}.amp.autocast_mode").autocast
+    enter, leave = kind.__enter__, kind.__exit__
+
+    @functools.wraps(enter)
+    def enter_both(self: Any) -> object:  # noqa: ANN401 (torch's)
+        entered = enter(self)
+        if self.device == GPU:
+            both = kind(
+                HOST,
+                dtype=self.fast_dtype,
+                enabled=self._enabled,
+                cache_enabled=self._cache_enabled,
+            )
+            vars(self).setdefault("_on_host", []).append(both)
+            enter(both)
+        return entered
+
+    @functools.wraps(leave)
+    def leave_both(self: Any, *ended: Any) -> object:  # noqa: ANN401 (torch's)
+        if self.device == GPU:
+            leave(vars(self)["_on_host"].pop(), *ended)
+        return leave(self, *ended)
+
+    kind.__enter__, kind.__exit__ = enter_both, leave_both
