@@ -49,8 +49,8 @@ def lower_config(
     """
     elaboration = found.elaborate(arguments, config)
     # Importing these takes seconds, and the user's own code has mostly paid for it already.
-    from tileyard.frontend.kernels import make_kernel
     from tileyard.frontend.targets import for_target
+    from tileyard.frontend.tilelang import make_kernel
 
     with blame_user(f"target of {found.name}"):
         func = for_target(elaboration.func, found.recipe.target)

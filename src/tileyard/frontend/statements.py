@@ -5,14 +5,12 @@ One module because there is one rule for each class of TIR statement, and they c
 
 from typing import Any
 
-from tileyard.frontend.barriers import SCOPE as BARRIERS
-from tileyard.frontend.barriers import Barriers
-from tileyard.frontend.continues import without_continue, without_return
 from tileyard.frontend.element_ops import lower_element_op
 from tileyard.frontend.expressions import buffer_of, lower_expr
 from tileyard.frontend.externs import is_mark, lower_extern
 from tileyard.frontend.lockstep import Lockstep, Lowering
-from tileyard.frontend.roles import RoleLowering
+from tileyard.frontend.rewrites import without_continue, without_return
+from tileyard.frontend.roles import BARRIERS, Barriers, RoleLowering
 from tileyard.frontend.scope import Scope, key_of
 from tileyard.frontend.thread_code import ThreadCode
 from tileyard.frontend.threads import Threads, waits

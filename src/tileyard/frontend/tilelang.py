@@ -1,19 +1,34 @@
-"""Lowers a TileLang ``PrimFunc``, as elaborated and before any compiler pass, to a Program."""
+"""Lowers a TileLang ``PrimFunc``, as elaborated and before any compiler pass, to a Program, and makes the Kernel
+that travels: its Program, or its TIR and why it has no Program.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from tileyard.errors import InvalidProgramError
+import msgspec
+from tilelang import tvm
+
+from tileyard.artifacts.keys import digest_bytes
+from tileyard.errors import InvalidProgramError, UnsupportedError
 from tileyard.frontend.divisors import guard_divisors
-from tileyard.frontend.params import assign_roles, declare_params, kernel_name, marked_outputs
+from tileyard.frontend.params import (
+    OUTPUTS_MARK,
+    assign_roles,
+    declare_params,
+    kernel_name,
+    marked_outputs,
+    read_interface,
+)
 from tileyard.frontend.scope import Scope
 from tileyard.frontend.statements import BodyLowering
-from tileyard.frontend.targets import TARGET_MARK, has_threads
+from tileyard.frontend.targets import TARGET_MARK, has_threads, without_target
 from tileyard.ir.effects import buffer_effects
 from tileyard.ir.nodes import Program
+from tileyard.ir.text import print_program
 from tileyard.ir.verify import verify
 from tileyard.ir.walk import number_statements
-from tileyard.model import Record, SourceLine
+from tileyard.model import Diagnostic, Digest, Kernel, Record, SourceLine
 
 _FUNCTION_HINTS = frozenset(
     {
@@ -81,3 +96,80 @@ def _check(scope: Scope, program: Program, lines: dict[int, SourceLine]) -> None
         culprit = numbered.get(error.statement)
         operation = "kernel" if culprit is None else str(culprit.__struct_config__.tag)
         scope.refuse(operation, f"is not covered: {error.message}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeKernel:
+    """A Kernel beside what is no part of it.
+
+    ``signature`` is its Program, or one with its parameters and no body. ``tir`` is TVM's JSON with
+    source lines, empty where nobody asked for it.
+    """
+
+    kernel: Kernel
+    signature: Program
+    lines: dict[int, SourceLine]
+    tir: str = ""
+
+
+def make_kernel(
+    func: Any,  # noqa: ANN401 (TVM's nodes are untyped)
+    out_idx: Sequence[int] | None = None,
+    name: str | None = None,
+    *,
+    with_tir: bool = False,
+) -> MadeKernel:
+    """The Kernel of one elaborated PrimFunc; with its TIR, for the target that TIR is lowered for.
+
+    Raises UnsupportedError and InvalidProgramError for what the tile IR does not cover; with
+    ``with_tir`` that is the Kernel's refusal instead, and its TIR says all.
+    """
+    tir, digest = "", ""
+    if with_tir:
+        func = without_target(func)
+        # TileLang's own mark: whoever reads the TIR finds the outputs as they were given here.
+        func = func if out_idx is None else func.with_attr(OUTPUTS_MARK, list(out_idx))
+        tir, digest = save_tir(func)
+    try:
+        lowered = lower_prim_func(func, out_idx, name)
+    except (UnsupportedError, InvalidProgramError) as error:
+        if not with_tir:
+            raise
+        signature = read_interface(func, name)
+        kernel = Kernel(
+            name=name or signature.name,
+            refusal=_describe(error),
+            tir=digest,
+        )
+        return MadeKernel(kernel=kernel, signature=signature, lines={}, tir=tir)
+    kernel = Kernel(
+        name=name or lowered.program.name,
+        program=print_program(lowered.program),
+        tir=digest,
+    )
+    return MadeKernel(kernel=kernel, signature=lowered.program, lines=lowered.lines, tir=tir)
+
+
+def _describe(error: UnsupportedError | InvalidProgramError) -> Diagnostic:
+    if isinstance(error, InvalidProgramError):
+        return Diagnostic(message=str(error))
+    where = SourceLine(file=error.file, line=error.line) if error.file else None
+    return Diagnostic(message=str(error), operation=error.operation, where=where)
+
+
+_PLACES = frozenset({"ir.Span", "ir.SourceName"})
+"""Nodes of TVM's JSON that say where something stands in the user's file, and nothing else."""
+
+
+def save_tir(func: Any) -> tuple[str, Digest]:  # noqa: ANN401 (TVM's nodes are untyped)
+    """A PrimFunc as JSON with its source lines, and the digest of what it says without them.
+
+    TVM numbers the nodes in the order in which they are reached, and source lines are nodes of
+    their own: with their content left out, equal kernels give equal text wherever they stand.
+    """
+    text = str(tvm.ir.save_json(func))
+    graph = msgspec.json.decode(text)
+    for node in graph["nodes"]:
+        if node["type"] in _PLACES:
+            node["data"] = None
+    return text, digest_bytes(msgspec.json.encode(graph, order="sorted"))

@@ -11,7 +11,6 @@ import numpy as np
 
 from tileyard.errors import BindError, KernelFault
 from tileyard.ir.dtypes import TENSOR_FLOAT, find_dtype, poison
-from tileyard.ir.evaluate import Evaluator
 from tileyard.ir.nodes import (
     Assert,
     Atomic,
@@ -35,6 +34,7 @@ from tileyard.ir.nodes import (
 )
 from tileyard.ir.printer import print_statement
 from tileyard.ir.specs import (
+    Evaluator,
     bind_dims,
     convert_scalar,
     evaluate_size,

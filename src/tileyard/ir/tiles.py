@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from tileyard.errors import KernelFault
 from tileyard.ir.dtypes import TENSOR_FLOAT, find_dtype, is_float, name_of
-from tileyard.ir.evaluate import Evaluator
 from tileyard.ir.meanings import MEANINGS, convert, convert_one, cut_tensor_float
 from tileyard.ir.nodes import Atomic, Gemm, Reduce, ReduceKind, Region
+from tileyard.ir.specs import Evaluator
 
 Array = NDArray[np.generic]
 

@@ -12,7 +12,7 @@ from tileyard.artifacts.keys import build_key, digest_parts
 from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import DamagedError, InvalidProgramError, ToolMissingError, UnsupportedError
-from tileyard.frontend.kernels import MadeKernel, make_kernel
+from tileyard.frontend.tilelang import MadeKernel, make_kernel
 from tileyard.ir.nodes import Program
 from tileyard.model import BuildKey, Device, Digest, Elaborated, Outcome, SourceLine
 from tileyard.scripts.cpu_work import as_cpu_work

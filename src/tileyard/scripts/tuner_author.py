@@ -16,7 +16,7 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.decoding import decode_json
 from tileyard.errors import InvalidProgramError, TileyardError, UnsupportedError
 from tileyard.frontend.blame import blame_user
-from tileyard.frontend.kernels import MadeKernel, make_kernel
+from tileyard.frontend.tilelang import MadeKernel, make_kernel
 from tileyard.ir.specs import scalar_params, tensor_specs
 from tileyard.model import (
     Elaborated,

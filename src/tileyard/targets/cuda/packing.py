@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 
 from tileyard.ir.dtypes import find_dtype
-from tileyard.ir.evaluate import Evaluator, no_loads
 from tileyard.ir.nodes import Tensor, Var
-from tileyard.ir.specs import convert_scalar
+from tileyard.ir.specs import Evaluator, convert_scalar, no_loads
 from tileyard.ir.walk import walk_expr
 from tileyard.model import Value
 from tileyard.targets.cuda.maps import MAP_ALIGNMENT, MAP_BYTES
