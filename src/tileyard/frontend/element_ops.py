@@ -108,12 +108,18 @@ def _update_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN40
 
 def _copy_elements(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """``ptx_cp_async``'s arguments: destination, source, how many elements, and a condition."""
-    if any(call_name(arg) not in POINTERS for arg in call.args[:2]):
-        scope.refuse("ptx_cp_async", "of something else than elements of buffers is not covered")
+    scope.require(
+        all(call_name(arg) in POINTERS for arg in call.args[:2]),
+        "ptx_cp_async",
+        "of something else than elements of buffers is not covered",
+    )
     to, source = (lower_pointer(scope, arg) for arg in list(call.args)[:2])
     count = call.args[2]
-    if type(count).__name__ != "IntImm" or to.dtype != source.dtype:
-        scope.refuse("ptx_cp_async", "of a number of bytes that is not seen is not covered")
+    scope.require(
+        type(count).__name__ == "IntImm" and to.dtype == source.dtype,
+        "ptx_cp_async",
+        "of a number of bytes that is not seen is not covered",
+    )
     copied: tuple[Stmt, ...] = tuple(
         Store(to.buffer, element_after(to, i).indices, element_after(source, i))
         for i in range(int(count.value))

@@ -105,10 +105,10 @@ def buffer_of(scope: Scope, tir: Any) -> Buffer:  # noqa: ANN401
     if found is not None or owner is None:
         return found or scope.buffer(tir)
     view = f"view {tir.name} of {owner.name}"
-    if owner.strides or not is_row_major(tir):
-        scope.refuse(view, "has strides, which is not covered")
-    if not is_zero(tir.elem_offset):
-        scope.refuse(view, "has an offset, which is not covered")
+    scope.require(
+        not owner.strides and is_row_major(tir), view, "has strides, which is not covered"
+    )
+    scope.require(is_zero(tir.elem_offset), view, "has an offset, which is not covered")
     shape = tuple(_extent(scope, extent) for extent in tir.shape)
     if owner.name in scope.position.own:
         shape = (*scope.position.extents, *shape)
@@ -147,10 +147,11 @@ def lower_region(scope: Scope, call: Any) -> Region:  # noqa: ANN401
             return scope.refuse(f"{kind} in place of a region")
     buffer = buffer_of(scope, tir)
     starts = tuple(lower_expr(scope, index) for index in indices)
-    if len(extents) != len(starts):
-        scope.refuse(
-            f"region of {buffer.name}", "has another rank than its buffer, which is not covered"
-        )
+    scope.require(
+        len(extents) == len(starts),
+        f"region of {buffer.name}",
+        "has another rank than its buffer, which is not covered",
+    )
     sizes = tuple(_extent(scope, extent) for extent in extents)
     placed = scope.place(buffer, starts)
     ones = tuple(Const(1, "int32") for _ in placed[len(starts) :])
@@ -206,8 +207,7 @@ def _float(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
 
 def _load(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
     buffer = buffer_of(scope, expr.buffer)
-    if expr.predicate is not None:
-        scope.refuse(f"predicated load of {buffer.name}")
+    scope.require(expr.predicate is None, f"predicated load of {buffer.name}")
     indices = tuple(lower_expr(scope, index) for index in expr.indices)
     place = scope.place(buffer, indices, is_read=True)
     scope.on_load(buffer.name)
@@ -242,8 +242,9 @@ def _select(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
 def _call(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
     name = str(getattr(expr.op, "name", None) or expr.op)
     if name in _INTRINSICS:
-        if dict(expr.annotations):
-            scope.refuse(f"{name} with {', '.join(map(str, expr.annotations))}")
+        scope.require(
+            not dict(expr.annotations), f"{name} with {', '.join(map(str, expr.annotations))}"
+        )
         return _op(scope, _INTRINSICS[name], expr.args, expr.dtype)
     if name in _FUNCTIONS:
         dtype = scope.dtype(expr.dtype, name)
@@ -271,10 +272,11 @@ def _atomic(kind: AtomicKind, scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
 
 
 def _atomic_load(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
-    if scope.in_while:
-        scope.refuse(
-            "atomic_load", "in a while loop, which waits for another block, is not covered"
-        )
+    scope.require(
+        not scope.in_while,
+        "atomic_load",
+        "in a while loop, which waits for another block, is not covered",
+    )
     return lower_pointer(scope, expr.args[0])
 
 
@@ -308,8 +310,10 @@ def _cast(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
     """A conversion; what asks for another rounding, or for infinities of 8 bits, is refused."""
     asked = {str(key) for key in expr.annotations or ()}
     dtype = scope.dtype(expr.dtype, "conversion")
-    if asked - {"sat"} or (asked and dtype.startswith("float8")):
-        scope.refuse(f"cast to {dtype} with {', '.join(sorted(asked))}")
+    scope.require(
+        not asked or (asked == {"sat"} and not dtype.startswith("float8")),
+        f"cast to {dtype} with {', '.join(sorted(asked))}",
+    )
     return Cast(lower_expr(scope, expr.value), dtype)
 
 
@@ -395,8 +399,7 @@ def _infinity(scope: Scope, dtype: str, _: list[Expr]) -> Expr:
 
 
 def _require_float(scope: Scope, name: str, dtype: str) -> None:
-    if not is_float(dtype):
-        scope.refuse(name, f"does not take {dtype}")
+    scope.require(is_float(dtype), name, f"does not take {dtype}")
 
 
 def _clamp(_: Scope, dtype: str, args: list[Expr]) -> Expr:
@@ -416,8 +419,7 @@ def _leading_zeros(_: Scope, dtype: str, args: list[Expr]) -> Expr:
 def _first_one(scope: Scope, dtype: str, args: list[Expr]) -> Expr:
     """The place of the last bit that is set, counted from 1; 0 where there is none."""
     value, kind = args[0], args[0].dtype
-    if not is_integer(kind):
-        scope.refuse("__ffs", f"does not take {kind}")
+    scope.require(is_integer(kind), "__ffs", f"does not take {kind}")
     zero = Const(0, kind)
     below = Op("bitxor", (value, Op("sub", (value, Const(1, kind)), kind)), kind)
     found = Op("popcount", (below,), kind)

@@ -40,10 +40,14 @@ def lower_extern(scope: Scope, call: Any) -> tuple[Stmt, ...] | None:  # noqa: A
         if type(call.args[3]).__name__ != "IntImm" or len(call.args) > 4:
             return None
         count = int(call.args[3].value)
-    if DTYPES[source.dtype].bits != 8 or target.dtype != known.target:
-        scope.refuse(f"call_extern {name}", f"of {source.dtype} and {target.dtype} is not covered")
-    if count not in known.counts:
-        scope.refuse(f"call_extern {name}", f"of {count} numbers is not covered")
+    scope.require(
+        DTYPES[source.dtype].bits == 8 and target.dtype == known.target,
+        f"call_extern {name}",
+        f"of {source.dtype} and {target.dtype} is not covered",
+    )
+    scope.require(
+        count in known.counts, f"call_extern {name}", f"of {count} numbers is not covered"
+    )
     lets, values = known.unpack(scope, source, count)
     return (
         *lets,

@@ -174,8 +174,11 @@ class Lockstep:
         wide = self._threads.wide
         if asked != everyone:
             first, count = min(asked, default=0), len(asked)
-            if wide != [0] or asked != frozenset(range(first, first + count)):
-                self._scope.refuse("what some threads do", "that are no row is not covered")
+            self._scope.require(
+                wide == [0] and asked == frozenset(range(first, first + count)),
+                "what some threads do",
+                "that are no row is not covered",
+            )
             return [self._loop(0, first, count)]
         return [self._loop(i, 0, self._threads.extents[i]) for i in wide]
 
@@ -209,17 +212,19 @@ class Lockstep:
         differs = any(map(self._code.depends, heads_of(item)))
         if kind == "IfThenElse" and differs:
             return self._branch(item)
-        if kind in ("For", "While") and differs:
-            self._scope.refuse(
-                f"{kind.lower()} loop", "in which some threads wait for others is not covered"
-            )
+        self._scope.require(
+            not differs or kind not in ("For", "While"),
+            f"{kind.lower()} loop",
+            "in which some threads wait for others is not covered",
+        )
         if kind == "AttrStmt" and call_name(getattr(item.body, "value", None)) == ALLREDUCE:
             return self._allreduce(item)
         if kind == "Evaluate":
             name = call_name(item.value).rsplit(".", 1)[-1]
             self._scope.refuse(name, "by single threads is not covered")
-        if not bodies_of(item):
-            self._scope.refuse(f"statement {kind}", "by single threads is not covered")
+        self._scope.require(
+            bool(bodies_of(item)), f"statement {kind}", "by single threads is not covered"
+        )
         return self._do.lower_plain(item)
 
     def _branch(self, item: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
@@ -270,11 +275,17 @@ class Lockstep:
         is_plain = int(count.value) == 1 and type(condition).__name__ == "IntImm"
         if name is None or not is_plain or not int(condition.value):
             scope.refuse("tvm_thread_allreduce", "of this form is not covered")
-        if self._mask is not None or self._threads.asked != self._threads.everyone:
-            scope.refuse("tvm_thread_allreduce", "by some threads only is not covered")
+        scope.require(
+            self._mask is None and self._threads.asked == self._threads.everyone,
+            "tvm_thread_allreduce",
+            "by some threads only is not covered",
+        )
         folded = {self._threads.dimensions.get(key_of(axis)) for axis in axes}
-        if None in folded:
-            scope.refuse("tvm_thread_allreduce", "over something else than threads is not covered")
+        scope.require(
+            None not in folded,
+            "tvm_thread_allreduce",
+            "over something else than threads is not covered",
+        )
         over = [dimension in folded for dimension in self._threads.wide]
         reads, writes = self._loops(), self._loops()
         outer = [loop for loop, is_folded in zip(writes, over, strict=True) if not is_folded]

@@ -67,8 +67,9 @@ def atomic(scope: Scope, kind: AtomicKind, source: Region | Expr, dst: Region) -
 
 def scan(scope: Scope, how: Scan, src: Region, dst: Region) -> tuple[Stmt, ...]:
     """Each element of ``dst`` is that of ``src`` and all before it along the axis, in ``dst``'s dtype."""
-    if len(src.extents) != len(dst.extents) or src.extents != dst.extents:
-        scope.refuse("scan", "of regions of different shapes is not covered")
+    scope.require(
+        src.extents == dst.extents, "scan", "of regions of different shapes is not covered"
+    )
     dtype, axis = scope.dtype_of(dst.buffer), how.axis
     extent = src.extents[axis]
     loops = _loops(scope, dst.extents)
@@ -121,11 +122,11 @@ _STARTS = {"max": -math.inf, "min": math.inf, "absmax": 0.0}
 
 def transpose(scope: Scope, src: Region, dst: Region) -> tuple[Stmt, ...]:
     """The last two dimensions change places."""
-    if src.buffer == dst.buffer:
-        scope.refuse("transpose", "of a buffer into itself is not covered")
+    scope.require(src.buffer != dst.buffer, "transpose", "of a buffer into itself is not covered")
     turned = (*src.extents[:-2], src.extents[-1], src.extents[-2])
-    if turned != dst.extents:
-        scope.refuse("transpose", "of regions whose shapes do not match is not covered")
+    scope.require(
+        turned == dst.extents, "transpose", "of regions whose shapes do not match is not covered"
+    )
     loops = _loops(scope, dst.extents)
     places = [*loops[:-2], loops[-1], loops[-2]]
     value = Load(src.buffer, _move(src.starts, places), scope.dtype_of(src.buffer))
@@ -141,8 +142,11 @@ def im2col(
     ``steps`` count blocks of rows and of columns. Outside the image there are zeros.
     """
     shape = scope.shape_of(image.buffer)
-    if len(shape) != 4 or len(columns.extents) < 2 or not _is_all(image, shape):
-        scope.refuse("im2col", "of something else than an image (n, h, w, c) is not covered")
+    scope.require(
+        len(shape) == 4 and len(columns.extents) >= 2 and _is_all(image, shape),
+        "im2col",
+        "of something else than an image (n, h, w, c) is not covered",
+    )
     height, width, channels = shape[1:]
     reach = 2 * window.padding - (window.kernel - 1) * window.dilation - 1
     out_h, out_w = (
@@ -220,8 +224,11 @@ def _pair(scope: Scope, name: str, src: Region, dst: Region) -> dict[int, int]:
     """For each dimension of ``dst`` that is longer than 1, that of ``src`` which goes with it."""
     left = [i for i, extent in enumerate(src.extents) if not is_one(extent)]
     right = [i for i, extent in enumerate(dst.extents) if not is_one(extent)]
-    if [src.extents[i] for i in left] != [dst.extents[i] for i in right]:
-        scope.refuse(name, "of regions whose shapes do not match is not covered")
+    scope.require(
+        [src.extents[i] for i in left] == [dst.extents[i] for i in right],
+        name,
+        "of regions whose shapes do not match is not covered",
+    )
     return dict(zip(right, left, strict=True))
 
 

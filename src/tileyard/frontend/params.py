@@ -61,8 +61,7 @@ def declare_params(scope: Scope, func: Any) -> tuple[list[Buffer | Var], list[Va
 
 def _declare_tensor(scope: Scope, tir: Any) -> Buffer:  # noqa: ANN401
     before = scope.enter_buffer(tir)
-    if not is_zero(tir.elem_offset):
-        scope.refuse(f"{tir.name} with an offset")
+    scope.require(is_zero(tir.elem_offset), f"{tir.name} with an offset")
     buffer = Buffer(
         scope.names.take(str(tir.name)),
         scope.dtype(tir.dtype, str(tir.name)),

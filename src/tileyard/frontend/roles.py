@@ -56,8 +56,11 @@ class Barriers:
     def allocate(self, tir: Any, expected: Sequence[int]) -> Stmt:  # noqa: ANN401 (TVM's nodes are untyped)
         """Declare a buffer of barriers; the statement that makes them ready."""
         scope = self._scope
-        if not expected:
-            scope.refuse(f"barrier {tir.name}", "of which nothing says who arrives is not covered")
+        scope.require(
+            bool(expected),
+            f"barrier {tir.name}",
+            "of which nothing says who arrives is not covered",
+        )
         size = Const(len(expected), "int32")
         buffer = Buffer(scope.names.take(str(tir.name)), COUNT, (size,), "shared")
         scope.bind_buffer(tir, buffer)
@@ -203,8 +206,11 @@ class RoleLowering:
 
     def require_one(self, what: str) -> None:
         """Refuse what is done by the threads of several roles together."""
-        if self._is_role and self._threads.running != self._threads.asked:
-            self._scope.refuse(what, "by the threads of several roles together is not covered")
+        self._scope.require(
+            not self._is_role or self._threads.running == self._threads.asked,
+            what,
+            "by the threads of several roles together is not covered",
+        )
 
     def require_one_update(self, stmts: tuple[Stmt, ...]) -> None:
         """Refuse atomic updates that every thread makes again: outside of parallel loops each does."""

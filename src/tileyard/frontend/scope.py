@@ -161,6 +161,11 @@ class Scope:
         place = f" at {file}:{line}" if file else ""
         raise UnsupportedError(f"{operation} {reason}{place}", "", operation, file, line)
 
+    def require(self, holds: bool, operation: str, reason: str = "is not covered") -> None:
+        """Refuse ``operation`` unless something holds that is needed for it."""
+        if not holds:
+            self.refuse(operation, reason)
+
     def enter(self, stmt: object) -> SourceLine | None:
         """Note the line of ``stmt`` where TileLang knows it; return the line before that."""
         before = self.where
@@ -291,8 +296,11 @@ class Scope:
 
     def hoist(self, stmts: Sequence[Stmt], what: str, *, has_effects: bool = False) -> None:
         """Have ``stmts`` run before the statement whose expressions are being lowered."""
-        if has_effects and self._conditions:
-            self.refuse(what, "in an expression that is evaluated only sometimes is not covered")
+        self.require(
+            not (has_effects and self._conditions),
+            what,
+            "in an expression that is evaluated only sometimes is not covered",
+        )
         self._hoisted += stmts
 
     def take_hoisted(self) -> tuple[Stmt, ...]:
@@ -361,14 +369,18 @@ class Scope:
         """
         position = self.position
         owner = buffer.view_of or buffer.name
-        if owner in position.own and not position.is_single:
-            self.refuse(
-                f"register {owner}", "of single threads used by all of them together is not covered"
-            )
+        self.require(
+            position.is_single or owner not in position.own,
+            f"register {owner}",
+            "of single threads used by all of them together is not covered",
+        )
         is_for_all = is_read and not without_ones(buffer.shape)
         is_shared_out = buffer.scope == "fragment" and owner not in position.own and not is_for_all
-        if position.is_single and is_shared_out:
-            self.refuse(f"fragment {owner}", "used by single threads is not covered")
+        self.require(
+            not (position.is_single and is_shared_out),
+            f"fragment {owner}",
+            "used by single threads is not covered",
+        )
         return (*position.indices, *indices) if owner in position.own else indices
 
     def owner(self, tir: object) -> Buffer | None:

@@ -144,10 +144,11 @@ class BodyLowering:
 
     def _lower_SBlockRealize(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
         block = stmt.block
-        if len(block.iter_vars) or block.init is not None or len(block.match_buffers):
-            self._scope.refuse(f"block {block.name_hint} with iterators")
-        if not is_one(stmt.predicate):
-            self._scope.refuse(f"block {block.name_hint} with a predicate")
+        self._scope.require(
+            block.init is None and not len(block.iter_vars) and not len(block.match_buffers),
+            f"block {block.name_hint} with iterators",
+        )
+        self._scope.require(is_one(stmt.predicate), f"block {block.name_hint} with a predicate")
         for key, value in block.annotations.items():
             self._annotate(str(key), value)
         if block.name_hint == _LAUNCH and "tl.launch_threads" not in block.annotations:
@@ -194,11 +195,12 @@ class BodyLowering:
             scope.where = before
             return (ready,)
         storage = scope.storage_scope(tir)
-        if len(tir.strides):
-            scope.refuse(f"buffer {tir.name} with strides")
+        scope.require(not len(tir.strides), f"buffer {tir.name} with strides")
         shape = tuple(lower_expr(scope, extent) for extent in tir.shape)
-        if not all(isinstance(extent, Const) for extent in shape):
-            scope.refuse(f"buffer {tir.name} of a size that is not constant")
+        scope.require(
+            all(isinstance(extent, Const) for extent in shape),
+            f"buffer {tir.name} of a size that is not constant",
+        )
         is_own = self._code.is_own(tir)
         buffer = Buffer(
             scope.names.take(str(tir.name)),
@@ -216,8 +218,7 @@ class BodyLowering:
         return ()
 
     def _lower_AttrStmt(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
-        if str(stmt.attr_key) not in ATTRIBUTE_HINTS:
-            self._scope.refuse(f"attribute {stmt.attr_key}")
+        self._scope.require(str(stmt.attr_key) in ATTRIBUTE_HINTS, f"attribute {stmt.attr_key}")
         return self.lower(stmt.body)
 
     # ---- loops and branches -----------------------------------------------------------------
@@ -227,10 +228,8 @@ class BodyLowering:
             return self._launch(stmt)
         scope = self._scope
         unknown = [str(key) for key in stmt.annotations if str(key) not in LOOP_HINTS]
-        if unknown:
-            scope.refuse(f"loop with {', '.join(unknown)}")
-        if stmt.step is not None and not is_one(stmt.step):
-            scope.refuse(f"loop with step {stmt.step}")
+        scope.require(not unknown, f"loop with {', '.join(unknown)}")
+        scope.require(stmt.step is None or is_one(stmt.step), f"loop with step {stmt.step}")
         start, extent = lower_expr(scope, stmt.min), lower_expr(scope, stmt.extent)
         first = self._number()
         var = scope.bind_var(stmt.loop_var)
@@ -247,17 +246,20 @@ class BodyLowering:
         tag = str(stmt.thread_binding.thread_tag)
         if is_bound_to_threads(stmt) and self._threads.extents:
             return self._bind_threads(stmt)
-        if tag not in _GRID:
-            self._scope.refuse(f"loop bound to {tag}")
+        self._scope.require(tag in _GRID, f"loop bound to {tag}")
         if self._has_phases and len(stmt.annotations) == 0:
             start, extent = (lower_expr(self._scope, bound) for bound in (stmt.min, stmt.extent))
             first = self._number()
             var = self._scope.bind_block(tag, stmt.loop_var)
             return (*first, For(var, start, extent, "blocks", self.lower(stmt.body)))
-        if tag in self.grid or self._count > self._checks:
-            self._scope.refuse("second kernel launch", "in one function is not covered")
-        if not is_zero(stmt.min) or len(stmt.annotations):
-            self._scope.refuse(f"{tag} with annotations")
+        self._scope.require(
+            tag not in self.grid and self._count <= self._checks,
+            "second kernel launch",
+            "in one function is not covered",
+        )
+        self._scope.require(
+            is_zero(stmt.min) and not len(stmt.annotations), f"{tag} with annotations"
+        )
         extent = lower_expr(self._scope, stmt.extent)
         self.grid[tag] = Axis(self._scope.bind_block(tag, stmt.loop_var), extent)
         return self.lower(stmt.body)
@@ -319,8 +321,7 @@ class BodyLowering:
 
     def _lower_BufferStore(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
         buffer = buffer_of(self._scope, stmt.buffer)
-        if stmt.predicate is not None:
-            self._scope.refuse(f"predicated store to {buffer.name}")
+        self._scope.require(stmt.predicate is None, f"predicated store to {buffer.name}")
         self._roles.require_one(f"store to {buffer.name}")
         indices = tuple(lower_expr(self._scope, index) for index in stmt.indices)
         indices = self._scope.place(buffer, indices)
@@ -339,8 +340,9 @@ class BodyLowering:
         value = stmt.value
         if type(value).__name__ == "IntImm":
             return ()
-        if type(value).__name__ != "Call":
-            self._scope.refuse(f"expression {type(value).__name__} as a statement")
+        self._scope.require(
+            type(value).__name__ == "Call", f"expression {type(value).__name__} as a statement"
+        )
         name = str(getattr(value.op, "name", value.op))
         if name == "tirx.tvm_storage_sync":
             self._roles.require_one("sync_threads")

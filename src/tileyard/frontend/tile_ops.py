@@ -45,8 +45,7 @@ def lower_tile_op(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401 
         return scope.refuse(name)
     lower, hints = _RULES[name]
     unknown = [str(key) for key in call.annotations if str(key) not in hints]
-    if unknown:
-        scope.refuse(f"{name} with {', '.join(unknown)}")
+    scope.require(not unknown, f"{name} with {', '.join(unknown)}")
     return lower(scope, call)
 
 
@@ -92,8 +91,7 @@ def _fill(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
 
 
 def _flag(scope: Scope, name: str, value: Any) -> bool:  # noqa: ANN401
-    if type(value).__name__ != "IntImm":
-        scope.refuse(f"{name} that is not a constant")
+    scope.require(type(value).__name__ == "IntImm", f"{name} that is not a constant")
     return bool(int(value.value))
 
 
@@ -103,10 +101,8 @@ def _gemm(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     One that may end later ends at once.
     """
     args: Sequence[Any] = list(call.args)
-    if len(args) != 13:
-        scope.refuse(f"gemm with {len(args)} arguments")
-    if type(args[10]).__name__ != "IntImm":
-        scope.refuse("gemm with a barrier")
+    scope.require(len(args) == 13, f"gemm with {len(args)} arguments")
+    scope.require(type(args[10]).__name__ == "IntImm", "gemm with a barrier")
     product = Gemm(
         lower_region(scope, args[0]),
         lower_region(scope, args[1]),
@@ -124,8 +120,9 @@ def _reduce(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """``reduce``'s arguments: source, destination, kind, axis, clear."""
     args = list(call.args)
     kind = str(args[2].value)
-    if len(args) != 5 or kind not in get_args(ReduceKind):
-        scope.refuse(f"reduce {kind} with {len(args)} arguments")
+    scope.require(
+        len(args) == 5 and kind in get_args(ReduceKind), f"reduce {kind} with {len(args)} arguments"
+    )
     stmt = Reduce(
         lower_region(scope, args[0]),
         lower_region(scope, args[1]),
@@ -174,8 +171,10 @@ def _transpose(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
 def _im2col(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """``im2col``'s arguments: image, columns, two steps, kernel, stride, dilation, padding, hint."""
     image, columns, nhw_step, c_step, *numbers = list(call.args)
-    if any(type(number).__name__ != "IntImm" for number in numbers):
-        scope.refuse("im2col with sizes that are not constant")
+    scope.require(
+        all(type(number).__name__ == "IntImm" for number in numbers),
+        "im2col with sizes that are not constant",
+    )
     kernel, stride, dilation, padding = (int(number.value) for number in numbers[:4])
     steps = (lower_expr(scope, nhw_step), lower_expr(scope, c_step))
     window = nests.Window(kernel=kernel, stride=stride, dilation=dilation, padding=padding)

@@ -65,8 +65,7 @@ def lower_prim_func(
     scope.start(func)
     attrs = dict(func.attrs.items()) if func.attrs is not None else {}
     for key in attrs:
-        if str(key) not in _FUNCTION_HINTS:
-            scope.refuse(f"attribute {key} of the function")
+        scope.require(str(key) in _FUNCTION_HINTS, f"attribute {key} of the function")
     storage, dims = declare_params(scope, func)
     body = BodyLowering(scope)
     stmts = body.lower_body(func.body)
