@@ -90,7 +90,8 @@ def call_by_name(
         for parameter in parameters
         if parameter.kind is parameter.POSITIONAL_ONLY and parameter.name in values
     ]
-    named = {parameter.name for parameter in parameters if _takes_keyword(parameter)}
+    keyword = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    named = {parameter.name for parameter in parameters if parameter.kind in keyword}
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     taken = {name: value for name, value in values.items() if takes_all or name in named}
     with blame_user(what):
@@ -103,7 +104,3 @@ def parameters_of(function: Callable[..., object]) -> list[inspect.Parameter] | 
         return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return None
-
-
-def _takes_keyword(parameter: inspect.Parameter) -> bool:
-    return parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)

@@ -7,9 +7,8 @@ from typing import Any
 import msgspec
 
 from tileyard.frontend.expressions import lower_as, lower_expr, lower_pointer
-from tileyard.frontend.scope import Scope
+from tileyard.frontend.scope import Scope, split_stack
 from tileyard.frontend.tir_queries import POINTERS, call_name, extern_name
-from tileyard.frontend.users_lines import split_stack
 from tileyard.ir.dtypes import is_float
 from tileyard.ir.nodes import (
     Assert,

@@ -214,13 +214,9 @@ def _load(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
     return Load(buffer.name, place, scope.dtype(expr.dtype, buffer.name))
 
 
-def _divide(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
-    name = "div" if is_float(scope.dtype(expr.dtype, "quotient")) else "truncdiv"
-    return _op(scope, name, (expr.a, expr.b), expr.dtype)
-
-
-def _remainder(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
-    name = "fmod" if is_float(scope.dtype(expr.dtype, "remainder")) else "truncmod"
+def _divide(what: str, names: tuple[str, str], scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
+    """``names`` are the operation's on floats and on integers."""
+    name = names[not is_float(scope.dtype(expr.dtype, what))]
     return _op(scope, name, (expr.a, expr.b), expr.dtype)
 
 
@@ -289,7 +285,7 @@ def _element(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
 def _any_or_all(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
     """Whether any, or all, of some elements in a row are true."""
     place, count = lower_pointer(scope, expr.args[0]), lower_expr(scope, expr.args[1])
-    shape = scope.shape_of(place.buffer)
+    shape = scope.named(place.buffer).shape
     sizes = [int(extent.value) for extent in shape if isinstance(extent, Const)]
     is_all = len(sizes) == len(shape) and count == Const(math.prod(sizes), count.dtype)
     is_whole = is_all and all(isinstance(i, Const) and i.value == 0 for i in place.indices)
@@ -324,8 +320,8 @@ _RULES: dict[str, Callable[[Scope, Any], Expr]] = {
     "SizeVar": _variable,
     "BufferLoad": _load,
     "Cast": _cast,
-    "Div": _divide,
-    "Mod": _remainder,
+    "Div": partial(_divide, "quotient", ("div", "truncdiv")),
+    "Mod": partial(_divide, "remainder", ("fmod", "truncmod")),
     "Mul": _multiply,
     "Not": lambda scope, expr: _op(scope, "not", (expr.a,), expr.dtype),
     "Select": _select,

@@ -14,10 +14,9 @@ from tilelang import tvm
 
 from tileyard.frontend.expressions import lower_expr
 from tileyard.frontend.externs import is_mark
-from tileyard.frontend.roles import RoleLowering
 from tileyard.frontend.scope import Scope, key_of
 from tileyard.frontend.thread_code import Leaf, ThreadCode
-from tileyard.frontend.threads import Threads, parts_ways
+from tileyard.frontend.threads import RoleLowering, Threads, parts_ways
 from tileyard.frontend.tir_queries import (
     ALLREDUCE,
     CALL_HINTS,
@@ -194,7 +193,7 @@ class Lockstep:
             for key, dimension in self._threads.dimensions.items()
         }
         values |= {
-            key: Load(kept, tuple(row), self._scope.dtype_of(kept))
+            key: Load(kept, tuple(row), self._scope.named(kept).dtype)
             for key, kept in self._code.kept.items()
         }
         return self._scope.position.at(row, values)

@@ -51,14 +51,14 @@ class Window:
 
 def atomic(scope: Scope, kind: AtomicKind, source: Region | Expr, dst: Region) -> tuple[Stmt, ...]:
     """Updates each element of ``dst`` with the value, or with the element of ``source`` beside it."""
-    dtype = scope.dtype_of(dst.buffer)
+    dtype = scope.named(dst.buffer).dtype
     loops = _loops(scope, dst.extents)
     if isinstance(source, Region):
         pairs = _pair(scope, f"atomic {kind}", source, dst)
         at = list(source.starts)
         for mine, other in pairs.items():
             at[other] = _add(at[other], loops[mine])
-        value: Expr = Load(source.buffer, tuple(at), scope.dtype_of(source.buffer))
+        value: Expr = Load(source.buffer, tuple(at), scope.named(source.buffer).dtype)
     else:
         value = source
     update = Atomic(dst.buffer, _move(dst.starts, loops), convert(value, dtype), kind)
@@ -70,7 +70,7 @@ def scan(scope: Scope, how: Scan, src: Region, dst: Region) -> tuple[Stmt, ...]:
     scope.require(
         src.extents == dst.extents, "scan", "of regions of different shapes is not covered"
     )
-    dtype, axis = scope.dtype_of(dst.buffer), how.axis
+    dtype, axis = scope.named(dst.buffer).dtype, how.axis
     extent = src.extents[axis]
     loops = _loops(scope, dst.extents)
     loops[axis] = ZERO
@@ -84,7 +84,7 @@ def scan(scope: Scope, how: Scan, src: Region, dst: Region) -> tuple[Stmt, ...]:
 
     def read(region: Region, place: Expr) -> Expr:
         buffer = region.buffer
-        return convert(Load(buffer, at(region, place), scope.dtype_of(buffer)), dtype)
+        return convert(Load(buffer, at(region, place), scope.named(buffer).dtype), dtype)
 
     before = _sub(step, Const(1, step.dtype))
     total = Op(how.kind, (read(dst, before), read(src, step)), dtype)
@@ -98,12 +98,14 @@ def scan(scope: Scope, how: Scan, src: Region, dst: Region) -> tuple[Stmt, ...]:
 def reduce_with_nan(scope: Scope, how: Reduce) -> tuple[Stmt, ...]:
     """As a reduction to the greatest or least, but NaN where one of the elements is NaN."""
     src, dst = how.src, how.dst
-    dtype = scope.dtype_of(dst.buffer)
+    dtype = scope.named(dst.buffer).dtype
     loops = _loops(scope, src.extents)
     before, after = loops[: how.axis], loops[how.axis + 1 :]
     middle = [ZERO] if len(dst.extents) == len(src.extents) else []
     place = _move(dst.starts, [*before, *middle, *after])
-    value = convert(Load(src.buffer, _move(src.starts, loops), scope.dtype_of(src.buffer)), dtype)
+    value = convert(
+        Load(src.buffer, _move(src.starts, loops), scope.named(src.buffer).dtype), dtype
+    )
     if how.kind == "absmax":
         value = Op("abs", (value,), dtype)
     old = Load(dst.buffer, place, dtype)
@@ -129,8 +131,10 @@ def transpose(scope: Scope, src: Region, dst: Region) -> tuple[Stmt, ...]:
     )
     loops = _loops(scope, dst.extents)
     places = [*loops[:-2], loops[-1], loops[-2]]
-    value = Load(src.buffer, _move(src.starts, places), scope.dtype_of(src.buffer))
-    store = Store(dst.buffer, _move(dst.starts, loops), convert(value, scope.dtype_of(dst.buffer)))
+    value = Load(src.buffer, _move(src.starts, places), scope.named(src.buffer).dtype)
+    store = Store(
+        dst.buffer, _move(dst.starts, loops), convert(value, scope.named(dst.buffer).dtype)
+    )
     return _nest(loops, dst.extents, (store,))
 
 
@@ -141,7 +145,7 @@ def im2col(
 
     ``steps`` count blocks of rows and of columns. Outside the image there are zeros.
     """
-    shape = scope.shape_of(image.buffer)
+    shape = scope.named(image.buffer).shape
     scope.require(
         len(shape) == 4 and len(columns.extents) >= 2 and _is_all(image, shape),
         "im2col",
@@ -173,8 +177,8 @@ def im2col(
         _mod(column, channels),
     )
     # What lies outside the image reads as zero, as everything outside an array does.
-    value = Load(image.buffer, place, scope.dtype_of(image.buffer))
-    dtype = scope.dtype_of(columns.buffer)
+    value = Load(image.buffer, place, scope.named(image.buffer).dtype)
+    dtype = scope.named(columns.buffer).dtype
     store = Store(columns.buffer, _move(columns.starts, loops), convert(value, dtype))
     return _nest(loops, columns.extents, (store,))
 
@@ -184,7 +188,7 @@ def any_or_all(
 ) -> tuple[tuple[Stmt, ...], Load]:
     """Folds the truth of a region's elements into an element of a new buffer called after ``name``."""
     found = scope.new_buffer(name, "bool", (Const(1, "int32"),))
-    dtype = scope.dtype_of(region.buffer)
+    dtype = scope.named(region.buffer).dtype
     loops = _loops(scope, region.extents)
     element = convert(Load(region.buffer, _move(region.starts, loops), dtype), "bool")
     old = Load(found, (ZERO,), "bool")

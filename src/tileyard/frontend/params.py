@@ -7,12 +7,10 @@ to be known: the result is a Program with parameters and no body.
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from tilelang import tvm
-
 from tileyard.errors import UsageError
 from tileyard.frontend.expressions import is_row_major, lower_expr
 from tileyard.frontend.scope import Scope, key_of
-from tileyard.frontend.tir_queries import free_vars, is_zero
+from tileyard.frontend.tir_queries import attributes_of, call_name, free_vars, is_zero, nodes_of
 from tileyard.ir.effects import Effects
 from tileyard.ir.nodes import Buffer, Const, Expr, Param, Program, Scalar, Tensor, Var
 
@@ -22,12 +20,12 @@ OUTPUTS_MARK = "tilelang_out_idx"
 
 def kernel_name(scope: Scope, func: Any, name: str | None) -> str:  # noqa: ANN401 (TVM's nodes are untyped)
     """``name``, or the function's own, made into an identifier."""
-    return scope.names.legal(name or str(_attrs(func).get("global_symbol") or "kernel"))
+    return scope.names.legal(name or str(attributes_of(func).get("global_symbol") or "kernel"))
 
 
 def marked_outputs(func: Any, out_idx: Sequence[int] | int | None) -> frozenset[int] | None:  # noqa: ANN401
     """The positions of the outputs, as given or as the function itself marks them; None for neither."""
-    marked: Any = out_idx if out_idx is not None else _attrs(func).get(OUTPUTS_MARK)
+    marked: Any = out_idx if out_idx is not None else attributes_of(func).get(OUTPUTS_MARK)
     marked = [marked] if isinstance(marked, int) else marked
     if marked is None:
         return None
@@ -36,10 +34,6 @@ def marked_outputs(func: Any, out_idx: Sequence[int] | int | None) -> frozenset[
         if not -count <= int(position) < count:
             raise UsageError(f"out_idx names parameter {position}, and there are {count}")
     return frozenset(int(position) % count for position in marked)
-
-
-def _attrs(func: Any) -> dict[str, Any]:  # noqa: ANN401
-    return {} if func.attrs is None else dict(func.attrs.items())
 
 
 def declare_params(scope: Scope, func: Any) -> tuple[list[Buffer | Var], list[Var]]:  # noqa: ANN401
@@ -141,40 +135,32 @@ def _find_effects(scope: Scope, func: Any) -> Effects:  # noqa: ANN401
     names = {
         key_of(tir.data): scope.buffer(tir).name for tir in dict(func.buffer_map.items()).values()
     }
-    loads: dict[object, str] = {}
+    accesses: list[tuple[Any, int]] = []
+    loads: dict[object, Any] = {}
     masked: set[object] = set()
-    read: set[str] = set()
-    written: set[str] = set()
-
-    def note(name: str | None, mask: int) -> None:
-        if name is not None:
-            read.update({name} if mask & _READS else ())
-            written.update({name} if mask & _WRITES else ())
-
-    def visit(node: Any) -> None:  # noqa: ANN401
-        kind = type(node).__name__
-        if kind == "BufferStore":
-            note(names.get(key_of(node.buffer.data)), _WRITES)
-        elif kind == "BufferLoad":
-            name = names.get(key_of(node.buffer.data))
-            if name is not None:
-                loads[key_of(node)] = name
-        elif kind == "Call":
-            called = str(getattr(node.op, "name", ""))
-            if called == "tirx.tvm_access_ptr":
-                note(names.get(key_of(node.args[1])), _mask_of(node, 4))
-            elif called in ("tirx.address_of", *_POINTERS) and len(node.args):
+    for node in nodes_of(func.body):
+        called = call_name(node)
+        match type(node).__name__:
+            case "BufferStore":
+                accesses.append((node.buffer.data, _WRITES))
+            case "BufferLoad":
+                loads[key_of(node)] = node.buffer.data
+            case "Call" if called == "tirx.tvm_access_ptr":
+                accesses.append((node.args[1], _mask_of(node, 4)))
+            case "Call" if called in ("tirx.address_of", *_POINTERS) and len(node.args):
                 target = node.args[0]
                 masked.add(key_of(target))
-                buffer = getattr(target, "buffer", None)
-                name = None if buffer is None else names.get(key_of(buffer.data))
-                note(name, _mask_of(node, _POINTERS.get(called, len(node.args))))
-
-    tvm.tirx.stmt_functor.post_order_visit(func.body, visit)
-    for load, name in loads.items():
-        if load not in masked:
-            read.add(name)
-    return Effects(read=frozenset(read), written=frozenset(written))
+                if hasattr(target, "buffer"):
+                    mask = _mask_of(node, _POINTERS.get(called, len(node.args)))
+                    accesses.append((target.buffer.data, mask))
+            case _:
+                pass
+    accesses += [(data, _READS) for load, data in loads.items() if load not in masked]
+    known = [(names[key_of(data)], mask) for data, mask in accesses if key_of(data) in names]
+    return Effects(
+        read=frozenset(name for name, mask in known if mask & _READS),
+        written=frozenset(name for name, mask in known if mask & _WRITES),
+    )
 
 
 def _mask_of(call: Any, position: int) -> int:  # noqa: ANN401

@@ -4,6 +4,7 @@ One module because all of it is known by the identity of TVM's objects, and refu
 """
 
 import keyword
+import linecache
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,6 @@ from tilelang import tvm
 
 from tileyard.errors import UnsupportedError
 from tileyard.frontend.no_device import CALLED_AT
-from tileyard.frontend.users_lines import find_call, name_axes
 from tileyard.ir.dtypes import DTYPES
 from tileyard.ir.nodes import Buffer, Const, Expr, Stmt, Var
 from tileyard.ir.verify_exprs import without_ones
@@ -126,7 +126,7 @@ class Scope:
     tile IR has not; ``has_threads`` says that a block is run by threads. ``buffers`` fills with all that are no parameters;
     ``reducers`` has what each reducer folds with, by its name; ``in_while`` says that a loop runs until something changes.
     ``imported`` is the user's CUDA text; ``position`` is the thread that is being lowered.
-    ``on_load`` is told the name of each buffer that an expression reads.
+    ``analyzer`` is bound to what is known of integer variables. ``on_load`` is told the name of each buffer that an expression reads.
     """
 
     def __init__(self, *, any_dtype: bool = False, has_threads: bool = True) -> None:
@@ -145,7 +145,7 @@ class Scope:
         self._ready: set[object] = set()
         self._conditions = 0
         self._block: dict[str, Var] = {}
-        self._analyzer = tvm.arith.Analyzer()
+        self.analyzer = tvm.arith.Analyzer()
         self.in_while = False
         self._known: dict[str, Buffer] = {}
         self.position = Position()
@@ -246,15 +246,11 @@ class Scope:
         """Note that ``var`` holds a thread's index."""
         self._threads[key_of(var)] = str(var.name)  # type: ignore[attr-defined]
 
-    def learn(self, var: object, value: object) -> None:
-        """Note that ``var`` is ``value``, a pure integer expression."""
-        self._analyzer.bind(var, value)
-
     def simplify(self, expr: object) -> object:
         """``expr``, an integer, as a constant where what is known of variables shows it."""
         if type(expr).__name__ == "IntImm":
             return expr
-        simple = self._analyzer.simplify(expr)
+        simple = self.analyzer.simplify(expr)
         return simple if type(simple).__name__ == "IntImm" else expr
 
     def defer(self, var: object, value: object, *, is_ready: bool = False) -> None:
@@ -330,17 +326,9 @@ class Scope:
         self.buffers.append(buffer)
         return buffer.name
 
-    def dtype_of(self, buffer: str) -> str:
-        """The scalar type of a buffer by its name here."""
-        return self._known[buffer].dtype
-
-    def is_array(self, buffer: str) -> bool:
-        """Whether a buffer, by its name here, is no tile of a block's own."""
-        return self._known[buffer].scope == "global"
-
-    def shape_of(self, buffer: str) -> tuple[Expr, ...]:
-        """The shape of a buffer by its name here."""
-        return self._known[buffer].shape
+    def named(self, buffer: str) -> Buffer:
+        """The buffer of this name here."""
+        return self._known[buffer]
 
     def storage_scope(self, tir: object) -> str:
         """The tile IR's scope for a buffer of TIR."""
@@ -406,3 +394,37 @@ def _line_of(span: object) -> SourceLine | None:
 def key_of(node: object) -> object:
     """Identity of a TVM object: two references to one node are equal keys."""
     return node.__chandle__()  # type: ignore[attr-defined]
+
+
+_AXES = re.compile(r"\bas\s*\(?\s*(\w+(?:\s*,\s*\w+)*)\s*,?\s*\)?\s*:")
+_STACK = re.compile(r"^\s*at (.+):(\d+) in .*$", re.MULTILINE)
+_LONGEST = 12
+"""How many lines the head of a launch may have."""
+_REACH = 60
+"""How many lines a call of one of TileLang's macros may lie below the statement before it."""
+
+
+def name_axes(where: SourceLine | None) -> tuple[str, ...]:
+    """What the launch on this line calls the dimensions of its grid; empty where that is not found."""
+    if where is None:
+        return ()
+    head = "".join(linecache.getlines(where.file)[where.line - 1 :][:_LONGEST])
+    found = _AXES.search(head) if head.lstrip().startswith("with ") else None
+    return tuple(re.split(r"\s*,\s*", found[1])) if found else ()
+
+
+def split_stack(message: str) -> tuple[str, SourceLine | None]:
+    """A message of ``device_assert`` without the lines that TileLang adds to it, and the first of these."""
+    found = _STACK.search(message)
+    said = _STACK.sub("", message).strip()
+    return said, SourceLine(file=found[1], line=int(found[2])) if found else None
+
+
+def find_call(after: SourceLine, words: Sequence[str]) -> SourceLine | None:
+    """The next line below ``after`` that calls something of the first word's name, or of the next one's."""
+    lines = linecache.getlines(after.file)[after.line :][:_REACH]
+    for word in words:
+        for number, text in enumerate(lines, after.line + 1):
+            if word and f".{word}" in text:
+                return SourceLine(file=after.file, line=number)
+    return None

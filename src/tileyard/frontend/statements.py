@@ -10,10 +10,9 @@ from tileyard.frontend.expressions import buffer_of, lower_expr
 from tileyard.frontend.externs import is_mark, lower_extern
 from tileyard.frontend.lockstep import Lockstep, Lowering
 from tileyard.frontend.rewrites import without_continue, without_return
-from tileyard.frontend.roles import BARRIERS, Barriers, RoleLowering
 from tileyard.frontend.scope import Scope, key_of
 from tileyard.frontend.thread_code import ThreadCode
-from tileyard.frontend.threads import Threads, waits
+from tileyard.frontend.threads import BARRIERS, Barriers, RoleLowering, Threads, waits
 from tileyard.frontend.tile_ops import is_tile_op, lower_tile_op
 from tileyard.frontend.tir_queries import (
     AT_ONCE,
@@ -316,7 +315,7 @@ class BodyLowering:
         lowered = lower_expr(self._scope, value)
         first = self._number()
         if is_integer(lowered.dtype) and not any(isinstance(p, Load) for p in walk_expr(lowered)):
-            self._scope.learn(stmt.var, value)
+            self._scope.analyzer.bind(stmt.var, value)
         return (*first, Let(self._scope.bind_var(stmt.var), lowered))
 
     def _lower_BufferStore(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802

@@ -56,9 +56,9 @@ def is_tile_op(call: Any) -> bool:  # noqa: ANN401
 
 def _copy(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     src, dst = (lower_region(scope, arg) for arg in call.args[:2])
-    if scope.is_array(dst.buffer):
+    if scope.named(dst.buffer).scope == "global":
         return (Copy(src, _as_large(dst, src)),)
-    return (Copy(_cover(src, dst) if scope.is_array(src.buffer) else src, dst),)
+    return (Copy(_cover(src, dst) if scope.named(src.buffer).scope == "global" else src, dst),)
 
 
 def _cover(array: Region, tile: Region) -> Region:
@@ -130,7 +130,7 @@ def _reduce(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         axis=int(args[3].value),
         clear=_flag(scope, "reduce's clear", args[4]),
     )
-    is_half = scope.dtype_of(stmt.dst.buffer) in _HALVES
+    is_half = scope.named(stmt.dst.buffer).dtype in _HALVES
     if call.annotations.get(_NAN) and kind in _ORDERS and is_half:
         return nests.reduce_with_nan(scope, stmt)
     return (stmt,)
@@ -188,7 +188,7 @@ def _init_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     if len(call.args) > 1:
         return _fill(scope, call)
     region = lower_region(scope, call.args[0])
-    dtype = scope.dtype_of(region.buffer)
+    dtype = scope.named(region.buffer).dtype
     kind = _KIND_OF_REDUCER.get(scope.reducers.get(region.buffer, ""))
     if kind is None:
         return scope.refuse(f"reducer {region.buffer}")

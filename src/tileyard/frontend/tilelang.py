@@ -23,6 +23,7 @@ from tileyard.frontend.params import (
 from tileyard.frontend.scope import Scope
 from tileyard.frontend.statements import BodyLowering
 from tileyard.frontend.targets import TARGET_MARK, has_threads, without_target
+from tileyard.frontend.tir_queries import attributes_of
 from tileyard.ir.effects import buffer_effects
 from tileyard.ir.nodes import Program
 from tileyard.ir.text import print_program
@@ -63,8 +64,7 @@ def lower_prim_func(
     """
     scope = Scope(has_threads=has_threads(func))
     scope.start(func)
-    attrs = dict(func.attrs.items()) if func.attrs is not None else {}
-    for key in attrs:
+    for key in attributes_of(func):
         scope.require(str(key) in _FUNCTION_HINTS, f"attribute {key} of the function")
     storage, dims = declare_params(scope, func)
     body = BodyLowering(scope)

@@ -174,6 +174,11 @@ def is_bound_to_threads(loop: Any) -> bool:  # noqa: ANN401
     return is_bound and str(loop.thread_binding.thread_tag).startswith("threadIdx.")
 
 
+def attributes_of(func: Any) -> dict[str, Any]:  # noqa: ANN401
+    """The attributes of a PrimFunc."""
+    return {} if func.attrs is None else dict(func.attrs.items())
+
+
 def nodes_of(node: Any) -> list[Any]:  # noqa: ANN401
     """Everything below a statement or expression, and itself, each once."""
     found: list[Any] = []

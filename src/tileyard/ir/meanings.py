@@ -173,16 +173,6 @@ def _truncdiv(a: int, b: int) -> int:
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
 
 
-def _smaller(a: Any, b: Any) -> Any:  # noqa: ANN401
-    """The smaller of two numbers; where one is NaN, the other."""
-    return b if b < a or a != a else a
-
-
-def _larger(a: Any, b: Any) -> Any:  # noqa: ANN401
-    """The larger of two numbers; where one is NaN, the other."""
-    return b if b > a or a != a else a
-
-
 MEANINGS: dict[str, Meaning] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
@@ -192,8 +182,8 @@ MEANINGS: dict[str, Meaning] = {
     "floormod": _wrapped(lambda a, b: a % b),
     "truncdiv": _wrapped(_truncdiv),
     "truncmod": _wrapped(lambda a, b: a - b * _truncdiv(a, b)),
-    "min": _smaller,
-    "max": _larger,
+    "min": lambda a, b: b if b < a or a != a else a,
+    "max": lambda a, b: b if b > a or a != a else a,
     "neg": lambda a: -a,
     "abs": np.abs,
     "eq": lambda a, b: a == b,

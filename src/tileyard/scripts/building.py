@@ -13,6 +13,7 @@ from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import DamagedError, InvalidProgramError, ToolMissingError, UnsupportedError
 from tileyard.frontend.tilelang import MadeKernel, make_kernel
+from tileyard.frontend.tir_queries import attributes_of
 from tileyard.ir.nodes import Program
 from tileyard.model import BuildKey, Device, Digest, Elaborated, Outcome, SourceLine
 from tileyard.scripts.cpu_work import as_cpu_work
@@ -70,7 +71,7 @@ class Builder:
         Raises UnsupportedError naming the operation and the user's line; ToolMissingError where
         there is no C compiler.
         """
-        name = _name_of(func)
+        name = str(attributes_of(func).get("global_symbol", "kernel"))
         fingerprint = self._know_target()
         try:
             made = make_kernel(func, out_idx)
@@ -93,9 +94,11 @@ class Builder:
             if isinstance(loaded, KnowsLines):
                 loaded.know_lines(made.lines)
             source = artifact.file(SOURCE_FILE).read_text(encoding="utf-8")
+            signature = made.signature
+            shape = (signature.params, signature.dims, signature.grid)
             ready = BuiltKernel(
-                work=_identify_work(made.signature, artifact),
-                signature=made.signature,
+                work=digest_parts(artifact.manifest.binary, repr(shape)),
+                signature=signature,
                 lines=made.lines,
                 source=annotate(source, made.lines),
                 run=loaded.as_callable(),
@@ -156,13 +159,3 @@ class Builder:
             file=file,
             line=line,
         )
-
-
-def _identify_work(signature: Program, artifact: Artifact) -> Digest:
-    shape = (signature.params, signature.dims, signature.grid)
-    return digest_parts(artifact.manifest.binary, repr(shape))
-
-
-def _name_of(func: Any) -> str:  # noqa: ANN401 (TVM's)
-    attrs = {} if func.attrs is None else dict(func.attrs.items())
-    return str(attrs.get("global_symbol", "kernel"))

@@ -30,7 +30,8 @@ _SHARING = ("as_tensor", "asarray")
 def keep_tensors_on_host(torch: ModuleType) -> None:
     """Have all of torch's functions that take a device take the CPU where a GPU is named."""
     places = Places(torch)
-    constructors = _constructors(torch)
+    # What takes a device, by torch's own list; asked for while it is what torch compares with.
+    constructors = frozenset(vars(_device_module(torch))["_device_constructors"]())
     for space in (torch, torch.fft, torch.nested):
         for name in _names_of(space, constructors):
             setattr(space, name, places.translating(getattr(space, name)))
@@ -105,11 +106,6 @@ class Places:
             return self.put(made if self.is_put(data) else made.clone())
 
         return copied
-
-
-def _constructors(torch: ModuleType) -> frozenset[object]:
-    """What takes a device, by torch's own list; asked for while it is what torch compares with."""
-    return frozenset(vars(_device_module(torch))["_device_constructors"]())
 
 
 def _device_module(torch: ModuleType) -> ModuleType:
