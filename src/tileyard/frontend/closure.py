@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tileyard.frontend.provenance import (
+from tileyard.frontend.blame import (
     PYTHON,
     defining_module,
     digest_source,

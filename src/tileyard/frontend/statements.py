@@ -5,7 +5,6 @@ One module because there is one rule for each class of TIR statement, and they c
 
 from typing import Any
 
-from tileyard.frontend.element_ops import lower_element_op
 from tileyard.frontend.expressions import buffer_of, lower_expr
 from tileyard.frontend.externs import is_mark, lower_extern
 from tileyard.frontend.lockstep import Lockstep, Lowering
@@ -13,7 +12,7 @@ from tileyard.frontend.rewrites import without_continue, without_return
 from tileyard.frontend.scope import Scope, key_of
 from tileyard.frontend.thread_code import ThreadCode
 from tileyard.frontend.threads import BARRIERS, Barriers, RoleLowering, Threads, waits
-from tileyard.frontend.tile_ops import is_tile_op, lower_tile_op
+from tileyard.frontend.tile_ops import lower_call
 from tileyard.frontend.tir_queries import (
     AT_ONCE,
     ATTRIBUTE_HINTS,
@@ -354,8 +353,7 @@ class BodyLowering:
         if lowered is not None:
             return self._numbered(lowered)
         self._roles.require_one(name)
-        lower = lower_tile_op if is_tile_op(value) else lower_element_op
-        lowered = lower(self._scope, value)
+        lowered = lower_call(self._scope, value)
         if lowered is None:
             lowered = lower_extern(self._scope, value)
         if lowered is None:

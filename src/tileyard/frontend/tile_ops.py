@@ -1,7 +1,10 @@
-"""Lowers TileLang's tile operations to statements of the tile IR.
+"""Lowers calls that are statements: TileLang's tile operations, and what acts on single elements.
 
-Copy, fill, gemm and reduce have statements of their own; ``nests.py`` makes loops of the others. A
-copy that may end later ends at once, which is one of the times when it may.
+Copy, fill, gemm and reduce have statements of their own; ``nests.py`` makes loops of the other tile operations. A
+copy that may end later ends at once, which is one of the times when it may. On single elements act atomic
+updates, stores, what a kernel prints and asserts.
+
+One module because a call is one or the other by its name alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,24 +15,36 @@ import msgspec
 import numpy as np
 
 from tileyard.frontend import nests
-from tileyard.frontend.expressions import is_region, lower_expr, lower_region
-from tileyard.frontend.scope import Scope
-from tileyard.frontend.tir_queries import TILE_OPS, call_name
+from tileyard.frontend.expressions import (
+    is_region,
+    lower_as,
+    lower_expr,
+    lower_pointer,
+    lower_region,
+)
+from tileyard.frontend.scope import Scope, split_stack
+from tileyard.frontend.tir_queries import POINTERS, TILE_OPS, call_name, extern_name
 from tileyard.ir.dtypes import is_float
 from tileyard.ir.meanings import convert_one
 from tileyard.ir.nodes import (
+    Assert,
     Atomic,
     AtomicKind,
     Const,
     Copy,
+    Expr,
     Fill,
     For,
     Gemm,
     If,
+    Load,
+    Op,
+    Print,
     Reduce,
     ReduceKind,
     Region,
     Stmt,
+    Store,
     Var,
 )
 from tileyard.ir.tiles import identity
@@ -37,9 +52,13 @@ from tileyard.ir.verify_exprs import without_ones
 from tileyard.ir.walk import convert
 
 
-def lower_tile_op(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401 (TVM's nodes are untyped)
-    """The statements that a call of a tile operation stands for; raises UnsupportedError."""
-    short = str(call.op.name).removeprefix(TILE_OPS)
+def lower_call(scope: Scope, call: Any) -> tuple[Stmt, ...] | None:  # noqa: ANN401 (TVM's nodes are untyped)
+    """The statements that ``call`` stands for, None for an operation of another kind; raises UnsupportedError."""
+    name = extern_name(call) or call_name(call)
+    if not name.startswith(TILE_OPS):
+        rule = _ELEMENT_RULES.get(name)
+        return None if rule is None else rule(scope, call)
+    short = name.removeprefix(TILE_OPS)
     name = _SYNONYMS.get(short, short)
     if name not in _RULES:
         return scope.refuse(name)
@@ -49,9 +68,124 @@ def lower_tile_op(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401 
     return lower(scope, call)
 
 
-def is_tile_op(call: Any) -> bool:  # noqa: ANN401
-    """Whether ``call`` is one of TileLang's tile operations, covered or not."""
-    return call_name(call).startswith(TILE_OPS)
+def _update(kind: AtomicKind, scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    place = lower_pointer(scope, call.args[0])
+    value = lower_as(scope, call.args[1], place.dtype)
+    return (Atomic(place.buffer, place.indices, value, kind),)
+
+
+def _updates(count: int, scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    """Additions to ``count`` elements in a row; both sides are pointers to the first."""
+    to, source = (lower_pointer(scope, arg) for arg in list(call.args)[:2])
+    return tuple(
+        Atomic(
+            to.buffer,
+            element_after(to, i).indices,
+            convert(element_after(source, i), to.dtype),
+            "add",
+        )
+        for i in range(count)
+    )
+
+
+def element_after(first: Load, steps: int) -> Load:
+    """The element ``steps`` behind ``first`` in its row."""
+    if not steps:
+        return first
+    *leading, last = first.indices
+    moved: Expr = Op("add", (last, Const(steps, last.dtype)), last.dtype)
+    if isinstance(last, Const):
+        moved = Const(int(last.value) + steps, last.dtype)
+    return Load(first.buffer, (*leading, moved), first.dtype)
+
+
+def _dot(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    """Four products of bytes, added to a 32-bit number."""
+    left, right, total = (lower_pointer(scope, arg) for arg in list(call.args)[1:])
+    result: Expr = total
+    for i in range(4):
+        parts = (convert(element_after(side, i), total.dtype) for side in (left, right))
+        product = Op("mul", tuple(parts), total.dtype)
+        result = Op("add", (result, product), total.dtype)
+    return (Store(total.buffer, total.indices, result),)
+
+
+def _print(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    """The line that a GPU prints, without the thread: of a block all together print it once."""
+    function, message, *rest = list(call.args)
+    # A pair of braces would stand for a value.
+    text = f"msg='{str(message.value).replace('{}', '{ }')}' BlockIdx=({{}}, {{}}, {{}})"
+    if str(function.value) == "debug_print_buffer_value":
+        text += f": buffer={rest[0].value}, index={{}}, dtype={rest[-1].dtype} value={{}}"
+        rest = rest[1:]
+    elif rest:
+        text += f": dtype={rest[-1].dtype} value={{}}"
+    values = (lower_expr(scope, value) for value in rest)
+    return (Print(text, (*scope.block_index(), *values)),)
+
+
+def _assert(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    cond, *rest = list(call.args)
+    message, where = split_stack(str(rest[0].value)) if rest else ("", None)
+    scope.where = where or scope.where
+    return (Assert(convert(lower_expr(scope, cond), "bool"), message),)
+
+
+def _update_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    """One more contribution to an element of a reducer, which is a tile like others."""
+    place = lower_expr(scope, call.args[0])
+    if not isinstance(place, Load) or place.buffer not in scope.reducers:
+        return scope.refuse("reducer_update", "of something else than a reducer is not covered")
+    value = lower_as(scope, call.args[1], place.dtype)
+    name = {"sum": "add"}.get(scope.reducers[place.buffer], scope.reducers[place.buffer])
+    return (Store(place.buffer, place.indices, Op(name, (place, value), place.dtype)),)
+
+
+def _copy_elements(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    """``ptx_cp_async``'s arguments: destination, source, how many elements, and a condition."""
+    scope.require(
+        all(call_name(arg) in POINTERS for arg in call.args[:2]),
+        "ptx_cp_async",
+        "of something else than elements of buffers is not covered",
+    )
+    to, source = (lower_pointer(scope, arg) for arg in list(call.args)[:2])
+    count = call.args[2]
+    scope.require(
+        type(count).__name__ == "IntImm" and to.dtype == source.dtype,
+        "ptx_cp_async",
+        "of a number of bytes that is not seen is not covered",
+    )
+    copied: tuple[Stmt, ...] = tuple(
+        Store(to.buffer, element_after(to, i).indices, element_after(source, i))
+        for i in range(int(count.value))
+    )
+    if len(call.args) < 4:
+        return copied
+    nothing = Const(0.0 if is_float(to.dtype) else 0, to.dtype)
+    cleared = tuple(msgspec.structs.replace(store, value=nothing) for store in copied)
+    return (If(convert(lower_expr(scope, call.args[3]), "bool"), copied, cleared),)
+
+
+_ELEMENT_RULES: dict[str, Callable[[Scope, Any], tuple[Stmt, ...]]] = {
+    "DP4A": _dot,  # what TileLang's dp4a calls
+    "debug_print_buffer_value": _print,  # what its print calls
+    "debug_print_msg": _print,
+    "debug_print_var": _print,
+    "tl.atomic_add_elem_op": partial(_update, "add"),
+    "tl.atomic_add_ret_elem_op": partial(_update, "add"),
+    "tl.atomic_addx2_elem_op": partial(_updates, 2),
+    "tl.atomic_addx4_elem_op": partial(_updates, 4),
+    "tl.atomic_max_elem_op": partial(_update, "max"),
+    "tl.atomic_max_ret_elem_op": partial(_update, "max"),
+    "tl.atomic_min_elem_op": partial(_update, "min"),
+    "tl.atomic_min_ret_elem_op": partial(_update, "min"),
+    "tl.atomic_or_elem_op": partial(_update, "or"),
+    "tl.atomic_store_elem_op": partial(_update, "exchange"),
+    "tl.device_assert": _assert,
+    "tl.ptx_cp_async": _copy_elements,
+    "tl.reducer_update": _update_reducer,
+    "tl.device_assert_with_msg": _assert,
+}
 
 
 def _copy(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401

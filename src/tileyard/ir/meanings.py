@@ -245,13 +245,3 @@ MEANINGS: dict[str, Meaning] = {
 ``round`` rounds half to even. ``min`` and ``max`` ignore one NaN. ``fmod`` has the sign of its first
 argument, ``floormod`` that of its second. ``popcount`` and ``clz`` count the ones, and the zeros in front.
 """
-
-
-def make_nan(dtype: str) -> Any:  # noqa: ANN401
-    """``nan``: a quiet NaN of ``dtype``."""
-    return convert_one(np.float32(np.nan), dtype)
-
-
-def reinterpret(value: np.generic, dtype: str) -> Any:  # noqa: ANN401
-    """``reinterpret``: the same bits read as ``dtype``."""
-    return np.asarray(value).reshape(1).view(find_dtype(dtype).numpy)[0]

@@ -43,7 +43,57 @@ _ZERO = Const(0, "int32")
 _ONE = Const(1, "int32")
 
 
-class ExprPrinter:
+_INDENT = "    "
+
+
+def print_program(program: Program) -> str:
+    """The canonical text of ``program``, ending in a newline.
+
+    Raises InvalidProgramError where a name cannot be written as one.
+    """
+    printer = _Printer(program)
+    params = ", ".join(printer.param(param) for param in program.params)
+    lines = [f"def {printer.name(program.name)}({params}):"]
+    for var in program.dims:
+        suffix = "" if var.dtype == "int32" else f".{var.dtype}"
+        lines.append(f"{_INDENT}{printer.name(var.name)}: dim{suffix}")
+    for axis in program.grid:
+        suffix = "" if axis.var.dtype == "int32" else f".{axis.var.dtype}"
+        extent = printer.expr(axis.extent, axis.var.dtype)
+        lines.append(f"{_INDENT}{printer.name(axis.var.name)}: grid{suffix}[{extent}]")
+    if program.threads:
+        lines.append(f"{_INDENT}threads({', '.join(map(str, program.threads))})")
+    for buffer in program.buffers:
+        scope = "memory" if buffer.scope == "global" else buffer.scope
+        lines.append(_INDENT + printer.buffer(buffer, f"{scope}."))
+    lines += ["", *printer.body(program.body, 1)]
+    return "\n".join(lines) + "\n"
+
+
+def print_statement(program: Program, stmt: Stmt) -> str:
+    """The first line of ``stmt`` as it stands in ``program``, for messages."""
+    return _informed(program).statement(stmt, 0)[0]
+
+
+def print_expr(program: Program, expr: Expr) -> str:
+    """``expr`` as it stands in ``program``, for messages."""
+    return _informed(program).expr(expr)
+
+
+def _quoted(text: str) -> str:
+    """``text`` as a literal in double quotes."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _informed(program: Program) -> "_Printer":
+    """A printer that knows all names of ``program``."""
+    printer = _Printer(program)
+    for stmt in walk(program.body):
+        printer.declare(stmt)
+    return printer
+
+
+class _Printer:
     """Keeps what the reader will know at each point, so that only what it cannot infer is stated."""
 
     def __init__(self, program: Program) -> None:
@@ -169,60 +219,6 @@ class ExprPrinter:
             return f"{row.symbol}{space}{arg(0, own)}", own
         left, right = syntax.side_precedences(op.name)
         return f"{arg(0, left)} {row.symbol} {arg(1, right)}", own
-
-
-_INDENT = "    "
-
-
-def print_program(program: Program) -> str:
-    """The canonical text of ``program``, ending in a newline.
-
-    Raises InvalidProgramError where a name cannot be written as one.
-    """
-    printer = _Printer(program)
-    params = ", ".join(printer.param(param) for param in program.params)
-    lines = [f"def {printer.name(program.name)}({params}):"]
-    for var in program.dims:
-        suffix = "" if var.dtype == "int32" else f".{var.dtype}"
-        lines.append(f"{_INDENT}{printer.name(var.name)}: dim{suffix}")
-    for axis in program.grid:
-        suffix = "" if axis.var.dtype == "int32" else f".{axis.var.dtype}"
-        extent = printer.expr(axis.extent, axis.var.dtype)
-        lines.append(f"{_INDENT}{printer.name(axis.var.name)}: grid{suffix}[{extent}]")
-    if program.threads:
-        lines.append(f"{_INDENT}threads({', '.join(map(str, program.threads))})")
-    for buffer in program.buffers:
-        scope = "memory" if buffer.scope == "global" else buffer.scope
-        lines.append(_INDENT + printer.buffer(buffer, f"{scope}."))
-    lines += ["", *printer.body(program.body, 1)]
-    return "\n".join(lines) + "\n"
-
-
-def print_statement(program: Program, stmt: Stmt) -> str:
-    """The first line of ``stmt`` as it stands in ``program``, for messages."""
-    return _informed(program).statement(stmt, 0)[0]
-
-
-def print_expr(program: Program, expr: Expr) -> str:
-    """``expr`` as it stands in ``program``, for messages."""
-    return _informed(program).expr(expr)
-
-
-def _quoted(text: str) -> str:
-    """``text`` as a literal in double quotes."""
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _informed(program: Program) -> "_Printer":
-    """A printer that knows all names of ``program``."""
-    printer = _Printer(program)
-    for stmt in walk(program.body):
-        printer.declare(stmt)
-    return printer
-
-
-class _Printer(ExprPrinter):
-    """Prints a whole Program, statement by statement."""
 
     # ---- names and storage ------------------------------------------------------------------
 

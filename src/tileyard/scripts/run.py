@@ -120,8 +120,7 @@ def place_first(folder: Path) -> None:
 def show(error: BaseException) -> None:
     """Hand an exception to ``sys.excepthook``, without the frames that are ours."""
     seen: set[int] = set()
-    link: BaseException | None = error
-    waiting = [link]
+    waiting: list[BaseException | None] = [error]
     while waiting:
         link = waiting.pop()
         if link is None or id(link) in seen:
