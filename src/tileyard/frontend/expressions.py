@@ -230,11 +230,6 @@ def _multiply(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
             return product
 
 
-def _select(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
-    args = (expr.condition, expr.true_value, expr.false_value)
-    return _op(scope, "select", args, expr.dtype)
-
-
 def _call(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
     name = str(getattr(expr.op, "name", None) or expr.op)
     if name in _INTRINSICS:
@@ -324,7 +319,9 @@ _RULES: dict[str, Callable[[Scope, Any], Expr]] = {
     "Mod": partial(_divide, "remainder", ("fmod", "truncmod")),
     "Mul": _multiply,
     "Not": lambda scope, expr: _op(scope, "not", (expr.a,), expr.dtype),
-    "Select": _select,
+    "Select": lambda scope, expr: _op(
+        scope, "select", (expr.condition, expr.true_value, expr.false_value), expr.dtype
+    ),
     "Call": _call,
 }
 """How each class of TIR expression is lowered that is more than an operation on two operands."""
@@ -408,10 +405,6 @@ def _clamp(_: Scope, dtype: str, args: list[Expr]) -> Expr:
     return clamped
 
 
-def _leading_zeros(_: Scope, dtype: str, args: list[Expr]) -> Expr:
-    return convert(Op("clz", (args[0],), args[0].dtype), dtype)
-
-
 def _first_one(scope: Scope, dtype: str, args: list[Expr]) -> Expr:
     """The place of the last bit that is set, counted from 1; 0 where there is none."""
     value, kind = args[0], args[0].dtype
@@ -441,7 +434,7 @@ _FUNCTIONS: dict[str, Make] = {
     "tl.ieee_frsqrt": _reciprocal_root,
     "tl.round_ties_away_from_zero": _round_away,
     "tl.clamp": _clamp,
-    "tirx.clz": _leading_zeros,
+    "tirx.clz": lambda _, dtype, args: convert(Op("clz", (args[0],), args[0].dtype), dtype),
     "tirx.ldexp": _scaled,
     "tl.__ffs": _first_one,
 }

@@ -202,29 +202,26 @@ class Lockstep:
 
     def _split(self, item: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         """A statement in which threads see what others do: all do a part of it before the next part."""
-        kind = type(item).__name__
-        if is_loop(item, PARALLEL):
-            return self._scope.refuse(
-                f"parallel loop over {item.loop_var.name}",
-                "with what single threads know is not covered",
-            )
+        refuse = self._scope.refuse
         differs = any(map(self._code.depends, heads_of(item)))
-        if kind == "IfThenElse" and differs:
-            return self._branch(item)
-        self._scope.require(
-            not differs or kind not in ("For", "While"),
-            f"{kind.lower()} loop",
-            "in which some threads wait for others is not covered",
-        )
-        if kind == "AttrStmt" and call_name(getattr(item.body, "value", None)) == ALLREDUCE:
-            return self._allreduce(item)
-        if kind == "Evaluate":
-            name = call_name(item.value).rsplit(".", 1)[-1]
-            self._scope.refuse(name, "by single threads is not covered")
-        self._scope.require(
-            bool(bodies_of(item)), f"statement {kind}", "by single threads is not covered"
-        )
-        return self._do.lower_plain(item)
+        match type(item).__name__:
+            case "For" if is_loop(item, PARALLEL):
+                loop = f"parallel loop over {item.loop_var.name}"
+                return refuse(loop, "with what single threads know is not covered")
+            case "IfThenElse" if differs:
+                return self._branch(item)
+            case "For" | "While" as kind if differs:
+                reason = "in which some threads wait for others is not covered"
+                return refuse(f"{kind.lower()} loop", reason)
+            case "AttrStmt" if call_name(getattr(item.body, "value", None)) == ALLREDUCE:
+                return self._allreduce(item)
+            case "Evaluate":
+                name = call_name(item.value).rsplit(".", 1)[-1]
+                return refuse(name, "by single threads is not covered")
+            case kind if not bodies_of(item):
+                return refuse(f"statement {kind}", "by single threads is not covered")
+            case _:
+                return self._do.lower_plain(item)
 
     def _branch(self, item: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         """Both sides, each done by the threads whose condition lets them."""

@@ -73,26 +73,21 @@ def is_torch_dtype(value: object) -> bool:
 
 
 class Parameter:
-    """What is known of one parameter: the kinds that it takes, and values that it has had."""
+    """What is known of one parameter: the ``kinds`` that it takes, and values that it has had."""
 
     def __init__(self, name: str, kinds: frozenset[type]) -> None:
         self.name = name
-        self._kinds = set(kinds)
+        self.kinds = set(kinds)
         self._originals: dict[tuple[type, Value], object] = {}
         self._samples: list[object] = []
         self._texts: set[str] = set()
-
-    @property
-    def is_typed(self) -> bool:
-        """Whether anything is known of the kinds that it takes."""
-        return bool(self._kinds)
 
     def learn(self, value: object) -> Value:
         """Take note of a value from the user's own code. Raises UsageError, as ``to_plain``."""
         plain = to_plain(value)
         self._originals[type(plain), plain] = value
         if value is not None:
-            self._kinds.add(type(plain))
+            self.kinds.add(type(plain))
             self._texts |= {plain} if isinstance(plain, str) else set()
             if type(value) not in _PLAIN:
                 self._samples.append(value)
@@ -103,7 +98,7 @@ class Parameter:
         known = (type(value), value)
         if known in self._originals:
             return self._originals[known]
-        kinds = self._kinds
+        kinds = self.kinds
         if kinds and type(value) not in kinds and not (type(value) is int and float in kinds):
             expected = " or ".join(sorted(_KIND_NAMES.get(kind, str(kind)) for kind in kinds))
             raise UsageError(
@@ -244,7 +239,7 @@ class Parameters:
 
     def is_untyped(self, key: str, value: Value) -> bool:
         """Whether ``value`` is no whole number, and nothing says what the parameter takes."""
-        return isinstance(value, str | float) and not self._find_tunable(key, "value").is_typed
+        return isinstance(value, str | float) and not self._find_tunable(key, "value").kinds
 
     def describe(self) -> str:
         """A hint that names them."""

@@ -179,7 +179,12 @@ def _read_declaration(value: KernelDeclaration[..., object]) -> Recipe:
 def _read_jit(value: Any) -> Recipe:  # noqa: ANN401 - TileLang is not typed
     function = value.func.orig_func
     tensors = value.func.tensor_args
-    numbers = tuple(name for name, declared in tensors.items() if _is_number(declared))
+    # What is declared as a variable that is no pointer is a number.
+    numbers = tuple(
+        name
+        for name, declared in tensors.items()
+        if type(declared).__name__ == "Var" and str(declared.dtype) != "handle"
+    )
     runtime = find_runtime_names(function)
     out_idx = value.out_idx
     if out_idx is not None:
@@ -226,11 +231,6 @@ def _read_flags(flags: object) -> tuple[str, ...]:
     if isinstance(flags, str):
         return tuple(shlex.split(flags))
     return tuple(map(str, flags)) if isinstance(flags, (list, tuple)) else ()
-
-
-def _is_number(declared: Any) -> bool:  # noqa: ANN401 - as above
-    """Whether a parameter of an eager kernel is a number: a variable that is no pointer."""
-    return type(declared).__name__ == "Var" and str(declared.dtype) != "handle"
 
 
 def _file_of(function: object) -> str:

@@ -59,20 +59,22 @@ def widened(expr: Any, dtype: str) -> Any:  # noqa: ANN401
 
 def _operands(expr: Any) -> list[Any]:  # noqa: ANN401
     """What ``expr`` computes with in C's type for it; nothing where it is no arithmetic."""
-    kind = type(expr).__name__
-    if kind in _CUT_LATER or kind in _WHOLE:
-        return [expr.a, expr.b]
-    if kind == "Select":
-        return [expr.true_value, expr.false_value]
-    name = _name(expr)
-    if name == "if_then_else":
-        return list(expr.args)[1:]
-    return list(expr.args) if name else []
+    match type(expr).__name__:
+        case kind if kind in _CUT_LATER or kind in _WHOLE:
+            return [expr.a, expr.b]
+        case "Select":
+            return [expr.true_value, expr.false_value]
+        case "Call" if _name(expr) == "if_then_else":
+            return list(expr.args)[1:]
+        case "Call" if _name(expr):
+            return list(expr.args)
+        case _:
+            return []
 
 
 def _name(expr: Any) -> str:  # noqa: ANN401
     """The name of the arithmetic in a call; empty for any other expression."""
-    name = str(getattr(getattr(expr, "op", None), "name", "")).removeprefix("tirx.")
+    name = call_name(expr).removeprefix("tirx.")
     return name if name in _CALLS else ""
 
 

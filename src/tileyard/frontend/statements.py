@@ -58,8 +58,6 @@ _LAUNCH = "tilelang_root"
 _DEFAULT_THREADS = (128, 1, 1)
 """How many threads a block has where the user has not said it."""
 
-_ONE_THREAD = (1, 1, 1)
-
 _GRID = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 
 
@@ -154,9 +152,8 @@ class BodyLowering:
         ready = tuple(part for buffer in block.alloc_buffers for part in self._allocate(buffer))
         first = self._numbered(ready)
         body = without_return(block.body) if block.name_hint == _LAUNCH else block.body
-        if not waits(body):
-            return (*first, *self.lower(body))
-        return (*first, *self._roles.body(body))
+        lower = self._roles.body if waits(body) else self.lower
+        return (*first, *lower(body))
 
     def _annotate(self, name: str, value: Any) -> None:  # noqa: ANN401
         """Take in an annotation of a block."""
@@ -177,7 +174,7 @@ class BodyLowering:
                 pass
 
     def _launch_threads(self, extents: tuple[int, ...]) -> None:
-        self._threads.launch(extents if self._scope.has_threads else _ONE_THREAD)
+        self._threads.launch(extents if self._scope.has_threads else (1, 1, 1))
         wide = (Const(extents[i], "int32") for i in self._threads.wide)
         self._scope.position.extents = tuple(wide)
 

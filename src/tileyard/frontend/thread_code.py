@@ -121,23 +121,23 @@ class ThreadCode:
 
         What counts how often it is done is for one thread, unless threads share it out among them.
         """
-        kind = type(stmt).__name__
-        if is_loop(stmt, PARALLEL):
-            return any(map(self._is_mention, nodes_of(stmt)))
-        if kind == "IfThenElse":
-            inside = any(map(self.mentions, bodies_of(stmt)))
-            if self._threads.decides(stmt.condition) and (parts_ways(stmt) or not inside):
-                return inside
-            return inside or self.depends(stmt.condition)
-        if kind in _NO_BODY:
-            if kind == "Bind" and (
-                call_name(stmt.value) == THREAD_INDEX or self._threads.decides(stmt.value)
-            ):
+        decides = self._threads.decides
+        match type(stmt).__name__:
+            case "For" if is_loop(stmt, PARALLEL):
+                return any(map(self._is_mention, nodes_of(stmt)))
+            case "IfThenElse":
+                inside = any(map(self.mentions, bodies_of(stmt)))
+                if decides(stmt.condition) and (parts_ways(stmt) or not inside):
+                    return inside
+                return inside or self.depends(stmt.condition)
+            case "Bind" if call_name(stmt.value) == THREAD_INDEX or decides(stmt.value):
                 return False
-            is_each = len(self._threads.everyone) > 1 and counts(stmt)
-            return is_each or any(map(self._is_mention, nodes_of(stmt)))
-        heads = any(map(self.depends, heads_of(stmt)))
-        return heads or any(map(self.mentions, bodies_of(stmt)))
+            case kind if kind in _NO_BODY:
+                is_each = len(self._threads.everyone) > 1 and counts(stmt)
+                return is_each or any(map(self._is_mention, nodes_of(stmt)))
+            case _:
+                heads = any(map(self.depends, heads_of(stmt)))
+                return heads or any(map(self.mentions, bodies_of(stmt)))
 
     # ---- what is a thread's own -------------------------------------------------------------
 
