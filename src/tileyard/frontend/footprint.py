@@ -70,16 +70,17 @@ class Footprint(Record):
 
 def is_current(footprint: Footprint, environ: Mapping[str, str]) -> bool:
     """Whether a process with this environment would find everything as it was."""
-    if not footprint.is_settled:
-        return False
-    if any(identify_file(path) != digest for path, digest in footprint.files.items()):
-        return False
-    for search in footprint.searches:
-        names = frozenset(search.names)
-        for folder, found in search.found.items():
-            if _named(names, _list_entries(folder)) != found:
-                return False
-    return _variables(footprint.files, environ) == footprint.variables
+    searches = ((frozenset(search.names), search.found) for search in footprint.searches)
+    return (
+        footprint.is_settled
+        and all(identify_file(path) == digest for path, digest in footprint.files.items())
+        and all(
+            _named(names, _list_entries(folder)) == entries
+            for names, found in searches
+            for folder, entries in found.items()
+        )
+        and _variables(footprint.files, environ) == footprint.variables
+    )
 
 
 def describe_surroundings(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -168,12 +169,10 @@ class Recorder:
             return None
         self._told = seen
         files = {path: digest for path, digest in noted.items() if path not in gone}
-        searches = [self._search(frozenset(self._top), tuple(self._roots))]
-        for folder, names in inside.items():
-            searches.append(self._search(frozenset(names), (folder,)))
+        below = (self._search(frozenset(names), (folder,)) for folder, names in inside.items())
         return Footprint(
             files=files,
-            searches=tuple(searches),
+            searches=(self._search(frozenset(self._top), tuple(self._roots)), *below),
             variables=_variables(files, self._environ),
             is_settled=not changed,
         )
@@ -231,9 +230,11 @@ class Recorder:
     def _list(self, folders: Iterable[str]) -> list[str]:
         """The folders that count; what is in them is taken down before anything is looked for."""
         counted = [folder for folder in folders if not is_installed(f"{folder}{os.sep}")]
-        for folder in counted:
-            if folder not in self._entries:
-                self._entries[folder] = frozenset(_list_entries(folder))
+        self._entries |= {
+            folder: frozenset(_list_entries(folder))
+            for folder in counted
+            if folder not in self._entries
+        }
         return counted
 
     def _search(self, names: frozenset[str], folders: Iterable[str]) -> Search:

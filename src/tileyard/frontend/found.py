@@ -310,8 +310,7 @@ def _bind_numbers(found: Found, program: Program, arguments: Arguments) -> dict[
 
 def probe(found: Found, arguments: Arguments, expansion: Expansion) -> LoweredConfig | None:
     """What some config of a space lowers to; None where none can be made before more is known."""
-    known = {*arguments, *expansion.names}
-    if not known.issuperset(found.parameters.required):
+    if not {*arguments, *expansion.names}.issuperset(found.parameters.required):
         return None
     try:
         for config in itertools.islice(_points(expansion), PROBES):
@@ -325,7 +324,6 @@ def probe(found: Found, arguments: Arguments, expansion: Expansion) -> LoweredCo
 
 def _points(expansion: Expansion) -> Iterator[dict[str, Value]]:
     if expansion.configs:
-        yield from expansion.configs
-    else:
-        for values in itertools.product(*expansion.axes.values()):
-            yield dict(zip(expansion.axes, values, strict=True))
+        return iter(expansion.configs)
+    points = itertools.product(*expansion.axes.values())
+    return (dict(zip(expansion.axes, values, strict=True)) for values in points)

@@ -228,9 +228,8 @@ class Lockstep:
         if self._threads.decides(item.condition) and parts_ways(item) and self._mask is None:
             return self._do.lower_plain(item)
         outside = self._mask
-        found: list[Stmt] = []
         chosen = self._own_buffer("runs", "bool")
-        found += self._set_mask(chosen, outside, lambda: lower_expr(self._scope, item.condition))
+        found = self._set_mask(chosen, outside, lambda: lower_expr(self._scope, item.condition))
         self._mask = chosen
         found += self.lower(item.then_case)
         if item.else_case is not None:
@@ -242,7 +241,7 @@ class Lockstep:
             self._mask = others
             found += self.lower(item.else_case)
         self._mask = outside
-        return tuple(found)
+        return found
 
     def _set_mask(
         self, mask: str, outside: str | None, condition: Callable[[], Expr]

@@ -358,8 +358,7 @@ class RoleLowering:
         """Note which threads use what each thread has for itself."""
         effects = buffer_effects(stmts)
         for name in effects.read | effects.written:
-            is_read, is_write = name in effects.read, name in effects.written
-            self._note_use(name, is_read=is_read, is_write=is_write)
+            self._note_use(name, is_read=name in effects.read, is_write=name in effects.written)
 
     def _note_use(self, name: str, *, is_read: bool, is_write: bool) -> None:
         use = _Use(self._threads.asked, is_read, is_write, self._scope.where)

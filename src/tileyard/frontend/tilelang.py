@@ -59,12 +59,9 @@ def declare_params(scope: Scope, func: Any) -> tuple[list[Buffer | Var], list[Va
     dims: list[Var] = []
     storage: list[Buffer | Var] = []
     for param, tir in by_param.items():
-        if tir is None:
-            storage.append(scalars[param])
-            continue
-        for extent in tir.shape:
+        for extent in () if tir is None else tir.shape:
             dims += [scope.bind_var(var) for var in free_vars(extent) if not scope.knows_var(var)]
-        storage.append(_declare_tensor(scope, tir))
+        storage.append(scalars[param] if tir is None else _declare_tensor(scope, tir))
     return storage, dims
 
 

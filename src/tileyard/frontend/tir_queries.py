@@ -170,8 +170,8 @@ def _is_register(region: Any) -> bool:  # noqa: ANN401
 
 def is_bound_to_threads(loop: Any) -> bool:  # noqa: ANN401
     """Whether a loop's variable is the thread's index in one dimension."""
-    is_bound = int(loop.kind) == THREAD_BINDING
-    return is_bound and str(loop.thread_binding.thread_tag).startswith("threadIdx.")
+    tag = str(loop.thread_binding.thread_tag) if is_loop(loop, THREAD_BINDING) else ""
+    return tag.startswith("threadIdx.")
 
 
 def attributes_of(func: Any) -> dict[str, Any]:  # noqa: ANN401

@@ -345,11 +345,14 @@ class _Printer:
         hint = written.dtype if written is not None else None
         args, keywords = [], []
         for field, value in values:
-            if field.kind == "region":
-                args.append(self.region(value))
-            elif field.kind == "expr":
-                args.append(self.expr(value, hint))
-            elif value != field.default:
-                plain = f'"{value}"' if isinstance(value, str) else repr(value)
-                keywords.append(f"{field.name}={plain}")
+            match field.kind:
+                case "region":
+                    args.append(self.region(value))
+                case "expr":
+                    args.append(self.expr(value, hint))
+                case "plain" if value != field.default:
+                    plain = f'"{value}"' if isinstance(value, str) else repr(value)
+                    keywords.append(f"{field.name}={plain}")
+                case "plain":
+                    pass
         return f"{name}({', '.join(args + keywords)})"

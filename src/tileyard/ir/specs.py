@@ -191,7 +191,9 @@ def bind_dims(
                 hint=f"give {var.name}=...",
             )
     for tensor, shape in zip(chosen, shapes, strict=True):
-        _check_shape(tensor, shape, bound)
+        want = tuple(evaluate_size(extent, bound) for extent in tensor.buffer.shape)
+        if want != shape:
+            raise BindError(f"{tensor.buffer.name} has shape {want}, the array {shape}")
     return bound
 
 
@@ -226,12 +228,6 @@ def _solve(extent: Expr, name: str, size: int, bound: Mapping[str, int]) -> int 
     base = evaluate_size(extent, {**bound, name: 0})
     step = evaluate_size(extent, {**bound, name: 1}) - base
     return (size - base) // step if step and (size - base) % step == 0 else None
-
-
-def _check_shape(tensor: Tensor, shape: tuple[int, ...], bound: Mapping[str, int]) -> None:
-    want = tuple(evaluate_size(extent, bound) for extent in tensor.buffer.shape)
-    if want != shape:
-        raise BindError(f"{tensor.buffer.name} has shape {want}, the array {shape}")
 
 
 _MOST_BLOCKS = 4096

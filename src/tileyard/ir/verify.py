@@ -151,8 +151,8 @@ class _Verifier:
             self._read_only.add(buffer.name)
 
     def _check_dims(self) -> None:
-        tensors = [p for p in self._program.params if isinstance(p, Tensor)]
-        parts = [part for t in tensors for extent in t.buffer.shape for part in walk_expr(extent)]
+        shapes = [p.buffer.shape for p in self._program.params if isinstance(p, Tensor)]
+        parts = (part for shape in shapes for extent in shape for part in walk_expr(extent))
         known = {part.name for part in parts if isinstance(part, Var)}
         for var in self._program.dims:
             require(var.name in known, f"no parameter has {var.name} as one of its dimensions")

@@ -147,9 +147,8 @@ class Builder:
         self, name: str, message: str, cause: UnsupportedError | None = None
     ) -> UnsupportedError:
         """What is raised for a kernel that has no CPU version; the tally has it then."""
-        operation, file, line = "", "", 0
-        if cause is not None:
-            operation, file, line = cause.operation, cause.file, cause.line
+        cause = cause or UnsupportedError(message)
+        operation, file, line = cause.operation, cause.file, cause.line
         self._tally.note_refusal(
             Refusal(kernel=name, message=message, operation=operation, file=file, line=line)
         )
