@@ -189,8 +189,11 @@ class Parameters:
 
     def __init__(self, kernel: str, recipe: Recipe) -> None:
         self.kernel = kernel
-        signature = named_parameters(recipe.function)
-        signature = {key: p for key, p in signature.items() if key not in recipe.tensors}
+        signature = {
+            key: parameter
+            for key, parameter in named_parameters(recipe.function).items()
+            if key not in recipe.tensors
+        }
         runtime = recipe.runtime
         self.own = (*signature, *runtime.constants)
         self.names = tuple(dict.fromkeys([*self.own, *runtime.dynamic]))

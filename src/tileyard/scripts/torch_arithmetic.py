@@ -12,7 +12,6 @@ import functools
 import math
 import warnings
 from collections.abc import Callable
-from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -107,7 +106,7 @@ _IN_PLACE = ("__itruediv__", "div_", "divide_", "true_divide_")
 def divide_as_gpus_do(torch: ModuleType) -> None:
     """Replace torch's true divisions where the divisor is a number."""
     tensor: Any = torch.Tensor
-    divided = partial(_divided, torch)
+    divided = functools.partial(_divided, torch)
     for name in (*_METHODS, *_IN_PLACE):
         multiply = tensor.mul_ if name in _IN_PLACE else tensor.mul
         setattr(tensor, name, divided(getattr(tensor, name), multiply))
