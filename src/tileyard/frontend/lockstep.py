@@ -113,9 +113,12 @@ class Lockstep:
 
     def _is_pure_binding(self, item: Any) -> bool:  # noqa: ANN401
         """Whether ``item`` binds what reads no memory: it can be said again wherever it is needed."""
-        if type(item).__name__ != "Bind" or not self._code.depends(item.value):
-            return False
-        return self._code.is_pure(item.value) and not self._threads.decides(item.value)
+        return (
+            type(item).__name__ == "Bind"
+            and self._code.depends(item.value)
+            and self._code.is_pure(item.value)
+            and not self._threads.decides(item.value)
+        )
 
     def _is_independent(self, item: Any, leaves: list[Leaf]) -> bool:  # noqa: ANN401
         """Whether each thread can do ``item`` as a whole before the next one begins."""

@@ -224,7 +224,8 @@ class BodyLowering:
         scope = self._scope
         unknown = [str(key) for key in stmt.annotations if str(key) not in LOOP_HINTS]
         scope.require(not unknown, f"loop with {', '.join(unknown)}")
-        scope.require(stmt.step is None or is_one(stmt.step), f"loop with step {stmt.step}")
+        if stmt.step is not None and not is_one(stmt.step):
+            scope.refuse(f"loop with step {stmt.step}")
         start, extent = lower_expr(scope, stmt.min), lower_expr(scope, stmt.extent)
         first = self._number()
         var = scope.bind_var(stmt.loop_var)

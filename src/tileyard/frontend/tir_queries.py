@@ -193,7 +193,7 @@ def free_vars(expr: Any) -> list[Any]:  # noqa: ANN401
 
 def calls_of(stmt: Any) -> set[str]:  # noqa: ANN401
     """The names of all operations below ``stmt``."""
-    return {call_name(node) for node in nodes_of(stmt)}
+    return {call_name(node) for node in nodes_of(stmt) if type(node).__name__ == "Call"}
 
 
 def is_var(node: Any) -> bool:  # noqa: ANN401

@@ -178,8 +178,9 @@ class _Reader:
             case ast.Expr(value=ast.Call(func=ast.Name(id="print"), args=[message, *values])):
                 return Print(plain_text(message), tuple(map(self._exprs.read, values)))
             case ast.Assert(test=test, msg=message):
-                cond = self._exprs.read(test)
-                return Assert(cond, "" if message is None else plain_text(message))
+                return Assert(
+                    self._exprs.read(test), "" if message is None else plain_text(message)
+                )
             case ast.Assign(targets=[ast.Name(id=name)]):
                 return self._let(name, self._exprs.read(stmt.value), None)
             case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
@@ -189,8 +190,9 @@ class _Reader:
             ):
                 return self._loop(stmt, target, kind, call)
             case ast.If():
-                cond = self._exprs.read(stmt.test)
-                return If(cond, self._body(stmt.body), self._body(stmt.orelse))
+                return If(
+                    self._exprs.read(stmt.test), self._body(stmt.body), self._body(stmt.orelse)
+                )
             case ast.While():
                 return While(self._exprs.read(stmt.test), self._body(stmt.body))
             case ast.Break():

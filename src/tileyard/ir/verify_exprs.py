@@ -90,7 +90,8 @@ def _const(node: Const) -> None:
         legal = not isinstance(value, float) and least <= value <= greatest
     else:
         legal = isinstance(value, bool)
-    require(legal, f"{value!r} is no {node.dtype}")
+    if not legal:
+        refuse(f"{value!r} is no {node.dtype}")
 
 
 def element(scope: Scope, name: str, indices: Sequence[Expr]) -> Buffer:
@@ -110,7 +111,8 @@ def _known(scope: Scope, name: str) -> Buffer:
 def integer(scope: Scope, node: Expr, what: str) -> None:
     """Check an expression that has to be an integer."""
     expr(scope, node)
-    require(is_integer(node.dtype), f"{what} is {node.dtype}, not an integer")
+    if not is_integer(node.dtype):
+        refuse(f"{what} is {node.dtype}, not an integer")
 
 
 def region(scope: Scope, node: Region) -> None:

@@ -48,8 +48,8 @@ def promote_half(torch: ModuleType, tally: Tally) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch tells everyone who replaces a kernel of its own
         for operation in OPERATIONS:
-            compute = _promoted(torch, operation, tally)
-            library.impl(operation, compute, "CPU", with_keyset=True, allow_override=True)
+            promoted = _promoted(torch, operation, tally)
+            library.impl(operation, promoted, "CPU", with_keyset=True, allow_override=True)
     vars(torch)["_tileyard_promoted"] = library  # it takes its kernels away when it is gone
 
 
