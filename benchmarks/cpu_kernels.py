@@ -264,7 +264,7 @@ def build(case: Case, folder: Path) -> float:
     """Build a kernel into ``folder``; returns the seconds of the C compiler."""
     import kernels_cpu
 
-    from tileyard.frontend.kernels import make_kernel
+    from tileyard.frontend.tilelang import make_kernel
     from tileyard.ir.text import read_program
     from tileyard.targets.cpu.abi import KERNEL_FILE, SOURCE_FILE
     from tileyard.targets.cpu.target import CpuTarget

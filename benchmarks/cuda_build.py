@@ -185,7 +185,7 @@ def run_steps(arch: str, caches: Path) -> None:
     os.environ["TILELANG_DEFAULT_TARGET"] = json.dumps({"kind": "cuda", "arch": arch})
     from cuda_gemm import CONFIGS, gemm  # after the environment was set
 
-    from tileyard.frontend.kernels import make_kernel
+    from tileyard.frontend.tilelang import make_kernel
     from tileyard.targets.cuda.lowering import lower
 
     nvrtc = Nvrtc(arch, caches, "bound")

@@ -99,7 +99,7 @@ def sources(
     kernels: Callable[[str], ModuleType], lower_prim_func: object, chosen: set[str]
 ) -> dict[str, Source]:
     """Each example that is asked for as a target is given it."""
-    make_kernel = importlib.import_module("tileyard.frontend.kernels").make_kernel
+    make_kernel = importlib.import_module("tileyard.frontend.tilelang").make_kernel
     language = importlib.import_module("tilelang.language")
     found = {}
     for name in EXAMPLES.keys() & chosen:
@@ -383,7 +383,7 @@ def test_what_the_host_decides_is_refused(
 ) -> None:
     """Launches that are no plain sequence cannot be told as data, and are refused by what is around them."""
     lowering = importlib.import_module("tileyard.targets.cuda.lowering")
-    make_kernel = importlib.import_module("tileyard.frontend.kernels").make_kernel
+    make_kernel = importlib.import_module("tileyard.frontend.tilelang").make_kernel
     made = make_kernel(kernels("gpu_faults").BODIES[fault](256, 64), with_tir=True)
     with pytest.raises(lowering.LoweringError) as caught:
         lowering.lower(Elaborated(kernel=made.kernel, tir=made.tir), "sm_90a")

@@ -384,7 +384,7 @@ def test_parameters_read_from_tir_are_those_of_the_program(
     kernels: Kernels, lower_prim_func: Lower, example: Example, lowered: "Lowered"
 ) -> None:
     """What a kernel without a Program would say of its parameters is what its Program says."""
-    from tileyard.frontend.interface import read_interface
+    from tileyard.frontend.tilelang import read_interface
 
     function = getattr(kernels(example.file), example.kernel)
     func = function.get_tir(**example.arguments)

@@ -20,7 +20,7 @@ import numpy as np
 import tilelang
 from tests.gpu.check_plan import CHECKS, Check
 
-from tileyard.frontend.kernels import make_kernel
+from tileyard.frontend.tilelang import make_kernel
 from tileyard.ir.nodes import Scalar
 from tileyard.ir.specs import tensor_specs
 from tileyard.model import Elaborated

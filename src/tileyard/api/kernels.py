@@ -9,7 +9,7 @@ from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.registry import parse_device
 from tileyard.errors import DamagedError, UnsupportedError, UsageError
-from tileyard.frontend.kernels import make_kernel
+from tileyard.frontend.tilelang import make_kernel
 from tileyard.model import Elaborated, Outcome, SourceLine, Trial
 from tileyard.service.choosing import require_fit
 from tileyard.settings import Settings, read_settings

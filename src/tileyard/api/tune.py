@@ -12,7 +12,7 @@ from tileyard.errors import UsageError
 from tileyard.events import Event
 from tileyard.frontend.declare import kernel as declare_kernel
 from tileyard.frontend.discover import find_kernels, import_file
-from tileyard.frontend.plain_values import to_plain
+from tileyard.frontend.parameters import to_plain
 from tileyard.model import CheckPolicy, Limits, Value
 from tileyard.report.console import Console
 from tileyard.report.progress import Progress

@@ -10,6 +10,7 @@ One module because the rules for every kind of object make one table, which is r
 """
 
 import builtins
+import dis
 import enum
 import functools
 import hashlib
@@ -22,8 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tileyard.frontend.bytecode import global_names, imports
-from tileyard.frontend.provenance import (
+from tileyard.frontend.blame import (
     PYTHON,
     defining_module,
     digest_source,
@@ -91,20 +91,21 @@ class _Walk:
 
     def visit(self, value: object) -> None:
         """Add the identity of any object."""
-        if type(value) in _PLAIN:
-            self._add(type(value).__name__, repr(value))
-        elif type(value) in _CONTAINERS:
-            self._visit_container(value)
-        elif isinstance(value, np.ndarray):
-            self._visit_array(value)
-        elif isinstance(value, types.CodeType):
-            self._visit_code(value)
-        elif id(value) in self._ordinals:
-            self._add("again", str(self._ordinals[id(value)]))
-        else:
-            self._ordinals[id(value)] = len(self._ordinals)
-            self._alive.append(value)
-            self._visit_once(value)
+        match value:
+            case _ if type(value) in _PLAIN:
+                self._add(type(value).__name__, repr(value))
+            case _ if type(value) in _CONTAINERS:
+                self._visit_container(value)
+            case np.ndarray():
+                self._visit_array(value)
+            case types.CodeType():
+                self._visit_code(value)
+            case _ if id(value) in self._ordinals:
+                self._add("again", str(self._ordinals[id(value)]))
+            case _:
+                self._ordinals[id(value)] = len(self._ordinals)
+                self._alive.append(value)
+                self._visit_once(value)
 
     # ---- plain data -------------------------------------------------------------------------
 
@@ -113,17 +114,20 @@ class _Walk:
             self._add("inside", str(len(self._stack) - self._stack.index(id(value))))
             return
         self._stack.append(id(value))
-        if isinstance(value, Mapping):
-            self._add("dict", str(len(value)))
-            for key, item in value.items():
-                self.visit(key)
-                self.visit(item)
-        elif isinstance(value, (set, frozenset)):
-            self._add("set", *sorted(map(self._digest_apart, value)))
-        elif isinstance(value, (tuple, list)):
-            self._add(type(value).__name__, str(len(value)))
-            for item in value:
-                self.visit(item)
+        match value:
+            case Mapping():
+                self._add("dict", str(len(value)))
+                for key, item in value.items():
+                    self.visit(key)
+                    self.visit(item)
+            case set() | frozenset():
+                self._add("set", *sorted(map(self._digest_apart, value)))
+            case tuple() | list():
+                self._add(type(value).__name__, str(len(value)))
+                for item in value:
+                    self.visit(item)
+            case _:
+                pass
         self._stack.pop()
 
     def _digest_apart(self, value: object) -> str:
@@ -149,31 +153,32 @@ class _Walk:
     def _visit_once(self, value: object) -> None:
         if self._visit_by_name(value):
             return
-        if isinstance(value, types.ModuleType):
-            self._visit_module(value)
-        elif isinstance(value, types.FunctionType):
-            self._visit_function(value)
-        elif isinstance(value, types.MethodType):
-            self._visit_all("method", value.__func__, value.__self__)
-        elif isinstance(value, types.BuiltinMethodType):
-            self.known &= value.__self__ is not None
-            self._visit_all("builtin method", value.__self__, value.__name__)
-        elif isinstance(value, (staticmethod, classmethod)):
-            self._visit_all(type(value).__name__, value.__func__)
-        elif isinstance(value, property):
-            self._visit_all("property", value.fget, value.fset, value.fdel)
-        elif isinstance(value, (types.MemberDescriptorType, types.GetSetDescriptorType)):
-            self._add("descriptor", value.__name__)
-        elif isinstance(value, _CachedFunction):
-            self._visit_all("cached", value.__wrapped__)
-        elif isinstance(value, type):
-            self._visit_class(value)
-        elif isinstance(value, enum.Enum):
-            self._visit_all("member", type(value), value.name, value.value)
-        elif _is_tensor(value):
-            self._visit_tensor(value)
-        else:
-            self._visit_instance(value)
+        match value:
+            case types.ModuleType():
+                self._visit_module(value)
+            case types.FunctionType():
+                self._visit_function(value)
+            case types.MethodType():
+                self._visit_all("method", value.__func__, value.__self__)
+            case types.BuiltinMethodType():
+                self.known &= value.__self__ is not None
+                self._visit_all("builtin method", value.__self__, value.__name__)
+            case staticmethod() | classmethod():
+                self._visit_all(type(value).__name__, value.__func__)
+            case property():
+                self._visit_all("property", value.fget, value.fset, value.fdel)
+            case types.MemberDescriptorType() | types.GetSetDescriptorType():
+                self._add("descriptor", value.__name__)
+            case _ if isinstance(value, _CachedFunction):
+                self._visit_all("cached", value.__wrapped__)
+            case type():
+                self._visit_class(value)
+            case enum.Enum():
+                self._visit_all("member", type(value), value.name, value.value)
+            case _ if _is_tensor(value):
+                self._visit_tensor(value)
+            case _:
+                self._visit_instance(value)
 
     def _visit_all(self, kind: str, *parts: object) -> None:
         self._add(kind)
@@ -203,9 +208,9 @@ class _Walk:
             except ValueError:
                 self._add("empty cell")
         self.visit(vars(function))
-        for name in sorted(set(global_names(function.__code__))):
+        for name in sorted(_global_names(function.__code__)):
             self._visit_global(name, function.__globals__)
-        for name, level in sorted(set(imports(function.__code__))):
+        for name, level in sorted(_imports(function.__code__)):
             self._visit_import(name, level, function.__globals__)
 
     def _visit_global(self, name: str, namespace: Mapping[str, object]) -> None:
@@ -306,3 +311,29 @@ class _Walk:
 def _is_tensor(value: object) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _global_names(code: types.CodeType) -> set[str]:
+    """The global names that a function or the code nested in it reads."""
+    steps = (step for part in _nested_code(code) for step in dis.get_instructions(part))
+    return {step.argval for step in steps if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+
+
+def _imports(code: types.CodeType) -> set[tuple[str, int]]:
+    """The modules that a function imports when it runs, each with its number of leading dots."""
+    found = set()
+    for part in _nested_code(code):
+        steps = [s for s in dis.get_instructions(part) if s.opname != "EXTENDED_ARG"]
+        for first, _, step in zip(steps, steps[1:], steps[2:], strict=False):
+            if step.opname == "IMPORT_NAME":
+                level = first.argval
+                found.add((step.argval, level if isinstance(level, int) else 0))
+    return found
+
+
+def _nested_code(code: types.CodeType) -> Iterator[types.CodeType]:
+    """``code`` and all code nested in it."""
+    yield code
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            yield from _nested_code(const)

@@ -105,14 +105,11 @@ def find_declared(kernel: object) -> Found:
 
 def read_kernels(values: Mapping[str, object]) -> dict[str, Found]:
     """The kernels among named objects; an object with several names has its first."""
-    seen: set[int] = set()
-    kernels = {}
-    for name, value in values.items():
-        recipe = read_recipe(value) if id(value) not in seen else None
-        if recipe is not None:
-            seen.add(id(value))
-            kernels[name] = Found(name, recipe)
-    return kernels
+    first = {id(value): name for name, value in reversed(list(values.items()))}
+    recipes = {
+        name: read_recipe(values[name]) for name in values if first[id(values[name])] == name
+    }
+    return {name: Found(name, recipe) for name, recipe in recipes.items() if recipe is not None}
 
 
 def _is_imported(kernel: object, module: ModuleType) -> bool:

@@ -18,7 +18,6 @@ from tileyard.ir.dtypes import is_float
 from tileyard.ir.effects import expressions, own_effects
 from tileyard.ir.nodes import (
     Break,
-    Cast,
     Const,
     Copy,
     Expr,
@@ -39,7 +38,7 @@ from tileyard.ir.nodes import (
 from tileyard.ir.ranges import Ranges
 from tileyard.ir.specs import scalar_params
 from tileyard.ir.verify_exprs import is_one
-from tileyard.ir.walk import bodies, children, replace_parts, walk, walk_expr
+from tileyard.ir.walk import bodies, children, convert, replace_parts, walk, walk_expr
 
 _DIVISIONS = frozenset({"floordiv", "floormod", "truncdiv", "truncmod"})
 
@@ -187,7 +186,7 @@ class _Guard:
             shape = self._buffers[use.target].shape
             for index, extent in zip(use.indices, shape, strict=True):
                 common = "int64" if index.dtype != extent.dtype else index.dtype
-                sides = (_as(index, common), _as(extent, common))
+                sides = (convert(index, common), convert(extent, common))
                 below = Op("lt", (index, Const(0, index.dtype)), "bool")
                 tests += [below, Op("ge", sides, "bool")]
         else:
@@ -254,7 +253,7 @@ def _element(region: Region, own: tuple[Var, ...]) -> tuple[Expr, ...]:
 def _sum(start: Expr, number: Var) -> Expr:
     if start == Const(0, start.dtype):
         return number
-    return Op("add", (start, _as(number, start.dtype)), start.dtype)
+    return Op("add", (start, convert(number, start.dtype)), start.dtype)
 
 
 def _uses(
@@ -320,9 +319,7 @@ def _not(cond: Expr) -> Expr:
     return Op("not", (cond,), "bool")
 
 
-def _as(expr: Expr, dtype: str) -> Expr:
-    return expr if expr.dtype == dtype else Cast(expr, dtype)
-
-
 def _substituted(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:
-    return replace_parts(expr, lambda part: _as(known[part], part.dtype) if part in known else None)
+    return replace_parts(
+        expr, lambda part: convert(known[part], part.dtype) if part in known else None
+    )

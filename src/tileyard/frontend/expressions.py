@@ -1,21 +1,28 @@
 """Lowers TIR expressions to the tile IR's, and regions and pointers with them.
 
-One module because expressions are parts of regions, and elements of buffers are expressions.
+One module because expressions are parts of regions, and elements of buffers are expressions, as are functions of
+TileLang that are several operations or say how they round.
 """
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 from tilelang import tvm
 
-from tileyard.frontend import functions
-from tileyard.frontend.functions import FUNCTIONS
 from tileyard.frontend.nests import any_or_all
-from tileyard.frontend.promotion import promoted, widened
-from tileyard.frontend.scope import Scope, key_of
-from tileyard.frontend.tir_queries import constant_of
-from tileyard.ir.dtypes import is_float
+from tileyard.frontend.rewrites import promoted, widened
+from tileyard.frontend.scope import Scope
+from tileyard.frontend.tir_queries import (
+    POINTERS,
+    call_name,
+    constant_of,
+    extern_name,
+    is_load,
+    is_zero,
+)
+from tileyard.ir.dtypes import is_float, is_integer
 from tileyard.ir.nodes import (
     Atomic,
     AtomicKind,
@@ -27,9 +34,9 @@ from tileyard.ir.nodes import (
     Load,
     Op,
     Region,
-    Store,
     Var,
 )
+from tileyard.ir.walk import convert
 
 _BINARY = {
     "Add": "add",
@@ -98,10 +105,10 @@ def buffer_of(scope: Scope, tir: Any) -> Buffer:  # noqa: ANN401
     if found is not None or owner is None:
         return found or scope.buffer(tir)
     view = f"view {tir.name} of {owner.name}"
-    if owner.strides or not is_row_major(tir):
-        scope.refuse(view, "has strides, which is not covered")
-    if not (type(tir.elem_offset).__name__ == "IntImm" and int(tir.elem_offset.value) == 0):
-        scope.refuse(view, "has an offset, which is not covered")
+    scope.require(
+        not owner.strides and is_row_major(tir), view, "has strides, which is not covered"
+    )
+    scope.require(is_zero(tir.elem_offset), view, "has an offset, which is not covered")
     shape = tuple(_extent(scope, extent) for extent in tir.shape)
     if owner.name in scope.position.own:
         shape = (*scope.position.extents, *shape)
@@ -121,39 +128,34 @@ def is_row_major(tir: Any) -> bool:  # noqa: ANN401
 
 def is_region(expr: Any) -> bool:  # noqa: ANN401
     """Whether ``expr`` is a box of a buffer, and no number."""
-    kind = type(expr).__name__
-    return kind == "BufferRegion" or (kind == "Call" and expr.op.name == "tl.region")
+    return type(expr).__name__ == "BufferRegion" or call_name(expr) == "tl.region"
 
 
 def lower_region(scope: Scope, call: Any) -> Region:  # noqa: ANN401
-    """The box that a ``tl.region`` call or a plain load describes."""
-    if type(call).__name__ == "Call" and call.op.name == "tl.region":
-        load, extents = call.args[0], list(call.args)[2:]
-    elif type(call).__name__ == "BufferLoad":
-        load, extents = call, [tvm.tirx.IntImm("int32", 1)] * len(call.indices)
-    elif type(call).__name__ == "BufferRegion":
-        buffer = buffer_of(scope, call.buffer)
-        starts = tuple(lower_expr(scope, item.min) for item in call.region)
-        sizes = tuple(_extent(scope, item.extent) for item in call.region)
-        return _region(scope, buffer, starts, sizes)
-    else:
-        return scope.refuse(f"{type(call).__name__} in place of a region")
-    buffer = buffer_of(scope, load.buffer)
-    starts = tuple(lower_expr(scope, index) for index in load.indices)
-    if len(extents) != len(starts):
-        scope.refuse(
-            f"region of {buffer.name}", "has another rank than its buffer, which is not covered"
-        )
-    return _region(scope, buffer, starts, tuple(_extent(scope, extent) for extent in extents))
-
-
-def _region(
-    scope: Scope, buffer: Buffer, starts: tuple[Expr, ...], extents: tuple[Expr, ...]
-) -> Region:
-    """The box of a buffer, or of that of the thread where each has its own."""
+    """The box that a ``tl.region`` call or a plain load describes, in that of the thread where each has its own."""
+    match type(call).__name__:
+        case "Call" if call_name(call) == "tl.region":
+            load, _, *extents = list(call.args)
+            tir, indices = load.buffer, load.indices
+        case "BufferLoad":
+            tir, indices = call.buffer, call.indices
+            extents = [tvm.tirx.IntImm("int32", 1)] * len(indices)
+        case "BufferRegion":
+            tir, indices = call.buffer, [item.min for item in call.region]
+            extents = [item.extent for item in call.region]
+        case kind:
+            return scope.refuse(f"{kind} in place of a region")
+    buffer = buffer_of(scope, tir)
+    starts = tuple(lower_expr(scope, index) for index in indices)
+    scope.require(
+        len(extents) == len(starts),
+        f"region of {buffer.name}",
+        "has another rank than its buffer, which is not covered",
+    )
+    sizes = tuple(_extent(scope, extent) for extent in extents)
     placed = scope.place(buffer, starts)
     ones = tuple(Const(1, "int32") for _ in placed[len(starts) :])
-    return Region(buffer.name, placed, (*ones, *extents))
+    return Region(buffer.name, placed, (*ones, *sizes))
 
 
 def _extent(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
@@ -163,8 +165,8 @@ def _extent(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
 
 def lower_pointer(scope: Scope, call: Any) -> Load:  # noqa: ANN401
     """The element whose address ``tl.access_ptr`` or ``address_of`` gives."""
-    name = str(getattr(call.op, "name", "")) if type(call).__name__ == "Call" else ""
-    if name not in ("tl.access_ptr", "tirx.address_of"):
+    name = call_name(call)
+    if name not in POINTERS:
         return scope.refuse(name or type(call).__name__, "in place of a pointer is not covered")
     load = call.args[0]
     if type(load).__name__ != "BufferLoad":
@@ -192,18 +194,6 @@ def _variable(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
     return scope.var(expr) if value is None else lower_expr(scope, value)
 
 
-def free_vars(expr: Any) -> list[Any]:  # noqa: ANN401
-    """The variables in a TIR expression, each once."""
-    found: dict[object, Any] = {}
-
-    def visit(node: Any) -> None:  # noqa: ANN401
-        if type(node).__name__ in ("Var", "SizeVar"):
-            found.setdefault(key_of(node), node)
-
-    tvm.tirx.stmt_functor.post_order_visit(tvm.tirx.Evaluate(expr), visit)
-    return list(found.values())
-
-
 def _int(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
     dtype = scope.dtype(expr.dtype, "literal")
     return Const(bool(expr.value) if dtype == "bool" else int(expr.value), dtype)
@@ -217,21 +207,16 @@ def _float(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
 
 def _load(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
     buffer = buffer_of(scope, expr.buffer)
-    if expr.predicate is not None:
-        scope.refuse(f"predicated load of {buffer.name}")
+    scope.require(expr.predicate is None, f"predicated load of {buffer.name}")
     indices = tuple(lower_expr(scope, index) for index in expr.indices)
     place = scope.place(buffer, indices, is_read=True)
     scope.on_load(buffer.name)
     return Load(buffer.name, place, scope.dtype(expr.dtype, buffer.name))
 
 
-def _divide(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
-    name = "div" if is_float(scope.dtype(expr.dtype, "quotient")) else "truncdiv"
-    return _op(scope, name, (expr.a, expr.b), expr.dtype)
-
-
-def _remainder(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
-    name = "fmod" if is_float(scope.dtype(expr.dtype, "remainder")) else "truncmod"
+def _divide(what: str, names: tuple[str, str], scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
+    """``names`` are the operation's on floats and on integers."""
+    name = names[not is_float(scope.dtype(expr.dtype, what))]
     return _op(scope, name, (expr.a, expr.b), expr.dtype)
 
 
@@ -245,49 +230,29 @@ def _multiply(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
             return product
 
 
-def _select(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
-    args = (expr.condition, expr.true_value, expr.false_value)
-    return _op(scope, "select", args, expr.dtype)
-
-
 def _call(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
     name = str(getattr(expr.op, "name", None) or expr.op)
     if name in _INTRINSICS:
-        if dict(expr.annotations):
-            scope.refuse(f"{name} with {', '.join(map(str, expr.annotations))}")
+        scope.require(
+            not dict(expr.annotations), f"{name} with {', '.join(map(str, expr.annotations))}"
+        )
         return _op(scope, _INTRINSICS[name], expr.args, expr.dtype)
-    if name in FUNCTIONS:
+    if name in _FUNCTIONS:
         dtype = scope.dtype(expr.dtype, name)
-        arguments = functions.numbers(scope, name, expr.args)
-        return FUNCTIONS[name](scope, dtype, [lower_expr(scope, arg) for arg in arguments])
-    match name:
-        case "tirx.large_uint_imm":
-            low, high = (int(half.value) for half in expr.args)
-            return Const(high << 32 | low, scope.dtype(expr.dtype, name))
-        case "tl.__ldg":
-            return _element(scope, expr)
-        case "tl.atomic_load_elem_op":
-            return _atomic_load(scope, expr)
-        case "tl.any_of" | "tl.all_of":
-            return _any_or_all(scope, expr)
-        case _ if name in _ATOMICS:
-            return _atomic(scope, expr, _ATOMICS[name])
-        case "tirx.likely":
-            return lower_expr(scope, expr.args[0])
-        case "tirx.call_extern" | "tirx.call_pure_extern":
-            return scope.refuse(f"call_extern {expr.args[0].value}")
-        case _:
-            return scope.refuse(name)
+        arguments = _numbers(scope, name, expr.args)
+        return _FUNCTIONS[name](scope, dtype, [lower_expr(scope, arg) for arg in arguments])
+    rule = _CALLS.get(name)
+    if rule is not None:
+        return rule(scope, expr)
+    return scope.refuse(f"call_extern {extern_name(expr)}" if extern_name(expr) else name)
 
 
-_ATOMICS: dict[str, AtomicKind] = {
-    "tl.atomic_add_ret_elem_op": "add",
-    "tl.atomic_max_ret_elem_op": "max",
-    "tl.atomic_min_ret_elem_op": "min",
-}
+def _large_number(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
+    low, high = (int(half.value) for half in expr.args)
+    return Const(high << 32 | low, scope.dtype(expr.dtype, "tirx.large_uint_imm"))
 
 
-def _atomic(scope: Scope, expr: Any, kind: AtomicKind) -> Expr:  # noqa: ANN401
+def _atomic(kind: AtomicKind, scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
     """An update that gives the old content: it runs first, and binds that."""
     place = lower_pointer(scope, expr.args[0])
     value = lower_as(scope, expr.args[1], place.dtype)
@@ -298,50 +263,33 @@ def _atomic(scope: Scope, expr: Any, kind: AtomicKind) -> Expr:  # noqa: ANN401
 
 
 def _atomic_load(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
-    if scope.in_while:
-        scope.refuse(
-            "atomic_load", "in a while loop, which waits for another block, is not covered"
-        )
+    scope.require(
+        not scope.in_while,
+        "atomic_load",
+        "in a while loop, which waits for another block, is not covered",
+    )
     return lower_pointer(scope, expr.args[0])
 
 
 def _element(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
     """The element itself, or the one that a pointer points to."""
     arg = expr.args[0]
-    return (
-        lower_expr(scope, arg) if type(arg).__name__ == "BufferLoad" else lower_pointer(scope, arg)
-    )
+    return lower_expr(scope, arg) if is_load(arg) else lower_pointer(scope, arg)
 
 
 def _any_or_all(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
     """Whether any, or all, of some elements in a row are true."""
     place, count = lower_pointer(scope, expr.args[0]), lower_expr(scope, expr.args[1])
-    shape = scope.shape_of(place.buffer)
-    is_all = all(isinstance(i, Const) and i.value == 0 for i in place.indices)
-    one = Const(1, "int32")
-    if is_all and isinstance(count, Const) and count.value == _elements(shape):
-        region = Region(place.buffer, place.indices, shape)
-    else:
-        extents = (*(one for _ in place.indices[1:]), count)
-        region = Region(place.buffer, place.indices, extents)
+    shape = scope.named(place.buffer).shape
+    sizes = [int(extent.value) for extent in shape if isinstance(extent, Const)]
+    is_all = len(sizes) == len(shape) and count == Const(math.prod(sizes), count.dtype)
+    is_whole = is_all and all(isinstance(i, Const) and i.value == 0 for i in place.indices)
+    extents = shape if is_whole else (*(Const(1, "int32") for _ in place.indices[1:]), count)
     name: Literal["any", "all"] = "any" if expr.op.name == "tl.any_of" else "all"
-    stmts = any_or_all(scope, name, region)
+    stmts, folded = any_or_all(scope, name, Region(place.buffer, place.indices, extents))
     found = Var(scope.names.take(f"is_{name}"), "bool")
-    store = stmts[0]
-    if not isinstance(store, Store):
-        raise AssertionError("a fold begins with its first value")
-    scope.hoist([*stmts, Let(found, Load(store.buffer, store.indices, "bool"))], f"{name}_of")
+    scope.hoist([*stmts, Let(found, folded)], f"{name}_of")
     return found
-
-
-def _elements(shape: Sequence[Expr]) -> int:
-    """How many elements a shape has; -1 where that is not constant."""
-    count = 1
-    for extent in shape:
-        if not isinstance(extent, Const):
-            return -1
-        count *= int(extent.value)
-    return count
 
 
 def lower_as(scope: Scope, expr: Any, dtype: str) -> Expr:  # noqa: ANN401
@@ -349,17 +297,14 @@ def lower_as(scope: Scope, expr: Any, dtype: str) -> Expr:  # noqa: ANN401
     return convert(lower_expr(scope, widened(expr, dtype)), dtype)
 
 
-def convert(value: Expr, dtype: str) -> Expr:
-    """``value`` in ``dtype``."""
-    return value if value.dtype == dtype else Cast(value, dtype)
-
-
 def _cast(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
     """A conversion; what asks for another rounding, or for infinities of 8 bits, is refused."""
     asked = {str(key) for key in expr.annotations or ()}
     dtype = scope.dtype(expr.dtype, "conversion")
-    if asked - {"sat"} or (asked and dtype.startswith("float8")):
-        scope.refuse(f"cast to {dtype} with {', '.join(sorted(asked))}")
+    scope.require(
+        not asked or (asked == {"sat"} and not dtype.startswith("float8")),
+        f"cast to {dtype} with {', '.join(sorted(asked))}",
+    )
     return Cast(lower_expr(scope, expr.value), dtype)
 
 
@@ -370,11 +315,127 @@ _RULES: dict[str, Callable[[Scope, Any], Expr]] = {
     "SizeVar": _variable,
     "BufferLoad": _load,
     "Cast": _cast,
-    "Div": _divide,
-    "Mod": _remainder,
+    "Div": partial(_divide, "quotient", ("div", "truncdiv")),
+    "Mod": partial(_divide, "remainder", ("fmod", "truncmod")),
     "Mul": _multiply,
     "Not": lambda scope, expr: _op(scope, "not", (expr.a,), expr.dtype),
-    "Select": _select,
+    "Select": lambda scope, expr: _op(
+        scope, "select", (expr.condition, expr.true_value, expr.false_value), expr.dtype
+    ),
     "Call": _call,
 }
 """How each class of TIR expression is lowered that is more than an operation on two operands."""
+
+_CALLS: dict[str, Callable[[Scope, Any], Expr]] = {
+    "tirx.large_uint_imm": _large_number,
+    "tirx.likely": lambda scope, expr: lower_expr(scope, expr.args[0]),
+    "tl.__ldg": _element,
+    "tl.atomic_load_elem_op": _atomic_load,
+    "tl.atomic_add_ret_elem_op": partial(_atomic, "add"),
+    "tl.atomic_max_ret_elem_op": partial(_atomic, "max"),
+    "tl.atomic_min_ret_elem_op": partial(_atomic, "min"),
+    "tl.any_of": _any_or_all,
+    "tl.all_of": _any_or_all,
+}
+"""How calls are lowered that are neither operations of ours nor made of them."""
+
+
+Make = Callable[[Scope, str, list[Expr]], Expr]
+"""From the dtype of the result and the arguments to an expression."""
+
+_NEAREST = "rn"
+
+
+def _numbers(scope: Scope, name: str, args: Sequence[Any]) -> list[Any]:
+    """The arguments that are numbers; refused where one asks for another rounding than to nearest."""
+    found = [arg for arg in args if type(arg).__name__ != "StringImm"]
+    if not name.startswith("tl.ieee_"):
+        return found
+    last = args[-1]
+    if type(last).__name__ == "StringImm" and str(last.value) != _NEAREST:
+        scope.refuse(f"{name} with rounding {last.value}")
+    return found
+
+
+def _of(operation: str, scope: Scope, dtype: str, args: list[Expr]) -> Expr:
+    """One operation of floats, of the same arguments."""
+    _require_float(scope, operation, dtype)
+    return Op(operation, tuple(args), dtype)
+
+
+def _reciprocal(scope: Scope, dtype: str, args: list[Expr]) -> Expr:
+    _require_float(scope, "a reciprocal", dtype)
+    return Op("div", (Const(1.0, dtype), args[0]), dtype)
+
+
+def _reciprocal_root(scope: Scope, dtype: str, args: list[Expr]) -> Expr:
+    """Rounded once, which the quotient of a rounded root is not."""
+    _require_float(scope, "ieee_frsqrt", dtype)
+    wide = Op("rsqrt", (Cast(args[0], "float64"),), "float64")
+    return wide if dtype == "float64" else Cast(wide, dtype)
+
+
+def _round_away(scope: Scope, dtype: str, args: list[Expr]) -> Expr:
+    """To the nearest whole number, from the middle to the one that is farther from 0."""
+    _require_float(scope, "round", dtype)
+    value = args[0]
+    whole = Op("trunc", (value,), dtype)
+    rest = Op("abs", (Op("sub", (value, whole), dtype),), dtype)
+    is_far = Op("ge", (rest, Const(0.5, dtype)), "bool")
+    next_one = Op("add", (whole, Op("copysign", (Const(1.0, dtype), value), dtype)), dtype)
+    return Op("select", (is_far, next_one, whole), dtype)
+
+
+def _infinity(scope: Scope, dtype: str, _: list[Expr]) -> Expr:
+    _require_float(scope, "infinity", dtype)
+    return Const(math.inf, dtype)
+
+
+def _require_float(scope: Scope, name: str, dtype: str) -> None:
+    scope.require(is_float(dtype), name, f"does not take {dtype}")
+
+
+def _clamp(_: Scope, dtype: str, args: list[Expr]) -> Expr:
+    """``min(max(x, low), high)``, but NaN where any of the three is NaN."""
+    value, low, high = args
+    clamped: Expr = Op("min", (Op("max", (value, low), dtype), high), dtype)
+    for part in (high, low, value):
+        if is_float(dtype) and not isinstance(part, Const):
+            clamped = Op("select", (Op("isnan", (part,), "bool"), part, clamped), dtype)
+    return clamped
+
+
+def _first_one(scope: Scope, dtype: str, args: list[Expr]) -> Expr:
+    """The place of the last bit that is set, counted from 1; 0 where there is none."""
+    value, kind = args[0], args[0].dtype
+    scope.require(is_integer(kind), "__ffs", f"does not take {kind}")
+    zero = Const(0, kind)
+    below = Op("bitxor", (value, Op("sub", (value, Const(1, kind)), kind)), kind)
+    found = Op("popcount", (below,), kind)
+    return convert(Op("select", (Op("eq", (value, zero), "bool"), zero, found), kind), dtype)
+
+
+def _scaled(_: Scope, dtype: str, args: list[Expr]) -> Expr:
+    """``ldexp``, whose exponent the tile IR has in the number's own type."""
+    return Op("ldexp", (args[0], convert(args[1], dtype)), dtype)
+
+
+_FUNCTIONS: dict[str, Make] = {
+    "tl.infinity": _infinity,
+    "tirx.infinity": _infinity,
+    "tl.fast_rcp": _reciprocal,
+    "tl.ieee_frcp": _reciprocal,
+    "tl.ieee_add": partial(_of, "add"),
+    "tl.ieee_sub": partial(_of, "sub"),
+    "tl.ieee_mul": partial(_of, "mul"),
+    "tl.ieee_fdiv": partial(_of, "div"),
+    "tl.ieee_fmaf": partial(_of, "fma"),
+    "tl.ieee_fsqrt": partial(_of, "sqrt"),
+    "tl.ieee_frsqrt": _reciprocal_root,
+    "tl.round_ties_away_from_zero": _round_away,
+    "tl.clamp": _clamp,
+    "tirx.clz": lambda _, dtype, args: convert(Op("clz", (args[0],), args[0].dtype), dtype),
+    "tirx.ldexp": _scaled,
+    "tl.__ffs": _first_one,
+}
+"""What each of TVM's intrinsics becomes."""

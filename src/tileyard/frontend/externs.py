@@ -11,11 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tileyard.frontend.element_ops import element_after, extern_name
-from tileyard.frontend.expressions import convert, lower_pointer
+from tileyard.frontend.expressions import lower_pointer
 from tileyard.frontend.scope import Scope
+from tileyard.frontend.tile_ops import element_after
+from tileyard.frontend.tir_queries import extern_name
 from tileyard.ir.dtypes import DTYPES
 from tileyard.ir.nodes import Cast, Const, Expr, Let, Load, Op, Stmt, Store, Var
+from tileyard.ir.walk import convert
 
 _MARKS = "TL_IKET_"
 """What the names of instrumentation begin with: it says when something happens, and changes nothing."""
@@ -33,15 +35,19 @@ def lower_extern(scope: Scope, call: Any) -> tuple[Stmt, ...] | None:  # noqa: A
     if known is None or digest_function(scope.imported, name) != known.digest:
         return None
     source, target = (lower_pointer(scope, arg) for arg in list(call.args)[1:3])
-    count = known.count
+    count = known.counts[-1]
     if len(call.args) > 3:
         if type(call.args[3]).__name__ != "IntImm" or len(call.args) > 4:
             return None
         count = int(call.args[3].value)
-    if DTYPES[source.dtype].bits != 8 or target.dtype != known.target:
-        scope.refuse(f"call_extern {name}", f"of {source.dtype} and {target.dtype} is not covered")
-    if count not in known.counts:
-        scope.refuse(f"call_extern {name}", f"of {count} numbers is not covered")
+    scope.require(
+        DTYPES[source.dtype].bits == 8 and target.dtype == known.target,
+        f"call_extern {name}",
+        f"of {source.dtype} and {target.dtype} is not covered",
+    )
+    scope.require(
+        count in known.counts, f"call_extern {name}", f"of {count} numbers is not covered"
+    )
     lets, values = known.unpack(scope, source, count)
     return (
         *lets,
@@ -92,6 +98,7 @@ Numbers = list[tuple[int, Expr]]
 Unpack = Callable[[Scope, Load, int], tuple[list[Stmt], Numbers]]
 """From the first byte and how many numbers: what has to be known first, and the place and value of each."""
 
+Place = Callable[[int], tuple[int, int]]
 _WORD = "uint32"
 
 
@@ -105,31 +112,25 @@ def _bits(word: Expr, shift: int, mask: int) -> Expr:
     return Op("bitand", (moved, Const(mask, _WORD)), _WORD)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Packed:
+def _packed(bits: int, place: Place, offset: int, factor: int) -> Unpack:
     """Numbers of ``bits``; ``place`` says in which byte, and at which bit of it, number ``i`` lies.
 
     What is stored means ``factor`` times itself less ``offset``.
     """
 
-    bits: int
-    place: Callable[[int], tuple[int, int]]
-    offset: int = 0
-    factor: int = 1
-
-    def __call__(self, scope: Scope, first: Load, count: int) -> tuple[list[Stmt], Numbers]:
-        """The numbers in turn."""
-        del scope
+    def unpack(_: Scope, first: Load, count: int) -> tuple[list[Stmt], Numbers]:
         found: Numbers = []
         for i in range(count):
-            byte, shift = self.place(i)
-            value: Expr = Cast(_bits(_byte(first, byte), shift, (1 << self.bits) - 1), "int32")
-            if self.factor != 1:
-                value = Op("mul", (value, Const(self.factor, "int32")), "int32")
-            if self.offset:
-                value = Op("sub", (value, Const(self.offset, "int32")), "int32")
+            byte, shift = place(i)
+            value: Expr = Cast(_bits(_byte(first, byte), shift, (1 << bits) - 1), "int32")
+            if factor != 1:
+                value = Op("mul", (value, Const(factor, "int32")), "int32")
+            if offset:
+                value = Op("sub", (value, Const(offset, "int32")), "int32")
             found.append((i, value))
         return [], found
+
+    return unpack
 
 
 def _twiddled_fp4(scope: Scope, first: Load, count: int) -> tuple[list[Stmt], Numbers]:
@@ -173,50 +174,39 @@ def _quarter(i: int) -> tuple[int, int]:
     return i % 4, 2 * (i // 4)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Function:
     """A known function: a digest of its text, its result's type, what it does, and for how many numbers.
 
-    ``count`` is how many there are where nobody says it.
+    The last of ``counts`` is how many there are where nobody says it.
     """
 
     digest: str
     target: str
     unpack: Unpack
-    count: int
-    counts: frozenset[int]
-
-
-def _function(digest: str, target: str, unpack: Unpack, counts: range) -> _Function:
-    return _Function(
-        digest=digest,
-        target=target,
-        unpack=unpack,
-        count=counts[-1],
-        counts=frozenset(counts),
-    )
+    counts: range
 
 
 def _halves(digest: str, bits: int, offset: int = 0, factor: int = 1) -> _Function:
     """Pairs of numbers that lie side by side in the two halves of a word, as float16."""
-    places: dict[int, Callable[[int], tuple[int, int]]] = {
+    places: dict[int, Place] = {
         1: lambda i: (0, i // 2 + 4 * (i % 2)),
         2: lambda i: (i % 2, 2 * (i // 2)),
         4: lambda i: (i // 4 + 2 * (i % 2), 4 * (i // 2 % 2)),
     }
-    packed = _Packed(bits=bits, place=places[bits], offset=offset, factor=factor)
-    return _function(digest, "float16", packed, range(2, 9, 2))
+    unpack = _packed(bits, places[bits], offset, factor)
+    return _Function(digest, "float16", unpack, range(2, 9, 2))
 
 
 def _bytes(digest: str, bits: int, offset: int = 0, factor: int = 1) -> _Function:
     """Groups of four numbers that lie side by side in the bytes of a word, as int8."""
-    places: dict[int, Callable[[int], tuple[int, int]]] = {
+    places: dict[int, Place] = {
         1: lambda i: (i % 2, i // 4 + 4 * (i // 2 % 2)),
-        2: _quarter,
+        2: lambda i: (i % 4, 2 * (i // 4)),
         4: lambda i: (4 * (i // 8) + i % 4, 4 * (i // 4 % 2)),
     }
-    packed = _Packed(bits=bits, place=places[bits], offset=offset, factor=factor)
-    return _function(digest, "int8", packed, range(16, 17) if bits == 4 else range(4, 17, 4))
+    unpack = _packed(bits, places[bits], offset, factor)
+    return _Function(digest, "int8", unpack, range(16, 17) if bits == 4 else range(4, 17, 4))
 
 
 KNOWN = {
@@ -232,7 +222,7 @@ KNOWN = {
     "decode_i2u_to_i8s": _bytes("93a1aa9e42f8e1ca", 2),
     "decode_i4s_to_i8s": _bytes("594c1e742d65ab0e", 4, offset=7),
     "decode_i4u_to_i8s": _bytes("97b9dba5a005f810", 4),
-    "decode_fp4_to_bf16_twiddling": _function(
+    "decode_fp4_to_bf16_twiddling": _Function(
         "11513dff89379b23", "bfloat16", _twiddled_fp4, range(1, 9)
     ),
 }

@@ -12,14 +12,28 @@ import importlib.machinery
 import os
 import stat
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tileyard.frontend.installed import is_installed
 from tileyard.model import Record
 from tileyard.ownership import find_stranger
+
+SITE_FOLDERS = frozenset({"site-packages", "dist-packages"})
+"""What folders are called that hold installed packages."""
+
+_ROOTS = tuple(
+    f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib")
+)
+_MARKS = tuple(f"{os.sep}{folder}{os.sep}" for folder in SITE_FOLDERS)
+
+
+def is_installed(path: str) -> bool:
+    """Whether a path lies in the standard library or among installed packages; cheap to ask."""
+    return path.startswith(_ROOTS) or any(mark in path for mark in _MARKS)
+
 
 _VARIABLES = ("TILELANG_", "TVM_", "TL_", "TORCH_", "PYTORCH_", "CUDA_", "NVIDIA_", "PYTHON")
 """How the names of variables begin that the libraries below user code listen to."""
@@ -56,16 +70,17 @@ class Footprint(Record):
 
 def is_current(footprint: Footprint, environ: Mapping[str, str]) -> bool:
     """Whether a process with this environment would find everything as it was."""
-    if not footprint.is_settled:
-        return False
-    if any(identify_file(path) != digest for path, digest in footprint.files.items()):
-        return False
-    for search in footprint.searches:
-        names = frozenset(search.names)
-        for folder, found in search.found.items():
-            if _named(names, _list_entries(folder)) != found:
-                return False
-    return _variables(footprint.files, environ) == footprint.variables
+    searches = ((frozenset(search.names), search.found) for search in footprint.searches)
+    return (
+        footprint.is_settled
+        and all(identify_file(path) == digest for path, digest in footprint.files.items())
+        and all(
+            _named(names, _list_entries(folder)) == entries
+            for names, found in searches
+            for folder, entries in found.items()
+        )
+        and _variables(footprint.files, environ) == footprint.variables
+    )
 
 
 def describe_surroundings(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -154,12 +169,10 @@ class Recorder:
             return None
         self._told = seen
         files = {path: digest for path, digest in noted.items() if path not in gone}
-        searches = [self._search(frozenset(self._top), tuple(self._roots))]
-        for folder, names in inside.items():
-            searches.append(self._search(frozenset(names), (folder,)))
+        below = (self._search(frozenset(names), (folder,)) for folder, names in inside.items())
         return Footprint(
             files=files,
-            searches=tuple(searches),
+            searches=(self._search(frozenset(self._top), tuple(self._roots)), *below),
             variables=_variables(files, self._environ),
             is_settled=not changed,
         )
@@ -179,15 +192,17 @@ class Recorder:
     # ---- inside -----------------------------------------------------------------------------
 
     def _hear(self, event: str, arguments: tuple[object, ...]) -> None:
-        if event == "exec":
-            self._note(getattr(arguments[0], "co_filename", None))
-        elif event == "open":
-            if _is_read(arguments[1], arguments[2]):
+        match event:
+            case "exec":
+                self._note(getattr(arguments[0], "co_filename", None))
+            case "open" if _is_read(arguments[1], arguments[2]):
                 self._note(arguments[0])
-        elif event == "import":
-            self._note(arguments[1])
-        elif event == "ctypes.dlopen":
-            self._note(arguments[0] if os.sep in str(arguments[0]) else None)
+            case "import":
+                self._note(arguments[1])
+            case "ctypes.dlopen" if os.sep in str(arguments[0]):
+                self._note(arguments[0])
+            case _:
+                pass
 
     def _note(self, given: object) -> None:
         """Take down a file as it is now, if it is one that counts and was not seen before."""
@@ -215,9 +230,11 @@ class Recorder:
     def _list(self, folders: Iterable[str]) -> list[str]:
         """The folders that count; what is in them is taken down before anything is looked for."""
         counted = [folder for folder in folders if not is_installed(f"{folder}{os.sep}")]
-        for folder in counted:
-            if folder not in self._entries:
-                self._entries[folder] = frozenset(_list_entries(folder))
+        self._entries |= {
+            folder: frozenset(_list_entries(folder))
+            for folder in counted
+            if folder not in self._entries
+        }
         return counted
 
     def _search(self, names: frozenset[str], folders: Iterable[str]) -> Search:

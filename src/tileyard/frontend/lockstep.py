@@ -10,23 +10,27 @@ One module because loops over threads, conditions on them and folds over them ne
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from tileyard.frontend.expressions import convert, lower_expr
+from tilelang import tvm
+
+from tileyard.frontend.expressions import lower_expr
 from tileyard.frontend.externs import is_mark
-from tileyard.frontend.hints import CALL_HINTS
-from tileyard.frontend.roles import RoleLowering
 from tileyard.frontend.scope import Scope, key_of
 from tileyard.frontend.thread_code import Leaf, ThreadCode
-from tileyard.frontend.thread_queries import (
+from tileyard.frontend.threads import RoleLowering, Threads, parts_ways
+from tileyard.frontend.tir_queries import (
     ALLREDUCE,
+    CALL_HINTS,
+    PARALLEL,
+    THREAD_BINDING,
     bodies_of,
     call_name,
     heads_of,
     is_alone,
+    is_loop,
     leaves_loop,
 )
-from tileyard.frontend.threads import Threads, flatten, parts_ways
-from tileyard.frontend.tir_queries import PARALLEL, THREAD_BINDING
 from tileyard.ir.nodes import Const, Expr, For, If, Load, Op, Stmt, Store, Var
+from tileyard.ir.walk import convert
 
 _FOLDS = {"Add": "add", "Max": "max", "Min": "min", "Mul": "mul"}
 _DIMENSIONS = "xyz"
@@ -63,7 +67,7 @@ class Lockstep:
     def takes(self, stmt: Any) -> bool:  # noqa: ANN401 (TVM's nodes are untyped)
         """Whether ``stmt`` is to be lowered here."""
         kind = type(stmt).__name__
-        is_frame = kind == "SBlockRealize" or (kind == "For" and int(stmt.kind) == THREAD_BINDING)
+        is_frame = kind == "SBlockRealize" or (is_loop(stmt, THREAD_BINDING))
         position = self._scope.position
         # What stands in a loop that the threads share out is done once for each element.
         if is_frame or position.is_single or position.is_spread or not self._threads.extents:
@@ -81,7 +85,7 @@ class Lockstep:
             group.clear()
             touched.clear()
 
-        for item in flatten(stmt):
+        for item in tvm.tirx.stmt_list(stmt):
             self._scope.enter(item)
             value = getattr(item, "value", None)
             if call_name(value) in CALL_HINTS or is_mark(value):
@@ -109,24 +113,23 @@ class Lockstep:
 
     def _is_pure_binding(self, item: Any) -> bool:  # noqa: ANN401
         """Whether ``item`` binds what reads no memory: it can be said again wherever it is needed."""
-        if type(item).__name__ != "Bind" or not self._code.depends(item.value):
-            return False
-        return self._code.is_pure(item.value) and not self._threads.decides(item.value)
+        return (
+            type(item).__name__ == "Bind"
+            and self._code.depends(item.value)
+            and self._code.is_pure(item.value)
+            and not self._threads.decides(item.value)
+        )
 
     def _is_independent(self, item: Any, leaves: list[Leaf]) -> bool:  # noqa: ANN401
         """Whether each thread can do ``item`` as a whole before the next one begins."""
         if not is_alone(item) or leaves_loop(item) or self._code.sets_for_all(item):
             return False
         pairs = ((a, b) for i, a in enumerate(leaves) for b in leaves[i + (not a.is_repeated) :])
-        return not any(a.conflicts(b, frozenset(self._dimensions())) for a, b in pairs)
+        return not any(a.conflicts(b, frozenset(self._threads.wide)) for a, b in pairs)
 
     def _meet(self, before: list[Leaf], after: list[Leaf]) -> bool:
-        dimensions = frozenset(self._dimensions())
+        dimensions = frozenset(self._threads.wide)
         return any(a.conflicts(b, dimensions) for a in before for b in after)
-
-    def _dimensions(self) -> list[int]:
-        """The dimensions of the block in which there is more than one thread, the last one first."""
-        return self._threads.wide
 
     def _thunk(self, item: Any) -> Callable[[], tuple[Stmt, ...]]:  # noqa: ANN401
         """How ``item`` is lowered for one thread. What it binds is kept for the statements after it."""
@@ -139,8 +142,8 @@ class Lockstep:
         def bind() -> tuple[Stmt, ...]:
             before, self._scope.where = self._scope.where, where
             value = lower_expr(self._scope, item.value)
-            position = self._scope.position.indices or ()
-            made = self._do.numbered((*self._scope.take_hoisted(), Store(kept, position, value)))
+            store = Store(kept, self._scope.position.indices, value)
+            made = self._do.numbered((*self._scope.take_hoisted(), store))
             self._scope.where = before
             return made
 
@@ -165,16 +168,19 @@ class Lockstep:
         return _nest(loops, body)
 
     def _masked(self, mask: str) -> Expr:
-        return Load(mask, self._scope.position.indices or (), "bool")
+        return Load(mask, self._scope.position.indices, "bool")
 
     def _loops(self) -> list[For]:
         """A loop for each dimension of the block that has more than one thread, the last one outermost."""
         asked, everyone = self._threads.asked, self._threads.everyone
-        wide = self._dimensions()
+        wide = self._threads.wide
         if asked != everyone:
             first, count = min(asked, default=0), len(asked)
-            if wide != [0] or asked != frozenset(range(first, first + count)):
-                self._scope.refuse("what some threads do", "that are no row is not covered")
+            self._scope.require(
+                wide == [0] and asked == frozenset(range(first, first + count)),
+                "what some threads do",
+                "that are no row is not covered",
+            )
             return [self._loop(0, first, count)]
         return [self._loop(i, 0, self._threads.extents[i]) for i in wide]
 
@@ -184,13 +190,13 @@ class Lockstep:
 
     def _at(self, row: Sequence[Var]) -> Any:  # noqa: ANN401 (a context manager)
         """Around what is lowered for the thread whose indices are ``row``, as ``_loops`` gives them."""
-        known: dict[int, Expr] = dict(zip(self._dimensions(), row, strict=True))
+        known: dict[int, Expr] = dict(zip(self._threads.wide, row, strict=True))
         values: dict[object, Expr] = {
             key: known.get(dimension, Const(0, "int32"))
-            for key, dimension in self._threads.indices().items()
+            for key, dimension in self._threads.dimensions.items()
         }
         values |= {
-            key: Load(kept, tuple(row), self._scope.dtype_of(kept))
+            key: Load(kept, tuple(row), self._scope.named(kept).dtype)
             for key, kept in self._code.kept.items()
         }
         return self._scope.position.at(row, values)
@@ -199,36 +205,34 @@ class Lockstep:
 
     def _split(self, item: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         """A statement in which threads see what others do: all do a part of it before the next part."""
-        kind = type(item).__name__
-        if kind == "For" and int(item.kind) == PARALLEL:
-            return self._scope.refuse(
-                f"parallel loop over {item.loop_var.name}",
-                "with what single threads know is not covered",
-            )
+        refuse = self._scope.refuse
         differs = any(map(self._code.depends, heads_of(item)))
-        if kind == "IfThenElse" and differs:
-            return self._branch(item)
-        if kind in ("For", "While") and differs:
-            self._scope.refuse(
-                f"{kind.lower()} loop", "in which some threads wait for others is not covered"
-            )
-        if kind == "AttrStmt" and call_name(getattr(item.body, "value", None)) == ALLREDUCE:
-            return self._allreduce(item)
-        if kind == "Evaluate":
-            name = call_name(item.value).rsplit(".", 1)[-1]
-            self._scope.refuse(name, "by single threads is not covered")
-        if not bodies_of(item):
-            self._scope.refuse(f"statement {kind}", "by single threads is not covered")
-        return self._do.lower_plain(item)
+        match type(item).__name__:
+            case "For" if is_loop(item, PARALLEL):
+                loop = f"parallel loop over {item.loop_var.name}"
+                return refuse(loop, "with what single threads know is not covered")
+            case "IfThenElse" if differs:
+                return self._branch(item)
+            case "For" | "While" as kind if differs:
+                reason = "in which some threads wait for others is not covered"
+                return refuse(f"{kind.lower()} loop", reason)
+            case "AttrStmt" if call_name(getattr(item.body, "value", None)) == ALLREDUCE:
+                return self._allreduce(item)
+            case "Evaluate":
+                name = call_name(item.value).rsplit(".", 1)[-1]
+                return refuse(name, "by single threads is not covered")
+            case kind if not bodies_of(item):
+                return refuse(f"statement {kind}", "by single threads is not covered")
+            case _:
+                return self._do.lower_plain(item)
 
     def _branch(self, item: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         """Both sides, each done by the threads whose condition lets them."""
         if self._threads.decides(item.condition) and parts_ways(item) and self._mask is None:
             return self._do.lower_plain(item)
         outside = self._mask
-        found: list[Stmt] = []
         chosen = self._own_buffer("runs", "bool")
-        found += self._set_mask(chosen, outside, lambda: lower_expr(self._scope, item.condition))
+        found = self._set_mask(chosen, outside, lambda: lower_expr(self._scope, item.condition))
         self._mask = chosen
         found += self.lower(item.then_case)
         if item.else_case is not None:
@@ -240,7 +244,7 @@ class Lockstep:
             self._mask = others
             found += self.lower(item.else_case)
         self._mask = outside
-        return tuple(found)
+        return found
 
     def _set_mask(
         self, mask: str, outside: str | None, condition: Callable[[], Expr]
@@ -253,8 +257,8 @@ class Lockstep:
             else:
                 with self._scope.conditionally():
                     runs = Op("and", (self._masked(outside), convert(condition(), "bool")), "bool")
-            position = self._scope.position.indices or ()
-            return self._do.numbered((*self._scope.take_hoisted(), Store(mask, position, runs)))
+            store = Store(mask, self._scope.position.indices, runs)
+            return self._do.numbered((*self._scope.take_hoisted(), store))
 
         before, self._mask = self._mask, None
         found = self._each([store])
@@ -269,12 +273,18 @@ class Lockstep:
         is_plain = int(count.value) == 1 and type(condition).__name__ == "IntImm"
         if name is None or not is_plain or not int(condition.value):
             scope.refuse("tvm_thread_allreduce", "of this form is not covered")
-        if self._mask is not None or self._threads.asked != self._threads.everyone:
-            scope.refuse("tvm_thread_allreduce", "by some threads only is not covered")
-        folded = {self._threads.dimension(axis) for axis in axes}
-        if None in folded:
-            scope.refuse("tvm_thread_allreduce", "over something else than threads is not covered")
-        over = [dimension in folded for dimension in self._dimensions()]
+        scope.require(
+            self._mask is None and self._threads.asked == self._threads.everyone,
+            "tvm_thread_allreduce",
+            "by some threads only is not covered",
+        )
+        folded = {self._threads.dimensions.get(key_of(axis)) for axis in axes}
+        scope.require(
+            None not in folded,
+            "tvm_thread_allreduce",
+            "over something else than threads is not covered",
+        )
+        over = [dimension in folded for dimension in self._threads.wide]
         reads, writes = self._loops(), self._loops()
         outer = [loop for loop, is_folded in zip(writes, over, strict=True) if not is_folded]
         inner = [loop for loop, is_folded in zip(writes, over, strict=True) if is_folded]

@@ -9,34 +9,20 @@ from tileyard.frontend.scope import Scope
 from tileyard.ir.nodes import (
     Atomic,
     AtomicKind,
-    Cast,
     Const,
     Expr,
     For,
     Load,
     LoopKind,
     Op,
-    ReduceKind,
+    Reduce,
     Region,
     Stmt,
     Store,
     Var,
 )
 from tileyard.ir.verify_exprs import is_one
-
-__all__ = [
-    "AtomicKind",
-    "Reduction",
-    "Scan",
-    "ScanKind",
-    "Window",
-    "any_or_all",
-    "atomic",
-    "im2col",
-    "reduce_with_nan",
-    "scan",
-    "transpose",
-]
+from tileyard.ir.walk import convert
 
 ScanKind = Literal["add", "max"]
 
@@ -48,15 +34,6 @@ class Scan:
     kind: ScanKind
     axis: int
     is_reverse: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reduction:
-    """What a reduction does along which axis, and whether the old content is ignored."""
-
-    kind: ReduceKind
-    axis: int
-    clear: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,25 +51,26 @@ class Window:
 
 def atomic(scope: Scope, kind: AtomicKind, source: Region | Expr, dst: Region) -> tuple[Stmt, ...]:
     """Updates each element of ``dst`` with the value, or with the element of ``source`` beside it."""
-    dtype = scope.dtype_of(dst.buffer)
+    dtype = scope.named(dst.buffer).dtype
     loops = _loops(scope, dst.extents)
     if isinstance(source, Region):
         pairs = _pair(scope, f"atomic {kind}", source, dst)
         at = list(source.starts)
         for mine, other in pairs.items():
             at[other] = _add(at[other], loops[mine])
-        value: Expr = Load(source.buffer, tuple(at), scope.dtype_of(source.buffer))
+        value: Expr = Load(source.buffer, tuple(at), scope.named(source.buffer).dtype)
     else:
         value = source
-    update = Atomic(dst.buffer, _move(dst.starts, loops), _cast(value, dtype), kind)
+    update = Atomic(dst.buffer, _move(dst.starts, loops), convert(value, dtype), kind)
     return _nest(loops, dst.extents, (update,))
 
 
 def scan(scope: Scope, how: Scan, src: Region, dst: Region) -> tuple[Stmt, ...]:
     """Each element of ``dst`` is that of ``src`` and all before it along the axis, in ``dst``'s dtype."""
-    if len(src.extents) != len(dst.extents) or src.extents != dst.extents:
-        scope.refuse("scan", "of regions of different shapes is not covered")
-    dtype, axis = scope.dtype_of(dst.buffer), how.axis
+    scope.require(
+        src.extents == dst.extents, "scan", "of regions of different shapes is not covered"
+    )
+    dtype, axis = scope.named(dst.buffer).dtype, how.axis
     extent = src.extents[axis]
     loops = _loops(scope, dst.extents)
     loops[axis] = ZERO
@@ -106,7 +84,7 @@ def scan(scope: Scope, how: Scan, src: Region, dst: Region) -> tuple[Stmt, ...]:
 
     def read(region: Region, place: Expr) -> Expr:
         buffer = region.buffer
-        return _cast(Load(buffer, at(region, place), scope.dtype_of(buffer)), dtype)
+        return convert(Load(buffer, at(region, place), scope.named(buffer).dtype), dtype)
 
     before = _sub(step, Const(1, step.dtype))
     total = Op(how.kind, (read(dst, before), read(src, step)), dtype)
@@ -117,14 +95,17 @@ def scan(scope: Scope, how: Scan, src: Region, dst: Region) -> tuple[Stmt, ...]:
     return _nest(loops, dst.extents, (first, others))
 
 
-def reduce_with_nan(scope: Scope, how: Reduction, src: Region, dst: Region) -> tuple[Stmt, ...]:
+def reduce_with_nan(scope: Scope, how: Reduce) -> tuple[Stmt, ...]:
     """As a reduction to the greatest or least, but NaN where one of the elements is NaN."""
-    dtype = scope.dtype_of(dst.buffer)
+    src, dst = how.src, how.dst
+    dtype = scope.named(dst.buffer).dtype
     loops = _loops(scope, src.extents)
     before, after = loops[: how.axis], loops[how.axis + 1 :]
     middle = [ZERO] if len(dst.extents) == len(src.extents) else []
     place = _move(dst.starts, [*before, *middle, *after])
-    value = _cast(Load(src.buffer, _move(src.starts, loops), scope.dtype_of(src.buffer)), dtype)
+    value = convert(
+        Load(src.buffer, _move(src.starts, loops), scope.named(src.buffer).dtype), dtype
+    )
     if how.kind == "absmax":
         value = Op("abs", (value,), dtype)
     old = Load(dst.buffer, place, dtype)
@@ -143,15 +124,17 @@ _STARTS = {"max": -math.inf, "min": math.inf, "absmax": 0.0}
 
 def transpose(scope: Scope, src: Region, dst: Region) -> tuple[Stmt, ...]:
     """The last two dimensions change places."""
-    if src.buffer == dst.buffer:
-        scope.refuse("transpose", "of a buffer into itself is not covered")
+    scope.require(src.buffer != dst.buffer, "transpose", "of a buffer into itself is not covered")
     turned = (*src.extents[:-2], src.extents[-1], src.extents[-2])
-    if turned != dst.extents:
-        scope.refuse("transpose", "of regions whose shapes do not match is not covered")
+    scope.require(
+        turned == dst.extents, "transpose", "of regions whose shapes do not match is not covered"
+    )
     loops = _loops(scope, dst.extents)
     places = [*loops[:-2], loops[-1], loops[-2]]
-    value = Load(src.buffer, _move(src.starts, places), scope.dtype_of(src.buffer))
-    store = Store(dst.buffer, _move(dst.starts, loops), _cast(value, scope.dtype_of(dst.buffer)))
+    value = Load(src.buffer, _move(src.starts, places), scope.named(src.buffer).dtype)
+    store = Store(
+        dst.buffer, _move(dst.starts, loops), convert(value, scope.named(dst.buffer).dtype)
+    )
     return _nest(loops, dst.extents, (store,))
 
 
@@ -162,9 +145,12 @@ def im2col(
 
     ``steps`` count blocks of rows and of columns. Outside the image there are zeros.
     """
-    shape = scope.shape_of(image.buffer)
-    if len(shape) != 4 or len(columns.extents) < 2 or not _is_all(image, shape):
-        scope.refuse("im2col", "of something else than an image (n, h, w, c) is not covered")
+    shape = scope.named(image.buffer).shape
+    scope.require(
+        len(shape) == 4 and len(columns.extents) >= 2 and _is_all(image, shape),
+        "im2col",
+        "of something else than an image (n, h, w, c) is not covered",
+    )
     height, width, channels = shape[1:]
     reach = 2 * window.padding - (window.kernel - 1) * window.dilation - 1
     out_h, out_w = (
@@ -191,25 +177,25 @@ def im2col(
         _mod(column, channels),
     )
     # What lies outside the image reads as zero, as everything outside an array does.
-    value = Load(image.buffer, place, scope.dtype_of(image.buffer))
-    dtype = scope.dtype_of(columns.buffer)
-    store = Store(columns.buffer, _move(columns.starts, loops), _cast(value, dtype))
+    value = Load(image.buffer, place, scope.named(image.buffer).dtype)
+    dtype = scope.named(columns.buffer).dtype
+    store = Store(columns.buffer, _move(columns.starts, loops), convert(value, dtype))
     return _nest(loops, columns.extents, (store,))
 
 
-def any_or_all(scope: Scope, name: Literal["any", "all"], region: Region) -> tuple[Stmt, ...]:
-    """Folds the truth of a region's elements into element 0 of a new buffer called after ``name``."""
+def any_or_all(
+    scope: Scope, name: Literal["any", "all"], region: Region
+) -> tuple[tuple[Stmt, ...], Load]:
+    """Folds the truth of a region's elements into an element of a new buffer called after ``name``."""
     found = scope.new_buffer(name, "bool", (Const(1, "int32"),))
-    dtype = scope.dtype_of(region.buffer)
+    dtype = scope.named(region.buffer).dtype
     loops = _loops(scope, region.extents)
-    element: Expr = Load(region.buffer, _move(region.starts, loops), dtype)
-    if dtype != "bool":
-        element = Cast(element, "bool")
+    element = convert(Load(region.buffer, _move(region.starts, loops), dtype), "bool")
     old = Load(found, (ZERO,), "bool")
     step = Op("or" if name == "any" else "and", (old, element), "bool")
     first = Store(found, (ZERO,), Const(name == "all", "bool"))
     nest = _nest(loops, region.extents, (Store(found, (ZERO,), step),), kind="serial")
-    return (first, *nest)
+    return (first, *nest), old
 
 
 # ---- loops --------------------------------------------------------------------------------------
@@ -242,8 +228,11 @@ def _pair(scope: Scope, name: str, src: Region, dst: Region) -> dict[int, int]:
     """For each dimension of ``dst`` that is longer than 1, that of ``src`` which goes with it."""
     left = [i for i, extent in enumerate(src.extents) if not is_one(extent)]
     right = [i for i, extent in enumerate(dst.extents) if not is_one(extent)]
-    if [src.extents[i] for i in left] != [dst.extents[i] for i in right]:
-        scope.refuse(name, "of regions whose shapes do not match is not covered")
+    scope.require(
+        [src.extents[i] for i in left] == [dst.extents[i] for i in right],
+        name,
+        "of regions whose shapes do not match is not covered",
+    )
     return dict(zip(right, left, strict=True))
 
 
@@ -264,10 +253,6 @@ def _move(starts: Sequence[Expr], by: Sequence[Expr]) -> tuple[Expr, ...]:
     return tuple(_add(start, step) for start, step in zip(starts, by, strict=True))
 
 
-def _cast(value: Expr, dtype: str) -> Expr:
-    return value if value.dtype == dtype else Cast(value, dtype)
-
-
 def _binary(
     name: str, fold: Callable[[int, int], int], neutral: int | None = None
 ) -> Callable[[Expr, Expr], Expr]:
@@ -278,8 +263,8 @@ def _binary(
         if isinstance(left, Const) and isinstance(right, Const):
             return Const(fold(int(left.value), int(right.value)), dtype)
         if isinstance(right, Const) and right.value == neutral:
-            return _cast(left, dtype)
-        return Op(name, (_cast(left, dtype), _cast(right, dtype)), dtype)
+            return convert(left, dtype)
+        return Op(name, (convert(left, dtype), convert(right, dtype)), dtype)
 
     return make
 

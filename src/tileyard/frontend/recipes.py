@@ -1,15 +1,103 @@
-"""One form for kernels of every style: declared with us, TileLang's ``jit``, TileLang's ``autotune``."""
+"""One form for kernels of every style: declared with us, TileLang's ``jit``, TileLang's ``autotune``.
 
+What a kernel's source says of its parameters is read without running it.
+"""
+
+import ast
 import inspect
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+import textwrap
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tileyard.frontend.declare import KernelDeclaration, SpaceSource, user_function
-from tileyard.frontend.signature import RuntimeNames, find_runtime_names
+from tileyard.ir.dtypes import DTYPES
 from tileyard.model import Tolerance, Value
+
+_KINDS: dict[object, type] = {bool: bool, int: int, float: float, str: str}
+_KINDS |= {"bool": bool, "int": int, "float": float, "str": str}
+_DYNAMIC = ("dynamic", "symbolic")
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeNames:
+    """Names that a kernel's source gives to what its function's signature does not hold.
+
+    ``constants`` are the sizes named with ``T.const``, which count as arguments; ``dynamic`` are
+    the sizes and numbers that the compiled kernel takes when it runs.
+    """
+
+    constants: tuple[str, ...] = ()
+    dynamic: tuple[str, ...] = ()
+
+
+def named_parameters(function: Callable[..., object]) -> dict[str, inspect.Parameter]:
+    """The parameters of a function that have names of their own."""
+    parameters = inspect.signature(function).parameters
+    return {name: p for name, p in parameters.items() if p.kind not in _VARIADIC}
+
+
+def kinds_of(annotation: object) -> frozenset[type]:
+    """The plain types that a parameter's annotation names; empty where it names none."""
+    parts: Sequence[object] = ()
+    if isinstance(annotation, str) and "|" in annotation:
+        parts = [part.strip() for part in annotation.split("|")]
+    elif typing.get_origin(annotation) in (types.UnionType, typing.Union):
+        parts = typing.get_args(annotation)
+    elif isinstance(annotation, (str, type)) and annotation in _KINDS:
+        return frozenset({_KINDS[annotation]})
+    return frozenset().union(*map(kinds_of, parts))
+
+
+def find_runtime_names(function: object) -> RuntimeNames:
+    """Read the source of a function; nothing is found where there is no source."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))  # type: ignore[arg-type]
+    except (OSError, TypeError, SyntaxError):
+        return RuntimeNames()
+    constants: dict[str, None] = {}
+    dynamic: dict[str, None] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=func, args=[names, *_]) if _last_name(func) == "const":
+                constants |= dict.fromkeys(_split_names(names))
+            case ast.Call(func=func, args=[names, *_]) if _last_name(func) in _DYNAMIC:
+                dynamic |= dict.fromkeys(_split_names(names))
+            case ast.Subscript(value=value, slice=names) if _last_name(value) == "dyn":
+                dynamic |= dict.fromkeys(_split_names(names))
+            case ast.FunctionDef() if _is_prim_func(node):
+                dynamic |= dict.fromkeys(_scalar_parameters(node))
+            case _:
+                pass
+    return RuntimeNames(constants=tuple(constants), dynamic=tuple(dynamic))
+
+
+def _split_names(node: ast.expr) -> list[str]:
+    if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+        return []
+    return node.value.replace(",", " ").split()
+
+
+def _last_name(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_prim_func(node: ast.FunctionDef) -> bool:
+    decorators = (d.func if isinstance(d, ast.Call) else d for d in node.decorator_list)
+    return any(_last_name(decorator) == "prim_func" for decorator in decorators)
+
+
+def _scalar_parameters(node: ast.FunctionDef) -> list[str]:
+    typed = ((arg.arg, arg.annotation) for arg in node.args.args if arg.annotation is not None)
+    return [name for name, annotation in typed if _last_name(annotation) in DTYPES]
+
 
 Style = Literal["tileyard", "jit", "autotune"]
 
@@ -51,28 +139,28 @@ class Recipe:
 
 def read_recipe(value: object) -> Recipe | None:
     """How ``value`` was declared as a kernel; None for everything else."""
-    if isinstance(value, KernelDeclaration):
-        return _read_declaration(value)
-    if _is_instance(value, "tilelang.autotuner.tuner", "AutoTuneImpl"):
-        return _read_autotune(value)
-    if _is_instance(value, "tilelang.jit", "JITImpl"):
-        return _read_jit(value)
-    return None
+    match value:
+        case KernelDeclaration():
+            return _read_declaration(value)
+        case _ if _is_instance(value, "tilelang.autotuner.tuner", "AutoTuneImpl"):
+            return _read_autotune(value)
+        case _ if _is_instance(value, "tilelang.jit", "JITImpl"):
+            return _read_jit(value)
+        case _:
+            return None
 
 
 def _read_declaration(value: KernelDeclaration[..., object]) -> Recipe:
-    inner = read_recipe(value.function)
-    if inner is None:
-        function = value.function
-        inner = Recipe(
-            style="tileyard",
-            file=_file_of(function),
-            function=function,
-            build=function,
-            runtime=find_runtime_names(user_function(function)),
-            shapes={},
-            pass_configs={},
-        )
+    function = value.function
+    inner = read_recipe(function) or Recipe(
+        style="tileyard",
+        file=_file_of(function),
+        function=function,
+        build=function,
+        runtime=find_runtime_names(user_function(function)),
+        shapes={},
+        pass_configs={},
+    )
     return replace(
         inner,
         style="tileyard",
@@ -91,7 +179,12 @@ def _read_declaration(value: KernelDeclaration[..., object]) -> Recipe:
 def _read_jit(value: Any) -> Recipe:  # noqa: ANN401 - TileLang is not typed
     function = value.func.orig_func
     tensors = value.func.tensor_args
-    numbers = tuple(name for name, declared in tensors.items() if _is_number(declared))
+    # What is declared as a variable that is no pointer is a number.
+    numbers = tuple(
+        name
+        for name, declared in tensors.items()
+        if type(declared).__name__ == "Var" and str(declared.dtype) != "handle"
+    )
     runtime = find_runtime_names(function)
     out_idx = value.out_idx
     if out_idx is not None:
@@ -138,11 +231,6 @@ def _read_flags(flags: object) -> tuple[str, ...]:
     if isinstance(flags, str):
         return tuple(shlex.split(flags))
     return tuple(map(str, flags)) if isinstance(flags, (list, tuple)) else ()
-
-
-def _is_number(declared: Any) -> bool:  # noqa: ANN401 - as above
-    """Whether a parameter of an eager kernel is a number: a variable that is no pointer."""
-    return type(declared).__name__ == "Var" and str(declared.dtype) != "handle"
 
 
 def _file_of(function: object) -> str:

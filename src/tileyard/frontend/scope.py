@@ -3,6 +3,9 @@
 One module because all of it is known by the identity of TVM's objects, and refusals need all of it.
 """
 
+import keyword
+import linecache
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,14 +17,66 @@ from tilelang import ir as tl_ir
 from tilelang import tvm
 
 from tileyard.errors import UnsupportedError
-from tileyard.frontend.names import Names
 from tileyard.frontend.no_device import CALLED_AT
-from tileyard.frontend.position import Position
-from tileyard.frontend.users_lines import find_call, name_axes
 from tileyard.ir.dtypes import DTYPES
 from tileyard.ir.nodes import Buffer, Const, Expr, Stmt, Var
 from tileyard.ir.verify_exprs import without_ones
 from tileyard.model import SourceLine
+
+
+class Names:
+    """Gives each variable and buffer a name of its own that is legal in text: the user's, numbered."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    @staticmethod
+    def legal(wanted: str) -> str:
+        """``wanted`` made into an identifier."""
+        base = re.sub(r"\W", "_", wanted) or "v"
+        is_taken = base[0].isdigit() or keyword.iskeyword(base) or base == "inf"
+        return f"v_{base}" if is_taken else base
+
+    def take(self, wanted: str) -> str:
+        """``wanted``, or the first of ``wanted_1``, ``wanted_2``, ... that is free."""
+        base = self.legal(wanted)
+        name, count = base, 0
+        while name in self._taken:
+            count += 1
+            name = f"{base}_{count}"
+        self._taken.add(name)
+        return name
+
+
+class Position:
+    """One thread of a block, or all of them together.
+
+    ``own`` are the buffers of which each thread has one: they have the threads' dimensions before
+    their own. ``extents`` are those dimensions. ``indices`` say which thread it is in them, none
+    for all together; ``values`` are the variables that differ between threads, by their identity.
+    ``is_spread`` says that they share out a parallel loop.
+    """
+
+    def __init__(self) -> None:
+        self.own: set[str] = set()
+        self.extents: tuple[Const, ...] = ()
+        self.indices: tuple[Expr, ...] = ()
+        self.values: dict[object, Expr] = {}
+        self.is_spread = False
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it is one thread."""
+        return bool(self.indices)
+
+    @contextmanager
+    def at(self, indices: Sequence[Expr], values: dict[object, Expr]) -> Iterator[None]:
+        """Around what is lowered for one thread."""
+        before = self.indices, self.values
+        self.indices, self.values = tuple(indices), values
+        yield
+        self.indices, self.values = before
+
 
 _SCOPES: Mapping[str, str] = {
     "global": "global",
@@ -71,7 +126,7 @@ class Scope:
     tile IR has not; ``has_threads`` says that a block is run by threads. ``buffers`` fills with all that are no parameters;
     ``reducers`` has what each reducer folds with, by its name; ``in_while`` says that a loop runs until something changes.
     ``imported`` is the user's CUDA text; ``position`` is the thread that is being lowered.
-    ``on_load`` is told the name of each buffer that an expression reads.
+    ``analyzer`` is bound to what is known of integer variables. ``on_load`` is told the name of each buffer that an expression reads.
     """
 
     def __init__(self, *, any_dtype: bool = False, has_threads: bool = True) -> None:
@@ -90,7 +145,7 @@ class Scope:
         self._ready: set[object] = set()
         self._conditions = 0
         self._block: dict[str, Var] = {}
-        self._analyzer = tvm.arith.Analyzer()
+        self.analyzer = tvm.arith.Analyzer()
         self.in_while = False
         self._known: dict[str, Buffer] = {}
         self.position = Position()
@@ -105,6 +160,11 @@ class Scope:
         file, line = (self.where.file, self.where.line) if self.where else ("", 0)
         place = f" at {file}:{line}" if file else ""
         raise UnsupportedError(f"{operation} {reason}{place}", "", operation, file, line)
+
+    def require(self, holds: bool, operation: str, reason: str = "is not covered") -> None:
+        """Refuse ``operation`` unless something holds that is needed for it."""
+        if not holds:
+            self.refuse(operation, reason)
 
     def enter(self, stmt: object) -> SourceLine | None:
         """Note the line of ``stmt`` where TileLang knows it; return the line before that."""
@@ -186,15 +246,11 @@ class Scope:
         """Note that ``var`` holds a thread's index."""
         self._threads[key_of(var)] = str(var.name)  # type: ignore[attr-defined]
 
-    def learn(self, var: object, value: object) -> None:
-        """Note that ``var`` is ``value``, a pure integer expression."""
-        self._analyzer.bind(var, value)
-
     def simplify(self, expr: object) -> object:
         """``expr``, an integer, as a constant where what is known of variables shows it."""
         if type(expr).__name__ == "IntImm":
             return expr
-        simple = self._analyzer.simplify(expr)
+        simple = self.analyzer.simplify(expr)
         return simple if type(simple).__name__ == "IntImm" else expr
 
     def defer(self, var: object, value: object, *, is_ready: bool = False) -> None:
@@ -236,8 +292,11 @@ class Scope:
 
     def hoist(self, stmts: Sequence[Stmt], what: str, *, has_effects: bool = False) -> None:
         """Have ``stmts`` run before the statement whose expressions are being lowered."""
-        if has_effects and self._conditions:
-            self.refuse(what, "in an expression that is evaluated only sometimes is not covered")
+        self.require(
+            not (has_effects and self._conditions),
+            what,
+            "in an expression that is evaluated only sometimes is not covered",
+        )
         self._hoisted += stmts
 
     def take_hoisted(self) -> tuple[Stmt, ...]:
@@ -267,17 +326,9 @@ class Scope:
         self.buffers.append(buffer)
         return buffer.name
 
-    def dtype_of(self, buffer: str) -> str:
-        """The scalar type of a buffer by its name here."""
-        return self._known[buffer].dtype
-
-    def is_array(self, buffer: str) -> bool:
-        """Whether a buffer, by its name here, is no tile of a block's own."""
-        return self._known[buffer].scope == "global"
-
-    def shape_of(self, buffer: str) -> tuple[Expr, ...]:
-        """The shape of a buffer by its name here."""
-        return self._known[buffer].shape
+    def named(self, buffer: str) -> Buffer:
+        """The buffer of this name here."""
+        return self._known[buffer]
 
     def storage_scope(self, tir: object) -> str:
         """The tile IR's scope for a buffer of TIR."""
@@ -306,15 +357,19 @@ class Scope:
         """
         position = self.position
         owner = buffer.view_of or buffer.name
-        if owner in position.own and position.indices is None:
-            self.refuse(
-                f"register {owner}", "of single threads used by all of them together is not covered"
-            )
+        self.require(
+            position.is_single or owner not in position.own,
+            f"register {owner}",
+            "of single threads used by all of them together is not covered",
+        )
         is_for_all = is_read and not without_ones(buffer.shape)
         is_shared_out = buffer.scope == "fragment" and owner not in position.own and not is_for_all
-        if position.indices is not None and is_shared_out:
-            self.refuse(f"fragment {owner}", "used by single threads is not covered")
-        return (*(position.indices or ()), *indices) if owner in position.own else indices
+        self.require(
+            not (position.is_single and is_shared_out),
+            f"fragment {owner}",
+            "used by single threads is not covered",
+        )
+        return (*position.indices, *indices) if owner in position.own else indices
 
     def owner(self, tir: object) -> Buffer | None:
         """The buffer whose storage ``tir``, another one, reads in its own way."""
@@ -339,3 +394,37 @@ def _line_of(span: object) -> SourceLine | None:
 def key_of(node: object) -> object:
     """Identity of a TVM object: two references to one node are equal keys."""
     return node.__chandle__()  # type: ignore[attr-defined]
+
+
+_AXES = re.compile(r"\bas\s*\(?\s*(\w+(?:\s*,\s*\w+)*)\s*,?\s*\)?\s*:")
+_STACK = re.compile(r"^\s*at (.+):(\d+) in .*$", re.MULTILINE)
+_LONGEST = 12
+"""How many lines the head of a launch may have."""
+_REACH = 60
+"""How many lines a call of one of TileLang's macros may lie below the statement before it."""
+
+
+def name_axes(where: SourceLine | None) -> tuple[str, ...]:
+    """What the launch on this line calls the dimensions of its grid; empty where that is not found."""
+    if where is None:
+        return ()
+    head = "".join(linecache.getlines(where.file)[where.line - 1 :][:_LONGEST])
+    found = _AXES.search(head) if head.lstrip().startswith("with ") else None
+    return tuple(re.split(r"\s*,\s*", found[1])) if found else ()
+
+
+def split_stack(message: str) -> tuple[str, SourceLine | None]:
+    """A message of ``device_assert`` without the lines that TileLang adds to it, and the first of these."""
+    found = _STACK.search(message)
+    said = _STACK.sub("", message).strip()
+    return said, SourceLine(file=found[1], line=int(found[2])) if found else None
+
+
+def find_call(after: SourceLine, words: Sequence[str]) -> SourceLine | None:
+    """The next line below ``after`` that calls something of the first word's name, or of the next one's."""
+    lines = linecache.getlines(after.file)[after.line :][:_REACH]
+    for word in words:
+        for number, text in enumerate(lines, after.line + 1):
+            if word and f".{word}" in text:
+                return SourceLine(file=after.file, line=number)
+    return None

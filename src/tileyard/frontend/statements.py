@@ -5,23 +5,29 @@ One module because there is one rule for each class of TIR statement, and they c
 
 from typing import Any
 
-from tileyard.frontend.barriers import SCOPE as BARRIERS
-from tileyard.frontend.barriers import Barriers
-from tileyard.frontend.continues import without_continue, without_return
-from tileyard.frontend.element_ops import is_element_op, lower_element_op
-from tileyard.frontend.expressions import buffer_of, free_vars, lower_expr
+from tileyard.frontend.expressions import buffer_of, lower_expr
 from tileyard.frontend.externs import is_mark, lower_extern
-from tileyard.frontend.hints import AT_ONCE, ATTRIBUTE_HINTS, CALL_HINTS, LOOP_HINTS, is_block_hint
 from tileyard.frontend.lockstep import Lockstep, Lowering
-from tileyard.frontend.roles import RoleLowering
+from tileyard.frontend.rewrites import without_continue, without_return
 from tileyard.frontend.scope import Scope, key_of
 from tileyard.frontend.thread_code import ThreadCode
-from tileyard.frontend.thread_queries import dimension_of, is_bound_to_threads
-from tileyard.frontend.threads import Threads, waits
-from tileyard.frontend.tile_ops import is_tile_op, lower_tile_op
+from tileyard.frontend.threads import BARRIERS, Barriers, RoleLowering, Threads, waits
+from tileyard.frontend.tile_ops import lower_call
 from tileyard.frontend.tir_queries import (
+    AT_ONCE,
+    ATTRIBUTE_HINTS,
+    CALL_HINTS,
+    LOOP_HINTS,
     THREAD_BINDING,
+    THREAD_INDEX,
+    call_name,
     count_launches,
+    dimension_of,
+    extern_name,
+    free_vars,
+    is_block_hint,
+    is_bound_to_threads,
+    is_loop,
     is_one,
     is_zero,
     without_dead_branches,
@@ -51,8 +57,6 @@ _LAUNCH = "tilelang_root"
 
 _DEFAULT_THREADS = (128, 1, 1)
 """How many threads a block has where the user has not said it."""
-
-_ONE_THREAD = (1, 1, 1)
 
 _GRID = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 
@@ -136,10 +140,11 @@ class BodyLowering:
 
     def _lower_SBlockRealize(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
         block = stmt.block
-        if len(block.iter_vars) or block.init is not None or len(block.match_buffers):
-            self._scope.refuse(f"block {block.name_hint} with iterators")
-        if not is_one(stmt.predicate):
-            self._scope.refuse(f"block {block.name_hint} with a predicate")
+        self._scope.require(
+            block.init is None and not len(block.iter_vars) and not len(block.match_buffers),
+            f"block {block.name_hint} with iterators",
+        )
+        self._scope.require(is_one(stmt.predicate), f"block {block.name_hint} with a predicate")
         for key, value in block.annotations.items():
             self._annotate(str(key), value)
         if block.name_hint == _LAUNCH and "tl.launch_threads" not in block.annotations:
@@ -147,9 +152,8 @@ class BodyLowering:
         ready = tuple(part for buffer in block.alloc_buffers for part in self._allocate(buffer))
         first = self._numbered(ready)
         body = without_return(block.body) if block.name_hint == _LAUNCH else block.body
-        if not waits(body):
-            return (*first, *self.lower(body))
-        return (*first, *self._roles.body(body))
+        lower = self._roles.body if waits(body) else self.lower
+        return (*first, *lower(body))
 
     def _annotate(self, name: str, value: Any) -> None:  # noqa: ANN401
         """Take in an annotation of a block."""
@@ -170,7 +174,7 @@ class BodyLowering:
                 pass
 
     def _launch_threads(self, extents: tuple[int, ...]) -> None:
-        self._threads.launch(extents if self._scope.has_threads else _ONE_THREAD)
+        self._threads.launch(extents if self._scope.has_threads else (1, 1, 1))
         wide = (Const(extents[i], "int32") for i in self._threads.wide)
         self._scope.position.extents = tuple(wide)
 
@@ -186,11 +190,12 @@ class BodyLowering:
             scope.where = before
             return (ready,)
         storage = scope.storage_scope(tir)
-        if len(tir.strides):
-            scope.refuse(f"buffer {tir.name} with strides")
+        scope.require(not len(tir.strides), f"buffer {tir.name} with strides")
         shape = tuple(lower_expr(scope, extent) for extent in tir.shape)
-        if not all(isinstance(extent, Const) for extent in shape):
-            scope.refuse(f"buffer {tir.name} of a size that is not constant")
+        scope.require(
+            all(isinstance(extent, Const) for extent in shape),
+            f"buffer {tir.name} of a size that is not constant",
+        )
         is_own = self._code.is_own(tir)
         buffer = Buffer(
             scope.names.take(str(tir.name)),
@@ -208,19 +213,17 @@ class BodyLowering:
         return ()
 
     def _lower_AttrStmt(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
-        if str(stmt.attr_key) not in ATTRIBUTE_HINTS:
-            self._scope.refuse(f"attribute {stmt.attr_key}")
+        self._scope.require(str(stmt.attr_key) in ATTRIBUTE_HINTS, f"attribute {stmt.attr_key}")
         return self.lower(stmt.body)
 
     # ---- loops and branches -----------------------------------------------------------------
 
     def _lower_For(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
-        if int(stmt.kind) == THREAD_BINDING:
+        if is_loop(stmt, THREAD_BINDING):
             return self._launch(stmt)
         scope = self._scope
         unknown = [str(key) for key in stmt.annotations if str(key) not in LOOP_HINTS]
-        if unknown:
-            scope.refuse(f"loop with {', '.join(unknown)}")
+        scope.require(not unknown, f"loop with {', '.join(unknown)}")
         if stmt.step is not None and not is_one(stmt.step):
             scope.refuse(f"loop with step {stmt.step}")
         start, extent = lower_expr(scope, stmt.min), lower_expr(scope, stmt.extent)
@@ -239,17 +242,20 @@ class BodyLowering:
         tag = str(stmt.thread_binding.thread_tag)
         if is_bound_to_threads(stmt) and self._threads.extents:
             return self._bind_threads(stmt)
-        if tag not in _GRID:
-            self._scope.refuse(f"loop bound to {tag}")
+        self._scope.require(tag in _GRID, f"loop bound to {tag}")
         if self._has_phases and len(stmt.annotations) == 0:
             start, extent = (lower_expr(self._scope, bound) for bound in (stmt.min, stmt.extent))
             first = self._number()
             var = self._scope.bind_block(tag, stmt.loop_var)
             return (*first, For(var, start, extent, "blocks", self.lower(stmt.body)))
-        if tag in self.grid or self._count > self._checks:
-            self._scope.refuse("second kernel launch", "in one function is not covered")
-        if not is_zero(stmt.min) or len(stmt.annotations):
-            self._scope.refuse(f"{tag} with annotations")
+        self._scope.require(
+            tag not in self.grid and self._count <= self._checks,
+            "second kernel launch",
+            "in one function is not covered",
+        )
+        self._scope.require(
+            is_zero(stmt.min) and not len(stmt.annotations), f"{tag} with annotations"
+        )
         extent = lower_expr(self._scope, stmt.extent)
         self.grid[tag] = Axis(self._scope.bind_block(tag, stmt.loop_var), extent)
         return self.lower(stmt.body)
@@ -288,7 +294,7 @@ class BodyLowering:
 
     def _lower_Bind(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
         value = stmt.value
-        if str(getattr(getattr(value, "op", None), "name", "")) == "tl.launch_thread_idx":
+        if call_name(value) == THREAD_INDEX:
             self._scope.bind_thread(stmt.var)
             if self._scope.has_threads:
                 self._threads.bind(stmt.var, int(value.args[0].value))
@@ -306,13 +312,12 @@ class BodyLowering:
         lowered = lower_expr(self._scope, value)
         first = self._number()
         if is_integer(lowered.dtype) and not any(isinstance(p, Load) for p in walk_expr(lowered)):
-            self._scope.learn(stmt.var, value)
+            self._scope.analyzer.bind(stmt.var, value)
         return (*first, Let(self._scope.bind_var(stmt.var), lowered))
 
     def _lower_BufferStore(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
         buffer = buffer_of(self._scope, stmt.buffer)
-        if stmt.predicate is not None:
-            self._scope.refuse(f"predicated store to {buffer.name}")
+        self._scope.require(stmt.predicate is None, f"predicated store to {buffer.name}")
         self._roles.require_one(f"store to {buffer.name}")
         indices = tuple(lower_expr(self._scope, index) for index in stmt.indices)
         indices = self._scope.place(buffer, indices)
@@ -331,8 +336,9 @@ class BodyLowering:
         value = stmt.value
         if type(value).__name__ == "IntImm":
             return ()
-        if type(value).__name__ != "Call":
-            self._scope.refuse(f"expression {type(value).__name__} as a statement")
+        self._scope.require(
+            type(value).__name__ == "Call", f"expression {type(value).__name__} as a statement"
+        )
         name = str(getattr(value.op, "name", value.op))
         if name == "tirx.tvm_storage_sync":
             self._roles.require_one("sync_threads")
@@ -345,16 +351,12 @@ class BodyLowering:
         if lowered is not None:
             return self._numbered(lowered)
         self._roles.require_one(name)
-        if is_tile_op(value):
-            lowered = lower_tile_op(self._scope, value)
-        elif is_element_op(value):
-            lowered = lower_element_op(self._scope, value)
-        else:
+        lowered = lower_call(self._scope, value)
+        if lowered is None:
             lowered = lower_extern(self._scope, value)
-        if lowered is not None:
-            whole = (*self._scope.take_hoisted(), *lowered)
-            self._roles.note_registers(whole)
-            return self._numbered(whole)
-        if name in ("tirx.call_extern", "tirx.call_pure_extern"):
-            name = f"call_extern {value.args[0].value}"
-        return self._scope.refuse(name)
+        if lowered is None:
+            extern = extern_name(value)
+            return self._scope.refuse(f"call_extern {extern}" if extern else name)
+        whole = (*self._scope.take_hoisted(), *lowered)
+        self._roles.note_registers(whole)
+        return self._numbered(whole)

@@ -6,11 +6,12 @@ A thread has values of its own where the thread's index goes in: variables, and 
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilelang import tvm
-
 from tileyard.frontend.scope import key_of
-from tileyard.frontend.thread_queries import (
+from tileyard.frontend.threads import Threads, parts_ways
+from tileyard.frontend.tir_queries import (
+    PARALLEL,
     REGISTERS,
+    THREAD_INDEX,
     bodies_of,
     call_name,
     counts,
@@ -18,13 +19,12 @@ from tileyard.frontend.thread_queries import (
     heads_of,
     is_bound_to_threads,
     is_load,
-    is_thread_index,
+    is_loop,
+    is_var,
     nodes_of,
     pointed_of,
     used_together,
 )
-from tileyard.frontend.threads import Threads, parts_ways
-from tileyard.frontend.tir_queries import PARALLEL
 
 _NO_BODY = ("Bind", "BufferStore", "Evaluate", "AssertStmt")
 
@@ -108,39 +108,36 @@ class ThreadCode:
 
     def depends(self, expr: Any) -> bool:  # noqa: ANN401
         """Whether an expression may differ from thread to thread."""
-        return any(self._is_mention(node) for node in nodes_of(tvm.tirx.Evaluate(expr)))
+        return any(map(self._is_mention, nodes_of(expr)))
 
     def is_pure(self, expr: Any) -> bool:  # noqa: ANN401
         """Whether an expression is nothing but arithmetic on variables."""
-        kinds = (
-            (type(node).__name__, call_name(node)) for node in nodes_of(tvm.tirx.Evaluate(expr))
-        )
-        return all(
-            kind != "BufferLoad" and (kind != "Call" or name in _PURE) for kind, name in kinds
-        )
+        nodes = nodes_of(expr)
+        are_known = all(call_name(node) in _PURE for node in nodes if type(node).__name__ == "Call")
+        return are_known and not any(map(is_load, nodes))
 
     def mentions(self, stmt: Any) -> bool:  # noqa: ANN401
         """Whether a statement does something for one thread alone; roles aside, which are for many.
 
         What counts how often it is done is for one thread, unless threads share it out among them.
         """
-        kind = type(stmt).__name__
-        if kind == "For" and int(stmt.kind) == PARALLEL:
-            return any(map(self._is_mention, nodes_of(stmt)))
-        if kind == "IfThenElse":
-            inside = any(map(self.mentions, bodies_of(stmt)))
-            if self._threads.decides(stmt.condition) and (parts_ways(stmt) or not inside):
-                return inside
-            return inside or self.depends(stmt.condition)
-        if kind in _NO_BODY:
-            if kind == "Bind" and (
-                is_thread_index(stmt.value) or self._threads.decides(stmt.value)
-            ):
+        decides = self._threads.decides
+        match type(stmt).__name__:
+            case "For" if is_loop(stmt, PARALLEL):
+                return any(map(self._is_mention, nodes_of(stmt)))
+            case "IfThenElse":
+                inside = any(map(self.mentions, bodies_of(stmt)))
+                if decides(stmt.condition) and (parts_ways(stmt) or not inside):
+                    return inside
+                return inside or self.depends(stmt.condition)
+            case "Bind" if call_name(stmt.value) == THREAD_INDEX or decides(stmt.value):
                 return False
-            is_each = len(self._threads.everyone) > 1 and counts(stmt)
-            return is_each or any(map(self._is_mention, nodes_of(stmt)))
-        heads = any(map(self.depends, heads_of(stmt)))
-        return heads or any(map(self.mentions, bodies_of(stmt)))
+            case kind if kind in _NO_BODY:
+                is_each = len(self._threads.everyone) > 1 and counts(stmt)
+                return is_each or any(map(self._is_mention, nodes_of(stmt)))
+            case _:
+                heads = any(map(self.depends, heads_of(stmt)))
+                return heads or any(map(self.mentions, bodies_of(stmt)))
 
     # ---- what is a thread's own -------------------------------------------------------------
 
@@ -158,7 +155,7 @@ class ThreadCode:
         is_count = not is_shared and type(stmt).__name__ in _NO_BODY and counts(stmt)
         match type(stmt).__name__:
             case "Bind":
-                if is_thread_index(stmt.value):
+                if call_name(stmt.value) == THREAD_INDEX:
                     self._indices[key_of(stmt.var)] = int(stmt.value.args[0].value)
                     self._vars.add(key_of(stmt.var))
                 elif is_count or self.depends(stmt.value):
@@ -168,9 +165,8 @@ class ThreadCode:
                     self._note_register(stmt.buffer)
             case "Evaluate":
                 if is_own or self.depends(stmt.value):
-                    for node in nodes_of(stmt):
-                        if is_load(node):
-                            self._note_register(node.buffer)
+                    for node in filter(is_load, nodes_of(stmt)):
+                        self._note_register(node.buffer)
             case "For":
                 if is_bound_to_threads(stmt):
                     self._indices[key_of(stmt.loop_var)] = dimension_of(stmt)
@@ -200,40 +196,33 @@ class ThreadCode:
 
     def sets_for_all(self, stmt: Any) -> bool:  # noqa: ANN401
         """Whether ``stmt`` sets registers that hold the same for all threads."""
-        for node in nodes_of(stmt):
-            is_set = type(node).__name__ == "BufferStore"
-            pointed = [node] if is_set else pointed_of(node)
-            for place in pointed:
-                if self._is_register(place.buffer) and not self.is_own(place.buffer):
-                    return True
-        return False
+        nodes = nodes_of(stmt)
+        stored = [node.buffer for node in nodes if type(node).__name__ == "BufferStore"]
+        pointed = [place.buffer for node in nodes for place in pointed_of(node)]
+        return any(self._is_register(b) and not self.is_own(b) for b in (*stored, *pointed))
 
     # ---- who touches what -------------------------------------------------------------------
 
     def leaf(self, stmt: Any) -> Leaf:  # noqa: ANN401
         """What one statement touches by itself, its body aside."""
-        kind = type(stmt).__name__
-        whole = stmt if kind in _NO_BODY else None
-        parts = [whole] if whole is not None else list(map(tvm.tirx.Evaluate, heads_of(stmt)))
+        parts = (stmt,) if type(stmt).__name__ in _NO_BODY else heads_of(stmt)
         found = Leaf()
         for part in parts:
             atomics = {
                 key_of(inner)
                 for node in nodes_of(part)
                 if call_name(node).startswith("tl.atomic_")
-                for inner in nodes_of(tvm.tirx.Evaluate(node.args[0]))
+                for inner in nodes_of(node.args[0])
                 if is_load(inner)
             }
             pointed = {key_of(inner) for node in nodes_of(part) for inner in pointed_of(node)}
             for node in nodes_of(part):
-                if type(node).__name__ not in ("BufferLoad", "BufferStore"):
+                if not _is_access(node) or self._is_register(node.buffer):
                     continue
-                if self._is_register(node.buffer):
-                    continue
-                is_atomic = key_of(node) in atomics
-                is_write = type(node).__name__ == "BufferStore" or key_of(node) in pointed
                 access = Access(
-                    is_write=is_write, is_atomic=is_atomic, rows=self._rows(node.indices)
+                    is_write=not is_load(node) or key_of(node) in pointed,
+                    is_atomic=key_of(node) in atomics,
+                    rows=self._rows(node.indices),
                 )
                 found.touched.setdefault(key_of(node.buffer.data), []).append(access)
         return found
@@ -242,7 +231,7 @@ class ThreadCode:
         return frozenset(
             (place, self._indices[key_of(index)])
             for place, index in enumerate(indices)
-            if type(index).__name__ in ("Var", "SizeVar") and key_of(index) in self._indices
+            if is_var(index) and key_of(index) in self._indices
         )
 
     def leaves(self, stmt: Any, *, is_repeated: bool = False) -> list[Leaf]:  # noqa: ANN401
@@ -257,3 +246,7 @@ class ThreadCode:
         for body in bodies_of(stmt):
             found += self.leaves(body, is_repeated=is_repeated)
         return [leaf for leaf in found if leaf.touched]
+
+
+def _is_access(node: Any) -> bool:  # noqa: ANN401
+    return type(node).__name__ in ("BufferLoad", "BufferStore")

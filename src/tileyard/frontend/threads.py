@@ -1,14 +1,51 @@
-"""Which threads of a block a branch is for: conditions on the thread's index, decided thread by thread."""
+"""Which threads of a block a branch is for, roles, and the barriers at which they wait.
+
+Conditions on the thread's index are decided thread by thread. Roles are parts of a block's threads that do
+different things, and wait for each other at barriers. Where nobody waits, it makes no difference in which order
+they go on: each branch is done once, where it stands.
+
+A barrier in shared memory is a count: what arrives adds to it, and who waits looks at its phase. A phase ends
+with every ``expected`` arrivals. Waiting for parity ``p`` ends once the phase that goes on is of the other one,
+as the hardware's test says.
+
+One module because barriers are what parts of the threads wait for.
+"""
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 from tilelang import tvm
 
-from tileyard.frontend.expressions import free_vars
+from tileyard.frontend.expressions import lower_expr
 from tileyard.frontend.scope import Scope, key_of
+from tileyard.frontend.tir_queries import (
+    TILE_OPS,
+    call_name,
+    calls_of,
+    free_vars,
+    is_load,
+    nodes_of,
+)
+from tileyard.ir.effects import buffer_effects
+from tileyard.ir.nodes import (
+    Atomic,
+    Await,
+    Buffer,
+    Const,
+    Expr,
+    Fill,
+    Load,
+    Op,
+    Region,
+    Roles,
+    Stmt,
+    Store,
+)
+from tileyard.ir.walk import convert
+from tileyard.model import SourceLine
 
 ThreadSet = frozenset[int]
 
@@ -21,31 +58,32 @@ _BY_ONE = frozenset({"tl.tileop.tma_copy"})
 class Threads:
     """The threads of a block by number, the first dimension the fastest, and what depends on a number.
 
-    ``running`` are those that run what is being lowered, ``asked`` those that its conditions let
-    through: fewer run where roles are lowered one by one.
+    ``extents`` are how many a block has in each dimension, ``dimensions`` those in which variables are a
+    thread's index, by the variable's identity. ``everyone`` are all threads, ``running`` those that run what is
+    being lowered, ``asked`` those that its conditions let through: fewer run where roles are lowered one by one.
     """
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
-        self._extents: tuple[int, ...] = ()
-        self._dimensions: dict[object, int] = {}
+        self.extents: tuple[int, ...] = ()
+        self.dimensions: dict[object, int] = {}
         self._values: dict[object, Any] = {}
         self._vars: dict[object, Any] = {}
         self._known: dict[object, ThreadSet] = {}
         self._analyzer = tvm.arith.Analyzer()
-        self._everyone: ThreadSet = frozenset()
+        self.everyone: ThreadSet = frozenset()
         self.running: ThreadSet = frozenset()
         self.asked: ThreadSet = frozenset()
 
     def launch(self, extents: Sequence[int]) -> None:
         """Note how many threads a block has in each dimension."""
-        self._extents = tuple(extents)
-        self._everyone = frozenset(range(math.prod(extents)))
-        self.running = self.asked = self._everyone
+        self.extents = tuple(extents)
+        self.everyone = frozenset(range(math.prod(extents)))
+        self.running = self.asked = self.everyone
 
     def bind(self, var: Any, dimension: int) -> None:  # noqa: ANN401 (TVM's nodes are untyped)
         """Note that ``var`` is a thread's index in a dimension."""
-        self._dimensions[key_of(var)] = dimension
+        self.dimensions[key_of(var)] = dimension
         self._vars[key_of(var)] = var
 
     def bind_value(self, var: Any, value: Any) -> None:  # noqa: ANN401
@@ -53,54 +91,33 @@ class Threads:
         self._values[key_of(var)] = self._resolved(value)
 
     @property
-    def extents(self) -> tuple[int, ...]:
-        """How many threads a block has in each dimension."""
-        return self._extents
-
-    @property
     def wide(self) -> list[int]:
         """The dimensions with more than one thread, or the first one; the last of them first."""
-        found = [i for i, extent in enumerate(self._extents) if extent > 1]
+        found = [i for i, extent in enumerate(self.extents) if extent > 1]
         return found[::-1] or [0]
-
-    @property
-    def everyone(self) -> ThreadSet:
-        """All threads of a block."""
-        return self._everyone
-
-    def dimension(self, var: Any) -> int | None:  # noqa: ANN401
-        """The dimension in which ``var`` is the thread's index; None for another variable."""
-        return self._dimensions.get(key_of(var))
-
-    def indices(self) -> dict[object, int]:
-        """The variables that are a thread's index, by their identity, and in which dimension."""
-        return self._dimensions
 
     def decides(self, expr: Any) -> bool:  # noqa: ANN401
         """Whether ``expr`` depends on the thread's index, and on nothing else."""
         if _is_election(expr):
             return True
-        if _reads(expr):
+        if any(map(is_load, nodes_of(expr))):
             return False
         used = [key_of(var) for var in free_vars(expr)]
-        return bool(used) and all(key in self._dimensions or key in self._values for key in used)
+        return bool(used) and all(key in self.dimensions or key in self._values for key in used)
 
     def where(self, condition: Any) -> ThreadSet:  # noqa: ANN401
         """The threads of the block for which ``condition``, which they decide, holds."""
         if _is_election(condition):
-            every = int(condition.args[0].value) or max(len(self._everyone), 1)
-            return frozenset(thread for thread in self._everyone if thread % every == 0)
+            every = int(condition.args[0].value) or max(len(self.everyone), 1)
+            return frozenset(thread for thread in self.everyone if thread % every == 0)
         key = key_of(condition)
         if key not in self._known:
             resolved = self._resolved(condition)
+            places = itertools.product(*map(range, reversed(self.extents)))
             self._known[key] = frozenset(
-                number for number, place in enumerate(self._all()) if self._holds(resolved, place)
+                number for number, place in enumerate(places) if self._holds(resolved, place[::-1])
             )
         return self._known[key]
-
-    def _all(self) -> Iterator[tuple[int, ...]]:
-        ranges = [range(extent) for extent in reversed(self._extents)]
-        return (tuple(reversed(place)) for place in itertools.product(*ranges))
 
     def _resolved(self, expr: Any) -> Any:  # noqa: ANN401
         known = {
@@ -111,7 +128,7 @@ class Threads:
     def _holds(self, condition: Any, place: tuple[int, ...]) -> bool:  # noqa: ANN401
         numbers = {
             self._vars[key]: tvm.tirx.const(place[dimension], self._vars[key].dtype)
-            for key, dimension in self._dimensions.items()
+            for key, dimension in self.dimensions.items()
         }
         value = self._analyzer.simplify(tvm.tirx.stmt_functor.substitute(condition, numbers))
         if type(value).__name__ != "IntImm":
@@ -119,16 +136,9 @@ class Threads:
         return bool(int(value.value))
 
 
-def _reads(expr: Any) -> bool:  # noqa: ANN401
-    """Whether an expression reads memory."""
-    found: list[Any] = []
-    tvm.tirx.stmt_functor.post_order_visit(tvm.tirx.Evaluate(expr), found.append)
-    return any(type(node).__name__ == "BufferLoad" for node in found)
-
-
 def _is_election(condition: Any) -> bool:  # noqa: ANN401
     """Whether one thread of so many is chosen."""
-    return str(getattr(getattr(condition, "op", None), "name", "")) == "tl.tl_shuffle_elect"
+    return call_name(condition) == "tl.tl_shuffle_elect"
 
 
 def split(conditions: Iterable[ThreadSet], everyone: ThreadSet) -> list[ThreadSet]:
@@ -141,18 +151,6 @@ def split(conditions: Iterable[ThreadSet], everyone: ThreadSet) -> list[ThreadSe
     return [frozenset(found) for found in classes.values()]
 
 
-def calls_of(stmt: Any) -> set[str]:  # noqa: ANN401
-    """The names of all operations below ``stmt``."""
-    found: set[str] = set()
-
-    def visit(node: Any) -> None:  # noqa: ANN401
-        if type(node).__name__ == "Call":
-            found.add(str(getattr(node.op, "name", node.op)))
-
-    tvm.tirx.stmt_functor.post_order_visit(stmt, visit)
-    return found
-
-
 def waits(stmt: Any) -> bool:  # noqa: ANN401
     """Whether something below ``stmt`` waits for other threads."""
     return not _WAITS.isdisjoint(calls_of(stmt))
@@ -161,7 +159,7 @@ def waits(stmt: Any) -> bool:  # noqa: ANN401
 def parts_ways(branch: Any) -> bool:  # noqa: ANN401
     """Whether a branch on the thread is for a role, and not for one thread that does something for all."""
     calls = calls_of(branch)
-    together = {name for name in calls if name.startswith("tl.tileop.")} - _BY_ONE
+    together = {name for name in calls if name.startswith(TILE_OPS)} - _BY_ONE
     return bool(together) or not _WAITS.isdisjoint(calls)
 
 
@@ -172,18 +170,216 @@ def touches_barriers(stmt: Any) -> bool:  # noqa: ANN401
 
 def branches(stmt: Any) -> list[Any]:  # noqa: ANN401
     """All branches below ``stmt``, and ``stmt`` itself if it is one."""
-    found: list[Any] = []
-
-    def visit(node: Any) -> None:  # noqa: ANN401
-        if type(node).__name__ == "IfThenElse":
-            found.append(node)
-
-    tvm.tirx.stmt_functor.post_order_visit(stmt, visit)
-    return found
+    return [node for node in nodes_of(stmt) if type(node).__name__ == "IfThenElse"]
 
 
-def flatten(stmt: Any) -> list[Any]:  # noqa: ANN401
-    """The statements of a sequence, or ``stmt`` alone."""
-    if type(stmt).__name__ != "SeqStmt":
-        return [stmt]
-    return [part for inner in stmt.seq for part in flatten(inner)]
+COUNT = "int32"
+
+BARRIERS = "shared.barrier"
+
+
+class Barriers:
+    """The barriers of a kernel, and how many arrivals end a phase of each."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._expected: dict[str, tuple[int, ...]] = {}
+
+    def allocate(self, tir: Any, expected: Sequence[int]) -> Stmt:  # noqa: ANN401 (TVM's nodes are untyped)
+        """Declare a buffer of barriers; the statement that makes them ready."""
+        scope = self._scope
+        scope.require(
+            bool(expected),
+            f"barrier {tir.name}",
+            "of which nothing says who arrives is not covered",
+        )
+        size = Const(len(expected), "int32")
+        buffer = Buffer(scope.names.take(str(tir.name)), COUNT, (size,), "shared")
+        scope.bind_buffer(tir, buffer)
+        scope.buffers.append(buffer)
+        self._expected[buffer.name] = tuple(expected)
+        return Fill(Region(buffer.name, (Const(0, "int32"),), (size,)), Const(0, COUNT))
+
+    def lower(self, call: Any, threads: int) -> tuple[Stmt, ...] | None:  # noqa: ANN401
+        """What a call means to a barrier if ``threads`` make it; None for another call."""
+        rule = _RULES.get(str(getattr(call.op, "name", "")))
+        return None if rule is None else rule(self, call, threads)
+
+    def arrive(self, call: Any, threads: int) -> tuple[Stmt, ...]:  # noqa: ANN401
+        """Count the arrivals."""
+        place = self._element(call.args[0])
+        count = Op("add", (place, Const(threads, COUNT)), COUNT)
+        return (Store(place.buffer, place.indices, count),)
+
+    def wait(self, call: Any, _: int) -> tuple[Stmt, ...]:  # noqa: ANN401
+        """Wait until a phase of that parity has ended."""
+        place = self._element(call.args[0])
+        parity = convert(lower_expr(self._scope, call.args[1]), COUNT)
+        phases = Op("truncdiv", (place, self._expected_at(place)), COUNT)
+        current = Op("bitand", (phases, Const(1, COUNT)), COUNT)
+        return (Await(Op("ne", (current, parity), "bool"), f"for {place.buffer}"),)
+
+    def _element(self, load: Any) -> Load:  # noqa: ANN401
+        buffer = (
+            self._scope.known_buffer(load.buffer) if type(load).__name__ == "BufferLoad" else None
+        )
+        if buffer is None or buffer.name not in self._expected:
+            self._scope.refuse(
+                "barrier", "that is no element of a buffer of barriers is not covered"
+            )
+        index = convert(lower_expr(self._scope, load.indices[0]), "int32")
+        return Load(buffer.name, (index,), COUNT)
+
+    def _expected_at(self, place: Load) -> Expr:
+        """How many arrivals end a phase of this barrier."""
+        counts = self._expected[place.buffer]
+        found: Expr = Const(counts[-1], COUNT)
+        for number in reversed(range(len(counts) - 1)):
+            if counts[number] != counts[-1] or found != Const(counts[-1], COUNT):
+                is_it = Op("eq", (place.indices[0], Const(number, "int32")), "bool")
+                found = Op("select", (is_it, Const(counts[number], COUNT), found), COUNT)
+        return found
+
+
+def _nothing(*_: object) -> tuple[Stmt, ...]:
+    """Says how many bytes a transfer brings: here it is over when it returns."""
+    return ()
+
+
+_RULES: dict[str, Callable[[Barriers, Any, int], tuple[Stmt, ...]]] = {
+    "tirx.ptx_arrive_barrier": Barriers.arrive,
+    "tirx.ptx_arrive_barrier_expect_tx": Barriers.arrive,
+    "tl.ptx_cp_async_barrier_noinc": Barriers.arrive,
+    "tl.mbarrier_wait_parity": Barriers.wait,
+    "tl.mbarrier_expect_tx": _nothing,
+}
+
+
+class _Use(NamedTuple):
+    """Threads that touch a buffer."""
+
+    threads: ThreadSet
+    is_read: bool
+    is_write: bool
+    where: SourceLine | None
+
+
+class RoleLowering:
+    """Lowers what depends on the thread; ``lower`` does the rest, ``note`` numbers a statement."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        threads: Threads,
+        lower: Callable[[Any], tuple[Stmt, ...]],
+        note: Callable[[], None],
+    ) -> None:
+        self._scope = scope
+        self._threads = threads
+        self._lower = lower
+        self._note = note
+        self._is_role = False
+        self._uses: dict[str, dict[_Use, None]] = {}
+        scope.on_load = partial(self._note_use, is_read=True, is_write=False)
+
+    def branch(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401 (TVM's nodes are untyped)
+        """What the threads do that run this: each side once, if there are any for it."""
+        threads = self._threads
+        chosen, running, asked = threads.where(stmt.condition), threads.running, threads.asked
+        sides = ((stmt.then_case, asked & chosen), (stmt.else_case, asked - chosen))
+        found: list[Stmt] = []
+        for body, threads.asked in sides:
+            threads.running = running & threads.asked
+            if body is not None and threads.running:
+                found += self._lower(body)
+        threads.running, threads.asked = running, asked
+        return tuple(found)
+
+    def body(self, body: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+        """A body whose threads wait for each other: a role for all that no condition tells apart."""
+        conditions = [
+            self._threads.where(branch.condition)
+            for branch in branches(body)
+            if self._is_for_a_role(branch)
+        ]
+        roles = split(conditions, self._threads.running)
+        if len(roles) < 2:
+            return self._lower(body)
+        found: list[Stmt] = []
+        ahead: list[Any] = []
+        late: list[Any] = []
+        for stmt in tvm.tirx.stmt_list(body):
+            if type(stmt).__name__ == "Bind" and ahead:
+                late.append(stmt)
+            elif touches_barriers(stmt) or any(map(self._is_for_a_role, branches(stmt))):
+                ahead, late = [*ahead, *late, stmt], []
+            else:
+                found += self._lower_roles(ahead, roles)
+                found += [part for inner in (*late, stmt) for part in self._lower(inner)]
+                ahead, late = [], []
+        found += self._lower_roles(ahead, roles)
+        found += [part for inner in late for part in self._lower(inner)]
+        return tuple(found)
+
+    def _is_for_a_role(self, branch: Any) -> bool:  # noqa: ANN401
+        return self._threads.decides(branch.condition) and parts_ways(branch)
+
+    def _lower_roles(self, stmts: list[Any], roles: list[ThreadSet]) -> tuple[Stmt, ...]:
+        """The same statements as each role runs them."""
+        if not stmts:
+            return ()
+        self._note()
+        everyone, self._is_role = self._threads.running, True
+        bodies = []
+        for self._threads.running in roles:
+            bodies.append(tuple(part for stmt in stmts for part in self._lower(stmt)))
+        self._threads.running, self._is_role = everyone, False
+        return (Roles(tuple(filter(None, bodies))),)
+
+    def require_one(self, what: str) -> None:
+        """Refuse what is done by the threads of several roles together."""
+        self._scope.require(
+            not self._is_role or self._threads.running == self._threads.asked,
+            what,
+            "by the threads of several roles together is not covered",
+        )
+
+    def require_one_update(self, stmts: tuple[Stmt, ...]) -> None:
+        """Refuse atomic updates that every thread makes again: outside of parallel loops each does."""
+        if len(self._threads.running) < 2:
+            return
+        for stmt in stmts:
+            if isinstance(stmt, Atomic) and (stmt.var is not None or stmt.kind in ("add", "xor")):
+                self._scope.refuse(
+                    f"atomic {stmt.kind}", "by every thread of a block is not covered"
+                )
+
+    def note_registers(self, stmts: tuple[Stmt, ...]) -> None:
+        """Note which threads use what each thread has for itself."""
+        effects = buffer_effects(stmts)
+        for name in effects.read | effects.written:
+            self._note_use(name, is_read=name in effects.read, is_write=name in effects.written)
+
+    def _note_use(self, name: str, *, is_read: bool, is_write: bool) -> None:
+        use = _Use(self._threads.asked, is_read, is_write, self._scope.where)
+        self._uses.setdefault(name, {})[use] = None
+
+    def require_own_registers(self) -> None:
+        """Refuse threads that read what others have in registers: each has its own.
+
+        So whoever reads one has to take part in all that is written to it.
+        """
+        uses: dict[str, dict[_Use, None]] = {}
+        for buffer in self._scope.buffers:
+            owner = buffer.view_of or buffer.name
+            if buffer.scope in ("fragment", "local") and owner not in self._scope.position.own:
+                uses.setdefault(owner, {}).update(self._uses.get(buffer.name, {}))
+        for name, found in uses.items():
+            writers = {use.threads for use in found if use.is_write}
+            readers = [use for use in found if use.is_read]
+            for use in sorted(readers, key=lambda use: use.is_write):  # who only reads, first
+                if any(not use.threads <= threads for threads in writers):
+                    self._scope.where = use.where
+                    self._scope.refuse(
+                        f"register {name}", "that other threads write is not covered"
+                    )

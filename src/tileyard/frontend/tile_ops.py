@@ -1,22 +1,35 @@
-"""Lowers TileLang's tile operations to statements of the tile IR.
+"""Lowers calls that are statements: TileLang's tile operations, and what acts on single elements.
 
-Copy, fill, gemm and reduce have statements of their own; ``nests.py`` makes loops of the others. A
-copy that may end later ends at once, which is one of the times when it may.
+Copy, fill, gemm and reduce have statements of their own; ``nests.py`` makes loops of the other tile operations. A
+copy that may end later ends at once, which is one of the times when it may. On single elements act atomic
+updates, stores, what a kernel prints and asserts.
+
+One module because a call is one or the other by its name alone.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, get_args
 
 import msgspec
 import numpy as np
 
 from tileyard.frontend import nests
-from tileyard.frontend.expressions import convert, is_region, lower_expr, lower_region
-from tileyard.frontend.scope import Scope
-from tileyard.ir.convert import convert_one
+from tileyard.frontend.expressions import (
+    is_region,
+    lower_as,
+    lower_expr,
+    lower_pointer,
+    lower_region,
+)
+from tileyard.frontend.scope import Scope, split_stack
+from tileyard.frontend.tir_queries import POINTERS, TILE_OPS, call_name, extern_name
 from tileyard.ir.dtypes import is_float
+from tileyard.ir.meanings import convert_one
 from tileyard.ir.nodes import (
+    Assert,
     Atomic,
+    AtomicKind,
     Const,
     Copy,
     Expr,
@@ -24,65 +37,162 @@ from tileyard.ir.nodes import (
     For,
     Gemm,
     If,
+    Load,
+    Op,
+    Print,
     Reduce,
     ReduceKind,
     Region,
     Stmt,
+    Store,
     Var,
 )
 from tileyard.ir.tiles import identity
 from tileyard.ir.verify_exprs import without_ones
-
-_COPY_HINTS = frozenset(
-    {
-        "coalesced_width",
-        "disable_tma",
-        "eviction_policy",
-        "parallel_loop_layout",
-        "prefer_instruction",
-        "tl.ws_op_id",
-    }
-)
-"""Annotations of a copy that say how it is done, and change no result."""
+from tileyard.ir.walk import convert
 
 
-_HINTS = frozenset({"tl.ws_op_id", "batch", "memory_order", "use_tma"})
-"""Annotations that change no result of any operation."""
+def lower_call(scope: Scope, call: Any) -> tuple[Stmt, ...] | None:  # noqa: ANN401 (TVM's nodes are untyped)
+    """The statements that ``call`` stands for, None for an operation of another kind; raises UnsupportedError."""
+    name = extern_name(call) or call_name(call)
+    if not name.startswith(TILE_OPS):
+        rule = _ELEMENT_RULES.get(name)
+        return None if rule is None else rule(scope, call)
+    short = name.removeprefix(TILE_OPS)
+    name = _SYNONYMS.get(short, short)
+    if name not in _RULES:
+        return scope.refuse(name)
+    lower, hints = _RULES[name]
+    unknown = [str(key) for key in call.annotations if str(key) not in hints]
+    scope.require(not unknown, f"{name} with {', '.join(unknown)}")
+    return lower(scope, call)
 
 
-def lower_tile_op(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401 (TVM's nodes are untyped)
-    """The statements that a call of a tile operation stands for; raises UnsupportedError."""
-    name = str(call.op.name)
-    if name == "tl.tileop.reduce":
-        return _reduce(scope, call)
-    rule = _RULES.get(name)
-    if rule is not None:
-        return (rule(scope, call),)
-    nest = _NESTS.get(name)
-    short = name.removeprefix("tl.tileop.")
-    if nest is None:
-        return scope.refuse(short)
-    _check_annotations(scope, short, call, _HINTS)
-    return nest(scope, call)
+def _update(kind: AtomicKind, scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    place = lower_pointer(scope, call.args[0])
+    value = lower_as(scope, call.args[1], place.dtype)
+    return (Atomic(place.buffer, place.indices, value, kind),)
 
 
-def is_tile_op(call: Any) -> bool:  # noqa: ANN401
-    """Whether ``call`` is one of TileLang's tile operations, covered or not."""
-    return str(getattr(call.op, "name", "")).startswith("tl.tileop.")
+def _updates(count: int, scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    """Additions to ``count`` elements in a row; both sides are pointers to the first."""
+    to, source = (lower_pointer(scope, arg) for arg in list(call.args)[:2])
+    return tuple(
+        Atomic(
+            to.buffer,
+            element_after(to, i).indices,
+            convert(element_after(source, i), to.dtype),
+            "add",
+        )
+        for i in range(count)
+    )
 
 
-def _check_annotations(scope: Scope, name: str, call: Any, harmless: frozenset[str]) -> None:  # noqa: ANN401
-    unknown = [str(key) for key in call.annotations if str(key) not in harmless]
-    if unknown:
-        scope.refuse(f"{name} with {', '.join(unknown)}")
+def element_after(first: Load, steps: int) -> Load:
+    """The element ``steps`` behind ``first`` in its row."""
+    if not steps:
+        return first
+    *leading, last = first.indices
+    moved: Expr = Op("add", (last, Const(steps, last.dtype)), last.dtype)
+    if isinstance(last, Const):
+        moved = Const(int(last.value) + steps, last.dtype)
+    return Load(first.buffer, (*leading, moved), first.dtype)
 
 
-def _copy(scope: Scope, call: Any) -> Stmt:  # noqa: ANN401
-    _check_annotations(scope, "copy", call, _COPY_HINTS)
+def _dot(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    """Four products of bytes, added to a 32-bit number."""
+    left, right, total = (lower_pointer(scope, arg) for arg in list(call.args)[1:])
+    result: Expr = total
+    for i in range(4):
+        parts = (convert(element_after(side, i), total.dtype) for side in (left, right))
+        product = Op("mul", tuple(parts), total.dtype)
+        result = Op("add", (result, product), total.dtype)
+    return (Store(total.buffer, total.indices, result),)
+
+
+def _print(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    """The line that a GPU prints, without the thread: of a block all together print it once."""
+    function, message, *rest = list(call.args)
+    # A pair of braces would stand for a value.
+    text = f"msg='{str(message.value).replace('{}', '{ }')}' BlockIdx=({{}}, {{}}, {{}})"
+    if str(function.value) == "debug_print_buffer_value":
+        text += f": buffer={rest[0].value}, index={{}}, dtype={rest[-1].dtype} value={{}}"
+        rest = rest[1:]
+    elif rest:
+        text += f": dtype={rest[-1].dtype} value={{}}"
+    values = (lower_expr(scope, value) for value in rest)
+    return (Print(text, (*scope.block_index(), *values)),)
+
+
+def _assert(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    cond, *rest = list(call.args)
+    message, where = split_stack(str(rest[0].value)) if rest else ("", None)
+    scope.where = where or scope.where
+    return (Assert(convert(lower_expr(scope, cond), "bool"), message),)
+
+
+def _update_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    """One more contribution to an element of a reducer, which is a tile like others."""
+    place = lower_expr(scope, call.args[0])
+    if not isinstance(place, Load) or place.buffer not in scope.reducers:
+        return scope.refuse("reducer_update", "of something else than a reducer is not covered")
+    value = lower_as(scope, call.args[1], place.dtype)
+    name = {"sum": "add"}.get(scope.reducers[place.buffer], scope.reducers[place.buffer])
+    return (Store(place.buffer, place.indices, Op(name, (place, value), place.dtype)),)
+
+
+def _copy_elements(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    """``ptx_cp_async``'s arguments: destination, source, how many elements, and a condition."""
+    scope.require(
+        all(call_name(arg) in POINTERS for arg in call.args[:2]),
+        "ptx_cp_async",
+        "of something else than elements of buffers is not covered",
+    )
+    to, source = (lower_pointer(scope, arg) for arg in list(call.args)[:2])
+    count = call.args[2]
+    scope.require(
+        type(count).__name__ == "IntImm" and to.dtype == source.dtype,
+        "ptx_cp_async",
+        "of a number of bytes that is not seen is not covered",
+    )
+    copied: tuple[Stmt, ...] = tuple(
+        Store(to.buffer, element_after(to, i).indices, element_after(source, i))
+        for i in range(int(count.value))
+    )
+    if len(call.args) < 4:
+        return copied
+    nothing = Const(0.0 if is_float(to.dtype) else 0, to.dtype)
+    cleared = tuple(msgspec.structs.replace(store, value=nothing) for store in copied)
+    return (If(convert(lower_expr(scope, call.args[3]), "bool"), copied, cleared),)
+
+
+_ELEMENT_RULES: dict[str, Callable[[Scope, Any], tuple[Stmt, ...]]] = {
+    "DP4A": _dot,  # what TileLang's dp4a calls
+    "debug_print_buffer_value": _print,  # what its print calls
+    "debug_print_msg": _print,
+    "debug_print_var": _print,
+    "tl.atomic_add_elem_op": partial(_update, "add"),
+    "tl.atomic_add_ret_elem_op": partial(_update, "add"),
+    "tl.atomic_addx2_elem_op": partial(_updates, 2),
+    "tl.atomic_addx4_elem_op": partial(_updates, 4),
+    "tl.atomic_max_elem_op": partial(_update, "max"),
+    "tl.atomic_max_ret_elem_op": partial(_update, "max"),
+    "tl.atomic_min_elem_op": partial(_update, "min"),
+    "tl.atomic_min_ret_elem_op": partial(_update, "min"),
+    "tl.atomic_or_elem_op": partial(_update, "or"),
+    "tl.atomic_store_elem_op": partial(_update, "exchange"),
+    "tl.device_assert": _assert,
+    "tl.ptx_cp_async": _copy_elements,
+    "tl.reducer_update": _update_reducer,
+    "tl.device_assert_with_msg": _assert,
+}
+
+
+def _copy(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     src, dst = (lower_region(scope, arg) for arg in call.args[:2])
-    if scope.is_array(dst.buffer):
-        return Copy(src, _as_large(dst, src))
-    return Copy(_cover(src, dst) if scope.is_array(src.buffer) else src, dst)
+    if scope.named(dst.buffer).scope == "global":
+        return (Copy(src, _as_large(dst, src)),)
+    return (Copy(_cover(src, dst) if scope.named(src.buffer).scope == "global" else src, dst),)
 
 
 def _cover(array: Region, tile: Region) -> Region:
@@ -105,34 +215,28 @@ def _as_large(array: Region, other: Region) -> Region:
     return msgspec.structs.replace(array, extents=sizes)
 
 
-def _tma_copy(scope: Scope, call: Any) -> Stmt:  # noqa: ANN401
+def _copy_as_given(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """As ``copy``: it is over before anybody arrives at its barrier."""
-    _check_annotations(scope, "tma_copy", call, _COPY_HINTS | {"barrier"})
-    return Copy(lower_region(scope, call.args[0]), lower_region(scope, call.args[1]))
+    return (Copy(lower_region(scope, call.args[0]), lower_region(scope, call.args[1])),)
 
 
-def _fill(scope: Scope, call: Any) -> Stmt:  # noqa: ANN401
-    _check_annotations(scope, "fill", call, frozenset({"tl.ws_op_id"}))
-    return Fill(lower_region(scope, call.args[0]), lower_expr(scope, call.args[1]))
+def _fill(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+    return (Fill(lower_region(scope, call.args[0]), lower_expr(scope, call.args[1])),)
 
 
 def _flag(scope: Scope, name: str, value: Any) -> bool:  # noqa: ANN401
-    if type(value).__name__ != "IntImm":
-        scope.refuse(f"{name} that is not a constant")
+    scope.require(type(value).__name__ == "IntImm", f"{name} that is not a constant")
     return bool(int(value.value))
 
 
-def _gemm(scope: Scope, call: Any) -> Stmt:  # noqa: ANN401
+def _gemm(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """``gemm``'s arguments: a, b, c, two transposes, m, n, k, policy, clear, barrier, coordinates.
 
     One that may end later ends at once.
     """
-    _check_annotations(scope, "gemm", call, frozenset({"tl.ws_op_id", "k_pack", "wg_wait"}))
     args: Sequence[Any] = list(call.args)
-    if len(args) != 13:
-        scope.refuse(f"gemm with {len(args)} arguments")
-    if type(args[10]).__name__ != "IntImm":
-        scope.refuse("gemm with a barrier")
+    scope.require(len(args) == 13, f"gemm with {len(args)} arguments")
+    scope.require(type(args[10]).__name__ == "IntImm", "gemm with a barrier")
     product = Gemm(
         lower_region(scope, args[0]),
         lower_region(scope, args[1]),
@@ -142,64 +246,54 @@ def _gemm(scope: Scope, call: Any) -> Stmt:  # noqa: ANN401
     )
     cleared = msgspec.structs.replace(product, clear=True)
     if type(args[9]).__name__ != "IntImm":
-        return If(convert(lower_expr(scope, args[9]), "bool"), (cleared,), (product,))
-    return cleared if _flag(scope, "gemm's clear_accum", args[9]) else product
+        return (If(convert(lower_expr(scope, args[9]), "bool"), (cleared,), (product,)),)
+    return (cleared if _flag(scope, "gemm's clear_accum", args[9]) else product,)
 
 
 def _reduce(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """``reduce``'s arguments: source, destination, kind, axis, clear."""
-    _check_annotations(scope, "reduce", call, _REDUCE_HINTS | {_NAN})
     args = list(call.args)
     kind = str(args[2].value)
-    if len(args) != 5 or kind not in get_args(ReduceKind):
-        scope.refuse(f"reduce {kind} with {len(args)} arguments")
-    src, dst = lower_region(scope, args[0]), lower_region(scope, args[1])
-    how = nests.Reduction(
+    scope.require(
+        len(args) == 5 and kind in get_args(ReduceKind), f"reduce {kind} with {len(args)} arguments"
+    )
+    stmt = Reduce(
+        lower_region(scope, args[0]),
+        lower_region(scope, args[1]),
         kind=kind,  # type: ignore[arg-type]
         axis=int(args[3].value),
         clear=_flag(scope, "reduce's clear", args[4]),
     )
-    if call.annotations.get(_NAN) and kind in _ORDERS and scope.dtype_of(dst.buffer) in _HALVES:
-        return nests.reduce_with_nan(scope, how, src, dst)
-    return (Reduce(src, dst, kind=how.kind, axis=how.axis, clear=how.clear),)
+    is_half = scope.named(stmt.dst.buffer).dtype in _HALVES
+    if call.annotations.get(_NAN) and kind in _ORDERS and is_half:
+        return nests.reduce_with_nan(scope, stmt)
+    return (stmt,)
 
 
-_REDUCE_HINTS = frozenset({"tl.ws_op_id", "batch", "enable_fadd2"})
 _NAN = "nan_propagate"
 _ORDERS = ("max", "min", "absmax")
 _HALVES = ("float16", "bfloat16")
 """Types for which ``nan_propagate`` counts."""
 
 
-def _atomic(kind: nests.AtomicKind) -> Callable[[Scope, Any], tuple[Stmt, ...]]:
+def _atomic(kind: AtomicKind, scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """``atomicadd`` and the like: a value or a region, and the region that is updated."""
-
-    def lower(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-        source: Region | Expr
-        if is_region(call.args[0]):
-            source = lower_region(scope, call.args[0])
-        else:
-            source = lower_expr(scope, call.args[0])
-        found = nests.atomic(scope, kind, source, lower_region(scope, call.args[1]))
-        if not isinstance(found[0], Atomic):
-            return found
-        # A single element, too, is for a block as a whole: it is updated once and not by every thread.
-        once = Var(scope.names.take("i"), "int32")
-        return (For(once, Const(0, "int32"), Const(1, "int32"), "parallel", found),)
-
-    return lower
+    given, dst = list(call.args)[:2]
+    source = lower_region(scope, given) if is_region(given) else lower_expr(scope, given)
+    found = nests.atomic(scope, kind, source, lower_region(scope, dst))
+    if not isinstance(found[0], Atomic):
+        return found
+    # A single element, too, is for a block as a whole: it is updated once and not by every thread.
+    once = Var(scope.names.take("i"), "int32")
+    return (For(once, Const(0, "int32"), Const(1, "int32"), "parallel", found),)
 
 
-def _scan(kind: nests.ScanKind) -> Callable[[Scope, Any], tuple[Stmt, ...]]:
+def _scan(kind: nests.ScanKind, scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """``cumsum`` and ``cummax``: source, destination, axis, whether it runs backwards."""
-
-    def lower(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-        src, dst = lower_region(scope, call.args[0]), lower_region(scope, call.args[1])
-        axis = int(call.args[2].value)
-        is_reverse = _flag(scope, "reverse", call.args[3])
-        return nests.scan(scope, nests.Scan(kind=kind, axis=axis, is_reverse=is_reverse), src, dst)
-
-    return lower
+    src, dst = lower_region(scope, call.args[0]), lower_region(scope, call.args[1])
+    axis = int(call.args[2].value)
+    is_reverse = _flag(scope, "reverse", call.args[3])
+    return nests.scan(scope, nests.Scan(kind=kind, axis=axis, is_reverse=is_reverse), src, dst)
 
 
 def _transpose(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
@@ -211,8 +305,10 @@ def _transpose(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
 def _im2col(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """``im2col``'s arguments: image, columns, two steps, kernel, stride, dilation, padding, hint."""
     image, columns, nhw_step, c_step, *numbers = list(call.args)
-    if any(type(number).__name__ != "IntImm" for number in numbers):
-        scope.refuse("im2col with sizes that are not constant")
+    scope.require(
+        all(type(number).__name__ == "IntImm" for number in numbers),
+        "im2col with sizes that are not constant",
+    )
     kernel, stride, dilation, padding = (int(number.value) for number in numbers[:4])
     steps = (lower_expr(scope, nhw_step), lower_expr(scope, c_step))
     window = nests.Window(kernel=kernel, stride=stride, dilation=dilation, padding=padding)
@@ -223,10 +319,10 @@ def _im2col(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
 
 def _init_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """``reducer_init``'s arguments: the reducer, and what it starts from."""
-    region = lower_region(scope, call.args[0])
     if len(call.args) > 1:
-        return (Fill(region, lower_expr(scope, call.args[1])),)
-    dtype = scope.dtype_of(region.buffer)
+        return _fill(scope, call)
+    region = lower_region(scope, call.args[0])
+    dtype = scope.named(region.buffer).dtype
     kind = _KIND_OF_REDUCER.get(scope.reducers.get(region.buffer, ""))
     if kind is None:
         return scope.refuse(f"reducer {region.buffer}")
@@ -235,10 +331,6 @@ def _init_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         start = convert_one(np.float64(np.inf if kind == "min" else -np.inf), dtype)
     value = float(start) if is_float(dtype) else bool(start) if dtype == "bool" else int(start)
     return (Fill(region, Const(value, dtype)),)
-
-
-def _close_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    return (Copy(lower_region(scope, call.args[0]), lower_region(scope, call.args[1])),)
 
 
 _KIND_OF_REDUCER: dict[str, ReduceKind] = {
@@ -257,24 +349,35 @@ def _finalize_reducer(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN
     return ()
 
 
-_RULES: dict[str, Callable[[Scope, Any], Stmt]] = {
-    "tl.tileop.async_copy": _copy,
-    "tl.tileop.copy": _copy,
-    "tl.tileop.fill": _fill,
-    "tl.tileop.gemm": _gemm,
-    "tl.tileop.wgmma_gemm": _gemm,
-    "tl.tileop.tma_copy": _tma_copy,
-}
+_COPY_HINTS = frozenset(
+    {
+        "coalesced_width",
+        "disable_tma",
+        "eviction_policy",
+        "parallel_loop_layout",
+        "prefer_instruction",
+        "tl.ws_op_id",
+    }
+)
+_HINTS = frozenset({"tl.ws_op_id", "batch", "memory_order", "use_tma"})
 
-_NESTS: dict[str, Callable[[Scope, Any], tuple[Stmt, ...]]] = {
-    "tl.tileop.atomicadd": _atomic("add"),
-    "tl.tileop.atomicmax": _atomic("max"),
-    "tl.tileop.atomicmin": _atomic("min"),
-    "tl.tileop.cumsum": _scan("add"),
-    "tl.tileop.cummax": _scan("max"),
-    "tl.tileop.finalize_reducer": _finalize_reducer,
-    "tl.tileop.finalize_reducer_v2": _close_reducer,
-    "tl.tileop.reducer_init": _init_reducer,
-    "tl.tileop.im2col": _im2col,
-    "tl.tileop.transpose": _transpose,
+_SYNONYMS = {"async_copy": "copy", "wgmma_gemm": "gemm"}
+
+_RULES: dict[str, tuple[Callable[[Scope, Any], tuple[Stmt, ...]], frozenset[str]]] = {
+    "copy": (_copy, _COPY_HINTS),
+    "tma_copy": (_copy_as_given, _COPY_HINTS | {"barrier"}),
+    "fill": (_fill, frozenset({"tl.ws_op_id"})),
+    "gemm": (_gemm, frozenset({"tl.ws_op_id", "k_pack", "wg_wait"})),
+    "reduce": (_reduce, frozenset({"tl.ws_op_id", "batch", "enable_fadd2", _NAN})),
+    "atomicadd": (partial(_atomic, "add"), _HINTS),
+    "atomicmax": (partial(_atomic, "max"), _HINTS),
+    "atomicmin": (partial(_atomic, "min"), _HINTS),
+    "cumsum": (partial(_scan, "add"), _HINTS),
+    "cummax": (partial(_scan, "max"), _HINTS),
+    "finalize_reducer": (_finalize_reducer, _HINTS),
+    "finalize_reducer_v2": (_copy_as_given, _HINTS),
+    "reducer_init": (_init_reducer, _HINTS),
+    "im2col": (_im2col, _HINTS),
+    "transpose": (_transpose, _HINTS),
 }
+"""How each tile operation is lowered, and its annotations that change no result."""

@@ -1,19 +1,186 @@
-"""Lowers a TileLang ``PrimFunc``, as elaborated and before any compiler pass, to a Program."""
+"""Lowers a TileLang ``PrimFunc``, as elaborated and before any compiler pass, to a Program, and makes the Kernel
+that travels: its Program, or its TIR and why it has no Program.
+
+A target that takes TIR as it is builds what the tile IR does not cover. Inputs and outputs still have
+to be known: then there is a Program with parameters and no body.
+
+One module because both kinds of Programs have the same parameters.
+"""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from tileyard.errors import InvalidProgramError
+import msgspec
+from tilelang import tvm
+
+from tileyard.artifacts.keys import digest_bytes
+from tileyard.errors import InvalidProgramError, UnsupportedError, UsageError
 from tileyard.frontend.divisors import guard_divisors
-from tileyard.frontend.params import assign_roles, declare_params, kernel_name, marked_outputs
-from tileyard.frontend.scope import Scope
+from tileyard.frontend.expressions import is_row_major, lower_expr
+from tileyard.frontend.scope import Scope, key_of
 from tileyard.frontend.statements import BodyLowering
-from tileyard.frontend.targets import TARGET_MARK, has_threads
-from tileyard.ir.effects import buffer_effects
-from tileyard.ir.nodes import Program
+from tileyard.frontend.targets import TARGET_MARK, has_threads, without_target
+from tileyard.frontend.tir_queries import attributes_of, call_name, free_vars, is_zero, nodes_of
+from tileyard.ir.effects import Effects, buffer_effects
+from tileyard.ir.nodes import Buffer, Const, Expr, Param, Program, Scalar, Tensor, Var
+from tileyard.ir.text import print_program
 from tileyard.ir.verify import verify
 from tileyard.ir.walk import number_statements
-from tileyard.model import Record, SourceLine
+from tileyard.model import Diagnostic, Digest, Kernel, Record, SourceLine
+
+OUTPUTS_MARK = "tilelang_out_idx"
+"""The attribute by which TileLang marks a function's outputs."""
+
+
+def kernel_name(scope: Scope, func: Any, name: str | None) -> str:  # noqa: ANN401 (TVM's nodes are untyped)
+    """``name``, or the function's own, made into an identifier."""
+    return scope.names.legal(name or str(attributes_of(func).get("global_symbol") or "kernel"))
+
+
+def marked_outputs(func: Any, out_idx: Sequence[int] | int | None) -> frozenset[int] | None:  # noqa: ANN401
+    """The positions of the outputs, as given or as the function itself marks them; None for neither."""
+    marked: Any = out_idx if out_idx is not None else attributes_of(func).get(OUTPUTS_MARK)
+    marked = [marked] if isinstance(marked, int) else marked
+    if marked is None:
+        return None
+    count = len(func.params)
+    for position in marked:
+        if not -count <= int(position) < count:
+            raise UsageError(f"out_idx names parameter {position}, and there are {count}")
+    return frozenset(int(position) % count for position in marked)
+
+
+def declare_params(scope: Scope, func: Any) -> tuple[list[Buffer | Var], list[Var]]:  # noqa: ANN401
+    """The parameters' storage in calling order, and the variables of their shapes."""
+    tensors = dict(func.buffer_map.items())
+    by_param = {param: tensors.get(param) for param in func.params}
+    scalars = {param: scope.bind_var(param) for param, tir in by_param.items() if tir is None}
+    dims: list[Var] = []
+    storage: list[Buffer | Var] = []
+    for param, tir in by_param.items():
+        for extent in () if tir is None else tir.shape:
+            dims += [scope.bind_var(var) for var in free_vars(extent) if not scope.knows_var(var)]
+        storage.append(scalars[param] if tir is None else _declare_tensor(scope, tir))
+    return storage, dims
+
+
+def _declare_tensor(scope: Scope, tir: Any) -> Buffer:  # noqa: ANN401
+    before = scope.enter_buffer(tir)
+    scope.require(is_zero(tir.elem_offset), f"{tir.name} with an offset")
+    buffer = Buffer(
+        scope.names.take(str(tir.name)),
+        scope.dtype(tir.dtype, str(tir.name)),
+        tuple(lower_expr(scope, extent) for extent in tir.shape),
+        "global",
+        () if is_row_major(tir) else _lower_strides(scope, tir),
+    )
+    scope.bind_buffer(tir, buffer)
+    scope.where = before
+    return buffer
+
+
+def _lower_strides(scope: Scope, tir: Any) -> tuple[Expr, ...]:  # noqa: ANN401
+    """The strides, 0 for one that is known only when the kernel runs."""
+    return tuple(
+        lower_expr(scope, stride)
+        if all(scope.knows_var(var) for var in free_vars(stride))
+        else Const(0, "int32")
+        for stride in tir.strides
+    )
+
+
+def assign_roles(
+    storage: Sequence[Buffer | Var], effects: Effects, outputs: frozenset[int] | None
+) -> tuple[Param, ...]:
+    """The parameters with what the kernel does to each: ``outputs`` where they are known.
+
+    Else what is written is an output, and what is also read is both.
+    """
+    params: list[Param] = []
+    for position, item in enumerate(storage):
+        if isinstance(item, Var):
+            params.append(Scalar(item))
+            continue
+        role: Literal["in", "out", "inout"] = "in"
+        if outputs is not None and position in outputs:
+            role = "out"
+        elif item.name in effects.written:
+            only_written = outputs is None and item.name not in effects.read
+            role = "out" if only_written else "inout"
+        params.append(Tensor(item, role))
+    return tuple(params)
+
+
+_READS, _WRITES = 1, 2
+"""Bits of the access mask of a region or pointer."""
+
+_POINTERS = {"tl.access_ptr": 2, "tl.region": 1}
+"""Calls that say of an element or box how it is accessed: the position of the mask."""
+
+
+def read_interface(
+    func: Any,  # noqa: ANN401 (TVM's nodes are untyped)
+    name: str | None = None,
+) -> Program:
+    """The parameters of ``func``, in a Program without a body.
+
+    Roles are found as for a whole Program: by the function's own mark, else by what its body reads
+    and writes. Raises UnsupportedError for a parameter of a shape that is not covered.
+    """
+    scope = Scope(any_dtype=True)
+    scope.start(func)
+    storage, dims = declare_params(scope, func)
+    return Program(
+        name=kernel_name(scope, func, name),
+        params=assign_roles(storage, _find_effects(scope, func), marked_outputs(func, None)),
+        dims=tuple(dims),
+        grid=(),
+        threads=(),
+        buffers=(),
+        body=(),
+    )
+
+
+def _find_effects(scope: Scope, func: Any) -> Effects:  # noqa: ANN401
+    """Which parameters the body reads and writes; one whose address is taken, both."""
+    names = {
+        key_of(tir.data): scope.buffer(tir).name for tir in dict(func.buffer_map.items()).values()
+    }
+    accesses: list[tuple[Any, int]] = []
+    loads: dict[object, Any] = {}
+    masked: set[object] = set()
+    for node in nodes_of(func.body):
+        called = call_name(node)
+        match type(node).__name__:
+            case "BufferStore":
+                accesses.append((node.buffer.data, _WRITES))
+            case "BufferLoad":
+                loads[key_of(node)] = node.buffer.data
+            case "Call" if called == "tirx.tvm_access_ptr":
+                accesses.append((node.args[1], _mask_of(node, 4)))
+            case "Call" if called in ("tirx.address_of", *_POINTERS) and len(node.args):
+                target = node.args[0]
+                masked.add(key_of(target))
+                if hasattr(target, "buffer"):
+                    mask = _mask_of(node, _POINTERS.get(called, len(node.args)))
+                    accesses.append((target.buffer.data, mask))
+            case _:
+                pass
+    accesses += [(data, _READS) for load, data in loads.items() if load not in masked]
+    known = [(names[key_of(data)], mask) for data, mask in accesses if key_of(data) in names]
+    return Effects(
+        read=frozenset(name for name, mask in known if mask & _READS),
+        written=frozenset(name for name, mask in known if mask & _WRITES),
+    )
+
+
+def _mask_of(call: Any, position: int) -> int:  # noqa: ANN401
+    """The access mask at ``position``; both ways where none is stated."""
+    if position < len(call.args) and type(call.args[position]).__name__ == "IntImm":
+        return int(call.args[position].value)
+    return _READS | _WRITES
+
 
 _FUNCTION_HINTS = frozenset(
     {
@@ -48,10 +215,8 @@ def lower_prim_func(
     """
     scope = Scope(has_threads=has_threads(func))
     scope.start(func)
-    attrs = dict(func.attrs.items()) if func.attrs is not None else {}
-    for key in attrs:
-        if str(key) not in _FUNCTION_HINTS:
-            scope.refuse(f"attribute {key} of the function")
+    for key in attributes_of(func):
+        scope.require(str(key) in _FUNCTION_HINTS, f"attribute {key} of the function")
     storage, dims = declare_params(scope, func)
     body = BodyLowering(scope)
     stmts = body.lower_body(func.body)
@@ -81,3 +246,80 @@ def _check(scope: Scope, program: Program, lines: dict[int, SourceLine]) -> None
         culprit = numbered.get(error.statement)
         operation = "kernel" if culprit is None else str(culprit.__struct_config__.tag)
         scope.refuse(operation, f"is not covered: {error.message}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeKernel:
+    """A Kernel beside what is no part of it.
+
+    ``signature`` is its Program, or one with its parameters and no body. ``tir`` is TVM's JSON with
+    source lines, empty where nobody asked for it.
+    """
+
+    kernel: Kernel
+    signature: Program
+    lines: dict[int, SourceLine]
+    tir: str = ""
+
+
+def make_kernel(
+    func: Any,  # noqa: ANN401 (TVM's nodes are untyped)
+    out_idx: Sequence[int] | None = None,
+    name: str | None = None,
+    *,
+    with_tir: bool = False,
+) -> MadeKernel:
+    """The Kernel of one elaborated PrimFunc; with its TIR, for the target that TIR is lowered for.
+
+    Raises UnsupportedError and InvalidProgramError for what the tile IR does not cover; with
+    ``with_tir`` that is the Kernel's refusal instead, and its TIR says all.
+    """
+    tir, digest = "", ""
+    if with_tir:
+        func = without_target(func)
+        # TileLang's own mark: whoever reads the TIR finds the outputs as they were given here.
+        func = func if out_idx is None else func.with_attr(OUTPUTS_MARK, list(out_idx))
+        tir, digest = save_tir(func)
+    try:
+        lowered = lower_prim_func(func, out_idx, name)
+    except (UnsupportedError, InvalidProgramError) as error:
+        if not with_tir:
+            raise
+        signature = read_interface(func, name)
+        kernel = Kernel(
+            name=name or signature.name,
+            refusal=_describe(error),
+            tir=digest,
+        )
+        return MadeKernel(kernel=kernel, signature=signature, lines={}, tir=tir)
+    kernel = Kernel(
+        name=name or lowered.program.name,
+        program=print_program(lowered.program),
+        tir=digest,
+    )
+    return MadeKernel(kernel=kernel, signature=lowered.program, lines=lowered.lines, tir=tir)
+
+
+def _describe(error: UnsupportedError | InvalidProgramError) -> Diagnostic:
+    if isinstance(error, InvalidProgramError):
+        return Diagnostic(message=str(error))
+    where = SourceLine(file=error.file, line=error.line) if error.file else None
+    return Diagnostic(message=str(error), operation=error.operation, where=where)
+
+
+_PLACES = frozenset({"ir.Span", "ir.SourceName"})
+"""Nodes of TVM's JSON that say where something stands in the user's file, and nothing else."""
+
+
+def save_tir(func: Any) -> tuple[str, Digest]:  # noqa: ANN401 (TVM's nodes are untyped)
+    """A PrimFunc as JSON with its source lines, and the digest of what it says without them.
+
+    TVM numbers the nodes in the order in which they are reached, and source lines are nodes of
+    their own: with their content left out, equal kernels give equal text wherever they stand.
+    """
+    text = str(tvm.ir.save_json(func))
+    graph = msgspec.json.decode(text)
+    for node in graph["nodes"]:
+        if node["type"] in _PLACES:
+            node["data"] = None
+    return text, digest_bytes(msgspec.json.encode(graph, order="sorted"))

@@ -1,8 +1,13 @@
-"""What a TIR statement or expression is, asked before it is lowered."""
+"""What a TIR statement or expression is, asked before it is lowered, and names in TIR that are only hints.
+
+A hint says how a kernel is to be run on a GPU: results are the same without it.
+"""
 
 from typing import Any
 
 from tilelang import tvm
+
+from tileyard.frontend.scope import key_of
 
 PARALLEL = 1
 """The kind of a TIR loop whose iterations are spread over the threads."""
@@ -24,13 +29,8 @@ def is_zero(expr: Any) -> bool:  # noqa: ANN401
 
 def constant_of(condition: Any) -> bool | None:  # noqa: ANN401
     """The value of a condition that is always the same and has no effect; None for another one."""
-
-    def visit(node: Any) -> None:  # noqa: ANN401
-        calls.extend([node] if type(node).__name__ == "Call" else [])
-
-    calls: list[Any] = []
-    tvm.tirx.stmt_functor.post_order_visit(tvm.tirx.Evaluate(condition), visit)
-    simple = condition if calls else tvm.arith.Analyzer().simplify(condition)
+    has_calls = any(type(node).__name__ == "Call" for node in nodes_of(condition))
+    simple = condition if has_calls else tvm.arith.Analyzer().simplify(condition)
     return bool(int(simple.value)) if type(simple).__name__ == "IntImm" else None
 
 
@@ -50,12 +50,228 @@ def without_dead_branches(body: Any) -> Any:  # noqa: ANN401
 
 def count_launches(stmt: Any) -> int:  # noqa: ANN401
     """How many grids a function launches."""
-    found = 0
+    bindings = (node.thread_binding for node in nodes_of(stmt) if is_loop(node, THREAD_BINDING))
+    return sum(str(binding.thread_tag) == "blockIdx.x" for binding in bindings)
 
-    def visit(node: Any) -> None:  # noqa: ANN401
-        nonlocal found
-        if type(node).__name__ == "For" and int(node.kind) == THREAD_BINDING:
-            found += str(node.thread_binding.thread_tag) == "blockIdx.x"
 
-    tvm.tirx.stmt_functor.post_order_visit(stmt, visit)
+# ---- statements of threads ----------------------------------------------------------------------
+
+_OWN_TILE_OPS = frozenset({"tl.tileop.fill", "tl.tileop.copy"})
+"""Tile operations that each thread does by itself where registers take part."""
+
+REGISTERS = ("local", "local.var")
+
+ALLREDUCE = "tirx.tvm_thread_allreduce"
+POINTERS = ("tl.access_ptr", "tirx.address_of")
+THREAD_INDEX = "tl.launch_thread_idx"
+TILE_OPS = "tl.tileop."
+"""How the names of tile operations begin."""
+
+
+def bodies_of(stmt: Any) -> tuple[Any, ...]:  # noqa: ANN401
+    """The statements that stand in a statement."""
+    match type(stmt).__name__:
+        case "SeqStmt":
+            return tuple(stmt.seq)
+        case "SBlockRealize":
+            return (stmt.block.body,)
+        case "IfThenElse":
+            both = (stmt.then_case, stmt.else_case)
+            return tuple(body for body in both if body is not None)
+        case "For" | "While" | "AttrStmt":
+            return (stmt.body,)
+        case _:
+            return ()
+
+
+def heads_of(stmt: Any) -> tuple[Any, ...]:  # noqa: ANN401
+    """The expressions that decide whether and how often the bodies of a statement run."""
+    match type(stmt).__name__:
+        case "For":
+            return (stmt.min, stmt.extent)
+        case "IfThenElse" | "While":
+            return (stmt.condition,)
+        case _:
+            return ()
+
+
+def call_name(expr: Any) -> str:  # noqa: ANN401
+    """The operation that an expression calls; empty for another expression."""
+    return str(getattr(getattr(expr, "op", None), "name", ""))
+
+
+def extern_name(call: Any) -> str:  # noqa: ANN401
+    """The function that ``call_extern`` calls, empty for another expression."""
+    is_extern = call_name(call) in ("tirx.call_extern", "tirx.call_pure_extern")
+    return str(call.args[0].value) if is_extern else ""
+
+
+def dimension_of(loop: Any) -> int:  # noqa: ANN401
+    """Which dimension of a block a loop over threads is."""
+    return "xyz".index(str(loop.thread_binding.thread_tag)[-1])
+
+
+def is_alone(stmt: Any) -> bool:  # noqa: ANN401
+    """Whether a thread can do ``stmt`` by itself: nothing in it takes all threads of the block."""
+    match type(stmt).__name__:
+        case "For" if int(stmt.kind) in (PARALLEL, THREAD_BINDING):
+            return False
+        case "AttrStmt":
+            return False
+        case "Evaluate":
+            name = call_name(stmt.value)
+            if name in _OWN_TILE_OPS:
+                return any(map(_is_register, list(stmt.value.args)[:2]))
+            return not (name == ALLREDUCE or name.startswith(TILE_OPS) or "barrier" in name)
+        case _:
+            pass
+    return all(map(is_alone, bodies_of(stmt)))
+
+
+def leaves_loop(stmt: Any) -> bool:  # noqa: ANN401
+    """Whether ``stmt`` leaves a loop that it does not hold itself."""
+    kind = type(stmt).__name__
+    if kind == "Evaluate":
+        return call_name(stmt.value) in ("tirx.break_loop", "tl.loop_break", "tirx.continue_loop")
+    return kind not in ("For", "While") and any(map(leaves_loop, bodies_of(stmt)))
+
+
+def counts(stmt: Any) -> bool:  # noqa: ANN401
+    """Whether it makes a difference how often ``stmt`` is done, or what it gives depends on who is first."""
+    return any(name.startswith("tl.atomic_add") or "_ret_" in name for name in calls_of(stmt))
+
+
+def used_together(body: Any) -> set[object]:  # noqa: ANN401
+    """The memory that tile operations and parallel loops touch, which are for all threads together."""
+    shared_out = [
+        node
+        for node in nodes_of(body)
+        if is_loop(node, PARALLEL) or call_name(node).startswith(TILE_OPS)
+    ]
+    touched = (node for part in shared_out for node in nodes_of(part) if hasattr(node, "buffer"))
+    return {key_of(node.buffer.data) for node in touched}
+
+
+def pointed_of(node: Any) -> list[Any]:  # noqa: ANN401
+    """The element whose place ``node`` tells to somebody who may write there; none for others."""
+    is_pointer = call_name(node) in (*POINTERS, "tl.region")
+    return [part for part in list(node.args)[:1] if is_load(part)] if is_pointer else []
+
+
+def is_load(node: Any) -> bool:  # noqa: ANN401
+    """Whether ``node`` is an element of a buffer."""
+    return type(node).__name__ == "BufferLoad"
+
+
+def _is_register(region: Any) -> bool:  # noqa: ANN401
+    load = region.args[0] if call_name(region) == "tl.region" else region
+    return is_load(load) and str(load.buffer.scope()) in REGISTERS
+
+
+def is_bound_to_threads(loop: Any) -> bool:  # noqa: ANN401
+    """Whether a loop's variable is the thread's index in one dimension."""
+    tag = str(loop.thread_binding.thread_tag) if is_loop(loop, THREAD_BINDING) else ""
+    return tag.startswith("threadIdx.")
+
+
+def attributes_of(func: Any) -> dict[str, Any]:  # noqa: ANN401
+    """The attributes of a PrimFunc."""
+    return {} if func.attrs is None else dict(func.attrs.items())
+
+
+def nodes_of(node: Any) -> list[Any]:  # noqa: ANN401
+    """Everything below a statement or expression, and itself, each once."""
+    found: list[Any] = []
+    tvm.tirx.stmt_functor.post_order_visit(node, found.append)
     return found
+
+
+def free_vars(expr: Any) -> list[Any]:  # noqa: ANN401
+    """The variables in a TIR expression, each once."""
+    return list({key_of(node): node for node in nodes_of(expr) if is_var(node)}.values())
+
+
+def calls_of(stmt: Any) -> set[str]:  # noqa: ANN401
+    """The names of all operations below ``stmt``."""
+    return {call_name(node) for node in nodes_of(stmt) if type(node).__name__ == "Call"}
+
+
+def is_var(node: Any) -> bool:  # noqa: ANN401
+    """Whether ``node`` is a variable."""
+    return type(node).__name__ in ("Var", "SizeVar")
+
+
+def is_loop(node: Any, kind: int) -> bool:  # noqa: ANN401
+    """Whether ``node`` is a loop of this kind."""
+    return type(node).__name__ == "For" and int(node.kind) == kind
+
+
+# ---- hints --------------------------------------------------------------------------------------
+
+LOOP_HINTS = frozenset(
+    {
+        "coalesced_width",
+        "num_stages",
+        "parallel_loop_layout",
+        "pragma_unroll_explicit",
+        "pragma_unroll_factor",
+        "prefer_async",
+        "tl.ws_op_id",
+        "tl_pipeline_group",
+        "tl_pipeline_order",
+        "tl_pipeline_stage",
+    }
+)
+"""Annotations of a loop that say how it is run; its iterations mean the same without them."""
+
+BLOCK_HINTS = frozenset(
+    {"l2_hit_ratio_map", "layout_map", "reducer_info", "tl.non_restrict_params"}
+)
+_SAFE_VALUES = "safe_value_map"
+
+
+def is_block_hint(name: str, value: Any) -> bool:  # noqa: ANN401 (TVM's nodes are untyped)
+    """Whether an annotation of a block changes no result, as 0 in place of what lies outside an array."""
+    return name in BLOCK_HINTS or (name == _SAFE_VALUES and all(map(is_zero, value.values())))
+
+
+ATTRIBUTE_HINTS = frozenset(
+    {
+        "threadblock_swizzle_pattern",
+        "tirx.assume",
+        "tl.min_blocks_per_sm",
+        "tl.assume",
+        "tl.ws_op_id",
+        "tl.ws_pipeline_depth",
+        "warp_specialize",
+    }
+)
+
+CALL_HINTS = frozenset(
+    {
+        "tirx.assume",
+        "tirx.tvm_storage_sync",
+        "tl.annotate_consumer_reg_alloc",
+        "tl.fence_proxy_async",
+        "tl.pdl_sync",
+        "tl.pdl_trigger",
+        "tl.ptx_fence_barrier_init",
+        "tl.sync_warp",
+        "tl.tma_store_arrive",
+        "tl.tma_store_wait",
+        "tl.wait_wgmma",
+        "tl.warpgroup_arrive",
+        "tl.warpgroup_commit_batch",
+        "tl.warpgroup_fence_operand",
+        "tl.warpgroup_wait",
+        "tl.annotate_producer_reg_dealloc",
+        "tl.no_set_max_nreg",
+        "tirx.ptx_commit_group",
+        "tirx.ptx_wait_group",
+        "tl.set_max_nreg",
+    }
+)
+"""Calls that have no effect on tiles: what comes before one is done before what comes after it."""
+
+AT_ONCE = frozenset({"debug", "print"})
+"""Files of TileLang's whose macros use what they bind in the very next statement."""

@@ -51,8 +51,7 @@ class DType:
 def _table() -> dict[str, DType]:
     types: list[tuple[str, Kind, object]] = [("bool", "bool", np.bool_)]
     for bits in (8, 16, 32, 64):
-        types.append((f"int{bits}", "int", f"int{bits}"))
-        types.append((f"uint{bits}", "uint", f"uint{bits}"))
+        types += [(f"int{bits}", "int", f"int{bits}"), (f"uint{bits}", "uint", f"uint{bits}")]
     types += [(name, "float", name) for name in ("float16", "float32", "float64")]
     if ml_dtypes is not None:
         types += [(name, "float", getattr(ml_dtypes, name)) for name in NARROW]

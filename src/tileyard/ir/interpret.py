@@ -1,7 +1,6 @@
 """Runs a Program in plain NumPy: slow, and obviously right. Targets are tested against it.
 
-Scalar operations are defined in ``meanings.py``, conversions in ``convert.py``, tile operations in
-``tiles.py``. Blocks run one after the other, loops in order.
+Scalar operations and conversions are defined in ``meanings.py``, tile operations in ``tiles.py``. Blocks run one after the other, loops in order.
 """
 
 import sys
@@ -12,7 +11,6 @@ import numpy as np
 
 from tileyard.errors import BindError, KernelFault
 from tileyard.ir.dtypes import TENSOR_FLOAT, find_dtype, poison
-from tileyard.ir.evaluate import Evaluator
 from tileyard.ir.nodes import (
     Assert,
     Atomic,
@@ -29,6 +27,7 @@ from tileyard.ir.nodes import (
     Print,
     Program,
     Reduce,
+    Region,
     Roles,
     Stmt,
     Store,
@@ -36,6 +35,7 @@ from tileyard.ir.nodes import (
 )
 from tileyard.ir.printer import print_statement
 from tileyard.ir.specs import (
+    Evaluator,
     bind_dims,
     convert_scalar,
     evaluate_size,
@@ -43,7 +43,7 @@ from tileyard.ir.specs import (
     tensor_specs,
     tensors,
 )
-from tileyard.ir.tiles import Array, Memory, atomic, copy, fill, gemm, reduce
+from tileyard.ir.tiles import Array, Box, Memory, atomic, copy, fill, gemm, reduce
 from tileyard.ir.walk import walk
 from tileyard.model import Value
 
@@ -187,8 +187,14 @@ class _Run:
             case Await():
                 if not self._value(stmt.cond):
                     raise KernelFault(describe_deadlock(stmt.message))
-            case Copy() | Fill() | Gemm() | Reduce():
-                self._tile(stmt)
+            case Copy():
+                copy(self._memory, self._box(stmt.src), self._box(stmt.dst))
+            case Fill():
+                fill(self._memory, self._box(stmt.dst), self._value(stmt.value))
+            case Gemm():
+                gemm(self._memory, stmt, (self._box(stmt.a), self._box(stmt.b), self._box(stmt.c)))
+            case Reduce():
+                reduce(self._memory, stmt, (self._box(stmt.src), self._box(stmt.dst)))
             case _:
                 assert_never(stmt)
         return False
@@ -245,21 +251,8 @@ class _Run:
                         return True
         return False
 
-    def _tile(self, stmt: Copy | Fill | Gemm | Reduce) -> None:
-        memory, box = self._memory, self._memory.box
-        evaluator = self._evaluator
-        match stmt:
-            case Copy():
-                copy(memory, box(stmt.src, evaluator), box(stmt.dst, evaluator))
-            case Fill():
-                fill(memory, box(stmt.dst, evaluator), self._value(stmt.value))
-            case Gemm():
-                a, b, c = (box(region, evaluator) for region in (stmt.a, stmt.b, stmt.c))
-                gemm(memory, stmt, (a, b, c))
-            case Reduce():
-                reduce(memory, stmt, (box(stmt.src, evaluator), box(stmt.dst, evaluator)))
-            case _:
-                assert_never(stmt)
+    def _box(self, region: Region) -> Box:
+        return self._memory.box(region, self._evaluator)
 
 
 def _waits(stmt: Stmt) -> bool:

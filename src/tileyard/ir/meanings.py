@@ -1,4 +1,4 @@
-"""What each scalar operation gives: the living definition that targets are tested against.
+"""What each scalar operation and conversion gives: the living definition that targets are tested against.
 
 Arithmetic is rounded once, to the operation's dtype. Functions such as ``exp`` are those of float64,
 rounded to the dtype: targets may differ in the last places. Integers wrap. An integer division by
@@ -12,10 +12,75 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tileyard.errors import KernelFault
-from tileyard.ir.convert import convert_one
-from tileyard.ir.dtypes import find_dtype
+from tileyard.ir.dtypes import TENSOR_FLOAT, DType, find_dtype, name_of
+
+Array = NDArray[np.generic]
+
+_SATURATING = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
+"""Types that hold their largest value instead of what is larger, infinities included."""
+
+
+def convert(values: Array, to: str) -> Array:
+    """``values`` converted to dtype ``to``, element by element; always a new array.
+
+    Floats round to nearest even, tensor floats half away from zero; in eight bits, numbers of every kind saturate. A float becomes an integer by
+    truncation; outside the integer's range the nearest end is taken, and 0 for NaN. Integers wrap.
+    """
+    if to == TENSOR_FLOAT:
+        return _round_tensor_float(convert(values, "float32"))
+    target, source = find_dtype(to), find_dtype(name_of(values.dtype))
+    if target.kind == "bool":
+        return np.asarray(values != values.dtype.type(0))
+    if target.is_float and (source.is_float or target.name in _SATURATING):
+        return _round(values, target)
+    if not source.is_float:
+        return values.astype(target.numpy)
+    return _truncate(values.astype(np.float64), target)
+
+
+def _round_tensor_float(values: Array) -> Array:
+    """Floats rounded to 10 bits of their significand as GPUs do it: half away from zero."""
+    bits = np.asarray(values).view(np.uint32)
+    up = np.where(np.isfinite(values.astype(np.float64)), bits + np.uint32(_HALF), bits)
+    return cut_tensor_float(
+        np.where(np.isnan(values.astype(np.float64)), np.float32(np.nan), up.view(np.float32))
+    )
+
+
+def cut_tensor_float(values: Array) -> Array:
+    """What counts of the content of an array of tensor floats."""
+    cut = values.view(np.uint32) & np.uint32(~(2 * _HALF - 1) & 0xFFFFFFFF)
+    return cut.view(np.float32)
+
+
+_HALF = 1 << 12
+"""Half of the last bit of a tensor float that counts."""
+
+
+def _round(values: Array, target: DType) -> Array:
+    limit = _SATURATING.get(target.name)
+    if limit is None or values.dtype == target.numpy:
+        return values.astype(target.numpy)
+    wide = values.astype(np.float64)
+    return np.clip(wide, -limit, limit).astype(np.float32).astype(target.numpy)
+
+
+def _truncate(values: NDArray[np.float64], target: DType) -> Array:
+    least, greatest = target.range
+    whole = np.trunc(np.nan_to_num(values, nan=0.0, posinf=np.inf, neginf=-np.inf))
+    low, high = whole <= float(least), whole >= float(greatest)
+    inside = np.where(low | high, 0.0, whole).astype(target.numpy)
+    limited: Array = np.where(low, least, np.where(high, greatest, inside))
+    return limited.astype(target.numpy)
+
+
+def convert_one(value: np.generic, to: str) -> Any:  # noqa: ANN401 (a NumPy scalar)
+    """``value`` converted to dtype ``to``."""
+    return convert(np.asarray(value), to)[()]
+
 
 Meaning = Callable[..., Any]
 """From the arguments, all NumPy scalars of one dtype, to a NumPy scalar of the same."""
@@ -108,16 +173,6 @@ def _truncdiv(a: int, b: int) -> int:
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
 
 
-def _smaller(a: Any, b: Any) -> Any:  # noqa: ANN401
-    """The smaller of two numbers; where one is NaN, the other."""
-    return b if b < a or a != a else a
-
-
-def _larger(a: Any, b: Any) -> Any:  # noqa: ANN401
-    """The larger of two numbers; where one is NaN, the other."""
-    return b if b > a or a != a else a
-
-
 MEANINGS: dict[str, Meaning] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
@@ -127,8 +182,8 @@ MEANINGS: dict[str, Meaning] = {
     "floormod": _wrapped(lambda a, b: a % b),
     "truncdiv": _wrapped(_truncdiv),
     "truncmod": _wrapped(lambda a, b: a - b * _truncdiv(a, b)),
-    "min": _smaller,
-    "max": _larger,
+    "min": lambda a, b: b if b < a or a != a else a,
+    "max": lambda a, b: b if b > a or a != a else a,
     "neg": lambda a: -a,
     "abs": np.abs,
     "eq": lambda a, b: a == b,
@@ -190,13 +245,3 @@ MEANINGS: dict[str, Meaning] = {
 ``round`` rounds half to even. ``min`` and ``max`` ignore one NaN. ``fmod`` has the sign of its first
 argument, ``floormod`` that of its second. ``popcount`` and ``clz`` count the ones, and the zeros in front.
 """
-
-
-def make_nan(dtype: str) -> Any:  # noqa: ANN401
-    """``nan``: a quiet NaN of ``dtype``."""
-    return convert_one(np.float32(np.nan), dtype)
-
-
-def reinterpret(value: np.generic, dtype: str) -> Any:  # noqa: ANN401
-    """``reinterpret``: the same bits read as ``dtype``."""
-    return np.asarray(value).reshape(1).view(find_dtype(dtype).numpy)[0]

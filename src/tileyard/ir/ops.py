@@ -6,7 +6,7 @@ Unless the table says otherwise all arguments of an operation have one dtype, an
 from dataclasses import dataclass
 from typing import Literal
 
-from tileyard.ir.dtypes import DTYPES, TENSOR_FLOAT
+from tileyard.ir.dtypes import DTYPES, TENSOR_FLOAT, DType
 from tileyard.ir.nodes import Expr, Op
 
 Accepts = Literal["any", "number", "float", "wide", "integer", "bits", "bool"]
@@ -124,23 +124,20 @@ _OF_TENSOR_FLOATS = frozenset(
 """What is defined on tensor floats: the operation on floats, rounded as a conversion rounds."""
 
 
-def _accepts(accepts: Accepts, dtype: str) -> bool:
-    kind = DTYPES[dtype].kind
-    match accepts:
-        case "any":
-            return True
-        case "number":
-            return kind != "bool"
-        case "float":
-            return kind == "float"
-        case "wide":
-            return kind == "float" and DTYPES[dtype].bits >= _WIDE
-        case "integer":
-            return kind in ("int", "uint")
-        case "bits":
-            return kind != "float"
-        case "bool":
-            return kind == "bool"
+_KINDS: dict[Accepts, frozenset[str]] = {
+    "any": frozenset({"bool", "int", "uint", "float"}),
+    "number": frozenset({"int", "uint", "float"}),
+    "float": frozenset({"float"}),
+    "wide": frozenset({"float"}),
+    "integer": frozenset({"int", "uint"}),
+    "bits": frozenset({"bool", "int", "uint"}),
+    "bool": frozenset({"bool"}),
+}
+
+
+def _accepts(accepts: Accepts, dtype: DType) -> bool:
+    is_wide = dtype.bits >= _WIDE or accepts != "wide"
+    return is_wide and dtype.kind in _KINDS[accepts]
 
 
 def explain_misuse(op: Op) -> str:
@@ -163,7 +160,7 @@ def explain_misuse(op: Op) -> str:
         return f"{op.name} has arguments of different types: {', '.join(dtypes)}"
     if TENSOR_FLOAT in (dtypes[0], op.dtype) and op.name not in _OF_TENSOR_FLOATS:
         return f"{op.name} of {TENSOR_FLOAT}, which only arithmetic, gemms and conversions take"
-    if not _accepts(row.accepts, dtypes[0]):
+    if not _accepts(row.accepts, DTYPES[dtypes[0]]):
         return f"{op.name} does not take {dtypes[0]}"
     return _explain_result(op, row, dtypes[0])
 

@@ -1,5 +1,7 @@
 """Which values an integer expression can have: what proves that an index needs no check."""
 
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tileyard.ir.dtypes import find_dtype
@@ -90,31 +92,26 @@ class Ranges:
         whole = dtype_interval(op.dtype)
         if op.name == "select":
             return self.of(op.args[1]).hull(self.of(op.args[2]))
-        if len(op.args) != 2 or op.dtype == "bool":
-            return whole
-        if any(find_dtype(arg.dtype).is_float for arg in op.args):
+        is_float = any(find_dtype(arg.dtype).is_float for arg in op.args)
+        if len(op.args) != 2 or op.dtype == "bool" or is_float:
             return whole
         return _binary(op.name, self.of(op.args[0]), self.of(op.args[1]), whole)
 
 
+_AT_ENDS: dict[str, Callable[[int, int], int]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "min": min,
+    "max": max,
+    "floordiv": operator.floordiv,
+    "truncdiv": operator.floordiv,
+}
+"""Operations that are least and greatest at ends of their operands' intervals."""
+
+
 def _binary(name: str, a: Interval, b: Interval, whole: Interval) -> Interval:
     match name:
-        case "add":
-            return Interval(a.low + b.low, a.high + b.high)
-        case "sub":
-            return Interval(a.low - b.high, a.high - b.low)
-        case "mul":
-            corners = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
-            return Interval(min(corners), max(corners))
-        case "min":
-            return Interval(min(a.low, b.low), min(a.high, b.high))
-        case "max":
-            return Interval(max(a.low, b.low), max(a.high, b.high))
-        case "floordiv" if b.low > 0:
-            corners = [x // y for x in (a.low, a.high) for y in (b.low, b.high)]
-            return Interval(min(corners), max(corners))
-        case "truncdiv" if b.low > 0 and a.low >= 0:
-            return Interval(a.low // b.high, a.high // b.low)
         case "floormod" if b.low > 0:
             return Interval(0, min(b.high - 1, a.high) if a.low >= 0 else b.high - 1)
         case "truncmod" if b.low > 0 and a.low >= 0:
@@ -122,7 +119,13 @@ def _binary(name: str, a: Interval, b: Interval, whole: Interval) -> Interval:
         case "shr" if a.low >= 0 and b.low >= 0:
             return Interval(0, a.high >> b.low)
         case "bitand" if a.low >= 0 or b.low >= 0:
-            highs = [side.high for side in (a, b) if side.low >= 0]
-            return Interval(0, min(highs))
+            return Interval(0, min(side.high for side in (a, b) if side.low >= 0))
+        case "floordiv" if b.low <= 0:
+            return whole
+        case "truncdiv" if b.low <= 0 or a.low < 0:
+            return whole
+        case _ if name in _AT_ENDS:
+            ends = [_AT_ENDS[name](x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
+            return Interval(min(ends), max(ends))
         case _:
             return whole

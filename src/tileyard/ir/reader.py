@@ -2,13 +2,24 @@
 
 import ast
 from collections.abc import Sequence
+from itertools import takewhile
 
 import msgspec
 
 from tileyard.errors import InvalidProgramError
 from tileyard.ir import syntax
-from tileyard.ir.expr_reader import ExprReader, fail, plain, plain_int, plain_text, read_dtype
-from tileyard.ir.heads import SCOPES, annotated, is_declaration, prefix_of
+from tileyard.ir.expr_reader import (
+    SCOPES,
+    ExprReader,
+    annotated,
+    fail,
+    is_declaration,
+    plain,
+    plain_int,
+    plain_text,
+    prefix_of,
+    read_dtype,
+)
 from tileyard.ir.nodes import (
     Assert,
     Atomic,
@@ -63,10 +74,7 @@ class _Reader:
         if args.vararg or args.kwarg or args.kwonlyargs or args.posonlyargs or args.defaults:
             fail(self._tree, "a parameter is `name: type`")
         body = self._tree.body
-        count = 0
-        while count < len(body) and is_declaration(body[count]):
-            count += 1
-        head, rest = body[:count], body[count:]
+        head = list(takewhile(is_declaration, body))
         for stmt in head:
             if isinstance(stmt, ast.AnnAssign) and prefix_of(stmt.annotation) not in _WORDS:
                 fail(stmt, f"{ast.unparse(stmt)} declares neither a dim, a grid nor a buffer")
@@ -87,7 +95,7 @@ class _Reader:
             grid=grid,
             threads=self._threads(head),
             buffers=buffers,
-            body=self._body(rest),
+            body=self._body(body[len(head) :]),
         )
 
     def _scalar(self, stmt: ast.AnnAssign, word: str) -> Var:
@@ -98,8 +106,7 @@ class _Reader:
         dtype = "int32" if isinstance(note, ast.Name) else read_dtype(note)
         if not isinstance(stmt.target, ast.Name):
             fail(stmt, f"`{word}` declares one name")
-        self._exprs.scalars[stmt.target.id] = dtype
-        return Var(stmt.target.id, dtype)
+        return self._bind(stmt.target.id, dtype)
 
     def _axis(self, stmt: ast.AnnAssign) -> Axis:
         if not isinstance(stmt.annotation, ast.Subscript):
@@ -171,8 +178,9 @@ class _Reader:
             case ast.Expr(value=ast.Call(func=ast.Name(id="print"), args=[message, *values])):
                 return Print(plain_text(message), tuple(map(self._exprs.read, values)))
             case ast.Assert(test=test, msg=message):
-                cond = self._exprs.read(test)
-                return Assert(cond, "" if message is None else plain_text(message))
+                return Assert(
+                    self._exprs.read(test), "" if message is None else plain_text(message)
+                )
             case ast.Assign(targets=[ast.Name(id=name)]):
                 return self._let(name, self._exprs.read(stmt.value), None)
             case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
@@ -182,8 +190,9 @@ class _Reader:
             ):
                 return self._loop(stmt, target, kind, call)
             case ast.If():
-                cond = self._exprs.read(stmt.test)
-                return If(cond, self._body(stmt.body), self._body(stmt.orelse))
+                return If(
+                    self._exprs.read(stmt.test), self._body(stmt.body), self._body(stmt.orelse)
+                )
             case ast.While():
                 return While(self._exprs.read(stmt.test), self._body(stmt.body))
             case ast.Break():
@@ -209,9 +218,11 @@ class _Reader:
                 fail(stmt, "what stands in `with roles:` is `with role:`")
 
     def _let(self, name: str, value: Expr, dtype: str | None) -> Let:
-        var = Var(name, dtype or value.dtype)
-        self._exprs.scalars[name] = var.dtype
-        return Let(var, value)
+        return Let(self._bind(name, dtype or value.dtype), value)
+
+    def _bind(self, name: str, dtype: str) -> Var:
+        self._exprs.scalars[name] = dtype
+        return Var(name, dtype)
 
     def _store(self, target: ast.Subscript, value: ast.expr) -> Store:
         buffer = self._exprs.known_buffer(target.value)
@@ -226,10 +237,7 @@ class _Reader:
                 fail(call, f"{kind} takes an element and a value")
         indices = self._exprs.read_all(target.slice)
         read = self._exprs.read(value, buffer.dtype)
-        var = None
-        if name is not None:
-            var = Var(name, dtype or buffer.dtype)
-            self._exprs.scalars[name] = var.dtype
+        var = None if name is None else self._bind(name, dtype or buffer.dtype)
         return Atomic(buffer.name, indices, read, syntax.ATOMICS[kind], var)
 
     def _loop(self, stmt: ast.For, target: ast.expr, kind: str, call: ast.Call) -> For:

@@ -1,17 +1,112 @@
-"""Shapes made concrete: binds a Program's dimensions to numbers, and describes its arrays."""
+"""Numbers of a Program: expressions evaluated to NumPy scalars, dimensions bound, arrays described, work counted.
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+One module because all of it evaluates expressions over the numbers of dimensions.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, assert_never
 
 import numpy as np
 
-from tileyard.errors import BindError, UsageError
-from tileyard.ir.convert import convert_one
-from tileyard.ir.dtypes import find_dtype
-from tileyard.ir.evaluate import Evaluator, no_loads
-from tileyard.ir.nodes import Expr, Program, Scalar, Tensor, Var
-from tileyard.ir.walk import walk_expr
+from tileyard.errors import BindError, KernelFault, UsageError
+from tileyard.ir.dtypes import TENSOR_FLOAT, find_dtype, is_float
+from tileyard.ir.meanings import MEANINGS, convert_one
+from tileyard.ir.nodes import (
+    Axis,
+    Cast,
+    Const,
+    Expr,
+    For,
+    Gemm,
+    If,
+    Let,
+    Load,
+    Op,
+    Program,
+    Scalar,
+    Stmt,
+    Tensor,
+    Var,
+    While,
+)
+from tileyard.ir.walk import walk, walk_expr
 from tileyard.model import TensorSpec, Value
+
+LoadElement = Callable[[str, tuple[int, ...]], np.generic]
+
+
+def literal(const: Const) -> Any:  # noqa: ANN401 (a NumPy scalar)
+    """The value of ``const`` in its dtype: rounded once where it is a float."""
+    dtype = find_dtype(const.dtype)
+    if dtype.is_float and math.isinf(const.value) and const.dtype == "float8_e5m2":
+        return np.asarray(const.value).astype(dtype.numpy)[()]  # a conversion would saturate
+    if dtype.is_float:
+        return convert_one(np.float64(const.value), const.dtype)
+    return dtype.numpy.type(const.value)
+
+
+class Evaluator:
+    """Evaluates among the ``values`` of variables; ``load`` gives the elements of buffers."""
+
+    def __init__(self, values: Mapping[str, np.generic], load: LoadElement) -> None:
+        self._values = values
+        self._load = load
+        self._literals: dict[int, tuple[Const, np.generic]] = {}
+
+    def value(self, expr: Expr) -> Any:  # noqa: ANN401 (a NumPy scalar of the expression's dtype)
+        """The value of ``expr``, a NumPy scalar of its dtype. May raise KernelFault."""
+        match expr:
+            case Var():
+                return self._values[expr.name]
+            case Const():
+                return self._literal(expr)
+            case Load():
+                return self._load(expr.buffer, self.indices(expr.indices))
+            case Cast():
+                return convert_one(self.value(expr.value), expr.dtype)
+            case Op():
+                return self._op(expr)
+            case _:
+                assert_never(expr)
+
+    def number(self, expr: Expr) -> int:
+        """The value of an integer expression."""
+        return int(self.value(expr))
+
+    def indices(self, exprs: tuple[Expr, ...]) -> tuple[int, ...]:
+        """The values of integer expressions."""
+        return tuple(int(self.value(expr)) for expr in exprs)
+
+    def _literal(self, const: Const) -> np.generic:
+        """Literals are converted once; the node is kept so that its identity stays its own."""
+        if id(const) not in self._literals:
+            self._literals[id(const)] = (const, literal(const))
+        return self._literals[id(const)][1]
+
+    def _op(self, op: Op) -> Any:  # noqa: ANN401
+        args = op.args
+        match op.name:
+            case "select":
+                return self.value(args[1] if self.value(args[0]) else args[2])
+            case "and":
+                return np.bool_(self.value(args[0]) and self.value(args[1]))
+            case "or":
+                return np.bool_(self.value(args[0]) or self.value(args[1]))
+            case "nan":
+                return convert_one(np.float32(np.nan), op.dtype)
+            case "reinterpret":
+                bits = np.asarray(self.value(args[0])).reshape(1)
+                return bits.view(find_dtype(op.dtype).numpy)[0]
+            case name:
+                result = MEANINGS[name](*[self.value(arg) for arg in args])
+                return convert_one(result, TENSOR_FLOAT) if op.dtype == TENSOR_FLOAT else result
+
+
+def no_loads(buffer: str, _: tuple[int, ...]) -> np.generic:
+    """A ``LoadElement`` for where buffers cannot be read, such as shapes."""
+    raise KernelFault(f"{buffer} is read where only numbers can be")
 
 
 def tensors(program: Program) -> tuple[Tensor, ...]:
@@ -96,7 +191,9 @@ def bind_dims(
                 hint=f"give {var.name}=...",
             )
     for tensor, shape in zip(chosen, shapes, strict=True):
-        _check_shape(tensor, shape, bound)
+        want = tuple(evaluate_size(extent, bound) for extent in tensor.buffer.shape)
+        if want != shape:
+            raise BindError(f"{tensor.buffer.name} has shape {want}, the array {shape}")
     return bound
 
 
@@ -133,7 +230,99 @@ def _solve(extent: Expr, name: str, size: int, bound: Mapping[str, int]) -> int 
     return (size - base) // step if step and (size - base) % step == 0 else None
 
 
-def _check_shape(tensor: Tensor, shape: tuple[int, ...], bound: Mapping[str, int]) -> None:
-    want = tuple(evaluate_size(extent, bound) for extent in tensor.buffer.shape)
-    if want != shape:
-        raise BindError(f"{tensor.buffer.name} has shape {want}, the array {shape}")
+_MOST_BLOCKS = 4096
+"""How many different blocks are looked at, at most, where they differ in their work."""
+
+
+class _Unknown(Exception):
+    """The work depends on data, or on too much else."""
+
+
+def count_gemm_flops(program: Program, dims: Mapping[str, int]) -> float:
+    """``2 m n k`` of every gemm, times how often it runs; 0.0 where that cannot be told.
+
+    ``dims`` gives dimensions and scalar parameters by name. Blocks may differ in their work, as in
+    causal attention; a gemm that depends on data makes the count unknown.
+    """
+    try:
+        return float(_count_blocks(program, dict(dims)))
+    except _Unknown:
+        return 0.0
+
+
+def _count_blocks(program: Program, numbers: dict[str, int]) -> int:
+    extents = {axis.var.name: _known(axis.extent, numbers) for axis in program.grid}
+    matter = _axes_that_matter(program)
+    alike = math.prod(extent for name, extent in extents.items() if name not in matter)
+    different = [range(extents[axis.var.name]) for axis in matter.values()]
+    if math.prod(map(len, different)) > _MOST_BLOCKS:
+        raise _Unknown
+    total = 0
+    for block in itertools.product(*different):
+        total += _count(program.body, {**numbers, **dict(zip(matter, block, strict=True))})
+    return alike * total
+
+
+def _axes_that_matter(program: Program) -> dict[str, Axis]:
+    """The dimensions of the grid on which the trips of a loop around a gemm depend."""
+    used: set[str] = set()
+    bound: dict[str, Expr] = {}
+    for stmt in walk(program.body):
+        match stmt:
+            case Let():
+                bound[stmt.var.name] = stmt.value
+            case For() if _has_gemm(stmt):
+                used |= _names(stmt.extent)
+            case If() if _has_gemm(stmt):
+                used |= _names(stmt.cond)
+            case _:
+                pass
+    for name in reversed(list(bound)):
+        if name in used:
+            used |= _names(bound[name])
+    return {axis.var.name: axis for axis in program.grid if axis.var.name in used}
+
+
+def _names(expr: Expr) -> set[str]:
+    return {part.name for part in walk_expr(expr) if isinstance(part, Var)}
+
+
+def _has_gemm(stmt: Stmt) -> bool:
+    return any(isinstance(inner, Gemm) for inner in walk((stmt,)))
+
+
+def _known(expr: Expr, numbers: Mapping[str, int]) -> int:
+    """The value of ``expr``; _Unknown unless it depends on ``numbers`` only."""
+    try:
+        return evaluate_size(expr, numbers)
+    except (KernelFault, KeyError):
+        raise _Unknown from None
+
+
+def _count(body: tuple[Stmt, ...], numbers: dict[str, int]) -> int:
+    total = 0
+    for stmt in body:
+        if isinstance(stmt, Let) and not is_float(stmt.var.dtype):
+            try:
+                numbers = {**numbers, stmt.var.name: _known(stmt.value, numbers)}
+            except _Unknown:
+                continue
+        elif isinstance(stmt, Gemm) or _has_gemm(stmt):
+            total += _count_one(stmt, numbers)
+    return total
+
+
+def _count_one(stmt: Stmt, numbers: dict[str, int]) -> int:
+    match stmt:
+        case Gemm():
+            inner = stmt.a.extents[-2 if stmt.transpose_a else -1]
+            m, n, k = (_known(extent, numbers) for extent in (*stmt.c.extents[-2:], inner))
+            return 2 * m * n * k
+        case For():
+            return max(_known(stmt.extent, numbers), 0) * _count(stmt.body, numbers)
+        case If():
+            return _count(stmt.then if _known(stmt.cond, numbers) else stmt.orelse, numbers)
+        case While():
+            raise _Unknown
+        case _:
+            return 0

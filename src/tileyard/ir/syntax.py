@@ -74,15 +74,16 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _fields(node: type[Stmt]) -> tuple[Field, ...]:
-    fields = []
-    for field in msgspec.structs.fields(node):
-        kind: FieldKind = "plain"
-        if field.type is Region:
-            kind = "region"
-        elif field.type == Expr:
-            kind = "expr"
-        fields.append(Field(name=field.name, kind=kind, type=field.type, default=field.default))
-    return tuple(fields)
+    kinds: dict[object, FieldKind] = {Region: "region", Expr: "expr"}
+    return tuple(
+        Field(
+            name=field.name,
+            kind=kinds.get(field.type, "plain"),
+            type=field.type,
+            default=field.default,
+        )
+        for field in msgspec.structs.fields(node)
+    )
 
 
 FIELDS = {name: _fields(kind) for name, kind in STATEMENTS.items()}

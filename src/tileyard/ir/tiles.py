@@ -1,5 +1,7 @@
 """What the tile operations do, in NumPy, and how memory answers reads and writes out of range."""
 
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tileyard.errors import KernelFault
-from tileyard.ir.convert import convert, convert_one, cut_tensor_float
 from tileyard.ir.dtypes import TENSOR_FLOAT, find_dtype, is_float, name_of
-from tileyard.ir.evaluate import Evaluator
-from tileyard.ir.meanings import MEANINGS
+from tileyard.ir.meanings import MEANINGS, convert, convert_one, cut_tensor_float
 from tileyard.ir.nodes import Atomic, Gemm, Reduce, ReduceKind, Region
+from tileyard.ir.specs import Evaluator
 
 Array = NDArray[np.generic]
 
@@ -155,23 +156,15 @@ def fill(memory: Memory, dst: Box, value: np.generic) -> None:
 def gemm(memory: Memory, stmt: Gemm, boxes: tuple[Box, Box, Box]) -> None:
     """``c += a @ b``: one rounding to ``c``'s dtype for each step along k, in order."""
     a, b, c = (memory.read(box).reshape(box.extents[-2:]) for box in boxes)
-    if stmt.transpose_a:
-        a = a.T
-    if stmt.transpose_b:
-        b = b.T
     dtype = name_of(c.dtype)
-    wide = _wider(dtype)
+    wide = "float64" if is_float(dtype) else dtype  # in which no product is rounded
     total = np.zeros_like(c) if stmt.clear else c
-    left, right = convert(a, wide), convert(b, wide)
+    left = convert(a.T if stmt.transpose_a else a, wide)
+    right = convert(b.T if stmt.transpose_b else b, wide)
     for k in range(left.shape[1]):
         product = np.multiply.outer(left[:, k], right[k, :])
         total = convert(convert(total, wide) + product, dtype)
     memory.write(boxes[2], total.reshape(boxes[2].extents))
-
-
-def _wider(dtype: str) -> str:
-    """A type in which a product of two numbers of ``dtype``, or of narrower ones, is not rounded."""
-    return "float64" if is_float(dtype) else dtype
 
 
 def reduce(memory: Memory, stmt: Reduce, boxes: tuple[Box, Box]) -> None:
@@ -184,7 +177,7 @@ def reduce(memory: Memory, stmt: Reduce, boxes: tuple[Box, Box]) -> None:
     else:
         total = memory.read(dst).reshape(content.shape[1:])
     for part in content:
-        total = _combine(stmt.kind, total, part).astype(content.dtype)
+        total = _STEPS[stmt.kind](total, part).astype(content.dtype)
     memory.write(dst, total.reshape(dst.extents))
 
 
@@ -204,22 +197,14 @@ def identity(kind: ReduceKind, dtype: str) -> Any:  # noqa: ANN401 (a NumPy scal
             return numpy.type(least if kind == "max" else greatest)
 
 
-def _combine(kind: ReduceKind, total: Any, part: Any) -> Any:  # noqa: ANN401 (arrays of numbers)
-    """One step of a reduction; of a number and NaN, ``max`` and ``min`` give the number."""
-    match kind:
-        case "sum":
-            return total + part
-        case "abssum":
-            return total + np.abs(part)
-        case "max":
-            return np.where((part > total) | (total != total), part, total)
-        case "min":
-            return np.where((part < total) | (total != total), part, total)
-        case "absmax":
-            return _combine("max", total, np.abs(part))
-        case "bitand":
-            return total & part
-        case "bitor":
-            return total | part
-        case "bitxor":
-            return total ^ part
+_STEPS: dict[ReduceKind, Callable[[Any, Any], Any]] = {
+    "sum": operator.add,
+    "abssum": lambda total, part: total + np.abs(part),
+    "max": lambda total, part: np.where((part > total) | (total != total), part, total),
+    "min": lambda total, part: np.where((part < total) | (total != total), part, total),
+    "absmax": lambda total, part: _STEPS["max"](total, np.abs(part)),
+    "bitand": operator.and_,
+    "bitor": operator.or_,
+    "bitxor": operator.xor,
+}
+"""One step of each reduction; of a number and NaN, ``max`` and ``min`` give the number."""

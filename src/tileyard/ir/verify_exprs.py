@@ -27,13 +27,16 @@ _MATRIX = 2
 class Broken(Exception):
     """A rule is broken; the verifier knows by which statement."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
 
-
-def _refuse(reason: str) -> NoReturn:
+def refuse(reason: str) -> NoReturn:
+    """Say which rule is broken."""
     raise Broken(reason)
+
+
+def require(holds: bool, reason: str) -> None:
+    """Say which rule is broken unless it holds."""
+    if not holds:
+        raise Broken(reason)
 
 
 @dataclass
@@ -46,7 +49,7 @@ class Scope:
 
 def known_dtype(name: str) -> DType:
     """The scalar type called ``name``."""
-    return DTYPES[name] if name in DTYPES else _refuse(f"{name} is not a scalar type")
+    return DTYPES[name] if name in DTYPES else refuse(f"{name} is not a scalar type")
 
 
 def expr(scope: Scope, node: Expr) -> None:
@@ -55,15 +58,15 @@ def expr(scope: Scope, node: Expr) -> None:
         case Var():
             known = scope.variables.get(node.name)
             if known is None:
-                _refuse(f"{node.name} is used before it is bound")
+                refuse(f"{node.name} is used before it is bound")
             if known != node.dtype:
-                _refuse(f"{node.name} is {known}, and is read as {node.dtype}")
+                refuse(f"{node.name} is {known}, and is read as {node.dtype}")
         case Const():
             _const(node)
         case Load():
             buffer = element(scope, node.buffer, node.indices)
             if node.dtype != buffer.dtype:
-                _refuse(f"{buffer.name} holds {buffer.dtype}, and is read as {node.dtype}")
+                refuse(f"{buffer.name} holds {buffer.dtype}, and is read as {node.dtype}")
         case Cast():
             known_dtype(node.dtype)
             expr(scope, node.value)
@@ -72,8 +75,7 @@ def expr(scope: Scope, node: Expr) -> None:
                 expr(scope, arg)
             known_dtype(node.dtype)
             reason = explain_misuse(node)
-            if reason:
-                _refuse(reason)
+            require(not reason, reason)
         case _:
             assert_never(node)
 
@@ -89,46 +91,47 @@ def _const(node: Const) -> None:
     else:
         legal = isinstance(value, bool)
     if not legal:
-        _refuse(f"{value!r} is no {node.dtype}")
+        refuse(f"{value!r} is no {node.dtype}")
 
 
 def element(scope: Scope, name: str, indices: Sequence[Expr]) -> Buffer:
     """Check one element's indices; returns its buffer."""
     buffer = _known(scope, name)
-    if len(indices) != len(buffer.shape):
-        _refuse(f"{name} has {len(buffer.shape)} dimensions, not {len(indices)}")
+    rank = len(buffer.shape)
+    require(len(indices) == rank, f"{name} has {rank} dimensions, not {len(indices)}")
     for index in indices:
-        _integer(scope, index, f"an index of {name}")
+        integer(scope, index, f"an index of {name}")
     return buffer
 
 
 def _known(scope: Scope, name: str) -> Buffer:
-    return scope.buffers[name] if name in scope.buffers else _refuse(f"{name} is no buffer")
+    return scope.buffers[name] if name in scope.buffers else refuse(f"{name} is no buffer")
 
 
-def _integer(scope: Scope, node: Expr, what: str) -> None:
+def integer(scope: Scope, node: Expr, what: str) -> None:
+    """Check an expression that has to be an integer."""
     expr(scope, node)
     if not is_integer(node.dtype):
-        _refuse(f"{what} is {node.dtype}, not an integer")
+        refuse(f"{what} is {node.dtype}, not an integer")
 
 
 def region(scope: Scope, node: Region) -> None:
     """Check a region's rank and types, and that it lies in a tile as far as that is constant."""
     buffer = _known(scope, node.buffer)
-    if not len(node.starts) == len(node.extents) == len(buffer.shape):
-        _refuse(f"{node.buffer} has {len(buffer.shape)} dimensions, not {len(node.extents)}")
+    rank = len(buffer.shape)
+    is_whole = len(node.starts) == len(node.extents) == rank
+    require(is_whole, f"{node.buffer} has {rank} dimensions, not {len(node.extents)}")
     for start, extent, size in zip(node.starts, node.extents, buffer.shape, strict=True):
-        _integer(scope, start, f"a start in {node.buffer}")
-        _integer(scope, extent, f"an extent in {node.buffer}")
+        integer(scope, start, f"a start in {node.buffer}")
+        integer(scope, extent, f"an extent in {node.buffer}")
         if not isinstance(extent, Const):
             continue
-        if extent.value < 0:
-            _refuse(f"an extent in {node.buffer} is {extent.value}")
+        require(extent.value >= 0, f"an extent in {node.buffer} is {extent.value}")
         begin = start.value if isinstance(start, Const) else 0
         if buffer.scope == "global" or not isinstance(size, Const):
             continue
-        if begin < 0 or begin + extent.value > size.value:
-            _refuse(f"{begin} : +{extent.value} is outside {node.buffer}'s {size.value}")
+        is_inside = 0 <= begin <= size.value - extent.value
+        require(is_inside, f"{begin} : +{extent.value} is outside {node.buffer}'s {size.value}")
 
 
 def is_one(extent: Expr) -> bool:
@@ -142,9 +145,7 @@ def without_ones(extents: Sequence[Expr]) -> list[Expr]:
 
 
 def _same(left: Sequence[Expr], right: Sequence[Expr]) -> bool:
-    if len(left) != len(right):
-        return False
-    return all(_same_extent(a, b) for a, b in zip(left, right, strict=True))
+    return len(left) == len(right) and all(map(_same_extent, left, right))
 
 
 def _same_extent(left: Expr, right: Expr) -> bool:
@@ -155,57 +156,53 @@ def _same_extent(left: Expr, right: Expr) -> bool:
 
 def same_box(src: Region, dst: Region) -> None:
     """Check that two boxes can be matched element by element."""
-    if not _same(without_ones(src.extents), without_ones(dst.extents)):
-        _refuse(f"the extents of {src.buffer} and {dst.buffer} are not seen to match")
+    is_same = _same(without_ones(src.extents), without_ones(dst.extents))
+    require(is_same, f"the extents of {src.buffer} and {dst.buffer} are not seen to match")
 
 
 def gemm(scope: Scope, stmt: Gemm) -> None:
     """Check the shapes and types of a matrix product."""
-    sizes = []
-    for operand in (stmt.a, stmt.b, stmt.c):
-        if len(operand.extents) < _MATRIX:
-            _refuse(f"{operand.buffer} is no matrix")
-        if without_ones(operand.extents[:-_MATRIX]):
-            _refuse(f"{operand.buffer} has more than two dimensions that are not 1")
-        sizes.append(operand.extents[-_MATRIX:])
-    a, b, c = sizes
+    operands = (stmt.a, stmt.b, stmt.c)
+    for operand in operands:
+        require(len(operand.extents) >= _MATRIX, f"{operand.buffer} is no matrix")
+        has_two = not without_ones(operand.extents[:-_MATRIX])
+        require(has_two, f"{operand.buffer} has more than two dimensions that are not 1")
+    a, b, c = (operand.extents[-_MATRIX:] for operand in operands)
     m, k = reversed(a) if stmt.transpose_a else a
     k_b, n = reversed(b) if stmt.transpose_b else b
     for name, left, right in (("m", m, c[0]), ("n", n, c[1]), ("k", k, k_b)):
-        if not _same_extent(left, right):
-            _refuse(f"gemm's operands differ in {name}")
-    dtypes = [scope.buffers[operand.buffer].dtype for operand in (stmt.a, stmt.b, stmt.c)]
-    if dtypes[-1] == TENSOR_FLOAT or not (
-        all(map(is_float, dtypes)) or all(map(is_integer, dtypes))
-    ):
-        _refuse(f"gemm does not take {', '.join(dtypes)}")
+        require(_same_extent(left, right), f"gemm's operands differ in {name}")
+    dtypes = [scope.buffers[operand.buffer].dtype for operand in operands]
+    is_alike = all(map(is_float, dtypes)) or all(map(is_integer, dtypes))
+    is_taken = is_alike and dtypes[-1] != TENSOR_FLOAT
+    require(is_taken, f"gemm does not take {', '.join(dtypes)}")
 
 
 def atomic(stmt: Atomic) -> None:
     """Check the type of an atomic update, whose value has its buffer's."""
     dtype = DTYPES[stmt.value.dtype]
-    if dtype.name == TENSOR_FLOAT:
-        _refuse(f"atomic {stmt.kind} does not take {dtype.name}")
-    is_bitwise = stmt.kind in ("and", "or", "xor")
-    if dtype.is_float if is_bitwise else dtype.kind == "bool":
-        _refuse(f"atomic {stmt.kind} does not take {dtype.name}")
+    is_taken = _can_fold(dtype, is_bitwise=stmt.kind in ("and", "or", "xor"))
+    require(is_taken, f"atomic {stmt.kind} does not take {dtype.name}")
     if stmt.var is not None and stmt.var.dtype != dtype.name:
-        _refuse(f"{stmt.var.name} is {stmt.var.dtype}, {stmt.buffer} holds {dtype.name}")
+        refuse(f"{stmt.var.name} is {stmt.var.dtype}, {stmt.buffer} holds {dtype.name}")
 
 
 def reduce(scope: Scope, stmt: Reduce) -> None:
     """Check the axis, shapes and types of a reduction."""
     rank = len(stmt.src.extents)
-    if not 0 <= stmt.axis < rank:
-        _refuse(f"axis {stmt.axis} is not one of the {rank} of {stmt.src.buffer}")
+    is_axis = 0 <= stmt.axis < rank
+    require(is_axis, f"axis {stmt.axis} is not one of the {rank} of {stmt.src.buffer}")
     rest = [*stmt.src.extents[: stmt.axis], *stmt.src.extents[stmt.axis + 1 :]]
-    if not _same(without_ones(rest), without_ones(stmt.dst.extents)):
-        _refuse(
-            f"the extents of {stmt.dst.buffer} are not those of {stmt.src.buffer} without one axis"
-        )
+    require(
+        _same(without_ones(rest), without_ones(stmt.dst.extents)),
+        f"the extents of {stmt.dst.buffer} are not those of {stmt.src.buffer} without one axis",
+    )
     dtype = DTYPES[scope.buffers[stmt.dst.buffer].dtype]
-    if dtype.name == TENSOR_FLOAT:
-        _refuse(f"reduce {stmt.kind} does not give {dtype.name}")
-    is_bitwise = stmt.kind in ("bitand", "bitor", "bitxor")
-    if dtype.is_float if is_bitwise else dtype.kind == "bool":
-        _refuse(f"reduce {stmt.kind} does not give {dtype.name}")
+    is_given = _can_fold(dtype, is_bitwise=stmt.kind in ("bitand", "bitor", "bitxor"))
+    require(is_given, f"reduce {stmt.kind} does not give {dtype.name}")
+
+
+def _can_fold(dtype: DType, *, is_bitwise: bool) -> bool:
+    """Whether numbers of a type are brought together by operations on bits, or by arithmetic."""
+    is_fit = not dtype.is_float if is_bitwise else dtype.kind != "bool"
+    return is_fit and dtype.name != TENSOR_FLOAT

@@ -51,6 +51,11 @@ def walk_expr(expr: Expr) -> Iterator[Expr]:
         yield from walk_expr(child)
 
 
+def convert(expr: Expr, dtype: str) -> Expr:
+    """``expr`` in ``dtype``: itself where that is its own."""
+    return expr if expr.dtype == dtype else Cast(expr, dtype)
+
+
 def replace_parts(expr: Expr, known: Callable[[Expr], Expr | None]) -> Expr:
     """``expr`` with every part for which ``known`` has something else."""
     other = known(expr)

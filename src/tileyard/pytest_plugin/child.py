@@ -12,7 +12,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from tileyard.errors import NestedLeaseError, WorkerStartError
-from tileyard.frontend.provenance import is_users
+from tileyard.frontend.blame import is_users
 from tileyard.model import Outcome
 from tileyard.modes import open_file
 from tileyard.pytest_plugin.active import Active

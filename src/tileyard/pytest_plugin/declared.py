@@ -9,12 +9,12 @@ import pytest
 from tileyard.artifacts.keys import canonical_json
 from tileyard.cli.durations import parse_duration_s
 from tileyard.errors import TileyardError, UsageError
-from tileyard.frontend.calls import call_by_name, parameters_of
+from tileyard.frontend.blame import call_by_name, parameters_of
 from tileyard.frontend.declare import kernel as declare_kernel
 from tileyard.frontend.declare import user_function
 from tileyard.frontend.discover import find_declared
 from tileyard.frontend.found import Found
-from tileyard.frontend.plain_values import to_plain
+from tileyard.frontend.parameters import to_plain
 from tileyard.frontend.recipes import read_recipe
 from tileyard.model import Value
 from tileyard.pytest_plugin.bodies import hands_on_parameter, may_compile

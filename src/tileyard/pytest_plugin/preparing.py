@@ -19,7 +19,7 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.engine.compilers import CompilePool
 from tileyard.engine.yard import Yard
 from tileyard.errors import TileyardError
-from tileyard.frontend.calls import call_by_name
+from tileyard.frontend.blame import call_by_name
 from tileyard.model import Limits, Outcome
 from tileyard.modes import make_folder, write_file
 from tileyard.pytest_plugin.builds import Builds, Ready, Wanted

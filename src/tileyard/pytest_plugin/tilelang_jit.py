@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MethodType, ModuleType
 from typing import Any
 
-from tileyard.frontend.on_import import on_import
+from tileyard.frontend.no_device import on_import
 
 MODULE, CLASS, METHOD = "tilelang.jit.kernel", "JITKernel", "_compile_and_create_adapter"
 """Where TileLang compiles what its own cache does not have."""

@@ -12,7 +12,8 @@ from tileyard.artifacts.keys import build_key, digest_parts
 from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import DamagedError, InvalidProgramError, ToolMissingError, UnsupportedError
-from tileyard.frontend.kernels import MadeKernel, make_kernel
+from tileyard.frontend.tilelang import MadeKernel, make_kernel
+from tileyard.frontend.tir_queries import attributes_of
 from tileyard.ir.nodes import Program
 from tileyard.model import BuildKey, Device, Digest, Elaborated, Outcome, SourceLine
 from tileyard.scripts.cpu_work import as_cpu_work
@@ -70,7 +71,7 @@ class Builder:
         Raises UnsupportedError naming the operation and the user's line; ToolMissingError where
         there is no C compiler.
         """
-        name = _name_of(func)
+        name = str(attributes_of(func).get("global_symbol", "kernel"))
         fingerprint = self._know_target()
         try:
             made = make_kernel(func, out_idx)
@@ -93,9 +94,11 @@ class Builder:
             if isinstance(loaded, KnowsLines):
                 loaded.know_lines(made.lines)
             source = artifact.file(SOURCE_FILE).read_text(encoding="utf-8")
+            signature = made.signature
+            shape = (signature.params, signature.dims, signature.grid)
             ready = BuiltKernel(
-                work=_identify_work(made.signature, artifact),
-                signature=made.signature,
+                work=digest_parts(artifact.manifest.binary, repr(shape)),
+                signature=signature,
                 lines=made.lines,
                 source=annotate(source, made.lines),
                 run=loaded.as_callable(),
@@ -144,9 +147,8 @@ class Builder:
         self, name: str, message: str, cause: UnsupportedError | None = None
     ) -> UnsupportedError:
         """What is raised for a kernel that has no CPU version; the tally has it then."""
-        operation, file, line = "", "", 0
-        if cause is not None:
-            operation, file, line = cause.operation, cause.file, cause.line
+        cause = cause or UnsupportedError(message)
+        operation, file, line = cause.operation, cause.file, cause.line
         self._tally.note_refusal(
             Refusal(kernel=name, message=message, operation=operation, file=file, line=line)
         )
@@ -156,13 +158,3 @@ class Builder:
             file=file,
             line=line,
         )
-
-
-def _identify_work(signature: Program, artifact: Artifact) -> Digest:
-    shape = (signature.params, signature.dims, signature.grid)
-    return digest_parts(artifact.manifest.binary, repr(shape))
-
-
-def _name_of(func: Any) -> str:  # noqa: ANN401 (TVM's)
-    attrs = {} if func.attrs is None else dict(func.attrs.items())
-    return str(attrs.get("global_symbol", "kernel"))

@@ -25,11 +25,9 @@ from tileyard.scripts.tilelang_device import answer_device
 from tileyard.scripts.tilelang_jit import compile_for_cpu
 from tileyard.scripts.tilelang_timing import time_on_cpu
 from tileyard.scripts.tilelang_tuning import TunerHooks
-from tileyard.scripts.torch_autocast import cast_on_host
+from tileyard.scripts.torch_arithmetic import divide_as_gpus_do, promote_half
 from tileyard.scripts.torch_cuda import answer_cuda, profile_host
-from tileyard.scripts.torch_division import divide_as_gpus_do
-from tileyard.scripts.torch_half import promote_half
-from tileyard.scripts.torch_tensors import keep_tensors_on_host
+from tileyard.scripts.torch_tensors import cast_on_host, keep_tensors_on_host
 from tileyard.scripts.tuner_author import RunStudy
 from tileyard.settings import Settings
 
@@ -52,9 +50,14 @@ def run_script(
     was interrupted; SystemExit passes through.
     """
     tally = Tally(len(settings.cores))
-    hooks = install_hooks(settings, tally, study)
-    ending = _Ending(tally, tell, hooks)
-    atexit.register(ending.tell)
+    install_hooks(settings, tally, study)
+    process = os.getpid()
+
+    def end() -> None:
+        if os.getpid() == process:
+            tell(tally.summary())
+
+    atexit.register(end)
     sys.argv = list(arguments)
     try:
         if is_module:
@@ -67,7 +70,8 @@ def run_script(
         raise
     except KeyboardInterrupt as error:
         show(error)
-        ending.tell()
+        atexit.unregister(end)
+        end()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     except BaseException as error:  # noqa: BLE001 (whatever it is, the interpreter would show it)
@@ -76,12 +80,12 @@ def run_script(
     return 0
 
 
-def install_hooks(settings: Settings, tally: Tally, study: RunStudy | None = None) -> object:
-    """Import torch and TileLang and have them answer for the CPU, for as long as the result is kept."""
+def install_hooks(settings: Settings, tally: Tally, study: RunStudy | None = None) -> None:
+    """Import torch and TileLang and have them answer for the CPU."""
     torch = importlib.import_module("torch")
     importlib.import_module("tilelang")
     adjust_tilelang()
-    promoted = promote_half(torch, tally)
+    promote_half(torch, tally)
     keep_tensors_on_host(torch)
     cast_on_host(torch)
     divide_as_gpus_do(torch)
@@ -91,7 +95,6 @@ def install_hooks(settings: Settings, tally: Tally, study: RunStudy | None = Non
     compile_for_cpu(Builder(settings, tally), tally)
     time_on_cpu(tally)
     TunerHooks(settings, tally, study).install()
-    return promoted
 
 
 def run_file(path: str) -> None:
@@ -117,8 +120,7 @@ def place_first(folder: Path) -> None:
 def show(error: BaseException) -> None:
     """Hand an exception to ``sys.excepthook``, without the frames that are ours."""
     seen: set[int] = set()
-    link: BaseException | None = error
-    waiting = [link]
+    waiting: list[BaseException | None] = [error]
     while waiting:
         link = waiting.pop()
         if link is None or id(link) in seen:
@@ -143,20 +145,3 @@ def without_ours(trace: TracebackType | None) -> TracebackType | None:
     for frame in reversed(frames):
         cut = types.TracebackType(cut, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
     return cut
-
-
-class _Ending:
-    """Tells the summary once; keeps what must live as long as the script."""
-
-    def __init__(self, tally: Tally, tell: Callable[[Summary], None], hooks: object) -> None:
-        self._tally = tally
-        self._tell = tell
-        self._hooks = hooks
-        self._process = os.getpid()
-        self._told = False
-
-    def tell(self) -> None:
-        """Tell it, if this is the process that began and it was not told yet."""
-        if not self._told and os.getpid() == self._process:
-            self._told = True
-            self._tell(self._tally.summary())

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tileyard.frontend.targets import for_target
+from tileyard.frontend.tir_queries import attributes_of
 from tileyard.ir.dtypes import array_name, name_of
 from tileyard.ir.nodes import Tensor
 from tileyard.scripts.absent import StandIns
@@ -149,8 +150,7 @@ def compile_for_cpu(builder: Builder, tally: Tally) -> None:
 def find_outputs(func: Any, out_idx: Any) -> list[int] | None:  # noqa: ANN401 (TVM's)
     """The positions of what a kernel returns, in the order in which it does; None for nothing."""
     if out_idx is None:
-        attrs = {} if func.attrs is None else dict(func.attrs.items())
-        out_idx = attrs.get("tilelang_out_idx")
+        out_idx = attributes_of(func).get("tilelang_out_idx")
     if out_idx is None:
         return None
     given = [out_idx] if isinstance(out_idx, int) else list(out_idx)

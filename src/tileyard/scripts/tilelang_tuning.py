@@ -126,7 +126,10 @@ class TunerHooks:
             supply=lambda number: self._inputs(
                 tuner, asked["compile_func"](**dict(configs[number]))
             ),
-            identity=identify_inputs(profile),
+            # What stands for the inputs that the tuner gives its kernels.
+            identity=str(profile.supply_type)
+            if profile.supply_prog is None
+            else closure_digest((profile.supply_prog,)),
         )
 
     def _find_winner(
@@ -221,13 +224,6 @@ class TunerHooks:
                     max_mismatched_ratio=asked.max_mismatched_ratio,
                 )
         return inputs
-
-
-def identify_inputs(profile: Any) -> str | None:  # noqa: ANN401 (TileLang's)
-    """What stands for the inputs that a tuner gives its kernels; None where nobody can say."""
-    if profile.supply_prog is None:
-        return str(profile.supply_type)
-    return closure_digest((profile.supply_prog,))
 
 
 def _median_ms(function: partial[object], best: BestSoFar) -> float:

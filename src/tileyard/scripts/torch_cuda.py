@@ -11,8 +11,8 @@ import resource
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType, TracebackType
-from typing import Any, Self
+from types import ModuleType
+from typing import Any
 
 from tileyard.scripts.tally import Tally
 
@@ -45,6 +45,15 @@ class Properties:
         return f"_CudaDeviceProperties(name='{NAME}', major={self.major}, minor={self.minor})"
 
 
+def _constantly(value: object) -> Callable[..., object]:
+    """A new function each time: torch's compiler does not take one in the place of several."""
+
+    def answer(*_: object, **__: object) -> object:
+        return value
+
+    return answer
+
+
 class Event:
     """A moment on this host's clock."""
 
@@ -64,72 +73,41 @@ class Event:
         self.tally.note_timer("torch.cuda.Event")
         return (end.at_ns - self.at_ns) / 1e6
 
-    def wait(self, stream: object = None) -> None:
-        """Nothing is pending."""
-
-    def synchronize(self) -> None:
-        """Nothing is pending."""
-
-    def query(self) -> bool:
-        """Whether all before it is done: always."""
-        return True
+    wait = _constantly(None)
+    synchronize = _constantly(None)
+    query = _constantly(True)
 
 
-class Block:
-    """What a ``with`` statement takes, and nothing else."""
+class Chosen(contextlib.AbstractContextManager[object]):
+    """A ``with`` block on the one device or stream that there is."""
 
-    def __enter__(self) -> Self:
-        return self
+    idx = 0
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        return None
+    def __init__(self, *_: object, **__: object) -> None:
+        """Nothing is asked of it."""
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing was changed."""
 
 
-class Stream(Block):
+class Stream(Chosen):
     """A queue in which nothing ever waits."""
 
     cuda_stream = 0
     stream_id = 0
     device_index = 0
     priority = 0
-
-    def __init__(self, *_: object, **__: object) -> None:
-        pass
-
-    def synchronize(self) -> None:
-        """Nothing is pending."""
-
-    def query(self) -> bool:
-        """Whether all is done: always."""
-        return True
-
-    def is_capturing(self) -> bool:
-        """Whether launches are captured in a graph: never."""
-        return False
-
-    def wait_event(self, event: object) -> None:
-        """Nothing is pending."""
-
-    def wait_stream(self, stream: object) -> None:
-        """Nothing is pending."""
+    synchronize = _constantly(None)
+    wait_event = _constantly(None)
+    wait_stream = _constantly(None)
+    query = _constantly(True)
+    is_capturing = _constantly(False)
 
     def record_event(self, event: Event | None = None) -> Event:
         """An event of now."""
-        event = event if event is not None else Event()
+        event = event or Event()
         event.record()
         return event
-
-
-class Chosen(Block):
-    """A ``with`` block on the one device or stream that there is."""
-
-    def __init__(self, *_: object, **__: object) -> None:
-        self.idx = 0
 
 
 class Graph:
@@ -259,13 +237,6 @@ _CONSTANTS: dict[str, object] = {
     "memory_stats": {},
     "memory_summary": "",
 }
-
-
-def _constantly(value: object) -> Callable[..., object]:
-    def answer(*_: object, **__: object) -> object:
-        return value
-
-    return answer
 
 
 def _resident_bytes(*_: object, **__: object) -> int:

@@ -30,7 +30,8 @@ _SHARING = ("as_tensor", "asarray")
 def keep_tensors_on_host(torch: ModuleType) -> None:
     """Have all of torch's functions that take a device take the CPU where a GPU is named."""
     places = Places(torch)
-    constructors = _constructors(torch)
+    # What takes a device, by torch's own list; asked for while it is what torch compares with.
+    constructors = frozenset(vars(_device_module(torch))["_device_constructors"]())
     for space in (torch, torch.fft, torch.nested):
         for name in _names_of(space, constructors):
             setattr(space, name, places.translating(getattr(space, name)))
@@ -105,11 +106,6 @@ class Places:
             return self.put(made if self.is_put(data) else made.clone())
 
         return copied
-
-
-def _constructors(torch: ModuleType) -> frozenset[object]:
-    """What takes a device, by torch's own list; asked for while it is what torch compares with."""
-    return frozenset(vars(_device_module(torch))["_device_constructors"]())
 
 
 def _device_module(torch: ModuleType) -> ModuleType:
@@ -209,3 +205,31 @@ def _replace_classes(torch: ModuleType, places: Places) -> None:
 
     vars(torch)["compile"] = left_alone
     vars(torch).update(Generator=type("Generator", (generator,), members), load=load_on_host)
+
+
+def cast_on_host(torch: ModuleType) -> None:
+    """Have each ``torch.autocast`` of a GPU be one of the CPU as well, for as long as it lasts."""
+    kind: Any = importlib.import_module(f"{torch.__name__}.amp.autocast_mode").autocast
+    enter, leave = kind.__enter__, kind.__exit__
+
+    @functools.wraps(enter)
+    def enter_both(self: Any) -> object:  # noqa: ANN401 (torch's)
+        entered = enter(self)
+        if self.device == GPU:
+            both = kind(
+                HOST,
+                dtype=self.fast_dtype,
+                enabled=self._enabled,
+                cache_enabled=self._cache_enabled,
+            )
+            vars(self).setdefault("_on_host", []).append(both)
+            enter(both)
+        return entered
+
+    @functools.wraps(leave)
+    def leave_both(self: Any, *ended: Any) -> object:  # noqa: ANN401 (torch's)
+        if self.device == GPU:
+            leave(vars(self)["_on_host"].pop(), *ended)
+        return leave(self, *ended)
+
+    kind.__enter__, kind.__exit__ = enter_both, leave_both

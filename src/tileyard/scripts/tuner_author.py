@@ -16,7 +16,7 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.decoding import decode_json
 from tileyard.errors import InvalidProgramError, TileyardError, UnsupportedError
 from tileyard.frontend.blame import blame_user
-from tileyard.frontend.kernels import MadeKernel, make_kernel
+from tileyard.frontend.tilelang import MadeKernel, make_kernel
 from tileyard.ir.specs import scalar_params, tensor_specs
 from tileyard.model import (
     Elaborated,
@@ -108,7 +108,10 @@ class TunerAuthor:
         """
         known: set[str] = set()
         for number, config in enumerate(self.tuned.configs):
-            named = {key: _plain(value) for key, value in config.items()}
+            named = {
+                key: value if isinstance(value, PLAIN) else repr(value)
+                for key, value in config.items()
+            }
             try:
                 made = self._elaborate(number)
             except TileyardError as error:
@@ -214,7 +217,3 @@ def fixed_specs(made: MadeKernel) -> tuple[TensorSpec, ...]:
         return tuple(tensor_specs(made.signature, {}))
     except TileyardError as error:
         raise InvalidProgramError(str(error)) from error
-
-
-def _plain(value: object) -> Value:
-    return value if isinstance(value, PLAIN) else repr(value)

@@ -26,11 +26,9 @@ from tileyard.errors import (
 )
 from tileyard.frontend.discover import find_declared, find_kernel, find_kernels, import_file
 from tileyard.frontend.footprint import Recorder, find_working_folder
-from tileyard.frontend.found import Found
-from tileyard.frontend.lowering import lower_config, probe
+from tileyard.frontend.found import Found, lower_config, probe
 from tileyard.frontend.parameters import Arguments
-from tileyard.ir.flops import count_gemm_flops
-from tileyard.ir.specs import scalar_params, tensor_specs
+from tileyard.ir.specs import count_gemm_flops, scalar_params, tensor_specs
 from tileyard.model import Diagnostic, Elaborated, Outcome, SourceLine
 from tileyard.processes.wire import Channel
 from tileyard.workers.golden import GoldenMaker

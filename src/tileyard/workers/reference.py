@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from tileyard.errors import UsageError, UserCodeError
-from tileyard.frontend.blame import blame_user
-from tileyard.frontend.calls import parameters_of
+from tileyard.frontend.blame import blame_user, parameters_of
 from tileyard.ir.dtypes import DTYPES, find_dtype
 from tileyard.model import TensorSpec
 from tileyard.targets.base import Array

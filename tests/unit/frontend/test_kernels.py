@@ -97,7 +97,7 @@ def make_kernel() -> Callable[..., Any]:
     os.environ.setdefault("TILELANG_DEFAULT_TARGET", '{"kind":"cuda","arch":"sm_90a"}')
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return importlib.import_module("tileyard.frontend.kernels").make_kernel  # type: ignore[no-any-return]
+        return importlib.import_module("tileyard.frontend.tilelang").make_kernel  # type: ignore[no-any-return]
 
 
 def _reverse(
@@ -199,7 +199,7 @@ def test_roles_follow_from_what_tir_does(
 @pytest.mark.usefixtures("make_kernel")
 def test_a_kernel_that_names_a_cpu_as_its_target_has_no_threads(tmp_path: Path) -> None:
     """A kernel of ``jit(target="c")`` counts once a block; on a target that lowers TIR, once a thread."""
-    lower_config = importlib.import_module("tileyard.frontend.lowering").lower_config
+    lower_config = importlib.import_module("tileyard.frontend.found").lower_config
     found = importlib.import_module("tileyard.frontend.discover").find_declared(
         _load(tmp_path, COUNTED)
     )

@@ -28,7 +28,7 @@ def main(X: T.Tensor((8,), "float32"), Y: T.Tensor((8,), "float32")):
 
 LOWER = """
 from tileyard.frontend.no_device import adjust_tilelang
-from tileyard.frontend.on_import import on_import
+from tileyard.frontend.no_device import on_import
 
 on_import(
     "tilelang.cuda.target",

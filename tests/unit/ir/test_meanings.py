@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from tileyard.errors import InvalidProgramError
-from tileyard.ir.convert import convert
 from tileyard.ir.dtypes import DTYPES, array_name, find_dtype, is_float, is_integer, name_of
-from tileyard.ir.evaluate import Evaluator, no_loads
-from tileyard.ir.meanings import MEANINGS
+from tileyard.ir.meanings import MEANINGS, convert
 from tileyard.ir.nodes import Const, Op
 from tileyard.ir.ops import OPS, explain_misuse
+from tileyard.ir.specs import Evaluator, no_loads
 
 LAZY = {"select", "and", "or", "nan", "reinterpret"}
 

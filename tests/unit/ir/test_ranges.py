@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tileyard.ir.evaluate import Evaluator, no_loads
 from tileyard.ir.nodes import Axis, Const, Expr, For, Op, Program, Var
 from tileyard.ir.ranges import LARGEST_DIM, Interval, Ranges
+from tileyard.ir.specs import Evaluator, no_loads
 
 M = Var("m", "int32")
 B = Var("b", "int32")

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tileyard.ir.convert import convert
+from tileyard.ir.meanings import convert
 from tileyard.targets.cpu.target import CpuTarget, header_text
 
 pytestmark = pytest.mark.slow

@@ -18,9 +18,15 @@ import numpy as np
 
 from tileyard.errors import BindError, DamagedError
 from tileyard.ir.dtypes import find_dtype
-from tileyard.ir.evaluate import Evaluator, no_loads
 from tileyard.ir.nodes import Expr, Scalar, Tensor, Var
-from tileyard.ir.specs import bind_dims, convert_scalar, evaluate_size, tensor_specs
+from tileyard.ir.specs import (
+    Evaluator,
+    bind_dims,
+    convert_scalar,
+    evaluate_size,
+    no_loads,
+    tensor_specs,
+)
 from tileyard.ir.walk import walk_expr
 from tileyard.model import TensorSpec, Value
 from tileyard.targets.arguments import find_name

@@ -14,7 +14,7 @@ from tilelang.engine.lower import device_codegen_without_compile, lower_to_host_
 from tilelang.transform.pass_config import normalize_pass_configs
 
 from tileyard.errors import UnsupportedError, UsageError
-from tileyard.frontend.interface import read_interface
+from tileyard.frontend.tilelang import read_interface
 from tileyard.model import Diagnostic, Elaborated, Record, SourceLine
 from tileyard.processes.outcomes import tells_of_memory
 from tileyard.targets.cuda.host_module import read_launch

@@ -21,7 +21,7 @@ def import_quietly(name: str) -> ModuleType:
 def gelu() -> Callable[[int, int], Elaborated]:
     """Elaborates one kernel for so many elements, in blocks of this many."""
     kernels = import_quietly("tests.kernels.elementwise")
-    make_kernel = import_quietly("tileyard.frontend.kernels").make_kernel
+    make_kernel = import_quietly("tileyard.frontend.tilelang").make_kernel
 
     def elaborate(elements: int, block: int) -> Elaborated:
         made = make_kernel(

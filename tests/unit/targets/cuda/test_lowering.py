@@ -43,7 +43,7 @@ def test_pass_options_that_make_no_sense_are_one_line(
 HUNGRY = """
 import resource
 import tilelang.language as T
-from tileyard.frontend.kernels import make_kernel
+from tileyard.frontend.tilelang import make_kernel
 from tileyard.model import Elaborated
 from tileyard.targets.cuda.lowering import lower
 

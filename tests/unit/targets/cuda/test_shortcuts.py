@@ -23,7 +23,7 @@ from tileyard.targets.cuda.shortcuts import import_tilelang
 
 refuter = import_tilelang(Path(sys.argv[1]))
 from tilelang import tvm
-from tileyard.frontend.kernels import make_kernel
+from tileyard.frontend.tilelang import make_kernel
 from tileyard.model import Elaborated
 from tileyard.targets.cuda.lowering import lower
 

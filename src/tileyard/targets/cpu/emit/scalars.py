@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tileyard.ir import evaluate
+from tileyard.ir import specs
 from tileyard.ir.dtypes import find_dtype, is_float
 from tileyard.ir.nodes import Const, ReduceKind
 from tileyard.ir.tiles import identity
@@ -75,7 +75,7 @@ def literal(const: Const) -> str:
         return "1" if const.value else "0"
     if dtype.is_float:
         with np.errstate(all="ignore"):  # what is too large becomes an infinity
-            value = float(evaluate.literal(const))
+            value = float(specs.literal(const))
         return _float_literal(value, "" if const.dtype == "float64" else "f")
     number = int(const.value)
     if dtype.name == "int64":

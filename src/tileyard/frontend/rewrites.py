@@ -1,14 +1,20 @@
-"""Integers of 8 and 16 bits as C computes them: in 32 bits, until one is stored, bound or cast.
+"""TIR rewritten before it is lowered: narrow integers as C computes them, and bodies that nobody leaves.
 
-TIR gives ``(a << 16) + b`` of two uint16 the type uint16. GPU code has it as it stands, though, and C
+C computes integers of 8 and 16 bits in 32 bits, until one is stored, bound or cast. TIR gives
+``(a << 16) + b`` of two uint16 the type uint16. GPU code has it as it stands, though, and C
 cuts no part of it. Code that widens what it computes relies on that. Where a loop is vectorized the same
 code does cut each step, so what depends on it is right on GPUs by luck; and where nothing leaves
 its type, both are the same.
+
+In bodies with ``continue`` or ``thread_return`` what would be left out stands under a condition.
 """
 
 from typing import Any
 
+from tilelang import ir as tl_ir
 from tilelang import tvm
+
+from tileyard.frontend.tir_queries import bodies_of, call_name
 
 _NARROW = {"int8": 8, "uint8": 8, "int16": 16, "uint16": 16}
 _WORD = "int32"
@@ -28,8 +34,9 @@ def promoted(expr: Any) -> Any:  # noqa: ANN401 (TVM's nodes are untyped)
     """``expr`` with what C does not cut computed in 32 bits; itself where that changes nothing."""
     kind = type(expr).__name__
     if kind == "Cast":
-        wide = widened(expr.value, expr.dtype)
-        return expr if wide is expr.value else tvm.tirx.Cast(expr.dtype, wide)
+        value = expr.value  # TVM gives another object for it each time
+        wide = widened(value, expr.dtype)
+        return expr if wide is value else tvm.tirx.Cast(expr.dtype, wide)
     if kind in _COMPARISONS:
         if expr.a.dtype not in _NARROW or not (_grows(expr.a) or _grows(expr.b)):
             return expr
@@ -38,7 +45,7 @@ def promoted(expr: Any) -> Any:  # noqa: ANN401 (TVM's nodes are untyped)
         return expr
     name = _name(expr)
     if name in ("shift_left", "shift_right"):
-        needed = _leaves(expr) or (name == "shift_right" and _grows(expr.args[0]))
+        needed = _may_exceed(expr) or (name == "shift_right" and _grows(expr.args[0]))
     else:
         needed = (kind in _WHOLE or name == "abs") and any(map(_grows, _operands(expr)))
     return tvm.tirx.Cast(expr.dtype, _in_words(expr)) if needed else expr
@@ -52,24 +59,26 @@ def widened(expr: Any, dtype: str) -> Any:  # noqa: ANN401
 
 def _operands(expr: Any) -> list[Any]:  # noqa: ANN401
     """What ``expr`` computes with in C's type for it; nothing where it is no arithmetic."""
-    kind = type(expr).__name__
-    if kind in _CUT_LATER or kind in _WHOLE:
-        return [expr.a, expr.b]
-    if kind == "Select":
-        return [expr.true_value, expr.false_value]
-    name = _name(expr)
-    if name == "if_then_else":
-        return list(expr.args)[1:]
-    return list(expr.args) if name else []
+    match type(expr).__name__:
+        case kind if kind in _CUT_LATER or kind in _WHOLE:
+            return [expr.a, expr.b]
+        case "Select":
+            return [expr.true_value, expr.false_value]
+        case "Call" if _name(expr) == "if_then_else":
+            return list(expr.args)[1:]
+        case "Call" if _name(expr):
+            return list(expr.args)
+        case _:
+            return []
 
 
 def _name(expr: Any) -> str:  # noqa: ANN401
     """The name of the arithmetic in a call; empty for any other expression."""
-    name = str(getattr(getattr(expr, "op", None), "name", "")).removeprefix("tirx.")
+    name = call_name(expr).removeprefix("tirx.")
     return name if name in _CALLS else ""
 
 
-def _leaves(shift: Any) -> bool:  # noqa: ANN401
+def _may_exceed(shift: Any) -> bool:  # noqa: ANN401
     """Whether a shift may be by more than its type has places."""
     count = shift.args[1]
     known = type(count).__name__ == "IntImm"
@@ -99,3 +108,52 @@ def _in_words(expr: Any) -> Any:  # noqa: ANN401
         return tvm.tirx.Select(expr.condition, *wide)
     is_unsigned = str(expr.dtype).startswith("u")
     return getattr(tvm.tirx, _IN_C.get(kind, kind) if is_unsigned else kind)(*wide)
+
+
+def without_continue(body: Any) -> Any:  # noqa: ANN401 (TVM's nodes are untyped)
+    """The body of a loop, to the same effect. Those of loops inside it stay as they are."""
+    return _without("tirx.continue_loop", body)
+
+
+def without_return(body: Any) -> Any:  # noqa: ANN401
+    """What the threads of a block do, to the same effect, but for those who return inside of loops."""
+    return _without("tirx.thread_return", body)
+
+
+def _without(leave: str, body: Any) -> Any:  # noqa: ANN401
+    stmts = tvm.tirx.stmt_list(body)
+    return _sequence(_take(leave, stmts)) if any(_leaves(leave, s) for s in stmts) else body
+
+
+def _take(leave: str, stmts: list[Any]) -> list[Any]:
+    """``stmts`` up to the first that leaves; what follows that goes where nobody has left."""
+    for i, stmt in enumerate(stmts):
+        if _is_leave(leave, stmt):
+            return stmts[:i]
+        if type(stmt).__name__ == "IfThenElse" and _leaves(leave, stmt):
+            cases = [
+                [] if case is None else tvm.tirx.stmt_list(case)
+                for case in (stmt.then_case, stmt.else_case)
+            ]
+            sides = [_sequence(_take(leave, [*case, *stmts[i + 1 :]])) for case in cases]
+            chosen = tvm.tirx.IfThenElse(stmt.condition, *sides)
+            span = tl_ir.get_stmt_span(stmt)
+            if span is not None:
+                tl_ir.set_stmt_span(chosen, span)
+            return [*stmts[:i], chosen]
+    return stmts
+
+
+def _sequence(stmts: list[Any]) -> Any:  # noqa: ANN401
+    return tvm.tirx.stmt_seq(*(stmts or [0]))
+
+
+def _leaves(leave: str, stmt: Any) -> bool:  # noqa: ANN401
+    """Whether ``stmt`` may leave the body around it."""
+    if type(stmt).__name__ in ("For", "While"):
+        return False
+    return _is_leave(leave, stmt) or any(_leaves(leave, body) for body in bodies_of(stmt))
+
+
+def _is_leave(leave: str, stmt: Any) -> bool:  # noqa: ANN401
+    return call_name(getattr(stmt, "value", None)) == leave
