@@ -7,23 +7,31 @@ an author can say: ``kernel_cases`` asks one.
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from msgspec.structs import asdict
+
 from tileyard.errors import UsageError
 from tileyard.settings import Settings
-from tileyard.suite.files.drafts import Common, Draft, KernelFile
+from tileyard.suite.files.command_cases import CommandPlan, is_of_kernels, show_shape
+from tileyard.suite.files.drafts import Common, Draft, KernelFile, find_seed, make_case
+from tileyard.suite.files.listing import list_cases, shared_values
 from tileyard.suite.files.places import Document, Place
+from tileyard.suite.files.steps import read_env
 from tileyard.suite.files.tables import (
+    CaseTable,
     PolicyTable,
     QuarantineTable,
     RuleTable,
     SuiteTable,
+    TestcaseTable,
     check_name,
     decode,
 )
-from tileyard.suite.files.testcases import SuiteFile
-from tileyard.suite.records import KernelWork, Policy, Quarantine, Rule, Suite
+from tileyard.suite.records import KernelWork, Policy, Quarantine, Rule, Suite, SuiteCase
 
 SUITE_FILE = "suite.toml"
 WILDCARDS = "*?["
+Row = tuple[CaseTable, Place]
+"""A case as it is written, and where."""
 
 
 def read_suite(path: Path, settings: Settings) -> Suite:
@@ -81,7 +89,9 @@ class _Reader:
             return path.stem
         self._read.add(path)
         if not path.is_file():
-            (place.fail if place is not None else _refuse)(f"there is no file {path}")
+            if place is None:
+                raise UsageError(f"there is no file {path}")
+            place.fail(f"there is no file {path}")
         if path.suffix == ".py":
             work = KernelWork(file=str(path))
             draft.cases.append(KernelFile(where=f"{path}:1", work=work, common=Common()))
@@ -95,14 +105,17 @@ class _Reader:
         top = Place(document=document)
         table = decode(document.table, SuiteTable, top)
         check_name(table.name, top / "name")
-        own_policies = dict(_read_policies(table, top))
+        own_policies = {
+            name: Policy(name=name, **asdict(decode(raw, PolicyTable, top / "policies" / name)))
+            for name, raw in table.policies.items()
+        }
         for number, text in enumerate(table.include):
             place = top / "include" / number
             for path in _find_included(text, place):
                 self.read(path, draft, place)
         draft.policies.update(own_policies)
         first = len(draft.cases)
-        draft.cases += SuiteFile(table, top, draft.folder, self._settings).cases()
+        draft.cases += _File(table, top, draft.folder, self._settings).cases()
         draft.skip += _read_rules(table.skip, top / "skip")
         allow = _read_rules(table.allow, top / "allow")
         if document.path == draft.path:
@@ -124,6 +137,129 @@ class _Reader:
         return table.name
 
 
+class _File:
+    """The testcases of one file, with their cases, whether declared or listed by a command."""
+
+    def __init__(self, table: SuiteTable, top: Place, home: Path, settings: Settings) -> None:
+        self._table = table
+        self._top = top
+        self._home = home
+        self._settings = settings
+        self._common = Common().narrowed(table, top)
+        self._env = read_env(table.env, top / "env")
+
+    def cases(self) -> Iterator[SuiteCase | KernelFile]:
+        """All cases, testcase by testcase: those that are declared, then those that are only listed."""
+        listed: dict[str, list[Row]] = {}
+        if self._table.list is not None:
+            place = self._top / "list"
+            for row, at in list_cases(self._table.list, place, self._settings, self._env):
+                listed.setdefault(row.testcase or self._table.name, []).append((row, at))
+        seen: dict[str, Place] = {}
+        for number, raw in enumerate(self._table.testcase):
+            place = self._top / "testcase" / number
+            testcase = decode(raw, TestcaseTable, place)
+            if testcase.name in seen:
+                first = seen[testcase.name].where
+                (place / "name").fail(f"{testcase.name!r} stands twice, also at {first}")
+            check_name(testcase.name, place / "name")
+            seen[testcase.name] = place
+            rows = self._rows(testcase, place) + listed.pop(testcase.name, [])
+            yield from self._testcase(testcase, place, rows)
+        for name, rows in listed.items():
+            place = self._top / "list"
+            check_name(name, rows[0][1] / "testcase")
+            yield from self._testcase(TestcaseTable(name=name), place, rows)
+
+    def _rows(self, testcase: TestcaseTable, place: Place) -> list[Row]:
+        rows: list[Row] = []
+        for number, raw in enumerate(testcase.case):
+            at = place / "case" / number
+            rows.append((decode(raw, CaseTable, at), at))
+        if testcase.list is not None:
+            env = {**self._env, **read_env(testcase.env, place / "env")}
+            for row, at in list_cases(
+                testcase.list, place / "list", self._settings, env, testcase.name
+            ):
+                if row.testcase not in ("", testcase.name):
+                    (at / "testcase").fail(f"is {row.testcase!r} in a list of {testcase.name!r}")
+                rows.append((row, at))
+        return rows
+
+    def _testcase(
+        self, testcase: TestcaseTable, place: Place, rows: list[Row]
+    ) -> Iterator[SuiteCase | KernelFile]:
+        common = self._common.narrowed(testcase, place)
+        if is_of_kernels(testcase, place):
+            yield from self._kernels(testcase, place, rows, common)
+            return
+        plan = CommandPlan((testcase, place), (self._table, self._top), self._home)
+        if not rows:
+            if self._table.list is not None:
+                place.fail(f"no case of {testcase.name!r} was listed")
+            rows = [(CaseTable(name="default"), place)]
+        for row, at in rows:
+            for key in ("arguments", "config"):
+                if getattr(row, key):
+                    (at / key).fail("belongs to a case of a kernel")
+            if isinstance(row.shape, str):
+                (at / "shape").fail("is a list of sizes for a case of programs")
+            own = common.narrowed(row, at)
+            seed = find_seed(row)
+            values = {
+                **own.vars,
+                **shared_values(at.document.folder),
+                "testcase": testcase.name,
+                "case": row.name,
+                "dtype": own.dtype,
+                "shape": show_shape(row.shape),
+                "valid_shape": show_shape(row.valid_shape or row.shape),
+                "seed": str(seed),
+            }
+            work = plan.fill_in(values, (row.shape, row.valid_shape), own.tolerance, at)
+            yield make_case(testcase.name, row, own, work, at)
+
+    def _kernels(
+        self,
+        testcase: TestcaseTable,
+        place: Place,
+        rows: list[Row],
+        common: Common,
+    ) -> Iterator[SuiteCase | KernelFile]:
+        file = place.document.folder / testcase.file
+        if not file.is_file():
+            (place / "file").fail(f"there is no file {file}")
+        shared = KernelWork(
+            file=str(file),
+            kernel=testcase.kernel,
+            arguments=testcase.arguments,
+            config=testcase.config,
+            reference=testcase.reference,
+            tolerance=common.tolerance,
+        )
+        if not rows:
+            yield KernelFile(
+                where=place.where,
+                testcase=testcase.name,
+                work=shared,
+                common=common,
+            )
+        for row, at in rows:
+            if row.shape and not isinstance(row.shape, str):
+                (at / "shape").fail("is the name of a set of arguments for a case of a kernel")
+            own = common.narrowed(row, at)
+            work = KernelWork(
+                file=shared.file,
+                kernel=shared.kernel,
+                arguments={**shared.arguments, **row.arguments},
+                shape=row.shape if isinstance(row.shape, str) else "",
+                config={**shared.config, **row.config},
+                reference=shared.reference,
+                tolerance=own.tolerance,
+            )
+            yield make_case(testcase.name, row, own, work, at)
+
+
 def _find_included(text: str, place: Place) -> list[Path]:
     path = place.document.folder / text
     if path.is_dir():
@@ -136,19 +272,6 @@ def _find_included(text: str, place: Place) -> list[Path]:
     return found
 
 
-def _read_policies(table: SuiteTable, top: Place) -> Iterator[tuple[str, Policy]]:
-    for name, raw in table.policies.items():
-        policy = decode(raw, PolicyTable, top / "policies" / name)
-        yield (
-            name,
-            Policy(name=name, **{key: getattr(policy, key) for key in policy.__struct_fields__}),
-        )
-
-
 def _read_rules(rows: Iterable[object], place: Place) -> list[Rule]:
     rules = [decode(raw, RuleTable, place / number) for number, raw in enumerate(rows)]
     return [Rule(cases=rule.cases, reason=rule.reason) for rule in rules]
-
-
-def _refuse(problem: str) -> None:
-    raise UsageError(problem)

@@ -19,9 +19,9 @@ from tileyard.decoding import decode_json
 from tileyard.processes.keeper.tree import kill_marked
 from tileyard.settings import Settings
 from tileyard.suite.files.places import Place
-from tileyard.suite.files.steps import Env, StepPlan
-from tileyard.suite.files.tables import ListedCaseTable, StepTable, as_step, decode
-from tileyard.suite.files.templates import read_template
+from tileyard.suite.files.steps import Env, read_step
+from tileyard.suite.files.tables import ListedCaseTable, decode
+from tileyard.suite.files.texts import read_text
 
 LIMIT_S = 120.0
 MOST_BYTES = 256 << 20
@@ -40,18 +40,17 @@ def list_cases(
     It gets those variables of ``env`` that do not depend on a case or a step. Raises UsageError that
     says how it failed, or which of its lines is no case.
     """
-    plan = StepPlan(decode(as_step(raw), StepTable, place), "list", place, isinstance(raw, list))
     folder = place.document.folder
     values = shared_values(folder) | ({"testcase": testcase} if testcase else {})
-    plan.add_env({name: text for name, text in env.items() if text.template.names <= {*values}})
-    step = plan.fill_in(values, folder)
-    argv = tuple(read_template(text).fill({}) for text in step.argv)
+    told = {name: text for name, text in env.items() if text.names <= values.keys()}
+    step = read_step(raw, "list", place, told).fill_in(values, folder)
+    argv = tuple(read_text(text, place).fill({}) for text in step.argv)
     variables = {
         **os.environ,
         **settings.environment(),
-        **{name: read_template(text).fill({}) for name, text in step.env.items()},
+        **{name: read_text(text, place).fill({}) for name, text in step.env.items()},
     }
-    cwd = Path(read_template(step.cwd).fill({})) if step.cwd else folder
+    cwd = Path(read_text(step.cwd, place).fill({})) if step.cwd else folder
     printed = _run(argv, variables, cwd, step.limit_s or LIMIT_S, place)
     count = 0
     for number, line in enumerate(printed.splitlines(), start=1):
@@ -103,9 +102,12 @@ def _run(
         if process.returncode:
             said.seek(max(os.fstat(said.fileno()).st_size - TAIL, 0))
             tail = said.read(TAIL).decode(errors="replace").strip()
+            code = process.returncode
+            ended = f"exited with {code}"
+            if code < 0:
+                ended = f"was ended by {signal.Signals(-code).name}"
             place.fail(
-                f"{_how_it_ended(process.returncode)}: {called}"
-                + (f"\n{tail}" if tail else "; it wrote nothing to stderr")
+                f"{ended}: {called}" + (f"\n{tail}" if tail else "; it wrote nothing to stderr")
             )
         printed.seek(0)
         return printed.read()
@@ -131,9 +133,3 @@ def _end(process: "subprocess.Popen[bytes]", tree: str) -> None:
     until_s = time.monotonic() + CONFIRM_S
     while kill_marked(tree) and time.monotonic() < until_s:
         time.sleep(LOOK_S)
-
-
-def _how_it_ended(code: int) -> str:
-    if code > 0:
-        return f"exited with {code}"
-    return f"was ended by {signal.Signals(-code).name}"

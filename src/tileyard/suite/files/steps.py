@@ -4,14 +4,13 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from tileyard.suite.files.places import Place
-from tileyard.suite.files.tables import BuildTable, HotTable, RunTable, StepTable, as_step, decode
-from tileyard.suite.files.templates import double
-from tileyard.suite.files.texts import Text, read_text
+from tileyard.suite.files.tables import BuildTable, HotTable, RunTable, StepTable, decode
+from tileyard.suite.files.texts import Text, double, read_text
 from tileyard.targets.command.records import PLACES, HotRun, Step
 from tileyard.workers.file_digests import find_problem
 
@@ -38,46 +37,40 @@ Env = Mapping[str, Text]
 
 _PLACES = frozenset(PLACES)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+Form = TypeVar("Form", bound=StepTable)
 
 
 class StepPlan:
     """A step whose templates are read, to be filled in for one case after another."""
 
-    def __init__(self, table: StepTable, kind: Kind, place: Place, is_list: bool) -> None:
-        """``is_list`` says that the step is written as its ``argv`` alone."""
+    def __init__(self, table: StepTable, kind: Kind, place: Place, argv: Place, env: Env) -> None:
+        """``env`` are the variables of more general tables: what the step has itself stays, and it gets
+        none that asks for what this step is not told. ``argv`` is where its ``argv`` stands.
+        """
         self.kind = kind
         self.place = place
         self._later = PLACES_OF[kind]
         self._limit_s = table.limit_s or 0.0
-        argv = place if is_list else place / "argv"
         if not table.argv or not table.argv[0]:
             argv.fail("names no program")
         self._argv = [read_text(text, argv / number) for number, text in enumerate(table.argv)]
         for text in self._argv:
-            if text.template.names.intersection(ALONE) and not text.template.is_lone:
+            if text.names.intersection(ALONE) and not text.is_lone:
                 text.place.fail("becomes several arguments, so it must stand alone")
-        self._env = dict(read_env(table.env, place / "env"))
+        told = {name: text for name, text in env.items() if text.names & _PLACES <= self._later}
+        self._env = {**told, **read_env(table.env, place / "env")}
         self._inputs = [
             read_text(text, place / "inputs" / number) for number, text in enumerate(table.inputs)
         ]
         self._cwd = read_text(table.cwd, place / "cwd")
+        self._is_same_for_all = self.names <= self._later | OF_TESTCASE
         self._kept: Step | None = None
-
-    def add_env(self, env: Env) -> None:
-        """Take variables from a more general table, but for those that ask for what this step is not told.
-
-        What the step has itself stays.
-        """
-        told = {
-            name: text for name, text in env.items() if text.template.names & _PLACES <= self._later
-        }
-        self._env = {**told, **self._env}
 
     @property
     def names(self) -> frozenset[str]:
         """All that its texts ask for."""
         texts = (*self._argv, *self._env.values(), *self._inputs, self._cwd)
-        return frozenset(name for text in texts for name in text.template.names)
+        return frozenset(name for text in texts for name in text.names)
 
     def fill_in(self, values: Mapping[str, str], home: Path) -> Step:
         """The step of a case. ``home`` is the suite's folder, which an empty ``cwd`` stands for."""
@@ -101,14 +94,10 @@ class StepPlan:
             text.place.fail(problem)
         return str(pattern)
 
-    @cached_property
-    def _is_same_for_all(self) -> bool:
-        return self.names <= self._later | OF_TESTCASE
-
     def _fill_argv(self, values: Mapping[str, str], folder: Path) -> tuple[str, ...]:
         program, *rest = self._argv
         argv = [text.fill_in(values, self._later) for text in rest]
-        if program.template.names & self._later:
+        if program.names & self._later:
             return (program.fill_in(values, self._later), *argv)
         search = self._env["PATH"].fill_in(values, self._later) if "PATH" in self._env else ""
         name = program.fill(values)
@@ -122,7 +111,7 @@ class StepPlan:
 
     def _fill_cwd(self, values: Mapping[str, str], folder: Path, home: Path) -> str:
         cwd = self._cwd.fill_in(values, self._later)
-        if cwd.startswith("/") or self._cwd.template.first in self._later:
+        if cwd.startswith("/") or self._cwd.first in self._later:
             return cwd
         if not cwd and (self.kind in IN_WORK or folder == home):
             return ""
@@ -134,8 +123,7 @@ class HotPlan:
 
     def __init__(self, raw: object, place: Place, env: Env) -> None:
         table = decode(raw, HotTable, place)
-        self.step = StepPlan(table, "hot", place, is_list=False)
-        self.step.add_env(env)
+        self.step = StepPlan(table, "hot", place, place / "argv", env)
         _check_pattern(table.began, ("case",), place / "began")
         _check_pattern(table.ended, ("case", "verdict"), place / "ended")
         if "cases" not in self.step.names:
@@ -156,17 +144,12 @@ class HotPlan:
 
 def read_step(raw: object, kind: Kind, place: Place, env: Env) -> StepPlan:
     """The step that is written at a place; ``env`` is what it gets besides its own."""
-    table = decode(as_step(raw), StepTable, place)
-    plan = StepPlan(table, kind, place, isinstance(raw, list))
-    plan.add_env(env)
-    return plan
+    return _read(raw, StepTable, kind, place, env)[1]
 
 
 def read_build(raw: object, place: Place, env: Env) -> tuple[StepPlan, Text]:
     """A build step, and what of it a case needs."""
-    table = decode(as_step(raw), BuildTable, place)
-    plan = StepPlan(table, "build", place, isinstance(raw, list))
-    plan.add_env(env)
+    table, plan = _read(raw, BuildTable, "build", place, env)
     if "targets" in plan.names and not table.target:
         place.fail("asks for {targets}, and no `target` says what a case needs")
     return plan, read_text(table.target, place / "target")
@@ -174,11 +157,8 @@ def read_build(raw: object, place: Place, env: Env) -> tuple[StepPlan, Text]:
 
 def read_run(raw: object, place: Place, env: Env) -> tuple[StepPlan, HotPlan | None]:
     """A run step, and how several of them run hot."""
-    table = decode(as_step(raw), RunTable, place)
-    plan = StepPlan(table, "run", place, isinstance(raw, list))
-    plan.add_env(env)
-    hot = HotPlan(table.hot, place / "hot", env) if table.hot is not None else None
-    return plan, hot
+    table, plan = _read(raw, RunTable, "run", place, env)
+    return plan, HotPlan(table.hot, place / "hot", env) if table.hot is not None else None
 
 
 def read_env(table: Mapping[str, str], place: Place) -> Env:
@@ -202,6 +182,17 @@ def find_program(program: str, folder: Path, search: str) -> str:
     if path.is_file():
         return str(path) if os.access(path, os.X_OK) else ""
     return program if "{" in search else ""
+
+
+def _read(
+    raw: object, form: type[Form], kind: Kind, place: Place, env: Env
+) -> tuple[Form, StepPlan]:
+    """A step's table, also where only its ``argv`` is written, and what it is to be filled in for."""
+    if isinstance(raw, list):
+        table = decode({"argv": raw}, form, place)
+        return table, StepPlan(table, kind, place, place, env)
+    table = decode(raw, form, place)
+    return table, StepPlan(table, kind, place, place / "argv", env)
 
 
 def _check_pattern(text: str, groups: tuple[str, ...], place: Place) -> None:
