@@ -20,9 +20,16 @@ from tileyard.store.run_times import RunTime
 from tileyard.suite.content import Contents
 from tileyard.suite.durations import learn_imported
 from tileyard.suite.imports import read_times
-from tileyard.suite.jobs import Check, CiJob, Wanted, list_checks
+from tileyard.suite.jobs import (
+    Check,
+    CiJob,
+    DraftJob,
+    Wanted,
+    add_selections,
+    list_checks,
+    read_jobs,
+)
 from tileyard.suite.jobs_duplicates import Duplicates, find_duplicates
-from tileyard.suite.jobs_file import DraftJob, add_selections, read_jobs
 from tileyard.suite.jobs_matrix import Matrix, MatrixRequest, make_matrix
 from tileyard.suite.jobs_paths import Change, find_root, parse_changed
 from tileyard.suite.kernel_cases import read_suite_with_kernels

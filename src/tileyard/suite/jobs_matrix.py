@@ -5,6 +5,7 @@ import json
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tileyard.errors import UsageError
@@ -98,9 +99,11 @@ def make_matrix(suite: Suite, request: MatrixRequest, expected: Mapping[str, Exp
     selection = choose(suite, request.wish, today, facts)
     notes = list(selection.notes)
     touched = None
+    filters: dict[str, list[str]] = {}
     cases = selection.cases
     if request.change is not None:
         touched = find_touched(suite, request.change)
+        filters = list_filters(cases, Path(suite.folder), request.change.root)
         ids = frozenset(touched.cases)
         cases = tuple(case for case in cases if case.id in ids)
     select = request.wish.select
@@ -110,8 +113,8 @@ def make_matrix(suite: Suite, request: MatrixRequest, expected: Mapping[str, Exp
     if cases:
         times = [expected[case.id] for case in cases]
         budget_s = find_policy(suite, request.wish.policy).budget_s
-        cut = _Cut(cases, times, request, budget_s)
-        cut.weights = [shared[case.id] for case in cases]
+        weights = [shared[case.id] for case in cases]
+        cut = _Cut(cases=cases, times=times, weights=weights, request=request, budget_s=budget_s)
         count = _choose_count(cut, request, notes)
         jobs = tuple(cut.jobs(count, select))
         if not request.durations:
@@ -126,24 +129,19 @@ def make_matrix(suite: Suite, request: MatrixRequest, expected: Mapping[str, Exp
         guessed=sum(expected[case.id].source != "history" for case in cases),
         touched=touched,
         notes=tuple(notes),
-        filters=_filters(suite, selection, request.change),
+        filters=filters,
     )
 
 
+@dataclass(frozen=True, kw_only=True)
 class _Cut:
     """Cases that can be cut into any number of shards, by their ``weights``."""
 
-    def __init__(
-        self,
-        cases: Sequence[SuiteCase],
-        times: Sequence[Expected],
-        request: MatrixRequest,
-        budget_s: float,
-    ) -> None:
-        self.times = self.weights = times
-        self._cases = cases
-        self._request = request
-        self._budget_s = budget_s
+    cases: Sequence[SuiteCase]
+    times: Sequence[Expected]
+    weights: Sequence[Expected]
+    request: MatrixRequest
+    budget_s: float
 
     def shards(self, count: int) -> dict[int, list[int]]:
         """For each shard that has cases the indexes of these."""
@@ -154,13 +152,9 @@ class _Cut:
 
     def predict_s(self, indexes: Sequence[int]) -> float:
         """The wall time of a job that runs these cases; a policy's budget holds for each job."""
-        request = self._request
-        costs = Costs(startup_s=request.startup_s)
-        plan = make_plan([self.times[i] for i in indexes], request.slots, "auto", costs)
-        predicted_s = plan.predicted_s
-        if self._budget_s:
-            predicted_s = min(predicted_s, self._budget_s)
-        return request.setup_s + predicted_s
+        costs = Costs(startup_s=self.request.startup_s)
+        plan = make_plan([self.times[i] for i in indexes], self.request.slots, "auto", costs)
+        return self.request.setup_s + min(plan.predicted_s, self.budget_s or math.inf)
 
     def longest_s(self, count: int) -> float:
         """The wall time of the longest of so many jobs."""
@@ -168,13 +162,12 @@ class _Cut:
 
     def jobs(self, count: int, select: Sequence[str]) -> Iterator[MatrixJob]:
         """So many jobs, fewer where some would have no case."""
-        request = self._request
         for number, indexes in self.shards(count).items():
             shard = f"{number}/{count}"
-            families = (self._cases[i].family or self._cases[i].testcase for i in indexes)
-            arguments = ["--policy", request.wish.policy, "--shard", shard]
-            if request.durations:
-                arguments += ["--durations", request.durations]
+            families = (self.cases[i].family or self.cases[i].testcase for i in indexes)
+            arguments = ["--policy", self.request.wish.policy, "--shard", shard]
+            if self.request.durations:
+                arguments += ["--durations", self.request.durations]
             arguments += [part for text in select for part in ("--select", text)]
             yield MatrixJob(
                 shard=shard,
@@ -200,7 +193,7 @@ def _choose_count(cut: _Cut, request: MatrixRequest, notes: list[str]) -> int:
         if request.jobs > MOST_JOBS:
             raise UsageError(f"{request.jobs} jobs are too many: a matrix has at most {MOST_JOBS}")
         return request.jobs
-    alone_s = max(cut.predict_s([i]) for i in _longest(cut.times))
+    alone_s = cut.predict_s([max(range(len(cut.times)), key=lambda i: cut.times[i].seconds)])
     limit_s = request.max_s
     if alone_s > limit_s:
         notes.append(
@@ -221,10 +214,6 @@ def _choose_count(cut: _Cut, request: MatrixRequest, notes: list[str]) -> int:
     return count
 
 
-def _longest(times: Sequence[Expected]) -> list[int]:
-    return [max(range(len(times)), key=lambda i: times[i].seconds)]
-
-
 def _name_cases(
     suite: Suite, wish: Wish, facts: Facts, selection: Selection, cases: Sequence[SuiteCase]
 ) -> tuple[str, ...]:
@@ -242,9 +231,3 @@ def _name_cases(
     if {case.id for case in again.cases} == wanted:
         return tuple(texts)
     return tuple(case.id for case in cases)
-
-
-def _filters(suite: Suite, selection: Selection, change: Change | None) -> dict[str, list[str]]:
-    if change is None:
-        return {}
-    return list_filters(selection.cases, Path(suite.folder), change.root)

@@ -1,6 +1,7 @@
 """Which cases a change of files touches: those whose steps name one of them."""
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -11,7 +12,18 @@ from tileyard.suite.content import NamedFiles
 from tileyard.suite.reading import WILDCARDS
 from tileyard.suite.records import Suite, SuiteCase
 
-_ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
+_ESCAPED = re.compile(rb"\\(?:([0-7]{3})|(.?))", re.DOTALL)
+_ESCAPES = {
+    b"a": b"\a",
+    b"b": b"\b",
+    b"t": b"\t",
+    b"n": b"\n",
+    b"v": b"\v",
+    b"f": b"\f",
+    b"r": b"\r",
+    b'"': b'"',
+    b"\\": b"\\",
+}
 """What git writes behind a backslash in a name between quotes."""
 
 
@@ -143,20 +155,12 @@ def _unquote(line: str) -> str:
     """A path that git put between quotes for its unusual signs, as it is."""
     if len(line) < 2 or not (line[0] == line[-1] == '"'):
         return line
-    data = bytearray()
-    text = line[1:-1].encode()
-    at = 0
-    while at < len(text):
-        if text[at] != ord("\\"):
-            data.append(text[at])
-            at += 1
-        elif text[at + 1 : at + 4].isdigit():
-            data.append(int(text[at + 1 : at + 4], 8) & 0xFF)
-            at += 4
-        else:
-            sign = text[at + 1 : at + 2].decode("ascii", "replace")
-            if sign not in _ESCAPES:
-                raise UsageError(f"{line}: is no path as git writes it")
-            data.append(_ESCAPES[sign])
-            at += 2
-    return data.decode("utf-8", "surrogateescape")
+
+    def put(found: re.Match[bytes]) -> bytes:
+        if found[1]:
+            return bytes([int(found[1], 8) & 0xFF])
+        if found[2] not in _ESCAPES:
+            raise UsageError(f"{line}: is no path as git writes it")
+        return _ESCAPES[found[2]]
+
+    return _ESCAPED.sub(put, line[1:-1].encode()).decode("utf-8", "surrogateescape")

@@ -14,7 +14,7 @@ from tests.unit.report.suite_results import one_of_each, suite_result, verdict
 
 from tileyard.model import INFRASTRUCTURE, Outcome
 from tileyard.report.junit import TAIL_BYTES, write_junit
-from tileyard.suite.junit_times import read_junit
+from tileyard.suite.imports import read_junit
 from tileyard.suite.records import LeftOut, Quarantine
 from tileyard.suite.result import Attempted, CaseVerdict, SuiteResult
 

@@ -8,7 +8,6 @@ from tileyard.suite.dtypes import canonical_dtype
 from tileyard.suite.files.places import Place
 from tileyard.suite.files.steps import (
     OF_TESTCASE,
-    Env,
     read_build,
     read_env,
     read_run,
@@ -90,7 +89,8 @@ class CommandPlan:
         """``home`` is the folder of the whole suite. Raises UsageError with file, line and key."""
         self._home = home
         levels = (testcase, suite)
-        env: Env = {**_env_of(suite), **_env_of(testcase)}
+        own, general = (read_env(table.env, place / "env") for table, place in levels)
+        env = {**general, **own}
         place = testcase[1]
         build, run = _find("build", levels), _find("run", levels)
         golden, check, output = (_find(name, levels) for name in ("golden", "check", "output"))
@@ -155,11 +155,6 @@ def read_tolerance(table: CommonTable | OutputTable, place: Place) -> Tolerance 
 def show_shape(shape: Shape) -> str:
     """``16x64``."""
     return "x".join(str(size) for size in shape)
-
-
-def _env_of(level: Level) -> Env:
-    table, place = level
-    return read_env(table.env, place / "env")
 
 
 def _find(name: str, levels: tuple[Level, ...]) -> tuple[object, Place] | None:
