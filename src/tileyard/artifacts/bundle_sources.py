@@ -8,8 +8,8 @@ import msgspec
 
 from tileyard.artifacts.bundle_manifest import Content
 from tileyard.artifacts.compat import FIRST_DRIVERS, Requirements, higher_level, sum_needs
-from tileyard.artifacts.elf import is_newer, read_needs
 from tileyard.artifacts.keys import digest_bytes
+from tileyard.artifacts.libraries import is_newer, read_needs
 from tileyard.artifacts.listing import TreeFile
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees

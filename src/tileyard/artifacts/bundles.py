@@ -33,8 +33,7 @@ from tileyard.artifacts.bundle_manifest import (
     find_mismatches,
 )
 from tileyard.artifacts.bundle_sources import Sources, derive_requirements
-from tileyard.artifacts.compat import Host, Requirements, find_refusals, require_fit
-from tileyard.artifacts.host import read_host
+from tileyard.artifacts.compat import Host, Requirements, find_refusals, read_host, require_fit
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.references import Reference, follow, read_record
 from tileyard.artifacts.unpacking import Unpacking, private_folder

@@ -5,13 +5,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tileyard.artifacts.elf import Needs, read_needs
 from tileyard.artifacts.libraries import (
     CXX_RUNTIME,
     DRIVER,
     LibraryFinder,
+    Needs,
     expand_search,
     is_base,
+    read_needs,
 )
 
 

@@ -10,10 +10,9 @@ import msgspec
 
 from tileyard.artifacts.bundle_manifest import BundleManifest
 from tileyard.artifacts.bundles import Packing, write_bundle
-from tileyard.artifacts.compat import Requirements, higher_level, sum_needs
+from tileyard.artifacts.compat import Requirements, higher_level, python_tag, sum_needs
 from tileyard.artifacts.copying import copy_file, remove_folder
 from tileyard.artifacts.gathering import Gathered, gather
-from tileyard.artifacts.host import python_tag
 from tileyard.artifacts.libraries import LibraryFinder
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.relocation import stage

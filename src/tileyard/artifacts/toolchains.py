@@ -17,10 +17,9 @@ import msgspec
 
 from tileyard.artifacts.bundle_manifest import BundleManifest, Expected
 from tileyard.artifacts.bundles import check_bundle, open_bundle
-from tileyard.artifacts.compat import Host, Requirements
+from tileyard.artifacts.compat import Host, Requirements, read_host
 from tileyard.artifacts.copying import remove_folder
-from tileyard.artifacts.elf import is_newer
-from tileyard.artifacts.host import read_host
+from tileyard.artifacts.libraries import is_newer
 from tileyard.artifacts.listing import Listing, TreeFile, decode_listing
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.relocation import settle

@@ -11,14 +11,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tileyard.artifacts.elf import Needs, is_elf, read_needs, read_offered
 from tileyard.artifacts.gathering import gather
 from tileyard.artifacts.libraries import (
     CXX_RUNTIME,
     LibraryFinder,
+    Needs,
     expand_search,
     is_base,
+    is_elf,
     read_cache,
+    read_needs,
+    read_offered,
 )
 from tileyard.artifacts.relocation import PLACEHOLDER, settle, stage
 from tileyard.errors import UsageError
