@@ -3,16 +3,21 @@
 A bundle holds blobs, trees and records of an object store, and a case list. Opening one checks that
 it is what was asked for and fits this host, unpacks it into a private folder, verifies every digest,
 and only then publishes, records last. A bundle is trusted as much as whoever made it: digests
-protect from damage, not from a maker who means harm and whose programs are then run.
+protect from damage, not from a maker who means harm and whose programs are then run. One module because what is
+packed is what is opened: contents, records and needs.
 """
 
 import contextlib
 import os
+import platform
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
+
+import msgspec
 
 from tileyard.artifacts.bundle_file import (
     BIGGEST_MANIFEST,
@@ -25,6 +30,7 @@ from tileyard.artifacts.bundle_file import (
 )
 from tileyard.artifacts.bundle_manifest import (
     BundleManifest,
+    Content,
     Expected,
     Kind,
     PackedRecord,
@@ -32,21 +38,31 @@ from tileyard.artifacts.bundle_manifest import (
     encode_manifest,
     find_mismatches,
 )
-from tileyard.artifacts.bundle_sources import Sources, derive_requirements
-from tileyard.artifacts.compat import Host, Requirements, find_refusals, read_host, require_fit
+from tileyard.artifacts.compat import (
+    FIRST_DRIVERS,
+    Host,
+    Requirements,
+    find_refusals,
+    higher_level,
+    read_host,
+    require_fit,
+    sum_needs,
+)
+from tileyard.artifacts.keys import digest_bytes
+from tileyard.artifacts.libraries import is_newer, read_needs
+from tileyard.artifacts.listing import TreeFile
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.references import Reference, follow, read_record
+from tileyard.artifacts.trees import Trees
 from tileyard.artifacts.unpacking import Unpacking, private_folder
+from tileyard.decoding import decode_json
 from tileyard.errors import BundleError, UsageError
 from tileyard.model import Digest, Record
 
+_CHUNK = 1 << 20
 _ANYTHING = Expected()
 Accept = Callable[[BundleManifest, Callable[[Digest], bytes]], None]
 """Looks at a manifest and at the contents that it names by digest, and raises where these are of no use."""
-
-
-def _accept_all(manifest: BundleManifest, read: Callable[[Digest], bytes]) -> None:
-    """Nothing more is asked."""
 
 
 class Packing(Record):
@@ -86,7 +102,7 @@ def write_bundle(
     Raises UsageError where a record is not there, DamagedError where content is missing or
     damaged, BundleError where ``output`` cannot be written.
     """
-    sources = Sources(objects)
+    sources = _Sources(objects)
     named = follow(packing.records, [cases], objects)
     data = [read_record(objects, reference) for reference in named.records]
     blobs = sorted({*packing.blobs, *named.blobs})
@@ -101,7 +117,7 @@ def write_bundle(
     )
     requires = packing.requires
     if not packing.is_complete:
-        requires = derive_requirements(requires, sources.files.values(), data)
+        requires = _derive_requirements(requires, sources.files.values(), data)
     case_list = sources.add_bytes(cases) if cases else ""
     manifest = BundleManifest(
         kind=packing.kind,
@@ -128,6 +144,105 @@ def write_bundle(
     return manifest
 
 
+class _Sources:
+    """Contents by digest: files of a store, each verified when it is added, and bytes."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+        self._trees = Trees(objects)
+        self._bytes: dict[Digest, bytes] = {}
+        self.files: dict[Digest, Path] = {}
+
+    def add_bytes(self, data: bytes) -> Digest:
+        """Add bytes, and say what they are called."""
+        digest = digest_bytes(data)
+        self._bytes[digest] = data
+        return digest
+
+    def add_blob(self, digest: Digest) -> None:
+        """Add a blob. Raises DamagedError."""
+        self.files[digest] = self._objects.path(digest)
+
+    def add_tree(self, digest: Digest) -> None:
+        """Add a tree: its listing and the content of every file in it. Raises DamagedError."""
+        folder = self._trees.path(digest)
+        self.add_blob(digest)
+        for path, entry in self._trees.listing(digest).entries.items():
+            if isinstance(entry, TreeFile):
+                self.files[entry.digest] = folder / path
+
+    def contents(self) -> tuple[Content, ...]:
+        """Everything that was added, sorted by digest."""
+        sizes = {digest: path.stat().st_size for digest, path in self.files.items()}
+        sizes |= {digest: len(data) for digest, data in self._bytes.items()}
+        return tuple(Content(digest=digest, size=sizes[digest]) for digest in sorted(sizes))
+
+    def read(self, digest: Digest) -> Iterator[bytes]:
+        """A content, in pieces."""
+        if digest in self._bytes:
+            yield self._bytes[digest]
+            return
+        with self.files[digest].open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                yield chunk
+
+
+class _Manifest(Record):
+    """The part of an artifact's manifest that says what it needs."""
+
+    details: str
+
+
+class _Details(Record):
+    """The part of a target's own manifest that says what runs its code.
+
+    ``features`` are a CPU's; ``cuda`` is the release of CUDA that compiled it, if one did.
+    """
+
+    features: tuple[str, ...] = ()
+    cuda: tuple[int, int] | None = None
+
+
+def _derive_requirements(
+    stated: Requirements, files: Iterable[Path], records: Iterable[bytes]
+) -> Requirements:
+    """What is stated, and what the packed files and the manifests among the records need."""
+    here = platform.machine()
+    found = [needs for needs in map(read_needs, files) if needs is not None]
+    of_here = [needs for needs in found if needs.machine == here]
+    scanned = sum_needs(of_here or found, (needs.soname for needs in found))
+    details = [*map(_read_details, records)]
+    majors = {one.cuda[0] for one in details if one.cuda is not None}
+    first = max((FIRST_DRIVERS.get(major, 0) for major in majors), default=0)
+    drivers = (stated.driver, f">={first}" if first else "")
+    features = {*stated.cpu_features, *(name for one in details for name in one.features)}
+    return Requirements(
+        machine=stated.machine or scanned.machine or (here if features else ""),
+        cpu_level=higher_level(stated.cpu_level, scanned.cpu_level),
+        cpu_features=tuple(sorted(features)),
+        glibc=_higher(stated.glibc, scanned.glibc),
+        glibcxx=_higher(stated.glibcxx, scanned.glibcxx),
+        cxxabi=_higher(stated.cxxabi, scanned.cxxabi),
+        python=stated.python,
+        libraries=tuple(sorted({*stated.libraries, *scanned.libraries})),
+        driver=",".join(one for one in drivers if one),
+        has_cxx=stated.has_cxx,
+    )
+
+
+def _higher(one: str, other: str) -> str:
+    return one if is_newer(one, other) else other
+
+
+def _read_details(record: bytes) -> _Details:
+    """What a record says runs it: nothing for one that is no artifact's manifest."""
+    try:
+        details = decode_json(record, _Manifest).details
+        return decode_json(details, _Details)
+    except msgspec.DecodeError:
+        return _Details()
+
+
 def read_manifest(path: Path) -> BundleManifest:
     """What a bundle says of itself, its content unread. Raises BundleError."""
     with _opened(path) as file:
@@ -146,7 +261,7 @@ def check_bundle(
     manifest = read_manifest(path)
     with _opened(path) as file:
         verify_foot(file, path.name)
-    _require_fit(path.name, manifest, expected, host)
+    _require_fit(path.name, expected, host, manifest)
     return manifest
 
 
@@ -155,7 +270,7 @@ def open_bundle(
     objects: ObjectStore,
     expected: Expected = _ANYTHING,
     host: Host | None = None,
-    accept: Accept = _accept_all,
+    accept: Accept | None = None,
 ) -> Bundle:
     """Check a bundle, verify all of it and put its blobs, trees and records into a store.
 
@@ -163,29 +278,31 @@ def open_bundle(
     called before anything is published; what it raises refuses the bundle. Raises
     IncompatibleError, BundleError or HomeError; then nothing was published.
     """
-
-    def check(manifest: BundleManifest) -> None:
-        _require_fit(path.name, manifest, expected, host)
-
+    check = partial(_require_fit, path.name, expected, host)
     return _open(path, objects, check, accept)
 
 
 def look_into_bundle(path: Path, objects: ObjectStore) -> Bundle:
     """As ``open_bundle``, for whoever only looks at what is in it: it need not fit this host."""
-    return _open(path, objects, lambda manifest: None, _accept_all)
+    return _open(path, objects, None, None)
 
 
 def _open(
-    path: Path, objects: ObjectStore, check: Callable[[BundleManifest], None], accept: Accept
+    path: Path,
+    objects: ObjectStore,
+    check: Callable[[BundleManifest], None] | None,
+    accept: Accept | None,
 ) -> Bundle:
     with _opened(path) as file:
         reader = BundleReader(file, path.name)
         manifest = decode_manifest(reader.read_manifest(), path.name, reader.size)
-        check(manifest)
+        if check is not None:
+            check(manifest)
         with private_folder(objects.root) as folder:
             unpacking = Unpacking(path.name, manifest, folder)
             unpacking.unpack(reader)
-            accept(manifest, unpacking.read)
+            if accept is not None:
+                accept(manifest, unpacking.read)
             unpacking.assemble_trees()
             cases = unpacking.read(Digest(manifest.cases)) if manifest.cases else b""
             unpacking.publish(objects)
@@ -193,7 +310,7 @@ def _open(
 
 
 def _require_fit(
-    name: str, manifest: BundleManifest, expected: Expected, host: Host | None
+    name: str, expected: Expected, host: Host | None, manifest: BundleManifest
 ) -> None:
     """Raise IncompatibleError where a bundle is another one or does not fit the host."""
     mismatches = find_mismatches(manifest, expected)

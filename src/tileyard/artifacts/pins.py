@@ -57,10 +57,12 @@ def find_oldest_pin(root: Path) -> float | None:
     for path in (root / PINS).glob("*"):
         with contextlib.suppress(FileNotFoundError):
             since = path.stat().st_mtime
-            if _is_held(path):
-                taken.append(since)
-            else:
+            with path.open("rb") as file:
+                is_free = try_lock(file.fileno(), fcntl.LOCK_SH)
+            if is_free:
                 path.unlink()
+            else:
+                taken.append(since)
     return min(taken, default=None)
 
 
@@ -102,10 +104,10 @@ def collection_began(root: Path) -> float:
         return 0.0
 
 
-def _is_held(path: Path) -> bool:
-    with path.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+def try_lock(descriptor: int, how: int) -> bool:
+    """Lock a file without waiting: ``LOCK_SH`` or ``LOCK_EX``; False where others hold it. Raises OSError."""
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

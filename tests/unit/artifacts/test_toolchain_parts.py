@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tileyard.artifacts.gathering import gather
 from tileyard.artifacts.libraries import (
     CXX_RUNTIME,
     LibraryFinder,
@@ -24,6 +23,7 @@ from tileyard.artifacts.libraries import (
     read_offered,
 )
 from tileyard.artifacts.relocation import PLACEHOLDER, settle, stage
+from tileyard.artifacts.toolchain_packing import gather
 from tileyard.errors import UsageError
 
 PYTHON = Path(sys.executable).resolve()
