@@ -35,9 +35,7 @@ Stamp = tuple[int, int, int, int]
 def read_listing(folder: Path) -> Listing:
     """What a folder consists of, by content. Raises UsageError for what no tree can hold."""
     entries: dict[str, Entry] = {}
-    holding = set()
     for path, status in walk(folder):
-        holding.add(path.rpartition("/")[0])
         if stat.S_ISLNK(status.st_mode):
             entries[path] = TreeLink(target=read_link(folder / path))
         elif stat.S_ISDIR(status.st_mode):
@@ -48,6 +46,7 @@ def read_listing(folder: Path) -> Listing:
                 size=status.st_size,
                 is_executable=bool(status.st_mode & stat.S_IXUSR),
             )
+    holding = {path.rpartition("/")[0] for path in entries}
     return Listing(entries={path: entry for path, entry in entries.items() if path not in holding})
 
 

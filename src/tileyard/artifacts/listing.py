@@ -47,6 +47,10 @@ class Listing(Record):
         """The size of all files together, in bytes."""
         return sum(entry.size for entry in self.entries.values() if isinstance(entry, TreeFile))
 
+    def with_links_last(self) -> list[tuple[str, Entry]]:
+        """All entries in the order in which they are made: nothing is ever written through a link."""
+        return sorted(self.entries.items(), key=lambda item: isinstance(item[1], TreeLink))
+
     def folders(self) -> list[str]:
         """Every directory of the tree but its root, parents before what lies in them."""
         found = {path for path, entry in self.entries.items() if isinstance(entry, TreeFolder)}

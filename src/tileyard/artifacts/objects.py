@@ -185,13 +185,11 @@ class ObjectStore:
 
     def _is_sound(self, digest: Digest) -> bool:
         """Whether the blob is there and good, so that it need not be written again."""
-        if not self.has(digest):
-            return False
-        try:
-            self.path(digest)
-        except DamagedError:
-            return False
-        return True
+        with contextlib.suppress(DamagedError):
+            if self.has(digest):
+                self.path(digest)
+                return True
+        return False
 
     def _open(self, digest: Digest) -> BinaryIO:
         try:

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tileyard.errors import HomeError
+from tileyard.artifacts.copying import writing_to
 from tileyard.modes import make_folder, mode_in, open_file
 
 THROTTLE_S = 86_400.0
@@ -32,15 +32,12 @@ def hold(root: Path) -> Iterator[None]:
     ``root`` is the object store's. The workers of a run need no pin of their own. Raises HomeError
     where the store cannot be written.
     """
-    try:
-        with gate(root, fcntl.LOCK_SH):
-            folder = root / PINS
-            make_folder(folder)
-            descriptor, name = tempfile.mkstemp(dir=folder, prefix=f"{os.getpid()}.")
-            os.fchmod(descriptor, mode_in(folder, 0o644))  # others must see that it is held
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-    except OSError as error:
-        raise HomeError(f"cannot write to {root}: {error.strerror or error}") from error
+    with writing_to(root), gate(root, fcntl.LOCK_SH):
+        folder = root / PINS
+        make_folder(folder)
+        descriptor, name = tempfile.mkstemp(dir=folder, prefix=f"{os.getpid()}.")
+        os.fchmod(descriptor, mode_in(folder, 0o644))  # others must see that it is held
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
     try:
         yield
     finally:

@@ -9,7 +9,6 @@ the opened toolchain states together with PATH and PYTHONPATH.
 import contextlib
 import os
 import posixpath
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -18,14 +17,14 @@ import msgspec
 from tileyard.artifacts.bundle_manifest import BundleManifest, Expected
 from tileyard.artifacts.bundles import check_bundle, open_bundle
 from tileyard.artifacts.compat import Host, Requirements, read_host
-from tileyard.artifacts.copying import remove_folder
+from tileyard.artifacts.copying import scratch_folder, writing_to
 from tileyard.artifacts.libraries import is_newer
 from tileyard.artifacts.listing import Listing, TreeFile, decode_listing
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.relocation import settle
 from tileyard.artifacts.trees import Trees
 from tileyard.decoding import decode_json
-from tileyard.errors import BundleError, DamagedError, HomeError
+from tileyard.errors import BundleError, DamagedError
 from tileyard.model import Digest, Record
 from tileyard.modes import make_folder
 
@@ -90,9 +89,11 @@ def open_toolchain(path: Path, commit: str, home: Path, host: Host | None = None
         except DamagedError as error:
             raise BundleError(f"{path.name} is no sound bundle: {error.message}") from None
 
-    if not _is_there(manifest, objects):
-        open_bundle(path, objects, expected, host, accept)
     trees = Trees(objects)
+    try:
+        trees.path(tree)
+    except DamagedError:  # it was not unpacked before, or is not as it was
+        open_bundle(path, objects, expected, host, accept)
     root = trees.path(tree)
     _require_parts(layout, trees.listing(tree), path.name)
     if layout.relocated:
@@ -140,16 +141,6 @@ def _require_parts(layout: Layout, listing: Listing, name: str) -> None:
             raise BundleError(f"{name} is no sound toolchain: it has no file {path!r}")
 
 
-def _is_there(manifest: BundleManifest, objects: ObjectStore) -> bool:
-    """Whether all of a toolchain was unpacked before, and is as it was."""
-    try:
-        for tree in manifest.trees:
-            Trees(objects).path(tree)
-    except DamagedError:
-        return False
-    return True
-
-
 def _is_older(here: Host, needed: Requirements) -> bool:
     """Whether the host's C++ runtime will not do."""
     pairs = ((needed.glibcxx, here.glibcxx), (needed.cxxabi, here.cxxabi))
@@ -162,14 +153,13 @@ def _relocate(trees: Trees, tree: Digest, layout: Layout, home: Path) -> Path:
     They cannot name the tree itself, whose own name follows from what they say.
     """
     place = home / "toolchains" / tree
-    try:
+    with writing_to(place.parent):
         make_folder(place.parent)
         with contextlib.suppress(DamagedError):
             if place.is_symlink():
                 trees.path(Digest(place.readlink().name))
                 return place
-        scratch = Path(tempfile.mkdtemp(dir=place.parent, prefix=".relocate."))
-        try:
+        with scratch_folder(place.parent, ".relocate.") as scratch:
             copy = scratch / "tree"
             copy.mkdir()
             trees.copy(tree, copy)
@@ -177,8 +167,4 @@ def _relocate(trees: Trees, tree: Digest, layout: Layout, home: Path) -> Path:
             settled = trees.adopt(copy)
             (scratch / "link").symlink_to(trees.path(settled))
             (scratch / "link").rename(place)
-        finally:
-            remove_folder(scratch)
-    except OSError as error:
-        raise HomeError(f"cannot write to {place.parent}: {error.strerror or error}") from error
     return place

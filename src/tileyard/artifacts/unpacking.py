@@ -2,20 +2,19 @@
 
 import contextlib
 import hashlib
-import os
-import tempfile
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from tileyard.artifacts.bundle_file import BundleReader, member_name
 from tileyard.artifacts.bundle_manifest import BundleManifest
-from tileyard.artifacts.copying import copy_file, remove_folder
+from tileyard.artifacts.copying import copy_file, scratch_folder, writing_to
 from tileyard.artifacts.listing import Listing, TreeFile, TreeLink, decode_listing
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.references import find_digests
 from tileyard.artifacts.trees import Trees
-from tileyard.errors import BundleError, DamagedError, HomeError
+from tileyard.errors import BundleError, DamagedError
 from tileyard.model import Digest
 from tileyard.modes import make_folder
 
@@ -115,10 +114,9 @@ class Unpacking:
         folder.mkdir()
         for path in listing.folders():
             (folder / path).mkdir()
-        links = []
-        for path, entry in listing.entries.items():
+        for path, entry in listing.with_links_last():
             if isinstance(entry, TreeLink):
-                links.append((folder / path, entry.target))
+                (folder / path).symlink_to(entry.target)
             elif isinstance(entry, TreeFile):
                 content = self._contents / entry.digest
                 mode = 0o755 if entry.is_executable else 0o644
@@ -128,12 +126,9 @@ class Unpacking:
                 else:
                     content.rename(folder / path)
                     (folder / path).chmod(mode)
-        # Last, so that nothing is ever written through one.
-        for place, target in links:
-            place.symlink_to(target)
 
     def _require_room(self, size: int) -> None:
-        if size + _SPARE_BYTES > free_bytes(self._contents.parent):
+        if size + _SPARE_BYTES > shutil.disk_usage(self._contents.parent).free:
             raise self._refuse(f"it needs {size} bytes, which this disk does not have")
 
     def _refuse(self, reason: str) -> BundleError:
@@ -149,27 +144,15 @@ def private_folder(root: Path) -> Iterator[Path]:
     parent = root / "tmp"
     made = [folder for folder in (parent, root, *root.parents) if not folder.exists()]
     try:
-        make_folder(parent)
-        folder = Path(tempfile.mkdtemp(dir=parent, prefix="bundle."))
-        try:
-            yield folder
-        finally:
-            remove_folder(folder)
-    except OSError as error:
-        raise HomeError(
-            f"cannot write to {root}: {error.strerror or error}", "free some space"
-        ) from error
+        with writing_to(root, "free some space"):
+            make_folder(parent)
+            with scratch_folder(parent, "bundle.") as folder:
+                yield folder
     finally:
         # Only those that are empty go, hence none that anything was published in.
         for folder in made:
             with contextlib.suppress(OSError):
                 folder.rmdir()
-
-
-def free_bytes(folder: Path) -> int:
-    """How much may still be written to a folder's file system."""
-    status = os.statvfs(folder)
-    return status.f_bavail * status.f_frsize
 
 
 def _files(listing: Listing) -> Iterator[Digest]:

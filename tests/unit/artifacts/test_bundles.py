@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -556,7 +557,9 @@ def test_tree_that_multiplies_its_content_is_refused(
     listing = encode_listing(Listing(entries={f"{n:07}": file for n in range(50)}))
     manifest = manifest_of(data, listing, blobs=(), trees=(digest_bytes(listing),))
     forge(tmp_path / "y.tyb", manifest, members_of(data, listing))
-    monkeypatch.setattr(unpacking, "free_bytes", lambda _: (64 << 20) + 10_000_000)
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda _: SimpleNamespace(free=(64 << 20) + 10_000_000)
+    )
     expected = "needs 49000000 bytes, which this disk does not have"
 
     assert expected in refuse(tmp_path / "y.tyb", tmp_path / "objects")
