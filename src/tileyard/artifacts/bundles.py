@@ -24,7 +24,9 @@ from tileyard.artifacts.bundle_file import (
     MANIFEST,
     BundleReader,
     BundleWriter,
+    Unpacking,
     member_name,
+    private_folder,
     verify_foot,
     written,
 )
@@ -48,21 +50,36 @@ from tileyard.artifacts.compat import (
     require_fit,
     sum_needs,
 )
-from tileyard.artifacts.keys import digest_bytes
+from tileyard.artifacts.folders import TreeFile
+from tileyard.artifacts.keys import digest_bytes, find_digests
 from tileyard.artifacts.libraries import is_newer, read_needs
-from tileyard.artifacts.listing import TreeFile
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.artifacts.references import Reference, follow, read_record
 from tileyard.artifacts.trees import Trees
-from tileyard.artifacts.unpacking import Unpacking, private_folder
 from tileyard.decoding import decode_json
 from tileyard.errors import BundleError, UsageError
 from tileyard.model import Digest, Record
 
 _CHUNK = 1 << 20
+FOLLOWED = ("build", "golden")
+"""Kinds of records that other records and case lists name by their keys."""
 _ANYTHING = Expected()
 Accept = Callable[[BundleManifest, Callable[[Digest], bytes]], None]
 """Looks at a manifest and at the contents that it names by digest, and raises where these are of no use."""
+
+
+class Reference(Record):
+    """A record by its kind and key."""
+
+    kind: str
+    key: str
+
+
+class _Closure(Record):
+    """The records, blobs and trees that belong together, sorted."""
+
+    records: tuple[Reference, ...]
+    blobs: tuple[Digest, ...]
+    trees: tuple[Digest, ...]
 
 
 class Packing(Record):
@@ -103,8 +120,8 @@ def write_bundle(
     damaged, BundleError where ``output`` cannot be written.
     """
     sources = _Sources(objects)
-    named = follow(packing.records, [cases], objects)
-    data = [read_record(objects, reference) for reference in named.records]
+    named = _follow(packing.records, [cases], objects)
+    data = [_read_record(objects, reference) for reference in named.records]
     blobs = sorted({*packing.blobs, *named.blobs})
     trees = sorted({*packing.trees, *named.trees})
     for blob in blobs:
@@ -185,6 +202,43 @@ class _Sources:
         with self.files[digest].open("rb") as file:
             while chunk := file.read(_CHUNK):
                 yield chunk
+
+
+def _follow(records: Iterable[Reference], texts: Iterable[bytes], objects: ObjectStore) -> _Closure:
+    """Everything that records and texts name, and the records named that way, and so on.
+
+    What looks like a digest and is neither a blob, a tree nor the key of a record names nothing.
+    Raises UsageError where one of ``records`` is not there.
+    """
+    trees = Trees(objects)
+    found = set(records)
+    waiting = [*texts, *(_read_record(objects, reference) for reference in found)]
+    named: set[Digest] = set()
+    while waiting:
+        for digest in {*find_digests(waiting.pop())} - named:
+            named.add(digest)
+            for kind in FOLLOWED:
+                data = objects.get_record(kind, digest)
+                if data is not None:
+                    found.add(Reference(kind=kind, key=digest))
+                    waiting.append(data)
+    those = {digest for digest in named if trees.has(digest)}
+    return _Closure(
+        records=tuple(sorted(found, key=lambda one: (one.kind, one.key))),
+        blobs=tuple(sorted(digest for digest in named - those if objects.has(digest))),
+        trees=tuple(sorted(those)),
+    )
+
+
+def _read_record(objects: ObjectStore, reference: Reference) -> bytes:
+    """A record's data. Raises UsageError where it is not there."""
+    data = objects.get_record(reference.kind, reference.key)
+    if data is None:
+        raise UsageError(
+            f"there is no {reference.kind} {reference.key} to be packed",
+            "run what is to be packed first",
+        )
+    return data
 
 
 class _Manifest(Record):

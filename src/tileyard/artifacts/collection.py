@@ -16,6 +16,7 @@ from itertools import chain
 from pathlib import Path
 
 from tileyard.artifacts.copying import remove_folder
+from tileyard.artifacts.keys import find_digests
 from tileyard.artifacts.pins import (
     GATE,
     SLACK_S,
@@ -25,7 +26,6 @@ from tileyard.artifacts.pins import (
     gate,
     try_lock,
 )
-from tileyard.artifacts.references import find_digests
 from tileyard.clock import Clock, SystemClock
 from tileyard.errors import HomeError, UsageError
 from tileyard.model import Record

@@ -1,7 +1,8 @@
 """Identities: digests over content, chained from step to step. Never over paths, times or names."""
 
 import hashlib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -16,6 +17,8 @@ from tileyard.model import (
     TimingPolicy,
     Value,
 )
+
+_DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])")
 
 
 def digest_bytes(data: bytes) -> Digest:
@@ -34,6 +37,12 @@ def digest_chunks(chunks: Iterable[bytes | memoryview]) -> Digest:
 def digest_parts(*parts: str) -> Digest:
     """The digest of a sequence of texts; lengths take part, so that joints cannot move."""
     return digest_bytes(b"".join([b"%d:%s" % (len(data), data) for data in map(str.encode, parts)]))
+
+
+def find_digests(data: bytes) -> Iterator[Digest]:
+    """Everything in a record that looks like a digest. JSON and msgpack both hold it as text."""
+    for match in _DIGEST.finditer(data):
+        yield Digest(match[0].decode())
 
 
 def canonical_json(value: object) -> str:

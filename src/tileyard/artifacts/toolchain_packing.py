@@ -24,8 +24,7 @@ from tileyard.artifacts.libraries import (
     read_needs,
 )
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.artifacts.relocation import stage
-from tileyard.artifacts.toolchains import CONTENT, CXX, LIBRARIES, Layout
+from tileyard.artifacts.toolchains import CONTENT, CXX, LIBRARIES, Layout, stage
 from tileyard.artifacts.trees import Trees
 from tileyard.errors import BundleError, UsageError
 from tileyard.model import Record

@@ -4,12 +4,19 @@ What a base system lacks comes along in ``lib``: every shared library that is ne
 neither to the glibc family nor to a device's driver. The C++ runtime lies apart, in ``cxx``, for hosts
 whose own is older. No binary is changed: the loader finds the libraries by LD_LIBRARY_PATH, which
 the opened toolchain states together with PATH and PYTHONPATH.
+
+A built folder knows where it was installed: shebangs, CMake and pkg-config files, wrapper scripts. In text the
+old place becomes ``PLACEHOLDER``, so that a folder built at two places is one content, and at the new place the
+placeholder becomes that. Binaries are never changed, only listed.
 """
 
 import contextlib
+import mmap
 import os
 import posixpath
-from collections.abc import Callable, Mapping
+import re
+import stat
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,11 +24,17 @@ import msgspec
 from tileyard.artifacts.bundle_manifest import BundleManifest, Expected
 from tileyard.artifacts.bundles import check_bundle, open_bundle
 from tileyard.artifacts.compat import Host, Requirements, read_host
-from tileyard.artifacts.copying import scratch_folder, writing_to
+from tileyard.artifacts.copying import copy_file, scratch_folder, writing_to
+from tileyard.artifacts.folders import (
+    Listing,
+    TreeFile,
+    check_folder,
+    decode_listing,
+    read_link,
+    walk,
+)
 from tileyard.artifacts.libraries import is_newer
-from tileyard.artifacts.listing import Listing, TreeFile, decode_listing
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.artifacts.relocation import settle
 from tileyard.artifacts.trees import Trees
 from tileyard.decoding import decode_json
 from tileyard.errors import BundleError, DamagedError
@@ -30,6 +43,10 @@ from tileyard.modes import make_folder
 
 CONTENT, LIBRARIES, CXX = "content", "lib", "cxx"
 """The directories of a toolchain's tree: what was built, and what it needs besides."""
+PLACEHOLDER = b"@@tileyard:place@@"
+_BIGGEST_TEXT = 16 << 20
+_SKIPPED = "__pycache__"
+_EVERYWHERE = frozenset({"/bin/sh", "/bin/bash", "/usr/bin/env", "/usr/bin/sh", "/usr/bin/bash"})
 
 
 class Layout(Record):
@@ -168,3 +185,98 @@ def _relocate(trees: Trees, tree: Digest, layout: Layout, home: Path) -> Path:
             (scratch / "link").symlink_to(trees.path(settled))
             (scratch / "link").rename(place)
     return place
+
+
+# ---- old places and new ones -------------------------------------------------------------------
+
+
+class Staged(Record):
+    """A folder as it was copied. All are paths below it.
+
+    ``texts`` hold the placeholder now, ``stale`` are binaries that hold the old place still.
+    ``interpreters`` are scripts whose program lies elsewhere, as ``path: program``.
+    """
+
+    texts: tuple[str, ...]
+    stale: tuple[str, ...]
+    interpreters: tuple[str, ...]
+
+
+def stage(folder: Path, target: Path, prefixes: Sequence[str]) -> Staged:
+    """Copy a folder into ``target``, which is empty, with ``prefixes`` replaced in text files.
+
+    Links to absolute places within the folder become relative. Compiled Python is left out: it is
+    bound to times. Raises UsageError for what cannot be read or kept in a tree, OSError.
+    """
+    pattern = _places(prefixes)
+    texts: list[str] = []
+    stale: list[str] = []
+    interpreters: list[str] = []
+    for path, status in walk(folder):
+        if _SKIPPED in path.split("/"):
+            continue
+        source, copy = folder / path, target / path
+        if stat.S_ISDIR(status.st_mode):
+            copy.mkdir()
+        elif stat.S_ISLNK(status.st_mode):
+            copy.symlink_to(_inside(read_link(source), path, prefixes))
+        else:
+            copy_file(source, copy, 0o755 if status.st_mode & stat.S_IXUSR else 0o644)
+            if _holds(copy, pattern):
+                (texts if _replace(copy, pattern, PLACEHOLDER) else stale).append(path)
+            program = _find_interpreter(copy)
+            if program:
+                interpreters.append(f"{path}: {program}")
+    check_folder(target)  # by itself: where it will lie, there is more around it
+    return Staged(texts=tuple(texts), stale=tuple(stale), interpreters=tuple(interpreters))
+
+
+def settle(folder: Path, texts: Iterable[str], place: str) -> None:
+    """Put the new place where the placeholder stands. Raises OSError."""
+    pattern = re.compile(re.escape(PLACEHOLDER))
+    for path in texts:
+        _replace(folder / path, pattern, os.fsencode(place))
+
+
+def _places(prefixes: Sequence[str]) -> re.Pattern[bytes]:
+    """The old places, the longest first, and nothing that merely begins like one."""
+    ordered = sorted(map(os.fsencode, prefixes), key=len, reverse=True)
+    return re.compile(b"(?:" + b"|".join(map(re.escape, ordered)) + rb")(?![A-Za-z0-9._+-])")
+
+
+def _inside(link: str, path: str, prefixes: Sequence[str]) -> str:
+    for prefix in prefixes:
+        if link.startswith(f"{prefix}/"):
+            return os.path.relpath(link[len(prefix) + 1 :], str(Path(path).parent))
+    return link
+
+
+def _holds(path: Path, pattern: re.Pattern[bytes]) -> bool:
+    with path.open("rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            return False
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return pattern.search(content) is not None
+
+
+def _replace(path: Path, pattern: re.Pattern[bytes], by: bytes) -> bool:
+    """Replace in a text file; False for what is none."""
+    if path.stat().st_size > _BIGGEST_TEXT:
+        return False
+    content = path.read_bytes()
+    if b"\0" in content:
+        return False
+    path.write_bytes(pattern.sub(lambda _: by, content))
+    return True
+
+
+def _find_interpreter(path: Path) -> str:
+    """The absolute program of a script's first line, unless it lies in the folder or everywhere."""
+    with path.open("rb") as file:
+        line = file.readline(512)
+    if not line.startswith(b"#!"):
+        return ""
+    words = line[2:].split()
+    program = words[0].decode(errors="replace") if words else ""
+    is_own = program.encode().startswith(PLACEHOLDER)
+    return "" if is_own or program in _EVERYWHERE else program

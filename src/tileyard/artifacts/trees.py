@@ -17,10 +17,16 @@ from tileyard.artifacts.copying import copy_file, remove_folder, scratch_folder,
 from tileyard.artifacts.folders import (
     FILE_MODE,
     PROGRAM_MODE,
+    Listing,
     Stamp,
+    TreeFile,
+    TreeLink,
     check_folder,
+    check_listing,
     compare,
     compare_contents,
+    decode_listing,
+    encode_listing,
     freeze,
     is_unchanged,
     read_link,
@@ -28,14 +34,6 @@ from tileyard.artifacts.folders import (
     walk,
 )
 from tileyard.artifacts.keys import digest_bytes
-from tileyard.artifacts.listing import (
-    Listing,
-    TreeFile,
-    TreeLink,
-    check_listing,
-    decode_listing,
-    encode_listing,
-)
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import DamagedError, HomeError, UsageError
 from tileyard.model import Digest

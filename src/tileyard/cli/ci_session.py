@@ -17,7 +17,7 @@ from tileyard.report.ci import print_duplicates, print_matrix
 from tileyard.report.console import Console
 from tileyard.report.suite_files import write_atomically
 from tileyard.store.run_times import RunTime
-from tileyard.suite.content import Contents
+from tileyard.suite.content import Change, Contents, find_root, parse_changed
 from tileyard.suite.durations import learn_imported
 from tileyard.suite.imports import read_times
 from tileyard.suite.jobs import (
@@ -31,7 +31,6 @@ from tileyard.suite.jobs import (
 )
 from tileyard.suite.jobs_duplicates import Duplicates, find_duplicates
 from tileyard.suite.jobs_matrix import Matrix, MatrixRequest, make_matrix
-from tileyard.suite.jobs_paths import Change, find_root, parse_changed
 from tileyard.suite.kernel_cases import read_suite_with_kernels
 from tileyard.suite.memory import read_memory
 from tileyard.suite.outlook import Bounds, expect_all, look_ahead, target_of

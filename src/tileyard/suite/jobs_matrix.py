@@ -11,8 +11,8 @@ from pathlib import Path
 from tileyard.errors import UsageError
 from tileyard.model import Record
 from tileyard.suite.choosing import Facts, choose, find_policy
+from tileyard.suite.content import Change, Touched, find_touched, list_filters
 from tileyard.suite.durations import DEFAULT_S
-from tileyard.suite.jobs_paths import Change, Touched, find_touched, list_filters
 from tileyard.suite.pieces import Costs
 from tileyard.suite.plan import make_plan, say_seconds
 from tileyard.suite.records import Expected, Selection, Suite, SuiteCase, Wish

@@ -16,7 +16,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tileyard.artifacts import bundle_manifest, unpacking
+from tileyard.artifacts import bundle_file, bundle_manifest
 from tileyard.artifacts.bundle_file import (
     MANIFEST,
     BundleReader,
@@ -34,14 +34,14 @@ from tileyard.artifacts.bundle_manifest import (
 )
 from tileyard.artifacts.bundles import (
     Packing,
+    Reference,
     check_bundle,
     open_bundle,
     read_manifest,
     write_bundle,
 )
 from tileyard.artifacts.compat import Host, Requirements
-from tileyard.artifacts.keys import digest_bytes
-from tileyard.artifacts.listing import (
+from tileyard.artifacts.folders import (
     Entry,
     Listing,
     TreeFile,
@@ -49,8 +49,8 @@ from tileyard.artifacts.listing import (
     TreeLink,
     encode_listing,
 )
+from tileyard.artifacts.keys import digest_bytes
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.artifacts.references import Reference
 from tileyard.artifacts.trees import Trees
 from tileyard.errors import (
     BundleError,
@@ -570,7 +570,7 @@ def test_too_many_entries_are_refused(tmp_path: Path, monkeypatch: pytest.Monkey
     listing = encode_listing(Listing(entries={"a": FILE, "b": FILE}))
     manifest = manifest_of(b"a", listing, blobs=(), trees=(digest_bytes(listing),))
     forge(tmp_path / "y.tyb", manifest, members_of(b"a", listing))
-    monkeypatch.setattr(unpacking, "MOST_ENTRIES", 1)
+    monkeypatch.setattr(bundle_file, "MOST_ENTRIES", 1)
     assert "more than 1 entries" in refuse(tmp_path / "y.tyb", tmp_path / "objects")
 
     monkeypatch.setattr(bundle_manifest, "MOST_CONTENTS", 1)

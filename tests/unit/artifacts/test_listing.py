@@ -2,7 +2,7 @@
 
 import pytest
 
-from tileyard.artifacts.listing import (
+from tileyard.artifacts.folders import (
     Entry,
     Listing,
     TreeFile,

@@ -22,8 +22,8 @@ from tileyard.artifacts.libraries import (
     read_needs,
     read_offered,
 )
-from tileyard.artifacts.relocation import PLACEHOLDER, settle, stage
 from tileyard.artifacts.toolchain_packing import gather
+from tileyard.artifacts.toolchains import PLACEHOLDER, settle, stage
 from tileyard.errors import UsageError
 
 PYTHON = Path(sys.executable).resolve()

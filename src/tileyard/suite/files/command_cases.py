@@ -8,10 +8,12 @@ from tileyard.suite.dtypes import canonical_dtype
 from tileyard.suite.files.places import Place
 from tileyard.suite.files.steps import (
     OF_TESTCASE,
+    Text,
     read_build,
     read_env,
     read_run,
     read_step,
+    read_text,
 )
 from tileyard.suite.files.tables import (
     CommonTable,
@@ -21,7 +23,6 @@ from tileyard.suite.files.tables import (
     TestcaseTable,
     decode,
 )
-from tileyard.suite.files.texts import Text, read_text
 from tileyard.suite.records import CommandWork
 from tileyard.targets.command.records import OutputCheck
 

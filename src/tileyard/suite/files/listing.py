@@ -19,9 +19,8 @@ from tileyard.decoding import decode_json
 from tileyard.processes.keeper.tree import kill_marked
 from tileyard.settings import Settings
 from tileyard.suite.files.places import Place
-from tileyard.suite.files.steps import Env, read_step
+from tileyard.suite.files.steps import Env, read_step, read_text
 from tileyard.suite.files.tables import ListedCaseTable, decode
-from tileyard.suite.files.texts import read_text
 
 LIMIT_S = 120.0
 MOST_BYTES = 256 << 20
