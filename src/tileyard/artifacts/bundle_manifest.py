@@ -80,11 +80,6 @@ class _Versioned(Record):
     version: int
 
 
-def encode_manifest(manifest: BundleManifest) -> bytes:
-    """The bytes that stand first in a bundle."""
-    return msgspec.json.encode(manifest, order="sorted")
-
-
 def decode_manifest(data: bytes, name: str, file_size: int) -> BundleManifest:
     """A manifest that keeps all rules, from the bundle ``name`` of this size. Raises BundleError."""
     try:

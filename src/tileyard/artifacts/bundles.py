@@ -37,7 +37,6 @@ from tileyard.artifacts.bundle_manifest import (
     Kind,
     PackedRecord,
     decode_manifest,
-    encode_manifest,
     find_mismatches,
 )
 from tileyard.artifacts.compat import (
@@ -51,7 +50,7 @@ from tileyard.artifacts.compat import (
     sum_needs,
 )
 from tileyard.artifacts.folders import TreeFile
-from tileyard.artifacts.keys import digest_bytes, find_digests
+from tileyard.artifacts.keys import canonical_json, digest_bytes, find_digests
 from tileyard.artifacts.libraries import is_newer, read_needs
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
@@ -72,14 +71,6 @@ class Reference(Record):
 
     kind: str
     key: str
-
-
-class _Closure(Record):
-    """The records, blobs and trees that belong together, sorted."""
-
-    records: tuple[Reference, ...]
-    blobs: tuple[Digest, ...]
-    trees: tuple[Digest, ...]
 
 
 class Packing(Record):
@@ -120,21 +111,21 @@ def write_bundle(
     damaged, BundleError where ``output`` cannot be written.
     """
     sources = _Sources(objects)
-    named = _follow(packing.records, [cases], objects)
-    data = [_read_record(objects, reference) for reference in named.records]
-    blobs = sorted({*packing.blobs, *named.blobs})
-    trees = sorted({*packing.trees, *named.trees})
+    data, named = _follow(packing.records, [cases], objects)
+    those = {digest for digest in named if sources.trees.has(digest)}
+    trees = sorted({*packing.trees, *those})
+    blobs = sorted({*packing.blobs, *(one for one in named - those if objects.has(one))})
     for blob in blobs:
         sources.add_blob(blob)
     for tree in trees:
         sources.add_tree(tree)
     records = tuple(
-        PackedRecord(kind=reference.kind, key=reference.key, data=sources.add_bytes(one))
-        for reference, one in zip(named.records, data, strict=True)
+        PackedRecord(kind=one.kind, key=one.key, data=sources.add_bytes(data[one]))
+        for one in sorted(data, key=lambda one: (one.kind, one.key))
     )
     requires = packing.requires
     if not packing.is_complete:
-        requires = _derive_requirements(requires, sources.files.values(), data)
+        requires = _derive_requirements(requires, sources.files.values(), data.values())
     case_list = sources.add_bytes(cases) if cases else ""
     manifest = BundleManifest(
         kind=packing.kind,
@@ -151,7 +142,7 @@ def write_bundle(
     )
     with written(output) as file:
         writer = BundleWriter(file)
-        head = encode_manifest(manifest)
+        head = canonical_json(manifest).encode()
         if len(head) > BIGGEST_MANIFEST:
             raise UsageError(f"{output.name} would have too many entries", "pack less into it")
         writer.add(MANIFEST, len(head), (head,))
@@ -166,7 +157,7 @@ class _Sources:
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
-        self._trees = Trees(objects)
+        self.trees = Trees(objects)
         self._bytes: dict[Digest, bytes] = {}
         self.files: dict[Digest, Path] = {}
 
@@ -182,9 +173,9 @@ class _Sources:
 
     def add_tree(self, digest: Digest) -> None:
         """Add a tree: its listing and the content of every file in it. Raises DamagedError."""
-        folder = self._trees.path(digest)
+        folder = self.trees.path(digest)
         self.add_blob(digest)
-        for path, entry in self._trees.listing(digest).entries.items():
+        for path, entry in self.trees.listing(digest).entries.items():
             if isinstance(entry, TreeFile):
                 self.files[entry.digest] = folder / path
 
@@ -204,15 +195,16 @@ class _Sources:
                 yield chunk
 
 
-def _follow(records: Iterable[Reference], texts: Iterable[bytes], objects: ObjectStore) -> _Closure:
-    """Everything that records and texts name, and the records named that way, and so on.
+def _follow(
+    records: Iterable[Reference], texts: Iterable[bytes], objects: ObjectStore
+) -> tuple[dict[Reference, bytes], set[Digest]]:
+    """The records, those that they and the texts name by their keys, and so on; and all digests in them.
 
     What looks like a digest and is neither a blob, a tree nor the key of a record names nothing.
     Raises UsageError where one of ``records`` is not there.
     """
-    trees = Trees(objects)
-    found = set(records)
-    waiting = [*texts, *(_read_record(objects, reference) for reference in found)]
+    found = {reference: _read_record(objects, reference) for reference in records}
+    waiting = [*texts, *found.values()]
     named: set[Digest] = set()
     while waiting:
         for digest in {*find_digests(waiting.pop())} - named:
@@ -220,14 +212,9 @@ def _follow(records: Iterable[Reference], texts: Iterable[bytes], objects: Objec
             for kind in FOLLOWED:
                 data = objects.get_record(kind, digest)
                 if data is not None:
-                    found.add(Reference(kind=kind, key=digest))
+                    found[Reference(kind=kind, key=digest)] = data
                     waiting.append(data)
-    those = {digest for digest in named if trees.has(digest)}
-    return _Closure(
-        records=tuple(sorted(found, key=lambda one: (one.kind, one.key))),
-        blobs=tuple(sorted(digest for digest in named - those if objects.has(digest))),
-        trees=tuple(sorted(those)),
-    )
+    return found, named
 
 
 def _read_record(objects: ObjectStore, reference: Reference) -> bytes:

@@ -15,6 +15,7 @@ from tileyard.artifacts.libraries import (
     GLIBC_FAMILY,
     LibraryFinder,
     Needs,
+    highest_versions,
     is_newer,
     read_offered,
     variable_folders,
@@ -39,7 +40,20 @@ FIRST_DRIVERS = {12: 525, 13: 580}
 """By CUDA's major version, NVIDIA's first driver that loads what any of its minor versions compiled."""
 
 
-class Requirements(Record):
+class _Traits(Record):
+    """What hosts are told apart by, as far as programs care."""
+
+    machine: str = ""
+    cpu_features: tuple[str, ...] = ()
+    glibc: str = ""
+    glibcxx: str = ""
+    cxxabi: str = ""
+    python: str = ""
+    libraries: tuple[str, ...] = ()
+    driver: str = ""
+
+
+class Requirements(_Traits):
     """What must be there. Empty fields ask for nothing.
 
     ``cpu_level`` is one of ``CPU_LEVELS``, ``cpu_features`` are the kernel's names. ``glibc``,
@@ -49,32 +63,15 @@ class Requirements(Record):
     is older, or not there.
     """
 
-    machine: str = ""
     cpu_level: str = ""
-    cpu_features: tuple[str, ...] = ()
-    glibc: str = ""
-    glibcxx: str = ""
-    cxxabi: str = ""
-    python: str = ""
-    libraries: tuple[str, ...] = ()
-    driver: str = ""
     has_cxx: bool = False
 
 
-class Host(Record):
+class Host(_Traits):
     """What a host has. Empty where it has none, or does not say.
 
     ``libraries`` are those, of the ones that were asked for, that the dynamic loader would find.
     """
-
-    machine: str
-    cpu_features: tuple[str, ...] = ()
-    glibc: str = ""
-    glibcxx: str = ""
-    cxxabi: str = ""
-    python: str = ""
-    libraries: tuple[str, ...] = ()
-    driver: str = ""
 
 
 class Refusal(Record):
@@ -101,27 +98,17 @@ def sum_needs(needs: Iterable[Needs], packed: Iterable[str]) -> Requirements:
 
     Libraries of the glibc family are stated by glibc's version and not by name.
     """
-    present = set(packed)
-    machines: set[str] = set()
-    versions: dict[str, str] = {}
-    libraries: set[str] = set()
-    levels: set[str] = set()
-    for one in needs:
-        machines.add(one.machine)
-        levels.add(one.cpu_level)
-        libraries.update(one.libraries)
-        for family, version in one.versions.items():
-            if is_newer(version, versions.get(family, "")):
-                versions[family] = version
+    files = tuple(needs)
+    names = [f"{family}_{version}" for one in files for family, version in one.versions.items()]
+    versions = highest_versions(names)
+    asked = {name for one in files for name in one.libraries if not GLIBC_FAMILY.fullmatch(name)}
     return Requirements(
-        machine=" and ".join(sorted(machines)),
-        cpu_level=max(levels, key=_rank, default=""),
+        machine=" and ".join(sorted({one.machine for one in files})),
+        cpu_level=max((one.cpu_level for one in files), key=_rank, default=""),
         glibc=versions.get("GLIBC", ""),
         glibcxx=versions.get("GLIBCXX", ""),
         cxxabi=versions.get("CXXABI", ""),
-        libraries=tuple(
-            sorted(name for name in libraries - present if not GLIBC_FAMILY.fullmatch(name))
-        ),
+        libraries=tuple(sorted(asked.difference(packed))),
     )
 
 

@@ -14,6 +14,7 @@ from tileyard.artifacts.bundle_manifest import BundleManifest
 from tileyard.artifacts.bundles import Packing, write_bundle
 from tileyard.artifacts.compat import Requirements, higher_level, python_tag, sum_needs
 from tileyard.artifacts.copying import copy_file, remove_folder
+from tileyard.artifacts.keys import canonical_json
 from tileyard.artifacts.libraries import (
     CXX_RUNTIME,
     DRIVER,
@@ -74,7 +75,7 @@ def pack_toolchain(source: ToolchainSource, output: Path) -> BundleManifest:
                 trees=(tree,),
                 requires=_state_needs(source, folder, gathered),
                 is_complete=True,
-                details=msgspec.json.encode(layout, order="sorted").decode(),
+                details=canonical_json(layout),
             )
             manifest = write_bundle(packing, objects, output)
             remove_folder(objects.root)  # a read-only tree is in the way of others
@@ -177,13 +178,11 @@ def _lay_out(source: ToolchainSource, folder: Path, gathered: Gathered, made: Pa
     programs = [*source.programs, *(["bin"] if (folder / "bin").is_dir() else [])]
     python = [*source.python, *_find_python(folder)]
     own = [f"{CONTENT}/{name}" for name in sorted(gathered.folders)]
-    return Layout(
+    return msgspec.structs.replace(
+        staged,
         programs=_below(made, programs),
         python=_below(made, python),
         libraries=tuple([*own, LIBRARIES] if gathered.libraries else own),
-        relocated=staged.texts,
-        stale=staged.stale,
-        interpreters=staged.interpreters,
         missing=tuple(sorted(gathered.missing)),
     )
 

@@ -190,20 +190,9 @@ def _relocate(trees: Trees, tree: Digest, layout: Layout, home: Path) -> Path:
 # ---- old places and new ones -------------------------------------------------------------------
 
 
-class Staged(Record):
-    """A folder as it was copied. All are paths below it.
-
-    ``texts`` hold the placeholder now, ``stale`` are binaries that hold the old place still.
-    ``interpreters`` are scripts whose program lies elsewhere, as ``path: program``.
-    """
-
-    texts: tuple[str, ...]
-    stale: tuple[str, ...]
-    interpreters: tuple[str, ...]
-
-
-def stage(folder: Path, target: Path, prefixes: Sequence[str]) -> Staged:
-    """Copy a folder into ``target``, which is empty, with ``prefixes`` replaced in text files.
+def stage(folder: Path, target: Path, prefixes: Sequence[str]) -> Layout:
+    """Copy a folder into ``target``, which is empty, with ``prefixes`` replaced in text files; what that
+    says of its layout.
 
     Links to absolute places within the folder become relative. Compiled Python is left out: it is
     bound to times. Raises UsageError for what cannot be read or kept in a tree, OSError.
@@ -228,7 +217,14 @@ def stage(folder: Path, target: Path, prefixes: Sequence[str]) -> Staged:
             if program:
                 interpreters.append(f"{path}: {program}")
     check_folder(target)  # by itself: where it will lie, there is more around it
-    return Staged(texts=tuple(texts), stale=tuple(stale), interpreters=tuple(interpreters))
+    return Layout(
+        programs=(),
+        python=(),
+        libraries=(),
+        relocated=tuple(texts),
+        stale=tuple(stale),
+        interpreters=tuple(interpreters),
+    )
 
 
 def settle(folder: Path, texts: Iterable[str], place: str) -> None:

@@ -57,7 +57,8 @@ def choose(suite: Suite, wish: Wish, today: datetime.date, facts: Facts) -> Sele
     sieve = _Sieve(suite.cases)
     _follow_lists(suite, sieve)
     meant = _follow_wish(suite, wish, sieve)
-    _follow_policy(policy, sieve, facts, is_rerun=wish.rerun is not None)
+    if wish.rerun is None:  # all that failed before is asked for
+        _follow_policy(policy, sieve, facts)
     if not sieve.rest:
         _refuse_nothing(suite, wish, meant, sieve)
     chosen = tuple(sieve.rest)
@@ -111,7 +112,7 @@ def find_covering(
     for policy in {**BUILT_IN, **suite.policies}.values():
         sieve = _Sieve(cases)
         _follow_lists(suite, sieve)
-        _follow_policy(policy, sieve, facts, is_rerun=False)
+        _follow_policy(policy, sieve, facts)
         for family in {case.family for case in sieve.rest}:
             found[family].append(policy.name)
     return {family: tuple(names) for family, names in found.items()}
@@ -175,10 +176,8 @@ def _find_asked(suite: Suite, text: str) -> frozenset[str]:
     return meant
 
 
-def _follow_policy(policy: Policy, sieve: _Sieve, facts: Facts, *, is_rerun: bool) -> None:
-    """Leave out what the policy does not ask for; all that failed before is asked for."""
-    if is_rerun:
-        return
+def _follow_policy(policy: Policy, sieve: _Sieve, facts: Facts) -> None:
+    """Leave out what the policy does not ask for."""
     if policy.cases:
         reason = f"policy {policy.name} takes only cases like {', '.join(policy.cases)}"
         sieve.drop(

@@ -34,7 +34,7 @@ class ImportedTime(Record):
         return f"{self.testcase}/{self.case}" if self.case else self.testcase
 
 
-class JunitRow(Record):
+class _JunitRow(Record):
     """One test that ran: its class or suite, its name, its time as it is written, and where."""
 
     group: str
@@ -69,7 +69,7 @@ def name_test(test: str) -> tuple[str, str]:
 def _choose_reader(text: str) -> Callable[[Path, str], Iterator[ImportedTime]]:
     first = next((line for _, line in _content_lines(text)), "").strip()
     if first.startswith("<"):
-        return _read_junit
+        return read_junit
     if first.startswith(("{", "[")):
         return _read_json
     return _read_table if "," in first or first in ("testcase", "seconds") else _read_log
@@ -174,15 +174,7 @@ def _line_of(text: str, key: str) -> int:
     return text.count("\n", 0, place) + 1
 
 
-def _read_junit(path: Path, text: str) -> Iterator[ImportedTime]:
-    for row in read_junit(path, text):
-        seconds = _try_seconds(row.time)
-        if seconds is None:
-            _refuse_time(path, row.line, f"time of {row.name}", row.time)
-        yield ImportedTime(testcase=row.group, case=row.name, seconds=seconds)
-
-
-def read_junit(path: Path, text: str) -> list[JunitRow]:
+def read_junit(path: Path, text: str) -> Iterator[ImportedTime]:
     """All tests that have a time and were not skipped. Raises UsageError that names file and line.
 
     A file that declares a document type is refused: it is what entities, which can grow without
@@ -194,21 +186,25 @@ def read_junit(path: Path, text: str) -> list[JunitRow]:
     except expat.ExpatError as error:
         problem = expat.errors.messages[error.code]
         raise UsageError(f"{path}:{error.lineno}: is not XML: {problem}") from error
-    return reader.rows
+    for row in reader.rows:
+        seconds = _try_seconds(row.time)
+        if seconds is None:
+            _refuse_time(path, row.line, f"time of {row.name}", row.time)
+        yield ImportedTime(testcase=row.group, case=row.name, seconds=seconds)
 
 
 class _Reader:
     """Takes in elements of JUnit XML as they begin and end."""
 
     def __init__(self, path: Path) -> None:
-        self.rows: list[JunitRow] = []
+        self.rows: list[_JunitRow] = []
         self.parser = expat.ParserCreate("utf-8")
         self.parser.StartElementHandler = self._begin
         self.parser.EndElementHandler = self._end
         self.parser.StartDoctypeDeclHandler = self._refuse_doctype
         self._path = path
         self._suites: list[str] = []
-        self._test: JunitRow | None = None
+        self._test: _JunitRow | None = None
 
     def _begin(self, element: str, attributes: Mapping[str, str]) -> None:
         if not self._suites and element not in ("testsuites", "testsuite"):
@@ -221,7 +217,7 @@ class _Reader:
             if not name:
                 self._fail("name: a testcase has none")
             line = self.parser.CurrentLineNumber
-            self._test = JunitRow(group=group or name, name=name, time=time, line=line)
+            self._test = _JunitRow(group=group or name, name=name, time=time, line=line)
         elif element == "skipped":
             self._test = None
 

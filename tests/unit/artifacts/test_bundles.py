@@ -29,7 +29,6 @@ from tileyard.artifacts.bundle_manifest import (
     Content,
     Expected,
     PackedRecord,
-    encode_manifest,
     is_same_commit,
 )
 from tileyard.artifacts.bundles import (
@@ -49,7 +48,7 @@ from tileyard.artifacts.folders import (
     TreeLink,
     encode_listing,
 )
-from tileyard.artifacts.keys import digest_bytes
+from tileyard.artifacts.keys import canonical_json, digest_bytes
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
 from tileyard.errors import (
@@ -404,7 +403,7 @@ def test_altered_archive_that_is_signed_anew_never_breaks_its_reader(
 
 def forge(path: Path, manifest: bytes | BundleManifest, members: dict[str, bytes]) -> None:
     """A bundle with this manifest and these members, as an attacker would write it."""
-    head = manifest if isinstance(manifest, bytes) else encode_manifest(manifest)
+    head = manifest if isinstance(manifest, bytes) else canonical_json(manifest).encode()
     with path.open("wb") as file:
         writer = BundleWriter(file)
         writer.add(MANIFEST, len(head), (head,))
@@ -593,7 +592,7 @@ def test_bomb_is_read_no_further_than_it_declares(tmp_path: Path) -> None:
     """Gigabytes of zeros behind an honest beginning are refused when the first of them is seen."""
     body = io.BytesIO()
     writer = BundleWriter(body)
-    head = encode_manifest(manifest_of(b"a"))
+    head = canonical_json(manifest_of(b"a")).encode()
     writer.add(MANIFEST, len(head), (head,))
     for _ in range(256):
         writer._put(bytes(1 << 20))
@@ -628,7 +627,7 @@ def test_archive_that_goes_on_is_refused(tmp_path: Path, size: int) -> None:
     """Not even zeros may follow the end of the archive, though tar would not mind."""
     body = io.BytesIO()
     writer = BundleWriter(body)
-    head = encode_manifest(manifest_of())
+    head = canonical_json(manifest_of()).encode()
     writer.add(MANIFEST, len(head), (head,))
     writer._put(bytes(1024 + size))
     writer._write(writer._compressor.flush())
@@ -642,7 +641,7 @@ def test_padding_that_is_not_empty_is_refused(tmp_path: Path) -> None:
     """Nothing hides between the members."""
     body = io.BytesIO()
     writer = BundleWriter(body)
-    head = encode_manifest(manifest_of())
+    head = canonical_json(manifest_of()).encode()
     writer._put(member_header(MANIFEST, len(head)) + head + b"x" * (-len(head) % 512))
     writer.finish()
     (tmp_path / "y.tyb").write_bytes(body.getvalue())

@@ -64,9 +64,9 @@ def test_old_place_is_replaced_in_text_alone(tmp_path: Path) -> None:
     expected = b"set(P /there/lib)\nset(Q " + old + b"er/lib)\n"
 
     found = stage(folder, target, [str(folder)])
-    settle(target, found.texts, "/there")
+    settle(target, found.relocated, "/there")
 
-    assert found.texts == ("a.cmake", "run")
+    assert found.relocated == ("a.cmake", "run")
     assert found.stale == ("lib.so",)
     assert found.interpreters == ("tool.pl: /opt/perl/bin/perl",)
     assert (target / "a.cmake").read_bytes() == expected

@@ -52,19 +52,19 @@ class Common:
                 (place / "vars" / name).fail(
                     "is no name" if name not in TAKEN else "stands for something else already"
                 )
-        stated = {
-            name: value
-            for name in table.limits.__struct_fields__
-            if (value := getattr(table.limits, name)) is not None
+        limits = msgspec.structs.asdict(table.limits)
+        stated = {name: value for name, value in limits.items() if value is not None}
+        texts = {
+            name: str(value).lower() if isinstance(value, bool) else str(value)
+            for name, value in table.vars.items()
         }
-        current = {name: getattr(self.limits, name) for name in self.limits.__struct_fields__}
         return Common(
             family=self.family if table.family is None else table.family,
             dtype=self.dtype if table.dtype is None else table.dtype,
             tags=tuple(dict.fromkeys((*self.tags, *table.tags))),
             tolerance=read_tolerance(table, place) or self.tolerance,
-            limits=Limits(**{**current, **stated}),
-            vars={**self.vars, **{name: show_value(value) for name, value in table.vars.items()}},
+            limits=msgspec.structs.replace(self.limits, **stated),
+            vars={**self.vars, **texts},
         )
 
 
@@ -148,8 +148,3 @@ def limit_kernel(stated: Limits) -> Limits:
 def find_seed(row: CaseTable) -> int:
     """The seed of a case's data: what it says, else the crc32 of its name."""
     return binascii.crc32(row.name.encode()) if row.seed is None else row.seed
-
-
-def show_value(value: bool | float | str) -> str:
-    """A value of ``vars`` in a text."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
