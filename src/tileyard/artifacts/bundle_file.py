@@ -257,10 +257,14 @@ class Unpacking:
         """Put each tree together from its listing. Contents that are needed once are moved."""
         sizes = {content.digest: content.size for content in self._manifest.contents}
         listings = {tree: self._read_listing(tree, sizes) for tree in self._manifest.trees}
-        self._check_contents(listings)
+        if sum(len(listing.entries) for listing in listings.values()) > MOST_ENTRIES:
+            raise self._refuse(f"its trees have more than {MOST_ENTRIES} entries")
         uses = Counter(self._published())
         for listing in listings.values():
             uses.update(_files(listing))
+        for digest in sizes:
+            if digest not in uses:
+                raise self._refuse(f"nothing names its entry {digest}")
         self._require_room(
             sum(sizes[digest] * (count - 1) for digest, count in uses.items() if count > 1)
         )
@@ -297,16 +301,6 @@ class Unpacking:
             if isinstance(entry, TreeFile) and sizes.get(entry.digest) != entry.size:
                 raise self._refuse(f"{path!r} of a tree is not in it, or has another size")
         return listing
-
-    def _check_contents(self, listings: dict[Digest, Listing]) -> None:
-        if sum(len(listing.entries) for listing in listings.values()) > MOST_ENTRIES:
-            raise self._refuse(f"its trees have more than {MOST_ENTRIES} entries")
-        named = set(self._published())
-        for listing in listings.values():
-            named.update(_files(listing))
-        for content in self._manifest.contents:
-            if content.digest not in named:
-                raise self._refuse(f"nothing names its entry {content.digest}")
 
     def _assemble(self, folder: Path, listing: Listing, uses: Counter[Digest]) -> None:
         folder.mkdir()

@@ -50,7 +50,7 @@ from tileyard.artifacts.compat import (
     sum_needs,
 )
 from tileyard.artifacts.folders import TreeFile
-from tileyard.artifacts.keys import canonical_json, digest_bytes, find_digests
+from tileyard.artifacts.keys import canonical_json, chunks_of, digest_bytes, find_digests
 from tileyard.artifacts.libraries import is_newer, read_needs
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
@@ -58,7 +58,6 @@ from tileyard.decoding import decode_json
 from tileyard.errors import BundleError, UsageError
 from tileyard.model import Digest, Record
 
-_CHUNK = 1 << 20
 FOLLOWED = ("build", "golden")
 """Kinds of records that other records and case lists name by their keys."""
 _ANYTHING = Expected()
@@ -110,34 +109,38 @@ def write_bundle(
     Raises UsageError where a record is not there, DamagedError where content is missing or
     damaged, BundleError where ``output`` cannot be written.
     """
-    sources = _Sources(objects)
     data, named = _follow(packing.records, [cases], objects)
-    those = {digest for digest in named if sources.trees.has(digest)}
-    trees = sorted({*packing.trees, *those})
+    trees = Trees(objects)
+    those = {digest for digest in named if trees.has(digest)}
+    packed_trees = sorted({*packing.trees, *those})
     blobs = sorted({*packing.blobs, *(one for one in named - those if objects.has(one))})
-    for blob in blobs:
-        sources.add_blob(blob)
-    for tree in trees:
-        sources.add_tree(tree)
+    files = {digest: objects.path(digest) for digest in (*blobs, *packed_trees)}
+    for tree in packed_trees:
+        folder = trees.path(tree)
+        for path, entry in trees.listing(tree).entries.items():
+            if isinstance(entry, TreeFile):
+                files[entry.digest] = folder / path
     records = tuple(
-        PackedRecord(kind=one.kind, key=one.key, data=sources.add_bytes(data[one]))
+        PackedRecord(kind=one.kind, key=one.key, data=digest_bytes(data[one]))
         for one in sorted(data, key=lambda one: (one.kind, one.key))
     )
+    texts = {digest_bytes(one): one for one in (*data.values(), *([cases] if cases else []))}
+    sizes = {digest: path.stat().st_size for digest, path in files.items()}
+    sizes |= {digest: len(one) for digest, one in texts.items()}
     requires = packing.requires
     if not packing.is_complete:
-        requires = _derive_requirements(requires, sources.files.values(), data.values())
-    case_list = sources.add_bytes(cases) if cases else ""
+        requires = _derive_requirements(requires, files.values(), data.values())
     manifest = BundleManifest(
         kind=packing.kind,
         commit=packing.commit,
         toolchain=packing.toolchain,
         target=packing.target,
         requires=requires,
-        contents=sources.contents(),
+        contents=tuple(Content(digest=digest, size=sizes[digest]) for digest in sorted(sizes)),
         blobs=tuple(blobs),
-        trees=tuple(trees),
+        trees=tuple(packed_trees),
         records=records,
-        cases=case_list,
+        cases=digest_bytes(cases) if cases else "",
         details=packing.details,
     )
     with written(output) as file:
@@ -147,52 +150,16 @@ def write_bundle(
             raise UsageError(f"{output.name} would have too many entries", "pack less into it")
         writer.add(MANIFEST, len(head), (head,))
         for content in manifest.contents:
-            writer.add(member_name(content.digest), content.size, sources.read(content.digest))
+            text = texts.get(content.digest)
+            pieces = _read_pieces(files[content.digest]) if text is None else (text,)
+            writer.add(member_name(content.digest), content.size, pieces)
         writer.finish()
     return manifest
 
 
-class _Sources:
-    """Contents by digest: files of a store, each verified when it is added, and bytes."""
-
-    def __init__(self, objects: ObjectStore) -> None:
-        self._objects = objects
-        self.trees = Trees(objects)
-        self._bytes: dict[Digest, bytes] = {}
-        self.files: dict[Digest, Path] = {}
-
-    def add_bytes(self, data: bytes) -> Digest:
-        """Add bytes, and say what they are called."""
-        digest = digest_bytes(data)
-        self._bytes[digest] = data
-        return digest
-
-    def add_blob(self, digest: Digest) -> None:
-        """Add a blob. Raises DamagedError."""
-        self.files[digest] = self._objects.path(digest)
-
-    def add_tree(self, digest: Digest) -> None:
-        """Add a tree: its listing and the content of every file in it. Raises DamagedError."""
-        folder = self.trees.path(digest)
-        self.add_blob(digest)
-        for path, entry in self.trees.listing(digest).entries.items():
-            if isinstance(entry, TreeFile):
-                self.files[entry.digest] = folder / path
-
-    def contents(self) -> tuple[Content, ...]:
-        """Everything that was added, sorted by digest."""
-        sizes = {digest: path.stat().st_size for digest, path in self.files.items()}
-        sizes |= {digest: len(data) for digest, data in self._bytes.items()}
-        return tuple(Content(digest=digest, size=sizes[digest]) for digest in sorted(sizes))
-
-    def read(self, digest: Digest) -> Iterator[bytes]:
-        """A content, in pieces."""
-        if digest in self._bytes:
-            yield self._bytes[digest]
-            return
-        with self.files[digest].open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                yield chunk
+def _read_pieces(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        yield from chunks_of(file)
 
 
 def _follow(

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from tileyard.artifacts.copying import open_plain
-from tileyard.artifacts.keys import canonical_json, digest_chunks
+from tileyard.artifacts.keys import canonical_json, chunks_of, digest_chunks
 from tileyard.decoding import decode_json
 from tileyard.errors import DamagedError, UsageError
 from tileyard.model import Digest, Record
@@ -26,7 +26,6 @@ MOST_BYTES = 64 << 30
 """Most bytes in all files of a tree, and of the inputs of a step: so many are read within minutes."""
 SPARSE_BYTES, SPARSE_SHARE = 1 << 30, 100
 """A file of more than these bytes, of which less than a hundredth is on the disk, is all holes."""
-_CHUNK = 1 << 20
 
 Stamp = tuple[int, int, int, int]
 """Of an entry of a folder: time of change, size, inode and mode."""
@@ -288,7 +287,7 @@ def compare_contents(folder: Path, listing: Listing) -> None:
 def digest_file(path: Path) -> Digest:
     """The digest of a plain file. Raises UsageError where it is none, or cannot be read."""
     with os.fdopen(open_plain(path), "rb") as file:
-        return digest_chunks(iter(lambda: file.read(_CHUNK), b""))
+        return digest_chunks(chunks_of(file))
 
 
 def freeze(folder: Path, most: int) -> None:

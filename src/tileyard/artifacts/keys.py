@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
+from typing import BinaryIO
 
 import msgspec
 
@@ -18,6 +19,7 @@ from tileyard.model import (
     Value,
 )
 
+_CHUNK = 1 << 20
 _DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])")
 
 
@@ -32,6 +34,12 @@ def digest_chunks(chunks: Iterable[bytes | memoryview]) -> Digest:
     for chunk in chunks:
         state.update(chunk)
     return Digest(state.hexdigest()[:40])
+
+
+def chunks_of(file: BinaryIO) -> Iterator[bytes]:
+    """What is left of an open file, piece by piece."""
+    while chunk := file.read(_CHUNK):
+        yield chunk
 
 
 def digest_parts(*parts: str) -> Digest:

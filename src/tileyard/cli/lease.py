@@ -130,13 +130,12 @@ class Teller:
 def run_lease(arguments: list[str]) -> int:
     """Carry the command line out and return the exit status."""
     try:
-        return lease(arguments)
+        return _lease(arguments)
     except TileyardError as error:
         return say(str(error), error.exit_status)
 
 
-def lease(arguments: list[str]) -> int:
-    """Carry the command line out and return the exit status. Raises UsageError for a bad one."""
+def _lease(arguments: list[str]) -> int:
     wanted = Wanted(arguments)
     if wanted.is_help:
         describe()

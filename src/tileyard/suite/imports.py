@@ -201,7 +201,9 @@ class _Reader:
         self.parser = expat.ParserCreate("utf-8")
         self.parser.StartElementHandler = self._begin
         self.parser.EndElementHandler = self._end
-        self.parser.StartDoctypeDeclHandler = self._refuse_doctype
+        self.parser.StartDoctypeDeclHandler = lambda *_: self._fail(
+            "declares a document type, which is not read"
+        )
         self._path = path
         self._suites: list[str] = []
         self._test: _JunitRow | None = None
@@ -228,9 +230,6 @@ class _Reader:
             if self._test.time:
                 self.rows.append(self._test)
             self._test = None
-
-    def _refuse_doctype(self, *_: object) -> None:
-        self._fail("declares a document type, which is not read")
 
     def _fail(self, problem: str) -> NoReturn:
         _fail(self._path, self.parser.CurrentLineNumber, problem)

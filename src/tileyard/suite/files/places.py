@@ -116,13 +116,13 @@ class _Scanner:
     def scan(self) -> None:
         """Take in the whole document."""
         prefix: KeyPath = ()
-        self._skip(_BLANK)
+        self._take(_BLANK)
         while self.at < len(self.text):
             if self._is_next("["):
                 prefix = self._header()
             else:
                 self._pair(prefix)
-            self._skip(_BLANK)
+            self._take(_BLANK)
 
     def _header(self) -> KeyPath:
         line = self._here()
@@ -150,19 +150,19 @@ class _Scanner:
             path = (*path, key)
             self.lines.setdefault(path, line)
         self.at += 1  # the equals sign
-        self._skip(_SPACE)
+        self._take(_SPACE)
         self._value(path)
 
     def _keys(self) -> list[str]:
         """A dotted key, up to what follows it."""
         keys = []
         while True:
-            self._skip(_SPACE)
+            self._take(_SPACE)
             if self._is_next('"') or self._is_next("'"):
                 keys.append(str(tomllib.loads(f"key = {self._take(_STRING)}")["key"]))
             else:
                 keys.append(self._take(_BARE_KEY))
-            self._skip(_SPACE)
+            self._take(_SPACE)
             if not self._is_next("."):
                 return keys
             self.at += 1
@@ -183,7 +183,7 @@ class _Scanner:
     def _elements(self, end: str) -> Iterator[int]:
         """Stop at each element of an array or inline table, to be stepped over; their numbers."""
         self.at += 1
-        self._skip(_BLANK)
+        self._take(_BLANK)
         number = 0
         while not self._is_next(end):
             if self._is_next(","):
@@ -191,16 +191,11 @@ class _Scanner:
             else:
                 yield number
                 number += 1
-            self._skip(_BLANK)
+            self._take(_BLANK)
         self.at += 1
 
     def _is_next(self, sign: str) -> bool:
         return self.text.startswith(sign, self.at)
-
-    def _skip(self, pattern: re.Pattern[str]) -> None:
-        found = pattern.match(self.text, self.at)
-        if found is not None:
-            self.at = found.end()
 
     def _take(self, pattern: re.Pattern[str]) -> str:
         found = pattern.match(self.text, self.at)
