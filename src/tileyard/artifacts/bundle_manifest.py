@@ -31,11 +31,16 @@ class Content(Record):
     size: int
 
 
-class PackedRecord(Record):
-    """A record of the store whose data is a content."""
+class Reference(Record):
+    """A record by its kind and key."""
 
     kind: str
     key: str
+
+
+class PackedRecord(Reference):
+    """A record of the store whose data is a content."""
+
     data: Digest
 
 

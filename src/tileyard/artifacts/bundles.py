@@ -36,6 +36,7 @@ from tileyard.artifacts.bundle_manifest import (
     Expected,
     Kind,
     PackedRecord,
+    Reference,
     decode_manifest,
     find_mismatches,
 )
@@ -63,13 +64,6 @@ FOLLOWED = ("build", "golden")
 _ANYTHING = Expected()
 Accept = Callable[[BundleManifest, Callable[[Digest], bytes]], None]
 """Looks at a manifest and at the contents that it names by digest, and raises where these are of no use."""
-
-
-class Reference(Record):
-    """A record by its kind and key."""
-
-    kind: str
-    key: str
 
 
 class Packing(Record):

@@ -58,11 +58,6 @@ class Listing(Record):
     entries: dict[str, Entry]
     version: int = LISTING_VERSION
 
-    @property
-    def size(self) -> int:
-        """The size of all files together, in bytes."""
-        return sum(entry.size for entry in self.entries.values() if isinstance(entry, TreeFile))
-
     def with_links_last(self) -> list[tuple[str, Entry]]:
         """All entries in the order in which they are made: nothing is ever written through a link."""
         return sorted(self.entries.items(), key=lambda item: isinstance(item[1], TreeLink))
@@ -294,8 +289,8 @@ def freeze(folder: Path, most: int) -> None:
     """Take away the right to write, so that nobody changes a tree by accident, and what ``most`` lacks."""
     for path, status in list(walk(folder)):
         if stat.S_ISREG(status.st_mode):
-            is_executable = status.st_mode & stat.S_IXUSR
-            (folder / path).chmod((PROGRAM_MODE if is_executable else FILE_MODE) & most)
+            mode = PROGRAM_MODE if status.st_mode & stat.S_IXUSR else FILE_MODE
+            (folder / path).chmod(mode & most)
         elif stat.S_ISDIR(status.st_mode):
             (folder / path).chmod(PROGRAM_MODE & most)
 

@@ -197,7 +197,9 @@ def stage(folder: Path, target: Path, prefixes: Sequence[str]) -> Layout:
     Links to absolute places within the folder become relative. Compiled Python is left out: it is
     bound to times. Raises UsageError for what cannot be read or kept in a tree, OSError.
     """
-    pattern = _places(prefixes)
+    # The longest first, and nothing that merely begins like one.
+    old = sorted(map(os.fsencode, prefixes), key=len, reverse=True)
+    pattern = re.compile(b"(?:" + b"|".join(map(re.escape, old)) + rb")(?![A-Za-z0-9._+-])")
     texts: list[str] = []
     stale: list[str] = []
     interpreters: list[str] = []
@@ -232,12 +234,6 @@ def settle(folder: Path, texts: Iterable[str], place: str) -> None:
     pattern = re.compile(re.escape(PLACEHOLDER))
     for path in texts:
         _replace(folder / path, pattern, os.fsencode(place))
-
-
-def _places(prefixes: Sequence[str]) -> re.Pattern[bytes]:
-    """The old places, the longest first, and nothing that merely begins like one."""
-    ordered = sorted(map(os.fsencode, prefixes), key=len, reverse=True)
-    return re.compile(b"(?:" + b"|".join(map(re.escape, ordered)) + rb")(?![A-Za-z0-9._+-])")
 
 
 def _inside(link: str, path: str, prefixes: Sequence[str]) -> str:

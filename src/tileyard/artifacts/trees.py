@@ -75,8 +75,7 @@ class Trees:
                     elif stat.S_ISLNK(status.st_mode):
                         (staged / path).symlink_to(read_link(folder / path))
                     else:
-                        is_executable = status.st_mode & stat.S_IXUSR
-                        mode = PROGRAM_MODE if is_executable else FILE_MODE
+                        mode = PROGRAM_MODE if status.st_mode & stat.S_IXUSR else FILE_MODE
                         copy_file(folder / path, staged / path, mode)
                 return self._publish(staged)
 

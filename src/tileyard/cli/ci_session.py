@@ -10,9 +10,8 @@ from pathlib import Path
 import msgspec
 
 from tileyard.cli.opening import load_settings, present, print_json, read_run_times
-from tileyard.engine.authors import Author, WorkerAuthor
+from tileyard.engine.authors import WorkerAuthor
 from tileyard.errors import UsageError
-from tileyard.model import Record
 from tileyard.report.ci import print_duplicates, print_matrix
 from tileyard.report.console import Console
 from tileyard.report.suite_files import write_atomically
@@ -37,13 +36,6 @@ from tileyard.suite.outlook import Bounds, expect_all, look_ahead, target_of
 from tileyard.suite.records import Expected, Suite, Wish
 
 
-class MatrixDocument(Record):
-    """A matrix as ``--json`` prints it. ``matrix`` is the value of ``strategy.matrix``."""
-
-    matrix: msgspec.Raw
-    details: Matrix
-
-
 class _Yard:
     """Suites, each read once, and what is known of their cases."""
 
@@ -64,7 +56,10 @@ class _Yard:
         if path not in self._suites:
             if not path.exists():
                 raise UsageError(f"there is no suite {path}")
-            reading = read_suite_with_kernels(path, self.settings, self._make_author)
+            home, cores = self.settings.home, self.settings.cores
+            reading = read_suite_with_kernels(
+                path, self.settings, lambda file: WorkerAuthor(Path(file), home, cores)
+            )
             self._suites[path] = asyncio.run(reading)
         return self._suites[path]
 
@@ -80,9 +75,6 @@ class _Yard:
             lambda case: target_of(case, wanted.kernels),
             imported,
         )
-
-    def _make_author(self, file: str) -> Author:
-        return WorkerAuthor(Path(file), self.settings.home, self.settings.cores)
 
 
 # ---- duplicates -------------------------------------------------------------------------------
@@ -194,7 +186,7 @@ def cut(  # noqa: PLR0913 - options, by keyword only
     if output is not None:
         _tell_github(output, made)
     if as_json:
-        print_json(MatrixDocument(matrix=msgspec.Raw(made.github.encode()), details=made))
+        print_json({"matrix": msgspec.Raw(made.github.encode()), "details": made})
     else:
         print_matrix(Console(), made)
 

@@ -102,8 +102,10 @@ def print_json(value: object) -> None:
     text = msgspec.json.format(msgspec.json.encode(value)).decode()
     # Within strings alone, where an escape stands for the same: no terminal obeys what is printed.
     with outliving_readers():
-        print(re.sub(r"[\x7f-\x9f\u200e-\u200f\u2028-\u202e\u2066-\u2069]", _escape, text))
-
-
-def _escape(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+        print(
+            re.sub(
+                r"[\x7f-\x9f\u200e-\u200f\u2028-\u202e\u2066-\u2069]",
+                lambda found: f"\\u{ord(found[0]):04x}",
+                text,
+            )
+        )

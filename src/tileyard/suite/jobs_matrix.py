@@ -94,7 +94,12 @@ def make_matrix(suite: Suite, request: MatrixRequest, expected: Mapping[str, Exp
     UsageError where the policy chooses nothing; a change that touches nothing gives no jobs.
     """
     today = datetime.datetime.now(tz=datetime.UTC).astimezone().date()
-    shared = expected if request.durations else _equal(expected)
+    shared = expected
+    if not request.durations:  # jobs that have no times take all cases alike
+        shared = {
+            case: Expected(case=case, testcase=one.testcase, seconds=DEFAULT_S, source="default")
+            for case, one in expected.items()
+        }
     facts = Facts(expected_s={case: one.seconds for case, one in shared.items()})
     selection = choose(suite, request.wish, today, facts)
     notes = list(selection.notes)
@@ -176,14 +181,6 @@ class _Cut:
                 families=tuple(dict.fromkeys(families)),
                 arguments=shlex.join(arguments),
             )
-
-
-def _equal(expected: Mapping[str, Expected]) -> dict[str, Expected]:
-    """The same cases, of which nothing is known: as a job takes them that has no times."""
-    return {
-        case: Expected(case=case, testcase=one.testcase, seconds=DEFAULT_S, source="default")
-        for case, one in expected.items()
-    }
 
 
 def _choose_count(cut: _Cut, request: MatrixRequest, notes: list[str]) -> int:

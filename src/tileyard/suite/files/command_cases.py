@@ -24,7 +24,7 @@ from tileyard.suite.files.tables import (
     decode,
 )
 from tileyard.suite.records import CommandWork
-from tileyard.targets.command.records import OutputCheck
+from tileyard.targets.command.records import HotRun, OutputCheck
 
 Level = tuple[StepsTable, Place]
 """A table that may name steps, and where it stands."""
@@ -107,7 +107,7 @@ class CommandPlan:
     def _check_sources(self) -> None:
         """Refuse a step that asks for what no step makes."""
         made = {"build": self._build, "golden": self._golden}
-        hot = self._hot.step if self._hot is not None else None
+        hot = None if self._hot is None else self._hot[1]
         for plan in (self._run, self._check, hot):
             if plan is None:
                 continue
@@ -123,12 +123,20 @@ class CommandPlan:
         case: Place,
     ) -> CommandWork:
         """The work of one case, which stands at ``case``."""
-        shared = {name: value for name, value in values.items() if name in OF_TESTCASE}
-        build, target = None, ""
+        build, target, hot = None, "", None
         if self._build is not None:
             plan, wanted = self._build
             build = plan.fill_in(values, self._home)
             target = wanted.fill(values)
+        if self._hot is not None:
+            table, step = self._hot
+            shared = {name: value for name, value in values.items() if name in OF_TESTCASE}
+            hot = HotRun(
+                step=step.fill_in(shared, self._home),
+                began=table.began,
+                ended=table.ended,
+                verdicts=table.verdicts,
+            )
         golden = self._golden.fill_in(values, self._home) if self._golden is not None else None
         check = self._check.fill_in(values, self._home) if self._check is not None else None
         return CommandWork(
@@ -138,7 +146,7 @@ class CommandPlan:
             golden=golden,
             check=check,
             outputs=tuple(plan.fill(values, shapes, tolerance, case) for plan in self._outputs),
-            hot=self._hot.fill_in(shared, self._home) if self._hot is not None else None,
+            hot=hot,
         )
 
 

@@ -16,7 +16,7 @@ from typing import Literal, TypeVar
 
 from tileyard.suite.files.places import Place
 from tileyard.suite.files.tables import BuildTable, HotTable, RunTable, StepTable, decode
-from tileyard.targets.command.records import PLACES, HotRun, Step
+from tileyard.targets.command.records import PLACES, Step
 from tileyard.workers.file_digests import find_problem
 
 Kind = Literal["build", "golden", "run", "check", "hot", "list"]
@@ -201,30 +201,6 @@ class StepPlan:
         return double(str(folder)) + (f"/{cwd}" if cwd else "")
 
 
-class HotPlan:
-    """How several cases of a testcase run in one process."""
-
-    def __init__(self, raw: object, place: Place, env: Env) -> None:
-        table = decode(raw, HotTable, place)
-        self.step = StepPlan(table, "hot", place, place / "argv", env)
-        _check_pattern(table.began, ("case",), place / "began")
-        _check_pattern(table.ended, ("case", "verdict"), place / "ended")
-        if "cases" not in self.step.names:
-            (place / "argv").fail("names no {cases}, so no case could be asked for")
-        if not table.verdicts:
-            (place / "verdicts").fail("says of no verdict what it means")
-        self._table = table
-
-    def fill_in(self, values: Mapping[str, str], home: Path) -> HotRun:
-        """The hot run of a testcase; ``values`` are what all its cases share."""
-        return HotRun(
-            step=self.step.fill_in(values, home),
-            began=self._table.began,
-            ended=self._table.ended,
-            verdicts=self._table.verdicts,
-        )
-
-
 def read_step(raw: object, kind: Kind, place: Place, env: Env) -> StepPlan:
     """The step that is written at a place; ``env`` is what it gets besides its own."""
     return _read(raw, StepTable, kind, place, env)[1]
@@ -238,10 +214,23 @@ def read_build(raw: object, place: Place, env: Env) -> tuple[StepPlan, Text]:
     return plan, read_text(table.target, place / "target")
 
 
-def read_run(raw: object, place: Place, env: Env) -> tuple[StepPlan, HotPlan | None]:
-    """A run step, and how several of them run hot."""
+def read_run(
+    raw: object, place: Place, env: Env
+) -> tuple[StepPlan, tuple[HotTable, StepPlan] | None]:
+    """A run step, and how several cases of a testcase run in one process."""
     table, plan = _read(raw, RunTable, "run", place, env)
-    return plan, HotPlan(table.hot, place / "hot", env) if table.hot is not None else None
+    if table.hot is None:
+        return plan, None
+    at = place / "hot"
+    hot = decode(table.hot, HotTable, at)
+    step = StepPlan(hot, "hot", at, at / "argv", env)
+    _check_pattern(hot.began, ("case",), at / "began")
+    _check_pattern(hot.ended, ("case", "verdict"), at / "ended")
+    if "cases" not in step.names:
+        (at / "argv").fail("names no {cases}, so no case could be asked for")
+    if not hot.verdicts:
+        (at / "verdicts").fail("says of no verdict what it means")
+    return plan, (hot, step)
 
 
 def read_env(table: Mapping[str, str], place: Place) -> Env:
