@@ -25,8 +25,16 @@ from tileyard.decoding import decode_json
 from tileyard.errors import UsageError
 from tileyard.processes.keeper.tree import kill_marked
 from tileyard.settings import Settings
-from tileyard.suite.files.command_cases import CommandPlan, is_of_kernels, show_shape
-from tileyard.suite.files.drafts import Common, Draft, KernelFile, find_seed, make_case
+from tileyard.suite.files.drafts import (
+    CommandPlan,
+    Common,
+    Draft,
+    KernelFile,
+    find_seed,
+    is_of_kernels,
+    make_case,
+    show_shape,
+)
 from tileyard.suite.files.places import Document, Place
 from tileyard.suite.files.steps import Env, read_env, read_step, read_text
 from tileyard.suite.files.tables import (
