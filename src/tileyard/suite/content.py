@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 
 from tileyard.artifacts.keys import canonical_json, digest_parts
@@ -112,7 +113,7 @@ class NamedFiles:
 
     def __init__(self) -> None:
         self._entries: dict[str, frozenset[str]] = {}
-        self._are_files: dict[str, bool] = {}
+        self._is_file = cache(lambda path: Path(path).is_file())
 
     def by_case(self, case: SuiteCase, folder: Path) -> tuple[str, ...]:
         """The files, directories and globs on which a case depends. Absolute, sorted, each once."""
@@ -144,9 +145,7 @@ class NamedFiles:
                 path = f"{folder}{os.sep}{text}"
             else:
                 continue
-            if path not in self._are_files:
-                self._are_files[path] = Path(path).is_file()
-            if self._are_files[path]:
+            if self._is_file(path):
                 yield path
 
     def _may_be_in(self, folder: str, text: str) -> bool:

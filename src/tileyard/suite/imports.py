@@ -60,12 +60,6 @@ def read_times(path: Path) -> tuple[ImportedTime, ...]:
     return tuple(found.values())
 
 
-def name_test(test: str) -> tuple[str, str]:
-    """Testcase and case of a test as pytest calls it: its file, and what stands behind that."""
-    testcase, _, case = test.partition("::")
-    return testcase, case
-
-
 def _choose_reader(text: str) -> Callable[[Path, str], Iterator[ImportedTime]]:
     first = next((line for _, line in _content_lines(text)), "").strip()
     if first.startswith("<"):
@@ -159,7 +153,7 @@ def _read_json(path: Path, text: str) -> Iterator[ImportedTime]:
         if not (isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str)):
             _fail(path, 1, "is not an object that holds the seconds of each test")
         test, given = pair
-        testcase, case = name_test(test)
+        testcase, _, case = test.partition("::")
         seconds = _try_seconds(given)
         if seconds is None:
             _refuse_time(path, _line_of(text, test), test, given)
@@ -257,5 +251,5 @@ def _read_log(path: Path, text: str) -> Iterator[ImportedTime]:
             " and no log of pytest or ctest with run times",
         )
     for test, times_s in phases.items():
-        testcase, case = name_test(test)
+        testcase, _, case = test.partition("::")
         yield ImportedTime(testcase=testcase, case=case, seconds=sum(times_s.values()))
