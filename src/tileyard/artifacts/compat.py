@@ -40,20 +40,7 @@ FIRST_DRIVERS = {12: 525, 13: 580}
 """By CUDA's major version, NVIDIA's first driver that loads what any of its minor versions compiled."""
 
 
-class _Traits(Record):
-    """What hosts are told apart by, as far as programs care."""
-
-    machine: str = ""
-    cpu_features: tuple[str, ...] = ()
-    glibc: str = ""
-    glibcxx: str = ""
-    cxxabi: str = ""
-    python: str = ""
-    libraries: tuple[str, ...] = ()
-    driver: str = ""
-
-
-class Requirements(_Traits):
+class Requirements(Record):
     """What must be there. Empty fields ask for nothing.
 
     ``cpu_level`` is one of ``CPU_LEVELS``, ``cpu_features`` are the kernel's names. ``glibc``,
@@ -63,15 +50,32 @@ class Requirements(_Traits):
     is older, or not there.
     """
 
+    machine: str = ""
     cpu_level: str = ""
+    cpu_features: tuple[str, ...] = ()
+    glibc: str = ""
+    glibcxx: str = ""
+    cxxabi: str = ""
+    python: str = ""
+    libraries: tuple[str, ...] = ()
+    driver: str = ""
     has_cxx: bool = False
 
 
-class Host(_Traits):
+class Host(Record):
     """What a host has. Empty where it has none, or does not say.
 
     ``libraries`` are those, of the ones that were asked for, that the dynamic loader would find.
     """
+
+    machine: str
+    cpu_features: tuple[str, ...] = ()
+    glibc: str = ""
+    glibcxx: str = ""
+    cxxabi: str = ""
+    python: str = ""
+    libraries: tuple[str, ...] = ()
+    driver: str = ""
 
 
 class Refusal(Record):
