@@ -20,9 +20,8 @@ from tileyard.artifacts.bundles import (
     read_manifest,
     write_bundle,
 )
-from tileyard.artifacts.elf import read_needs
-from tileyard.artifacts.host import read_host
-from tileyard.artifacts.libraries import CXX_RUNTIME, GLIBC_FAMILY, LibraryFinder
+from tileyard.artifacts.compat import read_host
+from tileyard.artifacts.libraries import CXX_RUNTIME, GLIBC_FAMILY, LibraryFinder, read_needs
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.toolchains import Layout, Toolchain, open_toolchain
 from tileyard.artifacts.trees import Trees

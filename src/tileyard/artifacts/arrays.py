@@ -44,10 +44,12 @@ def put_array(objects: ObjectStore, array: Array) -> Digest:
     plain = np.asarray(array).astype(dtype.newbyteorder("<"), copy=False)
     # In row-major order, and with one dimension where the array has none.
     bits = plain.reshape(-1).view(np.uint8)
+    description: object = np.lib.format.dtype_to_descr(plain.dtype)
+    if dtype.name in _FOREIGN:
+        description = [(dtype.name, f"<u{dtype.itemsize}")]
     head = io.BytesIO()
     np.lib.format.write_array_header_1_0(
-        head,
-        {"descr": _description(plain.dtype), "fortran_order": False, "shape": plain.shape},
+        head, {"descr": description, "fortran_order": False, "shape": plain.shape}
     )
     return objects.put_parts((head.getvalue(), bits.data))
 
@@ -67,9 +69,3 @@ def get_array(objects: ObjectStore, digest: Digest) -> Array:
     if names is not None and len(names) == 1 and names[0] in _FOREIGN:
         return array.view(_FOREIGN[names[0]])
     return array
-
-
-def _description(dtype: np.dtype[np.generic]) -> object:
-    if dtype.name in _FOREIGN:
-        return [(dtype.name, f"<u{dtype.itemsize}")]
-    return np.lib.format.dtype_to_descr(dtype)

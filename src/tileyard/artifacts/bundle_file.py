@@ -4,21 +4,32 @@ A ``.tyb`` is a tar archive in one zstd frame, ``manifest.json`` first and then 
 in the manifest's order, followed by the SHA-256 of all that (in a frame that zstd tools skip):
 ``tar --zstd -tf`` lists it. Every header follows from the manifest, so the reader does not interpret
 what it reads but compares it with what must stand there; nothing in the file can name a place to
-write to. Equal contents give equal bytes, as long as the compressor is the same.
+write to. Equal contents give equal bytes, as long as the compressor is the same. What is unpacked is verified in a
+private folder before any of it is published. One module because all of it keeps a hostile file harmless.
 """
 
 import contextlib
 import hashlib
 import os
+import shutil
 import tarfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 import zstandard
 
+from tileyard.artifacts.bundle_manifest import BundleManifest
+from tileyard.artifacts.copying import copy_file, scratch_folder, writing_to
+from tileyard.artifacts.folders import Listing, TreeFile, TreeLink, decode_listing
+from tileyard.artifacts.keys import find_digests
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.trees import Trees
 from tileyard.drafts import draft_of
-from tileyard.errors import BundleError
+from tileyard.errors import BundleError, DamagedError
+from tileyard.model import Digest
+from tileyard.modes import make_folder
 
 MANIFEST = "manifest.json"
 BIGGEST_MANIFEST = 64 << 20
@@ -30,6 +41,9 @@ _END = b"\0" * (2 * _BLOCK)
 _FEED = 4096
 """Of a file that expands beyond all measure, so much yields at most 130 MB at once."""
 _PIECE = 1 << 20
+MOST_ENTRIES = 2_000_000
+_SPARE_BYTES = 64 << 20
+"""What is left on the disk for everybody else."""
 _FOOT = b"\x5e\x2a\x4d\x18" + (32).to_bytes(4, "little")
 _FOOT_SIZE = len(_FOOT) + 32
 
@@ -202,3 +216,145 @@ def written(output: Path) -> Iterator[BinaryIO]:
             yield file
     except OSError as error:
         raise BundleError(f"cannot write {output}: {error.strerror or error}") from error
+
+
+# ---- unpacking ----------------------------------------------------------------------------------
+
+
+class Unpacking:
+    """One bundle on its way into a store. Its folder is private, and on the store's file system.
+
+    Every method raises BundleError where the bundle is not sound, and OSError where the folder
+    cannot be written.
+    """
+
+    def __init__(self, name: str, manifest: BundleManifest, folder: Path) -> None:
+        self._name = name
+        self._manifest = manifest
+        self._contents = folder / "contents"
+        self._trees = folder / "trees"
+        self._require_room(manifest.size)
+        self._contents.mkdir()
+        self._trees.mkdir()
+
+    def unpack(self, reader: BundleReader) -> None:
+        """Write every content under its digest, and make sure that it has it."""
+        for content in self._manifest.contents:
+            state = hashlib.sha256()
+            with (self._contents / content.digest).open("xb") as file:
+                for piece in reader.read(member_name(content.digest), content.size):
+                    state.update(piece)
+                    file.write(piece)
+            if state.hexdigest()[:40] != content.digest:
+                raise self._refuse(f"the content {content.digest} is not what its name promises")
+        reader.finish()
+
+    def read(self, digest: Digest) -> bytes:
+        """A content as bytes."""
+        return (self._contents / digest).read_bytes()
+
+    def assemble_trees(self) -> None:
+        """Put each tree together from its listing. Contents that are needed once are moved."""
+        sizes = {content.digest: content.size for content in self._manifest.contents}
+        listings = {tree: self._read_listing(tree, sizes) for tree in self._manifest.trees}
+        if sum(len(listing.entries) for listing in listings.values()) > MOST_ENTRIES:
+            raise self._refuse(f"its trees have more than {MOST_ENTRIES} entries")
+        uses = Counter(self._published())
+        for listing in listings.values():
+            uses.update(_files(listing))
+        for digest in sizes:
+            if digest not in uses:
+                raise self._refuse(f"nothing names its entry {digest}")
+        self._require_room(
+            sum(sizes[digest] * (count - 1) for digest, count in uses.items() if count > 1)
+        )
+        for tree, listing in listings.items():
+            self._assemble(self._trees / tree, listing, uses)
+
+    def publish(self, objects: ObjectStore) -> None:
+        """Move everything into the store, what others name first. Raises HomeError."""
+        trees = Trees(objects)
+        for digest in self._manifest.blobs:
+            objects.adopt(self._contents / digest, digest)
+        for digest in self._manifest.trees:
+            if trees.adopt(self._trees / digest) != digest:
+                raise self._refuse(f"the tree {digest} is not what its name promises")
+        for record in self._manifest.records:
+            data = self.read(record.data)
+            if not _is_served(objects, record.kind, record.key, data):
+                objects.put_record(record.kind, record.key, data)
+
+    # ---- inside -----------------------------------------------------------------------------
+
+    def _published(self) -> list[Digest]:
+        """Contents that are needed as they are, in whatever tree they may be besides."""
+        manifest = self._manifest
+        names = [*manifest.blobs, *manifest.trees, *(record.data for record in manifest.records)]
+        return [*names, Digest(manifest.cases)] if manifest.cases else names
+
+    def _read_listing(self, tree: Digest, sizes: dict[Digest, int]) -> Listing:
+        try:
+            listing = decode_listing(self.read(tree))
+        except DamagedError as error:
+            raise self._refuse(error.message) from None
+        for path, entry in listing.entries.items():
+            if isinstance(entry, TreeFile) and sizes.get(entry.digest) != entry.size:
+                raise self._refuse(f"{path!r} of a tree is not in it, or has another size")
+        return listing
+
+    def _assemble(self, folder: Path, listing: Listing, uses: Counter[Digest]) -> None:
+        folder.mkdir()
+        for path in listing.folders():
+            (folder / path).mkdir()
+        for path, entry in listing.with_links_last():
+            if isinstance(entry, TreeLink):
+                (folder / path).symlink_to(entry.target)
+            elif isinstance(entry, TreeFile):
+                content = self._contents / entry.digest
+                mode = 0o755 if entry.is_executable else 0o644
+                uses[entry.digest] -= 1
+                if uses[entry.digest]:
+                    copy_file(content, folder / path, mode)
+                else:
+                    content.rename(folder / path)
+                    (folder / path).chmod(mode)
+
+    def _require_room(self, size: int) -> None:
+        if size + _SPARE_BYTES > shutil.disk_usage(self._contents.parent).free:
+            raise self._refuse(f"it needs {size} bytes, which this disk does not have")
+
+    def _refuse(self, reason: str) -> BundleError:
+        return BundleError(f"{self._name} is no sound bundle: {reason}")
+
+
+@contextlib.contextmanager
+def private_folder(root: Path) -> Iterator[Path]:
+    """A folder below a store's ``tmp``, which is gone afterwards with all that was made for it.
+
+    Raises HomeError where it, or what is put into it, cannot be written.
+    """
+    parent = root / "tmp"
+    made = [folder for folder in (parent, root, *root.parents) if not folder.exists()]
+    try:
+        with writing_to(root, "free some space"):
+            make_folder(parent)
+            with scratch_folder(parent, "bundle.") as folder:
+                yield folder
+    finally:
+        # Only those that are empty go, hence none that anything was published in.
+        for folder in made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+def _files(listing: Listing) -> Iterator[Digest]:
+    return (entry.digest for entry in listing.entries.values() if isinstance(entry, TreeFile))
+
+
+def _is_served(objects: ObjectStore, kind: str, key: str, data: bytes) -> bool:
+    """Whether the store has a record for this key already, and all that the record names."""
+    known = objects.get_record(kind, key)
+    if known is None:
+        return False
+    # What both name are keys, or came with the bundle.
+    return all(map(objects.has, {*find_digests(known)} - {*find_digests(data)}))

@@ -31,11 +31,16 @@ class Content(Record):
     size: int
 
 
-class PackedRecord(Record):
-    """A record of the store whose data is a content."""
+class Reference(Record):
+    """A record by its kind and key."""
 
     kind: str
     key: str
+
+
+class PackedRecord(Reference):
+    """A record of the store whose data is a content."""
+
     data: Digest
 
 
@@ -78,11 +83,6 @@ class _Versioned(Record):
     """The only field that every version has."""
 
     version: int
-
-
-def encode_manifest(manifest: BundleManifest) -> bytes:
-    """The bytes that stand first in a bundle."""
-    return msgspec.json.encode(manifest, order="sorted")
 
 
 def decode_manifest(data: bytes, name: str, file_size: int) -> BundleManifest:

@@ -3,51 +3,67 @@
 A bundle holds blobs, trees and records of an object store, and a case list. Opening one checks that
 it is what was asked for and fits this host, unpacks it into a private folder, verifies every digest,
 and only then publishes, records last. A bundle is trusted as much as whoever made it: digests
-protect from damage, not from a maker who means harm and whose programs are then run.
+protect from damage, not from a maker who means harm and whose programs are then run. One module because what is
+packed is what is opened: contents, records and needs.
 """
 
 import contextlib
 import os
+import platform
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
+
+import msgspec
 
 from tileyard.artifacts.bundle_file import (
     BIGGEST_MANIFEST,
     MANIFEST,
     BundleReader,
     BundleWriter,
+    Unpacking,
     member_name,
+    private_folder,
     verify_foot,
     written,
 )
 from tileyard.artifacts.bundle_manifest import (
     BundleManifest,
+    Content,
     Expected,
     Kind,
     PackedRecord,
+    Reference,
     decode_manifest,
-    encode_manifest,
     find_mismatches,
 )
-from tileyard.artifacts.bundle_sources import Sources, derive_requirements
-from tileyard.artifacts.compat import Host, Requirements, find_refusals, require_fit
-from tileyard.artifacts.host import read_host
+from tileyard.artifacts.compat import (
+    FIRST_DRIVERS,
+    Host,
+    Requirements,
+    find_refusals,
+    higher_level,
+    read_host,
+    require_fit,
+    sum_needs,
+)
+from tileyard.artifacts.folders import TreeFile
+from tileyard.artifacts.keys import canonical_json, chunks_of, digest_bytes, find_digests
+from tileyard.artifacts.libraries import is_newer, read_needs
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.artifacts.references import Reference, follow, read_record
-from tileyard.artifacts.unpacking import Unpacking, private_folder
+from tileyard.artifacts.trees import Trees
+from tileyard.decoding import decode_json
 from tileyard.errors import BundleError, UsageError
 from tileyard.model import Digest, Record
 
+FOLLOWED = ("build", "golden")
+"""Kinds of records that other records and case lists name by their keys."""
 _ANYTHING = Expected()
 Accept = Callable[[BundleManifest, Callable[[Digest], bytes]], None]
 """Looks at a manifest and at the contents that it names by digest, and raises where these are of no use."""
-
-
-def _accept_all(manifest: BundleManifest, read: Callable[[Digest], bytes]) -> None:
-    """Nothing more is asked."""
 
 
 class Packing(Record):
@@ -87,46 +103,146 @@ def write_bundle(
     Raises UsageError where a record is not there, DamagedError where content is missing or
     damaged, BundleError where ``output`` cannot be written.
     """
-    sources = Sources(objects)
-    named = follow(packing.records, [cases], objects)
-    data = [read_record(objects, reference) for reference in named.records]
-    blobs = sorted({*packing.blobs, *named.blobs})
-    trees = sorted({*packing.trees, *named.trees})
-    for blob in blobs:
-        sources.add_blob(blob)
-    for tree in trees:
-        sources.add_tree(tree)
+    data, named = _follow(packing.records, [cases], objects)
+    trees = Trees(objects)
+    those = {digest for digest in named if trees.has(digest)}
+    packed_trees = sorted({*packing.trees, *those})
+    blobs = sorted({*packing.blobs, *(one for one in named - those if objects.has(one))})
+    files = {digest: objects.path(digest) for digest in (*blobs, *packed_trees)}
+    for tree in packed_trees:
+        folder = trees.path(tree)
+        for path, entry in trees.listing(tree).entries.items():
+            if isinstance(entry, TreeFile):
+                files[entry.digest] = folder / path
     records = tuple(
-        PackedRecord(kind=reference.kind, key=reference.key, data=sources.add_bytes(one))
-        for reference, one in zip(named.records, data, strict=True)
+        PackedRecord(kind=one.kind, key=one.key, data=digest_bytes(data[one]))
+        for one in sorted(data, key=lambda one: (one.kind, one.key))
     )
+    texts = {digest_bytes(one): one for one in (*data.values(), *([cases] if cases else []))}
+    sizes = {digest: path.stat().st_size for digest, path in files.items()}
+    sizes |= {digest: len(one) for digest, one in texts.items()}
     requires = packing.requires
     if not packing.is_complete:
-        requires = derive_requirements(requires, sources.files.values(), data)
-    case_list = sources.add_bytes(cases) if cases else ""
+        requires = _derive_requirements(requires, files.values(), data.values())
     manifest = BundleManifest(
         kind=packing.kind,
         commit=packing.commit,
         toolchain=packing.toolchain,
         target=packing.target,
         requires=requires,
-        contents=sources.contents(),
+        contents=tuple(Content(digest=digest, size=sizes[digest]) for digest in sorted(sizes)),
         blobs=tuple(blobs),
-        trees=tuple(trees),
+        trees=tuple(packed_trees),
         records=records,
-        cases=case_list,
+        cases=digest_bytes(cases) if cases else "",
         details=packing.details,
     )
     with written(output) as file:
         writer = BundleWriter(file)
-        head = encode_manifest(manifest)
+        head = canonical_json(manifest).encode()
         if len(head) > BIGGEST_MANIFEST:
             raise UsageError(f"{output.name} would have too many entries", "pack less into it")
         writer.add(MANIFEST, len(head), (head,))
         for content in manifest.contents:
-            writer.add(member_name(content.digest), content.size, sources.read(content.digest))
+            text = texts.get(content.digest)
+            pieces = _read_pieces(files[content.digest]) if text is None else (text,)
+            writer.add(member_name(content.digest), content.size, pieces)
         writer.finish()
     return manifest
+
+
+def _read_pieces(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        yield from chunks_of(file)
+
+
+def _follow(
+    records: Iterable[Reference], texts: Iterable[bytes], objects: ObjectStore
+) -> tuple[dict[Reference, bytes], set[Digest]]:
+    """The records, those that they and the texts name by their keys, and so on; and all digests in them.
+
+    What looks like a digest and is neither a blob, a tree nor the key of a record names nothing.
+    Raises UsageError where one of ``records`` is not there.
+    """
+    found = {reference: _read_record(objects, reference) for reference in records}
+    waiting = [*texts, *found.values()]
+    named: set[Digest] = set()
+    while waiting:
+        for digest in {*find_digests(waiting.pop())} - named:
+            named.add(digest)
+            for kind in FOLLOWED:
+                data = objects.get_record(kind, digest)
+                if data is not None:
+                    found[Reference(kind=kind, key=digest)] = data
+                    waiting.append(data)
+    return found, named
+
+
+def _read_record(objects: ObjectStore, reference: Reference) -> bytes:
+    """A record's data. Raises UsageError where it is not there."""
+    data = objects.get_record(reference.kind, reference.key)
+    if data is None:
+        raise UsageError(
+            f"there is no {reference.kind} {reference.key} to be packed",
+            "run what is to be packed first",
+        )
+    return data
+
+
+class _Manifest(Record):
+    """The part of an artifact's manifest that says what it needs."""
+
+    details: str
+
+
+class _Details(Record):
+    """The part of a target's own manifest that says what runs its code.
+
+    ``features`` are a CPU's; ``cuda`` is the release of CUDA that compiled it, if one did.
+    """
+
+    features: tuple[str, ...] = ()
+    cuda: tuple[int, int] | None = None
+
+
+def _derive_requirements(
+    stated: Requirements, files: Iterable[Path], records: Iterable[bytes]
+) -> Requirements:
+    """What is stated, and what the packed files and the manifests among the records need."""
+    here = platform.machine()
+    found = [needs for needs in map(read_needs, files) if needs is not None]
+    of_here = [needs for needs in found if needs.machine == here]
+    scanned = sum_needs(of_here or found, (needs.soname for needs in found))
+    details = [*map(_read_details, records)]
+    majors = {one.cuda[0] for one in details if one.cuda is not None}
+    first = max((FIRST_DRIVERS.get(major, 0) for major in majors), default=0)
+    drivers = (stated.driver, f">={first}" if first else "")
+    features = {*stated.cpu_features, *(name for one in details for name in one.features)}
+    return Requirements(
+        machine=stated.machine or scanned.machine or (here if features else ""),
+        cpu_level=higher_level(stated.cpu_level, scanned.cpu_level),
+        cpu_features=tuple(sorted(features)),
+        glibc=_higher(stated.glibc, scanned.glibc),
+        glibcxx=_higher(stated.glibcxx, scanned.glibcxx),
+        cxxabi=_higher(stated.cxxabi, scanned.cxxabi),
+        python=stated.python,
+        libraries=tuple(sorted({*stated.libraries, *scanned.libraries})),
+        driver=",".join(one for one in drivers if one),
+        has_cxx=stated.has_cxx,
+    )
+
+
+def _higher(one: str, other: str) -> str:
+    return one if is_newer(one, other) else other
+
+
+def _read_details(record: bytes) -> _Details:
+    """What a record says runs it: nothing for one that is no artifact's manifest."""
+    try:
+        details = decode_json(record, _Manifest).details
+        return decode_json(details, _Details)
+    except msgspec.DecodeError:
+        return _Details()
 
 
 def read_manifest(path: Path) -> BundleManifest:
@@ -147,7 +263,7 @@ def check_bundle(
     manifest = read_manifest(path)
     with _opened(path) as file:
         verify_foot(file, path.name)
-    _require_fit(path.name, manifest, expected, host)
+    _require_fit(path.name, expected, host, manifest)
     return manifest
 
 
@@ -156,7 +272,7 @@ def open_bundle(
     objects: ObjectStore,
     expected: Expected = _ANYTHING,
     host: Host | None = None,
-    accept: Accept = _accept_all,
+    accept: Accept | None = None,
 ) -> Bundle:
     """Check a bundle, verify all of it and put its blobs, trees and records into a store.
 
@@ -164,29 +280,31 @@ def open_bundle(
     called before anything is published; what it raises refuses the bundle. Raises
     IncompatibleError, BundleError or HomeError; then nothing was published.
     """
-
-    def check(manifest: BundleManifest) -> None:
-        _require_fit(path.name, manifest, expected, host)
-
+    check = partial(_require_fit, path.name, expected, host)
     return _open(path, objects, check, accept)
 
 
 def look_into_bundle(path: Path, objects: ObjectStore) -> Bundle:
     """As ``open_bundle``, for whoever only looks at what is in it: it need not fit this host."""
-    return _open(path, objects, lambda manifest: None, _accept_all)
+    return _open(path, objects, None, None)
 
 
 def _open(
-    path: Path, objects: ObjectStore, check: Callable[[BundleManifest], None], accept: Accept
+    path: Path,
+    objects: ObjectStore,
+    check: Callable[[BundleManifest], None] | None,
+    accept: Accept | None,
 ) -> Bundle:
     with _opened(path) as file:
         reader = BundleReader(file, path.name)
         manifest = decode_manifest(reader.read_manifest(), path.name, reader.size)
-        check(manifest)
+        if check is not None:
+            check(manifest)
         with private_folder(objects.root) as folder:
             unpacking = Unpacking(path.name, manifest, folder)
             unpacking.unpack(reader)
-            accept(manifest, unpacking.read)
+            if accept is not None:
+                accept(manifest, unpacking.read)
             unpacking.assemble_trees()
             cases = unpacking.read(Digest(manifest.cases)) if manifest.cases else b""
             unpacking.publish(objects)
@@ -194,7 +312,7 @@ def _open(
 
 
 def _require_fit(
-    name: str, manifest: BundleManifest, expected: Expected, host: Host | None
+    name: str, expected: Expected, host: Host | None, manifest: BundleManifest
 ) -> None:
     """Raise IncompatibleError where a bundle is another one or does not fit the host."""
     mismatches = find_mismatches(manifest, expected)

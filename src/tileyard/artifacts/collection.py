@@ -1,14 +1,22 @@
-"""Collection of garbage: what was not used for long goes, and what is in use never does."""
+"""Collection of garbage: what was not used for long goes, and what is in use never does.
+
+One module because what is surveyed is what goes: all that can be made again, with its size and when it was
+last used.
+"""
 
 import contextlib
+import errno
 import fcntl
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+import stat
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fnmatch import fnmatch
+from itertools import chain
 from pathlib import Path
 
 from tileyard.artifacts.copying import remove_folder
-from tileyard.artifacts.holdings import LEFTOVERS, Holding, measure, survey_home, survey_streams
+from tileyard.artifacts.keys import find_digests
 from tileyard.artifacts.pins import (
     GATE,
     SLACK_S,
@@ -16,6 +24,7 @@ from tileyard.artifacts.pins import (
     collection_began,
     find_oldest_pin,
     gate,
+    try_lock,
 )
 from tileyard.clock import Clock, SystemClock
 from tileyard.errors import HomeError, UsageError
@@ -23,7 +32,37 @@ from tileyard.model import Record
 from tileyard.modes import make_folder, open_file
 
 DAY_S = 86_400.0
+RECORD_KINDS = {
+    "build": "artifacts",
+    "binary": "artifacts",
+    "golden": "golden results",
+    "answer": "author answers",
+}
+"""What people call the records of a kind, and the blobs that they name. Others keep their names."""
+TREES, LOGS, WORK = "trees", "logs", "work directories"
+STREAMS = "event streams"
+LEFTOVERS, UNNAMED = "leftovers", "blobs that nothing names"
+CACHES, COMPILED = "build folders", "compiled Python"
+RUNNER_LOG = "runner-*.log"
+"""The output of a runner while it lives; what an engine that was killed could not move to where it belongs."""
+_LEFTOVER_AGE_S = DAY_S
 _SYSTEM_CLOCK = SystemClock()
+
+
+class Holding(Record):
+    """Something that is removed as a whole. Times are seconds since the epoch, of the file system.
+
+    ``marker`` is the file whose time says when it was last used; it goes first. ``folder`` is a
+    directory that goes with it, None for none; ``lock`` is locked by who works in it. ``used_at`` may be later than the marker's own time:
+    what a record names is as recent as the record.
+    """
+
+    what: str
+    marker: Path
+    size: int
+    used_at: float
+    folder: Path | None = None
+    lock: Path | None = None
 
 
 class Keep(Record):
@@ -169,12 +208,7 @@ def _locked(lock: Path | None) -> Iterator[bool]:
         yield True
         return
     with lock.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+        yield try_lock(file.fileno(), fcntl.LOCK_EX)
 
 
 def _sum_up(gone: Iterable[Holding]) -> Iterator[Freed]:
@@ -193,10 +227,148 @@ def _alone(root: Path) -> Iterator[None]:
     make_folder(root)
     descriptor = open_file(root / "gc.alone", os.O_RDONLY | os.O_CREAT)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(f"another collection goes on in {root}") from None
+        if not try_lock(descriptor, fcntl.LOCK_EX):
+            raise UsageError(f"another collection goes on in {root}")
         yield
     finally:
         os.close(descriptor)
+
+
+# ---- what there is ------------------------------------------------------------------------------
+
+
+def survey_home(home: Path, now_s: float) -> list[Holding]:
+    """All holdings of a home. Leftovers are listed once they are a day old. Raises OSError."""
+    root = home / "objects"
+    found = [
+        *_survey_objects(root),
+        *_survey_runs(home / "logs", LOGS),
+        *_survey_runs(home / "work", WORK),
+        *_survey_runs(home / "pytest", WORK),
+        *_survey_caches(home / "caches"),
+        *_survey_leftovers(home, root),
+    ]
+    old = now_s - _LEFTOVER_AGE_S
+    return [one for one in found if one.what != LEFTOVERS or 0.0 < one.used_at < old]
+
+
+def survey_streams(home: Path) -> list[Holding]:
+    """What runs have told as they went, a file each, whoever else holds it. Raises OSError."""
+    return [_holding(STREAMS, path, status) for path, status in _files(home / "runs")]
+
+
+def measure(path: Path) -> tuple[int, float]:
+    """What a file, or a folder with all that is in it, takes on disk, and its latest change."""
+    size, latest = 0, 0.0
+    for _, status in _walk(path):
+        size += status.st_blocks * 512
+        # What was moved here keeps the times of its content, and only that of its state is new.
+        latest = max(latest, status.st_mtime, status.st_ctime)
+    return size, latest
+
+
+def _survey_objects(root: Path) -> Iterator[Holding]:
+    recency: dict[str, float] = defaultdict(float)
+    named_by: dict[str, str] = {}
+    for path, status in _files(root / "records"):
+        kind = path.relative_to(root / "records").parts[0]
+        what = RECORD_KINDS.get(kind, kind)
+        data = b""
+        with contextlib.suppress(FileNotFoundError):
+            data = path.read_bytes()
+        for digest in find_digests(data):
+            recency[digest] = max(recency[digest], status.st_mtime)
+            named_by[digest] = min(what, named_by.get(digest, what))
+        yield _holding(what, path, status)
+    trees = {path.name: path for path in (root / "trees").glob("[0-9a-f][0-9a-f]/*")}
+    blobs = (_files(folder) for folder in _entries(root) if len(folder.name) == 2)
+    for path, status in chain.from_iterable(blobs):
+        used_at = max(status.st_mtime, recency[path.name])
+        tree = trees.pop(path.name, None)
+        if tree is None:
+            yield _holding(named_by.get(path.name, UNNAMED), path, status, used_at)
+        else:
+            size = status.st_blocks * 512 + measure(tree)[0]
+            yield Holding(what=TREES, marker=path, size=size, used_at=used_at, folder=tree)
+    for tree in trees.values():  # its listing has not come yet, or never will
+        yield _whole(LEFTOVERS, tree)
+
+
+def _survey_runs(place: Path, what: str) -> Iterator[Holding]:
+    """A run's directory, or a process's own log, as a whole."""
+    for path in _entries(place):
+        # A runner moves its log away when it ends.
+        is_left = fnmatch(path.name, RUNNER_LOG) and path.is_file()
+        yield _whole(LEFTOVERS if is_left else what, path)
+
+
+def _survey_caches(caches: Path) -> Iterator[Holding]:
+    """What build tools keep from one build to the next."""
+    for folder in _entries(caches):
+        if folder.is_dir() and not folder.is_symlink():
+            yield _whole(CACHES, folder, caches / f"{folder.name}.lock")
+
+
+def _survey_leftovers(home: Path, root: Path) -> Iterator[Holding]:
+    """What killed processes left behind, and what was damaged and moved aside."""
+    compiled = home / "toolchains" / "pycache"
+    if compiled.is_dir():
+        yield _whole(COMPILED, compiled)
+    trees = root / "trees"
+    for place in (home / "tmp", root / "tmp", root / "damaged", trees / "tmp", trees / "damaged"):
+        for path in _entries(place):
+            yield _whole(LEFTOVERS, path)
+    for path in _entries(home / "toolchains"):
+        if path.name.startswith(".") or (path.is_symlink() and not path.exists()):
+            yield _whole(LEFTOVERS, path)
+
+
+def _whole(what: str, path: Path, lock: Path | None = None) -> Holding:
+    """A file, or a folder with all that is in it; what has gone meanwhile was never used."""
+    size, used_at = measure(path)
+    if lock is not None:
+        used_at = max(used_at, measure(lock)[1])
+    folder = path if path.is_dir() and not path.is_symlink() else None
+    return Holding(what=what, marker=path, size=size, used_at=used_at, folder=folder, lock=lock)
+
+
+def _holding(what: str, path: Path, status: os.stat_result, used_at: float = 0.0) -> Holding:
+    return Holding(
+        what=what,
+        marker=path,
+        size=status.st_blocks * 512,
+        used_at=max(status.st_mtime, used_at),
+    )
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Every file below a folder."""
+    for top in _entries(folder):
+        for path, status in _walk(top):
+            if not stat.S_ISDIR(status.st_mode):
+                yield path, status
+
+
+def _walk(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """A path and all that lies below it that is still there when its turn comes."""
+    waiting = [path]
+    while waiting:
+        here = waiting.pop()
+        try:
+            status = here.lstat()
+            if stat.S_ISDIR(status.st_mode):
+                waiting += reversed(_entries(here))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            continue  # what lies so deep is removed with the rest, and not counted
+        yield here, status
+
+
+def _entries(folder: Path) -> Sequence[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return ()

@@ -1,22 +1,40 @@
-"""What a bundle needs of a host, what a host has, and where the two do not meet. Pure."""
+"""What a bundle needs of a host, what this host has, read from files, and where the two do not meet."""
 
+import operator
+import os
+import platform
+import sys
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from pathlib import Path
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from tileyard.artifacts.elf import Needs, is_newer
-from tileyard.artifacts.libraries import GLIBC_FAMILY
+from tileyard.artifacts.libraries import (
+    GLIBC_FAMILY,
+    LibraryFinder,
+    Needs,
+    highest_versions,
+    is_newer,
+    read_offered,
+    variable_folders,
+)
 from tileyard.errors import IncompatibleError
 from tileyard.model import Record
 
-CPU_LEVELS: dict[str, frozenset[str]] = {
+_ADDED = {
     "x86-64-v1": frozenset({"sse2"}),
     "x86-64-v2": frozenset({"cx16", "popcnt", "pni", "ssse3", "sse4_1", "sse4_2"}),
     "x86-64-v3": frozenset({"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"}),
     "x86-64-v4": frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}),
 }
-"""What each level adds to the one before, in the kernel's names (``/proc/cpuinfo``)."""
+CPU_LEVELS: dict[str, frozenset[str]] = dict(
+    zip(_ADDED, accumulate(_ADDED.values(), operator.or_), strict=True)
+)
+"""What a CPU of each level has, in the kernel's names (``/proc/cpuinfo``)."""
+_CPUINFO = Path("/proc/cpuinfo")
+_NVIDIA = Path("/proc/driver/nvidia/version")
 
 FIRST_DRIVERS = {12: 525, 13: 580}
 """By CUDA's major version, NVIDIA's first driver that loads what any of its minor versions compiled."""
@@ -72,11 +90,6 @@ class Refusal(Record):
         return f"{self.requirement}: {self.needed} is needed, found {self.found or 'none'}"
 
 
-def find_refusals(needed: Requirements, host: Host) -> tuple[Refusal, ...]:
-    """Everything that is needed and not there, in the order in which people read it."""
-    return tuple(_refuse(needed, host))
-
-
 def require_fit(what: str, refusals: Iterable[Refusal]) -> None:
     """Raise IncompatibleError if there are any."""
     lines = tuple(refusal.describe() for refusal in refusals)
@@ -89,27 +102,17 @@ def sum_needs(needs: Iterable[Needs], packed: Iterable[str]) -> Requirements:
 
     Libraries of the glibc family are stated by glibc's version and not by name.
     """
-    present = set(packed)
-    machines: set[str] = set()
-    versions: dict[str, str] = {}
-    libraries: set[str] = set()
-    levels: set[str] = set()
-    for one in needs:
-        machines.add(one.machine)
-        levels.add(one.cpu_level)
-        libraries.update(one.libraries)
-        for family, version in one.versions.items():
-            if is_newer(version, versions.get(family, "")):
-                versions[family] = version
+    files = tuple(needs)
+    names = [f"{family}_{version}" for one in files for family, version in one.versions.items()]
+    versions = highest_versions(names)
+    asked = {name for one in files for name in one.libraries if not GLIBC_FAMILY.fullmatch(name)}
     return Requirements(
-        machine=" and ".join(sorted(machines)),
-        cpu_level=max(levels, key=_rank, default=""),
+        machine=" and ".join(sorted({one.machine for one in files})),
+        cpu_level=max((one.cpu_level for one in files), key=_rank, default=""),
         glibc=versions.get("GLIBC", ""),
         glibcxx=versions.get("GLIBCXX", ""),
         cxxabi=versions.get("CXXABI", ""),
-        libraries=tuple(
-            sorted(name for name in libraries - present if not GLIBC_FAMILY.fullmatch(name))
-        ),
+        libraries=tuple(sorted(asked.difference(packed))),
     )
 
 
@@ -118,23 +121,10 @@ def higher_level(one: str, other: str) -> str:
     return max(one, other, key=_rank)
 
 
-def features_of_level(level: str) -> frozenset[str]:
-    """Everything that a CPU of this level has; nothing for a level that is not known."""
-    names = list(CPU_LEVELS)
-    if level not in names:
-        return frozenset()
-    return frozenset().union(*(CPU_LEVELS[name] for name in names[: names.index(level) + 1]))
-
-
 def find_level(features: Iterable[str]) -> str:
     """The highest level that these features make; empty for none."""
-    present = set(features)
-    best = ""
-    for level, added in CPU_LEVELS.items():
-        if not added <= present:
-            break
-        best = level
-    return best
+    present = frozenset(features)
+    return next((level for level in reversed(CPU_LEVELS) if CPU_LEVELS[level] <= present), "")
 
 
 def is_in_range(version: str, wanted: str) -> bool:
@@ -151,18 +141,16 @@ def _rank(level: str) -> int:
     return names.index(level) if level in names else len(names)
 
 
-def _refuse(needed: Requirements, host: Host) -> Iterator[Refusal]:
+def find_refusals(needed: Requirements, host: Host) -> Iterator[Refusal]:
+    """Everything that is needed and not there, in the order in which people read it."""
     if needed.machine and needed.machine != host.machine:
         # What else is missing follows from that.
         yield Refusal(requirement="architecture", needed=needed.machine, found=host.machine)
         return
-    present = set(host.cpu_features)
-    if needed.cpu_level and not _has_level(needed.cpu_level, present):
-        yield Refusal(
-            requirement="cpu level", needed=needed.cpu_level, found=find_level(host.cpu_features)
-        )
-    lacking = [name for name in needed.cpu_features if name not in present]
-    if lacking:
+    level = find_level(host.cpu_features)
+    if _rank(needed.cpu_level) > _rank(level):
+        yield Refusal(requirement="cpu level", needed=needed.cpu_level, found=level)
+    if lacking := [name for name in needed.cpu_features if name not in host.cpu_features]:
         yield Refusal(
             requirement="cpu features", needed=", ".join(lacking), found="a CPU without them"
         )
@@ -182,6 +170,62 @@ def _refuse(needed: Requirements, host: Host) -> Iterator[Refusal]:
         yield Refusal(requirement="driver", needed=needed.driver, found=host.driver)
 
 
-def _has_level(level: str, present: set[str]) -> bool:
-    wanted = features_of_level(level)
-    return bool(wanted) and wanted <= present
+def read_host(
+    libraries: Iterable[str] = (), driver: str = "", finder: LibraryFinder | None = None
+) -> Host:
+    """What this host has, and which of ``libraries``. ``driver`` overrides the driver's version.
+
+    Libraries are looked for as programs started by this process would find them.
+    """
+    machine = platform.machine()
+    finder = finder or LibraryFinder(variable_folders(os.environ))
+    cxx = finder.find_for("libstdc++.so.6", machine)
+    offered = read_offered(cxx) if cxx else {}
+    return Host(
+        machine=machine,
+        cpu_features=read_features(),
+        glibc=read_glibc(),
+        glibcxx=offered.get("GLIBCXX", ""),
+        cxxabi=offered.get("CXXABI", ""),
+        python=python_tag(),
+        libraries=tuple(name for name in libraries if finder.find_for(name, machine)),
+        driver=driver or read_driver(),
+    )
+
+
+def python_tag() -> str:
+    """The tag of binary packages for the running Python, such as ``cp311``."""
+    short = {"cpython": "cp", "pypy": "pp"}.get(sys.implementation.name, sys.implementation.name)
+    return f"{short}{sys.version_info.major}{sys.version_info.minor}"
+
+
+def read_glibc() -> str:
+    """The version of the C library in use; empty where it is not glibc."""
+    try:
+        name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
+    except (ValueError, OSError):
+        return ""
+    return version if name == "glibc" else ""
+
+
+def read_features(cpuinfo: Path = _CPUINFO) -> tuple[str, ...]:
+    """What the CPU can do, in the kernel's names; nothing where the kernel does not say."""
+    try:
+        lines = cpuinfo.read_text().splitlines()
+    except OSError:
+        return ()
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return tuple(sorted(value.split()))
+    return ()
+
+
+def read_driver(version: Path = _NVIDIA) -> str:
+    """The version of the NVIDIA kernel driver; empty where there is none."""
+    try:
+        words = version.read_text().split()
+    except OSError:
+        return ""
+    numbers = (word for word in words if word[:1].isdigit() and word.count(".") in (1, 2))
+    return next(numbers, "")

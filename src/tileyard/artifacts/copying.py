@@ -4,12 +4,13 @@ import contextlib
 import fcntl
 import os
 import secrets
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tileyard.errors import UsageError
+from tileyard.errors import HomeError, UsageError
 
 _FICLONE = 0x40049409
 """The ioctl that lets two files share their blocks until one of them is written."""
@@ -22,14 +23,19 @@ def copy_file(source: Path, target: Path, mode: int) -> None:
     Blocks are shared where the file system can (both files stay independent); never a hard link.
     Raises UsageError where ``source`` is unreadable or no plain file any more, else OSError.
     """
-    with contextlib.ExitStack() as stack:
-        read = open_plain(source)
-        stack.callback(os.close, read)
+    with os.fdopen(open_plain(source), "rb") as read:
         # Writable for its owner first: the mode that is asked for may forbid what is done next.
-        write = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        stack.callback(os.close, write)
-        _copy_content(read, write)
-        os.fchmod(write, mode)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        with os.fdopen(os.open(target, flags, 0o600), "wb") as write:
+            try:
+                fcntl.ioctl(write, _FICLONE, read.fileno())
+            except OSError:
+                with contextlib.suppress(OSError):
+                    while os.copy_file_range(read.fileno(), write.fileno(), 1 << 30):
+                        pass
+                # What the kernel could not copy by itself, from where it stopped; usually nothing.
+                shutil.copyfileobj(read, write, _CHUNK)
+            os.fchmod(write.fileno(), mode)
 
 
 def open_plain(path: Path) -> int:
@@ -48,9 +54,18 @@ def open_plain(path: Path) -> int:
 
 
 @contextlib.contextmanager
-def scratch_folder(parent: Path) -> Iterator[Path]:
+def writing_to(place: Path, hint: str = "") -> Iterator[None]:
+    """Raise HomeError where something of a home cannot be written in the block."""
+    try:
+        yield
+    except OSError as error:
+        raise HomeError(f"cannot write to {place}: {error.strerror or error}", hint) from error
+
+
+@contextlib.contextmanager
+def scratch_folder(parent: Path, prefix: str = "") -> Iterator[Path]:
     """A new folder below ``parent`` that is removed at the end, whatever programs left in it."""
-    folder = Path(tempfile.mkdtemp(dir=parent))
+    folder = Path(tempfile.mkdtemp(dir=parent, prefix=prefix))
     try:
         yield folder
     finally:
@@ -85,17 +100,3 @@ def remove_folder(folder: Path) -> None:
         if here != folder:
             here.rmdir()
     folder.rmdir()
-
-
-def _copy_content(read: int, write: int) -> None:
-    try:
-        fcntl.ioctl(write, _FICLONE, read)
-    except OSError:
-        with contextlib.suppress(OSError):
-            while os.copy_file_range(read, write, 1 << 30):
-                pass
-        # What the kernel could not copy by itself, from where it stopped; usually nothing.
-        while chunk := os.read(read, _CHUNK):
-            left = memoryview(chunk)
-            while left:
-                left = left[os.write(write, left) :]

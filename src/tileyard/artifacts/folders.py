@@ -1,43 +1,172 @@
-"""Folders on disk as listings: read, compared and made read-only."""
+"""What a tree consists of, which names and links may be in one, and folders on disk as such listings.
+
+One module because a listing is what a folder is read as, compared with and made again from.
+"""
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from tileyard.artifacts.copying import open_plain
-from tileyard.artifacts.keys import digest_chunks
-from tileyard.artifacts.listing import (
-    LONGEST_PATH,
-    MOST_NAMES,
-    Entry,
-    Listing,
-    TreeFile,
-    TreeFolder,
-    TreeLink,
-    check_listing,
-)
-from tileyard.errors import UsageError
-from tileyard.model import Digest
+import msgspec
 
+from tileyard.artifacts.copying import open_plain
+from tileyard.artifacts.keys import canonical_json, chunks_of, digest_chunks
+from tileyard.decoding import decode_json
+from tileyard.errors import DamagedError, UsageError
+from tileyard.model import Digest, Record
+
+LISTING_VERSION = 1
+LONGEST_NAME, LONGEST_PATH, MOST_NAMES = 255, 1024, 64
+MOST_HOPS = 40
+"""How many links the kernel follows before it calls them a circle."""
 FILE_MODE, PROGRAM_MODE = 0o444, 0o555
 _OWNERS_OR_WRITABLE = 0o722
 MOST_BYTES = 64 << 30
 """Most bytes in all files of a tree, and of the inputs of a step: so many are read within minutes."""
 SPARSE_BYTES, SPARSE_SHARE = 1 << 30, 100
 """A file of more than these bytes, of which less than a hundredth is on the disk, is all holes."""
-_CHUNK = 1 << 20
 
 Stamp = tuple[int, int, int, int]
 """Of an entry of a folder: time of change, size, inode and mode."""
 
 
+class TreeFile(Record, tag="file"):
+    """A file by its content; of its mode only whether it can be run is kept."""
+
+    digest: Digest
+    size: int
+    is_executable: bool = False
+
+
+class TreeLink(Record, tag="link"):
+    """A symbolic link whose target, relative to the link's own folder, lies in the tree."""
+
+    target: str
+
+
+class TreeFolder(Record, tag="folder"):
+    """An empty directory. Others follow from what lies in them."""
+
+
+Entry = TreeFile | TreeLink | TreeFolder
+
+
+class Listing(Record):
+    """A tree's entries by path, relative and with ``/`` between names."""
+
+    entries: dict[str, Entry]
+    version: int = LISTING_VERSION
+
+    def with_links_last(self) -> list[tuple[str, Entry]]:
+        """All entries in the order in which they are made: nothing is ever written through a link."""
+        return sorted(self.entries.items(), key=lambda item: isinstance(item[1], TreeLink))
+
+    def folders(self) -> list[str]:
+        """Every directory of the tree but its root, parents before what lies in them."""
+        found = {path for path, entry in self.entries.items() if isinstance(entry, TreeFolder)}
+        return sorted(found | _parents(self.entries))
+
+
+def encode_listing(listing: Listing) -> bytes:
+    """The bytes whose digest names the tree: equal trees have equal ones."""
+    return canonical_json(listing).encode()
+
+
+def decode_listing(data: bytes) -> Listing:
+    """A listing that keeps all rules. Raises DamagedError, in one line, where it does not."""
+    try:
+        listing = decode_json(data, Listing)
+    except msgspec.DecodeError as error:
+        raise DamagedError(f"a tree's listing cannot be read: {error}") from error
+    if listing.version != LISTING_VERSION:
+        raise DamagedError(f"a tree's listing has the version {listing.version}, not 1")
+    try:
+        check_listing(listing)
+    except UsageError as error:
+        raise DamagedError(error.message) from error
+    if encode_listing(listing) != data:
+        raise DamagedError("a tree's listing is not in its one canonical form")
+    return listing
+
+
+def check_listing(listing: Listing) -> None:
+    """Raise UsageError, in one line, for a name or link that no tree may have."""
+    entries = listing.entries
+    for path in entries:
+        _check_path(path)
+    parents = _parents(entries)
+    for path, entry in entries.items():
+        if path in parents:
+            raise UsageError(f"{path!r} is an entry and holds others")
+        if isinstance(entry, TreeFile) and entry.size < 0:
+            raise UsageError(f"{path!r} has a size below zero")
+        if isinstance(entry, TreeLink):
+            _check_link(path, entry.target, entries)
+
+
+def _check_path(path: str) -> None:
+    names = path.split("/")
+    if any(name in ("", ".", "..") or "\0" in name for name in names):
+        raise UsageError(f"{path!r} is not a plain path below the tree's root")
+    if len(names) > MOST_NAMES or len(path) > LONGEST_PATH or max(map(len, names)) > LONGEST_NAME:
+        raise UsageError(f"the path {path[:60]!r}... is too long")
+    _require_text(path, f"the name {path!a}")
+
+
+def _check_link(path: str, target: str, entries: dict[str, Entry]) -> None:
+    """Follow a link as the kernel would, for what it names may be reached through other links."""
+    _require_text(target, f"the target of the link {path!r}")
+    if not target or "\0" in target or len(target) > LONGEST_PATH:
+        raise UsageError(f"the link {path!r} has no usable target")
+    here = path.split("/")[:-1]
+    ahead = target.split("/")[::-1]
+    hops = 0
+    while ahead:
+        name = ahead.pop()
+        if (name == ".." and not here) or target.startswith("/"):
+            raise UsageError(f"the link {path!r} leaves the tree: it points to {target!r}")
+        if name == "..":
+            here.pop()
+            continue
+        if name in ("", "."):
+            continue
+        entry = entries.get("/".join((*here, name)))
+        if not isinstance(entry, TreeLink):
+            here.append(name)
+            continue
+        hops += 1
+        if hops > MOST_HOPS or len(here) > LONGEST_PATH:
+            raise UsageError(f"the link {path!r} leads in a circle")
+        # One that is absolute is refused when it is looked at itself.
+        ahead += entry.target.split("/")[::-1]
+
+
+def _require_text(text: str, what: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{what} is not UTF-8") from None
+
+
+def _parents(paths: Iterable[str]) -> set[str]:
+    """Every directory that the paths lie in, but the root."""
+    found: set[str] = set()
+    for path in paths:
+        end = path.rfind("/")
+        while end > 0 and path[:end] not in found:
+            found.add(path[:end])
+            end = path.rfind("/", 0, end)
+    return found
+
+
+# ---- on disk -------------------------------------------------------------------------------------
+
+
 def read_listing(folder: Path) -> Listing:
     """What a folder consists of, by content. Raises UsageError for what no tree can hold."""
     entries: dict[str, Entry] = {}
-    holding = set()
     for path, status in walk(folder):
-        holding.add(path.rpartition("/")[0])
         if stat.S_ISLNK(status.st_mode):
             entries[path] = TreeLink(target=read_link(folder / path))
         elif stat.S_ISDIR(status.st_mode):
@@ -48,6 +177,7 @@ def read_listing(folder: Path) -> Listing:
                 size=status.st_size,
                 is_executable=bool(status.st_mode & stat.S_IXUSR),
             )
+    holding = {path.rpartition("/")[0] for path in entries}
     return Listing(entries={path: entry for path, entry in entries.items() if path not in holding})
 
 
@@ -152,15 +282,15 @@ def compare_contents(folder: Path, listing: Listing) -> None:
 def digest_file(path: Path) -> Digest:
     """The digest of a plain file. Raises UsageError where it is none, or cannot be read."""
     with os.fdopen(open_plain(path), "rb") as file:
-        return digest_chunks(iter(lambda: file.read(_CHUNK), b""))
+        return digest_chunks(chunks_of(file))
 
 
 def freeze(folder: Path, most: int) -> None:
     """Take away the right to write, so that nobody changes a tree by accident, and what ``most`` lacks."""
     for path, status in list(walk(folder)):
         if stat.S_ISREG(status.st_mode):
-            is_executable = status.st_mode & stat.S_IXUSR
-            (folder / path).chmod((PROGRAM_MODE if is_executable else FILE_MODE) & most)
+            mode = PROGRAM_MODE if status.st_mode & stat.S_IXUSR else FILE_MODE
+            (folder / path).chmod(mode & most)
         elif stat.S_ISDIR(status.st_mode):
             (folder / path).chmod(PROGRAM_MODE & most)
 

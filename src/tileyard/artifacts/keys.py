@@ -1,7 +1,9 @@
 """Identities: digests over content, chained from step to step. Never over paths, times or names."""
 
 import hashlib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO
 
 import msgspec
 
@@ -17,6 +19,9 @@ from tileyard.model import (
     Value,
 )
 
+_CHUNK = 1 << 20
+_DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])")
+
 
 def digest_bytes(data: bytes) -> Digest:
     """The digest of a blob: 40 hexadecimal digits of SHA-256."""
@@ -31,9 +36,21 @@ def digest_chunks(chunks: Iterable[bytes | memoryview]) -> Digest:
     return Digest(state.hexdigest()[:40])
 
 
+def chunks_of(file: BinaryIO) -> Iterator[bytes]:
+    """What is left of an open file, piece by piece."""
+    while chunk := file.read(_CHUNK):
+        yield chunk
+
+
 def digest_parts(*parts: str) -> Digest:
     """The digest of a sequence of texts; lengths take part, so that joints cannot move."""
     return digest_bytes(b"".join([b"%d:%s" % (len(data), data) for data in map(str.encode, parts)]))
+
+
+def find_digests(data: bytes) -> Iterator[Digest]:
+    """Everything in a record that looks like a digest. JSON and msgpack both hold it as text."""
+    for match in _DIGEST.finditer(data):
+        yield Digest(match[0].decode())
 
 
 def canonical_json(value: object) -> str:

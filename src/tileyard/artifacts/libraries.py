@@ -1,13 +1,42 @@
-"""Where the dynamic loader would find a shared library, and which ones every host has by itself."""
+"""What programs and libraries in ELF need of a host, where the dynamic loader would find that, and which
+libraries every host has by itself. Nothing is loaded or run.
+"""
 
 import os
 import platform
 import re
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
-from tileyard.artifacts.elf import Needs, read_needs
+from packaging.version import InvalidVersion, Version
+
+from tileyard.model import Record
+
+MACHINES = {
+    "EM_X86_64": "x86_64",
+    "EM_386": "i686",
+    "EM_AARCH64": "aarch64",
+    "EM_ARM": "arm",
+    "EM_PPC64": "ppc64le",
+    "EM_RISCV": "riscv64",
+    "EM_LOONGARCH": "loongarch64",
+    "EM_S390": "s390x",
+}
+"""ELF's names of machines, and the kernel's (``uname -m``)."""
+
+OF_DEVICES = frozenset({"EM_CUDA"})
+"""Machines of code that a driver loads, and no host runs: it asks nothing of one."""
+
+LEVELS = ("x86-64-v1", "x86-64-v2", "x86-64-v3", "x86-64-v4")
+"""The bits of a mark of what a CPU must have, the lowest first."""
+
+_ISA_NEEDED = "GNU_PROPERTY_X86_ISA_1_NEEDED"
+_TAGS = {"DT_NEEDED": "needed", "DT_SONAME": "soname", "DT_RPATH": "rpath", "DT_RUNPATH": "runpath"}
+"""Entries of the dynamic section, and what the library calls their texts."""
+_VERSIONED = re.compile(r"(GLIBC|GLIBCXX|CXXABI)_(\d+(?:\.\d+)*)")
+T = TypeVar("T")
 
 CACHE = Path("/etc/ld.so.cache")
 _CACHE_MAGIC = b"glibc-ld.so.cache1.1"
@@ -44,6 +73,59 @@ CXX_RUNTIME = re.compile(r"(libstdc\+\+|libgcc_s)\.so(\..*)?")
 """Newer ones serve older programs, so the newer of the host's and a packed one is the right one."""
 
 
+class Needs(Record):
+    """What one ELF file says. ``versions`` has the highest of each of GLIBC, GLIBCXX and CXXABI.
+
+    ``libraries`` are the sonames that it asks the dynamic loader for. ``is_rpath`` says that
+    ``search`` stands in DT_RPATH, which counts before LD_LIBRARY_PATH. ``cpu_level`` is the one that
+    its linker marked it with, which few do; empty for none.
+    """
+
+    machine: str
+    soname: str = ""
+    libraries: tuple[str, ...] = ()
+    search: tuple[str, ...] = ()
+    is_rpath: bool = False
+    versions: dict[str, str] = {}
+    cpu_level: str = ""
+
+
+def is_elf(path: Path) -> bool:
+    """Whether a file begins as ELF files do. Raises OSError."""
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
+def read_needs(path: Path) -> Needs | None:
+    """What a program or shared library needs; None for any other file, also one that is damaged."""
+    return _parse(path, _read, None)
+
+
+def read_offered(path: Path) -> dict[str, str]:
+    """The highest version of each of GLIBC, GLIBCXX and CXXABI that a library defines."""
+    return _parse(path, lambda elf: _versions_in(elf, ".gnu.version_d"), {})
+
+
+def highest_versions(names: list[str]) -> dict[str, str]:
+    """The highest version of each family among names such as ``GLIBC_2.34``."""
+    found: dict[str, str] = {}
+    for match in filter(None, map(_VERSIONED.fullmatch, names)):
+        family, version = match.groups()
+        if is_newer(version, found.get(family, "")):
+            found[family] = version
+    return found
+
+
+def is_newer(version: str, than: str) -> bool:
+    """Whether a version is higher than another one; any is higher than none at all."""
+    if not version or not than:
+        return bool(version) and not than
+    try:
+        return Version(version) > Version(than)
+    except InvalidVersion:
+        return version > than
+
+
 def is_base(soname: str) -> bool:
     """Whether a library is never packed: of the glibc family, or of a driver."""
     return bool(GLIBC_FAMILY.fullmatch(soname) or DRIVER.fullmatch(soname))
@@ -69,16 +151,12 @@ class LibraryFinder:
         """The library that the file ``user``, with these needs, would be given; None for none."""
         own = expand_search(needs.search, user)
         before, after = (own, ()) if needs.is_rpath else ((), own)
-        for folder in (*before, *self._variable, *after):
-            if _fits(folder / soname, needs.machine):
-                return folder / soname
-        for path in self._cached.get(soname, ()):
-            if _fits(path, needs.machine):
-                return path
-        for folder in self._defaults:
-            if _fits(folder / soname, needs.machine):
-                return folder / soname
-        return None
+        places = (
+            *(folder / soname for folder in (*before, *self._variable, *after)),
+            *self._cached.get(soname, ()),
+            *(folder / soname for folder in self._defaults),
+        )
+        return next((path for path in places if _fits(path, needs.machine)), None)
 
     def find_for(self, soname: str, machine: str) -> Path | None:
         """The library that a program without a search path of its own would be given."""
@@ -128,3 +206,61 @@ def _fits(path: Path, machine: str) -> bool:
         return False
     needs = read_needs(path)
     return needs is not None and needs.machine == machine
+
+
+def _parse(path: Path, read: Callable[[Any], T], otherwise: T) -> T:
+    # A tenth of a second, which most who know of needs do without.
+    from elftools.common.exceptions import ELFError
+    from elftools.elf.elffile import ELFFile
+
+    try:
+        with path.open("rb") as file:
+            return read(ELFFile(file)) if is_elf(path) else otherwise
+    except (ELFError, ValueError, KeyError, TypeError, AttributeError, OSError, struct.error):
+        # The last resort of the reader is whatever its parsing happens to stumble over.
+        return otherwise
+
+
+def _read(elf: Any) -> Needs | None:  # noqa: ANN401 - the library has no types
+    machine = str(elf.header.e_machine)
+    if elf.header.e_type not in ("ET_EXEC", "ET_DYN") or machine in OF_DEVICES:
+        return None
+    stated: dict[str, list[str]] = {name: [] for name in _TAGS.values()}
+    for segment in elf.iter_segments(type="PT_DYNAMIC"):
+        for tag in segment.iter_tags():
+            if name := _TAGS.get(tag.entry.d_tag):
+                stated[name].append(str(getattr(tag, name)))
+    rpath, runpath = ("".join(stated[name][-1:]) for name in ("rpath", "runpath"))
+    search = (runpath or rpath).split(":")
+    return Needs(
+        machine=MACHINES.get(machine, machine),
+        soname="".join(stated["soname"][-1:]),
+        libraries=tuple(stated["needed"]),
+        search=tuple(folder for folder in search if folder),
+        is_rpath=bool(rpath) and not runpath,
+        versions=_versions_in(elf, ".gnu.version_r"),
+        cpu_level=_marked_level(elf),
+    )
+
+
+def _versions_in(elf: Any, name: str) -> dict[str, str]:  # noqa: ANN401 - the library has no types
+    section = elf.get_section_by_name(name)
+    if section is None:
+        return {}
+    return highest_versions(
+        [str(aux.name) for _, auxes in section.iter_versions() for aux in auxes]
+    )
+
+
+def _marked_level(elf: Any) -> str:  # noqa: ANN401 - the library has no types
+    section = elf.get_section_by_name(".note.gnu.property")
+    if section is None or elf.header.e_machine != "EM_X86_64":
+        return ""
+    bits = 0
+    for note in section.iter_notes():
+        if note["n_type"] == "NT_GNU_PROPERTY_TYPE_0":
+            for mark in note["n_desc"]:
+                if mark.pr_type == _ISA_NEEDED:
+                    bits |= int(mark.pr_data)
+    marked = [level for bit, level in enumerate(LEVELS) if bits >> bit & 1]
+    return marked[-1] if marked else ""

@@ -18,14 +18,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from tileyard.artifacts.keys import digest_bytes, digest_chunks
+from tileyard.artifacts.keys import chunks_of, digest_bytes, digest_chunks
 from tileyard.artifacts.pins import note_use
 from tileyard.clock import Clock, SystemClock
 from tileyard.errors import DamagedError, HomeError
 from tileyard.model import Digest
 from tileyard.modes import make_folder, mode_in
 
-_CHUNK = 1 << 20
 READ_ONLY = 0o444
 _TEMPORARY_AGE_S = 86_400.0
 _DAMAGED_AGE_S = 7 * 86_400.0
@@ -69,15 +68,15 @@ class ObjectStore:
     def put_file(self, path: Path) -> Digest:
         """Store a copy of a file's content. Raises HomeError; OSError where ``path`` is unreadable."""
         with path.open("rb") as file:
-            digest = digest_chunks(_chunks_of(file))
+            digest = digest_chunks(chunks_of(file))
             if self._is_sound(digest):
                 return digest
             file.seek(0)
             with self._writing():
-                temporary = self._write_temporary(_chunks_of(file), sync=True)
+                temporary = self._write_temporary(chunks_of(file), sync=True)
                 # What was copied decides, should the file have changed since it was first read.
                 with temporary.open("rb") as copy:
-                    digest = digest_chunks(_chunks_of(copy))
+                    digest = digest_chunks(chunks_of(copy))
                 self._publish(temporary, self._blob(digest))
         return digest
 
@@ -111,10 +110,9 @@ class ObjectStore:
         """
         path = self._blob(digest)
         with self._open(digest) as file:
-            known = self._verified.get(digest)
-            is_known = known == _stamp(os.fstat(file.fileno()))
+            is_known = self._verified.get(digest) == _stamp(os.fstat(file.fileno()))
             stamp = self._use(digest, file)
-            if not is_known and digest_chunks(_chunks_of(file)) != digest:
+            if not is_known and digest_chunks(chunks_of(file)) != digest:
                 raise self._set_aside(digest, file)
             self._verified[digest] = stamp
         return path
@@ -185,13 +183,11 @@ class ObjectStore:
 
     def _is_sound(self, digest: Digest) -> bool:
         """Whether the blob is there and good, so that it need not be written again."""
-        if not self.has(digest):
-            return False
-        try:
-            self.path(digest)
-        except DamagedError:
-            return False
-        return True
+        with contextlib.suppress(DamagedError):
+            if self.has(digest):
+                self.path(digest)
+                return True
+        return False
 
     def _open(self, digest: Digest) -> BinaryIO:
         try:
@@ -265,11 +261,6 @@ class ObjectStore:
             yield
         except OSError as error:
             raise _unusable("write to", self.root, error) from error
-
-
-def _chunks_of(file: BinaryIO) -> Iterator[bytes]:
-    while chunk := file.read(_CHUNK):
-        yield chunk
 
 
 def _stamp(status: os.stat_result) -> _Stamp:

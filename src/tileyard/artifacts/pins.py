@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tileyard.errors import HomeError
+from tileyard.artifacts.copying import writing_to
 from tileyard.modes import make_folder, mode_in, open_file
 
 THROTTLE_S = 86_400.0
@@ -32,15 +32,12 @@ def hold(root: Path) -> Iterator[None]:
     ``root`` is the object store's. The workers of a run need no pin of their own. Raises HomeError
     where the store cannot be written.
     """
-    try:
-        with gate(root, fcntl.LOCK_SH):
-            folder = root / PINS
-            make_folder(folder)
-            descriptor, name = tempfile.mkstemp(dir=folder, prefix=f"{os.getpid()}.")
-            os.fchmod(descriptor, mode_in(folder, 0o644))  # others must see that it is held
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-    except OSError as error:
-        raise HomeError(f"cannot write to {root}: {error.strerror or error}") from error
+    with writing_to(root), gate(root, fcntl.LOCK_SH):
+        folder = root / PINS
+        make_folder(folder)
+        descriptor, name = tempfile.mkstemp(dir=folder, prefix=f"{os.getpid()}.")
+        os.fchmod(descriptor, mode_in(folder, 0o644))  # others must see that it is held
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
     try:
         yield
     finally:
@@ -57,10 +54,12 @@ def find_oldest_pin(root: Path) -> float | None:
     for path in (root / PINS).glob("*"):
         with contextlib.suppress(FileNotFoundError):
             since = path.stat().st_mtime
-            if _is_held(path):
-                taken.append(since)
-            else:
+            with path.open("rb") as file:
+                is_free = try_lock(file.fileno(), fcntl.LOCK_SH)
+            if is_free:
                 path.unlink()
+            else:
+                taken.append(since)
     return min(taken, default=None)
 
 
@@ -102,10 +101,10 @@ def collection_began(root: Path) -> float:
         return 0.0
 
 
-def _is_held(path: Path) -> bool:
-    with path.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+def try_lock(descriptor: int, how: int) -> bool:
+    """Lock a file without waiting: ``LOCK_SH`` or ``LOCK_EX``; False where others hold it. Raises OSError."""
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -3,21 +3,29 @@
 import platform
 import re
 import tempfile
+from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from tileyard.artifacts.bundle_manifest import BundleManifest
 from tileyard.artifacts.bundles import Packing, write_bundle
-from tileyard.artifacts.compat import Requirements, higher_level, sum_needs
+from tileyard.artifacts.compat import Requirements, higher_level, python_tag, sum_needs
 from tileyard.artifacts.copying import copy_file, remove_folder
-from tileyard.artifacts.gathering import Gathered, gather
-from tileyard.artifacts.host import python_tag
-from tileyard.artifacts.libraries import LibraryFinder
+from tileyard.artifacts.keys import canonical_json
+from tileyard.artifacts.libraries import (
+    CXX_RUNTIME,
+    DRIVER,
+    LibraryFinder,
+    Needs,
+    expand_search,
+    is_base,
+    read_needs,
+)
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.artifacts.relocation import stage
-from tileyard.artifacts.toolchains import CONTENT, CXX, LIBRARIES, Layout
+from tileyard.artifacts.toolchains import CONTENT, CXX, LIBRARIES, Layout, stage
 from tileyard.artifacts.trees import Trees
 from tileyard.errors import BundleError, UsageError
 from tileyard.model import Record
@@ -67,13 +75,94 @@ def pack_toolchain(source: ToolchainSource, output: Path) -> BundleManifest:
                 trees=(tree,),
                 requires=_state_needs(source, folder, gathered),
                 is_complete=True,
-                details=msgspec.json.encode(layout, order="sorted").decode(),
+                details=canonical_json(layout),
             )
             manifest = write_bundle(packing, objects, output)
             remove_folder(objects.root)  # a read-only tree is in the way of others
     except OSError as error:
         raise BundleError(f"cannot write {output}: {error.strerror or error}") from error
     return manifest
+
+
+@dataclass(kw_only=True)
+class Gathered:
+    """What was found, by soname.
+
+    ``libraries`` lie outside the folder, ``cxx`` are those of the C++ runtime. ``folders`` are the
+    directories of the folder whose libraries are not found by their users' own, relative search
+    path. ``base`` are driver libraries that this host has, ``missing`` what nobody has.
+    ``needs`` are those of all files that run on this kind of machine.
+    """
+
+    libraries: dict[str, Path] = field(default_factory=dict)
+    cxx: dict[str, Path] = field(default_factory=dict)
+    folders: set[str] = field(default_factory=set)
+    base: set[str] = field(default_factory=set)
+    missing: set[str] = field(default_factory=set)
+    needs: list[Needs] = field(default_factory=list)
+
+
+def gather(folder: Path, machine: str, finder: LibraryFinder) -> Gathered:
+    """Follow what every program and library of a folder asks the dynamic loader for.
+
+    Files for other machines (device code, a cross compiler's libraries) are left alone.
+    """
+    found = Gathered()
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink()]
+    libraries = sorted(folder.rglob("*.so*"), reverse=True)
+    own = {path.name: path for path in libraries if path.is_file()}  # of several the first
+    waiting = deque(_read(files, machine))
+    while waiting:
+        user, needs = waiting.popleft()
+        found.needs.append(needs)
+        for soname in needs.libraries:
+            library = _resolve(soname, (user, needs), folder, (own, finder), found)
+            if library is not None:
+                waiting.extend(_read([library], machine))
+    return found
+
+
+def _resolve(
+    soname: str,
+    asking: tuple[Path, Needs],
+    folder: Path,
+    where: tuple[dict[str, Path], LibraryFinder],
+    found: Gathered,
+) -> Path | None:
+    """Note where one library comes from; a path where it is new and has needs of its own."""
+    user, needs = asking
+    own, finder = where
+    if is_base(soname):
+        if DRIVER.fullmatch(soname) and finder.find(soname, needs, user):
+            found.base.add(soname)
+        return None
+    if "/" in soname:  # the loader takes it as it stands, so it is not found anywhere else
+        found.missing.add(soname)
+        return None
+    relative = [path for path in needs.search if path.startswith(("$ORIGIN", "${ORIGIN}"))]
+    if any(_lies_in(place / soname, folder) for place in expand_search(relative, user)):
+        return None  # it comes along, and is found wherever the folder lies
+    path = finder.find(soname, needs, user)
+    place = found.cxx if CXX_RUNTIME.fullmatch(soname) else found.libraries
+    if path is not None and _lies_in(path, folder):
+        found.folders.add(str(path.parent.resolve().relative_to(folder.resolve())))
+    elif soname in own:
+        found.folders.add(str(own[soname].parent.relative_to(folder)))
+    elif path is None:
+        found.missing.add(soname)
+    elif soname not in place:
+        place[soname] = path.resolve()
+        return place[soname]
+    return None
+
+
+def _read(files: Iterable[Path], machine: str) -> list[tuple[Path, Needs]]:
+    pairs = ((path, read_needs(path)) for path in files)
+    return [(path, needs) for path, needs in pairs if needs and needs.machine == machine]
+
+
+def _lies_in(path: Path, folder: Path) -> bool:
+    return path.is_file() and path.resolve().is_relative_to(folder.resolve())
 
 
 def _lay_out(source: ToolchainSource, folder: Path, gathered: Gathered, made: Path) -> Layout:
@@ -86,16 +175,14 @@ def _lay_out(source: ToolchainSource, folder: Path, gathered: Gathered, made: Pa
             (made / name).mkdir()
         for soname, path in libraries.items():
             copy_file(path, made / name / soname, 0o755)
-    programs = [*source.programs, *_find_programs(folder)]
+    programs = [*source.programs, *(["bin"] if (folder / "bin").is_dir() else [])]
     python = [*source.python, *_find_python(folder)]
     own = [f"{CONTENT}/{name}" for name in sorted(gathered.folders)]
-    return Layout(
+    return msgspec.structs.replace(
+        staged,
         programs=_below(made, programs),
         python=_below(made, python),
         libraries=tuple([*own, LIBRARIES] if gathered.libraries else own),
-        relocated=staged.texts,
-        stale=staged.stale,
-        interpreters=staged.interpreters,
         missing=tuple(sorted(gathered.missing)),
     )
 
@@ -111,10 +198,6 @@ def _state_needs(source: ToolchainSource, folder: Path, gathered: Gathered) -> R
         python=_find_tag(folder),
         has_cxx=bool(gathered.cxx),
     )
-
-
-def _find_programs(folder: Path) -> list[str]:
-    return [name for name in ("bin",) if (folder / name).is_dir()]
 
 
 def _find_python(folder: Path) -> list[str]:

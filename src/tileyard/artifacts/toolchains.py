@@ -4,34 +4,49 @@ What a base system lacks comes along in ``lib``: every shared library that is ne
 neither to the glibc family nor to a device's driver. The C++ runtime lies apart, in ``cxx``, for hosts
 whose own is older. No binary is changed: the loader finds the libraries by LD_LIBRARY_PATH, which
 the opened toolchain states together with PATH and PYTHONPATH.
+
+A built folder knows where it was installed: shebangs, CMake and pkg-config files, wrapper scripts. In text the
+old place becomes ``PLACEHOLDER``, so that a folder built at two places is one content, and at the new place the
+placeholder becomes that. Binaries are never changed, only listed.
 """
 
 import contextlib
+import mmap
 import os
 import posixpath
-import tempfile
-from collections.abc import Callable, Mapping
+import re
+import stat
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from tileyard.artifacts.bundle_manifest import BundleManifest, Expected
 from tileyard.artifacts.bundles import check_bundle, open_bundle
-from tileyard.artifacts.compat import Host, Requirements
-from tileyard.artifacts.copying import remove_folder
-from tileyard.artifacts.elf import is_newer
-from tileyard.artifacts.host import read_host
-from tileyard.artifacts.listing import Listing, TreeFile, decode_listing
+from tileyard.artifacts.compat import Host, Requirements, read_host
+from tileyard.artifacts.copying import copy_file, scratch_folder, writing_to
+from tileyard.artifacts.folders import (
+    Listing,
+    TreeFile,
+    check_folder,
+    decode_listing,
+    read_link,
+    walk,
+)
+from tileyard.artifacts.libraries import is_newer
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.artifacts.relocation import settle
 from tileyard.artifacts.trees import Trees
 from tileyard.decoding import decode_json
-from tileyard.errors import BundleError, DamagedError, HomeError
+from tileyard.errors import BundleError, DamagedError
 from tileyard.model import Digest, Record
 from tileyard.modes import make_folder
 
 CONTENT, LIBRARIES, CXX = "content", "lib", "cxx"
 """The directories of a toolchain's tree: what was built, and what it needs besides."""
+PLACEHOLDER = b"@@tileyard:place@@"
+_BIGGEST_TEXT = 16 << 20
+_SKIPPED = "__pycache__"
+_EVERYWHERE = frozenset({"/bin/sh", "/bin/bash", "/usr/bin/env", "/usr/bin/sh", "/usr/bin/bash"})
 
 
 class Layout(Record):
@@ -91,9 +106,11 @@ def open_toolchain(path: Path, commit: str, home: Path, host: Host | None = None
         except DamagedError as error:
             raise BundleError(f"{path.name} is no sound bundle: {error.message}") from None
 
-    if not _is_there(manifest, objects):
-        open_bundle(path, objects, expected, host, accept)
     trees = Trees(objects)
+    try:
+        trees.path(tree)
+    except DamagedError:  # it was not unpacked before, or is not as it was
+        open_bundle(path, objects, expected, host, accept)
     root = trees.path(tree)
     _require_parts(layout, trees.listing(tree), path.name)
     if layout.relocated:
@@ -141,16 +158,6 @@ def _require_parts(layout: Layout, listing: Listing, name: str) -> None:
             raise BundleError(f"{name} is no sound toolchain: it has no file {path!r}")
 
 
-def _is_there(manifest: BundleManifest, objects: ObjectStore) -> bool:
-    """Whether all of a toolchain was unpacked before, and is as it was."""
-    try:
-        for tree in manifest.trees:
-            Trees(objects).path(tree)
-    except DamagedError:
-        return False
-    return True
-
-
 def _is_older(here: Host, needed: Requirements) -> bool:
     """Whether the host's C++ runtime will not do."""
     pairs = ((needed.glibcxx, here.glibcxx), (needed.cxxabi, here.cxxabi))
@@ -163,14 +170,13 @@ def _relocate(trees: Trees, tree: Digest, layout: Layout, home: Path) -> Path:
     They cannot name the tree itself, whose own name follows from what they say.
     """
     place = home / "toolchains" / tree
-    try:
+    with writing_to(place.parent):
         make_folder(place.parent)
         with contextlib.suppress(DamagedError):
             if place.is_symlink():
                 trees.path(Digest(place.readlink().name))
                 return place
-        scratch = Path(tempfile.mkdtemp(dir=place.parent, prefix=".relocate."))
-        try:
+        with scratch_folder(place.parent, ".relocate.") as scratch:
             copy = scratch / "tree"
             copy.mkdir()
             trees.copy(tree, copy)
@@ -178,8 +184,91 @@ def _relocate(trees: Trees, tree: Digest, layout: Layout, home: Path) -> Path:
             settled = trees.adopt(copy)
             (scratch / "link").symlink_to(trees.path(settled))
             (scratch / "link").rename(place)
-        finally:
-            remove_folder(scratch)
-    except OSError as error:
-        raise HomeError(f"cannot write to {place.parent}: {error.strerror or error}") from error
     return place
+
+
+# ---- old places and new ones -------------------------------------------------------------------
+
+
+def stage(folder: Path, target: Path, prefixes: Sequence[str]) -> Layout:
+    """Copy a folder into ``target``, which is empty, with ``prefixes`` replaced in text files; what that
+    says of its layout.
+
+    Links to absolute places within the folder become relative. Compiled Python is left out: it is
+    bound to times. Raises UsageError for what cannot be read or kept in a tree, OSError.
+    """
+    # The longest first, and nothing that merely begins like one.
+    old = sorted(map(os.fsencode, prefixes), key=len, reverse=True)
+    pattern = re.compile(b"(?:" + b"|".join(map(re.escape, old)) + rb")(?![A-Za-z0-9._+-])")
+    texts: list[str] = []
+    stale: list[str] = []
+    interpreters: list[str] = []
+    for path, status in walk(folder):
+        if _SKIPPED in path.split("/"):
+            continue
+        source, copy = folder / path, target / path
+        if stat.S_ISDIR(status.st_mode):
+            copy.mkdir()
+        elif stat.S_ISLNK(status.st_mode):
+            copy.symlink_to(_inside(read_link(source), path, prefixes))
+        else:
+            copy_file(source, copy, 0o755 if status.st_mode & stat.S_IXUSR else 0o644)
+            if _holds(copy, pattern):
+                (texts if _replace(copy, pattern, PLACEHOLDER) else stale).append(path)
+            program = _find_interpreter(copy)
+            if program:
+                interpreters.append(f"{path}: {program}")
+    check_folder(target)  # by itself: where it will lie, there is more around it
+    return Layout(
+        programs=(),
+        python=(),
+        libraries=(),
+        relocated=tuple(texts),
+        stale=tuple(stale),
+        interpreters=tuple(interpreters),
+    )
+
+
+def settle(folder: Path, texts: Iterable[str], place: str) -> None:
+    """Put the new place where the placeholder stands. Raises OSError."""
+    pattern = re.compile(re.escape(PLACEHOLDER))
+    for path in texts:
+        _replace(folder / path, pattern, os.fsencode(place))
+
+
+def _inside(link: str, path: str, prefixes: Sequence[str]) -> str:
+    for prefix in prefixes:
+        if link.startswith(f"{prefix}/"):
+            return os.path.relpath(link[len(prefix) + 1 :], str(Path(path).parent))
+    return link
+
+
+def _holds(path: Path, pattern: re.Pattern[bytes]) -> bool:
+    with path.open("rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            return False
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return pattern.search(content) is not None
+
+
+def _replace(path: Path, pattern: re.Pattern[bytes], by: bytes) -> bool:
+    """Replace in a text file; False for what is none."""
+    if path.stat().st_size > _BIGGEST_TEXT:
+        return False
+    content = path.read_bytes()
+    if b"\0" in content:
+        return False
+    path.write_bytes(pattern.sub(lambda _: by, content))
+    return True
+
+
+def _find_interpreter(path: Path) -> str:
+    """The absolute program of a script's first line, unless it lies in the folder or everywhere."""
+    with path.open("rb") as file:
+        line = file.readline(512)
+    if not line.startswith(b"#!"):
+        return ""
+    words = line[2:].split()
+    program = words[0].decode(errors="replace") if words else ""
+    is_own = program.encode().startswith(PLACEHOLDER)
+    return "" if is_own or program in _EVERYWHERE else program

@@ -11,17 +11,22 @@ import errno
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
-from tileyard.artifacts.copying import copy_file, remove_folder
+from tileyard.artifacts.copying import copy_file, remove_folder, scratch_folder, writing_to
 from tileyard.artifacts.folders import (
     FILE_MODE,
     PROGRAM_MODE,
+    Listing,
     Stamp,
+    TreeFile,
+    TreeLink,
     check_folder,
+    check_listing,
     compare,
     compare_contents,
+    decode_listing,
+    encode_listing,
     freeze,
     is_unchanged,
     read_link,
@@ -29,16 +34,6 @@ from tileyard.artifacts.folders import (
     walk,
 )
 from tileyard.artifacts.keys import digest_bytes
-from tileyard.artifacts.listing import (
-    Entry,
-    Listing,
-    TreeFile,
-    TreeFolder,
-    TreeLink,
-    check_listing,
-    decode_listing,
-    encode_listing,
-)
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import DamagedError, HomeError, UsageError
 from tileyard.model import Digest
@@ -68,11 +63,21 @@ class Trees:
         with self._writing():
             make_folder(self._root)
             free = shutil.disk_usage(self._root).free
-        if size > free:
-            raise UsageError(f"it holds {size:,} bytes, and {free:,} are free in {self._root}")
-        with self._staging() as staged:
-            self._copy_in(folder, staged)
-            return self._publish(staged)
+            if size > free:
+                raise UsageError(f"it holds {size:,} bytes, and {free:,} are free in {self._root}")
+            make_folder(self._root / "tmp")
+            with scratch_folder(self._root / "tmp") as scratch:
+                staged = scratch / "tree"
+                staged.mkdir()
+                for path, status in walk(folder):
+                    if stat.S_ISDIR(status.st_mode):
+                        (staged / path).mkdir()
+                    elif stat.S_ISLNK(status.st_mode):
+                        (staged / path).symlink_to(read_link(folder / path))
+                    else:
+                        mode = PROGRAM_MODE if status.st_mode & stat.S_IXUSR else FILE_MODE
+                        copy_file(folder / path, staged / path, mode)
+                return self._publish(staged)
 
     def adopt(self, folder: Path) -> Digest:
         """Like ``put``, but moves the folder itself, which must lie on the store's file system."""
@@ -130,16 +135,12 @@ class Trees:
             most = mode_in(into, 0o777)
             for path in listing.folders():
                 make_folder(into / path)
-            # Links come last: nothing is ever written through one.
-            for path, entry in sorted(listing.entries.items(), key=_is_link):
-                match entry:
-                    case TreeFile(is_executable=is_executable):
-                        mode = 0o777 if is_executable else 0o666
-                        copy_file(source / path, into / path, mode & most)
-                    case TreeLink(target=target):
-                        (into / path).symlink_to(target)
-                    case TreeFolder():
-                        pass
+            for path, entry in listing.with_links_last():
+                if isinstance(entry, TreeLink):
+                    (into / path).symlink_to(entry.target)
+                elif isinstance(entry, TreeFile):
+                    mode = 0o777 if entry.is_executable else 0o666
+                    copy_file(source / path, into / path, mode & most)
         except OSError as error:
             raise HomeError(f"cannot write {str(into / path)!r}: {error.strerror}") from error
 
@@ -147,18 +148,6 @@ class Trees:
 
     def _folder(self, digest: Digest) -> Path:
         return self._root / digest[:2] / digest
-
-    def _copy_in(self, folder: Path, staged: Path) -> None:
-        for path, status in walk(folder):
-            if stat.S_ISDIR(status.st_mode):
-                (staged / path).mkdir()
-            elif stat.S_ISLNK(status.st_mode):
-                (staged / path).symlink_to(read_link(folder / path))
-            else:
-                is_executable = status.st_mode & stat.S_IXUSR
-                copy_file(
-                    folder / path, staged / path, PROGRAM_MODE if is_executable else FILE_MODE
-                )
 
     def _publish(self, staged: Path) -> Digest:
         """Name a directory by what it now holds, freeze it and put it in its place."""
@@ -199,27 +188,8 @@ class Trees:
         self._verified[digest] = compare(place, listing)
         return True
 
-    @contextlib.contextmanager
-    def _staging(self) -> Iterator[Path]:
-        with self._writing():
-            parent = self._root / "tmp"
-            make_folder(parent)
-            staged = Path(tempfile.mkdtemp(dir=parent))
-            try:
-                yield staged
-            finally:
-                if staged.is_dir():
-                    remove_folder(staged)
-
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise HomeError(
-                f"cannot write to {self._root}: {error.strerror or error}",
-                hint="set TILEYARD_HOME elsewhere or free some space",
-            ) from error
+    def _writing(self) -> contextlib.AbstractContextManager[None]:
+        return writing_to(self._root, "set TILEYARD_HOME elsewhere or free some space")
 
     def _forget(self, digest: Digest) -> None:
         """Have an artifact with a tree that is gone read as absent, so that it is made anew."""
@@ -240,7 +210,3 @@ class Trees:
             f"tree {digest} in {self._objects.root} is not what its name promises: {reason}",
             hint="it was moved aside; run again to rebuild it",
         )
-
-
-def _is_link(item: tuple[str, Entry]) -> bool:
-    return isinstance(item[1], TreeLink)

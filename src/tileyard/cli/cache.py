@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -37,12 +36,10 @@ def gc(
     """
     from tileyard.artifacts.collection import Keep, collect, is_nowhere_else
     from tileyard.artifacts.objects import ObjectStore
-    from tileyard.cli.opening import print_json
+    from tileyard.cli.opening import load_settings, present
     from tileyard.cli.values import parse_bytes
     from tileyard.errors import HomeError, UsageError
     from tileyard.report.cache import print_collection
-    from tileyard.report.console import Console
-    from tileyard.settings import read_settings
     from tileyard.store import events
     from tileyard.store.trials import TrialStore
     from tileyard.workers.run_records import sweep_runs
@@ -50,7 +47,7 @@ def gc(
     if not max_size and keep_days is None:
         raise UsageError("say what is to stay", "--max-size 10G, --keep-days 14, or both")
     keep = Keep(max_bytes=parse_bytes(max_size) if max_size else None, days=keep_days)
-    home = read_settings(os.environ, Path.cwd()).home
+    home = load_settings().home
     with contextlib.ExitStack() as stack:
         is_recorded: Callable[[Path], bool] = is_nowhere_else
         if keep_days is not None and (home / "store.db").is_file():
@@ -60,8 +57,5 @@ def gc(
         done = collect(home, keep, dry_run=dry_run, is_recorded=is_recorded)
     if not dry_run:
         sweep_runs(ObjectStore(home / "objects"))
-    if json:
-        print_json(done)
-    else:
-        print_collection(Console(), done, home)
+    present(done, json, print_collection, home)
     return 0

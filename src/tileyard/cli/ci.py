@@ -110,8 +110,9 @@ def matrix(  # noqa: PLR0913 - options, by keyword only
 
     Exit status: 0, also where no case is touched; 2 for bad usage and where no case is selected.
     """
-    from tileyard.cli.ci_session import MatrixOptions, cut
+    from tileyard.cli.ci_session import cut
     from tileyard.cli.durations import parse_duration_s
+    from tileyard.suite.records import Wish
 
     if (jobs is None) == (not max_time):
         raise UsageError(
@@ -121,23 +122,21 @@ def matrix(  # noqa: PLR0913 - options, by keyword only
         raise UsageError(
             "--always, --ignore and --root say more of --changed-files, which is missing"
         )
-    return cut(
-        MatrixOptions(
-            suite=suite,
-            policy=policy,
-            select=tuple(select or ()),
-            jobs=jobs or 0,
-            max_s=parse_duration_s(max_time) if max_time else 0.0,
-            slots=slots,
-            setup_s=parse_duration_s(setup),
-            on=on,
-            durations=tuple(durations or ()),
-            times=times,
-            changed_files=changed_files,
-            root=root,
-            always=tuple(always or ()),
-            ignore=tuple(ignore or ()),
-            tells_github=github_output,
-            as_json=json,
-        )
+    cut(
+        suite=suite,
+        wish=Wish(policy=policy, select=tuple(select or ())),
+        jobs=jobs or 0,
+        max_s=parse_duration_s(max_time) if max_time else 0.0,
+        slots=slots,
+        setup_s=parse_duration_s(setup),
+        on=on,
+        durations=tuple(durations or ()),
+        times=times,
+        changed_files=changed_files,
+        root=root,
+        always=tuple(always or ()),
+        ignore=tuple(ignore or ()),
+        tells_github=github_output,
+        as_json=json,
     )
+    return 0

@@ -4,80 +4,51 @@ import asyncio
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import msgspec
 
-from tileyard.cli.opening import print_json, read_run_times
-from tileyard.engine.authors import Author, WorkerAuthor
+from tileyard.cli.opening import load_settings, present, print_json, read_run_times
+from tileyard.engine.authors import WorkerAuthor
 from tileyard.errors import UsageError
-from tileyard.model import Record
 from tileyard.report.ci import print_duplicates, print_matrix
 from tileyard.report.console import Console
 from tileyard.report.suite_files import write_atomically
-from tileyard.settings import Settings, read_settings
 from tileyard.store.run_times import RunTime
-from tileyard.suite.content import Contents
+from tileyard.suite.content import Change, Contents, find_root, parse_changed
 from tileyard.suite.durations import learn_imported
 from tileyard.suite.imports import read_times
-from tileyard.suite.jobs import Check, CiJob, Wanted, list_checks
+from tileyard.suite.jobs import (
+    Check,
+    CiJob,
+    DraftJob,
+    Wanted,
+    add_selections,
+    list_checks,
+    read_jobs,
+)
 from tileyard.suite.jobs_duplicates import Duplicates, find_duplicates
-from tileyard.suite.jobs_file import DraftJob, add_selections, read_jobs
 from tileyard.suite.jobs_matrix import Matrix, MatrixRequest, make_matrix
-from tileyard.suite.jobs_paths import Change, find_root, parse_changed
 from tileyard.suite.kernel_cases import read_suite_with_kernels
 from tileyard.suite.memory import read_memory
 from tileyard.suite.outlook import Bounds, expect_all, look_ahead, target_of
 from tileyard.suite.records import Expected, Suite, Wish
 
 
-@dataclass(frozen=True, kw_only=True)
-class MatrixOptions:
-    """What is asked of a matrix, as the command line has it; 0 and empty ask for nothing."""
-
-    suite: Path
-    policy: str
-    select: tuple[str, ...]
-    jobs: int
-    max_s: float
-    slots: int
-    setup_s: float
-    on: str
-    durations: tuple[Path, ...]
-    times: Path | None
-    changed_files: str
-    root: Path | None
-    always: tuple[str, ...]
-    ignore: tuple[str, ...]
-    tells_github: bool
-    as_json: bool
-
-
-class MatrixDocument(Record):
-    """A matrix as ``--json`` prints it. ``matrix`` is the value of ``strategy.matrix``."""
-
-    matrix: msgspec.Raw
-    details: Matrix
-
-
 class _Yard:
     """Suites, each read once, and what is known of their cases."""
 
     def __init__(self, durations: Sequence[Path]) -> None:
-        self.settings: Settings = read_settings(os.environ, Path.cwd())
+        self.settings = load_settings()
         files = [file for path in durations for file in _list_files(path)]
         self._imported = [time for file in files for time in read_times(file)]
-        self._times: Sequence[RunTime] | None = None
         self._suites: dict[Path, Suite] = {}
 
-    @property
+    @cached_property
     def times(self) -> Sequence[RunTime]:
         """What is recorded of all suites; nothing where there is no store yet."""
-        if self._times is None:
-            self._times = read_run_times(self.settings.home)
-        return self._times
+        return read_run_times(self.settings.home)
 
     def read(self, path: Path) -> Suite:
         """The suite of a file or folder. Raises UsageError."""
@@ -85,18 +56,17 @@ class _Yard:
         if path not in self._suites:
             if not path.exists():
                 raise UsageError(f"there is no suite {path}")
-            reading = read_suite_with_kernels(path, self.settings, self._make_author)
+            home, cores = self.settings.home, self.settings.cores
+            reading = read_suite_with_kernels(
+                path, self.settings, lambda file: WorkerAuthor(Path(file), home, cores)
+            )
             self._suites[path] = asyncio.run(reading)
         return self._suites[path]
-
-    def expect(self, suite: Suite, wanted: Wanted) -> dict[str, Expected]:
-        """How long each case of a suite should take where a job runs it."""
-        return self.expect_by(suite, wanted, self.times)
 
     def expect_by(
         self, suite: Suite, wanted: Wanted, times: Sequence[RunTime]
     ) -> dict[str, Expected]:
-        """The same by these times."""
+        """How long each case of a suite should take where a job runs it, by these times."""
         imported = learn_imported(self._imported, suite.cases)
         return expect_all(
             suite,
@@ -105,9 +75,6 @@ class _Yard:
             lambda case: target_of(case, wanted.kernels),
             imported,
         )
-
-    def _make_author(self, file: str) -> Author:
-        return WorkerAuthor(Path(file), self.settings.home, self.settings.cores)
 
 
 # ---- duplicates -------------------------------------------------------------------------------
@@ -128,10 +95,7 @@ def find(
     folders += [Path(d.command.cwd) for d in drafts.values() if d.command is not None]
     contents = Contents(find_root(folders or [Path.cwd()]))
     found = find_duplicates([_complete(draft, yard, contents) for draft in drafts.values()])
-    if as_json:
-        print_json(found)
-    else:
-        print_duplicates(Console(), found)
+    present(found, as_json, print_duplicates)
     return found
 
 
@@ -170,37 +134,61 @@ def _complete(draft: DraftJob, yard: _Yard, contents: Contents) -> CiJob:
 # ---- matrix -----------------------------------------------------------------------------------
 
 
-def cut(options: MatrixOptions) -> int:
-    """Make and print a matrix; the exit status. Raises UsageError for what makes no sense."""
-    yard = _Yard(options.durations)
-    output = _find_output() if options.tells_github else None
-    suite = yard.read(options.suite)
-    wanted = Wanted(suite=suite.path, on=options.on)
-    expected = yard.expect(suite, wanted)
-    durations = options.times or _only(options.durations)
+def cut(  # noqa: PLR0913 - options, by keyword only
+    *,
+    suite: Path,
+    wish: Wish,
+    jobs: int,
+    max_s: float,
+    slots: int,
+    setup_s: float,
+    on: str,
+    durations: tuple[Path, ...],
+    times: Path | None,
+    changed_files: str,
+    root: Path | None,
+    always: tuple[str, ...],
+    ignore: tuple[str, ...],
+    tells_github: bool,
+    as_json: bool,
+) -> None:
+    """Make and print a matrix; 0 and empty ask for nothing. Raises UsageError for what makes no sense."""
+    yard = _Yard(durations)
+    output = _find_output() if tells_github else None
+    read = yard.read(suite)
+    expected = yard.expect_by(read, Wanted(suite=read.path, on=on), yard.times)
+    shared = times or _only(durations)
+    change = None
+    if changed_files:
+        change = Change(
+            root=(root or find_root([Path(read.folder)])).resolve(),
+            files=parse_changed(_read_names(changed_files)),
+            always=always,
+            ignore=ignore,
+        )
     made = make_matrix(
-        suite,
+        read,
         MatrixRequest(
-            wish=Wish(policy=options.policy, select=options.select),
-            jobs=options.jobs,
-            max_s=options.max_s,
-            slots=options.slots,
-            setup_s=options.setup_s,
-            startup_s=read_memory(yard.settings.home, suite.path).startup_s,
-            durations="" if durations is None else str(durations),
-            change=_read_change(options, suite),
+            wish=wish,
+            jobs=jobs,
+            max_s=max_s,
+            slots=slots,
+            setup_s=setup_s,
+            startup_s=read_memory(yard.settings.home, read.path).startup_s,
+            durations="" if shared is None else str(shared),
+            change=change,
         ),
         expected,
     )
-    if options.times is not None:
-        _write_times(options.times, expected)
+    if times is not None:
+        seconds = {case: one.seconds for case, one in expected.items()}
+        write_atomically(times, (msgspec.json.format(msgspec.json.encode(seconds)), b"\n"))
     if output is not None:
         _tell_github(output, made)
-    if options.as_json:
-        print_json(MatrixDocument(matrix=msgspec.Raw(made.github.encode()), details=made))
+    if as_json:
+        print_json({"matrix": msgspec.Raw(made.github.encode()), "details": made})
     else:
         print_matrix(Console(), made)
-    return 0
 
 
 def _only(durations: tuple[Path, ...]) -> Path | None:
@@ -222,29 +210,12 @@ def _list_files(path: Path) -> list[Path]:
     return files
 
 
-def _read_change(options: MatrixOptions, suite: Suite) -> Change | None:
-    if not options.changed_files:
-        return None
-    if options.changed_files == "-":
-        data = sys.stdin.buffer.read()
-    else:
-        try:
-            data = Path(options.changed_files).read_bytes()
-        except OSError as error:
-            raise UsageError(f"cannot read {options.changed_files}: {error.strerror}") from error
-    root = options.root or find_root([Path(suite.folder)])
-    return Change(
-        root=root.resolve(),
-        files=parse_changed(data.decode("utf-8", "surrogateescape")),
-        always=options.always,
-        ignore=options.ignore,
-    )
-
-
-def _write_times(path: Path, expected: dict[str, Expected]) -> None:
-    """Expected times in a form that ``--durations`` reads."""
-    times = {case: one.seconds for case, one in expected.items()}
-    write_atomically(path, (msgspec.json.format(msgspec.json.encode(times)), b"\n"))
+def _read_names(file: str) -> str:
+    try:
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from error
+    return data.decode("utf-8", "surrogateescape")
 
 
 def _find_output() -> Path:

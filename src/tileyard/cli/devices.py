@@ -2,12 +2,9 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from tileyard.settings import Settings
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -49,10 +46,9 @@ def devices(
     """
     if context.invoked_subcommand is not None:
         return 0
-    from tileyard.cli.opening import print_json
+    from tileyard.cli.opening import load_settings, present
     from tileyard.cli.values import parse_duration_s
     from tileyard.devices.survey import survey_devices
-    from tileyard.report.console import Console
     from tileyard.report.devices import print_survey
 
     if install:
@@ -62,10 +58,7 @@ def devices(
         print("\n".join(install_directory(read_lock_dir(os.environ, Path.cwd()), tmpfiles)))
         return 0
     survey = survey_devices(load_settings(), parse_duration_s(window))
-    if json:
-        print_json(survey)
-    else:
-        print_survey(Console(), survey)
+    present(survey, json, print_survey)
     return 0
 
 
@@ -87,7 +80,7 @@ def probe(
 
     Exit status: 0 all are good, 1 one failed, 3 one is in use or its probe could not tell.
     """
-    from tileyard.cli.opening import print_json
+    from tileyard.cli.opening import load_settings, print_json
     from tileyard.devices.health import probe_now, read_health
     from tileyard.devices.probes import Verdict, run_apart
     from tileyard.devices.registry import find_devices, parse_device
@@ -118,6 +111,7 @@ def probe(
 @app.command()
 def readmit(name: Name) -> int:
     """End a device's quarantine, whoever put it there."""
+    from tileyard.cli.opening import load_settings
     from tileyard.devices.health import readmit_device
     from tileyard.devices.registry import parse_device
 
@@ -135,6 +129,7 @@ def quarantine(
 
     It is not probed by itself either: only "devices readmit" and "devices probe" bring it back.
     """
+    from tileyard.cli.opening import load_settings
     from tileyard.devices.health import quarantine_device, read_health
     from tileyard.devices.registry import parse_device
     from tileyard.report.words import clean_line
@@ -143,10 +138,3 @@ def quarantine(
     quarantine_device(device, reason)
     print(f"{device.name} is in quarantine: {clean_line(read_health(device).reason)}")
     return 0
-
-
-def load_settings() -> "Settings":
-    """The settings of this command."""
-    from tileyard.settings import read_settings
-
-    return read_settings(os.environ, Path.cwd())

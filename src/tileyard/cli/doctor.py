@@ -1,7 +1,5 @@
 """``tileyard doctor``: what is wrong here, and what to do about it."""
 
-import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -28,16 +26,15 @@ def doctor(
 
     Exit status: 0 nothing fails, 1 something does.
     """
-    from tileyard.cli.opening import print_json
+    from tileyard.cli.opening import load_settings, print_json
     from tileyard.clock import SystemClock
     from tileyard.doctor.checks import CHECKS
     from tileyard.doctor.findings import Diagnosis, run_checks
     from tileyard.doctor.tokens import compare_token, parse_token, read_boot_id, write_token
     from tileyard.report.console import Console
     from tileyard.report.doctor import print_findings
-    from tileyard.settings import read_settings
 
-    settings = read_settings(os.environ, Path.cwd())
+    settings = load_settings()
     if lock_token == "write":
         print(write_token(settings).format())
         return 0

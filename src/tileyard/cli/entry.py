@@ -20,9 +20,9 @@ def run() -> None:
         from tileyard.cli.exec import run_exec
 
         sys.exit(run_exec(sys.argv[2:]))
-    from tileyard.cli.main import run as run_any
+    from tileyard.cli.main import main
 
-    run_any()
+    sys.exit(main(sys.argv[1:]))
 
 
 def has_folder() -> bool:

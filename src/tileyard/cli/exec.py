@@ -5,6 +5,7 @@ Its arguments are taken apart by hand: what stands after the script is the scrip
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,6 @@ from tileyard.errors import TileyardError, UsageError
 from tileyard.settings import read_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tileyard.scripts.tally import Summary
 
 INTERRUPTED = 130
@@ -77,7 +76,7 @@ def run_exec(arguments: list[str]) -> int:
         return run_script(
             wanted.argv,
             settings,
-            teller(wanted.summary),
+            partial(tell, wanted.summary),
             is_module=wanted.is_module,
             study=StudyOfScript(settings),
         )
@@ -90,16 +89,12 @@ def run_exec(arguments: list[str]) -> int:
         return INTERRUPTED
 
 
-def teller(form: str) -> "Callable[[Summary], None]":
-    """What prints a summary on stderr in one line."""
+def tell(form: str, summary: "Summary") -> None:
+    """Print a summary on stderr in one line."""
+    from tileyard.report.words import clean_line
     from tileyard.scripts.tally import summary_json, summary_line
 
-    def tell(summary: "Summary") -> None:
-        if form == "json":
-            print(summary_json(summary), file=sys.stderr)
-        elif form == "plain":
-            from tileyard.report.words import clean_line
-
-            print(f"tileyard: {clean_line(summary_line(summary))}", file=sys.stderr)
-
-    return tell
+    if form == "json":
+        print(summary_json(summary), file=sys.stderr)
+    elif form == "plain":
+        print(f"tileyard: {clean_line(summary_line(summary))}", file=sys.stderr)

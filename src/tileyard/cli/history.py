@@ -41,9 +41,8 @@ def history(  # noqa: PLR0913 - options, by keyword only
         if tail or json:
             raise UsageError("--export stands without --tail and --json")
         return _export(export, target, device_class)
-    from tileyard.cli.opening import open_store, print_json
+    from tileyard.cli.opening import open_store, present
     from tileyard.clock import SystemClock
-    from tileyard.report.console import Console
     from tileyard.report.history import print_history
     from tileyard.suite.durations import ENDED
     from tileyard.suite.history import summarize_history
@@ -54,10 +53,7 @@ def history(  # noqa: PLR0913 - options, by keyword only
     if not times:
         raise UsageError(_say_nothing(home, target, device_class))
     found = summarize_history(times, since_s, limit)
-    if json:
-        print_json(found)
-    else:
-        print_history(Console(), found, tail=tail)
+    present(found, json, print_history, tail=tail)
     return 0
 
 

@@ -91,14 +91,15 @@ class Wanted:
         return parse_duration_s(text) if text else None
 
 
-class StatusFile:
-    """What became of the command so far: replaced as a whole, so that readers never see half of it."""
+class Teller:
+    """Keeps the status file up to date, and people at a terminal informed while they wait."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path) if path else None
+        self._told = ""
 
     def write(self, status: LeaseStatus) -> None:
-        """Say it. Raises UsageError if the file cannot be written."""
+        """Replace the file as a whole, so that readers never see half of it. Raises UsageError."""
         if self._path is None:
             return
         try:
@@ -107,32 +108,49 @@ class StatusFile:
         except OSError as error:
             raise UsageError(f"cannot write {self._path}: {error.strerror}") from error
 
+    def tell(self, status: LeaseStatus) -> None:
+        """Take note of a change; a status file that went away is no reason to end a command."""
+        try:
+            self.write(status)
+        except UsageError as error:
+            say(str(error), 0)
+        if status.state is State.WAITING and status.place:
+            held = f", held by {status.holder}" if status.holder else ""
+            text = f"waiting, number {status.place} in the queue{held}"
+            if sys.stderr.isatty():
+                say(text, 0)
+        elif status.state in (State.WAITING, State.RUNNING) and status.message not in (
+            "",
+            self._told,
+        ):
+            self._told = status.message
+            say(f"put in quarantine: {status.message}", 0)
+
 
 def run_lease(arguments: list[str]) -> int:
     """Carry the command line out and return the exit status."""
     try:
-        return lease(arguments)
+        return _lease(arguments)
     except TileyardError as error:
         return say(str(error), error.exit_status)
 
 
-def lease(arguments: list[str]) -> int:
-    """Carry the command line out and return the exit status. Raises UsageError for a bad one."""
+def _lease(arguments: list[str]) -> int:
     wanted = Wanted(arguments)
     if wanted.is_help:
         describe()
         return 0
-    file = StatusFile(wanted.status_file)
-    file.write(LeaseStatus(state=State.WAITING))
+    teller = Teller(wanted.status_file)
+    teller.write(LeaseStatus(state=State.WAITING))
     try:
         request = LeaseRequest(
             choices=find_choices(wanted), count=wanted.count, priority=wanted.priority
         )
     except UsageError as error:
-        file.write(LeaseStatus(state=State.NO_DEVICE, message=str(error)))
+        teller.write(LeaseStatus(state=State.NO_DEVICE, message=str(error)))
         return say(str(error), NO_DEVICE)
     status = WrappedCommand(
-        wanted.argv, request, wanted.limits, Teller(file).tell, meanwhile=Healer(request.choices)
+        wanted.argv, request, wanted.limits, teller.tell, meanwhile=Healer(request.choices)
     ).run()
     code = exit_status(status)
     return say(status.message, code) if status.message else code
@@ -151,32 +169,6 @@ def find_choices(wanted: Wanted) -> tuple[Device, ...]:
     for directory in {Path(lock).parent for device in found.values() for lock in device.locks}:
         prepare_directory(directory)
     return tuple(found.values())
-
-
-class Teller:
-    """Keeps the status file up to date, and people at a terminal informed while they wait."""
-
-    def __init__(self, file: StatusFile) -> None:
-        self._file = file
-        self._told = ""
-
-    def tell(self, status: LeaseStatus) -> None:
-        """Take note of a change; a status file that went away is no reason to end a command."""
-        try:
-            self._file.write(status)
-        except UsageError as error:
-            say(str(error), 0)
-        if status.state is State.WAITING and status.place:
-            held = f", held by {status.holder}" if status.holder else ""
-            text = f"waiting, number {status.place} in the queue{held}"
-            if sys.stderr.isatty():
-                say(text, 0)
-        elif status.state in (State.WAITING, State.RUNNING) and status.message not in (
-            "",
-            self._told,
-        ):
-            self._told = status.message
-            say(f"put in quarantine: {status.message}", 0)
 
 
 class Healer:

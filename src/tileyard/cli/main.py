@@ -2,6 +2,7 @@
 
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -77,24 +78,29 @@ def _begin(
     """Take the options before the command."""
 
 
-app.command("tune")(tune.tune)
-app.command("run")(run_command.run_config)
-app.command("test")(test.run_suite)
-app.command("compile")(compile_command.compile_configs)
-app.command("plan")(plan.plan)
-app.command("history")(history.history)
-app.command("trials")(trials.trials)
-app.command("show")(show.show)
-app.command("inspect")(inspect.inspect)
-app.command("static")(static.static)
-app.add_typer(devices.app, name="devices")
-app.command("doctor")(doctor.doctor)
-app.command("lease", help="Run any command while holding devices.")(lease_help.describe)
-app.command("exec", help="Run a script that was written for a GPU on the CPU.")(exec_help.describe)
-app.command("bundle")(bundle.bundle)
-app.add_typer(ci.app, name="ci")
-app.add_typer(cache.app, name="cache")
-app.command("run-artifact")(run_artifact.run_artifact)
+COMMANDS: tuple[tuple[str, Callable[..., object], str | None], ...] = (
+    ("tune", tune.tune, None),
+    ("run", run_command.run_config, None),
+    ("test", test.run_suite, None),
+    ("compile", compile_command.compile_configs, None),
+    ("plan", plan.plan, None),
+    ("history", history.history, None),
+    ("trials", trials.trials, None),
+    ("show", show.show, None),
+    ("inspect", inspect.inspect, None),
+    ("static", static.static, None),
+    ("doctor", doctor.doctor, None),
+    ("lease", lease_help.describe, "Run any command while holding devices."),
+    ("exec", exec_help.describe, "Run a script that was written for a GPU on the CPU."),
+    ("bundle", bundle.bundle, None),
+    ("run-artifact", run_artifact.run_artifact, None),
+)
+"""Commands by their names; what they do, where their docstring does not say it."""
+
+for _name, _function, _help in COMMANDS:
+    app.command(_name, help=_help)(_function)
+for _name, _group in (("devices", devices.app), ("ci", ci.app), ("cache", cache.app)):
+    app.add_typer(_group, name=_name)
 for _typer in (app, *(group.typer_instance for group in app.registered_groups)):
     for _command in _typer.registered_commands if _typer else ():
         _command.cls = OnceCommand
@@ -102,11 +108,6 @@ for _typer in (app, *(group.typer_instance for group in app.registered_groups)):
 USAGE = 2
 INTERNAL_ERROR = 70
 INTERRUPTED = 130
-
-
-def run() -> None:
-    """The program ``tileyard``."""
-    sys.exit(main(sys.argv[1:]))
 
 
 def main(arguments: list[str]) -> int:

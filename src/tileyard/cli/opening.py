@@ -4,19 +4,28 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
 from tileyard.errors import UsageError
 from tileyard.model import Outcome
-from tileyard.settings import read_settings
+from tileyard.settings import Settings, read_settings
 
 if TYPE_CHECKING:
+    from tileyard.report.console import Console
     from tileyard.store.run_times import RunTime
     from tileyard.store.trials import TrialStore
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def load_settings() -> Settings:
+    """The settings of this command."""
+    return read_settings(os.environ, Path.cwd())
 
 
 @contextlib.contextmanager
@@ -25,7 +34,7 @@ def open_store() -> Iterator[tuple["TrialStore", Path]]:
     # A third of a second of imports, which not all commands need.
     from tileyard.store.trials import TrialStore
 
-    home = read_settings(os.environ, Path.cwd()).home
+    home = load_settings().home
     if not _has_records(home):
         raise UsageError(f"nothing is recorded in {home} yet")
     with TrialStore.open(home) as store:
@@ -70,6 +79,22 @@ def parse_outcome(text: str) -> Outcome:
         raise UsageError(f"there is no outcome {text!r}", f"there are: {known}") from None
 
 
+def present(
+    found: T,
+    as_json: bool,
+    view: "Callable[Concatenate[Console, T, P], None]",
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> None:
+    """Print a record as JSON, or its view for people, which takes the other arguments."""
+    from tileyard.report.console import Console
+
+    if as_json:
+        print_json(found)
+    else:
+        view(Console(), found, *args, **kwargs)
+
+
 def print_json(value: object) -> None:
     """Any record as indented JSON, as long as somebody reads it."""
     from tileyard.report.console import outliving_readers
@@ -77,8 +102,10 @@ def print_json(value: object) -> None:
     text = msgspec.json.format(msgspec.json.encode(value)).decode()
     # Within strings alone, where an escape stands for the same: no terminal obeys what is printed.
     with outliving_readers():
-        print(re.sub(r"[\x7f-\x9f\u200e-\u200f\u2028-\u202e\u2066-\u2069]", _escape, text))
-
-
-def _escape(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+        print(
+            re.sub(
+                r"[\x7f-\x9f\u200e-\u200f\u2028-\u202e\u2066-\u2069]",
+                lambda found: f"\\u{ord(found[0]):04x}",
+                text,
+            )
+        )

@@ -78,7 +78,7 @@ def plan(  # noqa: PLR0913 - options, by keyword only
 
     Exit status: 0, or 2 for bad usage and where no case is selected.
     """
-    from tileyard.cli.plan_session import PlanRequest, run
+    from tileyard.cli.plan_session import run
     from tileyard.suite.records import Wish
     from tileyard.suite.shards import parse_shard
 
@@ -86,22 +86,20 @@ def plan(  # noqa: PLR0913 - options, by keyword only
         raise UsageError("--case-time is for imported times: a suite's cases are known")
     if suite is None and (policy != "full" or select or device_class):
         raise UsageError("--policy, --select and --class choose of a suite, and none is named")
-    return run(
-        PlanRequest(
-            suite=suite,
-            durations=durations,
-            case_s=parse_some_s("--case-time", case_time),
-            slots=slots,
-            split=parse_split(split),
-            startup_s=parse_time_s("--startup", startup) if startup else None,
-            launch_s=parse_time_s("--launch", launch) if launch else None,
-            lead_s=parse_time_s("--lead", lead) if lead else None,
-            per=per,
-            wish=Wish(policy=policy, select=tuple(select or ())),
-            target=target,
-            device_class=device_class,
-            shard=parse_shard(shard) if shard else None,
-            budget_s=parse_some_s("--budget", budget),
-            as_json=json,
-        )
+    costs = {"startup": startup, "launch": launch, "lead": lead}
+    run(
+        suite=suite,
+        durations=durations,
+        case_s=parse_some_s("--case-time", case_time),
+        slots=slots,
+        split=parse_split(split),
+        costs_s={f"{name}_s": parse_time_s(f"--{name}", t) for name, t in costs.items() if t},
+        per=per,
+        wish=Wish(policy=policy, select=tuple(select or ())),
+        target=target,
+        device_class=device_class,
+        shard=parse_shard(shard) if shard else None,
+        budget_s=parse_some_s("--budget", budget),
+        as_json=json,
     )
+    return 0

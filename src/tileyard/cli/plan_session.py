@@ -1,27 +1,23 @@
 """A prediction as the command line makes it: cases and their times in, a view of the plan out."""
 
-import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from msgspec.structs import replace
 
-from tileyard.cli.opening import print_json, read_run_times
+from tileyard.cli.opening import load_settings, present, read_run_times
 from tileyard.errors import UsageError
-from tileyard.report.console import Console
 from tileyard.report.plan import print_prediction
-from tileyard.settings import Settings, read_settings
 from tileyard.store.run_times import RunTime
 from tileyard.suite.budget import gather_facts
-from tileyard.suite.durations import expect_imported, learn_imported
+from tileyard.suite.durations import Known, expect_imported, learn_imported
 from tileyard.suite.imports import read_times
 from tileyard.suite.memory import read_memory
 from tileyard.suite.narrowing import Narrowed, narrow
-from tileyard.suite.outlook import COMMAND, Bounds, expect_all, look_ahead, target_of
-from tileyard.suite.pieces import NO_COSTS, Costs
+from tileyard.suite.outlook import COMMAND, Bounds, Outlook, expect_all, look_ahead, target_of
+from tileyard.suite.pieces import NO_COSTS
 from tileyard.suite.plan import Split
 from tileyard.suite.prediction import predict_parts
 from tileyard.suite.reading import read_suite
@@ -30,92 +26,72 @@ from tileyard.suite.shards import Shard
 from tileyard.wording import count_of
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlanRequest:
-    """What is to be predicted; 0 and empty ask for nothing.
+def run(  # noqa: PLR0913 - options, by keyword only
+    *,
+    suite: Path | None,
+    durations: Path | None,
+    case_s: float,
+    slots: int | None,
+    split: Split,
+    costs_s: Mapping[str, float],
+    per: Literal["piece", "case"],
+    wish: Wish,
+    target: str,
+    device_class: str,
+    shard: Shard | None,
+    budget_s: float,
+    as_json: bool,
+) -> None:
+    """Predict and print; 0 and empty ask for nothing. Raises UsageError for what cannot be planned.
 
-    ``slots`` is None for one a core; what starting costs is None for what the suite's last run measured.
+    ``slots`` is None for one a core. ``costs_s`` are fields of ``Costs``; what it leaves out is as the suite's
+    last run measured it.
     """
+    settings = load_settings()
+    slots = len(settings.cores) if slots is None else slots
+    costs = replace(NO_COSTS, per=per, **costs_s)
+    if suite is not None:
+        if not suite.exists():
+            raise UsageError(f"there is no suite {suite}")
+        whole = read_suite(suite, settings)
+        costs = replace(read_memory(settings.home, whole.path).costs, per=per, **costs_s)
+        imported = {} if durations is None else _learn(durations, whole)
+        classes = dict.fromkeys((COMMAND, target), device_class)
+        find_target = partial(target_of, kernels=target)
 
-    suite: Path | None
-    durations: Path | None
-    case_s: float
-    slots: int | None
-    split: Split
-    startup_s: float | None
-    launch_s: float | None
-    lead_s: float | None
-    per: Literal["piece", "case"]
-    wish: Wish
-    target: str
-    device_class: str
-    shard: Shard | None
-    budget_s: float
-    as_json: bool
+        def expect(known: Sequence[RunTime]) -> dict[str, Expected]:
+            return expect_all(whole, known, classes, find_target, imported)
 
-    def costs(self, known: Costs) -> Costs:
-        """What starting costs: as asked, else as it is known."""
-        return Costs(
-            startup_s=known.startup_s if self.startup_s is None else self.startup_s,
-            launch_s=known.launch_s if self.launch_s is None else self.launch_s,
-            lead_s=known.lead_s if self.lead_s is None else self.lead_s,
-            per=self.per,
-        )
-
-
-def run(request: PlanRequest) -> int:
-    """Predict and print; the exit status. Raises UsageError for what cannot be planned."""
-    settings = read_settings(os.environ, Path.cwd())
-    slots = len(settings.cores) if request.slots is None else request.slots
-    costs = request.costs(NO_COSTS)
-    if request.suite is not None:
-        suite = _read_suite(request.suite, settings)
-        costs = request.costs(read_memory(settings.home, suite.path).costs)
-        parts = _look_at(suite, request, slots, costs, settings)
-    elif request.durations is not None:
-        expected = expect_imported(read_times(request.durations), request.case_s)
+        bounds = Bounds(shard=shard, budget_s=budget_s, slots=slots, costs=costs)
+        outlook = look_ahead(whole, wish, expect, bounds, read_run_times(settings.home))
+        parts = _divide(outlook, whole, find_target, shard)
+    elif durations is not None:
+        expected = expect_imported(read_times(durations), case_s)
         facts = gather_facts(expected, [one.testcase for one in expected])
-        parts = [narrow(facts, request.shard, request.budget_s, slots, costs)]
+        parts = [narrow(facts, shard, budget_s, slots, costs)]
     else:
         raise UsageError("nothing to plan", "name a suite, or a file of times with --durations")
-    prediction = predict_parts(parts, slots, request.split, costs)
-    if request.as_json:
-        print_json(prediction)
-    else:
-        print_prediction(Console(), prediction)
-    return 0
+    present(predict_parts(parts, slots, split, costs), as_json, print_prediction)
 
 
-def _read_suite(path: Path, settings: Settings) -> Suite:
-    if not path.exists():
-        raise UsageError(f"there is no suite {path}")
-    return read_suite(path, settings)
+def _learn(durations: Path, suite: Suite) -> dict[str, Known]:
+    imported = learn_imported(read_times(durations), suite.cases)
+    if not imported:
+        raise UsageError(
+            f"{durations}: says of none of the {count_of(len(suite.cases), 'case')} of {suite.path}"
+            " how long it took"
+        )
+    return imported
 
 
-def _look_at(
-    suite: Suite, request: PlanRequest, slots: int, costs: Costs, settings: Settings
+def _divide(
+    outlook: Outlook, suite: Suite, find_target: Callable[[SuiteCase], str], shard: Shard | None
 ) -> list[Narrowed]:
     """What ``tileyard test`` would run of a suite, one part after another, and expect of that."""
-    imported = {}
-    if request.durations is not None:
-        imported = learn_imported(read_times(request.durations), suite.cases)
-        if not imported:
-            raise UsageError(
-                f"{request.durations}: says of none of the {count_of(len(suite.cases), 'case')} of {suite.path}"
-                " how long it took"
-            )
-    classes = dict.fromkeys((COMMAND, request.target), request.device_class)
-    find_target = partial(target_of, kernels=request.target)
-
-    def expect(known: Sequence[RunTime]) -> dict[str, Expected]:
-        return expect_all(suite, known, classes, find_target, imported)
-
-    bounds = Bounds(shard=request.shard, budget_s=request.budget_s, slots=slots, costs=costs)
-    outlook = look_ahead(suite, request.wish, expect, bounds, read_run_times(settings.home))
     whole = Narrowed(
         expected=(),
         left_out=outlook.selection.left_out,
-        shard=request.shard,
+        shard=shard,
         shards_s=outlook.shards_s,
     )
     members: dict[str, list[SuiteCase]] = {find_target(case): [] for case in suite.cases}

@@ -12,14 +12,10 @@ def show(
     json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
 ) -> int:
     """Show one trial: its record, its log, its Program and the generated code."""
-    from tileyard.cli.opening import open_store, print_json
-    from tileyard.report.console import Console
+    from tileyard.cli.opening import open_store, present
     from tileyard.report.trials import print_trial
 
     with open_store() as (store, home):
         found = store.get_trial(trial)
-    if json:
-        print_json(found)
-    else:
-        print_trial(Console(), found, home, source=source)
+    present(found, json, print_trial, home, source=source)
     return 0

@@ -14,8 +14,7 @@ def trials(
     json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False,
 ) -> int:
     """List recorded trials, newest first."""
-    from tileyard.cli.opening import open_store, parse_outcome, print_json
-    from tileyard.report.console import Console
+    from tileyard.cli.opening import open_store, parse_outcome, present
     from tileyard.report.trials import print_trials
     from tileyard.store.trials import TrialQuery
 
@@ -23,8 +22,5 @@ def trials(
     query = TrialQuery(kernel=kernel, run=run, outcome=wanted, limit=limit)
     with open_store() as (store, _):
         found = store.list_trials(query)
-    if json:
-        print_json(found)
-    else:
-        print_trials(Console(), found)
+    present(found, json, print_trials)
     return 0

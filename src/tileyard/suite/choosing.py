@@ -1,18 +1,23 @@
 """Which cases of a suite run: policy, lists, and what was asked for on the command line.
 
 What lies beyond the suite itself, a budget of time, shards and what is proven already, comes after.
+One module because the sieves and what a text, a smoke run and a quarantine select are only used together.
 """
 
 import datetime
-from collections.abc import Iterable, Iterator, Sequence
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from fnmatch import translate
+from functools import lru_cache
 from typing import NoReturn
 
 from tileyard.errors import UsageError
 from tileyard.model import Record
-from tileyard.suite.globs import find_meant, first_fitting, fits, nearest
-from tileyard.suite.quarantine import find_quarantined
+from tileyard.suite.dtypes import dtype_class
 from tileyard.suite.records import (
+    KernelWork,
     LeftOut,
     Policy,
     Quarantine,
@@ -22,7 +27,6 @@ from tileyard.suite.records import (
     SuiteCase,
     Wish,
 )
-from tileyard.suite.smoke import choose_smoke, stand_of
 from tileyard.wording import count_of
 
 BUILT_IN = {
@@ -31,6 +35,11 @@ BUILT_IN = {
 }
 LISTED = 8
 """Names that a note lists before it counts the others."""
+NEAREST = 3
+MANY = 5000
+"""Among more names than these, the nearest ones take too long to find."""
+Stand = tuple[str, str]
+"""A family and a class of dtypes."""
 
 
 class Facts(Record):
@@ -48,11 +57,12 @@ def choose(suite: Suite, wish: Wish, today: datetime.date, facts: Facts) -> Sele
     sieve = _Sieve(suite.cases)
     _follow_lists(suite, sieve)
     meant = _follow_wish(suite, wish, sieve)
-    _follow_policy(policy, sieve, facts, is_rerun=wish.rerun is not None)
+    if wish.rerun is None:  # all that failed before is asked for
+        _follow_policy(policy, sieve, facts)
     if not sieve.rest:
         _refuse_nothing(suite, wish, meant, sieve)
     chosen = tuple(sieve.rest)
-    quarantined, notes = find_quarantined(suite.quarantine, (case.id for case in chosen), today)
+    quarantined, notes = find_quarantined(suite.quarantine, [case.id for case in chosen], today)
     uncovered = find_uncovered(suite, chosen)
     return Selection(
         policy=policy.name,
@@ -102,7 +112,7 @@ def find_covering(
     for policy in {**BUILT_IN, **suite.policies}.values():
         sieve = _Sieve(cases)
         _follow_lists(suite, sieve)
-        _follow_policy(policy, sieve, facts, is_rerun=False)
+        _follow_policy(policy, sieve, facts)
         for family in {case.family for case in sieve.rest}:
             found[family].append(policy.name)
     return {family: tuple(names) for family, names in found.items()}
@@ -166,10 +176,8 @@ def _find_asked(suite: Suite, text: str) -> frozenset[str]:
     return meant
 
 
-def _follow_policy(policy: Policy, sieve: _Sieve, facts: Facts, *, is_rerun: bool) -> None:
-    """Leave out what the policy does not ask for; all that failed before is asked for."""
-    if is_rerun:
-        return
+def _follow_policy(policy: Policy, sieve: _Sieve, facts: Facts) -> None:
+    """Leave out what the policy does not ask for."""
     if policy.cases:
         reason = f"policy {policy.name} takes only cases like {', '.join(policy.cases)}"
         sieve.drop(
@@ -243,3 +251,113 @@ def _tell_of_lost(suite: Suite, wish: Wish) -> Iterator[str]:
         yield f"{len(lost)} of the cases that failed are not in the suite any more: {min(lost)}" + (
             ", ..." if len(lost) > 1 else ""
         )
+
+
+# ---- the smoke run and the quarantine ----------------------------------------------------------
+
+
+def choose_smoke(
+    cases: Sequence[SuiteCase], expected_s: Mapping[str, float]
+) -> dict[Stand, tuple[str, ...]]:
+    """The ids that stand for each family and class of dtypes.
+
+    These are the cases that are declared as smoke cases; where there is none, the one that is expected
+    to be the quickest. A case of which nothing is known comes after those of which something is; of
+    equals the one with the least data counts, and then the first of the suite.
+    """
+    members: dict[Stand, list[SuiteCase]] = {}
+    for case in cases:
+        members.setdefault(stand_of(case), []).append(case)
+    return {
+        stand: tuple(case.id for case in those if case.smoke)
+        or (min(those, key=lambda case: (expected_s.get(case.id, math.inf), _size(case))).id,)
+        for stand, those in members.items()
+    }
+
+
+def stand_of(case: SuiteCase) -> Stand:
+    """What a case may stand for."""
+    return case.family or case.testcase, dtype_class(case.dtype)
+
+
+def _size(case: SuiteCase) -> int:
+    """How many elements its data has; for a kernel, a number that grows with its sizes."""
+    if isinstance(case.work, KernelWork):
+        sizes = [
+            value for value in case.work.arguments.values() if type(value) is int and value > 0
+        ]
+        return math.prod(sizes)
+    return math.prod(case.shape)
+
+
+def find_quarantined(
+    entries: Sequence[Quarantine], cases: Sequence[str], today: datetime.date
+) -> tuple[dict[str, Quarantine], tuple[str, ...]]:
+    """The cases that do not gate today, each with the entry that says so, and what to tell people.
+
+    Where several entries fit a case, the one that lasts longest counts.
+    """
+    lasting = sorted(entries, key=lambda entry: entry.until, reverse=True)
+    current = [entry for entry in lasting if not _is_over(entry, today)]
+    fitting = {case: [one for one in current if fits(one.cases, case)] for case in cases}
+    found = {case: those[0] for case, those in fitting.items() if those}
+    notes = []
+    for entry in (one for one in entries if _is_over(one, today)):
+        freed = sum(fits(entry.cases, case) and case not in found for case in cases)
+        if freed:
+            notes.append(
+                f"the quarantine of {entry.cases} ended on {entry.until}: {freed} "
+                f"{'case gates' if freed == 1 else 'cases gate'} again "
+                f"(owner {entry.owner}: {entry.reason})"
+            )
+    return found, tuple(notes)
+
+
+def _is_over(entry: Quarantine, today: datetime.date) -> bool:
+    return datetime.date.fromisoformat(entry.until) < today
+
+
+# ---- which cases a text means -------------------------------------------------------------------
+
+
+def fits(glob: str, case: str) -> bool:
+    """Whether a case's id is the text itself, or like it as a glob."""
+    return glob == case or _compiled(glob).match(case) is not None
+
+
+def find_meant(text: str, cases: Sequence[SuiteCase]) -> frozenset[str]:
+    """The ids of the cases that a text on the command line means; the first of these that means any.
+
+    The case of that id alone; all of a testcase, family or tag of that name; ids like it as a glob;
+    ids that contain it.
+    """
+    exact = frozenset(case.id for case in cases if text == case.id)
+    if exact:
+        return exact
+    named = frozenset(
+        case.id for case in cases if text in (case.testcase, case.family) or text in case.tags
+    )
+    if named:
+        return named
+    like = frozenset(case.id for case in cases if fits(text, case.id))
+    return like or frozenset(case.id for case in cases if text in case.id)
+
+
+def nearest(text: str, cases: Sequence[SuiteCase]) -> tuple[str, ...]:
+    """Names of the suite that come closest to a text that means nothing."""
+    names: dict[str, None] = {}
+    for case in cases:
+        names.update(dict.fromkeys((case.testcase, case.family, *case.tags)))
+    if len(cases) <= MANY:
+        names.update(dict.fromkeys(case.id for case in cases))
+    return tuple(get_close_matches(text, names, n=NEAREST, cutoff=0.5))
+
+
+def first_fitting(globs: Iterable[str], case: str) -> str | None:
+    """The first of the globs that a case's id is like."""
+    return next((glob for glob in globs if fits(glob, case)), None)
+
+
+@lru_cache(maxsize=1024)
+def _compiled(glob: str) -> re.Pattern[str]:
+    return re.compile(translate(glob))

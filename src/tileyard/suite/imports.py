@@ -8,14 +8,14 @@ that begin with ``#`` passed over), ``.test_durations`` of pytest-split, JUnit X
 import csv
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn
+from xml.parsers import expat
 
 from tileyard.clock import LONGEST_S
 from tileyard.errors import UsageError
 from tileyard.model import Record
-from tileyard.suite.junit_times import read_junit
 
 _PYTEST = re.compile(r"\s*(\d+(?:\.\d+)?)s\s+(setup|call|teardown)\s+(\S.*?)\s*")
 _CTEST = re.compile(r"\s*\d+/\d+\s+Test\s+#\d+:\s+(\S+)\s.*?(\d+(?:\.\d+)?)\s+sec\b.*")
@@ -32,6 +32,15 @@ class ImportedTime(Record):
     def id(self) -> str:
         """As a suite calls the case: ``testcase/case``, or the testcase where it is taken whole."""
         return f"{self.testcase}/{self.case}" if self.case else self.testcase
+
+
+class _JunitRow(Record):
+    """One test that ran: its class or suite, its name, its time as it is written, and where."""
+
+    group: str
+    name: str
+    time: str
+    line: int
 
 
 def read_times(path: Path) -> tuple[ImportedTime, ...]:
@@ -51,16 +60,10 @@ def read_times(path: Path) -> tuple[ImportedTime, ...]:
     return tuple(found.values())
 
 
-def name_test(test: str) -> tuple[str, str]:
-    """Testcase and case of a test as pytest calls it: its file, and what stands behind that."""
-    testcase, _, case = test.partition("::")
-    return testcase, case
-
-
 def _choose_reader(text: str) -> Callable[[Path, str], Iterator[ImportedTime]]:
     first = next((line for _, line in _content_lines(text)), "").strip()
     if first.startswith("<"):
-        return _read_junit
+        return read_junit
     if first.startswith(("{", "[")):
         return _read_json
     return _read_table if "," in first or first in ("testcase", "seconds") else _read_log
@@ -150,7 +153,7 @@ def _read_json(path: Path, text: str) -> Iterator[ImportedTime]:
         if not (isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str)):
             _fail(path, 1, "is not an object that holds the seconds of each test")
         test, given = pair
-        testcase, case = name_test(test)
+        testcase, _, case = test.partition("::")
         seconds = _try_seconds(given)
         if seconds is None:
             _refuse_time(path, _line_of(text, test), test, given)
@@ -165,12 +168,65 @@ def _line_of(text: str, key: str) -> int:
     return text.count("\n", 0, place) + 1
 
 
-def _read_junit(path: Path, text: str) -> Iterator[ImportedTime]:
-    for row in read_junit(path, text):
+def read_junit(path: Path, text: str) -> Iterator[ImportedTime]:
+    """All tests that have a time and were not skipped. Raises UsageError that names file and line.
+
+    A file that declares a document type is refused: it is what entities, which can grow without
+    bounds or name other files, are declared in.
+    """
+    reader = _Reader(path)
+    try:
+        reader.parser.Parse(text.encode(), True)
+    except expat.ExpatError as error:
+        problem = expat.errors.messages[error.code]
+        raise UsageError(f"{path}:{error.lineno}: is not XML: {problem}") from error
+    for row in reader.rows:
         seconds = _try_seconds(row.time)
         if seconds is None:
             _refuse_time(path, row.line, f"time of {row.name}", row.time)
         yield ImportedTime(testcase=row.group, case=row.name, seconds=seconds)
+
+
+class _Reader:
+    """Takes in elements of JUnit XML as they begin and end."""
+
+    def __init__(self, path: Path) -> None:
+        self.rows: list[_JunitRow] = []
+        self.parser = expat.ParserCreate("utf-8")
+        self.parser.StartElementHandler = self._begin
+        self.parser.EndElementHandler = self._end
+        self.parser.StartDoctypeDeclHandler = lambda *_: self._fail(
+            "declares a document type, which is not read"
+        )
+        self._path = path
+        self._suites: list[str] = []
+        self._test: _JunitRow | None = None
+
+    def _begin(self, element: str, attributes: Mapping[str, str]) -> None:
+        if not self._suites and element not in ("testsuites", "testsuite"):
+            self._fail(f"is not JUnit XML: it begins with <{element}>")
+        if element in ("testsuites", "testsuite"):
+            self._suites.append(attributes.get("name", ""))
+        elif element == "testcase":
+            name, time = attributes.get("name", ""), attributes.get("time", "")
+            group = attributes.get("classname") or self._suites[-1]
+            if not name:
+                self._fail("name: a testcase has none")
+            line = self.parser.CurrentLineNumber
+            self._test = _JunitRow(group=group or name, name=name, time=time, line=line)
+        elif element == "skipped":
+            self._test = None
+
+    def _end(self, element: str) -> None:
+        if element in ("testsuites", "testsuite"):
+            self._suites.pop()
+        elif element == "testcase" and self._test is not None:
+            if self._test.time:
+                self.rows.append(self._test)
+            self._test = None
+
+    def _fail(self, problem: str) -> NoReturn:
+        _fail(self._path, self.parser.CurrentLineNumber, problem)
 
 
 def _read_log(path: Path, text: str) -> Iterator[ImportedTime]:
@@ -195,5 +251,5 @@ def _read_log(path: Path, text: str) -> Iterator[ImportedTime]:
             " and no log of pytest or ctest with run times",
         )
     for test, times_s in phases.items():
-        testcase, case = name_test(test)
+        testcase, _, case = test.partition("::")
         yield ImportedTime(testcase=testcase, case=case, seconds=sum(times_s.values()))

@@ -1,7 +1,7 @@
 """Checks that several jobs run on identical content, and which job is to keep each of them."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Mapping, Sequence
+from itertools import chain, combinations
 
 from msgspec.structs import replace
 
@@ -139,11 +139,8 @@ def _share(
 # ---- who keeps what -------------------------------------------------------------------------
 
 
-class _Group(Record):
-    """Checks that the same jobs run, in the order in which they are best kept, and what each costs."""
-
-    order: tuple[int, ...]
-    seconds: tuple[float, ...]
+_Groups = Mapping[tuple[int, ...], Sequence[float]]
+"""Of checks that the same jobs run, by the order in which these best keep them: what each job needs."""
 
 
 def _choose_keepers(
@@ -162,11 +159,10 @@ def _choose_keepers(
         sums = totals.setdefault(order, [0.0] * len(order))
         for rank, number in enumerate(order):
             sums[rank] += own[number][identity].seconds
-    groups = [_Group(order=order, seconds=tuple(sums)) for order, sums in totals.items()]
     needed = {found[0] for found in owners.values() if len(found) == 1}
     loose = sorted({number for order in totals for number in order} - needed)
     setups_s = {number: jobs[number].setup_s for number in loose}
-    kept = needed | set(_choose_open(groups, needed, setups_s))
+    kept = needed | set(_choose_open(totals, needed, setups_s))
     return {
         identity: next(number for number in order if number in kept)
         for identity, order in orders.items()
@@ -174,13 +170,13 @@ def _choose_keepers(
 
 
 def _choose_open(
-    groups: Sequence[_Group], needed: set[int], setups_s: Mapping[int, float]
+    groups: _Groups, needed: set[int], setups_s: Mapping[int, float]
 ) -> tuple[int, ...]:
     """Of the jobs that run nothing on their own those that are to stay."""
     if len(setups_s) <= EXACT:
-        return min(
-            _sets_of(tuple(setups_s)), key=lambda some: _cost(groups, needed, setups_s, some)
-        )
+        sizes = range(len(setups_s) + 1)
+        sets = chain.from_iterable(combinations(setups_s, size) for size in sizes)
+        return min(sets, key=lambda some: _cost(groups, needed, setups_s, some))
     some = tuple(setups_s)
     while True:  # too many sets: leave out the job that costs most, for as long as that saves
         fewer = [tuple(n for n in some if n != out) for out in some]
@@ -190,18 +186,13 @@ def _choose_open(
         some = best
 
 
-def _sets_of(numbers: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    for size in range(len(numbers) + 1):
-        yield from combinations(numbers, size)
-
-
 def _cost(
-    groups: Sequence[_Group], needed: set[int], setups_s: Mapping[int, float], some: tuple[int, ...]
+    groups: _Groups, needed: set[int], setups_s: Mapping[int, float], some: tuple[int, ...]
 ) -> tuple[float, int, tuple[int, ...]]:
     """What is left to do where of the loose jobs only these stay; infinite where a check is lost."""
     kept = needed.union(some)
     total_s = sum(setups_s[number] for number in some)
-    for group in groups:
-        costs_s = zip(group.order, group.seconds, strict=True)
+    for order, sums in groups.items():
+        costs_s = zip(order, sums, strict=True)
         total_s += next((seconds for number, seconds in costs_s if number in kept), float("inf"))
     return round(total_s, 6), len(some), some

@@ -5,13 +5,14 @@ import json
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tileyard.errors import UsageError
 from tileyard.model import Record
 from tileyard.suite.choosing import Facts, choose, find_policy
+from tileyard.suite.content import Change, Touched, find_touched, list_filters
 from tileyard.suite.durations import DEFAULT_S
-from tileyard.suite.jobs_paths import Change, Touched, find_touched, list_filters
 from tileyard.suite.pieces import Costs
 from tileyard.suite.plan import make_plan, say_seconds
 from tileyard.suite.records import Expected, Selection, Suite, SuiteCase, Wish
@@ -93,14 +94,21 @@ def make_matrix(suite: Suite, request: MatrixRequest, expected: Mapping[str, Exp
     UsageError where the policy chooses nothing; a change that touches nothing gives no jobs.
     """
     today = datetime.datetime.now(tz=datetime.UTC).astimezone().date()
-    shared = expected if request.durations else _equal(expected)
+    shared = expected
+    if not request.durations:  # jobs that have no times take all cases alike
+        shared = {
+            case: Expected(case=case, testcase=one.testcase, seconds=DEFAULT_S, source="default")
+            for case, one in expected.items()
+        }
     facts = Facts(expected_s={case: one.seconds for case, one in shared.items()})
     selection = choose(suite, request.wish, today, facts)
     notes = list(selection.notes)
     touched = None
+    filters: dict[str, list[str]] = {}
     cases = selection.cases
     if request.change is not None:
         touched = find_touched(suite, request.change)
+        filters = list_filters(cases, Path(suite.folder), request.change.root)
         ids = frozenset(touched.cases)
         cases = tuple(case for case in cases if case.id in ids)
     select = request.wish.select
@@ -110,8 +118,8 @@ def make_matrix(suite: Suite, request: MatrixRequest, expected: Mapping[str, Exp
     if cases:
         times = [expected[case.id] for case in cases]
         budget_s = find_policy(suite, request.wish.policy).budget_s
-        cut = _Cut(cases, times, request, budget_s)
-        cut.weights = [shared[case.id] for case in cases]
+        weights = [shared[case.id] for case in cases]
+        cut = _Cut(cases=cases, times=times, weights=weights, request=request, budget_s=budget_s)
         count = _choose_count(cut, request, notes)
         jobs = tuple(cut.jobs(count, select))
         if not request.durations:
@@ -126,24 +134,19 @@ def make_matrix(suite: Suite, request: MatrixRequest, expected: Mapping[str, Exp
         guessed=sum(expected[case.id].source != "history" for case in cases),
         touched=touched,
         notes=tuple(notes),
-        filters=_filters(suite, selection, request.change),
+        filters=filters,
     )
 
 
+@dataclass(frozen=True, kw_only=True)
 class _Cut:
     """Cases that can be cut into any number of shards, by their ``weights``."""
 
-    def __init__(
-        self,
-        cases: Sequence[SuiteCase],
-        times: Sequence[Expected],
-        request: MatrixRequest,
-        budget_s: float,
-    ) -> None:
-        self.times = self.weights = times
-        self._cases = cases
-        self._request = request
-        self._budget_s = budget_s
+    cases: Sequence[SuiteCase]
+    times: Sequence[Expected]
+    weights: Sequence[Expected]
+    request: MatrixRequest
+    budget_s: float
 
     def shards(self, count: int) -> dict[int, list[int]]:
         """For each shard that has cases the indexes of these."""
@@ -154,13 +157,9 @@ class _Cut:
 
     def predict_s(self, indexes: Sequence[int]) -> float:
         """The wall time of a job that runs these cases; a policy's budget holds for each job."""
-        request = self._request
-        costs = Costs(startup_s=request.startup_s)
-        plan = make_plan([self.times[i] for i in indexes], request.slots, "auto", costs)
-        predicted_s = plan.predicted_s
-        if self._budget_s:
-            predicted_s = min(predicted_s, self._budget_s)
-        return request.setup_s + predicted_s
+        costs = Costs(startup_s=self.request.startup_s)
+        plan = make_plan([self.times[i] for i in indexes], self.request.slots, "auto", costs)
+        return self.request.setup_s + min(plan.predicted_s, self.budget_s or math.inf)
 
     def longest_s(self, count: int) -> float:
         """The wall time of the longest of so many jobs."""
@@ -168,13 +167,12 @@ class _Cut:
 
     def jobs(self, count: int, select: Sequence[str]) -> Iterator[MatrixJob]:
         """So many jobs, fewer where some would have no case."""
-        request = self._request
         for number, indexes in self.shards(count).items():
             shard = f"{number}/{count}"
-            families = (self._cases[i].family or self._cases[i].testcase for i in indexes)
-            arguments = ["--policy", request.wish.policy, "--shard", shard]
-            if request.durations:
-                arguments += ["--durations", request.durations]
+            families = (self.cases[i].family or self.cases[i].testcase for i in indexes)
+            arguments = ["--policy", self.request.wish.policy, "--shard", shard]
+            if self.request.durations:
+                arguments += ["--durations", self.request.durations]
             arguments += [part for text in select for part in ("--select", text)]
             yield MatrixJob(
                 shard=shard,
@@ -185,14 +183,6 @@ class _Cut:
             )
 
 
-def _equal(expected: Mapping[str, Expected]) -> dict[str, Expected]:
-    """The same cases, of which nothing is known: as a job takes them that has no times."""
-    return {
-        case: Expected(case=case, testcase=one.testcase, seconds=DEFAULT_S, source="default")
-        for case, one in expected.items()
-    }
-
-
 def _choose_count(cut: _Cut, request: MatrixRequest, notes: list[str]) -> int:
     """How many shards: as many as asked for, or the fewest that are tried of which each is short enough."""
     most = min(MOST_JOBS, len(cut.times))
@@ -200,7 +190,7 @@ def _choose_count(cut: _Cut, request: MatrixRequest, notes: list[str]) -> int:
         if request.jobs > MOST_JOBS:
             raise UsageError(f"{request.jobs} jobs are too many: a matrix has at most {MOST_JOBS}")
         return request.jobs
-    alone_s = max(cut.predict_s([i]) for i in _longest(cut.times))
+    alone_s = cut.predict_s([max(range(len(cut.times)), key=lambda i: cut.times[i].seconds)])
     limit_s = request.max_s
     if alone_s > limit_s:
         notes.append(
@@ -221,10 +211,6 @@ def _choose_count(cut: _Cut, request: MatrixRequest, notes: list[str]) -> int:
     return count
 
 
-def _longest(times: Sequence[Expected]) -> list[int]:
-    return [max(range(len(times)), key=lambda i: times[i].seconds)]
-
-
 def _name_cases(
     suite: Suite, wish: Wish, facts: Facts, selection: Selection, cases: Sequence[SuiteCase]
 ) -> tuple[str, ...]:
@@ -242,9 +228,3 @@ def _name_cases(
     if {case.id for case in again.cases} == wanted:
         return tuple(texts)
     return tuple(case.id for case in cases)
-
-
-def _filters(suite: Suite, selection: Selection, change: Change | None) -> dict[str, list[str]]:
-    if change is None:
-        return {}
-    return list_filters(selection.cases, Path(suite.folder), change.root)

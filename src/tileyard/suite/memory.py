@@ -57,18 +57,15 @@ def update_memory(
 ) -> None:
     """Take in what a run has found; what it did not run stays as it was. Raises HomeError."""
     known = read_memory(home, suite)
-    failing = dict.fromkeys(known.failing)
-    for verdict in verdicts:
-        failing.pop(verdict.case, None)
-        if verdict.is_bad:
-            failing[verdict.case] = None
+    is_bad = {verdict.case: verdict.is_bad for verdict in verdicts}
+    still = (case for case in known.failing if case not in is_bad)
     costs = (
         {}
         if started is None
         else {"startup_s": started.piece_s, "launch_s": started.launch_s, "lead_s": started.lead_s}
     )
     told = {name: seconds for name, seconds in costs.items() if seconds is not None}
-    memory = replace(known, failing=tuple(failing), **told)
+    memory = replace(known, failing=(*still, *(case for case in is_bad if is_bad[case])), **told)
     path = _path(home, suite)
     try:
         make_folder(path.parent)

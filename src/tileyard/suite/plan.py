@@ -5,10 +5,10 @@ saves start-up, unless that costs wall time; then the length of a piece is searc
 """
 
 from collections.abc import Iterator, Sequence
+from heapq import heapify, heappop, heapreplace
 from math import inf, log2
 from typing import Literal, NamedTuple
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -16,7 +16,6 @@ from tileyard.errors import UsageError
 from tileyard.model import Record
 from tileyard.suite.pieces import NO_COSTS, Costs, Cuts, Work, cut, gather, to_pieces
 from tileyard.suite.records import Expected, Piece, Plan
-from tileyard.suite.simulation import simulate, simulate_chains
 
 Split = Literal["auto", "off"] | float
 """How long a piece may be, in seconds; ``auto`` searches for it, ``off`` leaves testcases whole."""
@@ -65,7 +64,7 @@ def make_plan(
     limit_s = _search(work, slots, costs) if whole == "auto" else whole
     plan = _plan_of(work, cut(work, costs, limit_s), limit_s, slots=slots, costs=costs)
     guessed = sum(one.source == "default" for one in expected)
-    return msgspec.structs.replace(plan, guessed=guessed) if guessed else plan
+    return replace(plan, guessed=guessed)
 
 
 def compare(
@@ -115,6 +114,51 @@ def _predict_s(work: Work, cuts: Cuts, slots: int, costs: Costs) -> float:
         chains = [seconds[begin:end] for begin, end in spans]
         return costs.lead_s + max(simulate_chains(chains, slots, costs.launch_s))
     return costs.lead_s + max(simulate(cuts.lengths_s.tolist(), slots, costs.launch_s))
+
+
+def simulate(lengths_s: Sequence[float], slots: int, launch_s: float = 0.0) -> list[float]:
+    """When each piece ends, in seconds from the start; one process a piece, in the order given.
+
+    ``launch_s`` is a part of each length, the first.
+    """
+    free_s = [0.0] * min(slots, len(lengths_s))
+    launcher_s = 0.0
+    ends_s = []
+    for length_s in lengths_s:
+        begin_s = free_s[0]
+        if launch_s:
+            begin_s = max(begin_s, launcher_s)
+            launcher_s = begin_s + launch_s
+        ends_s.append(begin_s + length_s)
+        heapreplace(free_s, begin_s + length_s)
+    return ends_s
+
+
+def simulate_chains(
+    chains_s: Sequence[Sequence[float]], slots: int, launch_s: float = 0.0
+) -> list[float]:
+    """When each piece ends where it is a chain of processes, one for each of its cases."""
+    if not launch_s:
+        return simulate([sum(chain) for chain in chains_s], slots)
+    ends_s = [0.0] * len(chains_s)
+    launcher_s, waiting = 0.0, 0
+    # When a slot is free, who it is (ties go to the first), and what it goes on with.
+    busy = [(0.0, slot, -1, 0) for slot in range(min(slots, len(chains_s)))]
+    heapify(busy)
+    while busy:
+        now_s, slot, piece, place = busy[0]
+        if piece >= 0 and place == len(chains_s[piece]):
+            ends_s[piece] = now_s
+            piece = -1
+        if piece < 0:
+            if waiting == len(chains_s):
+                heappop(busy)
+                continue
+            piece, place, waiting = waiting, 0, waiting + 1
+        begin_s = max(now_s, launcher_s)
+        launcher_s = begin_s + launch_s
+        heapreplace(busy, (begin_s + chains_s[piece][place], slot, piece, place + 1))
+    return ends_s
 
 
 def _search(work: Work, slots: int, costs: Costs) -> float:

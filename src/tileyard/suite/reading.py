@@ -1,29 +1,66 @@
 """Reading a suite: its file, those that it includes, and the cases that its commands print.
 
 A testcase of kernels that names no case has one for each kernel and shape, and which these are only
-an author can say: ``kernel_cases`` asks one.
+an author can say: ``kernel_cases`` asks one. One module because cases are read in one way, whether a file
+declares them or a command lists them.
 """
 
+import contextlib
+import os
+import secrets
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+from msgspec.structs import asdict
+
+from tileyard.decoding import decode_json
 from tileyard.errors import UsageError
+from tileyard.processes.keeper.tree import kill_marked
 from tileyard.settings import Settings
-from tileyard.suite.files.drafts import Common, Draft, KernelFile
+from tileyard.suite.files.drafts import (
+    CommandPlan,
+    Common,
+    Draft,
+    KernelFile,
+    find_seed,
+    is_of_kernels,
+    make_case,
+    show_shape,
+)
 from tileyard.suite.files.places import Document, Place
+from tileyard.suite.files.steps import Env, read_env, read_step, read_text
 from tileyard.suite.files.tables import (
+    CaseTable,
+    ListedCaseTable,
     PolicyTable,
     QuarantineTable,
     RuleTable,
     SuiteTable,
+    TestcaseTable,
     check_name,
     decode,
 )
-from tileyard.suite.files.testcases import SuiteFile
-from tileyard.suite.records import KernelWork, Policy, Quarantine, Rule, Suite
+from tileyard.suite.records import KernelWork, Policy, Quarantine, Rule, Suite, SuiteCase
 
 SUITE_FILE = "suite.toml"
 WILDCARDS = "*?["
+LIMIT_S = 120.0
+MOST_BYTES = 256 << 20
+"""Most bytes that such a command may print: a suite of a million cases has less."""
+CONFIRM_S = 5.0
+"""How long what was killed may take to vanish."""
+LOOK_S = 0.1
+TAIL = 2000
+Row = tuple[CaseTable, Place]
+"""A case as it is written, and where."""
 
 
 def read_suite(path: Path, settings: Settings) -> Suite:
@@ -81,7 +118,9 @@ class _Reader:
             return path.stem
         self._read.add(path)
         if not path.is_file():
-            (place.fail if place is not None else _refuse)(f"there is no file {path}")
+            if place is None:
+                raise UsageError(f"there is no file {path}")
+            place.fail(f"there is no file {path}")
         if path.suffix == ".py":
             work = KernelWork(file=str(path))
             draft.cases.append(KernelFile(where=f"{path}:1", work=work, common=Common()))
@@ -95,14 +134,17 @@ class _Reader:
         top = Place(document=document)
         table = decode(document.table, SuiteTable, top)
         check_name(table.name, top / "name")
-        own_policies = dict(_read_policies(table, top))
+        own_policies = {
+            name: Policy(name=name, **asdict(decode(raw, PolicyTable, top / "policies" / name)))
+            for name, raw in table.policies.items()
+        }
         for number, text in enumerate(table.include):
             place = top / "include" / number
             for path in _find_included(text, place):
                 self.read(path, draft, place)
         draft.policies.update(own_policies)
         first = len(draft.cases)
-        draft.cases += SuiteFile(table, top, draft.folder, self._settings).cases()
+        draft.cases += _File(table, top, draft.folder, self._settings).cases()
         draft.skip += _read_rules(table.skip, top / "skip")
         allow = _read_rules(table.allow, top / "allow")
         if document.path == draft.path:
@@ -124,6 +166,129 @@ class _Reader:
         return table.name
 
 
+class _File:
+    """The testcases of one file, with their cases, whether declared or listed by a command."""
+
+    def __init__(self, table: SuiteTable, top: Place, home: Path, settings: Settings) -> None:
+        self._table = table
+        self._top = top
+        self._home = home
+        self._settings = settings
+        self._common = Common().narrowed(table, top)
+        self._env = read_env(table.env, top / "env")
+
+    def cases(self) -> Iterator[SuiteCase | KernelFile]:
+        """All cases, testcase by testcase: those that are declared, then those that are only listed."""
+        listed: dict[str, list[Row]] = {}
+        if self._table.list is not None:
+            place = self._top / "list"
+            for row, at in _list_cases(self._table.list, place, self._settings, self._env):
+                listed.setdefault(row.testcase or self._table.name, []).append((row, at))
+        seen: dict[str, Place] = {}
+        for number, raw in enumerate(self._table.testcase):
+            place = self._top / "testcase" / number
+            testcase = decode(raw, TestcaseTable, place)
+            if testcase.name in seen:
+                first = seen[testcase.name].where
+                (place / "name").fail(f"{testcase.name!r} stands twice, also at {first}")
+            check_name(testcase.name, place / "name")
+            seen[testcase.name] = place
+            rows = self._rows(testcase, place) + listed.pop(testcase.name, [])
+            yield from self._testcase(testcase, place, rows)
+        for name, rows in listed.items():
+            place = self._top / "list"
+            check_name(name, rows[0][1] / "testcase")
+            yield from self._testcase(TestcaseTable(name=name), place, rows)
+
+    def _rows(self, testcase: TestcaseTable, place: Place) -> list[Row]:
+        rows: list[Row] = []
+        for number, raw in enumerate(testcase.case):
+            at = place / "case" / number
+            rows.append((decode(raw, CaseTable, at), at))
+        if testcase.list is not None:
+            env = {**self._env, **read_env(testcase.env, place / "env")}
+            for row, at in _list_cases(
+                testcase.list, place / "list", self._settings, env, testcase.name
+            ):
+                if row.testcase not in ("", testcase.name):
+                    (at / "testcase").fail(f"is {row.testcase!r} in a list of {testcase.name!r}")
+                rows.append((row, at))
+        return rows
+
+    def _testcase(
+        self, testcase: TestcaseTable, place: Place, rows: list[Row]
+    ) -> Iterator[SuiteCase | KernelFile]:
+        common = self._common.narrowed(testcase, place)
+        if is_of_kernels(testcase, place):
+            yield from self._kernels(testcase, place, rows, common)
+            return
+        plan = CommandPlan((testcase, place), (self._table, self._top), self._home)
+        if not rows:
+            if self._table.list is not None:
+                place.fail(f"no case of {testcase.name!r} was listed")
+            rows = [(CaseTable(name="default"), place)]
+        for row, at in rows:
+            for key in ("arguments", "config"):
+                if getattr(row, key):
+                    (at / key).fail("belongs to a case of a kernel")
+            if isinstance(row.shape, str):
+                (at / "shape").fail("is a list of sizes for a case of programs")
+            own = common.narrowed(row, at)
+            seed = find_seed(row)
+            values = {
+                **own.vars,
+                **_shared_values(at.document.folder),
+                "testcase": testcase.name,
+                "case": row.name,
+                "dtype": own.dtype,
+                "shape": show_shape(row.shape),
+                "valid_shape": show_shape(row.valid_shape or row.shape),
+                "seed": str(seed),
+            }
+            work = plan.fill_in(values, (row.shape, row.valid_shape), own.tolerance, at)
+            yield make_case(testcase.name, row, own, work, at)
+
+    def _kernels(
+        self,
+        testcase: TestcaseTable,
+        place: Place,
+        rows: list[Row],
+        common: Common,
+    ) -> Iterator[SuiteCase | KernelFile]:
+        file = place.document.folder / testcase.file
+        if not file.is_file():
+            (place / "file").fail(f"there is no file {file}")
+        shared = KernelWork(
+            file=str(file),
+            kernel=testcase.kernel,
+            arguments=testcase.arguments,
+            config=testcase.config,
+            reference=testcase.reference,
+            tolerance=common.tolerance,
+        )
+        if not rows:
+            yield KernelFile(
+                where=place.where,
+                testcase=testcase.name,
+                work=shared,
+                common=common,
+            )
+        for row, at in rows:
+            if row.shape and not isinstance(row.shape, str):
+                (at / "shape").fail("is the name of a set of arguments for a case of a kernel")
+            own = common.narrowed(row, at)
+            work = KernelWork(
+                file=shared.file,
+                kernel=shared.kernel,
+                arguments={**shared.arguments, **row.arguments},
+                shape=row.shape if isinstance(row.shape, str) else "",
+                config={**shared.config, **row.config},
+                reference=shared.reference,
+                tolerance=own.tolerance,
+            )
+            yield make_case(testcase.name, row, own, work, at)
+
+
 def _find_included(text: str, place: Place) -> list[Path]:
     path = place.document.folder / text
     if path.is_dir():
@@ -136,19 +301,112 @@ def _find_included(text: str, place: Place) -> list[Path]:
     return found
 
 
-def _read_policies(table: SuiteTable, top: Place) -> Iterator[tuple[str, Policy]]:
-    for name, raw in table.policies.items():
-        policy = decode(raw, PolicyTable, top / "policies" / name)
-        yield (
-            name,
-            Policy(name=name, **{key: getattr(policy, key) for key in policy.__struct_fields__}),
-        )
-
-
 def _read_rules(rows: Iterable[object], place: Place) -> list[Rule]:
     rules = [decode(raw, RuleTable, place / number) for number, raw in enumerate(rows)]
     return [Rule(cases=rule.cases, reason=rule.reason) for rule in rules]
 
 
-def _refuse(problem: str) -> None:
-    raise UsageError(problem)
+# ---- cases that a command prints -----------------------------------------------------------------
+
+
+def _list_cases(
+    raw: object, place: Place, settings: Settings, env: Env, testcase: str = ""
+) -> Iterator[tuple[ListedCaseTable, Place]]:
+    """Run the command that is written at a place; each line of its output is a case in JSON.
+
+    It gets those variables of ``env`` that do not depend on a case or a step. Raises UsageError that
+    says how it failed, or which of its lines is no case.
+    """
+    folder = place.document.folder
+    values = _shared_values(folder) | ({"testcase": testcase} if testcase else {})
+    told = {name: text for name, text in env.items() if text.names <= values.keys()}
+    step = read_step(raw, "list", place, told).fill_in(values, folder)
+    argv = tuple(read_text(text, place).fill({}) for text in step.argv)
+    variables = {
+        **os.environ,
+        **settings.environment(),
+        **{name: read_text(text, place).fill({}) for name, text in step.env.items()},
+    }
+    cwd = Path(read_text(step.cwd, place).fill({})) if step.cwd else folder
+    printed = _run(argv, variables, cwd, step.limit_s or LIMIT_S, place)
+    count = 0
+    for number, line in enumerate(printed.splitlines(), start=1):
+        if not line.strip():
+            continue
+        count += 1
+        at = replace(place, note=f"line {number} of what it printed")
+        try:
+            row = decode_json(line, object)
+        except msgspec.DecodeError as error:
+            at.fail(f"is no JSON: {error}: {line[:200].decode(errors='replace')!r}")
+        yield decode(row, ListedCaseTable, at), at
+    if not count:
+        place.fail(f"printed no case: {shlex.join(argv)} in {cwd}")
+
+
+def _shared_values(folder: Path) -> dict[str, str]:
+    """What templates of every file know: its folder, and the Python that runs Tileyard."""
+    return {"suite": str(folder), "python": sys.executable}
+
+
+def _run(
+    argv: tuple[str, ...], env: dict[str, str], cwd: Path, limit_s: float, place: Place
+) -> bytes:
+    """What a program prints. Raises UsageError with code or signal, argv, folder and its last words."""
+    called = f"{shlex.join(argv)} in {cwd}"
+    tree = secrets.token_hex(8)
+    above = env.get("TILEYARD_TREE", "")
+    # Files, no pipes: what the program leaves behind could hold these open for as long as it likes.
+    with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as said:
+        try:
+            process = subprocess.Popen(
+                argv,
+                env={**env, "TILEYARD_TREE": f"{above}:{tree}" if above else tree},
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=said,
+                start_new_session=True,
+            )
+        except OSError as error:
+            place.fail(f"cannot be started ({error.strerror}): {called}")
+        try:
+            problem = _wait(process, (printed.fileno(), said.fileno()), limit_s)
+        finally:
+            _end(process, tree)
+        if problem:
+            place.fail(f"{problem}: {called}")
+        if process.returncode:
+            said.seek(max(os.fstat(said.fileno()).st_size - TAIL, 0))
+            tail = said.read(TAIL).decode(errors="replace").strip()
+            code = process.returncode
+            ended = f"exited with {code}"
+            if code < 0:
+                ended = f"was ended by {signal.Signals(-code).name}"
+            place.fail(
+                f"{ended}: {called}" + (f"\n{tail}" if tail else "; it wrote nothing to stderr")
+            )
+        printed.seek(0)
+        return printed.read()
+
+
+def _wait(process: "subprocess.Popen[bytes]", outputs: tuple[int, ...], limit_s: float) -> str:
+    """Wait until it has ended; what is wrong if it takes too long or prints too much."""
+    until_s = time.monotonic() + limit_s
+    while (left_s := until_s - time.monotonic()) > 0:
+        if any(os.fstat(output).st_size > MOST_BYTES for output in outputs):
+            return f"printed more than {MOST_BYTES >> 20} MiB"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(min(left_s, LOOK_S))
+            return ""
+    return f"took longer than {limit_s:g} s"
+
+
+def _end(process: "subprocess.Popen[bytes]", tree: str) -> None:
+    """End the program and all that it started, also what has left its session."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    until_s = time.monotonic() + CONFIRM_S
+    while kill_marked(tree) and time.monotonic() < until_s:
+        time.sleep(LOOK_S)

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -15,7 +16,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tileyard.artifacts import bundle_manifest, unpacking
+from tileyard.artifacts import bundle_file, bundle_manifest
 from tileyard.artifacts.bundle_file import (
     MANIFEST,
     BundleReader,
@@ -28,19 +29,18 @@ from tileyard.artifacts.bundle_manifest import (
     Content,
     Expected,
     PackedRecord,
-    encode_manifest,
     is_same_commit,
 )
 from tileyard.artifacts.bundles import (
     Packing,
+    Reference,
     check_bundle,
     open_bundle,
     read_manifest,
     write_bundle,
 )
 from tileyard.artifacts.compat import Host, Requirements
-from tileyard.artifacts.keys import digest_bytes
-from tileyard.artifacts.listing import (
+from tileyard.artifacts.folders import (
     Entry,
     Listing,
     TreeFile,
@@ -48,8 +48,8 @@ from tileyard.artifacts.listing import (
     TreeLink,
     encode_listing,
 )
+from tileyard.artifacts.keys import canonical_json, digest_bytes
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.artifacts.references import Reference
 from tileyard.artifacts.trees import Trees
 from tileyard.errors import (
     BundleError,
@@ -403,7 +403,7 @@ def test_altered_archive_that_is_signed_anew_never_breaks_its_reader(
 
 def forge(path: Path, manifest: bytes | BundleManifest, members: dict[str, bytes]) -> None:
     """A bundle with this manifest and these members, as an attacker would write it."""
-    head = manifest if isinstance(manifest, bytes) else encode_manifest(manifest)
+    head = manifest if isinstance(manifest, bytes) else canonical_json(manifest).encode()
     with path.open("wb") as file:
         writer = BundleWriter(file)
         writer.add(MANIFEST, len(head), (head,))
@@ -556,7 +556,9 @@ def test_tree_that_multiplies_its_content_is_refused(
     listing = encode_listing(Listing(entries={f"{n:07}": file for n in range(50)}))
     manifest = manifest_of(data, listing, blobs=(), trees=(digest_bytes(listing),))
     forge(tmp_path / "y.tyb", manifest, members_of(data, listing))
-    monkeypatch.setattr(unpacking, "free_bytes", lambda _: (64 << 20) + 10_000_000)
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda _: SimpleNamespace(free=(64 << 20) + 10_000_000)
+    )
     expected = "needs 49000000 bytes, which this disk does not have"
 
     assert expected in refuse(tmp_path / "y.tyb", tmp_path / "objects")
@@ -567,7 +569,7 @@ def test_too_many_entries_are_refused(tmp_path: Path, monkeypatch: pytest.Monkey
     listing = encode_listing(Listing(entries={"a": FILE, "b": FILE}))
     manifest = manifest_of(b"a", listing, blobs=(), trees=(digest_bytes(listing),))
     forge(tmp_path / "y.tyb", manifest, members_of(b"a", listing))
-    monkeypatch.setattr(unpacking, "MOST_ENTRIES", 1)
+    monkeypatch.setattr(bundle_file, "MOST_ENTRIES", 1)
     assert "more than 1 entries" in refuse(tmp_path / "y.tyb", tmp_path / "objects")
 
     monkeypatch.setattr(bundle_manifest, "MOST_CONTENTS", 1)
@@ -590,7 +592,7 @@ def test_bomb_is_read_no_further_than_it_declares(tmp_path: Path) -> None:
     """Gigabytes of zeros behind an honest beginning are refused when the first of them is seen."""
     body = io.BytesIO()
     writer = BundleWriter(body)
-    head = encode_manifest(manifest_of(b"a"))
+    head = canonical_json(manifest_of(b"a")).encode()
     writer.add(MANIFEST, len(head), (head,))
     for _ in range(256):
         writer._put(bytes(1 << 20))
@@ -625,7 +627,7 @@ def test_archive_that_goes_on_is_refused(tmp_path: Path, size: int) -> None:
     """Not even zeros may follow the end of the archive, though tar would not mind."""
     body = io.BytesIO()
     writer = BundleWriter(body)
-    head = encode_manifest(manifest_of())
+    head = canonical_json(manifest_of()).encode()
     writer.add(MANIFEST, len(head), (head,))
     writer._put(bytes(1024 + size))
     writer._write(writer._compressor.flush())
@@ -639,7 +641,7 @@ def test_padding_that_is_not_empty_is_refused(tmp_path: Path) -> None:
     """Nothing hides between the members."""
     body = io.BytesIO()
     writer = BundleWriter(body)
-    head = encode_manifest(manifest_of())
+    head = canonical_json(manifest_of()).encode()
     writer._put(member_header(MANIFEST, len(head)) + head + b"x" * (-len(head) % 512))
     writer.finish()
     (tmp_path / "y.tyb").write_bytes(body.getvalue())

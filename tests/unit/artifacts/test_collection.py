@@ -12,8 +12,7 @@ import msgspec
 import pytest
 
 from tileyard.artifacts import pins
-from tileyard.artifacts.collection import Collection, Keep, choose, collect
-from tileyard.artifacts.holdings import Holding, survey_home
+from tileyard.artifacts.collection import Collection, Holding, Keep, choose, collect, survey_home
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.pins import GATE, collection_began, find_oldest_pin, gate, hold
 from tileyard.artifacts.trees import Trees

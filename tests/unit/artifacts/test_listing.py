@@ -2,7 +2,7 @@
 
 import pytest
 
-from tileyard.artifacts.listing import (
+from tileyard.artifacts.folders import (
     Entry,
     Listing,
     TreeFile,
@@ -32,7 +32,6 @@ def test_listing_comes_back_and_order_does_not_matter() -> None:
     assert encode_listing(other) == expected
     assert decode_listing(expected) == one
     assert one.folders() == ["b", "d"]
-    assert one.size == 3
 
 
 @pytest.mark.parametrize(

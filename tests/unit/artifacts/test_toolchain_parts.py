@@ -11,16 +11,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tileyard.artifacts.elf import Needs, is_elf, read_needs, read_offered
-from tileyard.artifacts.gathering import gather
 from tileyard.artifacts.libraries import (
     CXX_RUNTIME,
     LibraryFinder,
+    Needs,
     expand_search,
     is_base,
+    is_elf,
     read_cache,
+    read_needs,
+    read_offered,
 )
-from tileyard.artifacts.relocation import PLACEHOLDER, settle, stage
+from tileyard.artifacts.toolchain_packing import gather
+from tileyard.artifacts.toolchains import PLACEHOLDER, settle, stage
 from tileyard.errors import UsageError
 
 PYTHON = Path(sys.executable).resolve()
@@ -61,9 +64,9 @@ def test_old_place_is_replaced_in_text_alone(tmp_path: Path) -> None:
     expected = b"set(P /there/lib)\nset(Q " + old + b"er/lib)\n"
 
     found = stage(folder, target, [str(folder)])
-    settle(target, found.texts, "/there")
+    settle(target, found.relocated, "/there")
 
-    assert found.texts == ("a.cmake", "run")
+    assert found.relocated == ("a.cmake", "run")
     assert found.stale == ("lib.so",)
     assert found.interpreters == ("tool.pl: /opt/perl/bin/perl",)
     assert (target / "a.cmake").read_bytes() == expected

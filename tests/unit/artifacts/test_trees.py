@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tileyard.artifacts.copying import remove_folder
+from tileyard.artifacts.folders import TreeFile, TreeFolder, TreeLink
 from tileyard.artifacts.keys import digest_bytes
-from tileyard.artifacts.listing import TreeFile, TreeFolder, TreeLink
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
 from tileyard.errors import DamagedError, HomeError, UsageError

@@ -6,10 +6,10 @@ from rich.console import Console
 
 from tileyard.model import Digest
 from tileyard.report.ci import print_duplicates, print_matrix
+from tileyard.suite.content import Touched
 from tileyard.suite.jobs import Check, CiJob
 from tileyard.suite.jobs_duplicates import find_duplicates
 from tileyard.suite.jobs_matrix import Matrix, MatrixJob
-from tileyard.suite.jobs_paths import Touched
 
 
 def shown(jobs: list[CiJob]) -> list[str]:

@@ -14,7 +14,7 @@ from tests.unit.report.suite_results import one_of_each, suite_result, verdict
 
 from tileyard.model import INFRASTRUCTURE, Outcome
 from tileyard.report.junit import TAIL_BYTES, write_junit
-from tileyard.suite.junit_times import read_junit
+from tileyard.suite.imports import read_junit
 from tileyard.suite.records import LeftOut, Quarantine
 from tileyard.suite.result import Attempted, CaseVerdict, SuiteResult
 
@@ -210,13 +210,13 @@ def test_its_times_can_be_imported_again(tmp_path: Path) -> None:
     path = tmp_path / "junit.xml"
     rows = read_junit(path, path.read_text())
     expected = [
-        ("row", "f32", "1.000"),
-        ("row", "f16", "30.000"),
-        ("col", "f16", "1.000"),
-        ("cast", "f4", "1.000"),
-        ("sort", "i8", "0.000"),
+        ("row", "f32", 1.0),
+        ("row", "f16", 30.0),
+        ("col", "f16", 1.0),
+        ("cast", "f4", 1.0),
+        ("sort", "i8", 0.0),
     ]
-    assert [(row.group, row.name, row.time) for row in rows] == expected
+    assert [(row.testcase, row.case, row.seconds) for row in rows] == expected
 
 
 def test_names_with_slashes_go_to_the_testcase_that_they_belong_to(tmp_path: Path) -> None:

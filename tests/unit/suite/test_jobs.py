@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from tileyard.errors import UsageError
-from tileyard.suite.jobs import Wanted, parse_selection
-from tileyard.suite.jobs_file import DraftJob, add_selections, read_jobs
+from tileyard.suite.jobs import DraftJob, Wanted, add_selections, parse_selection, read_jobs
 from tileyard.targets.command.records import Step
 
 

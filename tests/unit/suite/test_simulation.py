@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tileyard.suite.simulation import simulate, simulate_chains
+from tileyard.suite.plan import simulate, simulate_chains
 
 ticks = st.integers(0, 30)
 chains = st.lists(st.lists(ticks, min_size=1, max_size=4), max_size=12)

@@ -1,6 +1,13 @@
-"""Places in suite files: what every message about them begins with."""
+"""Places in suite files: what every message about them begins with.
 
-from dataclasses import dataclass, replace
+On which line of a TOML file a key stands the parser of the standard library does not tell: a scanner
+of our own does, of text that the parser has accepted.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import NoReturn
@@ -9,10 +16,23 @@ import msgspec
 
 from tileyard.decoding import decode_toml
 from tileyard.errors import UsageError
-from tileyard.suite.files.toml_lines import Path as KeyPath
-from tileyard.suite.files.toml_lines import key_lines
 
 Table = dict[str, object]
+KeyPath = tuple[str | int, ...]
+"""Keys and indexes on the way to a value, as in ``("testcase", 2, "run", "argv", 0)``."""
+
+_BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
+_SPACE = re.compile(r"[ \t]*")
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+# The longest form first: three quotes also begin with one.
+_STRING = re.compile(
+    r'"""(?:\\.|[^\\])*?"{3,5}(?!")'
+    r"|'''.*?'{3,5}(?!')"
+    r'|"(?:\\.|[^"\\\n])*"'
+    r"|'[^'\n]*'",
+    re.DOTALL,
+)
+_SCALAR = re.compile(r"[^,\]}#\n]+")
 
 
 class Document:
@@ -51,11 +71,6 @@ class Place:
         return Place(document=self.document, keys=(*self.keys, key), note=self.note)
 
     @property
-    def up(self) -> "Place":
-        """What it lies in."""
-        return replace(self, keys=self.keys[:-1])
-
-    @property
     def where(self) -> str:
         """``file:line``."""
         return f"{self.document.path}:{self._line()}"
@@ -78,3 +93,119 @@ class Place:
             if self.keys[:length] in lines:
                 return lines[self.keys[:length]]
         return 1
+
+
+def key_lines(text: str) -> dict[KeyPath, int]:
+    """The line, from 1, on which each table, key and element of an array of ``text`` begins."""
+    scanner = _Scanner(text)
+    scanner.scan()
+    return scanner.lines
+
+
+@dataclass
+class _Scanner:
+    """A walk over the text that looks at keys and steps over values."""
+
+    text: str
+    at: int = 0
+    lines: dict[KeyPath, int] = field(default_factory=dict)
+    _counted: int = 0
+    _line: int = 1
+    _counts: dict[KeyPath, int] = field(default_factory=dict)
+
+    def scan(self) -> None:
+        """Take in the whole document."""
+        prefix: KeyPath = ()
+        self._take(_BLANK)
+        while self.at < len(self.text):
+            if self._is_next("["):
+                prefix = self._header()
+            else:
+                self._pair(prefix)
+            self._take(_BLANK)
+
+    def _header(self) -> KeyPath:
+        line = self._here()
+        is_array = self._is_next("[[")
+        self.at += 2 if is_array else 1
+        keys = self._keys()
+        self.at += 2 if is_array else 1
+        path: KeyPath = ()
+        for number, key in enumerate(keys):
+            path = (*path, key)
+            self.lines.setdefault(path, line)
+            if is_array and number == len(keys) - 1:
+                self._counts[path] = self._counts.get(path, 0) + 1
+            if path in self._counts:
+                # A name in a header stands for the array's last table so far.
+                path = (*path, self._counts[path] - 1)
+        # A table that dotted names made before begins where its header stands.
+        self.lines[path] = line
+        return path
+
+    def _pair(self, prefix: KeyPath) -> None:
+        line = self._here()
+        path = prefix
+        for key in self._keys():
+            path = (*path, key)
+            self.lines.setdefault(path, line)
+        self.at += 1  # the equals sign
+        self._take(_SPACE)
+        self._value(path)
+
+    def _keys(self) -> list[str]:
+        """A dotted key, up to what follows it."""
+        keys = []
+        while True:
+            self._take(_SPACE)
+            if self._is_next('"') or self._is_next("'"):
+                keys.append(str(tomllib.loads(f"key = {self._take(_STRING)}")["key"]))
+            else:
+                keys.append(self._take(_BARE_KEY))
+            self._take(_SPACE)
+            if not self._is_next("."):
+                return keys
+            self.at += 1
+
+    def _value(self, path: KeyPath) -> None:
+        self.lines.setdefault(path, self._here())
+        if self._is_next("["):
+            for number in self._elements("]"):
+                self._value((*path, number))
+        elif self._is_next("{"):
+            for _ in self._elements("}"):
+                self._pair(path)
+        elif self._is_next('"') or self._is_next("'"):
+            self._take(_STRING)
+        else:
+            self._take(_SCALAR)
+
+    def _elements(self, end: str) -> Iterator[int]:
+        """Stop at each element of an array or inline table, to be stepped over; their numbers."""
+        self.at += 1
+        self._take(_BLANK)
+        number = 0
+        while not self._is_next(end):
+            if self._is_next(","):
+                self.at += 1
+            else:
+                yield number
+                number += 1
+            self._take(_BLANK)
+        self.at += 1
+
+    def _is_next(self, sign: str) -> bool:
+        return self.text.startswith(sign, self.at)
+
+    def _take(self, pattern: re.Pattern[str]) -> str:
+        found = pattern.match(self.text, self.at)
+        if found is None:
+            raise AssertionError(f"no TOML at line {self._here()}")
+        self.at = found.end()
+        return found.group()
+
+    def _here(self) -> int:
+        """The line of the present place; the walk only goes on, so each is counted once."""
+        self._line += self.text.count("\n", self._counted, self.at)
+        self._counted = self.at
+        return self._line

@@ -1,18 +1,22 @@
-"""From the tables of steps to steps: templates filled as far as is known, programs looked for."""
+"""From the tables of steps to steps: texts filled as far as is known, programs looked for.
+
+In texts with ``{names}`` what is known when a suite is read is filled in, the rest stays for later.
+"""
 
 import os
 import re
 import shutil
-from collections.abc import Mapping
-from functools import cached_property, lru_cache
+import string
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from tileyard.suite.files.places import Place
-from tileyard.suite.files.tables import BuildTable, HotTable, RunTable, StepTable, as_step, decode
-from tileyard.suite.files.templates import double
-from tileyard.suite.files.texts import Text, read_text
-from tileyard.targets.command.records import PLACES, HotRun, Step
+from tileyard.suite.files.tables import BuildTable, HotTable, RunTable, StepTable, decode
+from tileyard.targets.command.records import PLACES, Step
 from tileyard.workers.file_digests import find_problem
 
 Kind = Literal["build", "golden", "run", "check", "hot", "list"]
@@ -33,51 +37,123 @@ ALONE = ("targets", "cases", "works")
 OF_TESTCASE = frozenset({"suite", "python", "testcase"})
 """What is the same for all cases of a testcase."""
 
+BRACES = "write a brace that is meant as such twice"
+_NOTHING: frozenset[str] = frozenset()
+_PLACES = frozenset(PLACES)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+Form = TypeVar("Form", bound=StepTable)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Text:
+    """A text taken apart: literal pieces, each with the name that follows it, empty for none.
+
+    ``names`` are all that it asks for.
+    """
+
+    text: str
+    place: Place
+    pieces: tuple[tuple[str, str], ...]
+    names: frozenset[str]
+
+    @property
+    def first(self) -> str:
+        """The name that it begins with, empty where it begins with anything else."""
+        return self.pieces[0][1] if self.pieces and not self.pieces[0][0] else ""
+
+    @property
+    def is_lone(self) -> bool:
+        """Whether it is one name and nothing else."""
+        return len(self.pieces) == 1 and not self.pieces[0][0]
+
+    def fill_in(self, values: Mapping[str, str], later: frozenset[str]) -> str:
+        """The text as a template of the names ``later``, with all else filled in. Raises UsageError.
+
+        Braces that are meant as such stay doubled, also those of values.
+        """
+        return self.text if self.names <= later else self._join(values, later, double)
+
+    def fill(self, values: Mapping[str, str]) -> str:
+        """The finished text, with single braces. Raises UsageError."""
+        return self._join(values, _NOTHING, str)
+
+    def _join(
+        self, values: Mapping[str, str], later: frozenset[str], write: Callable[[str], str]
+    ) -> str:
+        parts = []
+        for literal, name in self.pieces:
+            parts.append(write(literal))
+            if name in values:
+                parts.append(write(values[name]))
+            elif name in later:
+                parts.append(f"{{{name}}}")
+            elif name:
+                known = sorted({*values, *later})
+                near = get_close_matches(name, known, n=1)
+                meant = f"did you mean {{{near[0]}}}? " if near else ""
+                listed = ", ".join(f"{{{one}}}" for one in known)
+                self.place.fail(
+                    f"{{{name}}} stands for nothing here; {meant}known are {listed}; {BRACES}"
+                )
+        return "".join(parts)
+
+
 Env = Mapping[str, Text]
 """Variables of steps."""
 
-_PLACES = frozenset(PLACES)
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+def read_text(text: str, place: Place) -> Text:
+    """The text that stands at a place, taken apart. Raises UsageError where its braces make no sense."""
+    pieces = []
+    try:
+        for literal, name, form, conversion in string.Formatter().parse(text):
+            if name is not None and (form or conversion or not name.isidentifier()):
+                place.fail(f"{text!r} is no template; {BRACES}")
+            pieces.append((literal, name or ""))
+    except ValueError as error:
+        place.fail(f"{text!r} is no template: {error}; {BRACES}")
+    if "\0" in text:
+        place.fail("a NUL character cannot be passed on")
+    names = frozenset(name for _, name in pieces if name)
+    return Text(text=text, place=place, pieces=tuple(pieces), names=names)
+
+
+def double(text: str) -> str:
+    """A text as a template that stands for it."""
+    return text.replace("{", "{{").replace("}", "}}")
 
 
 class StepPlan:
     """A step whose templates are read, to be filled in for one case after another."""
 
-    def __init__(self, table: StepTable, kind: Kind, place: Place, is_list: bool) -> None:
-        """``is_list`` says that the step is written as its ``argv`` alone."""
+    def __init__(self, table: StepTable, kind: Kind, place: Place, argv: Place, env: Env) -> None:
+        """``env`` are the variables of more general tables: what the step has itself stays, and it gets
+        none that asks for what this step is not told. ``argv`` is where its ``argv`` stands.
+        """
         self.kind = kind
         self.place = place
         self._later = PLACES_OF[kind]
         self._limit_s = table.limit_s or 0.0
-        argv = place if is_list else place / "argv"
         if not table.argv or not table.argv[0]:
             argv.fail("names no program")
         self._argv = [read_text(text, argv / number) for number, text in enumerate(table.argv)]
         for text in self._argv:
-            if text.template.names.intersection(ALONE) and not text.template.is_lone:
+            if text.names.intersection(ALONE) and not text.is_lone:
                 text.place.fail("becomes several arguments, so it must stand alone")
-        self._env = dict(read_env(table.env, place / "env"))
+        told = {name: text for name, text in env.items() if text.names & _PLACES <= self._later}
+        self._env = {**told, **read_env(table.env, place / "env")}
         self._inputs = [
             read_text(text, place / "inputs" / number) for number, text in enumerate(table.inputs)
         ]
         self._cwd = read_text(table.cwd, place / "cwd")
+        self._is_same_for_all = self.names <= self._later | OF_TESTCASE
         self._kept: Step | None = None
-
-    def add_env(self, env: Env) -> None:
-        """Take variables from a more general table, but for those that ask for what this step is not told.
-
-        What the step has itself stays.
-        """
-        told = {
-            name: text for name, text in env.items() if text.template.names & _PLACES <= self._later
-        }
-        self._env = {**told, **self._env}
 
     @property
     def names(self) -> frozenset[str]:
         """All that its texts ask for."""
         texts = (*self._argv, *self._env.values(), *self._inputs, self._cwd)
-        return frozenset(name for text in texts for name in text.template.names)
+        return frozenset(name for text in texts for name in text.names)
 
     def fill_in(self, values: Mapping[str, str], home: Path) -> Step:
         """The step of a case. ``home`` is the suite's folder, which an empty ``cwd`` stands for."""
@@ -101,14 +177,10 @@ class StepPlan:
             text.place.fail(problem)
         return str(pattern)
 
-    @cached_property
-    def _is_same_for_all(self) -> bool:
-        return self.names <= self._later | OF_TESTCASE
-
     def _fill_argv(self, values: Mapping[str, str], folder: Path) -> tuple[str, ...]:
         program, *rest = self._argv
         argv = [text.fill_in(values, self._later) for text in rest]
-        if program.template.names & self._later:
+        if program.names & self._later:
             return (program.fill_in(values, self._later), *argv)
         search = self._env["PATH"].fill_in(values, self._later) if "PATH" in self._env else ""
         name = program.fill(values)
@@ -122,63 +194,43 @@ class StepPlan:
 
     def _fill_cwd(self, values: Mapping[str, str], folder: Path, home: Path) -> str:
         cwd = self._cwd.fill_in(values, self._later)
-        if cwd.startswith("/") or self._cwd.template.first in self._later:
+        if cwd.startswith("/") or self._cwd.first in self._later:
             return cwd
         if not cwd and (self.kind in IN_WORK or folder == home):
             return ""
         return double(str(folder)) + (f"/{cwd}" if cwd else "")
 
 
-class HotPlan:
-    """How several cases of a testcase run in one process."""
-
-    def __init__(self, raw: object, place: Place, env: Env) -> None:
-        table = decode(raw, HotTable, place)
-        self.step = StepPlan(table, "hot", place, is_list=False)
-        self.step.add_env(env)
-        _check_pattern(table.began, ("case",), place / "began")
-        _check_pattern(table.ended, ("case", "verdict"), place / "ended")
-        if "cases" not in self.step.names:
-            (place / "argv").fail("names no {cases}, so no case could be asked for")
-        if not table.verdicts:
-            (place / "verdicts").fail("says of no verdict what it means")
-        self._table = table
-
-    def fill_in(self, values: Mapping[str, str], home: Path) -> HotRun:
-        """The hot run of a testcase; ``values`` are what all its cases share."""
-        return HotRun(
-            step=self.step.fill_in(values, home),
-            began=self._table.began,
-            ended=self._table.ended,
-            verdicts=self._table.verdicts,
-        )
-
-
 def read_step(raw: object, kind: Kind, place: Place, env: Env) -> StepPlan:
     """The step that is written at a place; ``env`` is what it gets besides its own."""
-    table = decode(as_step(raw), StepTable, place)
-    plan = StepPlan(table, kind, place, isinstance(raw, list))
-    plan.add_env(env)
-    return plan
+    return _read(raw, StepTable, kind, place, env)[1]
 
 
 def read_build(raw: object, place: Place, env: Env) -> tuple[StepPlan, Text]:
     """A build step, and what of it a case needs."""
-    table = decode(as_step(raw), BuildTable, place)
-    plan = StepPlan(table, "build", place, isinstance(raw, list))
-    plan.add_env(env)
+    table, plan = _read(raw, BuildTable, "build", place, env)
     if "targets" in plan.names and not table.target:
         place.fail("asks for {targets}, and no `target` says what a case needs")
     return plan, read_text(table.target, place / "target")
 
 
-def read_run(raw: object, place: Place, env: Env) -> tuple[StepPlan, HotPlan | None]:
-    """A run step, and how several of them run hot."""
-    table = decode(as_step(raw), RunTable, place)
-    plan = StepPlan(table, "run", place, isinstance(raw, list))
-    plan.add_env(env)
-    hot = HotPlan(table.hot, place / "hot", env) if table.hot is not None else None
-    return plan, hot
+def read_run(
+    raw: object, place: Place, env: Env
+) -> tuple[StepPlan, tuple[HotTable, StepPlan] | None]:
+    """A run step, and how several cases of a testcase run in one process."""
+    table, plan = _read(raw, RunTable, "run", place, env)
+    if table.hot is None:
+        return plan, None
+    at = place / "hot"
+    hot = decode(table.hot, HotTable, at)
+    step = StepPlan(hot, "hot", at, at / "argv", env)
+    _check_pattern(hot.began, ("case",), at / "began")
+    _check_pattern(hot.ended, ("case", "verdict"), at / "ended")
+    if "cases" not in step.names:
+        (at / "argv").fail("names no {cases}, so no case could be asked for")
+    if not hot.verdicts:
+        (at / "verdicts").fail("says of no verdict what it means")
+    return plan, (hot, step)
 
 
 def read_env(table: Mapping[str, str], place: Place) -> Env:
@@ -202,6 +254,17 @@ def find_program(program: str, folder: Path, search: str) -> str:
     if path.is_file():
         return str(path) if os.access(path, os.X_OK) else ""
     return program if "{" in search else ""
+
+
+def _read(
+    raw: object, form: type[Form], kind: Kind, place: Place, env: Env
+) -> tuple[Form, StepPlan]:
+    """A step's table, also where only its ``argv`` is written, and what it is to be filled in for."""
+    if isinstance(raw, list):
+        table = decode({"argv": raw}, form, place)
+        return table, StepPlan(table, kind, place, place, env)
+    table = decode(raw, form, place)
+    return table, StepPlan(table, kind, place, place / "argv", env)
 
 
 def _check_pattern(text: str, groups: tuple[str, ...], place: Place) -> None:

@@ -1,6 +1,7 @@
 """The tables of a suite file as they are written, decoded strictly: an error names file, line and key."""
 
 import datetime
+import re
 from difflib import get_close_matches
 from typing import Annotated, Literal, TypeVar
 
@@ -17,6 +18,8 @@ Shape = tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=LONGEST_S)]
 Time = Annotated[float, msgspec.Meta(ge=0, le=LONGEST_S)]
 Distance = Annotated[float, msgspec.Meta(ge=0)]
+_PART = re.compile(r"\[([^\]]+)\]|([^.\[]+)")
+"""An index or a key in a path of msgspec's."""
 
 
 class Strict(Record, forbid_unknown_fields=True):
@@ -178,7 +181,7 @@ Decoded = TypeVar("Decoded", bound=Strict)
 def decode(raw: object, kind: type[Decoded], place: Place) -> Decoded:
     """The table that stands at a place. Raises UsageError with file, line and key."""
     if not isinstance(raw, dict):
-        place.fail(f"is no table but {_describe(raw)}")
+        place.fail(f"is no table but {'a list' if isinstance(raw, list) else repr(raw)}")
     known = kind.__struct_fields__
     for key in raw:
         if key not in known:
@@ -201,25 +204,16 @@ def check_name(name: str, place: Place) -> None:
         place.fail(f"{name!r} is no name: it may hold neither spaces nor empty or dotted parts")
 
 
-def as_step(raw: object) -> object:
-    """A step's table, also where only its ``argv`` is written."""
-    return {"argv": raw} if isinstance(raw, list) else raw
-
-
 def _read_path(tail: str) -> list[str | int]:
     """msgspec's `` `$.a[1].b` `` as keys; of a key that it does not name, nothing."""
     path = tail.strip("`")
     if " in " in path:
         path = path.partition(" in `")[2]
     keys: list[str | int] = []
-    for part in path.removeprefix("$").replace("[", ".[").split("."):
-        if part.startswith("["):
-            inner = part.strip("[]")
-            if not inner.isdigit():
-                break
-            keys.append(int(inner))
-        elif part:
-            keys.append(part)
+    for index, key in _PART.findall(path.removeprefix("$")):
+        if index and not index.isdigit():
+            break
+        keys.append(int(index) if index else key)
     return keys
 
 
@@ -231,9 +225,3 @@ def _reword(problem: str) -> str:
         return f"misses the key {problem.rpartition(' ')[2]}"
     words = problem[:1].lower() + problem[1:]
     return words.replace("`object", "`table").replace("array`", "list`")
-
-
-def _describe(raw: object) -> str:
-    if isinstance(raw, list):
-        return "a list"
-    return repr(raw)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tileyard.suite.files.toml_lines import Path, key_lines
+from tileyard.suite.files.places import KeyPath, key_lines
 
 DOCUMENT = '''
 name = "x"
@@ -112,7 +112,7 @@ def documents(draw: st.DrawFn) -> str:
     return "".join(parts)
 
 
-def flatten(value: object, path: Path = ()) -> set[Path]:
+def flatten(value: object, path: KeyPath = ()) -> set[KeyPath]:
     """The ways to all that a document holds."""
     found = {path} if path else set()
     if isinstance(value, dict):

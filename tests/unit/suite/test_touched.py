@@ -6,7 +6,7 @@ import pytest
 
 from tileyard.errors import UsageError
 from tileyard.settings import read_settings
-from tileyard.suite.jobs_paths import (
+from tileyard.suite.content import (
     Change,
     Touched,
     find_root,
