@@ -30,12 +30,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tileyard.engine.authors import WorkerAuthor
 from tileyard.engine.driver import Driver
 from tileyard.events import BuildEnded, Event, RunStarted
 from tileyard.model import Elaborated, Outcome
-from tileyard.service import compiling
-from tileyard.service.messages import StartCompile
+from tileyard.service import runs as service_runs
+from tileyard.service.verbs import StartCompile
 from tileyard.settings import read_settings
 from tileyard.targets.cuda.nvrtc import Nvrtc, split_source
 from tileyard.tuning.request import TuneRequest
@@ -245,7 +244,11 @@ async def run_engine(arch: str, size: int) -> None:
         async def open(self) -> None:
             await super().open()
             pool = self._pool
-            workers = [await pool._worker(i) for i in range(len(pool.cores))]  # noqa: SLF001
+            builder = ("", f"cuda:{arch}")
+            workers = [
+                await pool._worker((builder, i))  # noqa: SLF001
+                for i in range(len(pool.cores))
+            ]
             for worker in workers:
                 await worker.send(BuildKernels(kernels=()))
             for worker in workers:
@@ -254,7 +257,6 @@ async def run_engine(arch: str, size: int) -> None:
 
     marks: list[float] = []
     settings = read_settings(os.environ, Path.cwd())
-    author = WorkerAuthor(KERNEL, settings.home, settings.cores)
     start = StartCompile(
         request=TuneRequest(kernel="gemm", trials=1000),
         target=f"cuda:{arch}",
@@ -262,12 +264,9 @@ async def run_engine(arch: str, size: int) -> None:
         all_configs=True,
         group_size=size or None,
     )
-    compiling.Driver = ReadyDriver  # type: ignore[misc]
-    work = compiling.Compiling(start, settings, author, Told())  # type: ignore[arg-type]
-    try:
-        result = await work.run(asyncio.Event())
-    finally:
-        await author.close()
+    service_runs.Driver = ReadyDriver  # type: ignore[misc]
+    bench = service_runs.Bench(settings, Told())  # type: ignore[arg-type]
+    result = await service_runs.carry_out(start, bench, asyncio.Event())
     built = sum(one.outcome is Outcome.PASSED for one in result.configs)
     print(json.dumps({"built": built, "compile_s": max(marks) - marks[0]}))
 

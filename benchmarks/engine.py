@@ -26,15 +26,15 @@ from tileyard.testing.engine import FixedSource, open_simulated_yard, plan_cases
 STEP = 10_000
 
 
-def configs(count: int) -> Iterator[dict[str, Value]]:
+def configs(count: int, size: int) -> Iterator[dict[str, Value]]:
     """One artifact, many cases."""
-    return ({"n": number} for number in range(count))
+    return ({"n": number, "size": size} for number in range(count))
 
 
-async def run(folder: Path, count: int, step: int) -> list[float]:
+async def run(folder: Path, count: int, step: int, size: int) -> list[float]:
     """Run no-op cases; the seconds that each ``step`` of them took, the first without the start."""
     devices = simulated_devices(1, folder / "locks")
-    source = FixedSource(plan_cases(configs(count)))
+    source = FixedSource(plan_cases(configs(count, size)))
     source.keep = False
     marks: list[float] = []
     with open_simulated_yard(folder, devices, tuple(os.sched_getaffinity(0))) as yard:
@@ -67,6 +67,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--long", action="store_true", help="100,000 cases")
     parser.add_argument("--cases", type=int, default=STEP)
+    parser.add_argument("--size", type=int, default=1, help="elements of a case's output")
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
     count = 100_000 if options.long else options.cases
@@ -76,7 +77,7 @@ def main() -> None:
         if options.profile:
             profile.enable()
         began, began_cpu = time.perf_counter(), time.process_time()
-        steps = asyncio.run(run(Path(name), count, step))
+        steps = asyncio.run(run(Path(name), count, step, options.size))
         total, cpu = time.perf_counter() - began, time.process_time() - began_cpu
         profile.disable()
     if options.profile:

@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -25,11 +24,12 @@ from tileyard.artifacts.objects import ObjectStore  # noqa: E402
 from tileyard.devices.foreign import ForeignQueue, decode_queues  # noqa: E402
 from tileyard.devices.locks import prepare_locks  # noqa: E402
 from tileyard.devices.registry import parse_device  # noqa: E402
+from tileyard.engine.authors import Authors  # noqa: E402
 from tileyard.engine.foreign_queue.slots import QueueSlot  # noqa: E402
 from tileyard.engine.provider import Slot  # noqa: E402
 from tileyard.engine.runners import RunnerSlot  # noqa: E402
 from tileyard.engine.yard import Yard  # noqa: E402
-from tileyard.model import Batch  # noqa: E402
+from tileyard.model import Batch, Side  # noqa: E402
 from tileyard.settings import Settings  # noqa: E402
 from tileyard.workers.protocol import CaseRan, RunEntry  # noqa: E402
 
@@ -98,9 +98,8 @@ def compare(count: int, folder: Path) -> None:
         settings=settings,
         store=cast(Any, None),
         objects=ObjectStore(settings.home / "objects"),
-        author=cast(Any, SimpleNamespace(cores=())),
-        target="deed",
-        devices=(),
+        authors=Authors((Side(),), (), cast(Any, None)),
+        grounds={},
     )
     batch, entries = plan_deeds(yard.objects, ["copy"] * count)
     device = parse_device(f"cpu:cores={CORE}", settings)

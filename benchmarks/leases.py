@@ -24,10 +24,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tileyard.processes.keeper.blocking import wait_for
 from tileyard.processes.keeper.deciding import Choice, Wish
 from tileyard.processes.keeper.holding import LeaseFacts
-from tileyard.processes.keeper.ticket import Ticket
+from tileyard.processes.keeper.ticket import Ticket, wait_for
 
 PROCESSES, DEVICES, LEASES = 64, 4, 10_000
 HOLD_S = 0.02

@@ -15,14 +15,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from zlib import crc32
 
+from tileyard.model import CommandWork, Step
 from tileyard.suite.durations import Known, expect, expect_imported
 from tileyard.suite.imports import read_times
 from tileyard.suite.pieces import Costs
 from tileyard.suite.plan import compare, make_plan
 from tileyard.suite.prediction import find_floor_s
-from tileyard.suite.records import CommandWork, Expected, SuiteCase
+from tileyard.suite.records import Expected, SuiteCase
 from tileyard.suite.shards import assign_shards
-from tileyard.targets.command.records import Step
 
 LONG_TAIL = Path(__file__).parents[1] / "tests" / "data" / "st_long_tail.csv"
 CASES = 100_000

@@ -4,7 +4,7 @@ from typing import Literal
 
 from tileyard.model import Case, Device, Record, Trial
 
-EVENT_VERSION = 1
+EVENT_VERSION = 2
 
 StopReason = Literal["done", "budget", "interrupted"]
 """Why a run stopped: all was tried, its time was spent, or somebody stopped it."""
@@ -13,15 +13,17 @@ StopReason = Literal["done", "budget", "interrupted"]
 class RunStarted(Record, tag="run_started"):
     """The first event of a run. ``cases`` is how many are expected, ``flops`` the work of each.
 
+    At most ``undecided`` batches are planned and have not ended, as long as cases take more than milliseconds.
     ``expected_s`` is what they should take together, one after another, 0 if nobody knows. A case that
     fails is tried ``retries`` times again. ``spared`` are cases whose failures are none of the run's.
     """
 
-    run: str
-    at: float
     title: str
-    target: str
-    devices: tuple[Device, ...]
+    run: str = ""
+    at: float = 0.0
+    target: str = ""
+    devices: tuple[Device, ...] = ()
+    undecided: int = 0
     cases: int = 0
     flops: float = 0.0
     expected_s: float = 0.0

@@ -4,15 +4,11 @@ One module because these are the words of the project: a vocabulary is looked up
 """
 
 import enum
-from collections.abc import Mapping
 from typing import Literal, NewType, dataclass_transform
 
 import msgspec
 
 Value = bool | int | float | str
-Config = Mapping[str, Value]
-"""A point of a space, or a kernel's arguments: parameter name to plain value."""
-
 Digest = NewType("Digest", str)
 BuildKey = NewType("BuildKey", str)
 GoldenKey = NewType("GoldenKey", str)
@@ -133,6 +129,84 @@ class KernelInfo(Record):
     tolerance: Tolerance | None = None
 
 
+# ---- programs --------------------------------------------------------------------------------
+
+PLACES = (
+    "work",
+    "out",
+    "cache",
+    "golden",
+    "build",
+    "device",
+    "threads",
+    "toolchain",
+    "targets",
+    "cases",
+    "works",
+)
+"""What a step is told when it runs.
+
+``work`` is the case's private directory, with a copy of what its golden step made. ``out`` is where a
+build or golden step puts its results; ``golden`` and ``build`` are these results, read-only.
+``cache`` stays from one build to the next, for what the build tool itself does not do twice. ``device``
+is the index or name that the lease gave, ``threads`` how many threads a step may use. ``toolchain`` is
+the unpacked toolchain bundle. ``targets`` is what of a shared build the selection needs, and ``cases`` the
+cases of a hot batch, ``works`` their directories in the same order; each of these three, standing alone as
+an argument, becomes as many arguments as there are.
+"""
+
+NanPolicy = Literal["equal", "forbid", "ignore"]
+"""NaN equals NaN; any NaN of the output is wrong; elements whose reference is NaN are not compared."""
+
+
+class Step(Record):
+    """A program that is run for a case, with the files that its result depends on.
+
+    ``argv``, ``cwd`` and the values of ``env`` are templates: ``{place}`` stands for one of PLACES, a
+    brace that is meant as such is written twice.
+
+    ``inputs`` are files, directories and globs. ``limit_s`` is 0 for what the run allows. ``cwd`` is
+    the suite's folder where it is empty, for a run or check step the case's work directory.
+    """
+
+    argv: tuple[str, ...]
+    env: dict[str, str] = {}
+    inputs: tuple[str, ...] = ()
+    cwd: str = ""
+    limit_s: float = 0.0
+
+
+class HotRun(Record):
+    """One process that runs several cases and says on its output how each one went.
+
+    ``began`` and ``ended`` are regular expressions that are searched in each line of it; both have
+    a group ``case``, and ``ended`` has a group ``verdict``, which ``verdicts`` turns into an outcome.
+    """
+
+    step: Step
+    began: str
+    ended: str
+    verdicts: dict[str, Outcome]
+
+
+class OutputCheck(Record):
+    """A binary output in ``work`` that is compared with the one that the golden step made.
+
+    Raw elements in C order: ``shape`` of ``dtype``, of which the leading ``valid_shape`` (all of it
+    where empty) is compared. ``tolerance`` is None for the dtype's default; ``is_elementwise`` says
+    that its ``atol`` is meant as it stands and not times the reference's root mean square.
+    """
+
+    file: str
+    golden: str
+    dtype: str
+    shape: tuple[int, ...]
+    valid_shape: tuple[int, ...] = ()
+    tolerance: Tolerance | None = None
+    is_elementwise: bool = True
+    nan: NanPolicy = "equal"
+
+
 # ---- cases ----------------------------------------------------------------------------------
 
 
@@ -181,24 +255,102 @@ class Limits(Record):
     memory_bytes: int = 8 << 30
 
 
-class Case(Record):
-    """One thing to run. ``id`` is unique within a run.
+class CommandWork(Record, tag="command"):
+    """A case that is a row of programs. Only ``run`` holds a device.
 
-    ``control`` marks the second entry of an A/A pair: it is measured, and wins nothing.
-    ``abandon_above_ns`` is the best median's upper bound when the case was planned, or 0.
+    A ``build`` that several cases share is built once. ``target`` is what this case needs of it, ``targets`` what
+    all cases of the run need of it.
+    ``check`` says by its exit status whether the results are right: 0 right, 2 wrong, anything else
+    is an error. Without ``check`` and ``outputs`` exit status 0 of ``run`` is all that is asked for.
+    """
+
+    run: Step
+    build: Step | None = None
+    target: str = ""
+    targets: tuple[str, ...] = ()
+    golden: Step | None = None
+    check: Step | None = None
+    outputs: tuple[OutputCheck, ...] = ()
+    hot: HotRun | None = None
+
+
+class KernelWork(Record, tag="kernel"):
+    """A kernel with arguments and one config.
+
+    ``file`` is the Python file that declares it, empty where the client holds the kernel. ``shape`` names its
+    arguments, if they have a name. ``reference`` names a function of the file in place of the kernel's own.
+    """
+
+    file: str = ""
+    kernel: str = ""
+    arguments: dict[str, Value] = {}
+    shape: str = ""
+    config: dict[str, Value] = {}
+    reference: str = ""
+    tolerance: Tolerance | None = None
+
+
+Work = KernelWork | CommandWork
+
+
+class Side(Record):
+    """An author with its environment: a Python, empty for the engine's own, with ``variables`` added.
+
+    ``pass_options`` take the place of a kernel's own of the same names.
+    """
+
+    name: str = ""
+    python: str = ""
+    variables: dict[str, str] = {}
+    pass_options: dict[str, Value] = {}
+
+
+def name_attempt(case: str, attempt: int) -> str:
+    """The key of an attempt at a case: the case's own id for the first. No id has an empty part."""
+    return case if attempt == 1 else f"{case}//{attempt}"
+
+
+class Case(Record):
+    """One thing to run. ``id`` and ``attempt``, counted from 1, are unique within a run, as is ``key``.
+
+    It is built for ``target`` with ``options`` on the side of that name. With a ``testcase`` its id is
+    ``testcase/name``. ``seed`` is for its programs. It ends once it is ``built``, or ``packed`` with inputs
+    and reference to be run elsewhere. ``control`` marks the second entry of an A/A pair: it is measured, and
+    wins nothing. ``abandon_above_ns`` is the best median's upper bound when the case was planned, or 0.
     ``expected_s`` is how long it should run, None for what earlier trials say.
     """
 
     id: str
-    kernel: str
-    arguments: dict[str, Value] = {}
-    config: dict[str, Value] = {}
+    work: Work
+    target: str = "cpu"
+    options: dict[str, Value] = {}
+    side: str = ""
+    suite: str = ""
+    testcase: str = ""
+    attempt: int = 1
+    seed: int = 0
+    until: Literal["built", "packed", "judged"] = "judged"
     check: CheckPolicy = CheckPolicy()
     timing: TimingPolicy | None = TimingPolicy()
     limits: Limits = Limits()
     control: bool = False
     abandon_above_ns: float = 0.0
     expected_s: float | None = None
+
+    @property
+    def key(self) -> str:
+        """What tells this attempt from all others of its run."""
+        return name_attempt(self.id, self.attempt)
+
+    @property
+    def config(self) -> dict[str, Value]:
+        """The config of its kernel; empty for programs."""
+        return self.work.config if isinstance(self.work, KernelWork) else {}
+
+    @property
+    def runner_bytes(self) -> int:
+        """The memory of the process that runs it, 0 for programs: the limit is that of each of them."""
+        return self.limits.memory_bytes if isinstance(self.work, KernelWork) else 0
 
 
 class Batch(Record):
@@ -308,18 +460,25 @@ class Trial(Record):
 
     Times are seconds since the epoch and seconds. ``log`` is a path below the home directory.
     ``lease`` is the number of the lease under which it ran, 0 for none. ``limits`` are those that
-    it was given. ``attempts`` are those before the one that is told of here.
+    it was given. ``case`` and ``attempt`` are the case's id and which attempt at it this was, ``shape`` the
+    name of the arguments' set. ``kernel`` is empty for programs, ``suite`` and ``testcase`` where a case belongs to
+    none. ``attempts`` are those that the device or the host failed before this one.
     """
 
     id: str
     run: str
     case: str
     batch: str
-    kernel: str
-    arguments: dict[str, Value]
-    config: dict[str, Value]
     target: str
     outcome: Outcome
+    kernel: str = ""
+    arguments: dict[str, Value] = {}
+    config: dict[str, Value] = {}
+    shape: str = ""
+    side: str = ""
+    suite: str = ""
+    testcase: str = ""
+    attempt: int = 1
     device: str = ""
     control: bool = False
     message: str = ""
@@ -334,3 +493,8 @@ class Trial(Record):
     limits: Limits = Limits()
     reused: bool = False
     attempts: tuple[Attempt, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The key of its case."""
+        return name_attempt(self.case, self.attempt)

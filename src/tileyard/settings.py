@@ -136,7 +136,7 @@ def _hide_from_git(home: Path) -> None:
     """Give a home a ``.gitignore`` of its own unless it has one, or holds other things than a home's."""
     with contextlib.suppress(OSError):  # what cannot be written is reported where it matters
         names = {path.name for path in home.iterdir()}
-        if ".git" in names or (names and names.isdisjoint(("objects", "store.db"))):
+        if ".git" in names or (names and names.isdisjoint(("objects", "store.lock"))):
             return
         with open(home / ".gitignore", "xb", opener=open_file) as file:
             file.write(b"*\n")

@@ -16,7 +16,17 @@ from tileyard.artifacts.keys import digest_parts
 from tileyard.artifacts.manifest import Artifact, Manifest, publish
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import KernelFault
-from tileyard.model import Batch, BuildKey, Case, GoldenKey, Limits, TensorSpec, TimingPolicy, Value
+from tileyard.model import (
+    Batch,
+    BuildKey,
+    Case,
+    GoldenKey,
+    KernelWork,
+    Limits,
+    TensorSpec,
+    TimingPolicy,
+    Value,
+)
 from tileyard.targets.base import Array
 from tileyard.workers.protocol import Golden, RunEntry
 
@@ -138,7 +148,8 @@ def plan_deeds(
     cases = tuple(
         Case(
             id=name,
-            kernel="deed",
+            work=KernelWork(kernel="deed"),
+            target="deed",
             timing=timing,
             limits=Limits(run_s=1.0 if name.endswith("hang") else run_s),
         )

@@ -7,16 +7,16 @@ import asyncio
 import os
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.foreign import ForeignQueue
+from tileyard.engine.authors import Authors
 from tileyard.engine.foreign_queue.slots import QueueSlot
 from tileyard.engine.yard import Yard
-from tileyard.model import Batch
+from tileyard.model import Batch, Side
 from tileyard.settings import Settings
 from tileyard.workers.protocol import CaseRan, RunEntry
 
@@ -42,9 +42,8 @@ def main(plan: Path) -> None:
         settings=Settings(home=Path(home), lock_dir=Path(home), cores=(0,), plugins=plugins),
         store=cast(Any, None),
         objects=ObjectStore(Path(home) / "objects"),
-        author=cast(Any, SimpleNamespace(cores=())),
-        target="deed",
-        devices=(),
+        authors=Authors((Side(),), (), cast(Any, None)),
+        grounds={},
     )
     slot = QueueSlot(queue, queue.make_devices()[0], yard)
     asyncio.run(slot.run(batch, entries, Teller()))

@@ -17,15 +17,15 @@ from tileyard.store.events import EventLog
 from tileyard.testing.engine import drive, open_simulated_yard, simulated_devices
 from tileyard.tuning.request import StudyResult, TuneRequest
 from tileyard.tuning.space import OpenSpace
-from tileyard.tuning.study import Study
+from tileyard.tuning.study import Place, Study
 
 LIMITS = Limits(run_s=5.0, build_s=5.0, memory_bytes=4 << 30)
 FAULTS = {3: "wrong", 5: "segv", 11: "refused", 17: "error"}
 
 
-def configs(count: int) -> tuple[dict[str, Value], ...]:
+def configs(count: int) -> list[dict[str, Value]]:
     """Kernels that sleep while they are built and run, some of them faulty."""
-    return tuple(
+    return [
         {
             "n": n,
             "build_s": 0.02,
@@ -34,7 +34,7 @@ def configs(count: int) -> tuple[dict[str, Value], ...]:
             "fault": FAULTS.get(n, ""),
         }
         for n in range(count)
-    )
+    ]
 
 
 async def tune(folder: Path, count: int) -> StudyResult:
@@ -48,7 +48,7 @@ async def tune(folder: Path, count: int) -> StudyResult:
         open_simulated_yard(folder, devices, tuple(os.sched_getaffinity(0))) as yard,
         EventLog(yard.home, run := claim_run_name(yard.home, yard.store)) as log,
     ):
-        study = Study(TuneRequest(limits=LIMITS), space, run, clock)
+        study = Study(TuneRequest(limits=LIMITS), space, run, clock, Place(target="simulated"))
         yard.listeners.append(log.add)
         yard.flushes.append(log.flush)
         await drive(Driver(study, yard, run))

@@ -51,7 +51,8 @@ class Run:
 
     async def finish(self, *configs: Mapping[str, Value]) -> dict[str, Trial]:
         """Run these configs; their trials by case."""
-        source = FixedSource(plan_cases(iter(configs), limits=LIMITS))
+        target = str(self._changes.get("target", "simulated"))
+        source = FixedSource(plan_cases(iter(configs), limits=LIMITS, target=target))
         cores = tuple(os.sched_getaffinity(0))
         with open_simulated_yard(self._folder, self._devices, cores, **self._changes) as yard:
             yard.listeners.append(self._note)

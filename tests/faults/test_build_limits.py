@@ -8,9 +8,10 @@ import pytest
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.engine import compilers
+from tileyard.engine.authors import Authors
 from tileyard.engine.compilers import CompilePool
 from tileyard.engine.yard import Yard
-from tileyard.model import BuildKey, Elaborated, Kernel, Outcome
+from tileyard.model import BuildKey, Elaborated, Kernel, Outcome, Side
 from tileyard.settings import Settings
 from tileyard.workers.protocol import BuildKernel, Built
 
@@ -37,9 +38,8 @@ def build(home: Path, *names: str, target: str = "slow") -> dict[str, Built]:
         ),
         store=cast(Any, None),
         objects=ObjectStore(home / "objects"),
-        author=cast(Any, None),
-        target=target,
-        devices=(),
+        authors=Authors((Side(),), (0,), cast(Any, None)),
+        grounds={target: ()},
     )
     kernels = [
         BuildKernel(
@@ -54,7 +54,7 @@ def build(home: Path, *names: str, target: str = "slow") -> dict[str, Built]:
     async def run() -> dict[str, Built]:
         pool = CompilePool(yard, (0,))
         try:
-            built = pool.build(0, kernels, [LIMIT_S] * len(kernels))
+            built = pool.build((("", target), 0), kernels, [LIMIT_S] * len(kernels))
             return {one.case: one async for one in built}
         finally:
             await pool.close()

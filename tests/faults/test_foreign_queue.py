@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -23,7 +22,8 @@ from tests.faults.deed_target import OUTCOME_OF, plan_deeds
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.foreign import ForeignQueue, decode_queues
-from tileyard.doctor.queues import check_queues
+from tileyard.doctor.devices import check_queues
+from tileyard.engine.authors import Authors
 from tileyard.engine.driver import Driver
 from tileyard.engine.foreign_queue.reach import check_reach
 from tileyard.engine.foreign_queue.slots import QueueProvider, QueueSlot
@@ -31,7 +31,7 @@ from tileyard.engine.provider import LeaseLostError
 from tileyard.engine.yard import Yard
 from tileyard.errors import ToolMissingError, UsageError
 from tileyard.events import Event, Note
-from tileyard.model import Batch, Limits, Outcome
+from tileyard.model import Batch, Limits, Outcome, Side
 from tileyard.settings import Settings
 from tileyard.testing.endings import has_ended
 from tileyard.testing.engine import FixedSource, drive, open_simulated_yard, plan_cases
@@ -164,9 +164,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         ),
         store=cast(Any, None),
         objects=ObjectStore(home / "objects"),
-        author=cast(Any, SimpleNamespace(cores=())),
-        target="deed",
-        devices=(),
+        authors=Authors((Side(),), (), cast(Any, None)),
+        grounds={},
         listeners=[events.append],
     )
     queue = task_submit(folder, inherit=["PATH", "PYTHONPATH", "COLOUR"])
@@ -633,7 +632,7 @@ def test_doctor_reads_a_token_back_through_each_queue(
     settings = msgspec.structs.replace(site.yard.settings, project_file=file)
     found = [next(iter(check_queues(settings)))]
     site.fail("hang")
-    monkeypatch.setattr("tileyard.doctor.queues.WAIT_S", 3.0)
+    monkeypatch.setattr("tileyard.doctor.devices.WAIT_S", 3.0)
     found.append(next(iter(check_queues(settings))))
     expected = [("queue:lab", "ok"), ("queue:lab", "warn")]
     assert [(finding.subject, finding.level.value) for finding in found] == expected, found

@@ -21,11 +21,10 @@ from typing import IO
 import psutil
 import pytest
 
-from tileyard.processes.keeper.blocking import wait_for
 from tileyard.processes.keeper.deciding import Choice, Wish
 from tileyard.processes.keeper.holding import LeaseFacts
 from tileyard.processes.keeper.quarantine import put_in_quarantine
-from tileyard.processes.keeper.ticket import Ticket
+from tileyard.processes.keeper.ticket import Ticket, wait_for
 
 DEADLINE_S = 30.0
 WORKER = str(Path(__file__).with_name("process_worker.py"))
@@ -462,7 +461,7 @@ def test_who_waits_gets_a_device_that_has_come_back(host: Host) -> None:
         "from pathlib import Path\n"
         "from tileyard.cli.lease import Wanted, find_choices\n"
         "from tileyard.devices.reprobing import Reprobing\n"
-        "from tileyard.processes.lease_status import Limits\n"
+        "from tileyard.processes.records import Limits\n"
         "from tileyard.processes.wrapping import WrappedCommand\n"
         "from tileyard.processes.records import LeaseRequest\n"
         "choices = find_choices(Wanted(sys.argv[1:]))\n"

@@ -21,9 +21,8 @@ from tileyard.errors import SickDeviceError, WorkerLostError, WorkerStartError
 from tileyard.events import Note
 from tileyard.model import Device, Outcome
 from tileyard.processes.keeper.quarantine import lift_quarantine
-from tileyard.processes.keeping import KeeperLink
 from tileyard.processes.outcomes import judge_end
-from tileyard.processes.supervise import Ended, LeaseRequest, Worker, WorkerCommand
+from tileyard.processes.supervise import Ended, KeeperLink, LeaseRequest, Worker, WorkerCommand
 from tileyard.testing.endings import has_ended
 
 HERE = Path(__file__).parent
@@ -361,7 +360,7 @@ def test_survivors_are_reported_and_their_keeper_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tree that is not gone in time is no confirmed end, and puts its device in quarantine."""
-    monkeypatch.setattr("tileyard.processes.keeping.CONFIRM_S", -1.0)
+    monkeypatch.setattr("tileyard.processes.supervise.CONFIRM_S", -1.0)
     lock = lock_file(tmp_path)
     wanted = command(tmp_path, lease=wish(lock))
 

@@ -14,7 +14,7 @@ from tests.faults.deed_target import build_deed, plan_deeds
 
 from tileyard.artifacts.keys import run_key
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.model import Case, Keys, Limits, Outcome, RunKey, TimingPolicy, Trial
+from tileyard.model import Case, KernelWork, Keys, Limits, Outcome, RunKey, TimingPolicy, Trial
 from tileyard.store.trials import TrialStore
 from tileyard.workers.run_records import RunRecord, remember_run
 from tileyard.workers.task_lines import Task
@@ -35,13 +35,13 @@ def remember(objects: ObjectStore, deed: str) -> RunKey:
     entry = build_deed(objects, "c0001", deed)
     case = Case(
         id="c0001",
-        kernel="deed",
-        config={"deed": deed},
+        work=KernelWork(kernel="deed", config={"deed": deed}),
+        target="deed",
         timing=TimingPolicy(max_samples=12, warmup_ns=0),
         limits=Limits(run_s=1.0 if deed == "hang" else 30.0),
     )
     key = run_key(entry.build, entry.golden.key, case.check)
-    remember_run(objects, key, RunRecord(case=case, entry=entry, target="deed"))
+    remember_run(objects, key, RunRecord(case=case, entry=entry))
     return key
 
 
@@ -113,7 +113,6 @@ def test_a_batch_file_runs_by_hand(deeds: CommandLine, tmp_path: Path) -> None:
         token="t",
         batch=batch,
         entries=entries,
-        target="deed",
         plugins={"deed": "deed_target:DeedTarget"},
         device="cpu:cores={device}",
     )
@@ -163,9 +162,7 @@ def test_term_ends_the_runner_and_tidies_up(deeds: CommandLine, tmp_path: Path) 
         batch, cases=(msgspec.structs.replace(batch.cases[0], limits=Limits()),)
     )
     plugins = {"deed": "deed_target:DeedTarget"}
-    task = Task(
-        token="t", batch=batch, entries=entries, target="deed", plugins=plugins, device="cpu:0"
-    )
+    task = Task(token="t", batch=batch, entries=entries, plugins=plugins, device="cpu:0")
     file = tmp_path / "batch.json"
     file.write_bytes(msgspec.json.encode(task))
     scratch = tmp_path / "scratch"

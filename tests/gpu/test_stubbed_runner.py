@@ -20,8 +20,9 @@ from tileyard.artifacts.arrays import put_array
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.clock import SystemClock
 from tileyard.devices.locks import prepare_locks
+from tileyard.engine.handed_over import HandedOver
 from tileyard.engine.runners import RunnerSlot
-from tileyard.model import Batch, Case, Device, GoldenKey, Limits, TimingPolicy
+from tileyard.model import Batch, Case, Device, GoldenKey, KernelWork, Limits, TimingPolicy
 from tileyard.settings import Settings
 from tileyard.workers.protocol import CaseRan, Golden, RunEntry
 
@@ -68,16 +69,22 @@ class Runs:
         site = SimpleNamespace(
             settings=Settings(home=self.folder, lock_dir=self.folder / "locks", cores=(0,)),
             home=self.folder,
-            target="cuda:sm_90a",
             queue_limit_s=30.0,
             clock=SystemClock(),
+            handed_over=HandedOver(),
         )
         cases = [f"{number}-{name}" for number, name in enumerate(names)]
         entries = {case: self._entry(case) for case in cases}
         batch = Batch(
             id="batch",
             cases=tuple(
-                Case(id=case, kernel="k", limits=Limits(run_s=run_s), timing=self.timing)
+                Case(
+                    id=case,
+                    work=KernelWork(kernel="k"),
+                    target="cuda:sm_90a",
+                    limits=Limits(run_s=run_s),
+                    timing=self.timing,
+                )
                 for case in cases
             ),
         )

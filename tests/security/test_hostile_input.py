@@ -386,7 +386,7 @@ def test_columns_that_make_no_sense(cli: CommandLine, column: str) -> None:
     for _ in range(2):
         assert cli.run("test", "suite.toml").returncode == 0
     with contextlib.closing(sqlite3.connect(cli.home / "store.db")) as database, database:
-        database.execute(f"update trials set {column} where number = 1")
+        database.execute(f"update suite_trials set {column} where number = 1")
     said = f"skipped what cannot be read: 1 row of {cli.home}/store.db"
     for command in ("history", "plan suite.toml", "test suite.toml"):
         done = cli.run(*command.split())

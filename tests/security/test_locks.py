@@ -18,12 +18,12 @@ from tests.security.conftest import DEADLINE_S, Host, User
 
 from tileyard.devices.locks import prepare_directory
 from tileyard.errors import UsageError
-from tileyard.processes.keeper.blocking import wait_for as wait_for_lease
 from tileyard.processes.keeper.deciding import Choice, Wish
 from tileyard.processes.keeper.directory import LockDirectory, name_request, next_number
 from tileyard.processes.keeper.holding import Holding, LeaseFacts
 from tileyard.processes.keeper.report import RefusedError
 from tileyard.processes.keeper.ticket import Ticket
+from tileyard.processes.keeper.ticket import wait_for as wait_for_lease
 from tileyard.processes.keeper.tree import start_of
 
 pytestmark = pytest.mark.slow

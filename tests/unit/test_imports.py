@@ -34,3 +34,11 @@ def test_a_declaring_file_loads_nothing_heavy() -> None:
     """``import tileyard`` and its decorator are cheap for a kernel file."""
     expected: set[str] = set()
     assert loaded_by("import tileyard; tileyard.kernel") == expected
+
+
+@pytest.mark.slow
+def test_what_targets_need_is_known_without_them() -> None:
+    """The command line asks for it each time it starts."""
+    expected: set[str] = set()
+    code = "from tileyard.targets.registry import find_needs, list_texts; list_texts(); find_needs('cuda')"
+    assert loaded_by(code) == expected

@@ -1,6 +1,7 @@
 """The public names are a list that changes only on purpose."""
 
 import tileyard
+import tileyard.testing
 
 
 def test_public_names() -> None:
@@ -8,3 +9,10 @@ def test_public_names() -> None:
     expected = ["Study", "TileyardError", "compile", "kernel", "load", "tune"]
     assert tileyard.__all__ == expected
     assert all(hasattr(tileyard, name) for name in expected)
+
+
+def test_public_contracts() -> None:
+    """``tileyard.testing.__all__`` is what this copy says, and each name is there."""
+    expected = ["StoreContract", "TargetContract"]
+    assert tileyard.testing.__all__ == expected
+    assert all(hasattr(tileyard.testing, name) for name in expected)

@@ -15,7 +15,7 @@ from tileyard.service.choosing import require_fit
 from tileyard.settings import Settings, read_settings
 from tileyard.store.trials import TrialStore
 from tileyard.targets.base import KnowsLines
-from tileyard.targets.registry import make_target
+from tileyard.targets.registry import find_needs, make_target
 from tileyard.wording import show_value
 from tileyard.workers.compiler import Compiler
 from tileyard.workers.protocol import (
@@ -126,7 +126,7 @@ def _callable(
     device: str,
     lines: Mapping[int, SourceLine],
 ) -> Callable[..., object]:
-    name = device or ("cuda:0" if target.partition(":")[0] == "cuda" else "cpu")
+    name = device or f"{find_needs(target).device_class}:0"
     on = parse_device(name, settings)
     require_fit(target, on)
     loaded = make_target(target, settings.plugins).load(artifact, on)

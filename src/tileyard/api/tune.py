@@ -17,8 +17,8 @@ from tileyard.model import CheckPolicy, Limits, Value
 from tileyard.report.console import Console
 from tileyard.report.progress import Progress
 from tileyard.report.study import print_study
-from tileyard.service.client import StudyClient
-from tileyard.service.messages import StartTune
+from tileyard.service.client import RunClient
+from tileyard.service.verbs import StartTune
 from tileyard.settings import Settings
 from tileyard.tuning.request import DEFAULT_TRIALS, StudyResult, TuneRequest
 from tileyard.tuning.space import choose_kernel
@@ -124,7 +124,7 @@ def tune(  # noqa: PLR0913 - options, by keyword only
         file=str(Path(file).absolute()) if file else "",
         reuse=not fresh,
     )
-    client = StudyClient(start, settings, None if author is None else author.answer)
+    client = RunClient(start, settings, None if author is None else author.answer)
     shown = sys.stderr.isatty() if progress is None else progress
     return Study(_run(client, settings, shown=shown), settings)
 
@@ -156,7 +156,7 @@ def _read_config(config: Mapping[str, Sequence[Value]]) -> dict[str, tuple[Value
     return {key: tuple(map(to_plain, values)) for key, values in config.items()}
 
 
-def _run(client: StudyClient, settings: Settings, *, shown: bool) -> StudyResult:
+def _run(client: RunClient[StudyResult], settings: Settings, *, shown: bool) -> StudyResult:
     if not shown:
         return client.run(_ignore)
     console = Console(stderr=True)

@@ -12,7 +12,7 @@ import msgspec
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.engine.foreign_queue.far_side import find_device, read_token, run_submitted, run_task
 from tileyard.errors import UsageError
-from tileyard.model import Batch, Measurement
+from tileyard.model import Batch, KernelWork, Measurement
 from tileyard.report.words import (
     clean_line,
     format_config,
@@ -45,7 +45,7 @@ def run_by_hand(named: Sequence[str], objects: Path | None, device: str) -> int:
     folder = objects or _home_objects()
     store = ObjectStore(folder)
     records = {name: _find_record(name, store) for name in named}
-    targets = {record.target for record in records.values()}
+    targets = {record.case.target for record in records.values()}
     if len(targets) > 1:
         raise UsageError(f"these trials are for several targets: {', '.join(sorted(targets))}")
     chosen = find_device(device or "cpu")
@@ -57,7 +57,6 @@ def run_by_hand(named: Sequence[str], objects: Path | None, device: str) -> int:
             replace(record.entry, case=name, log=f"logs/{number}.log")
             for number, (name, record) in enumerate(records.items())
         ),
-        target=targets.pop(),
         plugins=read_settings(os.environ, Path.cwd()).plugins,
         device=chosen.name,
     )
@@ -106,7 +105,8 @@ def _find_record(named: str, objects: ObjectStore) -> RunRecord:
 def _describe(record: RunRecord, line: CaseResult) -> str:
     """One line for people."""
     case = record.case
-    what = " ".join(filter(None, (case.kernel, format_config(case.config))))
+    name = case.work.kernel if isinstance(case.work, KernelWork) else case.testcase
+    what = " ".join(filter(None, (name, format_config(case.config))))
     parts = [f"{what}: {line.outcome.value} on {line.device} in {format_seconds(line.seconds)}"]
     if line.measurement is not None:
         parts.append(_describe_times(line.measurement))

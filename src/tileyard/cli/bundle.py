@@ -8,6 +8,7 @@ import typer
 
 from tileyard.cli.suite_options import PolicyName, Selected, TargetName
 from tileyard.cli.values import refuse_unused
+from tileyard.targets.registry import DEFAULT_TARGET
 
 if TYPE_CHECKING:
     from tileyard.artifacts.bundle_manifest import BundleManifest
@@ -55,7 +56,7 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
     ] = None,
     policy: PolicyName = "full",
     select: Selected = None,
-    target: TargetName = "cpu",
+    target: TargetName = DEFAULT_TARGET,
     toolchain: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A toolchain bundle for the steps.")
     ] = None,
@@ -78,7 +79,7 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
     of_suite = {
         "--policy": policy != "full",
         "--select": select,
-        "--target": target != "cpu",
+        "--target": target != DEFAULT_TARGET,
         "--toolchain": toolchain,
     }
     of_tree = {
@@ -99,7 +100,7 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
             )
         refuse_unused("on the bundle of a suite", of_tree)
         from tileyard.cli.suite_session import pack
-        from tileyard.service.messages import StartTest
+        from tileyard.service.verbs import StartTest
         from tileyard.suite.records import Wish
 
         start = StartTest(

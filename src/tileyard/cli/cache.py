@@ -41,7 +41,7 @@ def gc(
     from tileyard.errors import HomeError, UsageError
     from tileyard.report.cache import print_collection
     from tileyard.store import events
-    from tileyard.store.trials import TrialStore
+    from tileyard.store.trials import has_store, open_store
     from tileyard.workers.run_records import sweep_runs
 
     if not max_size and keep_days is None:
@@ -50,9 +50,9 @@ def gc(
     home = load_settings().home
     with contextlib.ExitStack() as stack:
         is_recorded: Callable[[Path], bool] = is_nowhere_else
-        if keep_days is not None and (home / "store.db").is_file():
+        if keep_days is not None and has_store(home):
             with contextlib.suppress(HomeError):  # a store that is of no use proves nothing
-                store = stack.enter_context(TrialStore.open(home))
+                store = stack.enter_context(open_store(home))
                 is_recorded = functools.partial(events.is_recorded, has_all=store.has_all)
         done = collect(home, keep, dry_run=dry_run, is_recorded=is_recorded)
     if not dry_run:

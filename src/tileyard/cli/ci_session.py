@@ -10,8 +10,9 @@ from pathlib import Path
 import msgspec
 
 from tileyard.cli.opening import load_settings, present, print_json, read_run_times
-from tileyard.engine.authors import WorkerAuthor
+from tileyard.engine.authors import Author, Authors, WorkerAuthor
 from tileyard.errors import UsageError
+from tileyard.model import Side
 from tileyard.report.ci import print_duplicates, print_matrix
 from tileyard.report.console import Console
 from tileyard.report.suite_files import write_atomically
@@ -56,11 +57,7 @@ class _Yard:
         if path not in self._suites:
             if not path.exists():
                 raise UsageError(f"there is no suite {path}")
-            home, cores = self.settings.home, self.settings.cores
-            reading = read_suite_with_kernels(
-                path, self.settings, lambda file: WorkerAuthor(Path(file), home, cores)
-            )
-            self._suites[path] = asyncio.run(reading)
+            self._suites[path] = asyncio.run(self._read(path))
         return self._suites[path]
 
     def expect_by(
@@ -75,6 +72,16 @@ class _Yard:
             lambda case: target_of(case, wanted.kernels),
             imported,
         )
+
+    async def _read(self, path: Path) -> Suite:
+        authors = Authors((Side(),), self.settings.cores, self._make_author)
+        try:
+            return await read_suite_with_kernels(path, self.settings, authors)
+        finally:
+            await authors.close()
+
+    def _make_author(self, side: Side, file: str) -> Author:
+        return WorkerAuthor(Path(file), self.settings.home, self.settings.cores, side)
 
 
 # ---- duplicates -------------------------------------------------------------------------------

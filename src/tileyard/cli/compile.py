@@ -97,7 +97,7 @@ def compile_configs(  # noqa: PLR0913 - options, by keyword only
     """
     from tileyard.cli.compile_session import run
     from tileyard.model import Limits
-    from tileyard.service.messages import StartCompile
+    from tileyard.service.verbs import StartCompile
     from tileyard.tuning.request import ALL_CONFIGS, TuneRequest
 
     file, name = parse_kernel(kernel)

@@ -11,8 +11,8 @@ from tileyard.model import Outcome
 from tileyard.report.compiled import print_compiled
 from tileyard.report.console import Console
 from tileyard.report.progress import Progress
-from tileyard.service.client import CompileClient
-from tileyard.service.messages import StartCompile
+from tileyard.service.client import RunClient
+from tileyard.service.verbs import StartCompile
 from tileyard.settings import read_settings
 from tileyard.targets.registry import BUILT_IN, make_target
 
@@ -24,10 +24,9 @@ def run(start: StartCompile, *, emit: EmittedText | None, with_report: bool, as_
     """
     settings = read_settings(os.environ, Path.cwd())
     if start.target.partition(":")[0] in BUILT_IN:
-        make_target(
-            start.target, {}
-        )  # a name that makes no sense is refused before anything starts
-    client = CompileClient(start, settings)
+        # A name that makes no sense is refused before anything starts.
+        make_target(start.target, {})
+    client = RunClient(start, settings)
     console = Console(stderr=as_json or emit is not None)
     with stop_on_interrupt(client), Progress(console) as progress:
         result = client.run(progress)

@@ -13,13 +13,14 @@ from pathlib import Path
 from tileyard.artifacts.arrays import get_array
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.devices.cpu import plain_cpu
 from tileyard.errors import TileyardError, UsageError
-from tileyard.model import Device, Trial
+from tileyard.model import Trial
 from tileyard.modes import make_folder, write_file
 from tileyard.report.words import clean_line, make_visible
+from tileyard.targets.annotated import annotate
 from tileyard.targets.base import KnowsLines
 from tileyard.targets.cpu.abi import HEADER_FILE, SOURCE_FILE
-from tileyard.targets.cpu.annotated import annotate
 from tileyard.targets.registry import make_target
 from tileyard.workers.kernel_checks import Output, compare_outputs
 from tileyard.workers.run_records import find_run
@@ -76,8 +77,8 @@ def run_again(home: Path, key: str) -> str:
     if record is None or artifact is None:
         raise UsageError(f"what ran as {key} is not in {home} any more", "run it again")
     entry, golden = record.entry, record.entry.golden
-    device = Device(name="cpu", kind="cpu", identity="", cores=(min(os.sched_getaffinity(0)),))
-    loaded = make_target(record.target, {}).load(artifact, device)
+    device = plain_cpu((min(os.sched_getaffinity(0)),))
+    loaded = make_target(record.case.target, {}).load(artifact, device)
     if isinstance(loaded, KnowsLines):
         loaded.know_lines(entry.lines)
     launch = loaded.bind([get_array(objects, digest) for digest in golden.inputs], entry.scalars)

@@ -81,8 +81,7 @@ def probe(
     Exit status: 0 all are good, 1 one failed, 3 one is in use or its probe could not tell.
     """
     from tileyard.cli.opening import load_settings, print_json
-    from tileyard.devices.health import probe_now, read_health
-    from tileyard.devices.probes import Verdict, run_apart
+    from tileyard.devices.health import Verdict, probe_now, read_health, run_apart
     from tileyard.devices.registry import find_devices, parse_device
     from tileyard.errors import UsageError
     from tileyard.report.console import Console

@@ -9,13 +9,8 @@ from tileyard.cli.kernel_options import EmittedText
 from tileyard.errors import UsageError
 from tileyard.model import BuildKey, SourceLine
 from tileyard.report.words import make_visible
-from tileyard.targets.cpu.annotated import annotate
-
-FILES: dict[EmittedText, str] = {
-    "program": "program.tile",
-    "c": "kernel.c",
-    "cuda": "kernel.cu",
-}
+from tileyard.targets.annotated import annotate
+from tileyard.targets.registry import list_texts
 
 
 def emit_text(
@@ -28,12 +23,13 @@ def emit_text(
     artifact = find_artifact(build, ObjectStore(home / "objects")) if build else None
     if artifact is None:
         raise UsageError("nothing was built, so nothing was generated")
-    name = FILES[wanted]
+    files = list_texts()
+    name = files[wanted]
     if name not in artifact.manifest.files:
-        there = [word for word, file in FILES.items() if file in artifact.manifest.files]
+        there = [word for word, file in files.items() if file in artifact.manifest.files]
         raise UsageError(
             f"no {name} was generated for {artifact.manifest.target}",
             f"there is: {', '.join(there)}",
         )
     text = artifact.file(name).read_text(encoding="utf-8")
-    print(make_visible(annotate(text, lines) if wanted == "c" else text), end="")
+    print(make_visible(annotate(text, lines) if name.endswith(".c") else text), end="")

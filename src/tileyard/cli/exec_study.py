@@ -9,8 +9,8 @@ from tileyard.report.console import Console
 from tileyard.report.progress import Progress
 from tileyard.report.study import print_study
 from tileyard.scripts.tuner_author import StudyOrder
-from tileyard.service.client import StudyClient
-from tileyard.service.messages import StartTune
+from tileyard.service.client import RunClient
+from tileyard.service.verbs import StartTune
 from tileyard.settings import Settings
 from tileyard.tuning.request import StudyResult, TuneRequest
 from tileyard.workers.protocol import AuthorReply, AuthorRequest
@@ -45,11 +45,11 @@ class StudyOfScript:
         start = StartTune(
             request=request, target="cpu", file="", reuse=True, queue_limit_s=QUEUE_LIMIT_S
         )
-        result = self._run(StudyClient(start, self._settings, answer))
+        result = self._run(RunClient(start, self._settings, answer))
         best = "" if result.best is None else result.best.id
         return sorted(result.trials, key=lambda trial: (trial.id != best, _median_ns(trial)))
 
-    def _run(self, client: StudyClient) -> StudyResult:
+    def _run(self, client: RunClient[StudyResult]) -> StudyResult:
         if not sys.stderr.isatty():
             return client.run(_ignore)
         console = Console(stderr=True)

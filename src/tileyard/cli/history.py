@@ -49,7 +49,7 @@ def history(  # noqa: PLR0913 - options, by keyword only
 
     since_s = _parse_since(since, SystemClock().wall_s())
     with open_store() as (store, home):
-        times = store.list_case_times(ENDED, target, device_class)
+        times = store.list_case_times(ENDED, since_s, target, device_class)
     if not times:
         raise UsageError(_say_nothing(home, target, device_class))
     found = summarize_history(times, since_s, limit)

@@ -24,13 +24,15 @@ from tileyard.settings import read_settings
 from tileyard.suite.packed import unpack_suite
 from tileyard.targets.cuda.disassembly import disassemble
 from tileyard.targets.cuda.nvrtc import compile_ptx
-from tileyard.targets.cuda.records import CUBIN_FILE, LOG_FILE, Details
+from tileyard.targets.cuda.records import CUBIN_FILE, Details
+from tileyard.targets.registry import find_needs, list_texts
+from tileyard.targets.reported import LOG_FILE
 from tileyard.wording import count_of
 
 Part = Literal["source", "launch", "resources", "ptx", "sass", "log"]
 
-SOURCES = ("kernel.cu", "kernel.c")
-"""What targets call the code that they generate."""
+_, *SOURCES = list_texts().values()
+"""What targets call the code that they generate; the first text is the Program."""
 SHORTEST_KEY = 6
 """Number of digits of a build key that suffice to name it."""
 SHOWN = 5
@@ -179,7 +181,7 @@ def _read(artifact: Artifact, *names: str) -> str:
         if name in artifact.manifest.files:
             return artifact.file(name).read_text(encoding="utf-8", errors="replace")
     raise UsageError(
-        f"an artifact for {artifact.manifest.target} has no {names[0]}",
+        f"an artifact for {artifact.manifest.target} has no {names[-1]}",
         f"it has {_name_some(sorted(artifact.manifest.files))}",
     )
 
@@ -187,7 +189,7 @@ def _read(artifact: Artifact, *names: str) -> str:
 def _details(artifact: Artifact) -> Details:
     """What a GPU's artifact says of itself. Raises UsageError for others."""
     told = artifact.manifest
-    if told.target.partition(":")[0] != "cuda":
+    if not find_needs(told.target).has_launch_record:
         raise UsageError(
             f"this artifact is for {told.target}", "only those for a GPU have a launch record"
         )

@@ -2,15 +2,21 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
 from tileyard.cli.values import parse_pairs, parse_value
 from tileyard.errors import UsageError
+from tileyard.targets.registry import find_needs, list_texts
 
 if TYPE_CHECKING:
     from tileyard.model import Value
+
+    EmittedText: TypeAlias = str
+else:
+    EmittedText = Literal[tuple(list_texts())]
+"""The words of ``--emit``: those of all targets."""
 
 KernelName = Annotated[str, typer.Argument(metavar="FILE[::NAME]", help="Where the kernel is.")]
 ArgumentValues = Annotated[
@@ -43,7 +49,6 @@ CpuLevel = Annotated[
         help="For the target cpu: build for CPUs such as x86-64-v3, not for this one alone.",
     ),
 ]
-EmittedText = Literal["program", "c", "cuda"]
 Emit = Annotated[
     EmittedText | None,
     typer.Option(help="Print what was generated, on standard output; all else goes to the other."),
@@ -51,13 +56,14 @@ Emit = Annotated[
 
 
 def target_at(target: str, level: str, *, debug: bool = False) -> str:
-    """The target ``cpu`` for a CPU level, and for a debugger; any where neither is asked for.
+    """A target for a CPU level, and for a debugger, where it takes them; any where neither is asked for.
 
     Raises UsageError.
     """
-    if level and target != "cpu":
+    needs = find_needs(target)
+    if level and not (needs.takes_level and ":" not in target):
         raise UsageError(f"--cpu-arch is for the target cpu, and not for {target}")
-    if debug and target.partition(":")[0] != "cpu":
+    if debug and not needs.takes_debug:
         raise UsageError(f"--debug is for the target cpu, and not for {target}")
     named = f"{target}:{level}" if level else target
     return f"{named if ':' in named else f'{named}:native'},debug=1" if debug else named

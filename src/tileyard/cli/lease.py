@@ -19,8 +19,7 @@ from tileyard.drafts import draft_of
 from tileyard.errors import TileyardError, UsageError
 from tileyard.model import Device
 from tileyard.processes.keeper.quarantine import find_quarantine
-from tileyard.processes.lease_status import LeaseStatus, Limits, State
-from tileyard.processes.records import LeaseRequest
+from tileyard.processes.records import LeaseRequest, LeaseStatus, Limits, State
 from tileyard.processes.wrapping import WrappedCommand
 from tileyard.report.words import clean_line
 from tileyard.settings import read_settings

@@ -16,8 +16,8 @@ from tileyard.settings import Settings, read_settings
 
 if TYPE_CHECKING:
     from tileyard.report.console import Console
+    from tileyard.store.base import Store
     from tileyard.store.run_times import RunTime
-    from tileyard.store.trials import TrialStore
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -29,15 +29,14 @@ def load_settings() -> Settings:
 
 
 @contextlib.contextmanager
-def open_store() -> Iterator[tuple["TrialStore", Path]]:
+def open_store() -> Iterator[tuple["Store", Path]]:
     """The store that is there, and its home. Raises UsageError where nothing was recorded yet."""
-    # A third of a second of imports, which not all commands need.
-    from tileyard.store.trials import TrialStore
-
     home = load_settings().home
     if not _has_records(home):
         raise UsageError(f"nothing is recorded in {home} yet")
-    with TrialStore.open(home) as store:
+    from tileyard.store import trials
+
+    with trials.open_store(home) as store:
         try:
             yield store, home
         finally:
@@ -45,26 +44,29 @@ def open_store() -> Iterator[tuple["TrialStore", Path]]:
 
 
 def _has_records(home: Path) -> bool:
-    """Whether there are trials, or event streams that the store can be rebuilt from."""
-    from tileyard.store.events import list_run_files
+    if not home.is_dir():
+        return False
+    # A third of a second of imports, which not all commands need.
+    from tileyard.store.trials import has_records
 
-    return (home / "store.db").is_file() or bool(list_run_files(home))
+    return has_records(home)
 
 
-def _report_skipped(store: "TrialStore") -> None:
+def _report_skipped(store: "Store") -> None:
     if skipped := store.describe_skipped():
         print(f"tileyard: {skipped}", file=sys.stderr)
 
 
 def read_run_times(home: Path) -> Sequence["RunTime"]:
     """How long cases of suites took; nothing where there is no store yet."""
-    # As above.
+    # As below.
     from tileyard.store.run_times import RunTimeQuery
-    from tileyard.store.trials import TrialStore
 
     if not _has_records(home):
         return ()
-    with TrialStore.open(home) as store:
+    from tileyard.store import trials
+
+    with trials.open_store(home) as store:
         times = store.list_run_times(RunTimeQuery())
         _report_skipped(store)
         return times

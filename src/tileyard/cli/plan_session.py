@@ -16,13 +16,14 @@ from tileyard.suite.durations import Known, expect_imported, learn_imported
 from tileyard.suite.imports import read_times
 from tileyard.suite.memory import read_memory
 from tileyard.suite.narrowing import Narrowed, narrow
-from tileyard.suite.outlook import COMMAND, Bounds, Outlook, expect_all, look_ahead, target_of
+from tileyard.suite.outlook import Bounds, Outlook, expect_all, look_ahead, target_of
 from tileyard.suite.pieces import NO_COSTS
 from tileyard.suite.plan import Split
 from tileyard.suite.prediction import predict_parts
 from tileyard.suite.reading import read_suite
 from tileyard.suite.records import Expected, Suite, SuiteCase, Wish
 from tileyard.suite.shards import Shard
+from tileyard.targets.registry import COMMAND
 from tileyard.wording import count_of
 
 

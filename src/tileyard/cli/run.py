@@ -67,7 +67,7 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
     """
     from tileyard.cli.run_session import run
     from tileyard.model import CheckPolicy, Limits
-    from tileyard.service.messages import StartTune
+    from tileyard.service.verbs import StartTune
     from tileyard.tuning.request import TuneRequest
 
     file, name = parse_kernel(kernel)

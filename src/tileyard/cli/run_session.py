@@ -12,9 +12,10 @@ from tileyard.cli.session import stop_on_interrupt
 from tileyard.model import INFRASTRUCTURE
 from tileyard.report.console import Console
 from tileyard.report.progress import Progress
+from tileyard.report.study_progress import StudyLayout
 from tileyard.report.trials import print_verdict
-from tileyard.service.client import StudyClient
-from tileyard.service.messages import StartTune
+from tileyard.service.client import RunClient
+from tileyard.service.verbs import StartTune
 from tileyard.settings import read_settings
 from tileyard.workers.run_records import find_run
 
@@ -24,9 +25,9 @@ INTERRUPTED = 130
 def run(start: StartTune, *, emit: EmittedText | None, as_json: bool, for_debugger: bool) -> int:
     """Run it, show it, and return the exit status. Raises UsageError where nothing can be emitted."""
     settings = read_settings(os.environ, Path.cwd())
-    client = StudyClient(start, settings)
+    client = RunClient(start, settings)
     console = Console(stderr=as_json or emit is not None)
-    with stop_on_interrupt(client), Progress(console, tells_ends=False) as progress:
+    with stop_on_interrupt(client), Progress(console, StudyLayout(tells_ends=False)) as progress:
         result = client.run(progress)
     if not result.trials:
         return INTERRUPTED

@@ -6,14 +6,15 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from tileyard.cli.opening import print_json
 from tileyard.model import INFRASTRUCTURE
 from tileyard.report.console import Console, silence
 from tileyard.report.progress import Progress
 from tileyard.report.study import print_study
-from tileyard.service.client import RunClient, StudyClient
-from tileyard.service.messages import StartTune
+from tileyard.service.client import RunClient
+from tileyard.service.verbs import StartTune
 from tileyard.settings import read_settings
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -22,7 +23,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def run(start: StartTune, *, as_json: bool) -> int:
     """Carry out the run, show it, and return the exit status."""
     settings = read_settings(os.environ, Path.cwd())
-    client = StudyClient(start, settings)
+    client = RunClient(start, settings)
     console = Console(stderr=as_json)
     with stop_on_interrupt(client), Progress(console) as progress:
         result = client.run(progress)
@@ -39,7 +40,7 @@ def run(start: StartTune, *, as_json: bool) -> int:
 
 
 @contextlib.contextmanager
-def stop_on_interrupt(client: RunClient) -> Iterator[None]:
+def stop_on_interrupt(client: RunClient[Any]) -> Iterator[None]:
     """Ctrl-C once: what runs is finished; twice, SIGTERM or SIGHUP: everything is ended at once.
 
     The terminal of a SIGHUP is gone: nothing more is printed there. What is ignored stays so.

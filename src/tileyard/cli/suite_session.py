@@ -11,13 +11,14 @@ from tileyard.model import Outcome
 from tileyard.report.console import Console, outliving_readers
 from tileyard.report.github import annotations, write_step_summary
 from tileyard.report.junit import write_junit
+from tileyard.report.progress import Progress
 from tileyard.report.suite import print_suite
-from tileyard.report.suite_progress import SuiteProgress
+from tileyard.report.suite_progress import SuiteLayout
 from tileyard.report.suite_words import Rerun, rerun_command
 from tileyard.report.summary import write_summary
 from tileyard.report.words import clean_line
-from tileyard.service.client import SuiteClient
-from tileyard.service.messages import StartTest
+from tileyard.service.client import RunClient
+from tileyard.service.verbs import StartTest
 from tileyard.settings import read_settings
 from tileyard.suite.result import SuiteResult
 from tileyard.wording import count_of
@@ -36,12 +37,12 @@ class SuiteReports:
 def run(start: StartTest, reports: SuiteReports) -> int:
     """Carry the run out, show it, write the reports, and return the exit status."""
     settings = read_settings(os.environ, Path.cwd())
-    client = SuiteClient(start, settings)
+    client = RunClient(start, settings)
     console = Console(stderr=reports.as_json)
     rerun = rerun_command(*reports.suite)
     with (
         stop_on_interrupt(client),
-        SuiteProgress(console, settings.home, rerun) as progress,
+        Progress(console, SuiteLayout(settings.home, rerun)) as progress,
     ):
         result = client.run(progress)
     if reports.junit is not None:
@@ -65,11 +66,11 @@ def pack(start: StartTest, *, as_json: bool) -> int:
     130 if that was interrupted; then there is no bundle.
     """
     settings = read_settings(os.environ, Path.cwd())
-    client = SuiteClient(start, settings)
+    client = RunClient(start, settings)
     console = Console(stderr=True)
     with (
         stop_on_interrupt(client),
-        SuiteProgress(console, settings.home, rerun_command(start.path)) as progress,
+        Progress(console, SuiteLayout(settings.home, rerun_command(start.path))) as progress,
     ):
         result = client.run(progress)
     packed = result.count()[Outcome.SKIPPED]

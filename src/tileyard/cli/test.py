@@ -88,7 +88,7 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
     130 interrupted.
     """
     from tileyard.cli.suite_session import SuiteReports, run
-    from tileyard.service.messages import StartTest
+    from tileyard.service.verbs import StartTest
     from tileyard.suite.records import Wish
 
     if bool(suite) == bool(from_bundle):

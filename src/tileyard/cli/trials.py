@@ -7,7 +7,9 @@ import typer
 
 def trials(
     *,
-    kernel: Annotated[str, typer.Option(help="Only trials of this kernel.")] = "",
+    kernel: Annotated[
+        str, typer.Option(help="Only trials of this kernel, or program's testcase.")
+    ] = "",
     run: Annotated[str, typer.Option(help="Only trials of this run.")] = "",
     outcome: Annotated[str, typer.Option(help="Only trials that ended in this way.")] = "",
     limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 30,

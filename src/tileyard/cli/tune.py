@@ -23,6 +23,7 @@ from tileyard.cli.kernel_options import (
 )
 from tileyard.cli.values import parse_bytes, parse_count, parse_duration_s
 from tileyard.errors import UsageError
+from tileyard.targets.registry import find_needs
 
 
 def tune(  # noqa: PLR0913 - options, by keyword only
@@ -87,7 +88,7 @@ def tune(  # noqa: PLR0913 - options, by keyword only
     @tilelang.autotune. Its reference is a NumPy or torch function: it gets the kernel's inputs in
     parameter order and returns the outputs, or writes them in place.
 
-    With --also-build the configs are built for other targets first, with no device. One that cannot be
+    With --also-build the configs are then built for other targets, with no device. One that cannot be
     built there is marked, and can still be the best here: the exit status is that of tuning.
 
     Exit status: 0 a best config was found, 1 none passed, 2 bad usage, 3 infrastructure only,
@@ -95,12 +96,12 @@ def tune(  # noqa: PLR0913 - options, by keyword only
     """
     from tileyard.cli.session import run
     from tileyard.model import CheckPolicy, Limits, TimingPolicy
-    from tileyard.service.messages import StartTune
+    from tileyard.service.verbs import StartTune
     from tileyard.tuning.request import DEFAULT_TRIALS, TuneRequest
 
     file, name = parse_kernel(kernel)
     check_reference(reference, check=check, require_check=require_check)
-    if (flush_l2 or graph) and target.partition(":")[0] == "cpu":
+    if (flush_l2 or graph) and not find_needs(target).is_timed_by_policy:
         raise UsageError(
             f"--{'flush-l2' if flush_l2 else 'graph'} is for GPUs, and not for {target}"
         )

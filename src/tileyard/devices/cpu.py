@@ -1,10 +1,18 @@
-"""What a CPU is and how it is driven, as the kernel tells it: the identity behind measurements."""
+"""What a CPU is and how it is driven, as the kernel tells it: the identity behind measurements.
+
+Also sets of its cores: how they are written, and the locks that stand for them.
+"""
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from tileyard.devices.base import DeviceClass
+from tileyard.errors import UsageError
+from tileyard.model import Device
+
+CPU = DeviceClass(is_declarable=False, is_cores=True)
 X86_LEVELS: Final = (
     ("x86-64-v4", {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}),
     ("x86-64-v3", {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"}),
@@ -23,6 +31,13 @@ FURTHER_FEATURES: Final = (
     "sve",
     "sve2",
 )
+SYNTAX = "write cores as 0-1,3"
+MAX_CORES = 8192  # as many as Linux can be built for
+
+
+def plain_cpu(cores: tuple[int, ...]) -> Device:
+    """A device of these cores for what runs in this process and leases nothing."""
+    return Device(name="cpu", kind="cpu", identity="", cores=cores)
 
 
 def identify_cpu(cores: Sequence[int], root: Path = Path("/")) -> str:
@@ -35,7 +50,12 @@ def identify_cpu(cores: Sequence[int], root: Path = Path("/")) -> str:
     facts = _read_cpuinfo(root)
     flags = set((facts.get("flags") or facts.get("Features") or "").split())
     physical = len({physical_core(core, root) for core in cores})
-    parts = [_name_model(facts), _name_features(flags), f"{len(cores)} logical cores"]
+    further = [feature for feature in FURTHER_FEATURES if feature in flags]
+    parts = [
+        _name_model(facts),
+        "+".join([_name_level(flags), *further]),
+        f"{len(cores)} logical cores",
+    ]
     if physical != len(cores):
         parts.append(f"on {physical} physical")
     parts += _describe_frequency(cores, root)
@@ -78,11 +98,6 @@ def _name_model(facts: dict[str, str]) -> str:
     return f"{name or platform.machine()} ({numbers})"
 
 
-def _name_features(flags: set[str]) -> str:
-    further = [feature for feature in FURTHER_FEATURES if feature in flags]
-    return "+".join([_name_level(flags), *further])
-
-
 def _name_level(flags: set[str]) -> str:
     if "lm" not in flags:
         return platform.machine()
@@ -105,3 +120,51 @@ def _describe_frequency(cores: Sequence[int], root: Path) -> list[str]:
     if limits:
         parts.append(f"up to {'/'.join(str(khz // 1000) for khz in limits)} MHz")
     return parts
+
+
+def parse_cores(text: str, subject: str) -> tuple[int, ...]:
+    """``0-1,3`` as ascending numbers; ``subject`` is what an error is about."""
+    cores: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        last = last if dash else first
+        if not (first.isdecimal() and last.isdecimal()) or int(first) > int(last):
+            raise UsageError(f"{subject} has no valid set of cores: {part!r}", SYNTAX)
+        if int(last) >= MAX_CORES:
+            raise UsageError(f"{subject} names a core above {MAX_CORES - 1}: {part!r}", SYNTAX)
+        cores.update(range(int(first), int(last) + 1))
+    return tuple(sorted(cores))
+
+
+def require_cores(cores: Iterable[int], available: Iterable[int], subject: str) -> None:
+    """Raise UsageError where a core is not among those that may be used."""
+    missing = sorted(set(cores) - set(available))
+    if missing:
+        raise UsageError(
+            f"{subject} names cores {format_cores(missing)}, which are not available",
+            f"available are {format_cores(available)}",
+        )
+
+
+def format_cores(cores: Iterable[int]) -> str:
+    """Ascending numbers as ``0-1,3``."""
+    spans: list[list[int]] = []
+    for core in sorted(cores):
+        if spans and spans[-1][1] == core - 1:
+            spans[-1][1] = core
+        else:
+            spans.append([core, core])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
+
+
+def core_locks(
+    cores: Iterable[int], lock_dir: Path, physical: Callable[[int], int] = physical_core
+) -> tuple[str, ...]:
+    """One lock file for each physical core, ascending.
+
+    Sets that overlap, or that share a core through hardware threads, exclude each other; and since
+    everyone takes them in this order, nobody waits in a circle.
+    """
+    return tuple(
+        str(lock_dir / f"cpu-{core}.lock") for core in sorted({physical(core) for core in cores})
+    )

@@ -3,12 +3,16 @@
 The facts are read by ``nvml``, in a process of its own: a driver that hangs only hangs that one.
 """
 
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from tileyard.devices.base import DeviceClass, Found
+from tileyard.devices.gpu_state import open_state
 from tileyard.devices.names import device_lock
 from tileyard.model import Device, Record
+from tileyard.settings import Settings
 
 PROBE_LIMIT_S = 60.0
 """Creating the first context on a host with many cards takes seconds."""
@@ -63,6 +67,32 @@ class GpuHealth(Record):
 def has_driver(root: Path = Path("/")) -> bool:
     """Whether NVIDIA's driver shows itself; where it does not, nobody needs to ask NVML."""
     return any((root / sign).exists() for sign in DRIVER_SIGNS)
+
+
+def list_visible_gpus() -> GpuList:
+    """The GPUs that NVML knows and that this process may see, or why they cannot be listed."""
+    if not has_driver():
+        return GpuList()
+    # asyncio, as much as the rest of `tileyard lease`: only for hosts that have a driver
+    from tileyard.devices.health import list_gpus, run_apart
+
+    found = run_apart(list_gpus())
+    return GpuList(gpus=filter_visible(found.gpus, os.environ), failure=found.failure)
+
+
+def find_gpus(settings: Settings) -> Found:
+    """The GPUs of this host, how busy they are, or why they are not listed."""
+    listed = list_visible_gpus()
+    devices = make_gpus(listed.gpus, settings.lock_dir)
+    return Found(
+        devices=devices,
+        failure=f"GPUs are not listed: {listed.failure}" if listed.failure else "",
+        busy={
+            device.locks[0]: gpu.busy_percent / 100
+            for device, gpu in zip(devices, listed.gpus, strict=True)
+            if gpu.busy_percent is not None
+        },
+    )
 
 
 def make_gpus(gpus: Iterable[Gpu], lock_dir: Path) -> tuple[Device, ...]:
@@ -124,24 +154,18 @@ def _make_gpu(gpu: Gpu, lock_dir: Path) -> Device:
 def _identify(gpu: Gpu) -> str:
     """One line that names the silicon and how it is driven; equal where timings are comparable."""
     product = f"{gpu.product} ({gpu.pci_device:08x})" if gpu.pci_device else gpu.product
-    parts = [product]
-    if arch := _name_arch(gpu):
-        parts.append(arch)
-    if gpu.memory_bytes:
-        parts.append(f"{gpu.memory_bytes >> 20} MiB")
-    if gpu.driver:
-        parts.append(f"driver {gpu.driver}")
-    if gpu.graphics_mhz:
-        parts.append(f"clocks {gpu.graphics_mhz}/{gpu.memory_mhz} MHz")
-    if gpu.max_graphics_mhz:
-        parts.append(f"up to {gpu.max_graphics_mhz} MHz")
-    if gpu.power_limit_w:
-        parts.append(f"power limit {gpu.power_limit_w} W")
-    if gpu.ecc is not None:
-        parts.append("ECC on" if gpu.ecc else "ECC off")
-    if gpu.persistent is not None and not gpu.persistent:
-        parts.append("not persistent")
-    return ", ".join(parts)
+    clocks = f"clocks {gpu.graphics_mhz}/{gpu.memory_mhz} MHz"
+    parts = (
+        _name_arch(gpu),
+        f"{gpu.memory_bytes >> 20} MiB" if gpu.memory_bytes else "",
+        f"driver {gpu.driver}" if gpu.driver else "",
+        clocks if gpu.graphics_mhz else "",
+        f"up to {gpu.max_graphics_mhz} MHz" if gpu.max_graphics_mhz else "",
+        f"power limit {gpu.power_limit_w} W" if gpu.power_limit_w else "",
+        {None: "", True: "ECC on", False: "ECC off"}[gpu.ecc],
+        "not persistent" if gpu.persistent is False else "",
+    )
+    return ", ".join([product, *filter(None, parts)])
 
 
 def _name_arch(gpu: Gpu) -> str:
@@ -154,3 +178,12 @@ def _is_meant(gpu: Gpu, entry: str) -> bool:
     if entry.isdecimal():
         return gpu.index == int(entry)
     return bool(entry) and gpu.uuid.lower().startswith(entry.lower())
+
+
+CUDA = DeviceClass(
+    find=find_gpus,
+    prefixes=("cuda", "gpu-", "mig-"),
+    state=open_state,
+    env={"CUDA_VISIBLE_DEVICES": "{id}"},
+    limits_memory=False,
+)

@@ -8,27 +8,22 @@ of the project.
 import os
 import re
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
 from tileyard.decoding import decode_toml
-from tileyard.devices.cores import core_locks, parse_cores
+from tileyard.devices.classes import find_class
+from tileyard.devices.cpu import core_locks, parse_cores
 from tileyard.devices.names import NAME, class_of, device_lock, index_of
 from tileyard.errors import UsageError
 from tileyard.model import Device, Record
 from tileyard.settings import Settings
 
-CLASS_ENV: dict[str, dict[str, str]] = {
-    "cuda": {"CUDA_VISIBLE_DEVICES": "{id}"},
-    "rocm": {"ROCR_VISIBLE_DEVICES": "{id}"},
-    "npu": {"ASCEND_RT_VISIBLE_DEVICES": "{index}"},
-}
-"""What a holder's processes get where a declaration does not say, by class."""
-OWN_CLASSES = frozenset({"cpu", "sim", "auto", "queue"})
-"""Classes that are not declared device by device."""
+NO_CLASSES = frozenset({"auto", "queue"})
+"""Names that stand for devices of several classes."""
 TABLES = ("device", "simulators", "queue")
 """What these files may hold; queues are read by ``foreign``."""
 MAX_SLOTS = 4096
@@ -101,21 +96,25 @@ def declaration_files(settings: Settings) -> tuple[Path, ...]:
     return (*files, *((settings.project_file,) if settings.project_file is not None else ()))
 
 
-def read_file(path: Path) -> Declarations:
-    """What a file declares; nothing where there is no file. Raises UsageError with file and key."""
+def read_tables(path: Path) -> dict[str, object]:
+    """The tables of a file that may declare devices; none where there is no file. Raises UsageError."""
     try:
-        data = path.read_bytes()
+        return decode_toml(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
-        return Declarations()
+        return {}
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{path}: is not valid TOML: {error}") from error
+
+
+def read_file(path: Path) -> Declarations:
+    """What a file declares; nothing where there is no file. Raises UsageError with file and key."""
+    tables = read_tables(path)
     try:
-        tables = decode_toml(data)
         found = msgspec.convert(tables, Declarations)
     except msgspec.ValidationError as error:
         raise UsageError(f"{path}: {_explain(str(error))}") from error
-    except msgspec.DecodeError as error:
-        raise UsageError(f"{path}: is not valid TOML: {error}") from error
     for table in tables:
         if table not in TABLES:
             raise UsageError(f"{path}: {table}: unknown table", f"known are {', '.join(TABLES)}")
@@ -128,12 +127,18 @@ def read_file(path: Path) -> Declarations:
     return found
 
 
+def is_declarable(name: str) -> bool:
+    """Whether devices of the class of this name are declared one by one."""
+    kind = class_of(name)
+    return kind not in NO_CLASSES and find_class(kind).is_declarable
+
+
 def make_device(declaration: Declaration, where: str, settings: Settings) -> Device:
     """The device that a declaration stands for. Raises UsageError that begins with ``where``."""
     name = declaration.name
     kind = class_of(name)
     values = {"id": declaration.id, "index": index_of(name), "name": name}
-    templates = CLASS_ENV.get(kind, {}) if declaration.env is None else declaration.env
+    templates = find_class(kind).env if declaration.env is None else declaration.env
     cores: tuple[int, ...] = ()
     if declaration.cores:
         cores = parse_cores(declaration.cores, f"{where}.cores")
@@ -149,7 +154,10 @@ def make_device(declaration: Declaration, where: str, settings: Settings) -> Dev
             *core_locks(cores, settings.lock_dir),
         ),
         env=_fill_env(templates, values, f"{where}.env"),
-        probe=_fill_probe(declaration.probe, values, f"{where}.probe"),
+        probe=tuple(
+            _fill(text, values, f"{where}.probe[{number}]")
+            for number, text in enumerate(declaration.probe)
+        ),
         probe_limit_s=declaration.probe_limit_s,
     )
 
@@ -168,7 +176,7 @@ def make_simulators(slots: int, lock_dir: Path) -> Iterable[Device]:
 def _check_name(name: str, where: str) -> None:
     if NAME.fullmatch(name) is None:
         raise UsageError(f"{where}: {name!r} is not of the form class:which, as in npu:0")
-    if class_of(name) in OWN_CLASSES:
+    if not is_declarable(name):
         raise UsageError(
             f"{where}: devices of class {class_of(name)!r} are not declared one by one"
         )
@@ -190,10 +198,6 @@ def _fill_env(
     return {
         variable: _fill(text, values, f"{where}.{variable}") for variable, text in templates.items()
     }
-
-
-def _fill_probe(templates: Sequence[str], values: Mapping[str, str], where: str) -> tuple[str, ...]:
-    return tuple(_fill(text, values, f"{where}[{n}]") for n, text in enumerate(templates))
 
 
 def _fill(template: str, values: Mapping[str, str], where: str) -> str:

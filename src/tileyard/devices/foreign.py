@@ -206,7 +206,10 @@ def _check(queue: ForeignQueue) -> None:
     for field in ABOVE_ZERO:
         if not 0 < getattr(queue, field) <= LONGEST_S:
             raise ValueError(f"`{field}` is not above 0 and at most {LONGEST_S:.0f}")
-    _check_variables(queue)
+    given = [queue.device_variable] if queue.device_variable else []
+    for name in (*queue.inherit, *queue.environment, *given):
+        if not _VARIABLE.fullmatch(name):
+            raise ValueError(f"{name!r} cannot be the name of a variable")
     used = _placeholders(queue.submit, _TEXTS, _SPLICES, "submit")
     if not used & {"command", "shell_command"}:
         raise ValueError("`submit` has neither {command} nor {shell_command}")
@@ -224,15 +227,6 @@ def _check(queue: ForeignQueue) -> None:
             raise ValueError("`device` has {device}, but `device_variable` is empty")
     elif not queue.device:
         raise ValueError("`device` is empty")
-
-
-def _check_variables(queue: ForeignQueue) -> None:
-    names = [*queue.inherit, *queue.environment]
-    if queue.device_variable:
-        names.append(queue.device_variable)
-    for name in names:
-        if not _VARIABLE.fullmatch(name):
-            raise ValueError(f"{name!r} cannot be the name of a variable")
 
 
 def _placeholders(

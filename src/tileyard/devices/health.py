@@ -1,26 +1,168 @@
 """Which devices are well, and how one in quarantine comes back: three good probes, or a person.
 
+A probe runs in a process that can be killed: a hung driver hangs the probe and nothing else. So does the
+other question that only a driver answers: which GPUs there are.
+
 Several users share the directory, and none can remove another's files. So everyone only adds: a
 statement puts a device into quarantine, a lift names the statements that it lifts, and a good probe
 names those that it has seen. Nothing depends on clocks, and a statement made meanwhile counts.
+
+One module because a probe, what it says of a device and what follows from that are one matter.
 """
 
+import asyncio
 import contextlib
+import enum
 import os
-from collections.abc import Iterable, Iterator
+import shutil
+import tempfile
+import time
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 
 from tileyard.decoding import decode_json
+from tileyard.devices.cuda import GpuList, nvml_command
 from tileyard.devices.locks import explaining, prepare_locks
-from tileyard.devices.probes import Probe, Verdict, probe_device
-from tileyard.devices.users import name_user
+from tileyard.devices.names import name_user
+from tileyard.devices.occupancy import try_hold
+from tileyard.errors import WorkerLostError
 from tileyard.model import Device, Record
 from tileyard.processes.keeper import quarantine
 from tileyard.processes.keeper.quarantine import PROBES, Quarantine, Quarantines, name_part
+from tileyard.processes.keeper.watching import CANNOT_TELL
+from tileyard.processes.outcomes import describe_signal
+from tileyard.processes.supervise import Ended, Worker, WorkerCommand
 
+LIST_LIMIT_S = 30.0
+MESSAGE_LENGTH = 300
 GOOD_PROBES_NEEDED = 3
+
+T = TypeVar("T")
+
+
+class Verdict(enum.StrEnum):
+    """What a probe says. ``busy``: somebody holds the device; ``unknown``: it could not tell."""
+
+    GOOD = "good"
+    FAILED = "failed"
+    BUSY = "busy"
+    UNKNOWN = "unknown"
+
+
+class Probe(Record):
+    """One probe that was made; ``at`` is when it began, in seconds since the epoch."""
+
+    device: str
+    verdict: Verdict
+    message: str
+    at: float
+    seconds: float = 0.0
+
+
+async def probe_device(device: Device, *, rest_s: float = 0.0) -> Probe:
+    """Run the device's probe while nobody else has it, and leave nothing of it behind.
+
+    A device that is in use is not probed but found busy, since a probe would disturb what is measured
+    there; so is one in quarantine that somebody has had within ``rest_s``.
+    """
+    at, since = time.time(), time.monotonic()
+    with try_hold(device, rest_s=rest_s) as is_held:
+        if is_held:
+            verdict, message = await _run_probe(device)
+        else:
+            verdict, message = Verdict.BUSY, "somebody holds it"
+    return Probe(
+        device=device.name,
+        verdict=verdict,
+        message=message[:MESSAGE_LENGTH],
+        at=at,
+        seconds=time.monotonic() - since,
+    )
+
+
+async def probe_devices(devices: Sequence[Device]) -> tuple[Probe, ...]:
+    """Probe several devices at the same time; those that share a lock take turns."""
+    turns = {lock: asyncio.Lock() for device in devices for lock in device.locks}
+
+    async def probe(device: Device) -> Probe:
+        async with contextlib.AsyncExitStack() as stack:
+            for lock in device.locks:
+                await stack.enter_async_context(turns[lock])
+            return await probe_device(device)
+
+    return tuple(await asyncio.gather(*map(probe, devices)))
+
+
+async def list_gpus(limit_s: float = LIST_LIMIT_S) -> GpuList:
+    """Which GPUs NVML knows, or why that cannot be told."""
+    with tempfile.TemporaryDirectory(prefix="tileyard-nvml-") as folder:
+        command = WorkerCommand(
+            argv=nvml_command("list"),
+            env=dict(os.environ),
+            cwd=folder,
+            log=str(Path(folder) / "log"),
+        )
+        try:
+            async with await Worker.start(command) as worker, asyncio.timeout(limit_s):
+                return await worker.receive(GpuList)
+        except TimeoutError:
+            return GpuList(failure=f"NVML did not answer within {limit_s:g} s")
+        except WorkerLostError as error:
+            return GpuList(failure=error.message)
+
+
+def run_apart(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end for a caller that is not one, on a loop of its own."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(main)
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        return pool.submit(asyncio.run, main).result()
+
+
+async def _run_probe(device: Device) -> tuple[Verdict, str]:
+    if not device.probe:
+        return Verdict.UNKNOWN, "no probe is known for it"
+    environment = {**os.environ, **device.env}
+    if shutil.which(device.probe[0], path=environment.get("PATH")) is None:
+        return Verdict.UNKNOWN, f"its probe {device.probe[0]} is not a program that can be run"
+    with tempfile.TemporaryDirectory(prefix="tileyard-probe-") as folder:
+        command = WorkerCommand(
+            argv=device.probe, env=environment, cwd=folder, log=str(Path(folder) / "log")
+        )
+        try:
+            async with await Worker.start(command) as worker:
+                try:
+                    async with asyncio.timeout(device.probe_limit_s):
+                        ended = await worker.ended()
+                except TimeoutError:
+                    ended = await worker.kill(f"limit of {device.probe_limit_s:g} s")
+        except WorkerLostError as error:
+            return Verdict.UNKNOWN, error.message
+    return _judge(ended)
+
+
+def _judge(ended: Ended) -> tuple[Verdict, str]:
+    """What the end of a probe's process means."""
+    lines = [line.strip() for line in ended.log_tail.splitlines() if line.strip()]
+    said = lines[-1] if lines else ""
+    if not ended.confirmed:
+        pids = ", ".join(map(str, ended.survivors)) or "none that are visible"
+        return Verdict.FAILED, f"its probe left processes that do not end: {pids}"
+    if ended.reason:
+        return Verdict.FAILED, f"its probe ran past its {ended.reason} and was killed"
+    if ended.signal is not None:
+        return Verdict.FAILED, f"its probe died of {describe_signal(ended.signal)}"
+    if ended.code == CANNOT_TELL:
+        return Verdict.UNKNOWN, said or "its probe could not tell"
+    if ended.code != 0:
+        return Verdict.FAILED, said or f"its probe ended with exit code {ended.code}"
+    return Verdict.GOOD, said
 
 
 class GoodProbe(Record):
@@ -78,11 +220,6 @@ def read_health(device: Device) -> Health:
         since=first.since,
         probes=tuple(_good_probes(device, _tokens_of(statements))),
     )
-
-
-def filter_well(devices: Iterable[Device]) -> tuple[Device, ...]:
-    """Those that may be leased."""
-    return tuple(device for device in devices if not _statements_on(device))
 
 
 def is_kept_away(device: Device) -> bool:
@@ -214,10 +351,8 @@ def _opened(device: Device) -> Iterator[Quarantines]:
         yield quarantines
 
 
-@contextlib.contextmanager
-def _explaining(device: Device) -> Iterator[None]:
+def _explaining(device: Device) -> contextlib.AbstractContextManager[None]:
     """As ``explaining`` for the lock directory of a device."""
-    with contextlib.ExitStack() as stack:
-        if device.locks:
-            stack.enter_context(explaining(Path(device.locks[0]).parent))
-        yield
+    if not device.locks:
+        return contextlib.nullcontext()
+    return explaining(Path(device.locks[0]).parent)

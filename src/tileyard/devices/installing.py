@@ -1,31 +1,30 @@
 """Making the host's lock directory for all users: what ``tileyard devices --install`` does as root."""
 
 import contextlib
-import fcntl
 import os
 import shutil
 import stat
-import time
 from pathlib import Path
 
 from tileyard.devices.locks import check_way, explaining, install_command, prepare_directory
-from tileyard.devices.users import name_user
+from tileyard.devices.names import name_user
+from tileyard.devices.occupancy import keep_from_deciding
 from tileyard.drafts import draft_of
 from tileyard.errors import UsageError
 from tileyard.ownership import find_stranger
-from tileyard.processes.keeper.files import is_locked, open_seen
-from tileyard.processes.keeper.folders import (
+from tileyard.processes.keeper.files import (
     FOLDERS,
     OPEN,
     close_all,
+    is_locked,
     make_directory,
     open_directory,
     open_folders,
+    open_seen,
 )
 from tileyard.processes.keeper.report import RefusedError
 
 TMPFILE = "tileyard.conf"
-LOCK_LIMIT_S, PAUSE_S = 2.0, 0.01
 
 
 def install_directory(directory: Path, tmpfiles: Path) -> list[str]:
@@ -82,7 +81,7 @@ def _set_aside(directory: Path) -> None:
         with contextlib.suppress(OSError):  # a link or a file has no users
             root = os.open(directory, OPEN)
             closing.callback(os.close, root)
-            _lock(root)  # nobody is given a lease in it from now on
+            keep_from_deciding(root)  # nobody is given a lease in it from now on
             if users := _list_users(root):
                 raise UsageError(
                     f"{directory} cannot be replaced: {', '.join(users)} holds or waits for a device in it",
@@ -94,16 +93,6 @@ def _set_aside(directory: Path) -> None:
             directory.rename(aside / "old")
         finally:
             shutil.rmtree(aside)
-
-
-def _lock(root: int) -> None:
-    """Keep others from deciding about leases; a stranger who keeps us from it is not waited for."""
-    deadline = time.monotonic() + LOCK_LIMIT_S
-    while time.monotonic() < deadline:
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(root, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        time.sleep(PAUSE_S)
 
 
 def _list_users(root: int) -> list[str]:

@@ -1,7 +1,7 @@
 """The host's lock directory, before it is used: made, or checked.
 
 What lies in it is the keeper's (``processes/keeper/directory.py``), as is how it is opened and checked
-(``folders.py`` there). Root's serves all users; one that a user made serves that user alone.
+(``files.py`` there). Root's serves all users; one that a user made serves that user alone.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from pathlib import Path
 from tileyard.errors import UsageError
 from tileyard.model import Device
 from tileyard.ownership import find_stranger
-from tileyard.processes.keeper.folders import (
+from tileyard.processes.keeper.files import (
     FOLDERS,
     close_all,
     make_directory,
@@ -22,7 +22,7 @@ from tileyard.processes.keeper.folders import (
     open_folders,
 )
 from tileyard.processes.keeper.report import RefusedError
-from tileyard.processes.refusals import REFUSALS
+from tileyard.processes.keeper_line import REFUSALS
 from tileyard.settings import LOCK_DIR
 
 

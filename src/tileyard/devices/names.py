@@ -1,5 +1,6 @@
 """How accelerators are named: ``class:which`` for people, an id that never changes for the lock."""
 
+import pwd
 import re
 from pathlib import Path
 
@@ -36,3 +37,11 @@ def device_lock(stable_id: str, lock_dir: Path) -> str:
     """
     safe = re.sub(r"[^a-z0-9._-]", "-", normalize_id(stable_id))
     return str(lock_dir / f"device-{safe}.lock")
+
+
+def name_user(uid: int) -> str:
+    """A user's name, or the number where this host knows none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from tileyard.devices.cuda import Gpu, GpuHealth, GpuList, judge_health
-from tileyard.processes.keeper.probing import CANNOT_TELL
+from tileyard.processes.keeper.watching import CANNOT_TELL
 from tileyard.processes.wire import Channel
 
 WELL, SICK = 0, 1

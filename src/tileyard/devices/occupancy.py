@@ -1,17 +1,18 @@
 """Who has a device and who waits for it, as the host's lock directory tells."""
 
 import contextlib
+import fcntl
 import secrets
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tileyard.devices.locks import explaining, prepare_directory
-from tileyard.devices.users import name_user
+from tileyard.devices.names import name_user
 from tileyard.model import Device, Record
 from tileyard.processes.keeper.deciding import Choice
 from tileyard.processes.keeper.directory import LeaseRecord, LockDirectory, Request
-from tileyard.processes.keeper.folders import is_replaced
+from tileyard.processes.keeper.files import is_replaced
 from tileyard.processes.keeper.holding import Holding, LeaseFacts, forget_earlier, take_parts
 from tileyard.processes.keeper.quarantine import name_part
 
@@ -113,6 +114,20 @@ def open_directory(lock_dir: Path) -> Iterator[LockDirectory]:
         directory.close()
 
 
+def keep_from_deciding(root: int) -> bool:
+    """Lock an open lock directory, so that nobody is given a lease in it; False where a stranger has it.
+
+    The lock ends with ``LockDirectory.unlock``, or with the descriptor.
+    """
+    deadline = time.monotonic() + LOCK_LIMIT_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(root, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        time.sleep(PAUSE_S)
+    return False
+
+
 def read_requests(directory: LockDirectory) -> list[Request]:
     """All requests that wait, in order. Those of this user whose owners died are taken away."""
     found = (directory.read_request(name) for name in directory.list_requests())
@@ -130,19 +145,15 @@ def _find_holder(
     for part in parts:
         for record in directory.read_records(part, numbers.get(part, [])):
             if record.is_live:
-                return _describe(record)
+                return Holder(
+                    device=record.device,
+                    user=name_user(record.uid),
+                    pid=record.pid,
+                    command=record.command,
+                    since=record.since,
+                    number=record.number,
+                )
     return None
-
-
-def _describe(record: LeaseRecord) -> Holder:
-    return Holder(
-        device=record.device,
-        user=name_user(record.uid),
-        pid=record.pid,
-        command=record.command,
-        since=record.since,
-        number=record.number,
-    )
 
 
 def _is_rested(
@@ -162,11 +173,8 @@ def _is_rested(
 
 
 def _take(directory: LockDirectory, device: Device, command: str, rest_s: float) -> Holding | None:
-    deadline = time.monotonic() + LOCK_LIMIT_S
-    while not directory.try_lock():
-        if time.monotonic() > deadline:
-            return None
-        time.sleep(PAUSE_S)
+    if not keep_from_deciding(directory.root):
+        return None
     try:
         if is_replaced(directory.root, directory.path):
             return None

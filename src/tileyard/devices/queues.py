@@ -1,16 +1,26 @@
-"""The foreign queues of this site, from the files in which devices are declared."""
+"""The foreign queues of this site, from the files in which devices are declared.
 
+Also what this host knows of them without asking: their clients, and our tasks.
+"""
+
+import shutil
+import sys
+from collections import Counter
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
-from tileyard.decoding import decode_toml
-from tileyard.devices.declared import declaration_files
+from tileyard.devices.declared import declaration_files, read_tables
 from tileyard.devices.foreign import QUEUE_KIND, ForeignQueue, decode_queues
+from tileyard.devices.names import class_of
 from tileyard.errors import UsageError
+from tileyard.model import Record
 from tileyard.settings import Settings
 
 PREFIX = f"{QUEUE_KIND}:"
+SUBMITTER: Final = "tileyard.workers.submitter"
+_SUBMITTER_WORDS: Final = ("-P", "-m", SUBMITTER)
 
 
 def read_queues(settings: Settings) -> tuple[ForeignQueue, ...]:
@@ -20,7 +30,8 @@ def read_queues(settings: Settings) -> tuple[ForeignQueue, ...]:
     """
     queues: dict[str, ForeignQueue] = {}
     for path in declaration_files(settings):
-        queues.update({queue.name: queue for queue in _read_file(path)})
+        declared = decode_queues(read_tables(path).get("queue", ()), str(path))
+        queues.update({queue.name: queue for queue in declared})
     return tuple(queues.values())
 
 
@@ -39,13 +50,57 @@ def is_queue(name: str) -> bool:
     return name.startswith(PREFIX)
 
 
-def _read_file(path: Path) -> tuple[ForeignQueue, ...]:
-    try:
-        tables = decode_toml(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        return ()
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
-    except msgspec.DecodeError as error:
-        raise UsageError(f"{path}: is not valid TOML: {error}") from error
-    return decode_queues(tables.get("queue", ()), str(path))
+class QueueState(Record):
+    """One declared queue.
+
+    ``tool`` is the program that submits, ``is_tool_found`` whether it is on this machine. ``tasks``
+    is how many tasks the tileyards of this host have in the queue, waiting or running there; one
+    does not see those of users or containers whose processes are hidden.
+    """
+
+    name: str
+    kind: str = msgspec.field(name="class")
+    identity: str
+    slots: int
+    tool: str
+    is_tool_found: bool
+    tasks: int
+
+
+def submitter_argv(queue: ForeignQueue) -> tuple[str, ...]:
+    """The command of the process that submits a task and follows it to its end."""
+    return (sys.executable, *_SUBMITTER_WORDS, queue.name)
+
+
+def survey_queues(settings: Settings, root: Path = Path("/")) -> tuple[QueueState, ...]:
+    """Every declared queue. Asks no queue, so it is quick whatever state they are in.
+
+    Raises UsageError where a declaration is not valid.
+    """
+    queues = read_queues(settings)
+    tasks = _count_tasks(root) if queues else Counter[str]()
+    return tuple(
+        QueueState(
+            name=PREFIX + queue.name,
+            kind=class_of(queue.device),
+            identity=queue.identity,
+            slots=queue.slots,
+            tool=queue.submit[0],
+            is_tool_found=shutil.which(queue.submit[0]) is not None,
+            tasks=tasks[queue.name],
+        )
+        for queue in queues
+    )
+
+
+def _count_tasks(root: Path) -> Counter[str]:
+    """By queue, how many processes of ours follow a task: there is one for each, until its end."""
+    tasks: Counter[str] = Counter()
+    for path in (root / "proc").glob("[0-9]*/cmdline"):
+        try:
+            argv = path.read_bytes().decode(errors="replace").split("\0")
+        except OSError:  # it has just ended, or is hidden
+            continue
+        if argv[1:4] == [*_SUBMITTER_WORDS] and len(argv) > 4:
+            tasks[argv[4]] += 1
+    return tasks

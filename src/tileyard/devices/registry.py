@@ -6,13 +6,12 @@ simulators. A class such as ``cuda`` names all of its devices, ``auto`` the acce
 where there are none. What is declared replaces what is found under the same name or lock.
 """
 
-import os
 import sys
 from collections.abc import Sequence
 
-from tileyard.devices.cores import core_locks, format_cores, parse_cores, require_cores
-from tileyard.devices.cpu import identify_cpu
-from tileyard.devices.cuda import GpuList, filter_visible, has_driver, make_gpus
+from tileyard.devices.base import Found
+from tileyard.devices.classes import CLASSES
+from tileyard.devices.cpu import core_locks, format_cores, identify_cpu, parse_cores, require_cores
 from tileyard.devices.declared import make_simulators, read_devices
 from tileyard.devices.names import class_of, device_lock
 from tileyard.errors import UsageError
@@ -20,22 +19,21 @@ from tileyard.model import Device
 from tileyard.settings import Settings
 
 AUTO = "auto"
-GPU_NAMES = ("cuda", "gpu-", "mig-")
-"""How a name begins that only NVML can resolve."""
 SYNTAX = "tileyard devices lists them; cpu:cores=0-1,3 is a set of cores"
 CPU_PROBE = "tileyard.devices.cpu_probe"
 
 
-def find_devices(settings: Settings, gpus: GpuList | None = None) -> tuple[Device, ...]:
+def find_devices(settings: Settings, found: Sequence[Found] | None = None) -> tuple[Device, ...]:
     """Every device of this host: the CPU with all cores of the settings, accelerators, simulators.
 
-    ``gpus`` are those that were listed just now, if they were. Raises UsageError where a file that declares devices is not valid.
+    ``found`` is what was found just now, if it was. Raises UsageError where a file that declares devices is not valid.
     """
     declared, slots = read_devices(settings)
+    found = find_accelerators(AUTO, settings) if found is None else found
     return (
         _make_cpu("cpu:0", settings.cores, settings),
         *declared,
-        *_without(make_gpus((gpus or list_visible_gpus()).gpus, settings.lock_dir), declared),
+        *_without(found, declared),
         *make_simulators(slots, settings.lock_dir),
     )
 
@@ -54,10 +52,7 @@ def resolve_devices(name: str, settings: Settings) -> tuple[Device, ...]:
     simulators = tuple(make_simulators(slots, settings.lock_dir))
     if kind == "sim":
         return _require(_select(name, simulators), name)
-    if name != AUTO and not name.lower().startswith(GPU_NAMES):
-        return _require(_select(name, declared) or _named_by_id(name, declared, settings), name)
-    found = _without(make_gpus(list_visible_gpus().gpus, settings.lock_dir), declared)
-    accelerators = (*declared, *found)
+    accelerators = (*declared, *_without(find_accelerators(name, settings), declared))
     if name == AUTO:
         return accelerators or (_parse_cpu("cpu:0", settings),)
     return _require(_select(name, accelerators) or _named_by_id(name, accelerators, settings), name)
@@ -72,15 +67,13 @@ def parse_device(name: str, settings: Settings) -> Device:
     return devices[0]
 
 
-def list_visible_gpus() -> GpuList:
-    """The GPUs that NVML knows and that this process may see, or why they cannot be listed."""
-    if not has_driver():
-        return GpuList()
-    # asyncio, as much as the rest of `tileyard lease`: only for hosts that have a driver
-    from tileyard.devices.probes import list_gpus, run_apart
-
-    found = run_apart(list_gpus())
-    return GpuList(gpus=filter_visible(found.gpus, os.environ), failure=found.failure)
+def find_accelerators(name: str, settings: Settings) -> tuple[Found, ...]:
+    """What is found, and not declared, of the classes that a name can mean; ``auto`` means all."""
+    return tuple(
+        one.find(settings)
+        for one in CLASSES.values()
+        if name == AUTO or name.lower().startswith(one.prefixes)
+    )
 
 
 def _select(name: str, devices: Sequence[Device]) -> tuple[Device, ...]:
@@ -101,12 +94,15 @@ def _require(devices: tuple[Device, ...], name: str) -> tuple[Device, ...]:
     return devices
 
 
-def _without(found: Sequence[Device], declared: Sequence[Device]) -> tuple[Device, ...]:
+def _without(found: Sequence[Found], declared: Sequence[Device]) -> tuple[Device, ...]:
     """What was found and is not declared."""
     names = {device.name for device in declared}
     locks = {device.locks[0] for device in declared}
     return tuple(
-        device for device in found if device.name not in names and device.locks[0] not in locks
+        device
+        for one in found
+        for device in one.devices
+        if device.name not in names and device.locks[0] not in locks
     )
 
 

@@ -1,29 +1,69 @@
 """All devices of a host at one moment: health, holder, queue, and how busy they are.
 
-Beside them stand the queues through which devices of others can be had.
+Beside them stand the queues through which devices of others can be had. How busy cores are is the
+kernel's account of them, whoever used them; for GPUs it is NVML's own figure; of other devices nothing is
+known. Nobody watches when no command does, so there is no history.
 """
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
-from tileyard.clock import Clock, SystemClock
-from tileyard.devices.activity import read_core_times, share_busy
-from tileyard.devices.cuda import GpuList
+from tileyard.devices.base import Found
+from tileyard.devices.classes import find_class
 from tileyard.devices.health import Health, read_health
 from tileyard.devices.locks import install_command, is_for_all
-from tileyard.devices.names import device_lock
 from tileyard.devices.occupancy import Holder, Occupancy, list_leased, read_occupancy
-from tileyard.devices.queue_states import QueueState, survey_queues
-from tileyard.devices.registry import find_devices, list_visible_gpus, parse_device
+from tileyard.devices.queues import QueueState, survey_queues
+from tileyard.devices.registry import AUTO, find_accelerators, find_devices, parse_device
 from tileyard.errors import UsageError
 from tileyard.model import Device, Record
 from tileyard.settings import LOCK_DIR, Settings
 
 WINDOW_S = 0.5
 SURVEY_VERSION = 1
+IDLE_FIELDS = (3, 4)  # idle, and idle while something is read or written
+FIELDS = 8  # those after it are part of these
+
+
+class CoreTime(Record):
+    """How long a core has worked, and how long it has been there, in ticks since the host's start."""
+
+    busy: int
+    total: int
+
+
+def read_core_times(root: Path = Path("/")) -> dict[int, CoreTime]:
+    """Every core's account; empty where the kernel shows none."""
+    try:
+        text = (root / "proc/stat").read_text(encoding="ascii")
+    except OSError:
+        return {}
+    times: dict[int, CoreTime] = {}
+    for line in text.splitlines():
+        name, *fields = line.split()
+        number = name.removeprefix("cpu")
+        if name.startswith("cpu") and number.isdecimal():
+            ticks = [int(field) for field in fields[:FIELDS]]
+            idle = sum(ticks[field] for field in IDLE_FIELDS)
+            times[int(number)] = CoreTime(busy=sum(ticks) - idle, total=sum(ticks))
+    return times
+
+
+def share_busy(
+    before: Mapping[int, CoreTime], after: Mapping[int, CoreTime], cores: Iterable[int]
+) -> float | None:
+    """The share of the time between two accounts in which these cores worked; None if not told."""
+    busy = total = 0
+    for core in cores:
+        if core not in before or core not in after:
+            return None
+        busy += after[core].busy - before[core].busy
+        total += after[core].total - before[core].total
+    return min(1.0, max(0.0, busy / total)) if total > 0 else None
 
 
 class DeviceState(Record):
@@ -65,37 +105,47 @@ def survey_devices(
     settings: Settings,
     window_s: float = WINDOW_S,
     *,
-    clock: Clock | None = None,
     pause: Callable[[float], None] = time.sleep,
 ) -> Survey:
     """Look at every device of the host for ``window_s``.
 
     Raises UsageError where a declaration is not valid or the lock directory is not what it must be.
     """
-    gpus = list_visible_gpus()
-    devices = (*find_devices(settings, gpus), *_find_leased_cores(settings))
+    found = find_accelerators(AUTO, settings)
+    devices = (*find_devices(settings, found), *_find_leased_cores(settings))
     earlier, times = read_occupancy(devices, settings.lock_dir), read_core_times()
     pause(window_s)
     later, times_after = read_occupancy(devices, settings.lock_dir), read_core_times()
-    worked = _gpu_shares(gpus, settings)
+    worked = {lock: share for one in found for lock, share in one.busy.items()}
     states = []
     for device, before, after in zip(devices, earlier, later, strict=True):
-        busy = share_busy(times, times_after, device.cores) if device.kind == "cpu" else None
+        is_cores = find_class(device.kind).is_cores
+        busy = share_busy(times, times_after, device.cores) if is_cores else None
         busy = worked.get(device.locks[0], busy)
-        states.append(_describe(device, before, after, busy))
+        states.append(
+            DeviceState(
+                name=device.name,
+                kind=device.kind,
+                identity=device.identity,
+                health=read_health(device),
+                holder=after.holder,
+                queue=after.queue,
+                busy_share=busy,
+                held_idle_share=share_held_idle(device.name, before, after, busy),
+            )
+        )
     return Survey(
-        at=(clock or SystemClock()).wall_s(),
+        at=time.time(),
         lock_dir=str(settings.lock_dir),
         window_s=window_s,
         devices=tuple(states),
         queues=survey_queues(settings),
-        notes=tuple(_find_notes(settings, gpus)),
+        notes=tuple(_find_notes(settings, found)),
     )
 
 
-def _find_notes(settings: Settings, gpus: GpuList) -> Iterator[str]:
-    if gpus.failure:
-        yield f"GPUs are not listed: {gpus.failure}"
+def _find_notes(settings: Settings, found: Sequence[Found]) -> Iterator[str]:
+    yield from (one.failure for one in found if one.failure)
     locks = settings.lock_dir
     if locks == LOCK_DIR and locks.exists() and not is_for_all(locks):
         yield f"devices are leased by one user alone: to share them run {install_command(locks)}"
@@ -121,27 +171,3 @@ def _find_leased_cores(settings: Settings) -> tuple[Device, ...]:
             with contextlib.suppress(UsageError):  # cores that this process may not use
                 found.append(parse_device(name, settings))
     return tuple(found)
-
-
-def _describe(
-    device: Device, before: Occupancy, after: Occupancy, busy: float | None
-) -> DeviceState:
-    return DeviceState(
-        name=device.name,
-        kind=device.kind,
-        identity=device.identity,
-        health=read_health(device),
-        holder=after.holder,
-        queue=after.queue,
-        busy_share=busy,
-        held_idle_share=share_held_idle(device.name, before, after, busy),
-    )
-
-
-def _gpu_shares(gpus: GpuList, settings: Settings) -> dict[str, float]:
-    """By lock, the utilisation that NVML states."""
-    return {
-        device_lock(gpu.uuid, settings.lock_dir): gpu.busy_percent / 100
-        for gpu in gpus.gpus
-        if gpu.busy_percent is not None
-    }

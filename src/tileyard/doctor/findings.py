@@ -1,9 +1,9 @@
 """What a check finds: one line each, and what to do."""
 
 import enum
+import time
 from collections.abc import Callable, Iterable, Sequence
 
-from tileyard.clock import Clock, SystemClock
 from tileyard.errors import TileyardError
 from tileyard.model import Record
 from tileyard.settings import Settings
@@ -45,9 +45,7 @@ class Diagnosis(Record):
         return any(finding.level is Level.FAIL for finding in self.findings)
 
 
-def run_checks(
-    checks: Sequence[tuple[str, Check]], settings: Settings, clock: Clock | None = None
-) -> Diagnosis:
+def run_checks(checks: Sequence[tuple[str, Check]], settings: Settings) -> Diagnosis:
     """Run named checks in their order. One that cannot be finished is a failure of its own."""
     findings: list[Finding] = []
     for subject, check in checks:
@@ -58,7 +56,7 @@ def run_checks(
             findings.append(_failure(subject, error.message, error.hint))
         except OSError as error:
             findings.append(_failure(subject, str(error), ""))
-    return Diagnosis(at=(clock or SystemClock()).wall_s(), findings=tuple(findings))
+    return Diagnosis(at=time.time(), findings=tuple(findings))
 
 
 def _failure(subject: str, message: str, todo: str) -> Finding:

@@ -28,10 +28,10 @@ def make_slots(count: int) -> tuple[Device, ...]:
 class AnonymousSlots:
     """A provider of such slots, all served by one host, which it does not own."""
 
-    def __init__(self, host: StepHost, devices: Sequence[Device], target: str) -> None:
+    def __init__(self, host: StepHost, devices: Sequence[Device]) -> None:
         self._host = host
         self._stopping: asyncio.Future[None] | None = None
-        self.slots: Sequence[Slot] = tuple(_Slot(host, device, target) for device in devices)
+        self.slots: Sequence[Slot] = tuple(_Slot(host, device) for device in devices)
 
     async def open(self) -> None:
         """Nothing has to be asked for."""
@@ -51,10 +51,9 @@ class _Slot:
 
     appetite = 0
 
-    def __init__(self, host: StepHost, device: Device, target: str) -> None:
+    def __init__(self, host: StepHost, device: Device) -> None:
         self.device = device
         self._host = host
-        self._target = target
         self._running: asyncio.Task[None] | None = None
 
     async def warm(self) -> None:
@@ -73,7 +72,6 @@ class _Slot:
         request = RunBatch(
             batch=batch,
             entries=tuple(entries),
-            target=self._target,
             plugins={},
             device=self.device,
         )

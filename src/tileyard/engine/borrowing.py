@@ -23,7 +23,7 @@ from tileyard.engine.preparation import run_entry
 from tileyard.engine.provider import LeaseLostError, Slot, Waiting
 from tileyard.engine.yard import Yard
 from tileyard.events import CaseStarted, DeviceAsked, DeviceAwaited, DeviceLeased, DeviceReleased
-from tileyard.model import Batch, Outcome
+from tileyard.model import Batch, Case, Outcome
 from tileyard.workers.protocol import CaseRan
 
 LINGER_S = 1.0
@@ -31,7 +31,8 @@ LINGER_S = 1.0
 to start: then holding on costs at most as much as giving up and asking again would have."""
 
 
-Judge = Callable[[Progress, RanOn], None]
+Keep = Callable[[RanOn], int]
+"""Takes how a case ran whose outputs are still to be looked at; returns how many bytes of memory they take."""
 Tell = Callable[[Fact], None]
 
 
@@ -39,10 +40,9 @@ class Borrower:
     """The slots of a run, by device name. ``tell`` takes the facts that follow."""
 
     def __init__(
-        self, yard: Yard, slots: Sequence[Slot], ledger: Ledger, tell: Tell, judge: Judge
+        self, yard: Yard, slots: Sequence[Slot], ledger: Ledger, tell: Tell, keep: Keep
     ) -> None:
-        """``judge`` is handed what ran well and whose outputs are still to be looked at."""
-        self._judge = judge
+        self._keep = keep
         self._yard = yard
         self._ledger = ledger
         self._tell = tell
@@ -96,7 +96,7 @@ class Borrower:
         held.stop_lingering()
         try:
             still_held = await held.slot.run(
-                _joined(members), [run_entry(member) for member in members], _Watch(self, held)
+                self._join(members), [run_entry(member) for member in members], _Watch(self, held)
             )
         except LeaseLostError as error:
             self._lose(held, error)
@@ -137,13 +137,18 @@ class Borrower:
         progress.attempts = tuple(before)
         held = self._held[progress.lost_on]
         reply = CaseRan(
-            case=progress.case.id, outcome=Outcome.INFRA_ERROR, seconds=0.0, message=last.message
+            case=progress.case.key, outcome=Outcome.INFRA_ERROR, seconds=0.0, message=last.message
         )
+        slot = held.slot.device
         ran = RanOn(
-            device=last.device, identity=held.slot.device.identity, lease=last.lease, reply=reply
+            slot=slot.name,
+            device=last.device,
+            identity=slot.identity,
+            lease=last.lease,
+            reply=reply,
         )
         self._ledger.finish(progress, reply.outcome, reply.message, ran)
-        self._tell(CaseFinished(case=progress.case.id))
+        self._tell(CaseFinished(case=progress.case.key))
 
     async def close(self) -> None:
         """Stop every timer. The provider ends what still runs."""
@@ -167,18 +172,42 @@ class Borrower:
                 case=reply.case, outcome=Outcome.INFRA_ERROR, seconds=0.0, message=message
             )
         progress = self._ledger.progress(reply.case)
-        where = RanOn(device=device, identity=slot.identity, lease=lease, reply=reply)
+        where = RanOn(
+            slot=slot.name, device=device, identity=slot.identity, lease=lease, reply=reply
+        )
         if reply.outcome is Outcome.INFRA_ERROR:
             progress.lost_on = slot.name
             self._ledger.note_attempt(progress, where)
             self._tell(CaseLost(case=reply.case, device=slot.name))
             return
-        if reply.outcome is Outcome.UNCHECKED and is_judged(progress):
-            self._tell(CaseRanWell(case=reply.case, device=slot.name, seconds=reply.seconds))
-            self._judge(progress, where)
+        if is_judged(progress, where):
+            self._tell(
+                CaseRanWell(
+                    case=reply.case,
+                    device=slot.name,
+                    seconds=reply.seconds,
+                    is_kernel=progress.command is None,
+                    is_rival=reply.measurement is not None,
+                    unjudged_bytes=self._keep(where),
+                )
+            )
             return
         self._ledger.finish(progress, reply.outcome, reply.message, where)
         self._tell(CaseFinished(case=reply.case, device=slot.name, seconds=reply.seconds))
+
+    def _join(self, members: Sequence[Progress]) -> Batch:
+        """One batch of all these cases; those of several batches are in no order.
+
+        A case is abandoned above the best time that is certain now.
+        """
+        cases = tuple(self._bound(member.case) for member in members)
+        return msgspec.structs.replace(members[0].batch, cases=cases)
+
+    def _bound(self, case: Case) -> Case:
+        bound_ns = self._ledger.bound_ns(case)
+        if bound_ns == case.abandon_above_ns:
+            return case
+        return msgspec.structs.replace(case, abandon_above_ns=bound_ns)
 
     def _lose(self, held: "_Held", error: LeaseLostError) -> None:
         name = held.slot.device.name
@@ -223,9 +252,3 @@ class _Watch:
 
     def ran(self, reply: CaseRan, device: str, lease: int) -> None:
         self._borrower.ran(self._held, reply, device, lease)
-
-
-def _joined(members: Sequence[Progress]) -> Batch:
-    """One batch of all these cases; those of several batches are in no order."""
-    cases = tuple(member.case for member in members)
-    return msgspec.structs.replace(members[0].batch, cases=cases)

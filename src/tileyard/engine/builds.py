@@ -1,52 +1,81 @@
-"""What is still to be built: each build key once, however many cases come to it."""
+"""What is still to be built: each build of a side once, however many cases come to it."""
 
 from collections import deque
 
+from tileyard.engine.commands import CasePrepared
 from tileyard.model import BuildKey
+
+_Build = tuple[tuple[str, str], BuildKey]
 
 
 class BuildQueue:
     """Cases that wait for a compile worker, in the order in which they came."""
 
     def __init__(self) -> None:
-        self._cases: deque[str] = deque()
-        self._key_of: dict[str, BuildKey] = {}
-        self._followers: dict[BuildKey, list[str]] = {}
+        self._cases: deque[CasePrepared] = deque()
+        self._build_of: dict[str, _Build] = {}
+        self._followers: dict[_Build, list[CasePrepared]] = {}
 
     def __len__(self) -> int:
         return len(self._cases)
 
-    def add(self, case: str, key: BuildKey) -> None:
-        """Put a case in line, or have it follow one with the same key."""
-        self._key_of[case] = key
-        if key in self._followers:
-            self._followers[key].append(case)
+    def add(self, fact: CasePrepared) -> None:
+        """Put a case in line, or have it follow one with the same builder and key."""
+        build = self._build_of[fact.case] = (fact.builder, fact.build)
+        if build in self._followers:
+            self._followers[build].append(fact)
         else:
-            self._followers[key] = []
-            self._cases.append(case)
+            self._followers[build] = []
+            self._cases.append(fact)
 
-    def take(self, count: int) -> tuple[str, ...]:
-        """The next cases to be built, up to ``count``."""
-        return tuple(self._cases.popleft() for _ in range(min(count, len(self._cases))))
+    def take(self, workers: int) -> tuple[str, ...]:
+        """What one of so many workers is to build next: cases of one builder, at most its share of them."""
+        first = self._cases[0]
+        share = -(-len(self._cases) // workers)
+        taken: list[CasePrepared] = []
+        for fact in self._cases:
+            if len(taken) == min(first.group, share):
+                break
+            if fact.builder == first.builder:
+                taken.append(fact)
+        if len(taken) == 1:
+            self._cases.popleft()
+        else:
+            chosen = {fact.case for fact in taken}
+            self._cases = deque(fact for fact in self._cases if fact.case not in chosen)
+        return tuple(fact.case for fact in taken)
 
     def end(self, case: str) -> list[str]:
         """A case was built: the cases that are built with it, itself among them."""
-        return [case, *self._followers.pop(self._key_of[case], [])]
+        followers = self._followers.pop(self._build_of[case], [])
+        return [case, *(fact.case for fact in followers)]
 
     def fail(self, case: str) -> None:
         """A build failed: the cases with the same key are told one by one, each by its own build.
 
         The driver finds the recorded failure at once, so nothing is compiled twice.
         """
-        key = self._key_of[case]
-        followers = self._followers.pop(key, [])
+        build = self._build_of[case]
+        followers = self._followers.pop(build, [])
         if followers:
-            self._followers[key] = followers[1:]
+            self._followers[build] = followers[1:]
             self._cases.appendleft(followers[0])
+
+    def discard(self, case: str) -> None:
+        """A case in line is not to be built any more; one that others follow leaves its place to them."""
+        build = self._build_of.get(case)
+        if build is None:
+            return
+        followers = self._followers.get(build, [])
+        if any(fact.case == case for fact in followers):
+            self._followers[build] = [fact for fact in followers if fact.case != case]
+        elif any(fact.case == case for fact in self._cases):
+            self._cases = deque(fact for fact in self._cases if fact.case != case)
+            self.fail(case)
 
     def forget(self, case: str) -> None:
         """A case has left the engine."""
-        self._key_of.pop(case, None)
+        self._build_of.pop(case, None)
 
     def clear(self) -> None:
         """Nothing in line is to be built any more."""

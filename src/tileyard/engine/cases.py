@@ -5,7 +5,7 @@ ready once each of its cases is built or has ended.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tileyard.engine.builds import BuildQueue
@@ -15,6 +15,7 @@ from tileyard.engine.commands import (
     Command,
     Drop,
     GiveUp,
+    Keep,
     LookUp,
     Strand,
 )
@@ -29,8 +30,10 @@ MAX_RETRIES = 2
 @dataclass
 class _BatchState:
     batch: Batch
+    devices: frozenset[str]
     timed: bool
     expected_s: float | None = 0.0
+    output_bytes: int = 0
     looking: bool = False
     looked_up: bool = False
     avoid: frozenset[str] = frozenset()
@@ -39,14 +42,20 @@ class _BatchState:
     def interleaved(self) -> bool:
         return self.batch.order == "interleaved"
 
+    @property
+    def is_run(self) -> bool:
+        return self.batch.cases[0].until == "judged"
+
 
 class PlannedCases:
     """Moves cases from stage to stage. What follows from a move at once is put into ``due``.
 
-    ``stages`` says where each stands. ``waiting`` are to be prepared, ``to_build`` to be built, and the batches in ``ready`` to be run.
+    ``stages`` has the stage of each, by its key. ``waiting`` are to be prepared, ``to_build`` to be built, and the
+    batches in ``ready`` to be run. ``grounds`` are the devices of each target.
     """
 
-    def __init__(self, due: list[Command]) -> None:
+    def __init__(self, due: list[Command], grounds: Mapping[str, frozenset[str]]) -> None:
+        self._grounds = grounds
         self.waiting: deque[str] = deque()
         self.to_build = BuildQueue()
         self.ready = ReadyQueue()
@@ -67,23 +76,25 @@ class PlannedCases:
         """Take in what the source has given."""
         for batch in fact.batches:
             timed = any(case.timing is not None for case in batch.cases)
-            self._batches[batch.id] = _BatchState(batch, timed)
+            grounds = [self._grounds.get(case.target, frozenset()) for case in batch.cases]
+            self._batches[batch.id] = _BatchState(batch, frozenset.intersection(*grounds), timed)
             for case in batch.cases:
-                self.stages[case.id] = Stage.WAITING
-                self._batch_of[case.id] = batch.id
-                self.waiting.append(case.id)
+                self.stages[case.key] = Stage.WAITING
+                self._batch_of[case.key] = batch.id
+                self.waiting.append(case.key)
 
     def prepare(self, fact: CasePrepared) -> None:
         """A case is prepared: it is built already, or comes in line for that."""
         state = self._batches[self._batch_of[fact.case]]
         known = fact.expected_s is not None and state.expected_s is not None
         state.expected_s = (state.expected_s or 0.0) + (fact.expected_s or 0.0) if known else None
+        state.output_bytes += fact.output_bytes
         if fact.built:
             self.move(fact.case, Stage.BUILT)
             return
         self.move(fact.case, Stage.PREPARED)
         if fact.case not in self._dropped:
-            self.to_build.add(fact.case, fact.build)
+            self.to_build.add(fact)
 
     def fail_build(self, case: str) -> None:
         """A case could not be built; those that share its build are told by builds of their own."""
@@ -117,7 +128,7 @@ class PlannedCases:
         return [
             case
             for case in self._batches[batch].batch.cases
-            if self.stages[case.id] is Stage.BUILT and case.id not in self._dropped
+            if self.stages[case.key] is Stage.BUILT and case.key not in self._dropped
         ]
 
     def take_back(self, cases: Iterable[str]) -> None:
@@ -141,37 +152,54 @@ class PlannedCases:
 
     def trim(self) -> None:
         """Drop what nobody works on, and the rest as soon as nobody does."""
-        self.give_up_unstarted("")
+        self.give_up_unstarted()
         self._trimmed = self.stages.keys() - self._dropped
 
-    def give_up_unstarted(self, device: str) -> None:
-        """Give up every case that no process works on, for want of ``device`` if that is given."""
-        names = [case for case, stage in self.stages.items() if stage in UNSTARTED]
-        for case in names:
+    def give_up_unstarted(self) -> None:
+        """Give up every case that no process works on."""
+        for case in [case for case, stage in self.stages.items() if stage in UNSTARTED]:
             if case not in self._dropped:
                 self._dropped.add(case)
-                self._due.append(Strand(case=case, device=device) if device else Drop(case=case))
+                self._due.append(Drop(case=case))
         self.waiting.clear()
         self.to_build.clear()
         self.ready.clear()
+
+    def strand_without(self, usable: frozenset[str], device: str) -> None:
+        """Give up what no usable device can run, as far as no process works on it: ``device`` was the last."""
+        for state in list(self._batches.values()):
+            if not state.is_run or state.devices & usable:
+                continue
+            self.ready.discard(state.batch.id)
+            for case in state.batch.cases:
+                stage = self.stages[case.key]
+                if stage in UNSTARTED and case.key not in self._dropped:
+                    self._dropped.add(case.key)
+                    if stage is Stage.WAITING:
+                        self.waiting.remove(case.key)
+                    self.to_build.discard(case.key)
+                    self._due.append(Strand(case=case.key, device=device))
 
     def strand(self, batch: str, device: str) -> None:
         """Give up a batch that is ready, for want of a device."""
         self.ready.discard(batch)
         for case in self.runnable(batch):
-            self._dropped.add(case.id)
-            self._due.append(Strand(case=case.id, device=device))
+            self._dropped.add(case.key)
+            self._due.append(Strand(case=case.key, device=device))
 
     def _settle(self, batch: str) -> None:
         """Make a batch ready once none of its cases is still being prepared, built or run."""
         state = self._batches[batch]
-        stages = {self.stages[case.id] for case in state.batch.cases}
+        stages = {self.stages[case.key] for case in state.batch.cases}
         if not stages <= {Stage.BUILT, Stage.ENDED}:
             return
         if Stage.BUILT not in stages:
             self._forget(batch)
-        elif not self.runnable(batch):
+        elif not (runnable := self.runnable(batch)):
             return
+        elif not state.is_run:
+            self._dropped.update(case.key for case in runnable)
+            self._due.extend(Keep(case=case.key) for case in runnable)
         elif state.looked_up or not (state.interleaved or state.batch.alike):
             self.ready.add(_ready_entry(state))
         elif not state.looking:
@@ -182,19 +210,21 @@ class PlannedCases:
         state = self._batches.pop(batch)
         self.ready.discard(batch)
         for case in state.batch.cases:
-            del self.stages[case.id], self._batch_of[case.id]
-            self.to_build.forget(case.id)
-            self._lost.pop(case.id, None)
-            self._dropped.discard(case.id)
-            self._trimmed.discard(case.id)
+            del self.stages[case.key], self._batch_of[case.key]
+            self.to_build.forget(case.key)
+            self._lost.pop(case.key, None)
+            self._dropped.discard(case.key)
+            self._trimmed.discard(case.key)
 
 
 def _ready_entry(state: _BatchState) -> Ready:
     batch = state.batch
     return Ready(
         batch=batch.id,
-        memory_bytes=batch.cases[0].limits.memory_bytes,
+        memory_bytes=batch.cases[0].runner_bytes,
+        devices=state.devices,
         expected_s=state.expected_s,
+        output_bytes=state.output_bytes,
         interleaved=state.interleaved,
         alone=batch.order != "any" or batch.process == "fresh",
         avoid=state.avoid,

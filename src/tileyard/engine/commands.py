@@ -15,14 +15,18 @@ class BatchesPlanned(Record, tag="batches_planned"):
 class CasePrepared(Record, tag="case_prepared"):
     """The author is done with a case.
 
-    ``built`` says that its artifact already exists; ``expected_s`` is how long it ran when it was
-    last run, None where that is not known.
+    ``built`` says that its artifact already exists. Up to ``group`` kernels of the same ``builder`` are built
+    in one request. ``expected_s`` is how long it ran when it was last run, None where that is not known.
+    ``output_bytes`` is what the judge will have to look at.
     """
 
     case: str
     build: BuildKey
     built: bool
+    builder: tuple[str, str] = ("", "")
+    group: int = 1
     expected_s: float | None = None
+    output_bytes: int = 0
 
 
 class CaseBuilt(Record, tag="case_built"):
@@ -55,11 +59,18 @@ class CaseFinished(Record, tag="case_finished"):
 
 
 class CaseRanWell(Record, tag="case_ran_well"):
-    """A case is done with its device after ``seconds``; its outputs are yet to be judged, without one."""
+    """A case is done with its device after ``seconds``; its outputs are yet to be judged, without one.
+
+    Those of a kernel are the judge's to compare, and take ``unjudged_bytes`` of memory until then. ``is_rival``
+    says that it was timed, so that its time may spare others.
+    """
 
     case: str
     device: str
     seconds: float
+    is_kernel: bool = False
+    is_rival: bool = False
+    unjudged_bytes: int = 0
 
 
 class CaseLost(Record, tag="case_lost"):
@@ -172,7 +183,7 @@ class Prepare(Record, tag="prepare"):
 
 
 class Build(Record, tag="build"):
-    """Have a compile worker build the kernels of these cases, in one request."""
+    """Have a compile worker build the kernels of these cases, of one builder, in one request."""
 
     cases: tuple[str, ...]
     worker: int
@@ -201,6 +212,12 @@ class Run(Record, tag="run"):
     cases: tuple[str, ...]
 
 
+class Judge(Record, tag="judge"):
+    """Have the outputs of these cases looked at: of kernels by the judge, which answers one Judge at a time."""
+
+    cases: tuple[str, ...]
+
+
 class Linger(Record, tag="linger"):
     """There is nothing for this device to do: say when it has been held for long enough."""
 
@@ -217,6 +234,12 @@ class LookAfter(Record, tag="look_after"):
     """From now on have these devices, and no others, probed while they are in quarantine."""
 
     devices: tuple[str, ...]
+
+
+class Keep(Record, tag="keep"):
+    """A case that is not to be run here is built: keep what a runner would need."""
+
+    case: str
 
 
 class Drop(Record, tag="drop"):
@@ -245,9 +268,11 @@ Command = (
     | LookUp
     | Acquire
     | Run
+    | Judge
     | Linger
     | Release
     | LookAfter
+    | Keep
     | Drop
     | Strand
     | GiveUp

@@ -15,6 +15,7 @@ from tileyard.model import Outcome
 from tileyard.modes import make_folder
 from tileyard.processes.outcomes import judge_end
 from tileyard.processes.supervise import Worker, WorkerCommand
+from tileyard.targets.registry import find_needs
 from tileyard.workers.environment import worker_environment
 from tileyard.workers.protocol import (
     BuildKernel,
@@ -39,9 +40,14 @@ LEAST_MEMORY_BYTES = 4 << 30
 less than half is memory."""
 
 
-class CompilePool:
-    """Compile workers by number; worker ``i`` is pinned to ``cores[i]``.
+Builder = tuple[str, str]
+"""A side's name and a target: what a compile worker is for."""
 
+
+class CompilePool:
+    """Compile workers by number, for each builder its own; those of number ``i`` are pinned to ``cores[i]``.
+
+    Of one number at most one builds at a time. Build tools that start processes of their own are not pinned.
     Their logs are in the folder of ``run``, or in that of all logs where there is no run.
     """
 
@@ -49,21 +55,24 @@ class CompilePool:
         self.cores = cores
         self._yard = yard
         self._run = run
-        self._workers: dict[int, Worker] = {}
-        self._used: set[int] = set()
+        self._workers: dict[tuple[Builder, int], Worker] = {}
+        self._used: set[tuple[Builder, int]] = set()
         self._logs: set[Path] = set()
+        self._started = 0
         self._memory_bytes = choose_memory(host_memory_bytes(), len(cores))
-        self._info: TargetInfo | None = None
+        self._infos: dict[Builder, TargetInfo] = {}
 
-    async def describe(self) -> TargetInfo:
-        """What the target says of itself. Raises ToolMissingError where it cannot be used."""
-        await self._worker(0)
-        if self._info is None:
-            raise AssertionError("a compile worker started without describing its target")
-        return self._info
+    async def describe(self, builder: Builder) -> TargetInfo:
+        """What the target says of itself on that side. Raises ToolMissingError where it cannot be used."""
+        if builder not in self._infos:
+            await self._worker((builder, 0))
+        return self._infos[builder]
 
     async def build(
-        self, worker: int, kernels: Sequence[BuildKernel], limits_s: Sequence[float]
+        self,
+        worker: tuple[Builder, int],
+        kernels: Sequence[BuildKernel],
+        limits_s: Sequence[float],
     ) -> AsyncIterator[Built]:
         """Build kernels together; yield a verdict for each, in order.
 
@@ -81,7 +90,7 @@ class CompilePool:
         try:
             async with asyncio.timeout(limit_s) as timeout:
                 watch = _BuildWatch(timeout, limit_s)
-                await process.send(BuildKernels(kernels=tuple(kernels)))
+                await process.send(BuildKernels(kernels=tuple(kernels), anew=self._yard.rebuild))
                 while not isinstance(reply := await process.receive(CompilerReply), BuiltKernels):
                     watch.take(reply)
         except TimeoutError:
@@ -118,20 +127,23 @@ class CompilePool:
             if log.is_file() and not log.stat().st_size:
                 log.unlink()
 
-    def _forget(self, worker: int) -> None:
+    def _forget(self, worker: tuple[Builder, int]) -> None:
         del self._workers[worker]
         self._used.discard(worker)
 
-    async def _worker(self, number: int) -> Worker:
-        if number not in self._workers:
-            process = await Worker.start(self._command(number))
-            self._workers[number] = process
+    async def _worker(self, which: tuple[Builder, int]) -> Worker:
+        if which not in self._workers:
+            process = await Worker.start(self._command(which))
+            self._workers[which] = process
+            side = self._yard.authors.sides[which[0][0]]
             async with asyncio.timeout(START_LIMIT_S):
                 await process.send(
                     DescribeTarget(
-                        target=self._yard.target,
+                        target=which[0][1],
                         plugins=self._yard.settings.plugins,
                         group_size=self._yard.group_size or 0,
+                        # Images of compilers' memory fit only processes with the same libraries.
+                        caches=side.name if side.python else "",
                     )
                 )
                 reply = await process.receive(CompilerReply)
@@ -139,21 +151,34 @@ class CompilePool:
                 raise ToolMissingError(reply.message, reply.hint)
             if not isinstance(reply, TargetInfo):
                 raise AssertionError(f"a compile worker described its target with {reply}")
-            self._info = reply
-        return self._workers[number]
+            self._infos[which[0]] = reply
+        return self._workers[which]
 
-    def _command(self, number: int) -> WorkerCommand:
+    def _command(self, which: tuple[Builder, int]) -> WorkerCommand:
+        (side_name, target), number = which
+        side = self._yard.authors.sides[side_name]
         # A log of its own: last words decide what a worker has died of.
-        log = self._yard.home / "logs" / self._run / f"compiler-{number}.log"
+        self._started += 1
+        log = self._yard.home / "logs" / self._run / f"compiler-{self._started}.log"
         make_folder(log.parent)
         self._logs.add(log)
+        is_wide = find_needs(target).uses_all_cores
         return WorkerCommand(
-            argv=(sys.executable, "-P", "-m", "tileyard.workers.compiler", str(self._yard.home)),
-            env=worker_environment(threads=self._yard.build_threads or 1),
+            argv=(
+                side.python or sys.executable,
+                "-P",
+                "-m",
+                "tileyard.workers.compiler",
+                str(self._yard.home),
+            ),
+            env={
+                **worker_environment(threads=len(self._yard.settings.cores) if is_wide else 1),
+                **side.variables,
+            },
             cwd=str(Path.cwd()),
             log=str(log),
             memory_bytes=self._memory_bytes,
-            cores=() if self._yard.build_threads else (self.cores[number],),
+            cores=() if is_wide else (self.cores[number],),
             fixed=True,  # compilers keep images of their memory, which fit only where they were made
         )
 

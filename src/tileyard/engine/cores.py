@@ -19,10 +19,15 @@ def is_shared(device: Borrowing, site: Site) -> bool:
     )
 
 
+def is_judged_here(device: Borrowing, entry: Ready, site: Site) -> bool:
+    """Whether the judge needs cores that this device owns; any will do, if the batch is interleaved."""
+    return entry.interleaved or not site.overlap or not device.site.cores.isdisjoint(site.judge)
+
+
 def is_quiet(
     device: Borrowing, entry: Ready, site: Site, building: Iterable[int], *, asking: bool
 ) -> bool:
-    """Nothing of ours runs on these cores now; anywhere, if the batch is interleaved.
+    """Nothing is built or asked on these cores now; anywhere, if the batch is interleaved.
 
     ``building`` are the workers that build something, ``asking`` says that the author is asked something.
     """
@@ -32,14 +37,19 @@ def is_quiet(
     return device.site.cores.isdisjoint(busy | site.author if asking else busy)
 
 
-def find_held(devices: Lending, site: Site) -> frozenset[int]:
-    """Cores on which nothing may be started: a device is timing on them, or about to."""
+def find_held(devices: Lending, site: Site, *, for_judge: bool = False) -> frozenset[int]:
+    """Cores on which nothing may be started: a device is timing on them, or about to.
+
+    The judge may use those of a device that waits for it.
+    """
     held: frozenset[int] = frozenset()
     for device in devices:
         if device.lease is not Lease.HELD or device.lingering:
             continue
+        if for_judge and (device.pausing or (device.is_busy and not device.timed)):
+            continue
         if device.exclusive or not site.overlap:
-            return frozenset(site.workers) | site.author
+            return frozenset(site.workers) | site.author | site.judge
         if device.timed or not device.is_busy:
             held |= device.site.cores
     return held

@@ -1,4 +1,7 @@
-"""Carries out what the state decides. The only part of the engine with tasks and processes."""
+"""Carries out what the state decides. The only part of the engine with tasks and processes.
+
+One module because each command is carried out beside the fact that it leads to.
+"""
 
 import asyncio
 import contextlib
@@ -24,6 +27,8 @@ from tileyard.engine.commands import (
     Drop,
     Fact,
     GiveUp,
+    Judge,
+    Keep,
     Linger,
     LookAfter,
     LookUp,
@@ -37,9 +42,10 @@ from tileyard.engine.commands import (
 )
 from tileyard.engine.compilers import CompilePool
 from tileyard.engine.judging import Judging
-from tileyard.engine.ledger import Ledger, Progress, RanOn
+from tileyard.engine.ledger import Ledger, Progress
 from tileyard.engine.lending import DeviceSite
 from tileyard.engine.packed import prepare_for
+from tileyard.engine.preparation import builder_of, run_entry
 from tileyard.engine.provider import LeaseProvider
 from tileyard.engine.readmission import Readmission
 from tileyard.engine.runners import LocalDevices
@@ -52,11 +58,12 @@ from tileyard.events import CasePlanned
 from tileyard.model import Outcome, Trial
 from tileyard.modes import make_folder
 
-WINDOW = 32
-"""How many batches are planned ahead for each device: enough to choose from, and soon told."""
+AHEAD = 2
+"""Batches planned ahead for each compile worker and each device: one to be at, and one to turn to."""
 BURST = 16
 """How many are built before building is paused for a device that needs the same cores: each time a
 runner has to be started again."""
+SHELVED = "built to be run elsewhere"
 AUTO_GROUP = 4
 """How many kernels are built in one request where the target says that this pays."""
 
@@ -77,16 +84,15 @@ class Driver:
         self._pins = contextlib.ExitStack()
         self._facts: deque[Fact] = deque()
         self._woken = asyncio.Event()
+        self._judging = Judging(yard, self._ledger, yard.authors.cores)
         self._borrower = Borrower(
-            yard, self._provider.slots, self._ledger, self._tell, self._judge_later
+            yard, self._provider.slots, self._ledger, self._tell, self._judging.take
         )
-        self._judging = Judging(yard, self._ledger)
         devices = [slot.device for slot in self._provider.slots]
         self._readmission = Readmission(devices, yard.reprobe_s, self._tell)
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self._drop_reason = ""
-        self._group = 1
 
     async def open(self) -> None:
         """Make sure that target and devices can be used. Raises ToolMissingError; leaves nothing behind."""
@@ -95,15 +101,22 @@ class Driver:
         self._pins.enter_context(hold(root))
         try:
             await self._provider.open()
-            target = await self._preparation.open()
-            asked = self._yard.group_size
-            if (asked or 1) > 1 and not target.groups:
-                name = self._yard.target
-                raise UsageError(f"--group-size has no effect: {name} builds kernels one by one")
+            await self._preparation.open()
+            await self._check_group()
         except BaseException:
             await self.close()
             raise
-        self._group = (asked or AUTO_GROUP) if target.groups else 1
+
+    async def _check_group(self) -> None:
+        """Raise UsageError where kernels are to be built together by a target that builds them one by one."""
+        if (self._yard.group_size or 1) == 1:
+            return
+        for target in self._yard.grounds:
+            for side in self._yard.authors.sides:
+                if not (await self._preparation.describe((side, target))).groups:
+                    raise UsageError(
+                        f"--group-size has no effect: {target} builds kernels one by one"
+                    )
 
     async def close(self) -> None:
         """End every process of the run; cases that are still open are recorded as not run."""
@@ -112,11 +125,27 @@ class Driver:
             if not task.cancelling():  # or it would be disturbed in giving up what it holds
                 task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(self._pool.close(), self._borrower.close(), self._provider.close())
+        await asyncio.gather(
+            self._pool.close(),
+            self._borrower.close(),
+            self._provider.close(),
+            self._judging.close(),
+        )
+        self._yard.handed_over.close()
         self._ledger.abandon("the run was ended while this case was under way")
         for trial in self._ledger.take():
             self._source.tell(trial)
         self._pins.close()
+
+    @property
+    def window(self) -> int:
+        """The most batches that are planned and not ended, as long as cases take more than milliseconds."""
+        slots = self._provider.slots
+        owned = {core for slot in slots for core in slot.device.cores}
+        groups = self._yard.group_size or AUTO_GROUP
+        building = AHEAD * len(self._pool.cores) * groups
+        burst = BURST if owned & {*self._pool.cores, *self._yard.authors.cores} else 0
+        return max(building, burst) + AHEAD * len(slots)
 
     def stop(self) -> None:
         """Start nothing new; what runs is finished, and the rest is recorded as not run."""
@@ -141,7 +170,7 @@ class Driver:
             # been waiting for just this.
             for trial in self._ledger.take():
                 if self._ledger.has_followed(trial):
-                    self._tell(CaseFinished(case=trial.case))
+                    self._tell(CaseFinished(case=trial.key))
                 self._source.tell(trial)
                 yield trial
             for command in commands:
@@ -164,7 +193,7 @@ class Driver:
     def _carry_out(self, command: Command) -> None:
         match command:
             case Ask(limit=limit):
-                self._ask(limit)
+                self._start(self._ask(limit))
             case Prepare(cases=cases):
                 self._start(self._prepare([self._ledger.progress(case) for case in cases]))
             case Build(cases=cases, worker=worker):
@@ -174,17 +203,22 @@ class Driver:
             case LookUp(batch=batch):
                 self._look_up(batch)
             case Acquire(device=device, case=case):
-                memory_bytes = self._ledger.progress(case).case.limits.memory_bytes
+                memory_bytes = self._ledger.progress(case).case.runner_bytes
                 self._start(self._borrower.acquire(device, memory_bytes))
             case Run(device=device, cases=cases):
                 members = [self._ledger.progress(case) for case in cases]
                 self._start(self._borrower.run(device, members))
+            case Judge(cases=cases):
+                self._start(self._judge(cases))
             case Linger(device=device):
                 self._borrower.linger(device)
             case Release(device=device):
                 self._start(self._borrower.release(device))
             case LookAfter(devices=devices):
                 self._readmission.look_after(devices)
+            case Keep(case=case):
+                self._yard.shelf[case] = run_entry(self._ledger.progress(case))
+                self._end(case, Outcome.SKIPPED, SHELVED)
             case Drop(case=case):
                 self._end(case, Outcome.NOT_RUN, self._drop_reason)
             case Strand(case=case, device=device):
@@ -211,10 +245,11 @@ class Driver:
             self._ledger.finish(self._ledger.progress(case), outcome, message)
             self._tell(CaseFinished(case=case))
 
-    def _start(self, work: Coroutine[object, object, None]) -> None:
+    def _start(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -222,8 +257,8 @@ class Driver:
             self._failure = task.exception()
             self._tell(StopAsked())
 
-    def _ask(self, limit: int) -> None:
-        batches = tuple(self._source.ask(limit))
+    async def _ask(self, limit: int) -> None:
+        batches = tuple(await self._source.ask(limit))
         for batch in batches:
             for case in batch.cases:
                 self._ledger.open(case, batch)
@@ -233,32 +268,44 @@ class Driver:
 
     async def _prepare(self, members: Sequence[Progress]) -> None:
         for progress in members:
-            case = progress.case.id
+            case = progress.case.key
             if await self._preparation.prepare(progress):
-                self._tell(
-                    CasePrepared(
-                        case=case,
-                        build=progress.keys.build,
-                        built=self._preparation.is_built(progress),
-                        expected_s=self._preparation.expected_s(progress),
-                    )
-                )
+                output_bytes = self._preparation.output_bytes(progress)
+                await self._yard.handed_over.make_ready(output_bytes)
+                self._tell(await self._describe(progress))
             else:
                 self._tell(CaseFinished(case=case))
         self._tell(AuthorFreed())
 
+    async def _describe(self, progress: Progress) -> CasePrepared:
+        builder = builder_of(progress.case)
+        groups = (await self._preparation.describe(builder)).groups
+        return CasePrepared(
+            case=progress.case.key,
+            build=progress.keys.build,
+            built=self._preparation.is_built(progress),
+            builder=builder,
+            group=(self._yard.group_size or AUTO_GROUP) if groups else 1,
+            expected_s=self._preparation.expected_s(progress),
+            output_bytes=self._preparation.output_bytes(progress),
+        )
+
     async def _build(self, members: Sequence[Progress], worker: int) -> None:
+        # What is built is going to be judged; and where the judge starts nothing may be timed.
+        warming = self._start(self._warm_judge(members))
         async for progress, is_built in self._preparation.build(members, worker):
-            case = progress.case.id
+            case = progress.case.key
             self._tell(CaseBuilt(case=case) if is_built else BuildFailed(case=case))
+        await warming
         self._tell(CompilerFreed(worker=worker))
 
-    def _judge_later(self, progress: Progress, ran: RanOn) -> None:
-        self._start(self._judge(progress, ran))
+    async def _warm_judge(self, members: Sequence[Progress]) -> None:
+        if any(self._preparation.output_bytes(member) for member in members):
+            await self._judging.warm()
 
-    async def _judge(self, progress: Progress, ran: RanOn) -> None:
-        await self._judging.judge(progress, ran)
-        self._tell(CaseFinished(case=progress.case.id))
+    async def _judge(self, cases: Sequence[str]) -> None:
+        async for case in self._judging.judge(cases):
+            self._tell(CaseFinished(case=case))
 
     def _look_up(self, batch: str) -> None:
         members = self._ledger.members(batch)
@@ -267,7 +314,7 @@ class Driver:
             is_known = self._ledger.follow(members[0])  # and told once it has ended
         elif is_known := self._ledger.recall_paired(members):
             for member in members:
-                self._tell(CaseFinished(case=member.case.id))
+                self._tell(CaseFinished(case=member.case.key))
         if not is_known:
             self._tell(NothingKnown(batch=batch))
 
@@ -278,16 +325,22 @@ class Driver:
             workers=self._pool.cores,
             devices={
                 slot.device.name: DeviceSite(
-                    cores=frozenset(slot.device.cores), appetite=slot.appetite
+                    cores=frozenset(slot.device.cores),
+                    appetite=slot.appetite,
+                    room_bytes=yard.handed_over.room_bytes(slot.device.name),
                 )
                 for slot in slots
             },
-            author=frozenset(yard.author.cores),
-            lanes=yard.author.lanes,
+            author=frozenset(yard.authors.cores),
+            judge=frozenset(yard.authors.cores),
+            grounds={
+                target: frozenset(device.name for device in devices)
+                for target, devices in yard.grounds.items()
+            },
+            lanes=yard.programs.lanes if yard.programs is not None else 1,
             # Without overlap everything is built before anything is run.
-            window=WINDOW * len(slots) if yard.overlap else sys.maxsize,
+            window=self.window if yard.overlap else sys.maxsize,
             burst=BURST,
-            group=self._group,
             overlap=yard.overlap,
         )
 

@@ -15,12 +15,11 @@ from tileyard.workers.command_protocol import (
     Asked,
     HostFailed,
     HostReply,
-    HostRequest,
     StopBatches,
     Told,
 )
 from tileyard.workers.environment import worker_environment
-from tileyard.workers.protocol import CaseBegan, CaseRan
+from tileyard.workers.protocol import AnswerT, CaseBegan, CaseRan, Question, RunBatch
 
 
 class StepHost:
@@ -40,22 +39,22 @@ class StepHost:
         self._reading: asyncio.Task[None] | None = None
         self._lost = ""
 
-    async def ask(self, request: HostRequest) -> HostReply:
+    async def ask(self, request: Question[AnswerT]) -> AnswerT:
         """The one answer to a request. Raises HomeError, UsageError where the user's files are the
         reason, or WorkerLostError if the host died.
         """
         async for reply in self.follow(request):
-            return reply
+            return request.check(reply)
         raise WorkerLostError(f"the step host {self._lost}")
 
-    async def follow(self, request: HostRequest) -> AsyncIterator[HostReply]:
+    async def follow(self, request: Question[AnswerT] | RunBatch) -> AsyncIterator[HostReply]:
         """All answers to a request, of which a batch has several. Raises as ``ask``."""
         worker = await self._start()
         number = next(self._numbers)
         answers: asyncio.Queue[HostReply | None] = asyncio.Queue()
         self._answers[number] = answers
         try:
-            await worker.send(Asked(number=number, request=request))
+            await worker.send(Asked(number=number, request=request))  # type: ignore[arg-type]  # any question of its own
             while (reply := await answers.get()) is not None:
                 if isinstance(reply, HostFailed):
                     raise (UsageError if reply.is_users else HomeError)(reply.message)

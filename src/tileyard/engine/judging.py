@@ -1,41 +1,81 @@
-"""What follows the run of a case of programs: its outputs are looked at, while the device goes on."""
+"""What follows the run of a case that is not yet decided: its outputs are looked at, while the device goes on."""
+
+from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 
+from tileyard.engine.judge import JudgeProcess, conclude
 from tileyard.engine.ledger import Ledger, Progress, RanOn
 from tileyard.engine.yard import Yard
-from tileyard.model import Outcome
-from tileyard.workers.protocol import Failed, Judged, JudgeOutputs
+from tileyard.model import CommandWork, Outcome
+from tileyard.workers.protocol import CaseToJudge, Failed, Judged
 
 
 class Judging:
-    """Has the author judge cases, each as soon as it ran; how many at a time is the author's to say."""
+    """Has kernels judged by the judge, several in one question, and programs by their own steps.
 
-    def __init__(self, yard: Yard, ledger: Ledger) -> None:
+    ``cores`` are those that the judge may run on.
+    """
+
+    def __init__(self, yard: Yard, ledger: Ledger, cores: tuple[int, ...]) -> None:
         self._yard = yard
         self._ledger = ledger
+        self._judge = JudgeProcess(yard.home, cores, yard.handed_over, yard.judge)
+        self._ran: dict[str, RanOn] = {}
 
-    async def judge(self, progress: Progress, ran: RanOn) -> None:
-        """End a case that ran well with what its outputs are worth."""
+    async def warm(self) -> None:
+        """Have the judge ready for the kernels that are being built."""
+        await self._judge.warm()
+
+    def take(self, ran: RanOn) -> int:
+        """Keep how a case ran until it is judged; the bytes of memory that its outputs take."""
+        self._ran[ran.reply.case] = ran
+        return self._yard.handed_over.take(ran.slot, ran.reply)
+
+    async def judge(self, cases: Sequence[str]) -> AsyncIterator[str]:
+        """End cases that ran well with what their outputs are worth; each is named once it has ended."""
+        members = [self._ledger.progress(case) for case in cases]
+        verdicts: Sequence[Judged | Failed]
+        if members[0].command is not None:
+            verdicts = [await self._ask_programs(member) for member in members]
+        else:
+            limit_s = max(member.case.limits.golden_s for member in members)
+            verdicts = await self._judge.ask([self._question(m) for m in members], limit_s)
+        for member, verdict in zip(members, verdicts, strict=True):
+            case = member.case.key
+            self._yard.handed_over.free(case)
+            self._end(member, self._ran.pop(case), verdict)
+            yield case
+
+    async def close(self) -> None:
+        """End the judge."""
+        await self._judge.close()
+
+    def _question(self, progress: Progress) -> CaseToJudge:
+        if progress.golden is None:
+            raise AssertionError(f"nothing says what is right of case {progress.case.key}")
+        return CaseToJudge(
+            outputs=self._ran[progress.case.key].reply.outputs,
+            golden=progress.golden.outputs,
+            check=progress.case.check,
+        )
+
+    async def _ask_programs(self, progress: Progress) -> Judged | Failed:
         case = progress.case
-        request = JudgeOutputs(
-            kernel=case.kernel, arguments=case.arguments, build=progress.keys.build
-        )
-        reply = await self._yard.author.ask(request, case.limits.golden_s)
-        if not isinstance(reply, Judged | Failed):
-            raise AssertionError(f"an author answered a question for a verdict with {reply}")
-        if reply.log:
-            self._ledger.write_log(progress, reply.log)
-        outcome, message = reply.outcome, reply.message
-        if outcome is Outcome.PASSED:
-            message = "; ".join(said for said in (ran.reply.message, message) if said)
-        mismatch = reply.mismatch if isinstance(reply, Judged) else None
-        judged = msgspec.structs.replace(
-            ran.reply, outcome=outcome, message=message, mismatch=mismatch
-        )
-        self._ledger.finish(progress, outcome, message, msgspec.structs.replace(ran, reply=judged))
+        if not isinstance(case.work, CommandWork) or self._yard.programs is None:
+            raise AssertionError(f"nobody judges case {case.key}")
+        return await self._yard.programs.judge(case, case.work, progress.keys.build)
+
+    def _end(self, progress: Progress, ran: RanOn, verdict: Judged | Failed) -> None:
+        if verdict.log:
+            self._ledger.write_log(progress, verdict.log)
+        reply = conclude(ran.reply, verdict)
+        ended = msgspec.structs.replace(ran, reply=reply)
+        self._ledger.finish(progress, reply.outcome, reply.message, ended)
 
 
-def is_judged(progress: Progress) -> bool:
-    """Whether somebody looks at what this case has put out, once it has run."""
-    return progress.command is not None and progress.command.is_judged
+def is_judged(progress: Progress, ran: RanOn) -> bool:
+    """Whether somebody is still to look at what this case has put out."""
+    if ran.reply.outcome is not Outcome.UNCHECKED:
+        return False
+    return bool(ran.reply.outputs) or (progress.command is not None and progress.command.is_judged)

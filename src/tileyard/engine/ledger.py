@@ -1,4 +1,7 @@
-"""What has been learnt of each case of a run, and the trial in which each one ends."""
+"""What has been learnt of each case of a run, and the trial in which each one ends.
+
+One module because every way in which a case can end makes the same record.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,13 +10,16 @@ import msgspec
 
 from tileyard.artifacts.keys import measurement_key, paired_key
 from tileyard.engine.alike import Alike
+from tileyard.engine.programs import name_log
 from tileyard.engine.yard import Yard
 from tileyard.events import CaseEnded
 from tileyard.model import (
+    WELL,
     Attempt,
     Batch,
     Case,
     Elaborated,
+    KernelWork,
     Keys,
     Limits,
     MeasurementKey,
@@ -22,8 +28,7 @@ from tileyard.model import (
     RunKey,
     Trial,
 )
-from tileyard.targets.command.records import CommandRun
-from tileyard.workers.protocol import CaseRan, Golden
+from tileyard.workers.protocol import CaseRan, CommandRun, Golden
 from tileyard.workers.run_records import find_run
 
 ANY_RUN = "any"
@@ -52,13 +57,15 @@ class Progress:
 class RanOn(Record):
     """Where a case ran, under which lease, and what the runner said of it.
 
-    ``identity`` is the device's.
+    ``device`` is what a queue calls it where there is one, ``slot`` the engine's own name. ``identity`` is the
+    device's.
     """
 
     device: str
     identity: str
     lease: int
     reply: CaseRan
+    slot: str = ""
 
 
 class Ledger:
@@ -72,20 +79,24 @@ class Ledger:
         self._unrecorded: list[Trial] = []
         self._alike: Alike[Progress] = Alike()
         self._followed: set[str] = set()
-        self._identities = tuple(dict.fromkeys(device.identity for device in yard.devices))
+        self._identities = {
+            target: tuple(dict.fromkeys(device.identity for device in devices))
+            for target, devices in yard.grounds.items()
+        }
         self._count = 0
+        self._bounds_ns: dict[str, float] = {}
 
     def open(self, case: Case, batch: Batch) -> None:
         """Begin to keep account of a case."""
-        self._open[case.id] = Progress(
+        self._open[case.key] = Progress(
             case=case,
             batch=batch,
             started_at=self._yard.clock.wall_s(),
-            log=f"logs/{self._run}/{case.id}.log",
+            log=name_log(self._run, case),
         )
 
     def progress(self, case: str) -> Progress:
-        """What is known of an open case."""
+        """What is known of an open case, by its key."""
         return self._open[case]
 
     def is_open(self, case: str) -> bool:
@@ -95,6 +106,16 @@ class Ledger:
     def members(self, batch: str) -> list[Progress]:
         """The open cases of a batch."""
         return [p for p in self._open.values() if p.batch.id == batch]
+
+    def bound_ns(self, case: Case) -> float:
+        """Above which time a case need not be measured any further; 0 for none.
+
+        It is the lowest upper bound in its group of a time whose case ended well: no other abandons any.
+        """
+        if case.timing is None or not case.timing.group:
+            return 0.0
+        bounds = (case.abandon_above_ns, self._bounds_ns.get(case.timing.group, 0.0))
+        return min(filter(None, bounds), default=0.0)
 
     def take(self) -> list[Trial]:
         """The trials that ended since the last call, oldest first: recorded, then told to listeners."""
@@ -123,7 +144,7 @@ class Ledger:
 
         Of one that ran well the flags that were put up on its way are told, too.
         """
-        case = progress.case
+        case, work = progress.case, progress.case.work
         if outcome in (Outcome.PASSED, Outcome.UNCHECKED):
             message = "; ".join((*progress.flags, *([message] if message else [])))
         if ran is not None and (progress.rivals or not progress.keys.measurement):
@@ -133,11 +154,12 @@ class Ledger:
             id=f"{self._run}.{self._count}",
             run=self._run,
             case=case.id,
+            attempt=case.attempt,
             batch=progress.batch.id,
-            kernel=case.kernel,
-            arguments=case.arguments,
-            config=case.config,
-            target=self._yard.target,
+            side=case.side,
+            suite=case.suite,
+            testcase=case.testcase,
+            target=case.target,
             outcome=outcome,
             control=case.control,
             message=message,
@@ -148,6 +170,14 @@ class Ledger:
             log=progress.log if (self._yard.home / progress.log).is_file() else "",
             attempts=progress.attempts,
         )
+        if isinstance(work, KernelWork):
+            trial = msgspec.structs.replace(
+                trial,
+                kernel=work.kernel,
+                arguments=work.arguments,
+                config=work.config,
+                shape=work.shape,
+            )
         if ran is not None:
             trial = msgspec.structs.replace(
                 trial,
@@ -172,28 +202,20 @@ class Ledger:
             return False
         if self._names_old_lines(known, progress):
             return False
-        trial = msgspec.structs.replace(
-            known,
-            case=progress.case.id,
-            batch=progress.batch.id,
-            control=progress.case.control,
-            config=progress.case.config,
-            reused=True,
-        )
-        self._end(progress, trial)
+        self._end(progress, _as_case(known, progress, control=progress.case.control, reused=True))
         return True
 
     def follow(self, progress: Progress) -> bool:
         """Have a case end as the first one with the same binary and inputs does; False for the first one."""
-        first = self._alike.follow(progress.case.id, progress.keys, progress)
+        first = self._alike.follow(progress.case.key, progress.keys, progress)
         if isinstance(first, Trial):
             self._end_alike(progress, first)
         return first is not False
 
     def has_followed(self, trial: Trial) -> bool:
         """Whether a case that ``take`` gave ended as another one did; asked once for each."""
-        has_followed = trial.case in self._followed
-        self._followed.discard(trial.case)
+        has_followed = trial.key in self._followed
+        self._followed.discard(trial.key)
         return has_followed
 
     def skip_proven(self, progress: Progress) -> bool:
@@ -209,11 +231,12 @@ class Ledger:
 
     def recall_measured(self, progress: Progress) -> bool:
         """End a case with what it gave before on any of this run's devices, if that is known."""
-        for identity in self._identities:
+        identities = self._identities.get(progress.case.target, ())
+        for identity in identities:
             self._key_measurement(progress, identity)
             if self.recall(progress, self._yard.store.find_measured(progress.keys.measurement)):
                 return True
-        if len(self._identities) > 1:  # the device on which it runs will decide
+        if len(identities) > 1:  # the device on which it runs will decide
             progress.keys = msgspec.structs.replace(progress.keys, measurement=MeasurementKey(""))
         return False
 
@@ -225,7 +248,8 @@ class Ledger:
         rivals = tuple(sorted(member.keys.run for member in members))
         for member in members:
             member.rivals = rivals
-        for identity in self._identities if self._yard.reuse else ():
+        identities = self._identities.get(members[0].case.target, ())
+        for identity in identities if self._yard.reuse else ():
             for member in members:
                 self._key_measurement(member, identity)
             known = [self._yard.store.find_measured(m.keys.measurement) for m in members]
@@ -261,32 +285,51 @@ class Ledger:
         return record is None or record.entry.lines != elaborated.lines
 
     def _end(self, progress: Progress, trial: Trial) -> None:
-        del self._open[progress.case.id]
+        del self._open[progress.case.key]
         self._fresh.append(trial)
-        for follower in self._alike.end(trial.case, trial) if progress.batch.alike else ():
-            if self.is_open(follower.case.id):
+        timing, measured = progress.case.timing, trial.measurement
+        if timing is not None and measured is not None and trial.outcome in WELL:
+            best_ns = self._bounds_ns.get(timing.group, measured.high_ns)
+            self._bounds_ns[timing.group] = min(best_ns, measured.high_ns)
+        for follower in self._alike.end(trial.key, trial) if progress.batch.alike else ():
+            if self.is_open(follower.case.key):
                 self._end_alike(follower, trial)
 
     def _end_alike(self, progress: Progress, first: Trial) -> None:
         """End a case as another one with the same binary ended."""
         by_name = {device.name: device.identity for device in self._yard.devices}
-        self._key_measurement(progress, by_name.get(first.device, self._identities[0]))
+        identities = self._identities[progress.case.target]
+        self._key_measurement(progress, by_name.get(first.device, identities[0]))
         self._count += 1
-        trial = msgspec.structs.replace(
+        trial = _as_case(
             first,
+            progress,
             id=f"{self._run}.{self._count}",
             run=self._run,
-            case=progress.case.id,
-            batch=progress.batch.id,
-            config=progress.case.config,
             keys=progress.keys,
             started_at=progress.started_at,
             build_s=progress.build_s,
             reused=False,
         )
         self._unrecorded.append(trial)
-        self._followed.add(trial.case)
+        self._followed.add(trial.key)
         self._end(progress, trial)
+
+
+def _as_case(trial: Trial, progress: Progress, **changes: object) -> Trial:
+    """What is known of another case, as that of this one."""
+    case = progress.case
+    return msgspec.structs.replace(
+        trial,
+        case=case.id,
+        attempt=case.attempt,
+        side=case.side,
+        suite=case.suite,
+        testcase=case.testcase,
+        batch=progress.batch.id,
+        config=case.config,
+        **changes,
+    )
 
 
 def _says_enough(known: Trial, limits: Limits) -> bool:

@@ -14,11 +14,13 @@ comes back from quarantine."""
 class DeviceSite(Record):
     """A device as the scheduler sees it: the cores that it owns while timing, and its appetite.
 
-    ``appetite`` is how many cases it takes in one run if so many are ready; 0 leaves that open.
+    ``appetite`` is how many cases it takes in one run if so many are ready; 0 leaves that open. ``room_bytes``
+    is how much of its kernels' outputs may wait for the judge, 0 where nothing does.
     """
 
     cores: frozenset[int] = frozenset()
     appetite: int = 0
+    room_bytes: int = 0
 
 
 class Lease(enum.Enum):
@@ -46,7 +48,8 @@ class Borrowing:
 
     ``running`` are the cases that it was given; ``timed`` says that it owns its cores for them,
     ``exclusive`` that nothing may be built anywhere before they are done. ``awaited`` says
-    that somebody else has the device. ``lingering`` says that it is held with nothing to do.
+    that somebody else has the device. ``lingering`` says that it is held with nothing to do, ``pausing`` that
+    it runs nothing before the judge has answered.
     ``memory_bytes`` is the limit with which its runner was started.
     """
 
@@ -58,6 +61,7 @@ class Borrowing:
     exclusive: bool = False
     awaited: bool = False
     lingering: bool = False
+    pausing: bool = False
     memory_bytes: int = 0
     strikes: int = 0
 
@@ -77,7 +81,7 @@ class Borrowing:
         if lease not in LEASE_MOVES[self.lease]:
             raise AssertionError(f"device {self.name} cannot go from {self.lease} to {lease}")
         self.lease = lease
-        self.awaited = self.lingering = False
+        self.awaited = self.lingering = self.pausing = False
 
     def take_back(self) -> None:
         """Try a device again that was given up."""

@@ -3,7 +3,7 @@
 import msgspec
 
 from tileyard.artifacts.keys import run_key
-from tileyard.engine.compilers import CompilePool
+from tileyard.engine.compilers import Builder, CompilePool
 from tileyard.engine.ledger import Ledger, Progress
 from tileyard.engine.preparation import Preparation, own_build
 from tileyard.engine.yard import FindEntry, Yard
@@ -18,15 +18,18 @@ class PackedPreparation(Preparation):
         super().__init__(yard, ledger, pool)
         self._find = find
 
-    async def open(self) -> TargetInfo:
-        """Whoever built the cases knew their target; here it need not be able to build."""
+    async def open(self) -> None:
+        """The one that built the cases knew their target; here it need not be able to build."""
+
+    async def describe(self, builder: Builder) -> TargetInfo:
+        """Nothing is built."""
         return TargetInfo(fingerprint="", needs_tir=False)
 
     async def prepare(self, progress: Progress) -> bool:
         """Complete a case's keys; False where it is proven already."""
         entry = self._find(progress.case)
         progress.elaborated = Elaborated(
-            kernel=Kernel(name=progress.case.kernel), specs=entry.specs, scalars=entry.scalars
+            kernel=Kernel(name=progress.case.testcase), specs=entry.specs, scalars=entry.scalars
         )
         progress.golden, progress.command = entry.golden, entry.command
         progress.keys = Keys(build=entry.build, golden=entry.golden.key)

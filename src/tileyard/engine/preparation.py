@@ -6,11 +6,22 @@ import msgspec
 
 from tileyard.artifacts.keys import build_key, canonical_json, digest_parts, run_key
 from tileyard.artifacts.manifest import find_artifact
-from tileyard.engine.compilers import CompilePool
+from tileyard.engine.compilers import Builder, CompilePool
 from tileyard.engine.ledger import Ledger, Progress
+from tileyard.engine.programs import Programs
 from tileyard.engine.yard import Yard
 from tileyard.events import BuildEnded, BuildStarted
-from tileyard.model import INFRASTRUCTURE, BuildKey, Case, Elaborated, GoldenKey, Keys, Outcome
+from tileyard.model import (
+    INFRASTRUCTURE,
+    BuildKey,
+    Case,
+    Elaborated,
+    GoldenKey,
+    KernelWork,
+    Keys,
+    Outcome,
+)
+from tileyard.workers.handing_over import count_output_bytes
 from tileyard.workers.protocol import (
     BuildKernel,
     Built,
@@ -32,18 +43,25 @@ class Preparation:
         self._yard = yard
         self._ledger = ledger
         self._pool = pool
-        self._target: TargetInfo | None = None
+        self._targets: dict[Builder, TargetInfo] = {}
         self._goldens: dict[str, Golden] = {}
         self._artifacts: set[BuildKey] = set()
         self._failed: dict[BuildKey, tuple[Built, Progress]] = {}
-        self._durations: dict[str, dict[str, float]] = {}
+        self._durations: dict[tuple[str, str], dict[str, float]] = {}
         self._records = RunRecords(yard.objects)
         yard.flushes.append(self._records.flush)
 
-    async def open(self) -> TargetInfo:
-        """Ask the target what it is. Raises ToolMissingError where it cannot be used."""
-        self._target = await self._pool.describe()
-        return self._target
+    async def open(self) -> None:
+        """Ask each target of each side what it is. Raises ToolMissingError where one cannot be used."""
+        for side in self._yard.authors.sides:
+            for target in self._yard.grounds:
+                await self.describe((side, target))
+
+    async def describe(self, builder: Builder) -> TargetInfo:
+        """What a target says of itself, asked once. Raises ToolMissingError where it cannot be used."""
+        if builder not in self._targets:
+            self._targets[builder] = await self._pool.describe(builder)
+        return self._targets[builder]
 
     async def prepare(self, progress: Progress) -> bool:
         """Elaborate, make inputs and reference, derive the keys, and look up what is known."""
@@ -54,22 +72,30 @@ class Preparation:
 
     def expected_s(self, progress: Progress) -> float | None:
         """How long the case ran when it was last run for this target; None if that is not known."""
-        case = progress.case
-        if case.expected_s is not None:
+        case, work = progress.case, progress.case.work
+        if case.expected_s is not None or not isinstance(work, KernelWork):
             return case.expected_s
-        if case.kernel not in self._durations:
-            known = self._yard.store.find_durations(case.kernel, self._yard.target)
-            self._durations[case.kernel] = known
-        return self._durations[case.kernel].get(canonical_json((case.arguments, case.config)))
+        asked = (work.kernel, case.target)
+        if asked not in self._durations:
+            self._durations[asked] = self._yard.store.find_durations(*asked)
+        return self._durations[asked].get(canonical_json((work.arguments, work.config)))
+
+    def output_bytes(self, progress: Progress) -> int:
+        """What the judge will have to look at of this case."""
+        if progress.golden is None or not (progress.golden.outputs and progress.case.check.enabled):
+            return 0
+        return count_output_bytes(_elaborated(progress).specs)
 
     def is_built(self, progress: Progress) -> bool:
         """Whether the case's artifact is in the store already; says so to the listeners."""
         key = progress.keys.build
+        if self._yard.rebuild:
+            return False
         built = key in self._artifacts or find_artifact(key, self._yard.objects) is not None
         if built:
             self._artifacts.add(key)
             at = self._yard.clock.wall_s()
-            self._yard.emit(BuildEnded(case=progress.case.id, at=at, ok=True, reused=True))
+            self._yard.emit(BuildEnded(case=progress.case.key, at=at, ok=True, reused=True))
         return built
 
     def identify(self, progress: Progress) -> None:
@@ -82,7 +108,7 @@ class Preparation:
     async def build(
         self, members: Sequence[Progress], worker: int
     ) -> AsyncIterator[tuple[Progress, bool]]:
-        """Build artifacts on a compile worker, together; say of each whether there is one now."""
+        """Build artifacts of one builder on a compile worker, together; say of each whether there is one now."""
         yard = self._yard
         requests: dict[str, BuildKernel] = {}
         for progress in members:
@@ -95,18 +121,19 @@ class Preparation:
             elif self.is_built(progress):
                 yield progress, True
             else:
-                yard.emit(BuildStarted(case=progress.case.id, at=yard.clock.wall_s()))
-                requests[progress.case.id] = BuildKernel(
-                    case=progress.case.id,
+                yard.emit(BuildStarted(case=progress.case.key, at=yard.clock.wall_s()))
+                requests[progress.case.key] = BuildKernel(
+                    case=progress.case.key,
                     build=key,
                     elaborated=_elaborated(progress),
-                    options=yard.options,
+                    options=progress.case.options,
                 )
         if not requests:
             return
-        by_case = {progress.case.id: progress for progress in members}
+        by_case = {progress.case.key: progress for progress in members}
         limits_s = [by_case[case].case.limits.build_s for case in requests]
-        async for built in self._pool.build(worker, tuple(requests.values()), limits_s):
+        process = (builder_of(members[0].case), worker)
+        async for built in self._pool.build(process, tuple(requests.values()), limits_s):
             yield by_case[built.case], self._take_verdict(by_case[built.case], built)
 
     def _take_verdict(self, progress: Progress, built: Built) -> bool:
@@ -114,7 +141,7 @@ class Preparation:
         self._ledger.write_log(progress, built.log)
         ok = built.outcome is Outcome.PASSED
         at = self._yard.clock.wall_s()
-        self._yard.emit(BuildEnded(case=progress.case.id, at=at, ok=ok, reused=False))
+        self._yard.emit(BuildEnded(case=progress.case.key, at=at, ok=ok, reused=False))
         if ok:
             progress.flags += (built.message,) if built.message else ()
         else:
@@ -126,75 +153,106 @@ class Preparation:
 
     def _fail_alike(self, progress: Progress, built: Built, first: Progress) -> None:
         """End a case whose build has failed in this run, for another case that shares it."""
-        self._ledger.write_log(progress, f"built for {first.case.id}: see {first.log}")
+        self._ledger.write_log(progress, f"built for {first.case.key}: see {first.log}")
         self._ledger.finish(progress, built.outcome, built.message)
 
     async def _elaborate(self, progress: Progress) -> bool:
-        case = progress.case
-        if self._target is None:
-            raise AssertionError("a case was prepared before the target was opened")
-        request = ElaborateConfig(
-            kernel=case.kernel,
-            arguments=case.arguments,
-            config=case.config,
-            with_tir=self._target.needs_tir,
-        )
-        reply = await self._yard.author.ask(request, case.limits.elaborate_s)
+        case, yard = progress.case, self._yard
+        info = await self.describe(builder_of(case))
+        reply = await self._ask_elaborated(case, with_tir=info.needs_tir)
+        self._ledger.write_log(progress, reply.log)
         if isinstance(reply, Failed):
-            self._ledger.write_log(progress, reply.log)
             self._ledger.finish(progress, reply.outcome, reply.message)
             return False
-        if not isinstance(reply, ElaboratedConfig):
-            raise AssertionError(f"an author answered an elaboration with {reply}")
-        self._ledger.write_log(progress, reply.log)
-        progress.elaborated = reply.elaborated
-        progress.command = reply.command
-        kernel, yard = reply.elaborated.kernel, self._yard
-        key = build_key(kernel, yard.target, self._target.fingerprint, yard.options)
+        progress.elaborated, progress.command = reply.elaborated, reply.command
+        key = build_key(reply.elaborated.kernel, case.target, info.fingerprint, case.options)
         progress.keys = Keys(build=key)
         return not self._ledger.recall(progress, yard.store.find_build_failure(key))
+
+    async def _ask_elaborated(self, case: Case, *, with_tir: bool) -> ElaboratedConfig | Failed:
+        if not isinstance(case.work, KernelWork):
+            return await programs_of(self._yard).elaborate(case, case.work)
+        options = self._yard.authors.sides[case.side].pass_options
+        if options and not with_tir:
+            message = f"this target takes no pass options, so it cannot heed {', '.join(options)}"
+            return Failed(message=message, outcome=Outcome.COMPILE_ERROR)
+        work = case.work
+        request = ElaborateConfig(
+            kernel=work.kernel, arguments=work.arguments, config=work.config, with_tir=with_tir
+        )
+        authors, limit_s = self._yard.authors, case.limits.elaborate_s
+        reply = await authors.ask(case.side, work.file, request, limit_s)
+        if isinstance(reply, Failed) or not options:
+            return reply
+        kernel = reply.elaborated.kernel
+        kernel = msgspec.structs.replace(kernel, pass_options={**kernel.pass_options, **options})
+        return msgspec.structs.replace(
+            reply, elaborated=msgspec.structs.replace(reply.elaborated, kernel=kernel)
+        )
 
     async def _make_golden(self, progress: Progress) -> bool:
         """Make inputs and reference outputs, once for all configs that share them."""
         case, elaborated = progress.case, _elaborated(progress)
-        if not self._yard.golden:
+        if case.until == "built":
             progress.golden = Golden(key=GoldenKey(""), inputs=(), outputs=())
             return True
-        shared = canonical_json((case.kernel, case.arguments, elaborated.specs, elaborated.scalars))
-        golden = self._goldens.get(shared)
+        golden = self._goldens.get(shared := _shared_golden(case, elaborated))
         if golden is None:
-            reply = await self._yard.author.ask(
-                self._golden_request(case, elaborated), case.limits.golden_s
-            )
+            reply = await self._ask_golden(case, elaborated)
             if isinstance(reply, Failed):
                 self._ledger.write_log(progress, reply.log)
                 self._ledger.finish(progress, reply.outcome, reply.message)
                 return False
-            if not isinstance(reply, Golden):
-                raise AssertionError(f"an author answered a request for inputs with {reply}")
             self._goldens[shared] = golden = reply
             progress.flags += (reply.flag,) if reply.flag else ()
         progress.golden = golden
         run = run_key(own_build(progress), golden.key, case.check)
         progress.keys = msgspec.structs.replace(progress.keys, golden=golden.key, run=run)
+        if case.until != "judged":
+            return True
         if self._ledger.skip_proven(progress):
             return False
         return progress.batch.order == "interleaved" or not self._ledger.recall_measured(progress)
 
-    def _remember(self, progress: Progress) -> None:
-        """Keep what the case is made of, so that it can be run again by hand."""
-        record = RunRecord(case=progress.case, entry=run_entry(progress), target=self._yard.target)
-        self._records.add(progress.keys.run, record)
-
-    def _golden_request(self, case: Case, elaborated: Elaborated) -> MakeGolden:
-        return MakeGolden(
-            kernel=case.kernel,
-            arguments=case.arguments,
+    async def _ask_golden(self, case: Case, elaborated: Elaborated) -> Golden | Failed:
+        work, authors = case.work, self._yard.authors
+        if not isinstance(work, KernelWork):
+            return await programs_of(self._yard).make_golden(case, work)
+        request = MakeGolden(
+            kernel=work.kernel,
+            arguments=work.arguments,
             specs=elaborated.specs,
             scalars=elaborated.scalars,
-            threads=len(self._yard.author.cores),
-            reference=self._yard.reference,
+            threads=len(authors.cores),
+            reference=work.reference,
         )
+        return await authors.ask(case.side, work.file, request, case.limits.golden_s)
+
+    def _remember(self, progress: Progress) -> None:
+        """Keep what the case is made of, so that it can be run again by hand."""
+        record = RunRecord(case=progress.case, entry=run_entry(progress))
+        self._records.add(progress.keys.run, record)
+
+
+def builder_of(case: Case) -> Builder:
+    """Who builds a case: its side and its target."""
+    return case.side, case.target
+
+
+def programs_of(yard: Yard) -> Programs:
+    """Who answers for the cases of programs of a run that has some."""
+    if yard.programs is None:
+        raise AssertionError("a run without a place for programs was given some")
+    return yard.programs
+
+
+def _shared_golden(case: Case, elaborated: Elaborated) -> str:
+    """What cases with the same inputs and reference have in common; programs share them by their key alone."""
+    work = case.work
+    if not isinstance(work, KernelWork):
+        return case.key
+    asked = (case.side, work.file, work.kernel, work.arguments, work.reference)
+    return canonical_json((asked, elaborated.specs, elaborated.scalars))
 
 
 def own_build(progress: Progress) -> BuildKey:
@@ -207,9 +265,9 @@ def run_entry(progress: Progress) -> RunEntry:
     """What a runner needs for a prepared and built case."""
     elaborated = _elaborated(progress)
     if progress.golden is None:
-        raise AssertionError(f"case {progress.case.id} has no inputs yet")
+        raise AssertionError(f"case {progress.case.key} has no inputs yet")
     return RunEntry(
-        case=progress.case.id,
+        case=progress.case.key,
         build=progress.keys.build,
         golden=progress.golden,
         specs=elaborated.specs,
@@ -222,5 +280,5 @@ def run_entry(progress: Progress) -> RunEntry:
 
 def _elaborated(progress: Progress) -> Elaborated:
     if progress.elaborated is None:
-        raise AssertionError(f"case {progress.case.id} is not elaborated yet")
+        raise AssertionError(f"case {progress.case.key} is not elaborated yet")
     return progress.elaborated

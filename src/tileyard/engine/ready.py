@@ -16,13 +16,16 @@ PATIENCE = 32
 class Ready:
     """A batch that waits for a device.
 
-    ``alone`` says that it shares a run with no other batch. ``avoid`` are devices that failed it.
+    ``devices`` are those that can run it, and ``output_bytes`` what it leaves to be judged. ``alone`` says that it shares a run with no other batch.
+    ``avoid`` are devices that failed it.
     ``asked`` says that it has waited ever since a device was asked for.
     """
 
     batch: str
     memory_bytes: int
+    devices: frozenset[str]
     expected_s: float | None = None
+    output_bytes: int = 0
     interleaved: bool = False
     alone: bool = False
     avoid: frozenset[str] = frozenset()
@@ -65,7 +68,9 @@ class ReadyQueue:
         """
         best: Ready | None = None
         for entry in self._entries.values():
-            if device in entry.avoid and not usable <= entry.avoid:
+            if device not in entry.devices:
+                continue
+            if device in entry.avoid and not usable & entry.devices <= entry.avoid:
                 continue
             if best is None:
                 best = entry
@@ -77,14 +82,22 @@ class ReadyQueue:
                 best = entry
         return best
 
-    def take(self, device: str, usable: frozenset[str], room: int) -> list[Ready]:
-        """Take out the next batch, with up to ``room`` in all that may share its run."""
+    def take(
+        self, device: str, usable: frozenset[str], room: int, room_bytes: int = 0
+    ) -> list[Ready]:
+        """Take out the next batch, with up to ``room`` in all that may share its run.
+
+        Those leave at most ``room_bytes`` of outputs, unless that is 0.
+        """
         taken: list[Ready] = []
         while len(taken) < room:
             entry = self.peek(device, usable)
             if entry is None:
                 break
             if taken and (entry.alone or entry.memory_bytes != taken[0].memory_bytes):
+                break
+            left_bytes = room_bytes - sum(other.output_bytes for other in taken)
+            if taken and room_bytes and entry.output_bytes > left_bytes:
                 break
             self._overtake(entry)
             taken.append(entry)

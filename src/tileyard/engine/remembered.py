@@ -18,11 +18,12 @@ from tileyard.frontend.footprint import (
 from tileyard.model import Digest, Record
 from tileyard.workers.environment import worker_environment
 from tileyard.workers.protocol import (
+    AnswerT,
     AuthorReply,
-    AuthorRequest,
     DescribeKernels,
     Failed,
     Golden,
+    Question,
 )
 
 RECORD_KIND = "answer"
@@ -49,7 +50,6 @@ class RememberedAuthor:
         self, author: TracedAuthor, file: Path, objects: ObjectStore, *, recall: bool
     ) -> None:
         self.cores = author.cores
-        self.lanes = author.lanes
         self._author = author
         self._file = str(file)
         self._objects = objects
@@ -58,22 +58,22 @@ class RememberedAuthor:
         self._content = identify_file(self._file)
         self._place = _place(self._file, self._content, author.cores, self._environ)
         self._current: dict[Digest, bool] = {}
-        self._kept: list[tuple[AuthorRequest, AuthorReply, Footprint]] = []
+        self._kept: list[tuple[Record, AuthorReply, Footprint]] = []
 
     async def begin(self) -> None:
         """Start the process ahead of its first question, if that will be a new one."""
         if self._find(DescribeKernels()) is None:
             await self._author.begin()
 
-    async def ask(self, request: AuthorRequest, limit_s: float) -> AuthorReply:
+    async def ask(self, request: Question[AnswerT], limit_s: float) -> AnswerT | Failed:
         """The known answer, or else the author's."""
         known = self._find(request)
         if known is not None:
-            return known
+            return request.check(known)
         reply = await self._author.ask(request, limit_s)
         footprint = self._author.footprint
         if footprint is not None and self._may_keep(reply, footprint):
-            self._kept.append((request, reply, footprint))
+            self._kept.append((request, reply, footprint))  # type: ignore[arg-type]  # an author's reply
         self._write()
         return reply
 
@@ -84,13 +84,13 @@ class RememberedAuthor:
 
     # ---- inside -----------------------------------------------------------------------------
 
-    def _may_keep(self, reply: AuthorReply, footprint: Footprint) -> bool:
+    def _may_keep(self, reply: object, footprint: Footprint) -> bool:
         """Whether it is known what the answer depends on, and that this is the file asked about."""
         if isinstance(reply, Failed) or (isinstance(reply, Golden) and not reply.is_identified):
             return False
         return footprint.is_settled and footprint.files.get(self._file) == self._content
 
-    def _find(self, request: AuthorRequest) -> AuthorReply | None:
+    def _find(self, request: Record) -> AuthorReply | None:
         data = self._objects.get_record(RECORD_KIND, self._key(request)) if self._recall else None
         if data is None:
             return None
@@ -123,7 +123,7 @@ class RememberedAuthor:
             self._objects.put_record(RECORD_KIND, self._key(request), data)
         self._kept.clear()
 
-    def _key(self, request: AuthorRequest) -> Digest:
+    def _key(self, request: Record) -> Digest:
         # Not JSON, which has neither NaN nor infinity.
         question = digest_bytes(msgspec.msgpack.encode(request, order="sorted"))
         return digest_parts(RECORD_KIND, RECIPE, self._place, question)

@@ -13,6 +13,8 @@ from typing import Protocol
 import msgspec
 
 from tileyard.clock import Clock
+from tileyard.devices.classes import find_class
+from tileyard.engine.handed_over import HandedOver
 from tileyard.engine.provider import LeaseLostError, Waiting, Watch, case_limit_s
 from tileyard.engine.runner_output import GENERAL, RunnerOutput
 from tileyard.errors import WorkerLostError
@@ -34,9 +36,6 @@ from tileyard.workers.protocol import (
 )
 
 START_LIMIT_S = 60.0
-UNLIMITED = frozenset({"cuda"})
-"""Kinds of devices whose drivers take an address for each byte of a host and its devices: a limit of a
-runner's address space, which is what limits memory elsewhere, leaves them unable to begin."""
 
 
 class Surroundings(Protocol):
@@ -53,11 +52,6 @@ class Surroundings(Protocol):
         ...
 
     @property
-    def target(self) -> str:
-        """What the artifacts were built for."""
-        ...
-
-    @property
     def queue_limit_s(self) -> float:
         """How long a device may be waited for."""
         ...
@@ -65,6 +59,11 @@ class Surroundings(Protocol):
     @property
     def clock(self) -> Clock:
         """What time it is."""
+        ...
+
+    @property
+    def handed_over(self) -> HandedOver:
+        """Where runners leave outputs."""
         ...
 
 
@@ -99,6 +98,7 @@ class RunnerSlot:
     def __init__(self, site: Surroundings, device: Device) -> None:
         self.device = device
         self._site = site
+        self._memory = site.handed_over.open(device.name)
         self._is_early = bool(device.locks) and not device.cores
         self._worker: Worker | None = None
         self._output: RunnerOutput | None = None
@@ -119,7 +119,7 @@ class RunnerSlot:
     async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
         """Wait for the device, with a runner that is ready for it or is then started."""
         limit_s = self._site.queue_limit_s
-        memory_bytes = 0 if self.device.kind in UNLIMITED else memory_bytes
+        memory_bytes = memory_bytes if find_class(self.device.kind).limits_memory else 0
 
         def tell(place: Place) -> None:
             waiting(Waiting(place=place.position, holder=place.holder))
@@ -210,7 +210,7 @@ class RunnerSlot:
         self, worker: Worker, batch: Batch, left: dict[str, RunEntry], watch: Watch
     ) -> CaseRan | None:
         """Run what is left until all is answered, or until the process ends: then say whose fault."""
-        cases = {case.id: case for case in batch.cases}
+        cases = {case.key: case for case in batch.cases}
         clock, loop = self._site.clock, asyncio.get_running_loop()
         current, since = "", clock.monotonic_s()
         limit_s = silence_s = _silence_s(batch, left.values())
@@ -266,19 +266,20 @@ class RunnerSlot:
         self._forget()
 
     def _request(self, batch: Batch, left: dict[str, RunEntry]) -> RunBatch:
-        cases = tuple(case for case in batch.cases if case.id in left)
+        cases = tuple(case for case in batch.cases if case.key in left)
         return RunBatch(
             batch=msgspec.structs.replace(batch, cases=cases),
-            entries=tuple(left[case.id] for case in cases),
-            target=self._site.target,
+            entries=tuple(left[case.key] for case in cases),
             plugins=self._site.settings.plugins,
             device=self.device,
+            taken=self._site.handed_over.taken(self.device.name),
         )
 
     def _command(self, memory_bytes: int) -> WorkerCommand:
+        home = str(self._site.home)
         self._output = RunnerOutput(self._site.home)
         return WorkerCommand(
-            argv=(sys.executable, "-P", "-m", "tileyard.workers.runner", str(self._site.home)),
+            argv=(sys.executable, "-P", "-m", "tileyard.workers.runner", home, str(self._memory)),
             env={**worker_environment(threads=1), **self.device.env},
             cwd=str(Path.cwd()),
             log=str(self._output.path),
@@ -286,6 +287,7 @@ class RunnerSlot:
             cores=self.device.cores,
             lease=LeaseRequest(choices=(self.device,)),
             early=self._is_early,
+            fds=(self._memory,),
         )
 
 

@@ -9,8 +9,11 @@ from tileyard.model import Batch, Trial
 class CaseSource(Protocol):
     """Feeds the engine. A suite is a fixed source; a study's strategy answers to what it is told."""
 
-    def ask(self, limit: int) -> Sequence[Batch]:
-        """The next batches to start, best first; empty if there are none right now."""
+    async def ask(self, limit: int) -> Sequence[Batch]:
+        """The next batches to start, best first; empty if there are none right now.
+
+        May take its time, as to question an author: the engine goes on meanwhile, and asks once at a time.
+        """
         ...
 
     def tell(self, trial: Trial) -> None:

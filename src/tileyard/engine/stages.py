@@ -40,17 +40,19 @@ class Site(Record):
     """The machine as the engine may use it.
 
     ``workers`` are compile workers, each pinned to a core. ``author`` is the cores on which the
-    author may run, and ``lanes`` how many questions it answers at the same time. ``window`` bounds the batches that are planned and have not ended, and with them
-    what is built and not yet run; it grows while cases are so short that they are handed over in
-    numbers. ``burst`` is how many must be ready before building is paused for a device that shares
-    its cores. ``group`` is how many kernels are built in one request at most.
+    author may run, as is ``judge`` for the judge, and ``lanes`` how many questions it answers at the same time. ``grounds`` are the names
+    of the devices that run what is built for each target. ``window`` bounds the batches that are planned and have
+    not ended: as many as keep workers and devices busy. It grows while cases are so short that they are handed
+    over in numbers. ``burst`` is how many must be ready before building is paused for a device that shares
+    its cores.
     """
 
     workers: tuple[int, ...]
     devices: dict[str, DeviceSite]
     author: frozenset[int]
+    judge: frozenset[int] = frozenset()
+    grounds: dict[str, frozenset[str]] = {}
     lanes: int = 1
     window: int = 16
     burst: int = 8
-    group: int = 1
     overlap: bool = True

@@ -25,6 +25,7 @@ from tileyard.engine.commands import (
     Command,
     CompilerFreed,
     Fact,
+    Judge,
     LeaseAwaited,
     Leased,
     LeaseFailed,
@@ -41,9 +42,11 @@ from tileyard.engine.commands import (
     StopAsked,
     TrimAsked,
 )
-from tileyard.engine.cores import find_held, is_quiet, is_shared
+from tileyard.engine.cores import find_held, is_judged_here, is_quiet, is_shared
 from tileyard.engine.lending import Borrowing, Lease, Lending
+from tileyard.engine.ready import Ready
 from tileyard.engine.stages import Site, Stage
+from tileyard.engine.unjudged import Unjudged
 from tileyard.model import Outcome
 
 RUN_S = 0.25
@@ -73,7 +76,8 @@ class EngineState:
 
     def __post_init__(self) -> None:
         self._devices = Lending(self.site.devices)
-        self.cases = PlannedCases(self._due)
+        self.cases = PlannedCases(self._due, self.site.grounds)
+        self._unjudged = Unjudged({n: site.room_bytes for n, site in self.site.devices.items()})
         self._last_failed = ""
 
     @property
@@ -112,14 +116,15 @@ class EngineState:
                 self.cases.fail_build(case)
             case CompilerFreed(worker=worker):
                 self._building.remove(worker)
-            case CaseFinished(case=case, device=device, seconds=seconds):
+            case CaseFinished():
                 self._exhausted = False
-                if device:
-                    self._ran(device, seconds)
-                self.cases.move(case, Stage.ENDED)
-            case CaseRanWell(case=case, device=device, seconds=seconds):
-                self._ran(device, seconds)
-                self.cases.move(case, Stage.JUDGING)
+                self._ran(fact)
+                self._unjudged.end(fact.case)
+                self.cases.move(fact.case, Stage.ENDED)
+            case CaseRanWell():
+                self._ran(fact)
+                self.cases.move(fact.case, Stage.JUDGING)
+                self._judge_later(fact)
             case CaseLost(case=case, device=device):
                 self.cases.lose(case, device, may_retry=not self._stopping)
             case AuthorFreed():
@@ -137,9 +142,17 @@ class EngineState:
             case _:
                 assert_never(fact)
 
-    def _ran(self, device: str, seconds: float) -> None:
-        self._devices[device].strikes = 0
-        self._pace_s += (seconds - self._pace_s) / 4
+    def _ran(self, fact: CaseFinished | CaseRanWell) -> None:
+        if fact.device:
+            self._devices[fact.device].strikes = 0
+            self._pace_s += (fact.seconds - self._pace_s) / 4
+
+    def _judge_later(self, fact: CaseRanWell) -> None:
+        """Programs are judged at once, by their own steps; kernels once the judge may run."""
+        if not fact.is_kernel:
+            self._due.append(Judge(cases=(fact.case,)))
+            return
+        self._unjudged.add(fact.case, fact.device, fact.unjudged_bytes, is_rival=fact.is_rival)
 
     # ---- facts about devices ---------------------------------------------------------------------
 
@@ -194,13 +207,14 @@ class EngineState:
 
     def _decide(self) -> list[Command]:
         if self._stopping:
-            self.cases.give_up_unstarted("")
-        elif not self._devices.usable:
-            self.cases.give_up_unstarted(self._last_failed)
+            self.cases.give_up_unstarted()
+        elif self._devices.given_up:
+            self.cases.strand_without(self._devices.usable, self._last_failed)
         self._start_runs()
         self._ask_for_devices()
         self._start_builds()
         self._start_preparing()
+        self._start_judging()
         self._look_after_sick()
         if not (self._stopping or self._exhausted or self._asked):
             window = max(self.site.window, 4 * self._hot * len(self.site.devices))
@@ -236,13 +250,34 @@ class EngineState:
                 self._release(device)  # for a runner with another limit
             else:
                 device.lingering = False
+                device.pausing = self._waits_for_judge(device, entry)
                 device.exclusive = entry.interleaved
-                if is_quiet(device, entry, self.site, self._building, asking=self._asking > 0):
+                if not device.pausing and is_quiet(
+                    device, entry, self.site, self._building, asking=self._asking > 0
+                ):
                     self._run(device)
+
+    def _waits_for_judge(self, device: Borrowing, entry: Ready) -> bool:
+        """Whether a device has to pause: for want of room, or since the judge needs its cores or a verdict is due.
+
+        A judge that was asked is waited for; one that was not is asked once every device that owns a core
+        of its has come to a pause.
+        """
+        unjudged = self._unjudged
+        left_bytes = unjudged.left_bytes(device.name)
+        if left_bytes is not None and entry.output_bytes > left_bytes:
+            return True
+        if not self.cases.is_timed(entry.batch) or not is_judged_here(device, entry, self.site):
+            return False
+        is_due = unjudged.is_due or any(
+            other.pausing for other in self._devices if other is not device
+        )
+        return unjudged.is_asked or (unjudged.is_waiting and is_due)
 
     def _idle(self, device: Borrowing) -> None:
         """Keep a device for a moment only if more may come that does not need its cores first."""
-        if is_shared(device, self.site) or not (self._is_more_to_come or self._asked):
+        is_more_to_come = self._is_more_to_come or self._asked or self._unjudged
+        if is_shared(device, self.site) or not is_more_to_come:
             self._release(device)
         elif not device.lingering:
             device.lingering = True
@@ -252,8 +287,10 @@ class EngineState:
         usable = self._devices.usable
         share = ceil(len(self.cases.ready) / (2 * len(usable)))
         room = max(min(self._fit_into(RUN_S), share), device.site.appetite)
-        taken = self.cases.ready.take(device.name, usable, room)
-        cases = tuple(case.id for entry in taken for case in self.cases.runnable(entry.batch))
+        left_bytes = self._unjudged.left_bytes(device.name)
+        room_bytes = device.site.room_bytes if left_bytes is None else left_bytes
+        taken = self.cases.ready.take(device.name, usable, room, room_bytes)
+        cases = tuple(case.key for entry in taken for case in self.cases.runnable(entry.batch))
         device.running = cases
         device.timed = any(self.cases.is_timed(entry.batch) for entry in taken)
         for case in cases:
@@ -280,7 +317,7 @@ class EngineState:
             device.move(Lease.ASKED)
             device.memory_bytes = entry.memory_bytes
             case = self.cases.runnable(entry.batch)[0]
-            self._due.append(Acquire(device=device.name, case=case.id))
+            self._due.append(Acquire(device=device.name, case=case.key))
 
     def _look_after_sick(self) -> None:
         """Have devices that were given up come back while there is something for them to run."""
@@ -302,12 +339,17 @@ class EngineState:
                 return
             if worker in self._building or core in held:
                 continue
-            share = ceil(len(self.cases.to_build) / len(self.site.workers))
-            cases = self.cases.to_build.take(min(self.site.group, share))
+            cases = self.cases.to_build.take(len(self.site.workers))
             for case in cases:
                 self.cases.move(case, Stage.BUILDING)
             self._building.add(worker)
             self._due.append(Build(cases=cases, worker=worker))
+
+    def _start_judging(self) -> None:
+        if self._unjudged.is_asked or not self._unjudged.is_waiting:
+            return
+        if self.site.judge.isdisjoint(find_held(self._devices, self.site, for_judge=True)):
+            self._due.append(Judge(cases=self._unjudged.take()))
 
     def _start_preparing(self) -> None:
         if self._asking >= self.site.lanes or not self.cases.waiting:

@@ -1,7 +1,7 @@
 """The open handle on everything a run uses: store, objects, devices, target, author, listeners."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.clock import Clock, SystemClock
 from tileyard.devices.reprobing import INTERVAL_S
-from tileyard.engine.authors import Author
+from tileyard.engine.authors import Authors
+from tileyard.engine.handed_over import HandedOver
+from tileyard.engine.judge import JUDGE
+from tileyard.engine.programs import Programs
 from tileyard.events import Event
-from tileyard.model import Case, Device, Value
+from tileyard.model import Case, Device
 from tileyard.modes import make_folder, open_file
 from tileyard.settings import Settings
 from tileyard.workers.protocol import RunEntry
@@ -28,42 +31,51 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Yard:
-    """What the engine works with. ``reuse`` allows recorded trials to answer for new cases.
+    """What the engine works with. ``grounds`` are, for each target, the devices that run what is built for it.
+
+    ``programs`` answers for cases of programs, None where there are none. ``reuse`` allows recorded trials to
+    answer for new cases; with ``rebuild`` everything is built although it is there.
 
     ``listeners`` are told every event, and ``flushes`` are called whenever some have been told: a
     listener may keep events until then.
 
     ``queue_limit_s`` bounds the wait for a device. ``compile_workers`` is None for one on each core
     that no device owns; ``group_size`` is how many kernels are built in one request, None for
-    what suits the target. ``build_threads`` is 0 for compile workers that keep to one core each, else how
-    many threads each may use, on any core. ``proven_by`` is the run, or ``any``,
+    what suits the target. ``proven_by`` is the run, or ``any``,
     whose passed cases are skipped where their run keys are the same; empty for none. ``packed`` finds
-    what was built elsewhere; then nothing is built here. Without ``golden`` neither inputs nor reference
-    results are made: for cases that are built and not run.
-    ``reprobe_s`` is how long a device in quarantine is left alone between two probes.
+    what was built elsewhere; then nothing is built here. ``shelf`` takes what a runner would need for
+    each case that is not run here, by its key.
+    ``reprobe_s`` is how long a device in quarantine is left alone between two probes. ``judge`` is the
+    module that compares outputs, and ``handed_over`` are those that it has not seen yet.
     """
 
     settings: Settings
     store: "TrialStore"
     objects: ObjectStore
-    author: Author
-    target: str
-    devices: tuple[Device, ...]
-    options: dict[str, Value] = field(default_factory=dict)
+    authors: Authors
+    grounds: Mapping[str, tuple[Device, ...]]
+    programs: Programs | None = None
     listeners: list[Listener] = field(default_factory=list)
     flushes: list[Callable[[], None]] = field(default_factory=list)
     reuse: bool = True
+    rebuild: bool = False
     overlap: bool = True
-    reference: str = ""
     queue_limit_s: float = 1800.0
     compile_workers: int | None = None
     group_size: int | None = None
-    build_threads: int = 0
     proven_by: str = ""
     packed: FindEntry | None = None
-    golden: bool = True
+    shelf: dict[str, RunEntry] = field(default_factory=dict)
     reprobe_s: float = INTERVAL_S
     clock: Clock = field(default_factory=SystemClock)
+    judge: str = JUDGE
+    handed_over: HandedOver = field(default_factory=HandedOver)
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """All devices of the run, each once."""
+        each = {device.name: device for found in self.grounds.values() for device in found}
+        return tuple(each.values())
 
     @property
     def home(self) -> Path:

@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 
 from tileyard.errors import BindError
 from tileyard.ir.dtypes import find_dtype, name_of
-from tileyard.model import Mismatch, Record, Tolerance
+from tileyard.model import Mismatch, NanPolicy, Record, Tolerance
 from tileyard.targets.base import Array
-from tileyard.targets.command.records import NanPolicy
 
 TOLERANCES = {
     "float64": Tolerance(rtol=1e-10, atol=1e-10),

@@ -8,9 +8,8 @@ import numpy as np
 from tileyard.errors import OutputFileError
 from tileyard.ir.dtypes import find_dtype
 from tileyard.measure.compare import Manner, compare
-from tileyard.model import Mismatch
+from tileyard.model import Mismatch, OutputCheck
 from tileyard.targets.base import Array
-from tileyard.targets.command.records import OutputCheck
 
 
 def compare_file(check: OutputCheck, work: Path, golden: Path) -> Mismatch | None:

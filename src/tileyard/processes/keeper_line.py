@@ -1,17 +1,35 @@
-"""The command line with which a keeper is started."""
+"""How a keeper is started, what it reports, and what to tell people when it refused to start something."""
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tileyard.model import Device
+from tileyard.errors import NestedLeaseError, SickDeviceError, WorkerStartError
+from tileyard.model import Device, Record
 from tileyard.processes import keeper
 from tileyard.processes.records import LeaseRequest
 
 START: Final = str(Path(keeper.__file__).with_name("start.py"))
 PYTHON: Final = (sys.executable, "-S", "-E", "-I", "-X", "utf8")  # so that all bytes pass
+REFUSALS: Final = {
+    "lock": "the lock directory cannot be used",
+    "planted": "the lock directory, or a folder in it, is a link or a file",
+    "foreign": "the lock directory, or a folder in it, belongs to another user, who could take leases away",
+    "incomplete": "a folder of the lock directory is missing, which only root can make",
+    "unsafe": "the lock directory, or a folder in it, is not sticky: anyone could remove a lease",
+    "replaced": "the lock directory was replaced meanwhile; ask again",
+    "nested": "it is asked for under a lease of the same device, and would wait for itself",
+    "sick": "too few of its devices are fit for use",
+    "quarantine": "a device that is not fit for use cannot be put in quarantine",
+    "session": "it cannot lead a session",
+    "memory": "its memory limit cannot be set",
+    "cores": "its cores are not available",
+    "cwd": "its working directory cannot be entered",
+    "argv": "its program cannot be run",
+}
+REFUSAL_ERRORS: Final = {"sick": SickDeviceError, "nested": NestedLeaseError}
 
 
 def keeper_argv(
@@ -42,3 +60,43 @@ def _describe_device(device: Device) -> list[str]:
         *(f"probe={word}" for word in device.probe),
         f"probe-limit={device.probe_limit_s:f}",
     ]
+
+
+class Report(Record):
+    """One line from the keeper; which fields count depends on ``event``."""
+
+    event: str
+    position: int = 0
+    holder: str = ""
+    leases: tuple[int, ...] = ()
+    choices: tuple[int, ...] = ()
+    text: str = ""
+    pid: int = 0
+    errno: int | None = 0
+    code: int | None = None
+    signal: int | None = None
+    told: int = 0
+    peak_rss_bytes: int = 0
+    survivors: tuple[int, ...] = ()
+    lingers: int = 0
+
+    @property
+    def refused_step(self) -> str:
+        """The step at which the keeper gave up, empty if it did not."""
+        return self.event.removeprefix("refused_") if self.event.startswith("refused_") else ""
+
+
+def explain_refusal(
+    report: Report, program: str, lease: LeaseRequest | None, details: Mapping[str, str]
+) -> WorkerStartError:
+    """The error for a report with a ``refused_step``; ``details`` say by step what it was about."""
+    step = report.refused_step
+    text = details.get(step) or report.text
+    if not text and step == "lock" and lease is not None:
+        text = " ".join(lease.choices[0].locks)
+    message = f"cannot start {program}: {REFUSALS[step]}"
+    if text:
+        message += f": {text}"
+    if report.errno:
+        message += f": {os.strerror(report.errno)}"
+    return REFUSAL_ERRORS.get(step, WorkerStartError)(message)

@@ -8,7 +8,6 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from tileyard.processes.wire import CHANNEL_VARIABLE, Channel, format_channel
@@ -45,12 +44,7 @@ class EngineProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -1,18 +1,30 @@
 """A worker as the engine sees it: start it, talk to it, end it, know that it is gone.
 
-Once ``ended`` has answered, the worker has left no process, descriptor or task behind.
+Once ``ended`` has answered, the worker has left no process, descriptor or task behind. Nothing runs in
+the background: the loop calls back when the keeper has something to report.
+
+One module because a worker is its keeper and its channel, and neither is used without the other.
 """
 
 import asyncio
+import contextlib
+import logging
 import os
-from collections.abc import Callable
-from types import TracebackType, UnionType
+import secrets
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import UnionType
 from typing import Any, Final, NoReturn, Self, TypeVar, overload
+
+import msgspec
 
 from tileyard.errors import WireError, WorkerLostError, WorkerStartError
 from tileyard.model import Record
+from tileyard.modes import open_file
 from tileyard.processes.async_wire import AsyncChannel
-from tileyard.processes.keeping import CONFIRM_S, KeeperLink
+from tileyard.processes.keeper.tree import kill_marked
+from tileyard.processes.keeper_line import Report, explain_refusal, keeper_argv
 from tileyard.processes.records import Ended, Grant, LeaseRequest, Place, WorkerCommand
 from tileyard.processes.wire import CHANNEL_VARIABLE, format_channel
 
@@ -23,8 +35,212 @@ KEEPER_MARGIN_S: Final = 5.0
 """How much longer than it was given a keeper may take before it is given up."""
 MUTE_LIMIT_S: Final = 5.0
 """How long a worker may live on once it has closed its channel."""
+CONFIRM_S: Final = 5.0
+"""How long a killed tree may take to vanish before its processes are reported as survivors."""
+LOG_TAIL_BYTES: Final = 4096
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+_decoder = msgspec.json.Decoder(Report)
+_lingering: list[subprocess.Popen[bytes]] = []
+"""Keepers that outlive their reports: their trees would not die, or their devices are probed."""
+
+
+class KeeperLink:
+    """A running keeper. ``started`` and ``ended`` are each answered exactly once, never by an error.
+
+    ``started`` is None once the worker runs, or why it cannot; ``leased`` likewise once an early
+    worker has its lease, which it is told by the keeper itself.
+    """
+
+    def __init__(
+        self, command: WorkerCommand, env: Mapping[str, str], worker_fds: Sequence[int]
+    ) -> None:
+        """Start it on the running loop; the worker inherits ``worker_fds``. Raises WorkerStartError; then nothing was started."""
+        self.pid = 0
+        self.grants: tuple[Grant, ...] = ()
+        self.waiting: Callable[[Place], None] | None = None
+        self.reason = ""
+        self._loop = asyncio.get_running_loop()
+        self.started: asyncio.Future[WorkerStartError | None] = self._loop.create_future()
+        self.leased: asyncio.Future[WorkerStartError | None] = self._loop.create_future()
+        self.ended: asyncio.Future[Ended] = self._loop.create_future()
+        self._command = command
+        self._tree = secrets.token_hex(8)
+        self._oom_kills = _count_oom_kills()
+        self._log_start = 0
+        self._unread = b""
+        self._last: Report | None = None
+        self._process = self._spawn(env, worker_fds)
+        self._control, self._reports = _pipes_of(self._process)
+        os.set_blocking(self._reports, False)
+        self._loop.add_reader(self._reports, self._read_reports)
+        _lingering[:] = [process for process in _lingering if process.poll() is None]
+
+    def tell_to_end(self, reason: str, grace_s: float, *, is_suspect: bool = False) -> None:
+        """Have the tree ended, TERM first unless ``grace_s`` is 0. A further call can only hasten."""
+        if not self.ended.done():
+            self.reason = self.reason or reason
+            order = f"kill {grace_s:f}\n"
+            with contextlib.suppress(BrokenPipeError):  # then its report is on the way
+                os.write(self._control, (f"probe\n{order}" if is_suspect else order).encode())
+
+    def ask_for_lease(self, memory_bytes: int) -> None:
+        """Have the keeper of an early worker take its lease, and hold the worker to this much memory."""
+        if not self.ended.done():
+            self._command = msgspec.structs.replace(self._command, memory_bytes=memory_bytes)
+            with contextlib.suppress(BrokenPipeError):
+                os.write(self._control, f"lease {memory_bytes}\n".encode())
+
+    def give_up(self) -> None:
+        """Kill the keeper itself, because it does not answer. Its worker dies with it."""
+        if not self.ended.done():
+            self._process.kill()
+
+    # ---- start ------------------------------------------------------------------------------
+
+    def _spawn(self, env: Mapping[str, str], worker_fds: Sequence[int]) -> subprocess.Popen[bytes]:
+        command = self._command
+        options = [
+            f"cwd={command.cwd}",
+            f"memory={0 if command.early else command.memory_bytes}",
+            f"cores={','.join(map(str, command.cores))}",
+            f"pass={','.join(map(str, worker_fds))}",
+            f"grace={command.grace_s:f}",
+            f"confirm={CONFIRM_S:f}",
+            *(["early=1"] if command.early else []),
+            *(["fixed=1"] if command.fixed else []),
+        ]
+        log = -1
+        try:
+            log = open_file(command.log or os.devnull, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            self._log_start = os.fstat(log).st_size
+            return subprocess.Popen(
+                keeper_argv(self._tree, options, command.lease, command.argv),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                bufsize=0,
+                env=env,
+                pass_fds=worker_fds,
+                start_new_session=True,  # Ctrl-C is for the engine's client to interpret
+            )
+        except OSError as error:
+            raise WorkerStartError(f"cannot start {command.argv[0]}: {error}") from error
+        finally:
+            if log >= 0:
+                os.close(log)
+
+    # ---- reports ----------------------------------------------------------------------------
+
+    def _read_reports(self) -> None:
+        data = os.read(self._reports, 1 << 16)
+        if not data:  # it is exiting
+            self._process.wait()
+            self._finish()
+            return
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        for line in lines:
+            self._take(_decoder.decode(line))
+
+    def _take(self, report: Report) -> None:
+        match report.event:
+            case "waiting":
+                if self.waiting is not None:
+                    self.waiting(Place(position=report.position, holder=report.holder))
+            case "locked":
+                choices = self._command.lease.choices if self._command.lease else ()
+                self.grants = tuple(
+                    Grant(device=choices[index], number=number)
+                    for index, number in zip(report.choices, report.leases, strict=True)
+                )
+                self.leased.set_result(None)
+            case "quarantined":
+                log.warning("put in quarantine: %s", report.text)
+            case "started":
+                self.pid = report.pid
+                self.started.set_result(None)
+            case _:
+                self._last = report
+                if report.lingers:
+                    _lingering.append(self._process)
+                    self._finish()
+
+    def _finish(self) -> None:
+        """Nothing more will be heard."""
+        self._loop.remove_reader(self._reports)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        last = self._last
+        for step in (self.started, self.leased):
+            if not step.done():
+                step.set_result(self._explain_refusal(last))
+        command = self._command
+        ended = Ended(memory_bytes=command.memory_bytes, reason=self.reason)
+        if last is None:
+            lost = tuple(kill_marked(self._tree))
+            ended = msgspec.structs.replace(ended, survivors=lost)
+        elif last.event != "ended":
+            ended = msgspec.structs.replace(ended, confirmed=True)
+        else:
+            ended = msgspec.structs.replace(
+                ended,
+                code=last.code,
+                signal=last.signal,
+                survivors=last.survivors,
+                confirmed=not last.survivors,
+                reason=self.reason if last.told else "",
+                peak_rss_bytes=last.peak_rss_bytes,
+                oom_kill=_count_oom_kills() > self._oom_kills,
+                log_tail=_read_tail(command.log, self._log_start),
+            )
+        self.ended.set_result(ended)
+
+    def _explain_refusal(self, last: Report | None) -> WorkerStartError:
+        what = f"cannot start {self._command.argv[0]}"
+        if last is None:
+            return WorkerStartError(
+                f"{what}: its keeper ended with status {self._process.returncode}",
+                f"the log is {self._command.log}" if self._command.log else "",
+            )
+        if last.event == "ended":
+            how = "was told to end" if last.told else "ended"
+            return WorkerStartError(f"{what}: it {how} before it began")
+        command = self._command
+        details = {"cores": ",".join(map(str, command.cores)), "cwd": command.cwd}
+        return explain_refusal(last, command.argv[0], command.lease, details)
+
+
+def _pipes_of(process: subprocess.Popen[bytes]) -> tuple[int, int]:
+    if process.stdin is None or process.stdout is None:
+        raise AssertionError("a keeper was started without its pipes")
+    return process.stdin.fileno(), process.stdout.fileno()
+
+
+def _count_oom_kills() -> int:
+    """How often this kernel has killed for lack of memory, containers included; 0 if unknown."""
+    try:
+        text = Path("/proc/vmstat").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    return int(text.partition("\noom_kill ")[2].partition("\n")[0] or 0)
+
+
+def _read_tail(log: str, start: int) -> str:
+    """The end of what was logged after ``start``."""
+    if not log:
+        return ""
+    try:
+        with Path(log).open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(start, end - LOG_TAIL_BYTES))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
 
 
 class Worker:
@@ -162,12 +378,7 @@ class Worker:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.kill("it was not wanted any more")
 
     async def _raise_lost(self) -> NoReturn:
@@ -189,7 +400,7 @@ def _spawn(command: WorkerCommand) -> tuple[KeeperLink, AsyncChannel]:
     theirs = (requests_out, replies_in)
     try:
         env = {**command.env, CHANNEL_VARIABLE: format_channel(*theirs)}
-        keeper = KeeperLink(command, env, theirs)
+        keeper = KeeperLink(command, env, (*theirs, *command.fds))
     except WorkerStartError:
         os.close(requests_in)
         os.close(replies_out)

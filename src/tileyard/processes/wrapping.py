@@ -10,23 +10,46 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Final, Protocol
 
 import msgspec
 
-from tileyard.processes.caller_signals import ENDING, TO_GROUP, heed_signals
 from tileyard.processes.keeper.tree import kill_marked
-from tileyard.processes.keeper_line import PYTHON, keeper_argv
-from tileyard.processes.lease_status import LeaseStatus, Limits, State
-from tileyard.processes.records import LeaseRequest
-from tileyard.processes.refusals import Report, explain_refusal
+from tileyard.processes.keeper_line import PYTHON, Report, explain_refusal, keeper_argv
+from tileyard.processes.records import LeaseRequest, LeaseStatus, Limits, State
 
 GRACE_S: Final = 5.0
 """How long a command that ran too long may take to end by itself after TERM."""
 CONFIRM_S: Final = 5.0
 STATES: Final = {"sick": State.DEVICE_SICK, "nested": State.NESTED, "argv": State.NOT_RUN}
+TO_GROUP: Final = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH})
+"""What a terminal would have sent to all of its foreground processes."""
+ENDING: Final = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP})
+PASSED_ON: Final = (*ENDING, signal.SIGWINCH, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIGCONT)  # fmt: skip
+
+
+@contextmanager
+def heed_signals() -> Iterator[int]:
+    """Gives a descriptor from which the numbers of signals can be read, instead of dying of them.
+
+    What is ignored stays so, here and in the command: ``nohup`` works.
+    """
+    read_end, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    before = {number: signal.getsignal(number) for number in PASSED_ON}
+    wakeup = signal.set_wakeup_fd(write_end)
+    try:
+        for number, handler in before.items():
+            if handler is not signal.SIG_IGN:
+                signal.signal(number, lambda *_: None)
+        yield read_end
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(wakeup)
+        os.close(read_end)
+        os.close(write_end)
 
 
 class Meanwhile(Protocol):
@@ -239,8 +262,10 @@ class WrappedCommand:
             )
         elif step := last.refused_step:
             error = explain_refusal(last, self._argv[0], self._lease, {})
-            state = STATES.get(step, State.NO_DEVICE)
-            self._change(state, message=str(error), code=_shell_code(last))
+            code = None
+            if step == "argv":  # what a shell would answer
+                code = 127 if last.errno == errno.ENOENT else 126
+            self._change(STATES.get(step, State.NO_DEVICE), message=str(error), code=code)
         elif self._end is State.QUEUE_TIMEOUT:
             name = " or ".join(device.name for device in self._lease.choices[:4])
             self._change(State.QUEUE_TIMEOUT, message=f"no {name} within {limits.queue_s:g} s")
@@ -255,10 +280,3 @@ class WrappedCommand:
             text = " ".join(map(str, last.survivors))
             message = f"processes that could not be ended: {text}" if text else ""
             self._change(State.ENDED, code=last.code, signal=last.signal, message=message)
-
-
-def _shell_code(last: Report) -> int | None:
-    """What a shell would answer for a program that cannot be run."""
-    if last.event != "refused_argv":
-        return None
-    return 127 if last.errno == errno.ENOENT else 126

@@ -12,14 +12,13 @@ from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import DamagedError, UsageError
 from tileyard.model import Device, Outcome
-from tileyard.pytest_plugin.copied import Teller
 from tileyard.pytest_plugin.declared import DeclaredSteps
 from tileyard.pytest_plugin.devices import Holdings, TileDevice
+from tileyard.pytest_plugin.forked import Teller
 from tileyard.pytest_plugin.options import PluginOptions
 from tileyard.pytest_plugin.records import StepResult
-from tileyard.service.choosing import CLASSES
 from tileyard.settings import Settings
-from tileyard.targets.registry import make_target
+from tileyard.targets.registry import find_needs, make_target
 
 T = TypeVar("T")
 
@@ -39,7 +38,8 @@ class PreparedKernel:
         self._settings = settings
         self._holdings = holdings
         self._loaded: dict[str, Callable[..., object]] = {}
-        if self.target == "cpu":
+        self._needs = find_needs(self.target)
+        if self._needs.loads_ahead:
             holdings.load_ahead(self._load)
 
     def __call__(self, *arguments: object) -> object:
@@ -50,8 +50,7 @@ class PreparedKernel:
                 f"kernel {self.name} is called while the test holds no device",
                 "call it inside `with tile_device():`",
             )
-        kind = self.target.partition(":")[0]
-        if kind in CLASSES and device.kind != kind:
+        if self._needs.is_bound and device.kind != self._needs.device_class:
             raise UsageError(
                 f"kernel {self.name} is built for {self.target}, and the test holds {device.name}",
                 "name one of them with --tileyard-target and --tileyard-device",

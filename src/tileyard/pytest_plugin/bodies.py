@@ -5,13 +5,17 @@ what ``@tilelang.jit`` decorates. Their arguments are evaluated where they depen
 nothing but the module, the test's parameters and plain assignments before; so is everything on
 the way there, such as a helper that the test calls. What depends on more is not found, and compiles while
 the test runs.
+
+One module because what is found is elaborated, or compiled by TileLang, as it is found.
 """
 
 import ast
 import builtins
+import contextlib
 import inspect
 import linecache
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,8 +24,16 @@ from typing import Any
 
 from tileyard.errors import TileyardError
 from tileyard.frontend.blame import blame_user
-from tileyard.pytest_plugin.reading import UnknownNameError
-from tileyard.pytest_plugin.tilelang_jit import find_tilelang_compile
+from tileyard.frontend.no_device import assume_target
+from tileyard.ir.text import print_program
+from tileyard.model import BuildKey, Elaborated, Kernel, Outcome
+from tileyard.pytest_plugin.records import BodyStep, StepResult
+from tileyard.pytest_plugin.tilelang_jit import (
+    Reading,
+    UnknownNameError,
+    find_tilelang_compile,
+    keep_factories,
+)
 
 MAX_DEPTH = 4
 """How many calls lead from a test to a compilation at most."""
@@ -47,10 +59,10 @@ class FoundTileLang:
     factory: object
 
 
+Ready = tuple[StepResult, Elaborated | None]
+"""What a test compiles in its body: what is known of it so far, and what is left to build of it."""
 MISSED = (UnknownNameError, TileyardError, TypeError)
 """What reading stumbles over: names, the user's own code, arguments that do not fit. The test will tell."""
-
-
 WORDS = ("tileyard", "tilelang")
 
 
@@ -82,6 +94,67 @@ def find_compiles(
 ) -> Iterator[FoundCompile | FoundTileLang]:
     """The compilations in a function's body, in order; ``values`` are those of its parameters."""
     yield from _Reader(function, values, MAX_DEPTH).read()
+
+
+def lower(prim_func: Any, out_idx: Sequence[int] | None) -> Elaborated:  # noqa: ANN401 - TVM's
+    """What ``tileyard.compile`` builds of a PrimFunc, so that it finds it built."""
+    # TVM, which whoever made a PrimFunc has paid for already.
+    from tileyard.frontend.tilelang import lower_prim_func
+
+    lowered = lower_prim_func(prim_func, out_idx)
+    name, program = lowered.program.name, print_program(lowered.program)
+    return Elaborated(kernel=Kernel(name=name, program=program), lines=lowered.lines)
+
+
+def read_body(step: BodyStep, reading: Reading) -> list[Ready]:
+    """Elaborate what a test compiles in its body, as far as that is found; in a copy made for it.
+
+    What TileLang compiles itself it has compiled, into its own cache: nothing is left to build.
+    """
+    at = time.monotonic()
+    made: list[Ready] = []
+    own: list[FoundTileLang] = []
+    with assume_target():
+        for call in find_compiles(step.function, step.values):
+            if isinstance(call, FoundTileLang):
+                own.append(call)
+                continue
+            with contextlib.suppress(TileyardError):  # the test itself will tell, or expects it
+                elaborated = lower(call.prim_func, call.out_idx)
+                seconds = time.monotonic() - at
+                name = f"{step.id}:{len(made)}"
+                made.append(
+                    (StepResult(step=name, target=call.target, at=at, seconds=seconds), elaborated)
+                )
+    # For the target that the test will have, not for one that is assumed.
+    with keep_factories(call.factory for call in own):
+        for number, call in enumerate(own):
+            name = f"{step.id}:tilelang:{number}"
+            made.append((_compile_by_tilelang(call, name, reading), None))
+    return made
+
+
+def _compile_by_tilelang(call: FoundTileLang, name: str, reading: Reading) -> StepResult:
+    """Have TileLang compile a kernel. The key of one that it cannot is kept: the test will tell why."""
+    at = time.monotonic()
+    before = len(reading.compiled)
+    message = ""
+    try:
+        with blame_user(), reading.allow_compiling():
+            call.compile()
+    except TileyardError as error:
+        message = str(error)
+    keys = reading.compiled[before:]
+    return StepResult(
+        step=name,
+        outcome=Outcome.COMPILE_ERROR if message else Outcome.PASSED,
+        message=message,
+        at=at,
+        seconds=time.monotonic() - at,
+        reused=not keys and not message,
+        build=BuildKey(keys[-1] if keys else ""),
+        target="tilelang",
+    )
 
 
 class _Reader:

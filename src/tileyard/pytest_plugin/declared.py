@@ -18,7 +18,7 @@ from tileyard.frontend.parameters import to_plain
 from tileyard.frontend.recipes import read_recipe
 from tileyard.model import Value
 from tileyard.pytest_plugin.bodies import hands_on_parameter, may_compile
-from tileyard.pytest_plugin.steps import BodyStep, FunctionStep, KernelStep, Step
+from tileyard.pytest_plugin.records import BodyStep, FunctionStep, KernelStep, Step
 
 KERNEL, FUNCTION = "tile_kernel", "tile_compile"
 _KERNEL_OPTIONS = frozenset({"kernel", "name", "arguments", "target", "out_idx"})
@@ -48,23 +48,23 @@ class DeclaredSteps:
                 self.refusals[item.nodeid] = f"its compile step makes no sense: {error}"
 
     def _read(self, item: pytest.Item) -> None:
-        self._read_markers(item)
-        if item.nodeid not in self.kernels:
-            for number, (function, values) in enumerate(_bodies_of(item)):
-                step = BodyStep(id=f"{item.nodeid}#body:{number}", function=function, values=values)
-                if self._known.setdefault((id(function), _show(values)), step.id) == step.id:
-                    self.steps[step.id] = step
-
-    def _read_markers(self, item: pytest.Item) -> None:
         for kind, named in ((KERNEL, self.kernels), (FUNCTION, self.functions)):
             # the farthest first, so that a test's own marker replaces its module's of that name
             for marker in reversed(list(item.iter_markers(kind))):
                 read = self._read_kernel if kind == KERNEL else self._read_function
                 name, identity, step = read(item, marker, f"{item.nodeid}#{kind}")
-                first = self._known.setdefault(identity, step.id)
-                if first == step.id:
-                    self.steps[step.id] = step
-                named.setdefault(item.nodeid, {})[name] = first
+                named.setdefault(item.nodeid, {})[name] = self._add(identity, step)
+        if item.nodeid not in self.kernels:
+            for number, (function, values) in enumerate(_bodies_of(item)):
+                body = BodyStep(id=f"{item.nodeid}#body:{number}", function=function, values=values)
+                self._add((id(function), _show(values)), body)
+
+    def _add(self, identity: object, step: Step) -> str:
+        """Add a step unless there is the same one already; the id of the one that counts."""
+        first = self._known.setdefault(identity, step.id)
+        if first == step.id:
+            self.steps[step.id] = step
+        return first
 
     def _read_kernel(
         self, item: pytest.Item, marker: pytest.Mark, prefix: str

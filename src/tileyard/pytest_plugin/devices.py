@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
+from tileyard.devices.classes import find_class
 from tileyard.errors import NestedLeaseError
 from tileyard.model import Device, Record
-from tileyard.pytest_plugin.copied import Teller
+from tileyard.pytest_plugin.forked import Teller
 from tileyard.pytest_plugin.holding import HeldLease
 from tileyard.pytest_plugin.records import DeviceRefused, DeviceWanted, HoldBegan, HoldEnded
 
@@ -74,7 +75,7 @@ class Holdings:
             self._give_back()
 
     def _take(self, *, dynamic: bool) -> HeldLease:
-        if len(self._choices) == 1 and self._choices[0].kind == "cpu":
+        if len(self._choices) == 1 and find_class(self._choices[0].kind).is_cores:
             while self._loaders:
                 self._loaders.pop()(self._choices[0])
         self._teller.tell(DeviceWanted())

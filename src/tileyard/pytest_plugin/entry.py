@@ -46,7 +46,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     if isinstance(marked, set):
         marked.discard("tileyard")
     if early_config.known_args_namespace.tileyard:
-        from tileyard.pytest_plugin.threads import spare_threads
+        from tileyard.pytest_plugin.forked import spare_threads
 
         spare_threads()
 

@@ -1,29 +1,36 @@
 """Work in a process of its own that begins as a copy of this one: no imports, no pickled functions.
 
 The copy leads a session of its own and dies with the thread that made it. What it has to say comes
-through a pipe; a crash or a hang says where it was in ``log``.
+through a pipe; a crash or a hang says where it was in ``log``. A process that is copied must have no
+threads that hold anything.
+
+One module because both ends of a copy, what it may not inherit and where it leaves its last words are
+one agreement.
 """
 
 import asyncio
+import faulthandler
 import os
 import pickle
 import secrets
 import select
 import signal
+import struct
 import sys
+import threading
 import time
+import traceback
 import warnings
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from tileyard.model import Record
 from tileyard.modes import make_folder, open_file
-from tileyard.processes.keeper.tree import kill_marked
+from tileyard.processes.keeper.tree import kill_marked, libc
 from tileyard.processes.outcomes import describe_signal
-from tileyard.pytest_plugin.copied import HEADER, Teller, be_copy
-from tileyard.pytest_plugin.logs import STACK_BYTES, cut_stack, stack_log, take_tail
 
 GRACE_S: Final = 0.5
 """Between the signal that has a process say where it is, and the one that ends it."""
@@ -31,6 +38,138 @@ GRACE_S: Final = 0.5
 CONFIRM_S: Final = 5.0
 """How long what it left behind may take to vanish."""
 POLL_S: Final = 0.01
+FATAL: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
+PR_SET_PDEATHSIG: Final = 1
+FAILED: Final = 70
+"""The exit code of a copy whose work raised."""
+HEADER: Final = struct.Struct("<I")
+"""The size of a message, which goes before it."""
+_own_trees: list[str] = []
+OPENMP: Final = "OMP_NUM_THREADS"
+OPENBLAS: Final = "OPENBLAS_NUM_THREADS"
+ASKED_THREADS: Final = "TILEYARD_PYTEST_THREADS"
+"""The variable that keeps what ``OMP_NUM_THREADS`` was, for the tests' own processes."""
+TAIL_BYTES: Final = 4096
+STACK_BYTES: Final = 1 << 16
+CALLERS: Final = ("/_pytest/", "/pluggy/", "/tileyard/pytest_plugin/")
+"""What the innermost frame that is not the user's has in its path."""
+
+
+# ---- what a copy leaves behind ----------------------------------------------------------------
+
+
+def out_log(log: Path) -> Path:
+    """Where its stdout goes; its stderr goes to ``log``."""
+    return log.with_suffix(".out")
+
+
+def stack_log(log: Path) -> Path:
+    """Where a copy says where it was when it died of a signal."""
+    return log.with_suffix(".stack")
+
+
+def take_tail(path: Path, size: int = TAIL_BYTES, *, keep: bool = False) -> str:
+    """The end of a file that is not needed any more, unless it is to be kept and not empty."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return ""
+    if not (data and keep):
+        path.unlink()
+    return data[-size:].decode("utf-8", "replace").replace("\0", "").strip()
+
+
+def cut_stack(text: str) -> str:
+    """The user's frames: up to those of pytest, or of this module, which called them."""
+    lines = takewhile(lambda line: not any(part in line for part in CALLERS), text.splitlines())
+    return "\n".join(lines)
+
+
+# ---- threads ----------------------------------------------------------------------------------
+
+
+def spare_threads() -> None:
+    """Keep OpenMP from starting threads in the process that tests are copied from.
+
+    A copy of a process with such threads hangs where it wants to use them. OpenBLAS has means of its
+    own. Harmless in a process that inherits from one where that was done.
+    """
+    if ASKED_THREADS in os.environ:
+        return
+    asked = os.environ.get(OPENMP, "")
+    os.environ[ASKED_THREADS] = asked
+    os.environ.setdefault(OPENBLAS, asked or str(len(os.sched_getaffinity(0))))
+    os.environ[OPENMP] = "1"
+
+
+def allow_threads(cores: int, processes: int) -> None:
+    """In a test's own process: its share of the cores, or what the user has asked for."""
+    asked = os.environ.pop(ASKED_THREADS, "")
+    count = int(asked) if asked.isascii() and asked.isdecimal() else max(1, cores // processes)
+    os.environ[OPENMP] = asked or str(count)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(count)
+
+
+# ---- in the copy ------------------------------------------------------------------------------
+
+
+class Teller:
+    """The copy's end of the pipe; usable from any thread."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._lock = threading.Lock()
+
+    def tell(self, message: Record) -> None:
+        """Send one message, waiting for room."""
+        data = pickle.dumps(message)
+        data = HEADER.pack(len(data)) + data
+        with self._lock:
+            while data:
+                data = data[os.write(self.fd, data) :]
+
+
+def keeper_environment() -> dict[str, str]:
+    """The environment without the mark of this copy: whoever ends all that it started spares a keeper."""
+    marks = [mark for mark in os.environ.get("TILEYARD_TREE", "").split(":") if mark]
+    left = ":".join(mark for mark in marks if mark not in _own_trees)
+    return {**os.environ, "TILEYARD_TREE": left}
+
+
+def be_copy(
+    work: Callable[[Teller], None], teller: Teller, logs: tuple[int, int], parent: int, tree: str
+) -> NoReturn:
+    """In the copy: do the work and end, without anything that the original would do at its end."""
+    log_fd, stack_fd = logs
+    code = FAILED
+    try:
+        os.setsid()
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(FAILED)
+        above = os.environ.get("TILEYARD_TREE", "")
+        _own_trees[:] = [tree]
+        os.environ["TILEYARD_TREE"] = f"{above}:{tree}" if above else tree
+        signal.set_wakeup_fd(-1)
+        faulthandler.disable()
+        for number in FATAL:  # TVM's own handler spends a second on C frames, device in hand
+            signal.signal(number, signal.SIG_DFL)
+        faulthandler.enable(file=stack_fd)
+        asyncio.set_event_loop(None)
+        work(teller)
+        code = 0
+    except BaseException:  # noqa: BLE001 - a worker's entry
+        os.write(log_fd, traceback.format_exc().encode())
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(ValueError, OSError):
+                stream.flush()
+        os._exit(code)
+
+
+# ---- in the original --------------------------------------------------------------------------
 
 
 class ForkEnd(Record):
@@ -59,9 +198,9 @@ class ForkEnd(Record):
 
 
 class Forked:
-    """A copy of this process that does ``work``. Wait on ``fds``, then call ``read``.
+    """A copy of this process that does ``work``. Once one of ``fds`` is readable, call ``read``.
 
-    ``paused`` stops its limit for as long as it is true.
+    ``end`` is how it ended, None while it runs; ``paused_s`` for how long its limit was stopped.
     """
 
     def __init__(self, work: Callable[[Teller], None], limit_s: float, log: Path) -> None:
@@ -70,11 +209,11 @@ class Forked:
         self._tree = secrets.token_hex(8)
         self._unread = b""
         self._began = self._since = time.monotonic()
-        self._used = self._paused_s = 0.0
+        self._used = self.paused_s = 0.0
         self._is_paused = False
         self._asked_at: float | None = None
         self._is_killed = False
-        self._end: ForkEnd | None = None
+        self.end: ForkEnd | None = None
         make_folder(log.parent)
         log_fd, stack_fd = (
             open_file(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC) for path in (log, stack_log(log))
@@ -94,21 +233,7 @@ class Forked:
             os.close(fd)
         os.set_blocking(self._pipe, False)
         self._handle = os.pidfd_open(self.pid)
-
-    @property
-    def fds(self) -> tuple[int, int]:
-        """What becomes readable when there is something to ``read``."""
-        return (self._pipe, self._handle)
-
-    @property
-    def end(self) -> ForkEnd | None:
-        """How it ended, None while it runs."""
-        return self._end
-
-    @property
-    def paused_s(self) -> float:
-        """For how long its limit was stopped."""
-        return self._paused_s
+        self.fds = (self._pipe, self._handle)
 
     def pause(self) -> None:
         """Stop its limit."""
@@ -121,7 +246,7 @@ class Forked:
         """Let its limit go on."""
         if self._is_paused:
             now = time.monotonic()
-            self._paused_s += now - self._since
+            self.paused_s += now - self._since
             self._since, self._is_paused = now, False
 
     def begin_anew(self) -> None:
@@ -139,11 +264,11 @@ class Forked:
     def enforce(self) -> None:
         """End it if its time is over."""
         left_s = self.left_s()
-        if left_s is None or left_s > 0 or self._end is not None:
+        if left_s is None or left_s > 0 or self.end is not None:
             return
         if self._asked_at is None:
             self._asked_at = time.monotonic()
-            os.kill(self.pid, signal.SIGABRT)  # says where it is; see _be_copy
+            os.kill(self.pid, signal.SIGABRT)  # says where it is; see be_copy
         else:
             self._kill()
 
@@ -166,7 +291,7 @@ class Forked:
 
     def close(self) -> None:
         """End it now if it still runs. Harmless once it has ended."""
-        if self._end is None:
+        if self.end is None:
             self._kill()
             self._conclude()
 
@@ -190,7 +315,7 @@ class Forked:
         os.close(self._pipe)
         code = os.waitstatus_to_exitcode(status)
         at = time.monotonic()
-        self._end = ForkEnd(
+        self.end = ForkEnd(
             at=at,
             seconds=at - self._began,
             code=code if code >= 0 else None,

@@ -18,10 +18,9 @@ from tileyard.devices.occupancy import parts_of
 from tileyard.errors import WorkerStartError
 from tileyard.model import Device
 from tileyard.processes.keeper.worker import short_name
-from tileyard.processes.keeper_line import PYTHON, keeper_argv
+from tileyard.processes.keeper_line import PYTHON, Report, explain_refusal, keeper_argv
 from tileyard.processes.records import LeaseRequest
-from tileyard.processes.refusals import Report, explain_refusal
-from tileyard.pytest_plugin.copied import keeper_environment
+from tileyard.pytest_plugin.forked import keeper_environment
 
 HOLDER: Final = (
     "/bin/sh",

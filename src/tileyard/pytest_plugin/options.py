@@ -7,8 +7,8 @@ import pytest
 from tileyard.cli.durations import parse_duration_s
 from tileyard.errors import UsageError
 from tileyard.model import Record
+from tileyard.targets.registry import DEFAULT_TARGET
 
-DEFAULT_TARGET = "cpu"
 DEFAULT_LIMIT = DEFAULT_BUILD_LIMIT = "5m"
 DEFAULT_QUEUE_LIMIT = "30m"
 MAX_WORKERS = 1024

@@ -18,17 +18,21 @@ from tileyard.model import Device
 from tileyard.modes import make_folder, open_file
 from tileyard.pytest_plugin.active import Active
 from tileyard.pytest_plugin.declared import DeclaredSteps
-from tileyard.pytest_plugin.history import TrialWriter, read_durations, sort_longest_first
 from tileyard.pytest_plugin.options import (
     PluginOptions,
     is_distributed,
     read_marked_limit,
     read_options,
 )
-from tileyard.pytest_plugin.preparing import Preparing
-from tileyard.pytest_plugin.recording import Recording
-from tileyard.pytest_plugin.running import run_all, run_one
-from tileyard.pytest_plugin.sharing import prepare_shares, read_shares
+from tileyard.pytest_plugin.preparing import Preparing, prepare_shares, read_shares
+from tileyard.pytest_plugin.recording import (
+    Recording,
+    TrialWriter,
+    read_durations,
+    sort_longest_first,
+)
+from tileyard.pytest_plugin.records import Step
+from tileyard.pytest_plugin.running import run_all
 from tileyard.service.choosing import choose_devices
 from tileyard.service.naming import claim_run_name
 from tileyard.settings import Settings, read_settings
@@ -54,7 +58,8 @@ def activate(config: pytest.Config) -> Active:
         shared: dict[str, Any] | None = getattr(config, "workerinput", {}).get(SHARED)
         if shared is not None:
             active = Active(options, settings, devices, Path(shared["folder"]))
-            _register(config, XdistWorker(active, shared, _worker_number(config)))
+            worker = XdistWorker(active, shared, _worker_number(config))
+            config.pluginmanager.register(worker, "tileyard-run")
             return active
         began = time.monotonic()
         store = TrialStore.open(settings.make_home())
@@ -72,9 +77,9 @@ def activate(config: pytest.Config) -> Active:
             config.option.maxschedchunk = 1  # or one process would get all of the longest
         plugin = XdistController(active, recording, began, durations)
     else:
-        plugin = Alone(active, recording, store, durations)
+        plugin = Alone(active, recording, durations)
     config.pluginmanager.register(recording, "tileyard-recording")
-    _register(config, plugin)
+    config.pluginmanager.register(plugin, "tileyard-run")
     return active
 
 
@@ -82,15 +87,10 @@ class Alone:
     """A run in which this process collects, prepares, and starts every test."""
 
     def __init__(
-        self,
-        active: Active,
-        recording: Recording,
-        store: TrialStore,
-        durations: Mapping[str, float],
+        self, active: Active, recording: Recording, durations: Mapping[str, float]
     ) -> None:
         self._active = active
         self._recording = recording
-        self._store = store
         self._durations = durations
 
     def pytest_report_header(self) -> str:
@@ -116,13 +116,13 @@ class Alone:
         active, recording = self._active, self._recording
         recording.selected = {item.nodeid for item in session.items}
         _make_folder(active.folder)
-        steps = _declare(active, session.items)
-        preparing = Preparing(active.settings, self._store, active.settings.cores, active.folder)
-        results = _explained(preparing.run, list(steps.steps.values()), active)
+        results = Preparing(
+            active.settings, active.settings.cores, active.folder, active.options.build_limit_s
+        ).run(_declare(active, session.items))
         active.results = {result.step: result for result in results}
         recording.find_steps = lambda: tuple(results)
         _share_temporary(config)
-        run_all(session, active, self, recording.began)
+        run_all(session.items, active, self, recording.began, session)
         return True
 
 
@@ -174,16 +174,14 @@ class XdistWorker:
         """Prepare before the first test."""
         if not session.config.option.collectonly and session.items:
             active = self._active
-            steps = list(_declare(active, session.items).steps.values())
             cores = active.settings.cores
             own = cores[self._own :: self._count] or (cores[self._own % len(cores)],)
-            preparing = Preparing(active.settings, None, own, active.folder)
             results = prepare_shares(
-                steps,
+                _declare(active, session.items),
                 active.folder / SHARES,
                 self._own,
                 self._count,
-                lambda share: _explained(preparing.run, share, active),
+                Preparing(active.settings, own, active.folder, active.options.build_limit_s).run,
             )
             active.results = {result.step: result for result in results}
             _share_temporary(session.config)
@@ -192,7 +190,7 @@ class XdistWorker:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool:
         """Run a test in a process of its own."""
-        run_one(item, self._active, self, self._shared["began"])
+        run_all([item], self._active, self, self._shared["began"])
         return True
 
 
@@ -210,10 +208,6 @@ def _choose_devices(options: PluginOptions, settings: Settings) -> tuple[Device,
     for device in devices:
         prepare_locks(device)
     return devices
-
-
-def _register(config: pytest.Config, plugin: object) -> None:
-    config.pluginmanager.register(plugin, "tileyard-run")
 
 
 def _make_folder(folder: Path) -> None:
@@ -240,7 +234,7 @@ def _worker_number(config: pytest.Config) -> tuple[int, int]:
     return int(digits or 0) % count, count
 
 
-def _declare(active: Active, items: list[pytest.Item]) -> DeclaredSteps:
+def _declare(active: Active, items: list[pytest.Item]) -> list[Step]:
     """Read the markers of all tests. Raises UsageError of pytest for a limit that makes no sense."""
     options = active.options
     active.declared = DeclaredSteps(items, options.target, options.build_limit_s)
@@ -249,19 +243,7 @@ def _declare(active: Active, items: list[pytest.Item]) -> DeclaredSteps:
             read_marked_limit(item, options.limit_s)
     except TileyardError as error:
         raise pytest.UsageError(str(error)) from None
-    return active.declared
-
-
-def _explained(run: Any, steps: Any, active: Active) -> Any:  # noqa: ANN401 - typed where it is used
-    """Carry steps out. Raises UsageError of pytest where that cannot be done here at all."""
-    try:
-        return run(steps, active.options.build_limit_s)
-    except* TileyardError as group:
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        message = str(error)
-    raise pytest.UsageError(message)
+    return list(active.declared.steps.values())
 
 
 def _share_temporary(config: pytest.Config) -> None:

@@ -1,16 +1,37 @@
-"""Tests in processes of their own: start one, take in what it tells, turn its end into reports."""
+"""Tests in processes of their own: start one, take in what it tells, turn its end into reports.
 
+One module because the process of a test, which runs pytest's protocol, and the one that waits for it are
+two ends of one conversation.
+"""
+
+import os
+import pickle
+import traceback
 import zlib
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from _pytest.runner import runtestprotocol
 
+from tileyard.errors import NestedLeaseError, WorkerStartError
+from tileyard.frontend.blame import is_users
 from tileyard.model import Outcome, Record
+from tileyard.modes import open_file
 from tileyard.pytest_plugin.active import Active
-from tileyard.pytest_plugin.child import Inside
-from tileyard.pytest_plugin.copied import Teller
-from tileyard.pytest_plugin.forked import Forked, ForkEnd, wait_any
-from tileyard.pytest_plugin.logs import out_log, take_tail
+from tileyard.pytest_plugin.forked import (
+    Forked,
+    ForkEnd,
+    Teller,
+    allow_threads,
+    out_log,
+    take_tail,
+    wait_any,
+)
+from tileyard.pytest_plugin.holding import QueueTimeoutError
 from tileyard.pytest_plugin.options import read_marked_limit
 from tileyard.pytest_plugin.records import (
     FACTS,
@@ -25,6 +46,195 @@ from tileyard.pytest_plugin.records import (
     TestFacts,
     Warned,
 )
+from tileyard.pytest_plugin.tilelang_jit import watch_tilelang
+from tileyard.wording import shorten_path
+from tileyard.workers.compiler import Compiler
+from tileyard.workers.protocol import BuildKernels, CompilerReply, CompilerRequest
+
+# ---- in a test's own process --------------------------------------------------------------------
+
+
+class Inside:
+    """The plugin of one test's own process. ``run`` is all that the process does."""
+
+    def __init__(self, item: pytest.Item, active: Active, log: Path, teller: Teller) -> None:
+        self._item = item
+        self._active = active
+        self._log = log
+        self._teller = teller
+        self._failure = active.find_failure(item)
+        self._holdings = active.enter(teller)
+        self._has_begun = False
+        self._broken = ""
+
+    def run(self, outer: object) -> None:
+        """Run the test and tell how it went. ``outer`` is the plugin of the process that copied itself."""
+        config = self._item.config
+        plugins = config.pluginmanager
+        plugins.unregister(outer)
+        for plugin in plugins.get_plugins():
+            if type(plugin).__name__ == "WorkerInteractor":  # its channel is the original's
+                plugins.unregister(plugin)
+        plugins.register(self)
+        self._has_begun = True
+        _renew_capture(config, self._log)
+        allow_threads(len(self._active.settings.cores), self._active.processes)
+        watch_compiles(self._begin_compile, self._end_compile)
+        try:
+            config.hook.pytest_runtest_protocol(item=self._item, nextitem=None)
+        except pytest.exit.Exception as error:
+            self._teller.tell(Left(reason=str(error), code=error.returncode))
+        except KeyboardInterrupt:
+            self._teller.tell(Left(reason="interrupted", interrupted=True))
+        finally:
+            self._holdings.close()
+
+    # ---- hooks --------------------------------------------------------------------------------
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool:
+        """Run it without logging: the reports are the original's to log."""
+        runtestprotocol(item, log=False, nextitem=None)
+        return True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        """A test whose compile step failed does not begin."""
+        if self._failure is not None:
+            pytest.fail(self._failure[1], pytrace=False)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Tell every report as it is made."""
+        report = yield
+        if report.when == "call" and report.passed and self._broken:
+            report.outcome = "failed"
+            report.longrepr = self._broken
+        outcome = self._judge(report, call)
+        config = item.config
+        data = config.hook.pytest_report_to_serializable(config=config, report=report)
+        self._teller.tell(Reported(data=_plain(data), outcome=outcome))
+        return report
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_warning_recorded(
+        self,
+        warning_message: Any,  # noqa: ANN401 - pytest's
+        when: str,
+        nodeid: str,
+        location: tuple[str, int, str] | None,
+    ) -> None:
+        """Tell of every warning that can be told."""
+        if not self._has_begun:
+            return  # a plugin that is new is told all that was warned of before it came
+        # Its source is an object of the test's.
+        warning_message.source = None
+        arguments = {
+            "warning_message": warning_message,
+            "when": when,
+            "nodeid": nodeid,
+            "location": location,
+        }
+        with suppress(pickle.PicklingError, TypeError, AttributeError):
+            self._teller.tell(Warned(arguments=arguments))
+
+    # ---- compiling while the test runs ----------------------------------------------------------
+
+    def _begin_compile(self, kernel: str, build: str) -> None:
+        __tracebackhide__ = True
+        if build in self._active.failed_builds:
+            return  # was tried ahead, and is about to fail again
+        self._teller.tell(Compiled(kernel=kernel))
+        if self._active.options.dynamic == "lease":
+            return
+        self._broken = (
+            f"{self._item.nodeid} compiles {kernel} while it runs{_place()} "
+            "(declare it with @pytest.mark.tile_kernel, or allow it with --tileyard-dynamic=lease)"
+        )
+        pytest.fail(self._broken, pytrace=False)
+
+    def _end_compile(self) -> None:
+        """What was compiled may run from now on, in ways that nobody sees."""
+        self._holdings.hold_to_the_end()
+
+    # ---- inside -------------------------------------------------------------------------------
+
+    def _judge(self, report: pytest.TestReport, call: pytest.CallInfo[None]) -> Outcome:
+        """What a report means in our words."""
+        if report.skipped:
+            return Outcome.PASSED if hasattr(report, "wasxfail") else Outcome.SKIPPED
+        if report.passed:
+            return Outcome.PASSED
+        if self._failure is not None and report.when == "setup":
+            return self._failure[0]
+        if self._broken:
+            return Outcome.COMPILE_ERROR
+        match call.excinfo.value if call.excinfo is not None else None:
+            case None | AssertionError() | pytest.fail.Exception():
+                return Outcome.MISMATCH
+            case QueueTimeoutError():
+                return Outcome.QUEUE_TIMEOUT
+            case WorkerStartError() as error if not isinstance(error, NestedLeaseError):
+                return Outcome.INFRA_ERROR
+            case MemoryError():
+                return Outcome.OUT_OF_MEMORY
+            case _:
+                return Outcome.RUNTIME_ERROR
+
+
+def watch_compiles(begin: Callable[[str, str], None], end: Callable[[], None]) -> None:
+    """From here on, tell of every kernel that this process compiles, ours or TileLang's own."""
+    answer = Compiler.answer
+
+    def watched(self: Compiler, request: CompilerRequest) -> CompilerReply:
+        __tracebackhide__ = True
+        if not isinstance(request, BuildKernels):
+            return answer(self, request)
+        for wanted in request.kernels:
+            begin(wanted.elaborated.kernel.name, wanted.build)
+        reply = answer(self, request)
+        end()
+        return reply
+
+    Compiler.answer = watched  # type: ignore[method-assign]  # in this process alone
+    watch_tilelang(begin=begin, end=end)
+
+
+def _place() -> str:
+    """Where the user's own code is now, as part of a sentence."""
+    users = [frame for frame in traceback.extract_stack() if is_users(frame.filename)]
+    return f", at {shorten_path(users[-1].filename)}:{users[-1].lineno}" if users else ""
+
+
+def _renew_capture(config: pytest.Config, log: Path) -> None:
+    """Capture for this process alone, into files that are there when it has crashed."""
+    manager = config.pluginmanager.getplugin("capturemanager")
+    if manager is None or not manager.is_globally_capturing():
+        return
+    manager.stop_global_capturing()
+    manager.start_global_capturing()
+    capturing = manager._global_capturing  # noqa: SLF001 - pytest has no other way to its files
+    for stream, path in ((capturing.out, out_log(log)), (capturing.err, log)):
+        with suppress(AttributeError, OSError, ValueError):  # captured in memory only
+            fd = open_file(path, os.O_RDWR | os.O_CREAT)
+            os.dup2(fd, stream.tmpfile.fileno(), inheritable=False)
+            os.close(fd)
+    manager.suspend_global_capture()
+
+
+def _plain(data: dict[str, Any]) -> dict[str, Any]:
+    """A report that can be sent: what is not plain among its properties becomes text."""
+    try:
+        pickle.dumps(data)
+    except (pickle.PicklingError, TypeError, AttributeError):
+        shown = [(str(name), str(value)) for name, value in data.get("user_properties", ())]
+        return {**data, "user_properties": shown}
+    return data
+
+
+# ---- in the original ----------------------------------------------------------------------------
 
 
 class RunningTest:
@@ -33,11 +243,6 @@ class RunningTest:
     def __init__(self, item: pytest.Item, active: Active, outer: object, began: float) -> None:
         log = active.folder / "logs" / f"{zlib.crc32(item.nodeid.encode()):08x}.log"
         out_log(log).unlink(missing_ok=True)
-        inside = Inside(item, active, log)
-
-        def work(teller: Teller) -> None:
-            inside.run(teller, outer)
-
         self.item = item
         self.reports: list[pytest.TestReport] = []
         self._log = log
@@ -48,7 +253,11 @@ class RunningTest:
         self._compiled: list[str] = []
         self._left: Left | None = None
         self._message = ""
-        self.copy = Forked(work, read_marked_limit(item, active.options.limit_s), log)
+        self.copy = Forked(
+            lambda teller: Inside(item, active, log, teller).run(outer),
+            read_marked_limit(item, active.options.limit_s),
+            log,
+        )
 
     def take(self) -> bool:
         """Take in what it has told; whether it has ended. ``reports`` are those that are due."""
@@ -59,8 +268,14 @@ class RunningTest:
         self._conclude(self.copy.end)
         return True
 
-    def raise_left(self) -> None:
-        """End the whole run, if the test has asked for that."""
+    def log(self, *, starts: bool) -> None:
+        """Log all that is known once it has ended. Ends the whole run if the test has asked for that."""
+        item = self.item
+        if starts:
+            log_start(item)
+        for report in self.reports:
+            item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         if self._left is None:
             return
         if self._left.interrupted:
@@ -147,58 +362,43 @@ class RunningTest:
         )
 
 
-def run_all(session: pytest.Session, active: Active, outer: object, began: float) -> None:
-    """Run the session's tests in its order, as many at a time as the options say."""
+def run_all(
+    items: Sequence[pytest.Item],
+    active: Active,
+    outer: object,
+    began: float,
+    session: pytest.Session | None = None,
+) -> None:
+    """Run tests in this order, as many at a time as the options say.
+
+    No more of them are run where the ``session`` is to end, as ``--maxfail`` has it.
+    """
     workers = active.options.workers
-    waiting = list(reversed(session.items))
+    waiting = list(reversed(items))
     running: dict[Forked, RunningTest] = {}
     try:
         while waiting or running:
             while waiting and len(running) < workers:
                 item = waiting.pop()
                 if workers == 1:
-                    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+                    log_start(item)
                 test = RunningTest(item, active, outer, began)
                 running[test.copy] = test
             for copy in wait_any(running):
                 if running[copy].take():
-                    test = running.pop(copy)
-                    log_test(test, starts=workers > 1)
-                    raise_stop(session)
+                    running.pop(copy).log(starts=workers > 1)
+                    if session is not None and session.shouldfail:
+                        raise session.Failed(session.shouldfail)
+                    if session is not None and session.shouldstop:
+                        raise session.Interrupted(session.shouldstop)
     finally:
         for copy in running:
             copy.close()
 
 
-def run_one(item: pytest.Item, active: Active, outer: object, began: float) -> None:
-    """Run one test and log it."""
+def log_start(item: pytest.Item) -> None:
+    """Log that a test begins."""
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    test = RunningTest(item, active, outer, began)
-    try:
-        while not test.take():
-            wait_any([test.copy])
-    finally:
-        test.copy.close()
-    log_test(test, starts=False)
-
-
-def log_test(test: RunningTest, *, starts: bool) -> None:
-    """Log all that is known of a test that has ended."""
-    item = test.item
-    if starts:
-        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    for report in test.reports:
-        item.ihook.pytest_runtest_logreport(report=report)
-    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-    test.raise_left()
-
-
-def raise_stop(session: pytest.Session) -> None:
-    """End the loop if that is asked for, as ``--maxfail`` does."""
-    if session.shouldfail:
-        raise session.Failed(session.shouldfail)
-    if session.shouldstop:
-        raise session.Interrupted(session.shouldstop)
 
 
 def _worst(outcomes: list[Outcome]) -> Outcome:

@@ -1,13 +1,16 @@
-"""Hears of what TileLang compiles and runs by itself, whether it is imported already or later."""
+"""Hears of what TileLang compiles and runs by itself, whether it is imported already or later.
+
+In a copy of this process in which tests are read, it compiles nothing and touches no device unasked.
+"""
 
 import copy
 import hashlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from functools import partial
 from types import MethodType, ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from tileyard.frontend.no_device import on_import
 
@@ -17,22 +20,18 @@ JIT, FACTORY, CACHE = "tilelang.jit", "JITImpl", "is_cache_enabled"
 """Where its decorator and its ``compile`` are, what the decorator makes, and what asks for its cache."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TileLangWatch:
-    """Called around what TileLang does: ``begin`` with a kernel's name and key before it compiles.
+def watch_tilelang(
+    *,
+    begin: Callable[[str, str], None],
+    end: Callable[[], None] = lambda: None,
+    run: Callable[[], None] = lambda: None,
+) -> None:
+    """From here on, call ``begin`` with a kernel's name and key before TileLang compiles it.
 
     ``end`` is called afterwards, if that went well, and ``run`` before a kernel is run. The key is of
     the kernel's code and the target, the same in every process.
     """
-
-    begin: Callable[[str, str], None]
-    end: Callable[[], None]
-    run: Callable[[], None]
-
-
-def watch_tilelang(watch: TileLangWatch) -> None:
-    """Call these from here on."""
-    on_import(MODULE, lambda module: _patch(module, watch))
+    on_import(MODULE, partial(_patch, begin=begin, end=end, run=run))
 
 
 def find_tilelang_compile(function: object) -> Callable[..., object] | None:
@@ -69,7 +68,12 @@ def keep_factories(factories: Iterable[object]) -> Iterator[None]:
             factory.out_idx = positions  # type: ignore[attr-defined]  # TileLang's
 
 
-def _patch(module: ModuleType, watch: TileLangWatch) -> None:
+def _patch(
+    module: ModuleType,
+    begin: Callable[[str, str], None],
+    end: Callable[[], None],
+    run: Callable[[], None],
+) -> None:
     jit_kernel: Any = getattr(module, CLASS, None)
     compile_kernel: Any = getattr(jit_kernel, METHOD, None)
     if compile_kernel is None:  # another version of TileLang: it compiles unheard
@@ -78,14 +82,14 @@ def _patch(module: ModuleType, watch: TileLangWatch) -> None:
 
     def watched(self: Any, func: Any, *args: object, **kwargs: object) -> object:  # noqa: ANN401
         __tracebackhide__ = True
-        watch.begin(_name(func), _key(self, func))
+        begin(_name(func), _key(self, func))
         adapter = compile_kernel(self, func, *args, **kwargs)
-        watch.end()
+        end()
         return adapter
 
     def watched_run(self: object, *args: object, **kwargs: object) -> object:
         __tracebackhide__ = True
-        watch.run()
+        run()
         return run_kernel(self, *args, **kwargs)
 
     setattr(jit_kernel, METHOD, watched)
@@ -100,3 +104,44 @@ def _name(func: Any) -> str:  # noqa: ANN401 - TVM's
 def _key(kernel: Any, func: Any) -> str:  # noqa: ANN401 - TileLang's and TVM's
     parts = (func.script(), getattr(kernel, "target", ""), getattr(kernel, "pass_configs", ""))
     return "tilelang:" + hashlib.sha256(repr([str(part) for part in parts]).encode()).hexdigest()
+
+
+class UnknownNameError(Exception):
+    """An expression depends on what is known only when the test runs."""
+
+
+class Reading:
+    """In a copy that only reads: what would compile, or need a device, is not evaluated.
+
+    Within ``allow_compiling`` TileLang may compile; ``compiled`` has the keys of what it did.
+    """
+
+    def __init__(self) -> None:
+        # TileLang and torch, which a run whose tests compile nothing can do without.
+        from tileyard.api import kernels
+
+        self.compiled: list[str] = []
+        self._may_compile = False
+        kernels.lower_prim_func = _refuse  # type: ignore[attr-defined]
+        watch_tilelang(begin=self._begin, run=_refuse)
+        torch: Any = sys.modules.get("torch")
+        if torch is not None:
+            torch.cuda._lazy_init = _refuse  # noqa: SLF001 - what all first touches of a GPU call
+
+    @contextmanager
+    def allow_compiling(self) -> Iterator[None]:
+        """For what was found."""
+        self._may_compile = True
+        try:
+            yield
+        finally:
+            self._may_compile = False
+
+    def _begin(self, _kernel: str, key: str) -> None:
+        if not self._may_compile:
+            _refuse()
+        self.compiled.append(key)
+
+
+def _refuse(*_: object, **__: object) -> NoReturn:
+    raise UnknownNameError("a kernel")

@@ -11,7 +11,7 @@ from typing import Literal
 
 from tileyard.events import StopReason
 from tileyard.model import Outcome, Record
-from tileyard.targets.cuda.records import Resources
+from tileyard.targets.reported import Resources
 
 BUILD = "build"
 MIX = "mix."
@@ -50,6 +50,13 @@ class SideBuild(Record):
 
     kernels: tuple[KernelBuild, ...]
     compiler: str = ""
+
+
+class Rounds(Record):
+    """What both sides made, a SideBuild for each round. ``reason`` says why no further round was made."""
+
+    base: tuple[SideBuild, ...]
+    head: tuple[SideBuild, ...]
     reason: StopReason = "done"
 
 

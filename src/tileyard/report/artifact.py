@@ -9,7 +9,7 @@ from rich.text import Text
 from tileyard.artifacts.manifest import Artifact
 from tileyard.report.compiled import COLUMNS, describe_resources
 from tileyard.report.words import format_bytes
-from tileyard.targets.cuda.records import Resources, read_reported
+from tileyard.targets.reported import Resources, read_reported
 
 
 def print_artifact(console: Console, artifact: Artifact) -> None:

@@ -9,6 +9,7 @@ from rich.text import Text
 from tileyard.report.words import clean_line, format_seconds
 from tileyard.suite.jobs_duplicates import Duplicate, Duplicates, JobShare
 from tileyard.suite.jobs_matrix import Matrix
+from tileyard.wording import count_of
 
 LISTED = 20
 """How many names of duplicates, and how many notes, are listed."""
@@ -32,7 +33,7 @@ def print_duplicates(console: Console, found: Duplicates) -> None:
     if found.also_independent:
         _say(
             console,
-            f"{_count(len(found.also_independent), 'check')} of independent jobs run elsewhere too,"
+            f"{count_of(len(found.also_independent), 'check')} of independent jobs run elsewhere too,"
             " which is left as it is",
         )
     _say(console, _sum_up(found))
@@ -65,7 +66,7 @@ def _say_groups(duplicates: Iterable[Duplicate]) -> Iterator[str]:
         saves_s = sum(duplicate.saves_s for duplicate in group)
         names = _shorten([duplicate.name for duplicate in group], LISTED)
         yield (
-            f"{' and '.join(jobs)} run the same {_count(len(group), 'check')}: if only {keeper} does,"
+            f"{' and '.join(jobs)} run the same {count_of(len(group), 'check')}: if only {keeper} does,"
             f" that saves {format_seconds(saves_s)}: {names}"
         )
 
@@ -75,16 +76,16 @@ def _sum_up(found: Duplicates) -> str:
         return "no check is run twice on identical content"
     guessed = f" ({found.guessed} of them never ran: guessed)" if found.guessed else ""
     return (
-        f"{_count(len(found.duplicates), 'check')} run more than once on identical content{guessed};"
+        f"{count_of(len(found.duplicates), 'check')} run more than once on identical content{guessed};"
         f" running each once saves {format_seconds(found.saves_s)} of {format_seconds(found.seconds)}"
     )
 
 
 def _facts_of(matrix: Matrix) -> Iterator[str]:
-    jobs = _count(len(matrix.jobs), "job")
+    jobs = count_of(len(matrix.jobs), "job")
     guessed = f" ({matrix.guessed} never ran: guessed)" if matrix.guessed else ""
     yield (
-        f"{_count(matrix.cases, 'case')} in {jobs}, {format_seconds(matrix.total_s)} of work{guessed}"
+        f"{count_of(matrix.cases, 'case')} in {jobs}, {format_seconds(matrix.total_s)} of work{guessed}"
     )
     if matrix.jobs:
         longest_s = max(job.expected_s for job in matrix.jobs)
@@ -95,9 +96,9 @@ def _facts_of(matrix: Matrix) -> Iterator[str]:
         if touched.why_all:
             yield f"all cases stay: {touched.why_all}"
         else:
-            yield f"left out: {_count(matrix.left_out, 'case')} of which no input has changed"
+            yield f"left out: {count_of(matrix.left_out, 'case')} of which no input has changed"
         if touched.unnamed:
-            count = _count(len(touched.unnamed), "changed file")
+            count = count_of(len(touched.unnamed), "changed file")
             yield f"{count} that no step names: {_shorten(touched.unnamed)}"
     yield from (f"note: {note}" for note in matrix.notes[:LISTED])
 
@@ -113,10 +114,6 @@ def _table(*columns: str) -> Table:
         is_text = number == 0 or column in ("", "families")
         table.add_column(column, justify="left" if is_text else "right", no_wrap=not is_text)
     return table
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _say(console: Console, line: str) -> None:

@@ -10,8 +10,7 @@ from rich.text import Text
 
 from tileyard.model import Outcome
 from tileyard.report.words import format_config, format_seconds, outcome_style
-from tileyard.targets.cuda.records import Resources, read_reported
-from tileyard.targets.cuda.sass import PADDING
+from tileyard.targets.reported import PADDING, Resources, read_reported
 from tileyard.tuning.request import BuiltConfig, CompileResult
 
 COLUMNS = ("kernel", "registers", "spills", "shared", "threads", "occupancy", "code", "mix")

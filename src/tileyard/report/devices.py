@@ -4,8 +4,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tileyard.devices.health import GOOD_PROBES_NEEDED, ProbeReport
-from tileyard.devices.probes import Verdict
+from tileyard.devices.health import GOOD_PROBES_NEEDED, ProbeReport, Verdict
 from tileyard.devices.survey import DeviceState, Survey
 from tileyard.report.words import clean_line, format_seconds
 

@@ -4,13 +4,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tileyard.errors import UsageError
-from tileyard.model import Outcome
 from tileyard.report.suite_markdown import render_page
 from tileyard.report.suite_words import (
     MESSAGE_LENGTH,
     Rerun,
     failed_attempts,
-    is_infrastructure,
     rerun_command,
     why,
 )
@@ -46,20 +44,17 @@ def annotations(
     Files below ``root``, the checkout, are named as they are there.
     """
     command = rerun or rerun_command(result.path)
-    errors = [v for v in result.failures if v.outcome is not Outcome.NOT_RUN]
-    errors += [v for v in result.verdicts if is_infrastructure(v) and v.gates]
-    spared = [v for v in result.verdicts if v.is_bad and not v.gates]
+    errors, warnings = result.failed + result.faults, result.spared + result.flaky
     suite = clean_line(result.suite)
     lines = []
-    for level, verdicts in (("error", errors), ("warning", [*spared, *result.flaky])):
+    for level, verdicts in (("error", errors), ("warning", warnings)):
         shown, more = verdicts[:PER_LEVEL], len(verdicts) - PER_LEVEL
         lines += [_annotate(level, one, root, command(one.case)) for one in shown]
         if more > 0:
             text = f"{count_of(more, f'more {level}')} of suite {suite}: see its report"
             lines.append(_command("notice", {"title": suite}, text))
-    not_run = sum(v.outcome is Outcome.NOT_RUN for v in result.verdicts)
-    if not_run:
-        text = f"{count_of(not_run, 'case')} of suite {suite} never ran"
+    if result.never_ran:
+        text = f"{count_of(len(result.never_ran), 'case')} of suite {suite} never ran"
         lines.append(_command("notice", {"title": suite}, text))
     return lines
 

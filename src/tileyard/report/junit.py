@@ -142,9 +142,7 @@ def _testcase(suite: Element, verdict: CaseVerdict, quotes: "_Quotes") -> None:
         case _Kind.PASSED:
             for attempt in failed:
                 _add_attempt(element, "flaky", attempt, quotes)
-        case _Kind.FAILURE:
-            _add_failures(element, verdict, quotes)
-        case _Kind.ERROR:
+        case _Kind.FAILURE | _Kind.ERROR:
             _add_failures(element, verdict, quotes)
         case kind:
             assert_never(kind)

@@ -1,76 +1,73 @@
-"""Live progress of a run: two lanes, building and running; plain lines where there is no terminal.
+"""The progress of a run: a view that is redrawn on a terminal, else plain lines.
 
-It draws only when something happened, at most ten times a second: a redraw costs CPU time that
-belongs to the kernel being timed.
+Cases that failed are printed as they end. The view is drawn a few times a second at most: a redraw costs
+CPU time that belongs to the cases. What lines and the view of one kind of run look like is its layout's.
 """
 
-from collections import Counter
+import threading
 from types import TracebackType
-from typing import Self, assert_never
+from typing import Protocol, Self
 
-from rich.console import Console
-from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.live import Live
 from rich.text import Text
 
 from tileyard.clock import Clock, SystemClock
-from tileyard.events import (
-    BuildEnded,
-    BuildStarted,
-    CaseEnded,
-    CasePlanned,
-    CaseStarted,
-    DeviceAsked,
-    DeviceAwaited,
-    DeviceLeased,
-    DeviceReleased,
-    Event,
-    Note,
-    RunEnded,
-    RunStarted,
-)
-from tileyard.model import WELL, Case, Outcome, Trial
-from tileyard.report.screen import Screen
-from tileyard.report.words import (
-    format_config,
-    format_rate,
-    format_seconds,
-    format_time,
-    outcome_style,
-)
+from tileyard.events import DeviceAwaited, Event, Note, RunStarted
+from tileyard.report.study_progress import StudyLayout
+from tileyard.report.view import Judged, RunView
+from tileyard.report.words import clean_line
 
-REDRAW_S = 0.1
-BAR_WIDTH = 24
+
+class Layout(Protocol):
+    """How the progress of one kind of run looks.
+
+    A view is drawn every ``redraw_s`` at most, and without a terminal a line is printed every ``heartbeat_s``. Both
+    happen on events, and every ``tick_s`` where that is not 0.
+    """
+
+    redraw_s: float
+    heartbeat_s: float
+    tick_s: float
+
+    def title(self, view: RunView) -> Text:
+        """The line with which a run begins."""
+
+    def end(self, view: RunView, judged: Judged, *, is_live: bool) -> Text | None:
+        """The lines that are printed for the attempt that just ended, None for none."""
+
+    def draw(self, view: RunView, now_s: float, options: ConsoleOptions) -> RenderableType:
+        """The view."""
+
+    def state(self, view: RunView, now_s: float) -> Text:
+        """The same in a line."""
 
 
 class Progress:
     """A listener. Use as a context manager around the run, then call it with every event.
 
-    Without ``tells_ends``, how cases ended is left to who shows the result.
+    Without a layout the cases are configs.
     """
 
     def __init__(
-        self, console: Console, clock: Clock | None = None, *, tells_ends: bool = True
+        self, console: Console, layout: Layout | None = None, clock: Clock | None = None
     ) -> None:
-        self._screen = Screen(console)
-        self._tells_ends = tells_ends
+        self._console = console
+        self._layout = layout or StudyLayout()
         self._clock = clock or SystemClock()
-        self._drawn_s = 0.0
-        self._started_s = self._clock.monotonic_s()
-        self._title = Text()
-        self._expected = 0
-        self._flops = 0.0
-        self._cases: dict[str, Case] = {}
-        self._built: set[str] = set()
-        self._building: dict[str, None] = {}
-        self._running: dict[str, None] = {}
-        self._awaited: dict[str, None] = {}
-        self._ended: Counter[str] = Counter()
-        self._reused = 0
-        self._best: Trial | None = None
+        self._view = RunView()
+        self._live: Live | None = None
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._ticking = threading.Thread(target=self._keep_ticking, name="progress", daemon=True)
+        self._shown_s = float("-inf")
 
     def __enter__(self) -> Self:
-        self._screen.open(self._draw())
+        if self._console.is_terminal:
+            self._live = Live("", console=self._console, auto_refresh=False, transient=True)
+            self._live.start()
+        if self._layout.tick_s:
+            self._ticking.start()
         return self
 
     def __exit__(
@@ -79,132 +76,58 @@ class Progress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._screen.close()
+        self._over.set()
+        if self._ticking.is_alive():
+            self._ticking.join()
+        if self._live is not None:
+            self._live.stop()
 
     def __call__(self, event: Event) -> None:
-        """Take in an event and redraw if it is time to."""
-        match event:
-            case RunStarted():
-                self._begin(event)
-            case CasePlanned(case=case):
-                self._cases[case.id] = case
-            case BuildStarted(case=case_id):
-                self._building[case_id] = None
-            case BuildEnded(case=case_id):
-                self._building.pop(case_id, None)
-                self._built.add(case_id)
-            case DeviceAwaited(device=device, holder=holder):
-                self._wait(device, holder)
-            case DeviceLeased(device=device) | DeviceReleased(device=device):
-                self._awaited.pop(device, None)
-            case DeviceAsked():
-                pass
-            case CaseStarted(case=case_id):
-                self._running[case_id] = None
-            case CaseEnded(trial=trial):
-                self._end(trial)
+        """Take in an event, and show what there is to show."""
+        with self._lock:
+            self._view.take(event, self._clock.monotonic_s())
+            line = self._say()
+            if line is not None:
+                self._print(line)
+            self._show()
+
+    def tick(self) -> None:
+        """Show how far things are, if it is time to, although nothing happened."""
+        with self._lock:
+            self._show()
+
+    def _keep_ticking(self) -> None:
+        while not self._over.wait(self._layout.tick_s):
+            self.tick()
+
+    def _say(self) -> Text | None:
+        """The lines for the last event's change. A terminal's view has some of it."""
+        is_live = self._live is not None
+        match self._view.changed:
+            case Judged() as judged:
+                return self._layout.end(self._view, judged, is_live=is_live)
             case Note(text=text, level=level):
-                self._screen.say(Text(text, style="yellow" if level == "warning" else ""))
-            case RunEnded():
-                pass
+                return Text(clean_line(text), style="yellow" if level == "warning" else "")
+            case RunStarted():
+                self._shown_s = float("-inf") if is_live else self._view.begun_s
+                return None if is_live else self._layout.title(self._view)
+            case DeviceAwaited(device=device, holder=holder) if not is_live:
+                who = clean_line(holder) or "somebody else"
+                return Text(f"waiting for {device}, held by {who}")
             case _:
-                assert_never(event)
-        self._redraw()
+                return None
 
-    def _begin(self, event: RunStarted) -> None:
-        self._started_s = self._clock.monotonic_s()
-        self._expected, self._flops = event.cases, event.flops
-        for counted in (self._cases, self._built, self._ended):  # of the run before this one
-            counted.clear()
-        self._reused = 0
-        devices = ", ".join(
-            f"{device.name} ({len(device.cores)} cores)" if device.cores else device.name
-            for device in event.devices
-        )
-        self._title = Text.assemble(
-            (event.title, "bold"),
-            f"  target {event.target}",
-            f"  device {devices}" if devices else "",
-            f"  run {event.run}",
-        )
-        if not self._screen.is_live:
-            self._screen.say(self._title)
-
-    def _wait(self, device: str, holder: str) -> None:
-        if not self._screen.is_live and device not in self._awaited:
-            self._screen.say(Text(f"waiting for {device}, held by {holder or 'somebody else'}"))
-        self._awaited[device] = None
-
-    def _end(self, trial: Trial) -> None:
-        self._running.pop(trial.case, None)
-        self._building.pop(trial.case, None)
-        self._built.add(trial.case)
-        self._ended[trial.case] += 1
-        self._reused += trial.reused
-        if trial.measurement is not None and trial.outcome in WELL:
-            best = self._best.measurement if self._best is not None else None
-            if best is None or trial.measurement.median_ns < best.median_ns:
-                self._best = trial
-        failed = trial.outcome not in WELL
-        is_news = not (self._screen.is_live or trial.reused or trial.outcome is Outcome.SKIPPED)
-        if self._tells_ends and (failed or is_news):
-            self._screen.say(self._line(trial))
-
-    def _line(self, trial: Trial) -> Text:
-        line = Text.assemble(
-            (f"{trial.outcome:<14}", outcome_style(trial.outcome)),
-            f"{trial.batch}: " if trial.batch != trial.case else "",
-            format_config(trial.config),
-        )
-        if trial.measurement is not None:
-            median_ns = trial.measurement.median_ns
-            line.append(f"  {format_time(median_ns)}")
-            if rate := format_rate(self._flops, median_ns):
-                line.append(f"  {rate} GFLOP/s")
-            if trial.measurement.abandoned:
-                line.append("  clearly slower, abandoned", style="dim")
-        if trial.message:
-            line.append(f"  {trial.message}", style="dim")
-        return line
-
-    def _redraw(self) -> None:
+    def _show(self) -> None:
         now_s = self._clock.monotonic_s()
-        if self._screen.is_live and now_s - self._drawn_s >= REDRAW_S:
-            self._drawn_s = now_s
-            self._screen.show(self._draw())
+        layout, live = self._layout, self._live
+        period_s = layout.heartbeat_s if live is None else layout.redraw_s
+        if now_s - self._shown_s < period_s or not self._view.about.run:
+            return
+        self._shown_s = now_s
+        if live is None:
+            self._print(layout.state(self._view, now_s))
+        else:
+            live.update(layout.draw(self._view, now_s, self._console.options), refresh=True)
 
-    def _draw(self) -> Table:
-        total = max(self._expected, len(self._cases), 1)
-        lanes = Table.grid(padding=(0, 2))
-        lanes.add_row(*self._lane("building", len(self._built), total, self._building))
-        lanes.add_row(*self._lane("running", len(self._ended), total, self._running))
-        grid = Table.grid()
-        grid.add_row(self._title)
-        grid.add_row(lanes)
-        grid.add_row(self._foot())
-        return grid
-
-    def _lane(
-        self, name: str, done: int, total: int, now: dict[str, None]
-    ) -> tuple[Text, ProgressBar, Text, Text]:
-        current = [format_config(self._cases[case].config) for case in now if case in self._cases]
-        return (
-            Text(name, style="cyan"),
-            ProgressBar(total=total, completed=done, width=BAR_WIDTH),
-            Text(f"{done}/{total}"),
-            Text("  |  ".join(current), style="dim", no_wrap=True, overflow="ellipsis"),
-        )
-
-    def _foot(self) -> Text:
-        foot = Text(format_seconds(self._clock.monotonic_s() - self._started_s), style="dim")
-        if self._reused:
-            foot.append(f"   {self._reused} known already")
-        if self._awaited:
-            foot.append(f"   waiting for {', '.join(self._awaited)}", style="yellow not dim")
-        if self._best is not None and self._best.measurement is not None:
-            median_ns = self._best.measurement.median_ns
-            rate = format_rate(self._flops, median_ns)
-            foot.append(f"   best {format_time(median_ns)}", style="bold not dim")
-            foot.append(f"  {rate} GFLOP/s  " if rate else "  ")
-            foot.append(format_config(self._best.config))
-        return foot
+    def _print(self, line: Text) -> None:
+        self._console.print(line, soft_wrap=True, highlight=False)

@@ -21,8 +21,6 @@ from tileyard.report.suite_words import (
     failed_attempts,
     find_longest,
     group_by_reason,
-    is_infrastructure,
-    is_spared,
     log_of,
     rerun_command,
     why,
@@ -63,15 +61,11 @@ class _Printer:
         result = self._result
         verdicts = result.verdicts
         self._print_counts()
-        not_run = [v for v in verdicts if v.outcome is Outcome.NOT_RUN]
-        failed = [v for v in result.failures if v.outcome is not Outcome.NOT_RUN]
-        faults = [v for v in verdicts if is_infrastructure(v) and v.gates]
-        spared = [v for v in verdicts if is_spared(v)]
-        self._print_section("failed", failed, self._tell)
-        self._print_section("failed by devices, queues or hosts", faults, self._tell)
-        self._print_section("in quarantine, failed, do not gate", spared, self._tell_spared)
+        self._print_section("failed", result.failed, self._tell)
+        self._print_section("failed by devices, queues or hosts", result.faults, self._tell)
+        self._print_section("in quarantine, failed, do not gate", result.spared, self._tell_spared)
         self._print_section("flaky", result.flaky, self._tell_flaky)
-        self._print_groups("never ran", [(v.case, why(v)) for v in not_run])
+        self._print_groups("never ran", [(v.case, why(v)) for v in result.never_ran])
         skipped = [v for v in verdicts if v.outcome is Outcome.SKIPPED]
         self._print_groups("skipped", [(v.case, v.message) for v in skipped])
         flagged = [v for v in verdicts if v.outcome in PASSING and v.message and not v.is_bad]
@@ -96,11 +90,10 @@ class _Printer:
             )
         )
         counts = result.count()
-        spared = sum(map(is_spared, result.verdicts))
         rows = [
             *((counts[one], str(one), outcome_style(one)) for one in Outcome if counts[one]),
             (len(result.flaky), "of these flaky: passed after they had failed", "yellow"),
-            (spared, "of these in quarantine: failed, and do not gate", "yellow"),
+            (len(result.spared), "of these in quarantine: failed, and do not gate", "yellow"),
             (len(result.left_out), "left out", "dim"),
         ]
         for number, what, style in rows:

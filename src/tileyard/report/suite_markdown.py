@@ -16,8 +16,6 @@ from tileyard.report.suite_words import (
     failed_attempts,
     find_longest,
     group_by_reason,
-    is_infrastructure,
-    is_spared,
     rerun_command,
     why,
 )
@@ -37,16 +35,13 @@ def render_page(result: SuiteResult, rerun: Rerun | None = None) -> Iterator[str
     """Blocks of the page, what matters most first; each is complete in itself."""
     command = rerun or rerun_command(result.path)
     yield from _head(result)
-    bad = [v for v in result.verdicts if v.is_bad]
-    failed = [v for v in bad if v.gates and v.outcome is not Outcome.NOT_RUN]
-    failed.sort(key=is_infrastructure)
+    failed, spared = result.failed + result.faults, result.spared
     yield from _table(
         "Failed",
         ("outcome", "case", "message", "run it again"),
         ((str(v.outcome), code(v.case), _why(v), code(command(v.case))) for v in failed[:ROWS]),
         len(failed),
     )
-    spared = [v for v in bad if is_spared(v)]
     yield from _table(
         "In quarantine, failed, do not gate",
         ("outcome", "case", "message", "owner", "until", "reason"),
@@ -59,8 +54,7 @@ def render_page(result: SuiteResult, rerun: Rerun | None = None) -> Iterator[str
         ((code(v.case), str(len(v.attempts)), text(_say_failed(v))) for v in result.flaky[:ROWS]),
         len(result.flaky),
     )
-    not_run = [(v.case, why(v)) for v in bad if v.gates and v.outcome is Outcome.NOT_RUN]
-    yield from _groups("Never ran", not_run)
+    yield from _groups("Never ran", [(v.case, why(v)) for v in result.never_ran if v.gates])
     if result.uncovered:
         names = ", ".join(code(name) for name in result.uncovered[:NAMED])
         more = len(result.uncovered) - NAMED

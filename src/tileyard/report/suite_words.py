@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tileyard.events import StopReason
-from tileyard.model import INFRASTRUCTURE, WELL, Mismatch, Outcome
+from tileyard.model import WELL, Trial
 from tileyard.report.words import clean_line, format_seconds
 from tileyard.suite.result import Attempted, CaseVerdict, Makespan, SuiteResult
 from tileyard.wording import count_of
@@ -31,15 +31,10 @@ def format_case(case: str, attempt: int) -> str:
     return f"{shown}, attempt {attempt}" if attempt > 1 else shown
 
 
-def say_why(message: str, mismatch: Mismatch | None, outcome: Outcome) -> str:
-    """One line that says what went wrong, whatever is known of it; the log has what is too long."""
-    known = message or (mismatch.describe() if mismatch else "") or str(outcome)
-    return clean_line(known, MESSAGE_LENGTH)
-
-
-def why(verdict: CaseVerdict) -> str:
-    """One line that says how a case ended."""
-    return say_why(verdict.message, verdict.mismatch, verdict.outcome)
+def why(ended: CaseVerdict | Trial) -> str:
+    """One line that says how a case ended, by whatever is known of it; the log has what is too long."""
+    mismatch = ended.mismatch.describe() if ended.mismatch is not None else ""
+    return clean_line(ended.message or mismatch or str(ended.outcome), MESSAGE_LENGTH)
 
 
 def log_of(verdict: CaseVerdict, home: Path) -> Path | None:
@@ -53,16 +48,6 @@ def log_of(verdict: CaseVerdict, home: Path) -> Path | None:
 def failed_attempts(verdict: CaseVerdict) -> tuple[Attempted, ...]:
     """The attempts that did not end well, in their order."""
     return tuple(attempt for attempt in verdict.attempts if attempt.outcome not in WELL)
-
-
-def is_infrastructure(verdict: CaseVerdict) -> bool:
-    """Devices, queues or hosts failed the case; nothing is known of the case itself."""
-    return verdict.outcome in INFRASTRUCTURE
-
-
-def is_spared(verdict: CaseVerdict) -> bool:
-    """It failed and does not gate."""
-    return verdict.is_bad and not verdict.gates
 
 
 def run_s(verdict: CaseVerdict) -> float:
@@ -105,15 +90,12 @@ def describe_time(span: Makespan) -> str:
 
 def describe_end(result: SuiteResult) -> str:
     """What of a run is not well, in a few words; empty where all that gates is."""
-    not_run = sum(v.outcome is Outcome.NOT_RUN for v in result.failures)
-    failed = len(result.failures) - not_run
-    faults = sum(is_infrastructure(v) and v.gates for v in result.verdicts)
     said = (
-        f"{count_of(failed, 'case')} failed" if failed else "",
-        f"{count_of(not_run, 'case')} never ran" if not_run else "",
-        f"{count_of(faults, 'case')} met faults of devices, queues or hosts" if faults else "",
+        (len(result.failed), "failed"),
+        (sum(verdict.gates for verdict in result.never_ran), "never ran"),
+        (len(result.faults), "met faults of devices, queues or hosts"),
     )
-    return ", ".join(part for part in said if part)
+    return ", ".join(f"{count_of(number, 'case')} {what}" for number, what in said if number)
 
 
 STOPS: dict[StopReason, str] = {

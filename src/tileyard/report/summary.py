@@ -5,8 +5,6 @@ from pathlib import Path
 
 import msgspec
 
-from tileyard.decoding import decode_json
-from tileyard.errors import UsageError
 from tileyard.model import Outcome, Record
 from tileyard.report.suite_files import write_atomically
 from tileyard.suite.result import SuiteResult
@@ -36,14 +34,13 @@ class Summary(Record):
 def summarize(result: SuiteResult) -> Summary:
     """What the file says of a run."""
     counts = result.count()
-    bad = [verdict for verdict in result.verdicts if verdict.is_bad]
     return Summary(
         version=VERSION,
         exit_status=result.exit_status,
         counts={str(outcome): counts[outcome] for outcome in Outcome},
         failures=tuple(verdict.case for verdict in result.failures),
-        faults=tuple(one.case for one in bad if one.gates and not one.is_failure),
-        quarantined=tuple(verdict.case for verdict in bad if not verdict.gates),
+        faults=tuple(verdict.case for verdict in result.faults),
+        quarantined=tuple(verdict.case for verdict in result.spared),
         flaky=tuple(verdict.case for verdict in result.flaky),
         result=result,
     )
@@ -52,24 +49,6 @@ def summarize(result: SuiteResult) -> Summary:
 def write_summary(result: SuiteResult, path: Path) -> None:
     """Write the file whole or not at all. Raises UsageError where it cannot be written."""
     write_atomically(path, (_encode(summarize(result)), b"\n"))
-
-
-def read_summary(path: Path) -> Summary:
-    """What a file says. Raises UsageError where it is unreadable or of another version."""
-    try:
-        content = path.read_bytes()
-        version = decode_json(content, _Versioned).version
-        if version != VERSION:
-            raise UsageError(f"{path}: has version {version}, and {VERSION} can be read")
-        return decode_json(content, Summary)
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except msgspec.MsgspecError as error:
-        raise UsageError(f"{path}: is no summary: {error}") from error
-
-
-class _Versioned(Record):
-    version: int
 
 
 def _encode(summary: Summary) -> bytes:

@@ -10,6 +10,7 @@ from rich.text import Text
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.model import Measurement, SourceLine, Trial
+from tileyard.report.suite_words import format_case
 from tileyard.report.words import (
     clean_line,
     format_config,
@@ -19,7 +20,8 @@ from tileyard.report.words import (
     make_visible,
     outcome_style,
 )
-from tileyard.targets.cpu.annotated import annotate
+from tileyard.targets.annotated import annotate
+from tileyard.targets.needs import PROGRAM_FILE
 from tileyard.tuning.request import StudyResult
 from tileyard.wording import count_of
 from tileyard.workers.run_records import find_run
@@ -114,18 +116,13 @@ def _table_of(found: list[Trial]) -> Table:
 
 def _name_case(trial: Trial) -> str:
     """What was run: a suite's case by its id, of a study the kernel, whose config tells the rest."""
-    return trial.case if _is_of_suite(trial) else trial.kernel
-
-
-def _is_of_suite(trial: Trial) -> bool:
-    return trial.case.startswith(f"{trial.kernel}/")
+    return format_case(trial.case, trial.attempt) if trial.testcase else trial.kernel
 
 
 def _show_record(console: Console, trial: Trial) -> None:
     rows = {
         "trial": trial.id,
-        "case": trial.case if _is_of_suite(trial) else "",
-        "kernel": "" if _is_of_suite(trial) else trial.kernel,
+        "case" if trial.testcase else "kernel": _name_case(trial),
         "arguments": format_config(trial.arguments),
         "config": format_config(trial.config),
         "target": trial.target,
@@ -150,7 +147,7 @@ def _show_sources(console: Console, trial: Trial, home: Path) -> None:
         return
     record = find_run(ObjectStore(home / "objects"), trial.keys.run)
     lines = record.entry.lines if record is not None else {}
-    for name in sorted(artifact.manifest.files, key=lambda name: (name != "program.tile", name)):
+    for name in sorted(artifact.manifest.files, key=lambda name: (name != PROGRAM_FILE, name)):
         if not name.endswith(".so"):
             _show_text(console, name, artifact.file(name), lines if name.endswith(".c") else {})
 

@@ -11,18 +11,18 @@ import msgspec
 from tileyard.artifacts.keys import build_key, digest_parts
 from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.devices.cpu import plain_cpu
 from tileyard.errors import DamagedError, InvalidProgramError, ToolMissingError, UnsupportedError
 from tileyard.frontend.tilelang import MadeKernel, make_kernel
 from tileyard.frontend.tir_queries import attributes_of
 from tileyard.ir.nodes import Program
-from tileyard.model import BuildKey, Device, Digest, Elaborated, Outcome, SourceLine
+from tileyard.model import BuildKey, Digest, Elaborated, Outcome, SourceLine
 from tileyard.scripts.cpu_work import as_cpu_work
 from tileyard.scripts.tally import Refusal, Tally
 from tileyard.settings import Settings
+from tileyard.targets.annotated import annotate
 from tileyard.targets.base import KnowsLines
-from tileyard.targets.cpu.abi import SOURCE_FILE
-from tileyard.targets.cpu.annotated import annotate
-from tileyard.targets.registry import make_target
+from tileyard.targets.registry import find_needs, make_target
 from tileyard.workers.compiler import Compiler
 from tileyard.workers.protocol import (
     BuildKernel,
@@ -34,6 +34,7 @@ from tileyard.workers.protocol import (
 )
 
 TARGET = "cpu"
+SOURCE = find_needs(TARGET).emits["c"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +61,7 @@ class Builder:
         self._objects = ObjectStore(settings.home / "objects")
         self._compiler = Compiler(settings.home)
         self._target = make_target(TARGET, settings.plugins)
-        self._device = Device(name="cpu", kind="cpu", identity="", cores=settings.cores)
+        self._device = plain_cpu(settings.cores)
         self._lock = threading.Lock()
         self._fingerprint = ""
         self._ready: dict[tuple[BuildKey, bytes], BuiltKernel] = {}
@@ -93,7 +94,7 @@ class Builder:
             loaded = self._target.load(artifact, self._device)
             if isinstance(loaded, KnowsLines):
                 loaded.know_lines(made.lines)
-            source = artifact.file(SOURCE_FILE).read_text(encoding="utf-8")
+            source = artifact.file(SOURCE).read_text(encoding="utf-8")
             signature = made.signature
             shape = (signature.params, signature.dims, signature.grid)
             ready = BuiltKernel(

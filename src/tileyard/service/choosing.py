@@ -1,20 +1,17 @@
 """Which devices a run uses: those that are named, else all of the target's class."""
 
 from collections.abc import Sequence
+from pkgutil import resolve_name
 
-from tileyard.artifacts.compat import FIRST_DRIVERS
-from tileyard.devices.cores import format_cores
+from tileyard.devices.classes import find_class
+from tileyard.devices.cpu import format_cores
 from tileyard.devices.foreign import ForeignQueue
 from tileyard.devices.queues import find_queue, is_queue
 from tileyard.devices.registry import resolve_devices
 from tileyard.errors import UsageError
 from tileyard.model import Device
 from tileyard.settings import Settings
-from tileyard.targets.cuda.architectures import parse_architecture
-from tileyard.targets.cuda.packages import CUDA_MAJOR
-
-CLASSES = ("cpu", "sim", "cuda")
-"""Targets whose name says what they run on. Every other target is taken to run on a CPU."""
+from tileyard.targets.registry import BUILT_IN, find_needs
 
 
 def choose_devices(names: Sequence[str], target: str, settings: Settings) -> tuple[Device, ...]:
@@ -24,9 +21,8 @@ def choose_devices(names: Sequence[str], target: str, settings: Settings) -> tup
     UsageError for one that there is not, for one that cannot run what the target builds, and for two
     devices that cannot be held at the same time.
     """
-    kind = target.partition(":")[0]
     chosen: dict[str, Device] = {}
-    for name in names or (kind if kind in CLASSES else "cpu",):
+    for name in names or (find_needs(target).device_class,):
         slots = find_queue(name, settings).make_devices() if is_queue(name) else ()
         for device in slots or resolve_devices(name, settings):
             require_fit(target, device)
@@ -46,23 +42,12 @@ def choose_devices(names: Sequence[str], target: str, settings: Settings) -> tup
 
 def require_fit(target: str, device: Device) -> None:
     """Raise UsageError where it is known, before anything is built, that a device runs no such artifact."""
-    kind, _, name = target.partition(":")
-    if {kind, device.kind} == {"cpu", "cuda"}:
+    needs = find_needs(target)
+    others = {find_needs(one).device_class for one in BUILT_IN} - {needs.device_class}
+    if needs.is_bound and device.kind in others:
         raise UsageError(f"{device.name} runs nothing that is built for {target}")
-    if kind != "cuda":
-        return
-    wanted = parse_architecture(name)
-    if device.arch and not wanted.fits(parse_architecture(device.arch).capability):
-        raise UsageError(
-            f"what is built for {target} runs on GPUs of capability {wanted.runs_on}, "
-            f"and {device.name} is {device.arch}"
-        )
-    if device.driver_api and int(device.driver_api.partition(".")[0]) < CUDA_MAJOR:
-        raise UsageError(
-            f"what is built for {target} is compiled by CUDA {CUDA_MAJOR}, and the driver of "
-            f"{device.name} knows CUDA {device.driver_api}",
-            f"update the driver to {FIRST_DRIVERS[CUDA_MAJOR]} or newer",
-        )
+    if needs.fit:
+        resolve_name(needs.fit)(target, device)
 
 
 def choose_queues(names: Sequence[str], settings: Settings) -> tuple[ForeignQueue, ...]:
@@ -75,7 +60,7 @@ def share_cores(target: str, count: int, settings: Settings) -> tuple[str, ...]:
 
     Raises UsageError where there are not so many cores.
     """
-    if not count or target.partition(":")[0] in CLASSES[1:]:
+    if not count or not find_class(find_needs(target).device_class).is_cores:
         return ()
     cores = settings.cores
     if count > len(cores):

@@ -7,83 +7,61 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import assert_never
+from collections.abc import Callable
+from typing import Generic, assert_never
 
 import msgspec
 
 from tileyard.errors import EngineLostError, InterruptedRunError, TileyardError
 from tileyard.events import Event
 from tileyard.processes.launch import EngineProcess, start_engine_process
-from tileyard.regress.static import SideBuild
 from tileyard.service.messages import (
     Answer,
-    CompileEnded,
     Ended,
     EngineMessage,
     Happened,
     Question,
     Refused,
     Start,
-    StartCompile,
-    StartTune,
-    StaticEnded,
     Stop,
-    StudyEnded,
-    SuiteEnded,
 )
+from tileyard.service.verbs import ResultT, Verb
 from tileyard.settings import Settings
-from tileyard.suite.result import SuiteResult
-from tileyard.tuning.request import CompileResult, StudyResult
 from tileyard.workers.protocol import AuthorReply, AuthorRequest
 
 AnswerQuestion = Callable[[AuthorRequest], AuthorReply]
 Listener = Callable[[Event], None]
-NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
 
-class RunClient:
-    """One run in an engine process of its own.
+class RunClient(Generic[ResultT]):
+    """One run of a verb, in an engine process of its own.
 
-    ``answer`` is the author, where the user's code lives in this process and not in a file. ``variables``
-    are for the environment of the engine, which runs in the Python ``python``.
+    ``answer`` is the author, where the user's code lives in this process and not in a file.
     """
 
-    _kept = "what was measured is recorded; the same command goes on from there"
-    """What to do after a run that came to no end."""
-
     def __init__(
-        self,
-        start: Start,
-        settings: Settings,
-        answer: AnswerQuestion | None = None,
-        *,
-        python: str = sys.executable,
-        variables: Mapping[str, str] = NO_VARIABLES,
+        self, verb: Verb[ResultT], settings: Settings, answer: AnswerQuestion | None = None
     ) -> None:
-        self._python = python
-        self._variables = variables
-        self._start = start
+        self._verb = verb
         self._settings = settings
         self._answer = answer
         self._engine: EngineProcess | None = None
         self._stops: list[Stop] = []
         self._ended_now = False
 
-    def follow(self, listen: Listener) -> Ended:
-        """Run to the end and return what it came to.
+    def run(self, listen: Listener) -> ResultT:
+        """Run to the end and return the result.
 
         Raises what the engine refused, as a TileyardError, InterruptedRunError if it was ended
         by ``stop`` with ``now``, or EngineLostError if it died. Leaving
         early, by an exception of ``listen`` or Ctrl-C, ends the engine and all its workers.
         """
-        argv = (self._python, "-P", "-m", "tileyard.service.process")
-        env = {**os.environ, **self._settings.environment(), **self._variables}
+        argv = (sys.executable, "-P", "-m", "tileyard.service.process")
+        env = {**os.environ, **self._settings.environment()}
         with start_engine_process(argv, env) as engine, contextlib.ExitStack() as ending:
             self._engine = engine
             ending.callback(self._forget)  # its channel's numbers may soon be another's
-            engine.channel.send(self._start)
+            engine.channel.send(Start.of(self._verb))
             for stop in self._stops:
                 engine.channel.send(stop)
             while True:
@@ -95,10 +73,10 @@ class RunClient:
                         engine.channel.send(Answer(number=number, reply=self._reply(request)))
                     case Refused():
                         raise _refusal(message)
-                    case StudyEnded() | SuiteEnded() | CompileEnded() | StaticEnded():
-                        return message
+                    case Ended(result=result):
+                        return msgspec.msgpack.decode(result, type=self._verb.result_type())
                     case None:
-                        raise _lost(engine.close(), self._kept, is_asked=self._ended_now)
+                        raise _lost(engine.close(), self._verb.kept, is_asked=self._ended_now)
                     case _:
                         assert_never(message)
 
@@ -119,86 +97,6 @@ class RunClient:
         if self._answer is None:
             raise AssertionError(f"the engine asked a client without an author for {request}")
         return self._answer(request)
-
-
-class StudyClient(RunClient):
-    """One tuning run; before it the configs are built for the other targets that it names."""
-
-    def __init__(
-        self, start: StartTune, settings: Settings, answer: AnswerQuestion | None = None
-    ) -> None:
-        super().__init__(start, settings, answer)
-        self._builds = [
-            CompileClient(_also_build(start, target), settings, answer)
-            for target in dict.fromkeys(start.also_build)
-        ]
-
-    def run(self, listen: Listener) -> StudyResult:
-        """Run to the end and return the result. Raises as ``follow``.
-
-        What a target refuses altogether is raised before anything is measured.
-        """
-        built = tuple(build.run(listen) for build in self._builds)
-        ended = self.follow(listen)
-        if not isinstance(ended, StudyEnded):
-            raise AssertionError(f"a tuning run came to {ended}")
-        return msgspec.structs.replace(ended.result, also_built=built)
-
-    def stop(self, *, now: bool) -> None:
-        """As of any run, also before it: builds that have not begun are not begun."""
-        for build in self._builds:
-            build.stop(now=now)
-        super().stop(now=now)
-
-
-class CompileClient(RunClient):
-    """One build of a kernel's configs."""
-
-    _kept = "what was built is kept; the same command goes on from there"
-
-    def run(self, listen: Listener) -> CompileResult:
-        """Run to the end and return the result. Raises as ``follow``."""
-        ended = self.follow(listen)
-        if not isinstance(ended, CompileEnded):
-            raise AssertionError(f"a build of configs came to {ended}")
-        return ended.result
-
-
-class StaticClient(RunClient):
-    """One build of all kernels of a file, for a comparison."""
-
-    _kept = "the same command begins again"
-
-    def run(self, listen: Listener) -> SideBuild:
-        """Run to the end and return the result. Raises as ``follow``."""
-        ended = self.follow(listen)
-        if not isinstance(ended, StaticEnded):
-            raise AssertionError(f"a build for a comparison came to {ended}")
-        return ended.result
-
-
-class SuiteClient(RunClient):
-    """One run of a suite."""
-
-    _kept = "what has ended is recorded; --changed any leaves out what passed with the same content"
-
-    def run(self, listen: Listener) -> SuiteResult:
-        """Run to the end and return the result. Raises as ``follow``."""
-        ended = self.follow(listen)
-        if not isinstance(ended, SuiteEnded):
-            raise AssertionError(f"a run of a suite came to {ended}")
-        return ended.result
-
-
-def _also_build(start: StartTune, target: str) -> StartCompile:
-    return StartCompile(
-        request=start.request,
-        target=target,
-        file=start.file,
-        all_configs=True,
-        reuse=start.reuse,
-        compile_workers=start.compile_workers,
-    )
 
 
 def _refusal(refused: Refused) -> TileyardError:

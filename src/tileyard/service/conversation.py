@@ -6,20 +6,9 @@ from collections.abc import Callable
 from tileyard.errors import EngineLostError
 from tileyard.events import Event
 from tileyard.processes.async_wire import AsyncChannel
-from tileyard.service.messages import (
-    Answer,
-    ClientMessage,
-    EngineMessage,
-    Happened,
-    Question,
-    Start,
-    StartCompile,
-    StartStatic,
-    StartTest,
-    StartTune,
-    Stop,
-)
-from tileyard.workers.protocol import AuthorReply, AuthorRequest
+from tileyard.service.messages import Answer, ClientMessage, EngineMessage, Happened, Start, Stop
+from tileyard.service.messages import Question as Asked
+from tileyard.workers.protocol import AnswerT, AuthorReply, AuthorRequest, Failed, Question
 
 
 class Conversation:
@@ -51,7 +40,7 @@ class Conversation:
         self._asked += 1
         answer: asyncio.Future[AuthorReply] = asyncio.get_running_loop().create_future()
         self._questions[self._asked] = answer
-        self.tell(Question(number=self._asked, request=request))
+        self.tell(Asked(number=self._asked, request=request))
         return await answer
 
     async def write(self) -> None:
@@ -77,15 +66,13 @@ class Conversation:
                     self._questions.pop(number).set_result(reply)
                 case Stop():
                     stop(message)
-                case StartTune() | StartTest() | StartCompile() | StartStatic():
+                case Start():
                     raise EngineLostError("the client asked for a second run in one conversation")
         stop(Stop(now=True))
 
 
 class ClientAuthor:
     """The author that lives in the client's own process: its cores are all of them."""
-
-    lanes = 1
 
     def __init__(self, conversation: Conversation, cores: tuple[int, ...]) -> None:
         self.cores = cores
@@ -94,9 +81,10 @@ class ClientAuthor:
     async def begin(self) -> None:
         """The client is there already."""
 
-    async def ask(self, request: AuthorRequest, limit_s: float) -> AuthorReply:
+    async def ask(self, request: Question[AnswerT], limit_s: float) -> AnswerT | Failed:
         """Ask, and wait as long as it takes: the caller's own process is never killed."""
-        return await self._conversation.ask(request)
+        reply = await self._conversation.ask(request)  # type: ignore[arg-type]  # any question to an author
+        return reply if isinstance(reply, Failed) else request.check(reply)
 
     async def close(self) -> None:
         """Nothing was started."""

@@ -1,108 +1,56 @@
 """What a client and the engine process say to each other, over the engine's standard streams."""
 
-from typing import Literal
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
 
 from tileyard.events import Event
-from tileyard.model import Limits, Record, Value
-from tileyard.regress.static import SideBuild
-from tileyard.suite.records import Wish
-from tileyard.suite.result import SuiteResult
-from tileyard.tuning.request import CompileResult, StudyResult, TuneRequest
+from tileyard.model import Record
+from tileyard.service.verbs import Verb
 from tileyard.workers.protocol import AuthorReply, AuthorRequest
 
 
-class StartTune(Record, tag="start_tune"):
-    """Begin a tuning run. ``file`` is empty where the client itself is the author.
+class Start(Record, tag="start"):
+    """Begin a run: of the Verb called ``name`` in ``module``, with these fields.
 
-    ``devices`` are names, none for all devices of the target's class. ``compile_workers`` and
-    ``group_size`` are as in a yard; a case waits for a device for ``queue_limit_s``. For the targets
-    ``also_build`` the client has the configs built before, each by a StartCompile.
+    ``file`` is where the module is, empty for one of Tileyard's own.
     """
 
-    request: TuneRequest
-    target: str
+    module: str
+    name: str
     file: str
-    reuse: bool
-    also_build: tuple[str, ...] = ()
-    devices: tuple[str, ...] = ()
-    overlap: bool = True
-    compile_workers: int | None = None
-    group_size: int | None = None
-    queue_limit_s: float = 1800.0
+    fields: bytes
 
+    @classmethod
+    def of(cls, verb: Verb[Any]) -> Self:
+        """The message for a verb."""
+        kind = type(verb)
+        own = kind.__module__.partition(".")[0] == __package__.partition(".")[0]
+        file = "" if own else str(Path(sys.modules[kind.__module__].__file__ or "").absolute())
+        return cls(
+            module=kind.__module__,
+            name=kind.__qualname__,
+            file=file,
+            fields=msgspec.msgpack.encode(verb),
+        )
 
-class StartTest(Record, tag="start_test"):
-    """Begin a run of a suite: of ``path``, what ``wish`` says.
-
-    ``slots`` is how many cases of programs run at once where no ``devices`` are named, 0 for one on
-    each core; of kernels for a CPU it is into how many the cores are divided. ``split`` is how long a
-    piece may be, in seconds. ``shard`` is ``2/8`` for the second of eight. ``golden_threads`` is 0 for
-    the cores divided among the golden steps that run at once. ``changed`` leaves out what the run of
-    that name, or ``any``, has proven, ``rerun_failed`` what did not fail when it was last run.
-    ``durations`` is a file that says how long cases took elsewhere, ``toolchain`` a bundle that steps
-    use, which must be of ``commit`` if that is given. ``is_bundle`` says that ``path`` is a bundle of a
-    suite; with ``pack_to`` nothing is run, and such a bundle is written there. ``retries`` is None for what the
-    policy says. With ``require_check`` a case that nothing was compared with fails. Without
-    ``keep_work`` the folders of cases that passed are removed.
-    """
-
-    path: str
-    wish: Wish
-    target: str = "cpu"
-    devices: tuple[str, ...] = ()
-    slots: int = 0
-    split: float | Literal["auto", "off"] = "auto"
-    shard: str = ""
-    budget_s: float = 0.0
-    changed: str = ""
-    durations: str = ""
-    toolchain: str = ""
-    commit: str = ""
-    is_bundle: bool = False
-    pack_to: str = ""
-    rerun_failed: bool = False
-    retries: int | None = None
-    golden_threads: int = 0
-    require_check: bool = False
-    keep_work: bool = False
-    compile_workers: int | None = None
-    queue_limit_s: float = 1800.0
-
-
-class StartCompile(Record, tag="start_compile"):
-    """Begin to build the configs of a kernel that a tuning run of ``request`` would try, and run none.
-
-    Without ``all_configs`` that is the first one only. With ``pack_to`` they are written into a bundle there, with inputs and reference results, for
-    ``commit`` if that is given. ``pass_options`` take the place of a kernel's own of the same names. The
-    rest is as in StartTune.
-    """
-
-    request: TuneRequest
-    target: str
-    file: str
-    all_configs: bool = False
-    pass_options: dict[str, Value] = {}
-    pack_to: str = ""
-    commit: str = ""
-    reuse: bool = True
-    compile_workers: int | None = None
-    group_size: int | None = None
-
-
-class StartStatic(Record, tag="start_static"):
-    """Begin to build every kernel of a file, or the one that is named, for each of its shapes.
-
-    ``title`` is what the run is called. The rest is as in StartCompile.
-    """
-
-    file: str
-    target: str
-    kernel: str = ""
-    title: str = "static"
-    all_configs: bool = False
-    pass_options: dict[str, Value] = {}
-    limits: Limits = Limits()
-    compile_workers: int | None = None
+    def read(self) -> Verb[Any]:
+        """The verb; its module is imported."""
+        if self.file:
+            spec = importlib.util.spec_from_file_location(self.module, self.file)
+            if spec is None or spec.loader is None:
+                raise ImportError(f"{self.file} is no module")
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[self.module] = module
+            spec.loader.exec_module(module)
+        else:
+            module = importlib.import_module(self.module)
+        verb: Verb[Any] = msgspec.msgpack.decode(self.fields, type=getattr(module, self.name))
+        return verb
 
 
 class Answer(Record, tag="answer"):
@@ -139,31 +87,11 @@ class Refused(Record, tag="refused"):
     hint: str
 
 
-class SuiteEnded(Record, tag="suite_ended"):
-    """The run of a suite is over."""
+class Ended(Record, tag="ended"):
+    """The run is over: its result, as the verb's own type in msgpack."""
 
-    result: SuiteResult
-
-
-class StudyEnded(Record, tag="study_ended"):
-    """The tuning run is over."""
-
-    result: StudyResult
+    result: bytes
 
 
-class StaticEnded(Record, tag="static_ended"):
-    """The kernels of a file are built."""
-
-    result: SideBuild
-
-
-class CompileEnded(Record, tag="compile_ended"):
-    """The configs of a kernel are built."""
-
-    result: CompileResult
-
-
-Start = StartTune | StartTest | StartCompile | StartStatic
-ClientMessage = StartTune | StartTest | StartCompile | StartStatic | Answer | Stop
-Ended = StudyEnded | SuiteEnded | CompileEnded | StaticEnded
-EngineMessage = Happened | Question | Refused | StudyEnded | SuiteEnded | CompileEnded | StaticEnded
+ClientMessage = Start | Answer | Stop
+EngineMessage = Happened | Question | Refused | Ended

@@ -9,7 +9,7 @@ import msgspec
 
 from tileyard.decoding import decode_json
 from tileyard.errors import ToolMissingError, UsageError
-from tileyard.model import Record, Value
+from tileyard.model import Record, Side
 from tileyard.targets.cuda.packages import ANY_TILELANG
 from tileyard.targets.cuda.shortcuts import SWITCH as PLAIN
 
@@ -41,22 +41,6 @@ print(json.dumps({
 """
 
 
-class Side(Record):
-    """Who builds: the Python ``python`` with the TileLang that it has, and further pass options.
-
-    ``named`` is what the side was called by.
-    """
-
-    named: str
-    python: str
-    pass_options: dict[str, Value] = {}
-
-    @property
-    def is_here(self) -> bool:
-        """Whether it builds with what is installed here."""
-        return self.python == sys.executable
-
-
 class Installed(Record):
     """What a side's Python says of itself. ``where`` is the file of its TileLang."""
 
@@ -67,12 +51,12 @@ class Installed(Record):
 
 
 def find_side(named: str) -> Side:
-    """The side that ``.``, a Python or the folder of a virtual environment stands for.
+    """The side that ``.``, a Python or the folder of a virtual environment stands for, named by that.
 
     Raises UsageError where there is no Python.
     """
     if named == HERE:
-        return Side(named=named, python=sys.executable)
+        return Side(name=named)
     path = Path(named).absolute()
     program = path / "bin" / "python" if path.is_dir() else path
     if not (program.is_file() and os.access(program, os.X_OK)):
@@ -80,12 +64,13 @@ def find_side(named: str) -> Side:
             f"{named} is neither a Python, nor a virtual environment, nor pass options KEY=VALUE,...",
             f"{HERE} stands for what is installed here",
         )
-    return Side(named=named, python=str(program))
+    return Side(name=named, python=str(program))
 
 
 def probe_side(side: Side, variables: dict[str, str]) -> Installed:
     """Ask a side's Python what it has. Raises ToolMissingError where that is not enough."""
-    argv = [side.python, "-P", "-c", _PROBE, *NEEDED]
+    python = side.python or sys.executable
+    argv = [python, "-P", "-c", _PROBE, *NEEDED]
     try:
         done = subprocess.run(
             argv,
@@ -96,13 +81,13 @@ def probe_side(side: Side, variables: dict[str, str]) -> Installed:
         )
         found = decode_json(done.stdout, Installed)
     except (OSError, subprocess.TimeoutExpired, msgspec.DecodeError) as error:
-        raise ToolMissingError(f"{side.named}: {side.python} is no Python that works") from error
+        raise ToolMissingError(f"{side.name}: {python} is no Python that works") from error
     if found.python < (3, 11):
         has = ".".join(map(str, found.python))
-        raise ToolMissingError(f"{side.named} has Python {has}", "it takes 3.11 or later")
+        raise ToolMissingError(f"{side.name} has Python {has}", "it takes 3.11 or later")
     if found.missing:
         raise ToolMissingError(
-            f"{side.named} lacks {', '.join(found.missing)}",
+            f"{side.name} lacks {', '.join(found.missing)}",
             "install tileyard with its extra cuda there, beside that TileLang",
         )
     return found
@@ -118,7 +103,7 @@ def side_variables(side: Side, scratch: Path, *, is_plain: bool) -> dict[str, st
     variables = {"PYTHONSAFEPATH": "1", ANY_TILELANG: "1"}
     if is_plain:
         variables[PLAIN] = "1"
-    if not side.is_here:
+    if side.python:
         folder = scratch / "tileyard-only"
         folder.mkdir(exist_ok=True)
         link = folder / "tileyard"

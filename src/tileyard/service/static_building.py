@@ -1,124 +1,146 @@
-"""Building all kernels of a file for a comparison, inside the engine process of one side."""
+"""The verb ``static``: kernels are built on two sides in turn. Nothing that was built or answered before is used."""
 
-import asyncio
+from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.clock import SystemClock
-from tileyard.engine.authors import Author
-from tileyard.engine.yard import Yard
+from tileyard.engine.authors import Authors
 from tileyard.errors import KernelFileError, UsageError
-from tileyard.events import RunStarted, StopReason
+from tileyard.events import RunStarted
 from tileyard.model import Case, KernelInfo, Outcome, Trial
-from tileyard.regress.static import KernelBuild, SideBuild
-from tileyard.service.conversation import Conversation
-from tileyard.service.messages import StartStatic
-from tileyard.service.naming import claim_run_name
-from tileyard.service.sweeping import build_cases, sweep_slots
-from tileyard.settings import Settings
-from tileyard.store.trials import TrialStore
-from tileyard.targets.cuda.records import read_reported
+from tileyard.regress.static import KernelBuild, Rounds, SideBuild
+from tileyard.service.runs import Bench, Ending, Plan, Workplace
+from tileyard.service.verbs import StartStatic
+from tileyard.targets.reported import read_reported
 from tileyard.tuning.request import ALL_CONFIGS, TuneRequest
 from tileyard.tuning.space import ASK_LIMIT_S, open_space
 from tileyard.tuning.sweep import WELL_BUILT, Sweep, make_cases
-from tileyard.workers.protocol import DescribeKernels, Failed, Kernels
+from tileyard.workers.protocol import DescribeKernels, Failed
 
 
-class StaticBuilding:
-    """One round of one side. Nothing that was built or answered before is used."""
+async def open_rounds(start: StartStatic, bench: Bench) -> Plan[Rounds]:
+    """Plan all rounds. What cannot even be begun is in the result, too, with the reason."""
+    base = msgspec.structs.replace(start.base, name="base")
+    head = msgspec.structs.replace(start.head, name="head")
+    authors = bench.make_authors(sides=(base, head), recall=False)
+    opened = {side: await _Opened.of(start, authors, side) for side in (base.name, head.name)}
+    rounds = [
+        _take_turns(opened["base"].cases, opened["head"].cases, number)
+        for number in range(start.rounds)
+    ]
+    sweep = Sweep(*rounds)
 
-    def __init__(
-        self, start: StartStatic, settings: Settings, author: Author, conversation: Conversation
-    ) -> None:
+    def fold(ending: Ending) -> Rounds:
+        def describe(side: str) -> tuple[SideBuild, ...]:
+            return tuple(
+                opened[side].describe(f"{number}/{side}/", sweep, bench.objects)
+                for number in range(start.rounds)
+            )
+
+        return Rounds(base=describe("base"), head=describe("head"), reason=ending.reason)
+
+    return Plan(
+        source=sweep,
+        fold=fold,
+        authors=authors,
+        grounds={start.target: ()},
+        begun=RunStarted(title="static", cases=len(sweep.cases)),
+        workplace=Workplace(
+            reuse=False,
+            rebuild=True,
+            compile_workers=start.compile_workers,
+            group_size=1,  # each kernel has a build time of its own
+        ),
+    )
+
+
+def _take_turns(base: Sequence[Case], head: Sequence[Case], number: int) -> list[Case]:
+    """The cases of both sides for one round: kernel by kernel, either side first in turn."""
+    pairs = [(side, case) for cases, side in ((base, 0), (head, 1)) for case in cases]
+    place = {case.id: index for cases in (base, head) for index, case in enumerate(cases)}
+    ordered = sorted(pairs, key=lambda p: (place[p[1].id], (p[0] + place[p[1].id] + number) % 2))
+    return [
+        msgspec.structs.replace(case, id=f"{number}/{case.side}/{case.id}") for _, case in ordered
+    ]
+
+
+class _Opened:
+    """The kernels of one side, and those that it cannot begin."""
+
+    def __init__(self, start: StartStatic, side: str) -> None:
+        self.cases: list[Case] = []
         self._start = start
-        self._settings = settings
-        self._author = author
-        self._conversation = conversation
-        self._clock = SystemClock()
-        self._objects = ObjectStore(settings.home / "objects")
-        self._compiler = ""
+        self._side = side
+        self._refused: list[KernelBuild] = []
 
-    async def run(self, stopping: asyncio.Event) -> SideBuild:
-        """Build everything. What cannot even be begun is in the result, too, with the reason.
+    @classmethod
+    async def of(cls, start: StartStatic, authors: Authors, side: str) -> "_Opened":
+        """Ask the side what it has. A file that only this side cannot read is a kernel that failed."""
+        opened = cls(start, side)
+        for file, kernel in start.files:
+            prefix = f"{Path(file).stem}/" if len(start.files) > 1 else ""
+            try:
+                await opened._read(authors, file, kernel, prefix)
+            except KernelFileError as error:
+                failed = KernelBuild(
+                    case=Path(file).name, outcome=Outcome.COMPILE_ERROR, message=str(error)
+                )
+                opened._refused.append(failed)
+        return opened
 
-        Raises KernelFileError where the file cannot be read, and what the target refuses.
-        """
-        cases: list[Case] = []
-        refused: list[KernelBuild] = []
-        for info in await self._find_kernels():
-            for shape in info.shapes or ("",):
-                try:
-                    cases += await self._open(info, shape)
-                except (UsageError, KernelFileError) as error:
-                    name = f"{info.name}/{shape}" if shape else info.name
-                    build = KernelBuild(case=name, outcome=Outcome.NOT_RUN, message=str(error))
-                    refused.append(build)
-        sweep = Sweep(cases)
-        reason = await self._build(sweep, stopping)
-        built = [self._describe(case, sweep.trials.get(case.id)) for case in sweep.cases]
-        return SideBuild(kernels=(*built, *refused), compiler=self._compiler, reason=reason)
-
-    async def _find_kernels(self) -> tuple[KernelInfo, ...]:
-        described = await self._author.ask(DescribeKernels(), ASK_LIMIT_S)
+    async def _read(self, authors: Authors, file: str, kernel: str, prefix: str) -> None:
+        described = await authors.ask(self._side, file, DescribeKernels(), ASK_LIMIT_S)
         if isinstance(described, Failed):
             raise KernelFileError(described.message)
-        if not isinstance(described, Kernels):
-            raise AssertionError(f"an author described its kernels with {described}")
-        wanted = self._start.kernel
-        kernels = tuple(one for one in described.kernels if wanted in ("", one.name))
+        kernels = [one for one in described.kernels if kernel in ("", one.name)]
         if not kernels:
             raise KernelFileError(
-                f"there is no kernel {wanted!r}" if wanted else "it holds no kernel"
+                f"there is no kernel {kernel!r}" if kernel else "it holds no kernel"
             )
-        return kernels
+        for info in kernels:
+            for shape in info.shapes or ("",):
+                name = f"{info.name}/{shape}" if shape else info.name
+                try:
+                    self.cases += await self._open(authors, file, info, shape, f"{prefix}{name}/")
+                except (UsageError, KernelFileError) as error:
+                    build = KernelBuild(
+                        case=f"{prefix}{name}", outcome=Outcome.NOT_RUN, message=str(error)
+                    )
+                    self._refused.append(build)
 
-    async def _open(self, info: KernelInfo, shape: str) -> tuple[Case, ...]:
+    async def _open(
+        self, authors: Authors, file: str, info: KernelInfo, shape: str, folder: str
+    ) -> list[Case]:
         request = TuneRequest(kernel=info.name, shape=shape, trials=ALL_CONFIGS)
-        space = await open_space(self._author, request)
-        if not self._start.all_configs:
-            space = msgspec.structs.replace(space, configs=space.configs[:1])
-        folder = "/".join(filter(None, (info.name, shape, "")))
-        return make_cases(space, self._start.limits, f"{folder}/")
+        space = await open_space(authors.of(self._side, file), request)
+        if self._start.all_configs:
+            await space.draw(space.wanted)
+        else:
+            del space.configs[1:]
+        cases = make_cases(space, file, self._start.target, self._start.limits, folder)
+        return [msgspec.structs.replace(case, side=self._side) for case in cases]
 
-    async def _build(self, sweep: Sweep, stopping: asyncio.Event) -> StopReason:
-        with TrialStore.open(self._settings.make_home()) as store:
-            yard = Yard(
-                settings=self._settings,
-                store=store,
-                objects=self._objects,
-                author=self._author,
-                target=self._start.target,
-                devices=sweep_slots(self._settings),
-                listeners=[self._conversation.tell_event],
-                reuse=False,
-                compile_workers=self._start.compile_workers,
-                group_size=1,  # each kernel has a build time of its own
-                golden=False,
-                clock=self._clock,
-            )
-            begin = RunStarted(
-                run=claim_run_name(self._settings.home, store),
-                at=self._clock.wall_s(),
-                title=self._start.title,
-                target=self._start.target,
-                devices=(),
-                cases=len(sweep.cases),
-            )
-            return (await build_cases(sweep, yard, begin, stopping)).reason
+    def describe(self, folder: str, sweep: Sweep, objects: ObjectStore) -> SideBuild:
+        """What came of the cases below ``folder``: those of one round."""
+        compiler, kernels = "", []
+        for case in self.cases:
+            trial = sweep.trials.get(folder + case.id)
+            artifact = None
+            if trial is not None and trial.outcome in WELL_BUILT:
+                artifact = find_artifact(trial.keys.build, objects)
+            details = read_reported("" if artifact is None else artifact.manifest.details)
+            compiler = compiler or details.compiler
+            build = _describe(case.id, trial)
+            kernels.append(msgspec.structs.replace(build, resources=details.resources))
+        return SideBuild(kernels=(*kernels, *self._refused), compiler=compiler)
 
-    def _describe(self, case: Case, trial: Trial | None) -> KernelBuild:
-        if trial is None:
-            return KernelBuild(case=case.id, outcome=Outcome.NOT_RUN, message="never begun")
-        if trial.outcome not in WELL_BUILT:
-            return KernelBuild(case=case.id, outcome=trial.outcome, message=trial.message)
-        artifact = find_artifact(trial.keys.build, self._objects)
-        details = read_reported("" if artifact is None else artifact.manifest.details)
-        self._compiler = self._compiler or details.compiler
-        return KernelBuild(
-            case=case.id,
-            outcome=Outcome.PASSED,
-            build_s=trial.build_s,
-            resources=details.resources,
-        )
+
+def _describe(case: str, trial: Trial | None) -> KernelBuild:
+    if trial is None:
+        return KernelBuild(case=case, outcome=Outcome.NOT_RUN, message="never begun")
+    if trial.outcome not in WELL_BUILT:
+        return KernelBuild(case=case, outcome=trial.outcome, message=trial.message)
+    return KernelBuild(case=case, outcome=Outcome.PASSED, build_s=trial.build_s)

@@ -1,6 +1,5 @@
-"""One run of a suite inside the engine process: reads it, chooses, plans, drives it, and judges."""
+"""The verb ``test``, and ``bundle`` of a suite: reads it, chooses, plans, and judges what came of it."""
 
-import asyncio
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -12,184 +11,221 @@ from tileyard.artifacts.bundle_manifest import Expected as BundleExpected
 from tileyard.artifacts.bundles import Packing, open_bundle, write_bundle
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.toolchains import open_toolchain
-from tileyard.clock import SystemClock
-from tileyard.devices.locks import prepare_locks
 from tileyard.engine.anonymous import make_slots
-from tileyard.engine.yard import Listener
+from tileyard.engine.ledger import ANY_RUN
+from tileyard.engine.programs import ProgramSite
 from tileyard.errors import UsageError
-from tileyard.events import Event, Note, RunEnded, RunStarted, StopReason
-from tileyard.model import Device, Trial
+from tileyard.events import Note, RunStarted
+from tileyard.model import CommandWork, Device
 from tileyard.service.choosing import choose_devices, share_cores
-from tileyard.service.conversation import Conversation
-from tileyard.service.messages import StartTest
-from tileyard.service.naming import claim_run_name
-from tileyard.service.suite_parts import Part, PartDriver, Ways, find_retries, make_author
-from tileyard.settings import Settings
-from tileyard.store.events import EventLog
+from tileyard.service.runs import Bench, Ending, Plan, Workplace
+from tileyard.service.verbs import StartTest
 from tileyard.store.run_times import RunTime, RunTimeQuery
-from tileyard.store.trials import TrialStore
-from tileyard.suite.achieved import Startup, add_makespans, measure_makespans, measure_startup
+from tileyard.suite.achieved import (
+    Achieved,
+    Startup,
+    join_makespans,
+    measure_makespans,
+    measure_startup,
+)
+from tileyard.suite.choosing import find_policy
 from tileyard.suite.durations import learn_imported
 from tileyard.suite.imports import read_times
 from tileyard.suite.kernel_cases import read_suite_with_kernels
-from tileyard.suite.memory import Memory, read_memory, update_memory
-from tileyard.suite.outlook import (
-    COMMAND,
-    Bounds,
-    Outlook,
-    expect_all,
-    look_ahead,
-    target_of,
-)
-from tileyard.suite.packed import PackedSuite, check_suite, pack_suite, unpack_suite
+from tileyard.suite.memory import read_memory, update_memory
+from tileyard.suite.outlook import Bounds, Outlook, expect_all, look_ahead, target_of
+from tileyard.suite.packed import PackedCases, PackedSuite, check_suite, pack_suite, unpack_suite
 from tileyard.suite.plan import make_plan
-from tileyard.suite.records import Expected, Selection, Suite, SuiteCase, Wish
+from tileyard.suite.records import Expected, Suite, SuiteCase, Wish
 from tileyard.suite.result import Makespan, SuiteResult, judge_cases
 from tileyard.suite.shards import parse_shard
+from tileyard.suite.source import Part, SuiteSource
 from tileyard.targets.command.step_site import StepSite, tell_site
+from tileyard.targets.registry import COMMAND
 from tileyard.workers.protocol import RunEntry
 
 
-class SuiteRun:
-    """A run of a suite that can be stopped from outside."""
+async def open_suite(start: StartTest, bench: Bench) -> Plan[SuiteResult]:
+    """Plan the run of a suite. Raises TileyardError where the request makes no sense."""
+    packed = _open_bundle(start, bench) if start.is_bundle else None
+    suite = packed.suite if packed is not None else await _read_suite(start, bench)
+    opened = _OpenSuite(start, bench, suite, packed)
+    return opened.plan()
 
-    def __init__(self, start: StartTest, settings: Settings, conversation: Conversation) -> None:
+
+async def _read_suite(start: StartTest, bench: Bench) -> Suite:
+    authors = bench.make_authors()
+    try:
+        return await read_suite_with_kernels(Path(start.path), bench.settings, authors)
+    finally:
+        await authors.close()
+
+
+def _open_bundle(start: StartTest, bench: Bench) -> PackedSuite:
+    objects = ObjectStore(bench.settings.make_home() / "objects")
+    expected = BundleExpected(kind="selection", commit=start.commit)
+    bundle = open_bundle(Path(start.path), objects, expected, accept=check_suite)
+    return unpack_suite(bundle.cases, objects)
+
+
+class _OpenSuite:
+    """A suite that was read, and what is known of it before it runs."""
+
+    def __init__(
+        self, start: StartTest, bench: Bench, suite: Suite, packed: PackedSuite | None
+    ) -> None:
         self._start = start
-        self._settings = settings
-        self._conversation = conversation
-        self._clock = SystemClock()
-        self._run = ""
-        self._listeners: list[Listener] = []
-        self._toolchain = ""
-        self._packed: PackedSuite | None = None
+        self._bench = bench
+        self._settings = bench.settings
+        self._suite = suite
+        self._packed = packed
+        self._toolchain = self._tell_steps()
+        self._memory = read_memory(bench.settings.home, suite.path)
+        self._outlook, self._devices = self._look_ahead()
+        self._parts = tuple(self._divide())
+        self._achieved = Achieved()
 
-    async def run(self, stopping: asyncio.Event) -> SuiteResult:
-        """Carry the run out; once ``stopping`` is set nothing new is started.
-
-        Raises TileyardError where the request makes no sense.
-        """
-        started_s = self._clock.monotonic_s()
-        home, path = self._settings.home, Path(self._start.path)
-        packed = self._packed = self._open_bundle(path) if self._start.is_bundle else None
-        make = partial(make_author, self._settings)
-        suite = (
-            await read_suite_with_kernels(path, self._settings, make)
-            if packed is None
-            else packed.suite
+    def plan(self) -> Plan[SuiteResult]:
+        """What the one loop needs."""
+        start, selection = self._start, self._outlook.selection
+        policy = find_policy(self._suite, start.wish.policy)
+        retries = policy.retries if start.retries is None else start.retries
+        source = SuiteSource(
+            self._suite.name,
+            self._parts,
+            retries=retries,
+            until="packed" if start.pack_to else "judged",
         )
-        self._tell_steps(suite)
-        with TrialStore.open(self._settings.make_home()) as store:
-            memory = read_memory(home, suite.path)
-            outlook, devices = self._look_ahead(suite, store, memory)
-            selection = outlook.selection
-            self._run = claim_run_name(home, store)
-            parts = tuple(self._divide(outlook, devices, memory))
-            with EventLog(home, self._run) as log:
-                self._listeners = [log.add, self._conversation.tell_event]
-                self._tell_start(suite, selection, parts)
-                ways = Ways(
-                    store=store,
-                    log=log,
-                    listeners=self._listeners,
-                    toolchain=self._toolchain,
-                    packed=packed,
-                )
-                driver = PartDriver(self._start, self._settings, suite, ways)
-                entries: dict[str, RunEntry] = {}
-                trials: dict[str, list[Trial]] = {}
-                makespans: list[Makespan] = []
-                started: Startup | None = None
-                for part in parts:
-                    if not stopping.is_set():
-                        driven = await driver.drive(part, stopping)
-                        trials.update(driven.trials)
-                        entries.update(driven.entries)
-                        makespans += measure_makespans(driven.spans, part.plan, driven.began)
-                        started = measure_startup(driven.spans, part.plan, driven.lead_from)
-                reason: StopReason = "interrupted" if stopping.is_set() else "done"
-                if skipped := store.describe_skipped():
-                    self._tell(Note(text=skipped, level="warning"))
-                at = self._clock.wall_s()
-                self._tell(RunEnded(run=self._run, at=at, reason=reason))
-                log.flush()
+        grounds = {
+            part.target: () if start.pack_to else self._devices[part.target] for part in self._parts
+        }
+        devices = [device for found in grounds.values() for device in found]
+        return Plan(
+            source=source,
+            fold=partial(self._fold, source),
+            authors=self._bench.make_authors(devices=devices),
+            grounds=grounds,
+            named=start.devices,
+            begun=RunStarted(
+                title=f"test {self._suite.name} ({selection.policy})",
+                cases=len(selection.cases),
+                expected_s=sum(part.plan.total_s for part in self._parts),
+                retries=retries,
+                spared=tuple(selection.quarantined),
+            ),
+            notes=[Note(text=text, level="warning") for text in selection.notes],
+            listeners=[self._achieved],
+            workplace=Workplace(
+                reuse=False,
+                queue_limit_s=start.queue_limit_s,
+                compile_workers=start.compile_workers,
+                proven_by=start.changed or (ANY_RUN if policy.changed else ""),
+            ),
+            programs=self._program_site(selection.cases),
+            keep_work=start.keep_work,
+            packed=PackedCases(self._packed).find if self._packed is not None else None,
+        )
+
+    def _program_site(self, cases: Sequence[SuiteCase]) -> ProgramSite | None:
+        """Programs answer in as many lanes as there are cores."""
+        if not any(isinstance(case.work, CommandWork) for case in cases):
+            return None
+        lanes = len(self._settings.cores)
+        return ProgramSite(
+            folder=Path(self._suite.folder),
+            lanes=lanes,
+            threads=self._start.golden_threads or 1,
+            toolchain=self._toolchain,
+        )
+
+    # ---- after it ran --------------------------------------------------------------------------
+
+    def _fold(self, source: SuiteSource, ending: Ending) -> SuiteResult:
+        """Judge the cases, remember what was learnt, and write the bundle if one is asked for."""
+        start, selection, home = self._start, self._outlook.selection, self._settings.home
         verdicts = judge_cases(
             selection.cases,
-            trials,
+            source.trials,
             selection.quarantined,
-            require_check=self._start.require_check,
+            require_check=start.require_check,
         )
-        if self._start.pack_to and reason == "done":
-            self._write_bundle(suite, entries)
-        elif not self._start.pack_to:
-            update_memory(home, suite.path, verdicts, started)
+        makespans, started = self._measure(ending)
+        if start.pack_to and ending.reason == "done":
+            self._write_bundle(ending.shelf)
+        elif not start.pack_to:
+            update_memory(home, self._suite.path, verdicts, started)
         return SuiteResult(
-            run=self._run,
-            suite=suite.name,
-            path=suite.path,
+            run=ending.run,
+            suite=self._suite.name,
+            path=self._suite.path,
             policy=selection.policy,
             home=str(home),
             verdicts=verdicts,
             left_out=selection.left_out,
             uncovered=selection.uncovered,
             notes=selection.notes,
-            plans=tuple(part.plan for part in parts),
-            makespan=add_makespans(makespans),
-            reason=reason,
-            seconds=self._clock.monotonic_s() - started_s,
+            plans=tuple(part.plan for part in self._parts),
+            makespan=join_makespans(makespans),
+            reason=ending.reason,
+            seconds=ending.seconds,
         )
 
-    def _tell_steps(self, suite: Suite) -> None:
-        """Say where steps find what they share. Raises IncompatibleError and others."""
-        start = self._start
-        site = StepSite(suite=suite.folder)
-        if start.toolchain:
-            found = open_toolchain(Path(start.toolchain), start.commit, self._settings.make_home())
-            whole = found.environment(os.environ)
-            added = {name: text for name, text in whole.items() if os.environ.get(name) != text}
-            site = StepSite(suite=suite.folder, toolchain=str(found.folder), env=added)
-            self._toolchain = found.tree
-        tell_site(site)
+    def _measure(self, ending: Ending) -> tuple[list[Makespan], Startup | None]:
+        """How long the parts took on their devices, and what starting cost."""
+        makespans: list[Makespan] = []
+        started: Startup | None = None
+        lead_from = None if self._achieved.has_built else ending.began_at
+        for part in self._parts:
+            mine = {case.id for case in part.cases}
+            spans = [span for span in self._achieved.spans if span.case in mine]
+            makespans += measure_makespans(spans, part.plan, ending.began_at)
+            started = measure_startup(spans, part.plan, lead_from)
+        return makespans, started
 
-    def _open_bundle(self, path: Path) -> PackedSuite:
-        objects = ObjectStore(self._settings.make_home() / "objects")
-        expected = BundleExpected(kind="selection", commit=self._start.commit)
-        bundle = open_bundle(path, objects, expected, accept=check_suite)
-        return unpack_suite(bundle.cases, objects)
-
-    def _write_bundle(self, suite: Suite, entries: dict[str, RunEntry]) -> None:
+    def _write_bundle(self, entries: Mapping[str, RunEntry]) -> None:
         """Pack what was built for the cases that got so far. Raises UsageError where none did."""
+        suite = self._suite
         if not entries:
             raise UsageError(f"{suite.path}: no case of it could be built, so there is no bundle")
-        objects = ObjectStore(self._settings.home / "objects")
         targets = {case.id: self._target_of(case) for case in suite.cases}
         packing = Packing(
             kind="selection",
             commit=self._start.commit,
             target=" and ".join(sorted({targets[case] for case in entries})),
         )
-        cases = pack_suite(suite, entries, targets, objects)
-        write_bundle(packing, objects, Path(self._start.pack_to), cases)
+        cases = pack_suite(suite, entries, targets, self._bench.objects)
+        write_bundle(packing, self._bench.objects, Path(self._start.pack_to), cases)
 
     # ---- before anything runs ------------------------------------------------------------------
 
-    def _find_wish(self, suite: Suite, memory: Memory) -> Wish:
+    def _tell_steps(self) -> str:
+        """Say where steps find what they share; the digest of their toolchain. Raises IncompatibleError and others."""
+        start, folder = self._start, self._suite.folder
+        if not start.toolchain:
+            tell_site(StepSite(suite=folder))
+            return ""
+        found = open_toolchain(Path(start.toolchain), start.commit, self._settings.make_home())
+        whole = found.environment(os.environ)
+        added = {name: text for name, text in whole.items() if os.environ.get(name) != text}
+        tell_site(StepSite(suite=folder, toolchain=str(found.folder), env=added))
+        return found.tree
+
+    def _find_wish(self) -> Wish:
         wish = self._start.wish
         if not self._start.rerun_failed:
             return wish
-        failing = memory.failing
+        failing = self._memory.failing
         if not failing:
-            raise UsageError(f"{suite.path}: no case of it failed when it was last run")
+            raise UsageError(f"{self._suite.path}: no case of it failed when it was last run")
         return msgspec.structs.replace(wish, rerun=failing)
 
-    def _look_ahead(
-        self, suite: Suite, store: TrialStore, memory: Memory
-    ) -> tuple[Outlook, dict[str, tuple[Device, ...]]]:
+    def _look_ahead(self) -> tuple[Outlook, dict[str, tuple[Device, ...]]]:
         """What will run, and the devices for each target."""
-        start = self._start
-        wish = self._find_wish(suite, memory)
+        start, suite = self._start, self._suite
+        wish = self._find_wish()
         targets = dict.fromkeys(map(self._target_of, suite.cases))
         devices = {target: self._choose_devices(target) for target in targets}
-        times = store.list_run_times(RunTimeQuery())
+        times = self._bench.store.list_run_times(RunTimeQuery())
         told = read_times(Path(start.durations)) if start.durations else ()
         imported = learn_imported(told, suite.cases)
         if told and not imported:
@@ -199,7 +235,7 @@ class SuiteRun:
             shard=parse_shard(start.shard) if start.shard else None,
             budget_s=start.budget_s,
             slots=max(map(len, devices.values()), default=1),
-            costs=memory.costs,
+            costs=self._memory.costs,
         )
 
         def expect(known: Sequence[RunTime]) -> dict[str, Expected]:
@@ -211,55 +247,20 @@ class SuiteRun:
         built = self._packed.targets if self._packed is not None else {}
         return built.get(case.id) or target_of(case, self._start.target)
 
-    def _divide(
-        self, outlook: Outlook, devices: Mapping[str, tuple[Device, ...]], memory: Memory
-    ) -> Iterator[Part]:
+    def _divide(self) -> Iterator[Part]:
         """The selected cases of each target, with their plan."""
-        number = 0
-        for target, found in devices.items():
-            selected = outlook.selection.cases
+        for target, devices in self._devices.items():
+            selected = self._outlook.selection.cases
             cases = tuple(case for case in selected if self._target_of(case) == target)
-            if not cases:
-                continue
-            number += 1
-            expected = outlook.of(cases)
-            yield Part(
-                run=self._run if number == 1 else f"{self._run}-{number}",
-                target=target,
-                cases=cases,
-                devices=found,
-                expected_s={one.case: one.seconds for one in expected},
-                plan=make_plan(expected, len(found), self._start.split, memory.costs),
-            )
+            if cases:
+                expected = self._outlook.of(cases)
+                plan = make_plan(expected, len(devices), self._start.split, self._memory.costs)
+                expected_s = {one.case: one.seconds for one in expected}
+                yield Part(target=target, cases=cases, plan=plan, expected_s=expected_s)
 
     def _choose_devices(self, target: str) -> tuple[Device, ...]:
         start, settings = self._start, self._settings
         if (target == COMMAND and not start.devices) or start.pack_to:
             return make_slots(start.slots or len(settings.cores))
         names = start.devices or share_cores(target, start.slots, settings)
-        devices = choose_devices(names, target, settings)
-        for device in devices:
-            prepare_locks(device)
-        return devices
-
-    def _tell_start(self, suite: Suite, selection: Selection, parts: Sequence[Part]) -> None:
-        devices = {device.name: device for part in parts for device in part.devices}
-        self._tell(
-            RunStarted(
-                run=self._run,
-                at=self._clock.wall_s(),
-                title=f"test {suite.name} ({selection.policy})",
-                target=" and ".join(part.target for part in parts),
-                devices=tuple(devices.values()),
-                cases=len(selection.cases),
-                expected_s=sum(part.plan.total_s for part in parts),
-                retries=find_retries(self._start, suite),
-                spared=tuple(selection.quarantined),
-            )
-        )
-        for text in selection.notes:
-            self._tell(Note(text=text, level="warning"))
-
-    def _tell(self, event: Event) -> None:
-        for listener in self._listeners:
-            listener(event)
+        return choose_devices(names, target, settings)

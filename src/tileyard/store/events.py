@@ -1,6 +1,5 @@
 """The raw event stream of a run: one JSON line for each event, appended to ``runs/<run>.jsonl``."""
 
-import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -14,9 +13,23 @@ from tileyard.errors import HomeError
 from tileyard.events import EVENT_VERSION, CaseEnded, Event, RunStarted
 from tileyard.model import Record, Trial
 from tileyard.modes import make_folder, open_file
+from tileyard.store.rows import try_decode, upgrade
 
 _RUN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 _DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+
+
+class _OldCase(Record):
+    kernel: str
+
+
+class _OldPlanned(Record, tag="case_planned"):
+    """What version 1 said of a planned case. Only its trial is still of use."""
+
+    case: _OldCase
+
+
+_OLD_DECODER = msgspec.json.Decoder(_OldPlanned)
 
 
 class EventLog:
@@ -122,7 +135,7 @@ def _open_stream(path: Path, flags: int = 0) -> int:
 def read_events(path: Path) -> Iterator[Event | None]:
     """The events of a stream, None in place of a line that cannot be read.
 
-    Raises HomeError where the stream cannot be opened or is of a newer version.
+    Of a stream of version 1 the planned cases are left out, and trials are as this version tells them. Raises HomeError where the stream cannot be opened or is of a newer version.
     """
     try:
         if path.exists() and not path.is_file():  # to open a pipe would wait for its writer
@@ -132,13 +145,17 @@ def read_events(path: Path) -> Iterator[Event | None]:
         raise HomeError(f"cannot read {path}: {error.strerror}") from error
     with file:
         for line in file:
-            event = _decode(line)
+            event = try_decode(_DECODER, line)
+            if event is None and try_decode(_OLD_DECODER, line) is not None:
+                continue
             if isinstance(event, RunStarted) and event.version > EVENT_VERSION:
                 raise HomeError(
                     f"{path} was written by a newer version of Tileyard"
                     f" (events {event.version}, this one knows {EVENT_VERSION})",
                     hint="upgrade Tileyard, or move the file away",
                 )
+            if isinstance(event, CaseEnded):
+                event = CaseEnded(trial=upgrade(event.trial, line))
             if line.strip():
                 yield event
 
@@ -164,9 +181,3 @@ def is_recorded(path: Path, has_all: Callable[[Sequence[str]], bool]) -> bool:
 def list_run_files(home: Path) -> list[Path]:
     """The event streams of all runs, by name."""
     return sorted(path for path in (home / "runs").glob("*.jsonl") if path.is_file())
-
-
-def _decode(line: bytes) -> Event | None:
-    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _DECODER.decode(line)
-    return None

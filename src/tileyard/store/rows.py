@@ -1,4 +1,4 @@
-"""Trials as rows of the table, and what is read of many of them at once."""
+"""Trials as rows of the tables, and what is read of many of them at once."""
 
 from collections.abc import Iterable
 from typing import TypeVar
@@ -9,6 +9,7 @@ from tileyard.artifacts.keys import canonical_json
 from tileyard.model import Record, Trial, Value
 
 Decoded = TypeVar("Decoded")
+Row = dict[str, object]
 DURATIONS = 4096
 """How many trials are read to learn how long cases ran."""
 
@@ -27,10 +28,36 @@ _TRIAL_DECODER = msgspec.json.Decoder(Trial)
 
 def try_trial(record: object) -> Trial | None:
     """The trial of a row; None where it cannot be read: a file that others write can hold anything."""
-    return _try_decode(_TRIAL_DECODER, record)
+    trial = try_decode(_TRIAL_DECODER, record)
+    return trial if trial is None or type(record) is not bytes else upgrade(trial, record)
 
 
-def _try_decode(decoder: msgspec.json.Decoder[Decoded], record: object) -> Decoded | None:
+def upgrade(trial: Trial, text: bytes) -> Trial:
+    """The trial that ``text`` holds as JSON, whichever version of Tileyard wrote it.
+
+    Version 1 has no field for what tells a suite's case apart: such a trial's kernel is the testcase, its
+    arguments are the case's name and, from the second on, the attempt, which also ends its id. Tests
+    of pytest have no arguments, and a kernel that is the test's function.
+    """
+    arguments, is_test = trial.arguments, trial.target == "pytest"
+    is_case = "case" in arguments and trial.case.startswith(f"{trial.kernel}/")
+    if b'"testcase":' in text or not (is_test or is_case):
+        return trial
+    attempt = arguments.get("attempt")
+    if not (isinstance(attempt, int) and trial.case.endswith(f"~{attempt}")):
+        attempt = 1
+    return msgspec.structs.replace(
+        trial,
+        case=trial.case if attempt == 1 else trial.case.removesuffix(f"~{attempt}"),
+        attempt=attempt,
+        testcase=trial.kernel,
+        kernel=trial.kernel if is_test else "",
+        arguments={},
+    )
+
+
+def try_decode(decoder: msgspec.json.Decoder[Decoded], record: object) -> Decoded | None:
+    """What a JSON text holds; None where it cannot be read."""
     try:
         return decoder.decode(record)  # type: ignore[arg-type] # what is no text is a TypeError
     except (msgspec.DecodeError, UnicodeError, RecursionError, TypeError):
@@ -41,19 +68,22 @@ def durations_of(records: Iterable[object]) -> dict[str, float]:
     """How long cases ran, in seconds, by ``canonical_json((arguments, config))``; the last one counts."""
     found: dict[str, float] = {}
     for record in records:
-        trial = _try_decode(_DURATION_DECODER, record)
+        trial = try_decode(_DURATION_DECODER, record)
         if trial is not None and trial.run_s:
             found[canonical_json((trial.arguments, trial.config))] = trial.run_s
     return found
 
 
-def row_of(trial: Trial) -> dict[str, object]:
-    """The columns of a trial."""
+def row_of(trial: Trial) -> Row:
+    """The columns of a trial in both tables."""
     return {
         "id": trial.id,
         "run": trial.run,
         "case_id": trial.case,
-        "kernel": trial.kernel,
+        "label": trial.kernel or trial.testcase,
+        "shape": trial.shape,
+        "side": trial.side,
+        "config": msgspec.json.encode(trial.config).decode() if trial.config else "{}",
         "target": trial.target,
         "device": trial.device,
         "outcome": trial.outcome.value,
@@ -67,4 +97,7 @@ def row_of(trial: Trial) -> dict[str, object]:
         "measurement_key": trial.keys.measurement,
         "run_s": trial.run_s,
         "record": msgspec.json.encode(trial),
+        "testcase": trial.testcase,
+        "attempt": trial.attempt,
+        "suite": trial.suite,
     }

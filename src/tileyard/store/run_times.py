@@ -21,15 +21,12 @@ class RunTime(Record):
 
 
 class CaseTimes(Record):
-    """The attempts at a suite's case: the one that began at ``started_at[i]`` took ``run_s[i]``.
-
-    Both are in seconds; ``started_at`` since the epoch.
-    """
+    """How long the attempts at a suite's case took, in seconds: those from before some date, and later ones."""
 
     case: str
     testcase: str
-    started_at: Sequence[float]
-    run_s: Sequence[float]
+    before_s: Sequence[float]
+    after_s: Sequence[float]
 
 
 class RunTimeQuery(Record):

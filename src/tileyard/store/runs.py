@@ -1,24 +1,12 @@
-"""What the trials of each run say of it, summed up in one query."""
+"""The trials of each run, summed up by the database."""
 
-import msgspec
 from sqlalchemy import Connection, Integer, cast, func, select
 
-from tileyard.model import WELL, Record
+from tileyard.model import WELL
+from tileyard.store.base import RunSummary
 from tileyard.store.schema import trials
 
 _WELL = sorted(outcome.value for outcome in WELL)
-
-
-class RunSummary(Record):
-    """What the trials of one run say of it; times are seconds since the epoch."""
-
-    run: str
-    target: str
-    kernels: tuple[str, ...]
-    trials: int
-    well: int
-    first_started_at: float
-    last_started_at: float
 
 
 def read_runs(connection: Connection, limit: int) -> list[RunSummary]:
@@ -27,7 +15,6 @@ def read_runs(connection: Connection, limit: int) -> list[RunSummary]:
         select(
             trials.c.run,
             func.min(trials.c.target),
-            func.json_group_array(trials.c.kernel.distinct()),
             func.count(),
             func.sum(cast(trials.c.outcome.in_(_WELL), Integer)),
             func.min(trials.c.started_at),
@@ -37,15 +24,22 @@ def read_runs(connection: Connection, limit: int) -> list[RunSummary]:
         .order_by(func.max(trials.c.started_at).desc(), func.max(trials.c.number).desc())
         .limit(limit or None)
     )
+    found = connection.execute(statement).all()
+    named = select(trials.c.run, trials.c.label).distinct()
+    if limit:
+        named = named.where(trials.c.run.in_([row[0] for row in found]))
+    labels: dict[str, list[str]] = {}
+    for run, label in connection.execute(named):
+        labels.setdefault(run, []).append(label)
     return [
         RunSummary(
             run=run,
             target=target,
-            kernels=tuple(sorted(msgspec.json.decode(kernels, type=list[str]))),
+            kernels=tuple(sorted(labels[run])),
             trials=count,
             well=well,
             first_started_at=first,
             last_started_at=last,
         )
-        for run, target, kernels, count, well, first, last in connection.execute(statement)
+        for run, target, count, well, first, last in found
     ]

@@ -1,25 +1,25 @@
 """How long the cases of suites ran and how they ended, read without the records of their trials."""
 
-from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from operator import itemgetter
 
-from sqlalchemy import Connection, and_, func, or_, select
+from sqlalchemy import Connection, func, or_, select
 
 from tileyard.clock import LONGEST_S
 from tileyard.model import Outcome
+from tileyard.store.database import Doubles
 from tileyard.store.run_times import CaseTimes, RunTime, RunTimeQuery
-from tileyard.store.schema import doubles, is_of_suite, trials
+from tileyard.store.schema import suite_trials
 
 _COLUMNS = (
-    trials.c.case_id,
-    trials.c.kernel,
-    trials.c.target,
-    trials.c.device,
-    trials.c.outcome,
-    trials.c.started_at,
-    trials.c.run_s,
+    suite_trials.c.case_id,
+    suite_trials.c.testcase,
+    suite_trials.c.target,
+    suite_trials.c.device,
+    suite_trials.c.outcome,
+    suite_trials.c.started_at,
+    suite_trials.c.run_s,
 )
 _TOLD = sorted(set(Outcome) - {Outcome.SKIPPED, Outcome.NOT_RUN})
 LAST_S = 1e11
@@ -33,15 +33,14 @@ def read_run_times(connection: Connection, query: RunTimeQuery) -> tuple[list[Ru
     The second is the number of rows that were skipped because they make no sense.
     """
     conditions = [
-        is_of_suite,
-        trials.c.reused.is_(False),
-        trials.c.outcome.in_(_TOLD),
-        trials.c.started_at >= query.since,
+        suite_trials.c.reused.is_(False),
+        suite_trials.c.outcome.in_(_TOLD),
+        suite_trials.c.started_at >= query.since,
     ]
     if query.target:
-        conditions.append(trials.c.target == query.target)
-    # In the order of the index: nothing is sorted, and a window function would take thrice as long.
-    statement = select(*_COLUMNS).where(*conditions).order_by(_COLUMNS[0], trials.c.started_at)
+        conditions.append(suite_trials.c.target == query.target)
+    # In the order of the table: nothing is sorted, and a window function would take thrice as long.
+    statement = select(*_COLUMNS).where(*conditions).order_by(_COLUMNS[0], _COLUMNS[5])
     rows = connection.execute(statement).all()
     sound = [row for row in rows if _is_sound(*row)]
     times = [
@@ -63,46 +62,59 @@ def read_run_times(connection: Connection, query: RunTimeQuery) -> tuple[list[Ru
 
 
 def read_case_times(
-    connection: Connection, outcomes: Iterable[Outcome], target: str = "", device_class: str = ""
+    connection: Connection,
+    doubles: Doubles,
+    outcomes: Iterable[Outcome],
+    since: float,
+    on: tuple[str, str],
 ) -> tuple[list[CaseTimes], int]:
     """All that was attempted anew and got to a device, case by case, and how many rows make no sense.
 
-    A column's numbers become an array within SQLite: a row of Python for each would take four times as long.
+    ``on`` are a target and a class of devices, empty for all. A column's numbers become an array within
+    the database: a row of Python for each would take four times as long.
     """
+    target, device_class = on
     conditions = [
-        is_of_suite,
-        trials.c.reused.is_(False),
-        trials.c.outcome.in_([outcome.value for outcome in outcomes]),
-        trials.c.run_s > 0,
+        suite_trials.c.reused.is_(False),
+        suite_trials.c.outcome.in_([outcome.value for outcome in outcomes]),
+        suite_trials.c.run_s > 0,
     ]
     if target:
-        conditions.append(trials.c.target == target)
+        conditions.append(suite_trials.c.target == target)
     if device_class:
-        named, numbered = trials.c.device == device_class, f"{device_class}:"
-        conditions.append(or_(named, trials.c.device.startswith(numbered, autoescape=True)))
-    # What is no number is larger than any.
-    is_sound = and_(trials.c.started_at.between(-LAST_S, LAST_S), trials.c.run_s <= LONGEST_S)
+        named, numbered = suite_trials.c.device == device_class, f"{device_class}:"
+        conditions.append(or_(named, suite_trials.c.device.startswith(numbered, autoescape=True)))
+    started_at, run_s = suite_trials.c.started_at, suite_trials.c.run_s
     statement = (
         select(
-            trials.c.case_id,
-            func.min(trials.c.kernel),
-            doubles(trials.c.started_at).filter(is_sound),
-            doubles(trials.c.run_s).filter(is_sound),
+            suite_trials.c.case_id,
+            func.min(suite_trials.c.testcase),
+            # What is no number is larger than any.
+            doubles(run_s, (started_at >= -LAST_S) & (started_at < since)),
+            doubles(run_s, (started_at >= since) & (started_at <= LAST_S)),
             func.count(),
         )
         .where(*conditions)
-        .group_by(trials.c.case_id)
+        .group_by(suite_trials.c.case_id)
     )
     found, skipped = [], 0
-    for case, testcase, starts, times, count in connection.execute(statement):
-        started_at, run_s = array("d", starts or b""), array("d", times or b"")
+    for case, testcase, *told, count in connection.execute(statement):
+        before_s, after_s = (_drop_long(times_s) for times_s in told)
         is_text = type(case) is type(testcase) is str
-        skipped += count - (len(run_s) if is_text else 0)
-        if is_text and run_s:
+        sound = len(before_s) + len(after_s) if is_text else 0
+        skipped += count - sound
+        if sound:
             found.append(
-                CaseTimes(case=case, testcase=testcase, started_at=started_at, run_s=run_s)
+                CaseTimes(case=case, testcase=testcase, before_s=before_s, after_s=after_s)
             )
     return found, skipped
+
+
+def _drop_long(times_s: Sequence[float]) -> Sequence[float]:
+    """Without those that no run can have taken."""
+    if max(times_s, default=0.0) <= LONGEST_S:
+        return times_s
+    return [time_s for time_s in times_s if time_s <= LONGEST_S]
 
 
 def _is_sound(  # noqa: PLR0913 - the columns of a row
@@ -114,7 +126,7 @@ def _is_sound(  # noqa: PLR0913 - the columns of a row
     started_at: object,
     run_s: object,
 ) -> bool:
-    """Whether a row holds texts and times: SQLite takes any value in any column."""
+    """Whether a row holds texts and times: a file that others write can hold anything."""
     return (
         type(case) is type(testcase) is type(target) is type(device) is str
         and isinstance(started_at, float)

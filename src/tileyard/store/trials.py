@@ -1,131 +1,80 @@
-"""Trials in SQLite: append-only, shared by processes, found by key, rebuilt from event streams."""
+"""Trials in a database: append-only, shared by processes, found by key, rebuilt from event streams."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Engine,
-    func,
-    insert,
-    select,
-    type_coerce,
-)
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import ColumnElement, func, select, type_coerce
 from sqlalchemy.types import NullType
 
 from tileyard.errors import UsageError
-from tileyard.model import (
-    BuildKey,
-    MeasurementKey,
-    Outcome,
-    Record,
-    RunKey,
-    Trial,
-)
+from tileyard.model import BuildKey, MeasurementKey, Outcome, RunKey, Trial
+from tileyard.store.base import REUSABLE, RunSummary, Store
+from tileyard.store.base import TrialQuery as TrialQuery
+from tileyard.store.database import Database, Lookup
 from tileyard.store.events import list_run_files, read_run
 from tileyard.store.filesystem import MOUNTS
 from tileyard.store.lookups import (
     FIND_BUILD_FAILURE,
     FIND_MEASURED,
     FIND_PASSED,
-    REUSABLE,
-    Lookups,
-    Question,
+    has_passed,
 )
-from tileyard.store.rows import DURATIONS, durations_of, row_of, try_trial
+from tileyard.store.rows import DURATIONS, Row, durations_of, row_of, try_trial
 from tileyard.store.run_times import CaseTimes, RunTime, RunTimeQuery
-from tileyard.store.runs import RunSummary, read_runs
-from tileyard.store.schema import (
-    explained,
-    is_of_suite,
-    one_transaction,
-    open_database,
-    trials,
-)
+from tileyard.store.runs import read_runs
+from tileyard.store.schema import suite_trials, trials
+from tileyard.store.sqlite import has_store as has_store
+from tileyard.store.sqlite import open_database
 from tileyard.store.suites import read_case_times, read_run_times
 from tileyard.wording import count_of
 
 # As it is in the file: what is no bytes would fail within SQLAlchemy.
 _RECORD: ColumnElement[object] = type_coerce(trials.c.record, NullType())
 _NEWEST = (trials.c.started_at.desc(), trials.c.number.desc())
-_INSERT = insert(trials)
 _MOST_IDS = 500
 """So many ids are asked for at once."""
 
 
-class TrialQuery(Record):
-    """Which trials to list; an empty field asks for nothing. ``limit`` 0 means all."""
+class TrialStore(Store):
+    """The ``Store`` of a database."""
 
-    kernel: str = ""
-    run: str = ""
-    target: str = ""
-    outcome: Outcome | None = None
-    limit: int = 50
-
-
-class TrialStore:
-    """The trials of one home directory; a context manager, usable from any thread.
-
-    Every method raises HomeError where the file cannot be used (full disk, damage, a lock that is
-    held for too long).
-    """
-
-    def __init__(self, engine: Engine, path: Path) -> None:
-        self._engine = engine
-        self._path = path
+    def __init__(self, database: Database, skipped_lines: int = 0) -> None:
+        self._database = database
         self._unreadable: set[object] = set()
         self._skipped = 0
-        self._skipped_lines = 0
-        self._lookups = Lookups(engine)
+        self._skipped_lines = skipped_lines
 
     @classmethod
     def open(cls, home: Path, mounts: Path = MOUNTS) -> Self:
-        """Open ``home/store.db``; make it where there is none, from the event streams if any.
+        """Open the store of ``home``; make it where there is none, from the event streams if any.
 
         Raises HomeError where ``home`` is not writable or on a network file system, and where
         the file is damaged or from a newer version. ``mounts`` is the host's table of mounts.
         """
-
         skipped = 0
 
-        def fill(connection: Connection) -> None:
+        def fill() -> list[Row]:
             nonlocal skipped
             runs = [read_run(path) for path in list_run_files(home)]
             skipped = sum(run.skipped for run in runs)
             each = {trial.id: trial for run in runs for trial in run.trials}
-            _insert_all(connection, each.values())
+            return [row_of(trial) for trial in each.values()]
 
-        store = cls(open_database(home, fill, mounts), home / "store.db")
-        store._skipped_lines = skipped
-        return store
+        return cls(open_database(home, fill, mounts), skipped)
 
     def close(self) -> None:
         """Close the file."""
-        self._lookups.close()
-        self._engine.dispose()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
+        self._database.close()
 
     def describe_skipped(self) -> str:
         """What of this store could not be read so far and was passed over, in one line; else empty."""
+        path = self._database.path
         skipped = [
             f"{count_of(number, what)} of {where}"
             for number, what, where in (
-                (self._skipped + len(self._unreadable), "row", self._path),
-                (self._skipped_lines, "line", self._path.parent / "runs"),
+                (self._skipped + len(self._unreadable), "row", path),
+                (self._skipped_lines, "line", path.parent / "runs"),
             )
             if number
         ]
@@ -133,22 +82,9 @@ class TrialStore:
 
     # ---- writing ----------------------------------------------------------------------------
 
-    def record(self, trial: Trial) -> None:
-        """Append a trial; it survives the death of this process once this has returned.
-
-        Raises ValueError where a trial of this id exists.
-        """
-        self.record_all([trial])
-
     def record_all(self, content: Sequence[Trial]) -> None:
-        """Append trials, all of them or none; as ``record``."""
-        with explained(self._path):
-            try:
-                with self._engine.connect() as connection, one_transaction(connection):
-                    _insert_all(connection, content)
-            except IntegrityError as error:
-                names = " or ".join(trial.id for trial in content)
-                raise ValueError(f"trial {names} is recorded already") from error
+        """Append trials, all of them or none."""
+        self._database.insert([row_of(trial) for trial in content])
 
     def find_measured(self, key: MeasurementKey) -> Trial | None:
         """The latest trial of this measurement whose outcome can be relied on again."""
@@ -158,8 +94,8 @@ class TrialStore:
         """The latest trial of a suite's case that passed with this run key, in this run if one is named."""
         if not run:
             return self._find(FIND_PASSED, key)
-        wanted = (trials.c.run_key == key, is_of_suite, trials.c.run == run)
-        found = self._select([*wanted, trials.c.outcome == Outcome.PASSED.value], 1)
+        wanted = (suite_trials.c.run_key == key, has_passed, trials.c.run == run)
+        found = self._select(wanted, 1)
         return found[0] if found else None
 
     def find_build_failure(self, build: BuildKey) -> Trial | None:
@@ -174,37 +110,44 @@ class TrialStore:
         statement = (
             select(_RECORD)
             .where(
-                trials.c.kernel == kernel,
+                trials.c.label == kernel,
                 trials.c.target == target,
                 trials.c.outcome.in_(sorted(REUSABLE)),
             )
             .order_by(*_NEWEST)
             .limit(DURATIONS)
         )
-        with explained(self._path), self._engine.connect() as connection:
+        with self._database.reading() as connection:
             records: Sequence[object] = connection.execute(statement).scalars().all()
         return durations_of(reversed(records))
 
     def list_run_times(self, query: RunTimeQuery) -> list[RunTime]:
         """How long cases of suites ran, in the order of cases, each case's oldest first."""
-        with explained(self._path), self._engine.connect() as connection:
+        with self._database.reading() as connection:
             times, skipped = read_run_times(connection, query)
         self._skipped += skipped
         return times
 
     def list_case_times(
-        self, outcomes: Iterable[Outcome], target: str = "", device_class: str = ""
+        self,
+        outcomes: Iterable[Outcome],
+        since: float = 0.0,
+        target: str = "",
+        device_class: str = "",
     ) -> list[CaseTimes]:
         """How long all runs with these outcomes took, case by case; an empty name matches all."""
-        with explained(self._path), self._engine.connect() as connection:
-            times, skipped = read_case_times(connection, outcomes, target, device_class)
+        with self._database.reading() as connection:
+            on = (target, device_class)
+            times, skipped = read_case_times(
+                connection, self._database.doubles, outcomes, since, on
+            )
         self._skipped += skipped
         return times
 
     def list_trials(self, query: TrialQuery) -> list[Trial]:
         """Trials that fit ``query``, newest first."""
         wanted = (
-            (trials.c.kernel, query.kernel),
+            (trials.c.label, query.kernel),
             (trials.c.run, query.run),
             (trials.c.target, query.target),
             (trials.c.outcome, query.outcome),
@@ -236,12 +179,12 @@ class TrialStore:
 
     def list_runs(self, limit: int = 0) -> list[RunSummary]:
         """A summary of every run that has a trial, the newest first; ``limit`` 0 means all."""
-        with explained(self._path), self._engine.connect() as connection:
+        with self._database.reading() as connection:
             return read_runs(connection, limit)
 
     def has_all(self, ids: Sequence[str]) -> bool:
         """Whether every one of these trials is recorded."""
-        with explained(self._path), self._engine.connect() as connection:
+        with self._database.reading() as connection:
             for first in range(0, len(ids), _MOST_IDS):
                 some = set(ids[first : first + _MOST_IDS])
                 found = select(func.count()).where(trials.c.id.in_(some))
@@ -251,18 +194,15 @@ class TrialStore:
 
     # ---- inside -----------------------------------------------------------------------------
 
-    def _find(self, question: Question, key: str) -> Trial | None:
-        """The one trial that the question finds; nothing has an empty key."""
-        if not key:
-            return None
-        with explained(self._path):
-            record = self._lookups.find(question, key)
+    def _find(self, lookup: Lookup, key: str) -> Trial | None:
+        """The one trial that is looked up; nothing has an empty key."""
+        record = self._database.find(lookup, key) if key else None
         return None if record is None else self._read(record, record)
 
     def _select(self, conditions: Sequence[ColumnElement[bool]], limit: int) -> list[Trial]:
         columns = select(_RECORD, trials.c.number)
         statement = columns.where(*conditions).order_by(*_NEWEST).limit(limit or None)
-        with explained(self._path), self._engine.connect() as connection:
+        with self._database.reading() as connection:
             found = [self._read(*row) for row in connection.execute(statement)]
         return [trial for trial in found if trial is not None]
 
@@ -274,7 +214,11 @@ class TrialStore:
         return trial
 
 
-def _insert_all(connection: Connection, content: Iterable[Trial]) -> None:
-    rows = [row_of(trial) for trial in content]
-    if rows:
-        connection.execute(_INSERT, rows)
+def open_store(home: Path) -> Store:
+    """The trials of a data directory, in whatever database; made where there are none."""
+    return TrialStore.open(home)
+
+
+def has_records(home: Path) -> bool:
+    """Whether there are trials, or event streams that the store can be rebuilt from."""
+    return has_store(home) or bool(list_run_files(home))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tileyard.events import BuildStarted, CaseEnded, CaseStarted, Event
 from tileyard.model import Record
-from tileyard.suite.records import Plan, case_of_attempt
+from tileyard.suite.records import Plan
 from tileyard.suite.result import Makespan
 
 NOTICED = 0.01
@@ -47,11 +47,11 @@ class Achieved:
                 self.has_built = True
             case CaseStarted(case=case, device=device, at=at):
                 self._begun[case] = (device, at)
-            case CaseEnded(trial=trial) if trial.case in self._begun:
-                device, begin = self._begun.pop(trial.case)
+            case CaseEnded(trial=trial) if trial.key in self._begun:
+                device, begin = self._begun.pop(trial.key)
                 self.spans.append(
                     Span(
-                        case=case_of_attempt(trial.case),
+                        case=trial.case,
                         device=device,
                         begin=begin,
                         end=begin + trial.run_s,
@@ -119,16 +119,16 @@ def _measure_launch(spans: Iterable[Span]) -> float | None:
     return (begins[-1] - begins[0]) / (len(begins) - 1) if len(begins) > 1 else None
 
 
-def add_makespans(makespans: Sequence[Makespan]) -> Makespan | None:
-    """Parts that ran one after another, as a whole; None if there was none."""
+def join_makespans(makespans: Sequence[Makespan]) -> Makespan | None:
+    """Parts that ran side by side, as a whole; None if there was none."""
     if len(makespans) < 2:
         return makespans[0] if makespans else None
     return Makespan(
-        slots=max(part.slots for part in makespans),
+        slots=sum(part.slots for part in makespans),
         total_s=sum(part.total_s for part in makespans),
-        bound_s=sum(part.bound_s for part in makespans),
-        predicted_s=sum(part.predicted_s for part in makespans),
-        achieved_s=sum(part.achieved_s for part in makespans),
+        bound_s=max(part.bound_s for part in makespans),
+        predicted_s=max(part.predicted_s for part in makespans),
+        achieved_s=max(part.achieved_s for part in makespans),
         guessed=sum(part.guessed for part in makespans),
         reason="; ".join(part.reason for part in makespans if part.reason),
     )

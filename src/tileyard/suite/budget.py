@@ -12,7 +12,7 @@ from tileyard.model import INFRASTRUCTURE, WELL, Outcome, Record
 from tileyard.store.run_times import RunTime
 from tileyard.suite.pieces import NO_COSTS, Costs
 from tileyard.suite.plan import make_plan, say_seconds
-from tileyard.suite.records import Expected, LeftOut, case_of_attempt
+from tileyard.suite.records import Expected, LeftOut
 
 SQUEEZE = 0.98
 """How much less is tried where a choice does not fit its budget when it is planned."""
@@ -63,10 +63,9 @@ def gather_facts(
     for time in times:
         if time.outcome in INFRASTRUCTURE:
             continue
-        case = case_of_attempt(time.case)
-        runs[case] = runs.get(case, 0) + 1
+        runs[time.case] = runs.get(time.case, 0) + 1
         if is_failure(time.outcome):
-            failures[case] = failures.get(case, 0) + 1
+            failures[time.case] = failures.get(time.case, 0) + 1
     return tuple(
         CaseFacts(
             expected=one,

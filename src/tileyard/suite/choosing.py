@@ -14,10 +14,9 @@ from functools import lru_cache
 from typing import NoReturn
 
 from tileyard.errors import UsageError
-from tileyard.model import Record
+from tileyard.model import KernelWork, Record
 from tileyard.suite.dtypes import dtype_class
 from tileyard.suite.records import (
-    KernelWork,
     LeftOut,
     Policy,
     Quarantine,

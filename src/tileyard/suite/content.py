@@ -16,10 +16,9 @@ from pathlib import Path
 
 from tileyard.artifacts.keys import canonical_json, digest_parts
 from tileyard.errors import UsageError
-from tileyard.model import Digest, Record
+from tileyard.model import CommandWork, Digest, KernelWork, Record, Step
 from tileyard.suite.reading import WILDCARDS
-from tileyard.suite.records import CommandWork, KernelWork, Suite, SuiteCase
-from tileyard.targets.command.records import Step
+from tileyard.suite.records import Suite, SuiteCase
 from tileyard.workers.file_digests import FileDigests
 
 LONGEST_PATH = 1000

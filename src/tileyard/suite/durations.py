@@ -13,7 +13,7 @@ from tileyard.devices.names import class_of
 from tileyard.model import Outcome, Record
 from tileyard.store.run_times import RunTime
 from tileyard.suite.imports import ImportedTime
-from tileyard.suite.records import Expected, SuiteCase, case_of_attempt
+from tileyard.suite.records import Expected, SuiteCase
 
 ENDED = frozenset({Outcome.PASSED, Outcome.UNCHECKED, Outcome.MISMATCH})
 """Outcomes of runs that came to their own end; what cut the others short may have been cured."""
@@ -59,7 +59,7 @@ def learn(times: Iterable[RunTime], target: str = "", device_class: str = "") ->
         if time.run_s <= 0 or (device_class and class_of(time.device) != device_class):
             continue
         found = ended if time.outcome in ENDED else others
-        found.setdefault(case_of_attempt(time.case), []).append(time.run_s)
+        found.setdefault(time.case, []).append(time.run_s)
     return {case: _summarize(times_s) for case, times_s in (others | ended).items()}
 
 
@@ -86,7 +86,7 @@ def tabulate(times: Iterable[RunTime], device_class: str = "") -> str:
     known = learn(attempts, device_class=device_class)
     if not known:
         return ""
-    testcases = {case_of_attempt(time.case): time.testcase for time in attempts}
+    testcases = {time.case: time.testcase for time in attempts}
     text = io.StringIO()
     # In quotes: a name may hold a comma, or begin like a line that is passed over.
     table = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
@@ -142,12 +142,12 @@ def expect_imported(times: Iterable[ImportedTime], case_s: float = 0.0) -> tuple
     return tuple(expected)
 
 
-def find_quantile(ordered: Sequence[float], share: float) -> float:
+def find_quantile(ordered: Sequence[float] | NDArray[np.float64], share: float) -> float:
     """A quantile of sorted values, linear between neighbours."""
     place = (len(ordered) - 1) * share
     low = int(place)
     high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+    return float(ordered[low] + (ordered[high] - ordered[low]) * (place - low))
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """The distribution of how long cases take: its tail, and what has moved since some date."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from tileyard.model import Record
 from tileyard.store.run_times import CaseTimes
 from tileyard.suite.durations import HIGH, LIKELY, find_quantile
-from tileyard.suite.records import case_of_attempt
 
 Seconds = NDArray[np.float64]
 
@@ -73,19 +72,18 @@ class History(Record):
 
 
 def summarize_history(times: Iterable[CaseTimes], since: float, longest: int = 10) -> History:
-    """What runs that came to their own end say; ``since`` is in seconds since the epoch."""
-    by_case: dict[str, list[CaseTimes]] = {}
-    for attempts in times:
-        by_case.setdefault(case_of_attempt(attempts.case), []).append(attempts)
-    both = {case: _part(own, since) for case, own in by_case.items()}
-    ordered = {case: np.sort(np.concatenate(parts)).tolist() for case, parts in both.items()}
+    """What runs that came to their own end say; ``since``, in seconds since the epoch, parts them."""
+    by_case = {own.case: own for own in times}
+    ordered = {case: _sort(own.before_s, own.after_s) for case, own in by_case.items()}
     medians = {case: find_quantile(own, LIKELY) for case, own in ordered.items()}
     total_s = sum(medians.values())
     by_testcase: dict[str, list[str]] = {}
     for case, own in by_case.items():
-        by_testcase.setdefault(own[0].testcase, []).append(case)
+        by_testcase.setdefault(own.testcase, []).append(case)
     shared = sorted(medians.values())
-    compared = {case: parts for case, parts in both.items() if min(map(len, parts)) >= SAMPLES}
+    compared = [
+        own for own in by_case.values() if min(len(own.before_s), len(own.after_s)) >= SAMPLES
+    ]
 
     def describe(name: str, cases: Sequence[str]) -> CaseHistory:
         seconds = sum([medians[case] for case in cases])
@@ -118,20 +116,17 @@ def summarize_history(times: Iterable[CaseTimes], since: float, longest: int = 1
     )
 
 
-def _part(own: Sequence[CaseTimes], since: float) -> tuple[Seconds, Seconds]:
-    """The times from before the date and from after it."""
-    run_s = np.concatenate([np.asarray(times.run_s) for times in own])
-    is_after = np.concatenate([np.asarray(times.started_at) for times in own]) >= since
-    return run_s[~is_after], run_s[is_after]
+def _sort(*parts: Sequence[float]) -> Seconds:
+    return np.sort(np.concatenate([np.asarray(part, np.float64) for part in parts]))
 
 
-def _find_moved(compared: Mapping[str, tuple[Seconds, Seconds]]) -> tuple[Moved, ...]:
+def _find_moved(compared: Iterable[CaseTimes]) -> tuple[Moved, ...]:
     """Those that moved clearly, the one that costs or saves most in front."""
     found = []
-    for case, parts in compared.items():
-        before, after = (np.sort(part).tolist() for part in parts)
+    for own in compared:
+        before, after = _sort(own.before_s), _sort(own.after_s)
         moved = Moved(
-            case=case,
+            case=own.case,
             before_s=find_quantile(before, LIKELY),
             after_s=find_quantile(after, LIKELY),
             samples_before=len(before),

@@ -3,16 +3,11 @@
 import re
 from pathlib import Path
 
-from tileyard.targets.command.records import Step
-from tileyard.workers.file_digests import is_file
+from tileyard.model import Step
+from tileyard.workers.file_digests import find_arguments, is_file
 
 END = r"[^\s\"'`:;,|&<>(){}]+"
 """What a path within a longer text consists of."""
-
-
-def find_arguments(step: Step, folder: Path) -> list[str]:
-    """Arguments that are files as seen from the suite's folder: the step's result depends on them."""
-    return [text for text in step.argv if "{" not in text and is_file(folder, text)]
 
 
 def find_named(step: Step, folder: Path) -> list[str]:

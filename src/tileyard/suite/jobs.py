@@ -24,18 +24,16 @@ from msgspec.structs import replace
 
 from tileyard.devices.names import class_of
 from tileyard.errors import UsageError
-from tileyard.model import Digest, Record
+from tileyard.model import CommandWork, Digest, Record, Step
 from tileyard.store.run_times import RunTime
 from tileyard.suite.content import Contents
 from tileyard.suite.files.places import Document, Place
 from tileyard.suite.files.tables import Seconds, Strict, Text, Time, decode
-from tileyard.suite.outlook import COMMAND, target_of
-from tileyard.suite.records import CommandWork, Expected, SuiteCase
-from tileyard.targets.command.records import Step
+from tileyard.suite.outlook import target_of
+from tileyard.suite.records import Expected, SuiteCase
+from tileyard.targets.registry import COMMAND, DEFAULT_TARGET
 from tileyard.workers.file_digests import find_problem
 
-KERNELS = "cpu"
-"""What kernels are compiled for where nothing else is said."""
 _PARTS = re.compile(r"(?::(?P<policy>[^@?]*))?(?:@(?P<on>[^?]*))?(?:\?(?P<select>.*))?", re.DOTALL)
 
 
@@ -56,7 +54,7 @@ class Wanted(Record):
     @property
     def kernels(self) -> str:
         """The target of kernels."""
-        return self.on or KERNELS
+        return self.on or DEFAULT_TARGET
 
     def find_classes(self, times: Iterable[RunTime]) -> dict[str, str]:
         """For each target the class of devices whose times count; empty for all.

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import msgspec
 
+from tileyard.engine.authors import Authors
 from tileyard.errors import KernelFileError, UsageError
-from tileyard.model import KernelInfo, Value
+from tileyard.model import KernelInfo, KernelWork, Value
 from tileyard.settings import Settings
 from tileyard.suite.files.drafts import Draft, KernelFile, find_seed, limit_kernel
 from tileyard.suite.files.tables import CaseTable
-from tileyard.suite.kernel_files import MakeAuthor
 from tileyard.suite.reading import read_draft
-from tileyard.suite.records import KernelWork, Rule, Suite, SuiteCase
-from tileyard.workers.protocol import DescribeKernels, Failed, Kernels
+from tileyard.suite.records import Rule, Suite, SuiteCase
+from tileyard.workers.protocol import DescribeKernels, Failed
 
 ASK_LIMIT_S = 60.0
 ONLY = "default"
@@ -26,30 +26,24 @@ DTYPE_ARGUMENTS = ("dtype", "in_dtype")
 """What kernels call the type of their inputs."""
 
 
-async def read_suite_with_kernels(path: Path, settings: Settings, make_author: MakeAuthor) -> Suite:
+async def read_suite_with_kernels(path: Path, settings: Settings, authors: Authors) -> Suite:
     """The suite of a file or folder, also of a Python file of kernels.
 
     Kernels get their names and complete arguments, and a testcase that lists no case has one for each
-    kernel and named shape. Each file is described by an author of its own, which is closed again.
+    kernel and named shape. Authors of files are asked, and are the caller's to close.
     Raises UsageError and KernelFileError.
     """
     draft = await asyncio.to_thread(read_draft, path, settings)
     works = (case.work for case in draft.cases)
     files = dict.fromkeys(work.file for work in works if isinstance(work, KernelWork))
-    described = {file: await _describe(file, make_author) for file in files}
+    described = {file: await _describe(file, authors) for file in files}
     return draft.finish(tuple(_complete(draft, described)))
 
 
-async def _describe(file: str, make_author: MakeAuthor) -> tuple[KernelInfo, ...]:
-    author = make_author(file)
-    try:
-        reply = await author.ask(DescribeKernels(), ASK_LIMIT_S)
-    finally:
-        await author.close()
+async def _describe(file: str, authors: Authors) -> tuple[KernelInfo, ...]:
+    reply = await authors.ask("", file, DescribeKernels(), ASK_LIMIT_S)
     if isinstance(reply, Failed):
         raise KernelFileError(reply.message, trace=reply.log)
-    if not isinstance(reply, Kernels):
-        raise AssertionError(f"an author described its kernels with {reply}")
     if not reply.kernels:
         raise KernelFileError(f"{file}: holds no kernel", "use @tileyard.kernel or @tilelang.jit")
     return reply.kernels

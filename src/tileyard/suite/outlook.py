@@ -5,25 +5,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from tileyard.model import Record
+from tileyard.model import CommandWork, Record
 from tileyard.store.run_times import RunTime
 from tileyard.suite.budget import fit_budget, gather_facts
 from tileyard.suite.choosing import Facts, choose, find_policy
 from tileyard.suite.durations import Known, expect, learn
 from tileyard.suite.pieces import NO_COSTS, Costs
-from tileyard.suite.records import (
-    CommandWork,
-    Expected,
-    LeftOut,
-    Selection,
-    Suite,
-    SuiteCase,
-    Wish,
-)
+from tileyard.suite.records import Expected, LeftOut, Selection, Suite, SuiteCase, Wish
 from tileyard.suite.shards import Shard, measure_shards, take_shard
-
-COMMAND = "command"
-"""The target of cases that are programs."""
+from tileyard.targets.registry import COMMAND
 
 
 class Bounds(Record):

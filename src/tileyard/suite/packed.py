@@ -16,12 +16,11 @@ from tileyard.artifacts.bundle_manifest import BundleManifest
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
 from tileyard.decoding import decode_json
+from tileyard.engine.programs import Programs
 from tileyard.errors import BundleError
-from tileyard.model import Case, Digest, Record
-from tileyard.suite.author import SuiteAuthor
+from tileyard.model import Case, CommandWork, Digest, Record, Step
 from tileyard.suite.inputs import find_named
-from tileyard.suite.records import CommandWork, Suite, SuiteCase, case_of_attempt
-from tileyard.targets.command.records import Step
+from tileyard.suite.records import Suite, SuiteCase
 from tileyard.workers.file_digests import find_files
 from tileyard.workers.protocol import RunEntry
 
@@ -85,20 +84,19 @@ def check_suite(manifest: BundleManifest, read: Callable[[Digest], bytes]) -> No
 
 
 class PackedCases:
-    """Finds what was packed for the cases of a run. ``author`` gives each its folder."""
+    """Finds what was packed for the cases of a run; ``programs`` gives each its folder."""
 
-    def __init__(self, packed: PackedSuite, author: SuiteAuthor) -> None:
+    def __init__(self, packed: PackedSuite) -> None:
         self._entries = packed.entries
-        self._author = author
 
-    def find(self, case: Case) -> RunEntry:
+    def find(self, programs: Programs | None, case: Case) -> RunEntry:
         """The entry of a case, or of a further attempt at it."""
-        entry = self._entries[case_of_attempt(case.id)]
+        entry = self._entries[case.id]
         command = entry.command
-        if command is not None:
-            folder = self._author.adopt(case.kernel, case.arguments, entry.golden.tree)
+        if command is not None and programs is not None:
+            folder = programs.adopt(case, entry.golden.tree)
             command = msgspec.structs.replace(command, folder=folder)
-        return msgspec.structs.replace(entry, case=case.id, command=command)
+        return msgspec.structs.replace(entry, case=case.key, command=command)
 
 
 class _Files(Record):

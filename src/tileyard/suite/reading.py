@@ -23,6 +23,7 @@ from msgspec.structs import asdict
 
 from tileyard.decoding import decode_json
 from tileyard.errors import UsageError
+from tileyard.model import KernelWork
 from tileyard.processes.keeper.tree import kill_marked
 from tileyard.settings import Settings
 from tileyard.suite.files.drafts import (
@@ -48,7 +49,7 @@ from tileyard.suite.files.tables import (
     check_name,
     decode,
 )
-from tileyard.suite.records import KernelWork, Policy, Quarantine, Rule, Suite, SuiteCase
+from tileyard.suite.records import Policy, Quarantine, Rule, Suite, SuiteCase
 
 SUITE_FILE = "suite.toml"
 WILDCARDS = "*?["

@@ -8,37 +8,7 @@ in already; what is known only when a step runs (``PLACES``) is not.
 
 from typing import Literal
 
-from tileyard.model import INFRASTRUCTURE, WELL, Limits, Outcome, Record, Tolerance, Value
-from tileyard.targets.command.records import HotRun, OutputCheck, Step
-
-
-class CommandWork(Record, tag="command"):
-    """A case that is a row of programs. Only ``run`` holds a device.
-
-    A ``build`` that several cases share is built once. ``target`` is what this case needs of it.
-    ``check`` says by its exit status whether the results are right: 0 right, 2 wrong, anything else
-    is an error. Without ``check`` and ``outputs`` exit status 0 of ``run`` is all that is asked for.
-    """
-
-    run: Step
-    build: Step | None = None
-    target: str = ""
-    golden: Step | None = None
-    check: Step | None = None
-    outputs: tuple[OutputCheck, ...] = ()
-    hot: HotRun | None = None
-
-
-class KernelWork(Record, tag="kernel"):
-    """A case that is a kernel of a Python file, with arguments and one config."""
-
-    file: str
-    kernel: str = ""
-    arguments: dict[str, Value] = {}
-    shape: str = ""
-    config: dict[str, Value] = {}
-    reference: str = ""
-    tolerance: Tolerance | None = None
+from tileyard.model import INFRASTRUCTURE, WELL, Limits, Outcome, Record, Work
 
 
 class SuiteCase(Record):
@@ -49,7 +19,7 @@ class SuiteCase(Record):
 
     testcase: str
     name: str
-    work: CommandWork | KernelWork
+    work: Work
     family: str = ""
     dtype: str = ""
     shape: tuple[int, ...] = ()
@@ -63,26 +33,6 @@ class SuiteCase(Record):
     def id(self) -> str:
         """``testcase/name``: unique in its suite, stable from run to run."""
         return f"{self.testcase}/{self.name}"
-
-
-ATTEMPT_MARK = "~"
-"""Divides a case's id from the number of the attempt, where it was tried again."""
-
-
-def name_attempt(case: str, attempt: int) -> str:
-    """The id of an attempt at a case; the first one has the case's own."""
-    return case if attempt == 1 else f"{case}{ATTEMPT_MARK}{attempt}"
-
-
-def split_attempt(name: str) -> tuple[str, int]:
-    """The id of the case of which this is an attempt, and the attempt's number."""
-    case, mark, attempt = name.rpartition(ATTEMPT_MARK)
-    return (case, int(attempt)) if mark and attempt.isdecimal() else (name, 1)
-
-
-def case_of_attempt(name: str) -> str:
-    """The id of the case of which this is an attempt."""
-    return split_attempt(name)[0]
 
 
 _FINAL = WELL | INFRASTRUCTURE | {Outcome.NOT_RUN, Outcome.COMPILE_ERROR}

@@ -48,7 +48,12 @@ class CaseVerdict(Record):
     @property
     def is_failure(self) -> bool:
         """The case itself failed, or never ran."""
-        return self.is_bad and self.outcome not in INFRASTRUCTURE
+        return self.is_bad and not self.is_fault
+
+    @property
+    def is_fault(self) -> bool:
+        """Devices, queues or hosts failed it; nothing is known of the case itself."""
+        return self.outcome in INFRASTRUCTURE
 
     @property
     def gates(self) -> bool:
@@ -76,7 +81,7 @@ class Makespan(Record):
 class SuiteResult(Record):
     """All of a run. ``verdicts`` has every selected case once, in the order of the suite.
 
-    ``home`` is where logs and data lie. ``plans`` are those of its parts, in the order in which they ran: kernels
+    ``home`` is where logs and data lie. ``plans`` are those of its parts, which run side by side: kernels
     and programs of one suite are two. ``seconds`` is the duration of the whole run.
     """
 
@@ -105,8 +110,28 @@ class SuiteResult(Record):
 
     @property
     def failures(self) -> tuple[CaseVerdict, ...]:
-        """Cases that fail the run."""
+        """Cases that fail the run: those that failed, and those that never ran."""
         return tuple(v for v in self.verdicts if v.is_failure and v.gates)
+
+    @property
+    def failed(self) -> tuple[CaseVerdict, ...]:
+        """Cases that ran and fail the run."""
+        return tuple(v for v in self.failures if v.outcome is not Outcome.NOT_RUN)
+
+    @property
+    def faults(self) -> tuple[CaseVerdict, ...]:
+        """Cases that gate, and were failed by devices, queues or hosts."""
+        return tuple(v for v in self.verdicts if v.is_fault and v.gates)
+
+    @property
+    def spared(self) -> tuple[CaseVerdict, ...]:
+        """Cases that failed in whatever way, and do not gate."""
+        return tuple(v for v in self.verdicts if v.is_bad and not v.gates)
+
+    @property
+    def never_ran(self) -> tuple[CaseVerdict, ...]:
+        """Cases that were never reached, whether they gate or not."""
+        return tuple(v for v in self.verdicts if v.outcome is Outcome.NOT_RUN)
 
     @property
     def exit_status(self) -> int:
@@ -115,7 +140,7 @@ class SuiteResult(Record):
             return 130
         if self.failures:
             return 1
-        return 3 if any(v.outcome in INFRASTRUCTURE and v.gates for v in self.verdicts) else 0
+        return 3 if self.faults else 0
 
 
 def judge_cases(

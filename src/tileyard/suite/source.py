@@ -1,102 +1,144 @@
 """A suite as a source of cases: its pieces, longest first; then again what failed, if it may be flaky."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
+from tileyard.artifacts.keys import canonical_json
 from tileyard.model import (
     Batch,
     Case,
     CheckPolicy,
+    CommandWork,
+    KernelWork,
     Limits,
     Outcome,
+    Record,
     Trial,
-    Value,
+    Work,
 )
-from tileyard.suite.author import ATTEMPT, CASE
-from tileyard.suite.records import (
-    KernelWork,
-    Piece,
-    SuiteCase,
-    case_of_attempt,
-    is_retried,
-    name_attempt,
-)
+from tileyard.suite.records import Plan, SuiteCase, is_retried
+
+
+class Part(Record):
+    """The cases of a suite that are built for one target, and how they are divided among their devices.
+
+    The pieces of the plan hold every case once; the longest is to come first. ``expected_s`` is by case.
+    """
+
+    target: str
+    cases: tuple[SuiteCase, ...]
+    plan: Plan
+    expected_s: dict[str, float] = {}
 
 
 class SuiteSource:
     """A CaseSource. Each case runs once, and up to ``retries`` times more while it fails.
 
-    ``trials`` are all that were told, by the suite's case, in the order of the attempts.
+    ``trials`` are all that were told, by the suite's case, in the order of the attempts. The parts take turns, so
+    that each keeps its own devices busy.
     """
 
     def __init__(
         self,
-        cases: Sequence[SuiteCase],
-        pieces: Sequence[Piece],
-        expected_s: Mapping[str, float],
+        suite: str,
+        parts: Sequence[Part],
+        *,
         retries: int = 0,
+        until: Literal["packed", "judged"] = "judged",
     ) -> None:
-        """``pieces`` hold every one of ``cases`` once; the longest is to come first."""
-        self._cases = {case.id: case for case in cases}
-        self._pieces = deque(enumerate(pieces))
-        self._expected_s = expected_s
+        self._suite = suite
+        self._cases = {case.id: case for part in parts for case in part.cases}
+        self._targets = _find_targets(tuple(self._cases.values()))
+        self._parts = [_Turns(part) for part in parts]
+        self._expected_s = {case: s for part in parts for case, s in part.expected_s.items()}
         self._retries = retries
+        self._until = until
         self._again: deque[Batch] = deque()
         self._pending = 0
         self._is_stopped = False
         self.trials: dict[str, list[Trial]] = {}
 
-    def ask(self, limit: int) -> Sequence[Batch]:
+    async def ask(self, limit: int) -> Sequence[Batch]:
         """The next pieces, or what is to be tried again."""
         batches: list[Batch] = []
         while len(batches) < limit and self._again:
             batches.append(self._again.popleft())
-        while len(batches) < limit and self._pieces:
-            number, piece = self._pieces.popleft()
-            cases = tuple(self._make_case(name, 1) for name in piece.cases)
-            batches.append(Batch(id=f"piece-{number}", cases=cases))
+        while len(batches) < limit and (left := [part for part in self._parts if part.pieces]):
+            part = min(left, key=lambda part: part.begun / part.slots)
+            part.begun += 1
+            number, piece = part.pieces.popleft()
+            cases = tuple(self._make_case(name, part.target, 1) for name in piece.cases)
+            batches.append(Batch(id=f"{part.target}-{number}", cases=cases))
         self._pending += sum(len(batch.cases) for batch in batches)
         return batches
 
     def tell(self, trial: Trial) -> None:
         """Take in a trial; one that failed is tried again while it may be."""
         self._pending -= 1
-        name = case_of_attempt(trial.case)
-        attempts = self.trials.setdefault(name, [])
+        attempts = self.trials.setdefault(trial.case, [])
         attempts.append(trial)
         if trial.outcome is Outcome.NOT_RUN:
             self._is_stopped = True
         if self._is_stopped or not is_retried(trial.outcome, len(attempts), self._retries):
             return
-        case = self._make_case(name, len(attempts) + 1)
-        self._again.append(Batch(id=case.id, cases=(case,), process="fresh"))
+        case = self._make_case(trial.case, trial.target, len(attempts) + 1)
+        self._again.append(Batch(id=case.key, cases=(case,), process="fresh"))
 
     def done(self) -> bool:
         """All is asked and told."""
-        return not (self._pieces or self._again or self._pending)
+        return not (self._again or self._pending or any(part.pieces for part in self._parts))
 
-    def _make_case(self, name: str, attempt: int) -> Case:
+    def _make_case(self, name: str, target: str, attempt: int) -> Case:
         case = self._cases[name]
-        arguments: dict[str, Value] = {CASE: case.name}
-        if attempt > 1:
-            arguments[ATTEMPT] = attempt
         tolerance = case.work.tolerance if isinstance(case.work, KernelWork) else None
         return Case(
-            id=name_attempt(name, attempt),
-            kernel=case.testcase,
-            arguments=arguments,
+            id=case.id,
+            work=self._complete(case.work),
+            target=target,
+            suite=self._suite,
+            testcase=case.testcase,
+            attempt=attempt,
+            seed=case.seed,
+            until=self._until,
             check=CheckPolicy(tolerance=tolerance),
             timing=None,
             limits=_limit_runner(case),
             expected_s=self._expected_s.get(name),
         )
 
+    def _complete(self, work: Work) -> Work:
+        """Programs that share a build are told what all of them need of it."""
+        if not isinstance(work, CommandWork) or work.build is None:
+            return work
+        return msgspec.structs.replace(work, targets=self._targets[canonical_json(work.build)])
+
+
+class _Turns:
+    """The pieces of a part that are not begun yet, with their numbers."""
+
+    def __init__(self, part: Part) -> None:
+        self.target = part.target
+        self.slots = part.plan.slots
+        self.pieces = deque(enumerate(part.plan.pieces))
+        self.begun = 0
+
+
+def _find_targets(cases: Sequence[SuiteCase]) -> dict[str, tuple[str, ...]]:
+    """For each build step, what of it these cases need."""
+    found: dict[str, set[str]] = {}
+    for case in cases:
+        if isinstance(case.work, CommandWork) and case.work.build is not None:
+            needed = found.setdefault(canonical_json(case.work.build), set())
+            needed.update({case.work.target} if case.work.target else set())
+    return {build: tuple(sorted(targets)) for build, targets in found.items()}
+
 
 def _limit_runner(case: SuiteCase) -> Limits:
-    """The limits of what runs a case: memory is a matter of its programs, not of who starts them."""
+    """The limits of a case; those of its run step count more."""
     if isinstance(case.work, KernelWork):
         return case.limits
     run_s = case.work.run.limit_s or case.limits.run_s
-    return msgspec.structs.replace(case.limits, run_s=run_s, memory_bytes=0)
+    return msgspec.structs.replace(case.limits, run_s=run_s)

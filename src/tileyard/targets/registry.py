@@ -1,20 +1,45 @@
-"""Targets by name: the built-in ones and those that plugins add."""
+"""Targets by name: the built-in ones and those that plugins add. None is loaded before it is asked for."""
 
 import importlib
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from tileyard.errors import UsageError
-from tileyard.targets.base import Target
+from tileyard.targets.needs import OF_PLUGINS, OF_SIMULATORS, PROGRAM_FILE, Needs
 
+if TYPE_CHECKING:
+    from tileyard.targets.base import Target
+
+COMMAND = "command"
+"""The target of cases that are programs."""
 BUILT_IN: dict[str, str] = {
     "cpu": "tileyard.targets.cpu.target:CpuTarget",
     "cuda": "tileyard.targets.cuda.target:CudaTarget",
-    "command": "tileyard.targets.command.target:CommandTarget",
+    COMMAND: "tileyard.targets.command.target:CommandTarget",
 }
-"""Target names, each with the ``module:Class`` that is loaded when it is asked for."""
+"""Target names, each with its ``module:Class``. Beside that module lies ``needs``, with its NEEDS."""
+DEFAULT_TARGET = "cpu"
 
 
-def make_target(name: str, plugins: Mapping[str, str]) -> Target:
+def find_needs(target: str) -> Needs:
+    """What the target of this name needs and shows. A name that nobody knows is taken for a plugin's."""
+    base = target.partition(":")[0]
+    if base not in BUILT_IN:
+        return OF_SIMULATORS if base == OF_SIMULATORS.device_class else OF_PLUGINS
+    package = BUILT_IN[base].rpartition(".")[0]
+    needs: Needs = importlib.import_module(f"{package}.needs").NEEDS
+    return needs
+
+
+def list_texts() -> dict[str, str]:
+    """What targets generate, by the words of ``--emit``, each with its file in an artifact."""
+    texts = {"program": PROGRAM_FILE}
+    for name in BUILT_IN:
+        texts.update(find_needs(name).emits)
+    return texts
+
+
+def make_target(name: str, plugins: Mapping[str, str]) -> "Target":
     """The target called ``name``.
 
     What stands after a colon, as in ``cpu:x86-64-v3``, is passed to its class. ``plugins`` maps

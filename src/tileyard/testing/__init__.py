@@ -1,1 +1,21 @@
-"""Contracts that every target, store and sampler must pass, and pieces for tests."""
+"""Contracts that every target, store and sampler must pass, and pieces for tests.
+
+Contracts are loaded when first used: what an engine takes from here needs no pytest.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tileyard.testing.stores import StoreContract
+    from tileyard.testing.targets import TargetContract
+
+__all__ = ["StoreContract", "TargetContract"]
+
+_HOMES = {"StoreContract": "tileyard.testing.stores", "TargetContract": "tileyard.testing.targets"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tileyard.testing' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -11,6 +11,7 @@ from tileyard.artifacts.arrays import put_array
 from tileyard.artifacts.keys import digest_parts
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.locks import prepare_locks
+from tileyard.engine.authors import Authors
 from tileyard.engine.driver import Driver
 from tileyard.engine.yard import Yard
 from tileyard.model import (
@@ -21,7 +22,9 @@ from tileyard.model import (
     Elaborated,
     GoldenKey,
     Kernel,
+    KernelWork,
     Limits,
+    Side,
     TensorSpec,
     TimingPolicy,
     Trial,
@@ -30,19 +33,19 @@ from tileyard.settings import Settings
 from tileyard.store.trials import TrialStore
 from tileyard.testing.simulated import RIGHT, Behaviour
 from tileyard.workers.protocol import (
-    AuthorReply,
-    AuthorRequest,
+    AnswerT,
     ElaborateConfig,
     ElaboratedConfig,
+    Failed,
     Golden,
     MakeGolden,
+    Question,
 )
 
 PLUGINS = {
     "simulated": "tileyard.testing.simulated:SimulatedTarget",
     "grouped": "tileyard.testing.simulated:GroupedTarget",
 }
-SPEC = TensorSpec(name="out", dtype="float32", shape=(1,), role="out")
 
 
 class SimulatedAuthor:
@@ -51,17 +54,19 @@ class SimulatedAuthor:
     Configs that differ in ``n`` alone share their artifact, and are measured each on its own.
     """
 
-    lanes = 1
-
     def __init__(self, objects: ObjectStore, cores: tuple[int, ...] = ()) -> None:
         self.cores = cores
-        self._output: Digest = put_array(objects, np.full(1, RIGHT, dtype=np.float32))
+        self._objects = objects
+        self._outputs: dict[int, Digest] = {}
 
     async def begin(self) -> None:
         """Nothing has to be started."""
 
-    async def ask(self, request: AuthorRequest, limit_s: float) -> AuthorReply:
+    async def ask(self, request: Question[AnswerT], limit_s: float) -> AnswerT | Failed:
         """Elaborate a config, or name the one reference."""
+        return request.check(self._answer(request))
+
+    def _answer(self, request: object) -> object:
         match request:
             case ElaborateConfig(kernel=name, config=config):
                 told = {key: value for key, value in config.items() if key != "n"}
@@ -70,15 +75,25 @@ class SimulatedAuthor:
                 return ElaboratedConfig(
                     elaborated=Elaborated(
                         kernel=Kernel(name=name, program=program),
-                        specs=(SPEC,),
+                        specs=(
+                            TensorSpec(
+                                name="out", dtype="float32", shape=(behaviour.size,), role="out"
+                            ),
+                        ),
                         scalars=(config.get("n", 0),),
                     )
                 )
-            case MakeGolden(scalars=scalars):
-                key = GoldenKey(digest_parts("simulated", *map(str, scalars)))
-                return Golden(key=key, inputs=(), outputs=(self._output,))
+            case MakeGolden(scalars=scalars, specs=(spec,)):
+                key = GoldenKey(digest_parts("simulated", *map(str, (*spec.shape, *scalars))))
+                return Golden(key=key, inputs=(), outputs=(self._find_output(*spec.shape),))
             case _:
                 raise AssertionError(f"a simulated author was asked {request}")
+
+    def _find_output(self, size: int) -> Digest:
+        if size not in self._outputs:
+            right = np.full(size, RIGHT, dtype=np.float32)
+            self._outputs[size] = put_array(self._objects, right)
+        return self._outputs[size]
 
     async def close(self) -> None:
         """Nothing was started."""
@@ -94,7 +109,7 @@ class FixedSource:
         self.trials: list[Trial] = []
         self.keep = True
 
-    def ask(self, limit: int) -> Sequence[Batch]:
+    async def ask(self, limit: int) -> Sequence[Batch]:
         """The next batches."""
         found = [batch for _, batch in zip(range(limit), self._batches, strict=False)]
         self._is_dry = len(found) < limit
@@ -116,13 +131,14 @@ def plan_cases(
     configs: Iterator[Mapping[str, bool | int | float | str]],
     limits: Limits | None = None,
     timing: TimingPolicy | None = None,
+    target: str = "simulated",
 ) -> Iterator[Batch]:
     """A batch of one case for each config."""
     for number, config in enumerate(configs):
         case = Case(
             id=f"c{number:06d}",
-            kernel="simulated",
-            config=dict(config),
+            work=KernelWork(kernel="simulated", config=dict(config)),
+            target=target,
             limits=limits or Limits(memory_bytes=0),
             timing=timing,
         )
@@ -147,21 +163,26 @@ def simulated_devices(count: int, lock_dir: Path) -> tuple[Device, ...]:
 
 @contextmanager
 def open_simulated_yard(
-    folder: Path, devices: Sequence[Device], cores: tuple[int, ...], **changes: object
+    folder: Path,
+    devices: Sequence[Device],
+    cores: tuple[int, ...],
+    target: str = "simulated",
+    **changes: object,
 ) -> Iterator[Yard]:
     """A yard below ``folder`` that builds on ``cores``; ``changes`` are fields of the yard."""
     home = folder / "home"
     settings = Settings(home=home, lock_dir=folder / "locks", cores=cores, plugins=PLUGINS)
     objects = ObjectStore(home / "objects")
     with TrialStore.open(home) as store:
-        fields: dict[str, object] = {"target": "simulated", **changes}
         yield Yard(
             settings=settings,
             store=store,
             objects=objects,
-            author=SimulatedAuthor(objects),
-            devices=tuple(devices),
-            **fields,  # type: ignore[arg-type]  # fields of a yard
+            **{
+                "authors": Authors((Side(),), (), lambda side, file: SimulatedAuthor(objects)),
+                "grounds": {target: tuple(devices)},
+                **changes,
+            },  # type: ignore[arg-type]  # fields of a yard
         )
 
 

@@ -35,13 +35,14 @@ Fault = Literal[
 class Behaviour(Record):
     """What a kernel does. ``sample_ns`` is what its timing says, ``note`` a path for ``killed_once``.
 
-    ``says`` is what it prints before it does anything. ``lost``, and for the first sample
+    ``size`` is the number of elements of its output. ``says`` is what it prints before it does anything. ``lost``, and for the first sample
     ``lost_timing``, take the device from the process: nothing can run in it any more.
     """
 
     build_s: float = 0.0
     run_s: float = 0.0
     sample_ns: float = 1000.0
+    size: int = 1
     fault: Fault = ""
     note: str = ""
     says: str = ""
@@ -104,11 +105,13 @@ class SimulatedKernel:
     def __init__(self, behaviour: Behaviour, device: Device) -> None:
         self._behaviour = behaviour
         self._device = device
+        wrong = behaviour.fault == "wrong"
+        self._output = np.full(behaviour.size, RIGHT + wrong, dtype=np.float32)
 
     def specs(
         self, shapes: Sequence[tuple[int, ...]], scalars: Sequence[Value]
     ) -> Sequence[TensorSpec]:
-        """One output of one element."""
+        """Nobody asks."""
         return ()
 
     def bind(self, arrays: Sequence[Array], scalars: Sequence[Value]) -> Launch:
@@ -167,9 +170,8 @@ class SimulatedKernel:
             raise ContextLostError("the context is lost, as it was told to be")
 
     def read(self) -> Sequence[Array]:
-        """The one element of the output."""
-        wrong = self._behaviour.fault == "wrong"
-        return [np.full(1, RIGHT + wrong, dtype=np.float32)]
+        """The one output, all of whose elements are right or wrong."""
+        return [self._output]
 
     def reset(self) -> None:
         """Nothing is left of a run."""

@@ -5,79 +5,107 @@ import itertools
 import math
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import msgspec
 
-from tileyard.engine.authors import Author
 from tileyard.errors import KernelFileError, UsageError
-from tileyard.model import KernelInfo, Record, Tolerance, Value
+from tileyard.model import KernelInfo, Tolerance, Value
 from tileyard.tuning.request import TuneRequest
 from tileyard.wording import count_of
 from tileyard.workers.protocol import (
-    Accepted,
-    AuthorReply,
-    AuthorRequest,
+    AnswerT,
     CheckConfigs,
     DescribeKernels,
     ExpandSpace,
     Failed,
-    Kernels,
+    Question,
     Space,
 )
 
 CHUNK = 256
 ASK_LIMIT_S = 60.0
 
-Configs = Sequence[dict[str, Value]]
+
+class Asks(Protocol):
+    """Answers questions about the kernels of one file."""
+
+    async def ask(self, request: Question[AnswerT], limit_s: float) -> AnswerT | Failed:
+        """Ask one question."""
+        ...
 
 
-class OpenSpace(Record):
-    """The kernel to tune, its complete arguments, and the configs to try, in order.
+@dataclass(kw_only=True)
+class OpenSpace:
+    """The kernel to tune, its complete arguments, and the configs to try, in order, as far as they are drawn.
 
-    ``size`` is the number of points before ``where``; ``flops`` is 0 where it is not stated;
-    ``tolerance`` is the one that the kernel declares, if any.
+    ``size`` is the number of points before ``where``, of which at most ``wanted`` are tried; ``flops`` is 0 where
+    it is not stated; ``tolerance`` is the one that the kernel declares, if any.
     """
 
     kernel: str
     arguments: dict[str, Value]
-    configs: tuple[dict[str, Value], ...]
     size: int
     flops: float
+    configs: list[dict[str, Value]] = field(default_factory=list)
     tolerance: Tolerance | None = None
+    is_whole: bool = True
+    wanted: int = 0
+    asks: Asks | None = None
+    points: Iterator[dict[str, Value]] = field(default_factory=lambda: iter(()))
+
+    async def draw(self, count: int) -> None:
+        """Draw configs that the kernel's ``where`` accepts until there are so many, or no further one."""
+        while len(self.configs) < count and not self.is_whole:
+            chunk = tuple(itertools.islice(self.points, CHUNK))
+            if chunk and self.asks is not None:
+                check = CheckConfigs(kernel=self.kernel, arguments=self.arguments, configs=chunk)
+                reply = await _ask(self.asks, check)
+                self.configs += itertools.compress(chunk, reply.accepted)
+                del self.configs[self.wanted :]
+            self.is_whole = not chunk or len(self.configs) == self.wanted
+
+    @property
+    def at_most(self) -> int:
+        """How many configs there are in all, or can be."""
+        return len(self.configs) if self.is_whole else min(self.wanted, self.size)
 
 
-async def open_space(author: Author, request: TuneRequest) -> OpenSpace:
-    """Find the kernel, complete its arguments and choose configs.
+async def open_space(asks: Asks, request: TuneRequest) -> OpenSpace:
+    """Find the kernel, complete its arguments, and draw the first configs: all of a small space.
 
     Raises KernelFileError or UsageError naming what the request got wrong.
     """
     _check_numbers(request)
-    described = await _ask(author, DescribeKernels())
-    if not isinstance(described, Kernels):
-        raise AssertionError(f"an author described its kernels with {described}")
+    described = await _ask(asks, DescribeKernels())
     info = choose_kernel(described.kernels, request.kernel)
     completed = _complete_arguments(info, request)
     arguments = {key: value for key, value in completed.items() if key not in info.tunable}
     pinned = {key: (value,) for key, value in completed.items() if key in info.tunable}
     expand = ExpandSpace(kernel=info.name, arguments=arguments, reference=request.reference)
-    space = await _ask(author, expand)
-    if not isinstance(space, Space):
-        raise AssertionError(f"an author expanded a space with {space}")
+    space = await _ask(asks, expand)
     points = _Points(space, {**pinned, **request.overrides})
-    configs = await _accepted(author, info.name, arguments, points.draw(request), request.trials)
-    if not configs:
+    opened = OpenSpace(
+        kernel=info.name,
+        arguments=arguments,
+        size=points.size,
+        wanted=request.trials,
+        flops=space.flops,
+        tolerance=info.tolerance,
+        is_whole=False,
+        asks=asks,
+        points=points.draw(request),
+    )
+    await opened.draw(1)
+    if points.size <= CHUNK:
+        await opened.draw(points.size)
+    if not opened.configs:
         raise UsageError(
             f"no config of {info.name} is left to try: all {points.size} are rejected",
             "widen the space or loosen where=",
         )
-    return OpenSpace(
-        kernel=info.name,
-        arguments=arguments,
-        configs=tuple(configs),
-        size=points.size,
-        flops=space.flops,
-        tolerance=info.tolerance,
-    )
+    return opened
 
 
 def _check_numbers(request: TuneRequest) -> None:
@@ -100,8 +128,8 @@ def _check_numbers(request: TuneRequest) -> None:
             raise UsageError(f"no value is given to try for {key}")
 
 
-async def _ask(author: Author, request: AuthorRequest) -> AuthorReply:
-    reply = await author.ask(request, ASK_LIMIT_S)
+async def _ask(asks: Asks, request: Question[AnswerT]) -> AnswerT:
+    reply = await asks.ask(request, ASK_LIMIT_S)
     if isinstance(reply, Failed):
         raise KernelFileError(reply.message)
     return reply
@@ -208,23 +236,3 @@ class _Points:
             chosen.append((name, values[index]))
         base = self._configs[number] if self._configs else {}
         return {**base, **dict(reversed(chosen))}
-
-
-async def _accepted(
-    author: Author,
-    kernel: str,
-    arguments: dict[str, Value],
-    points: Iterator[dict[str, Value]],
-    wanted: int,
-) -> list[dict[str, Value]]:
-    """The first ``wanted`` points that the kernel's ``where`` accepts, asked in chunks."""
-    accepted: list[dict[str, Value]] = []
-    while len(accepted) < wanted:
-        chunk = tuple(itertools.islice(points, CHUNK))
-        if not chunk:
-            break
-        reply = await _ask(author, CheckConfigs(kernel=kernel, arguments=arguments, configs=chunk))
-        if not isinstance(reply, Accepted):
-            raise AssertionError(f"an author checked configs with {reply}")
-        accepted += itertools.compress(chunk, reply.accepted)
-    return accepted[:wanted]

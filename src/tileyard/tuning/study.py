@@ -7,10 +7,20 @@ import msgspec
 from tileyard.artifacts.keys import canonical_json
 from tileyard.clock import Clock
 from tileyard.events import StopReason
-from tileyard.model import WELL, Batch, Case, Device, Outcome, Trial, Value
+from tileyard.model import WELL, Batch, Case, Device, KernelWork, Outcome, Record, Trial, Value
 from tileyard.tuning.finals import judge_finals
 from tileyard.tuning.request import StudyResult, TuneRequest, one_per_binary
 from tileyard.tuning.space import OpenSpace
+from tileyard.tuning.sweep import Sweep, make_cases
+
+
+class Place(Record):
+    """Where a study's kernel is, and what it is built for: to be run, and ``also_build`` without."""
+
+    file: str = ""
+    target: str = "cpu"
+    also_build: tuple[str, ...] = ()
+
 
 FINALS = "finals"
 CONTENDER_MARGIN = 1.05
@@ -18,34 +28,50 @@ CONTENDER_MARGIN = 1.05
 
 
 class Study:
-    """A CaseSource. Screening cases are batches of one; the finals are one interleaved batch."""
+    """A CaseSource. Screening cases are batches of one; the finals are one interleaved batch.
 
-    def __init__(self, request: TuneRequest, space: OpenSpace, run: str, clock: Clock) -> None:
+    Between the two the same configs are built for the targets ``also_build``, and not run.
+    """
+
+    def __init__(
+        self,
+        request: TuneRequest,
+        space: OpenSpace,
+        run: str,
+        clock: Clock,
+        place: Place = Place(),  # noqa: B008 - a frozen record
+    ) -> None:
         tolerance = request.check.tolerance or space.tolerance
         self._check = msgspec.structs.replace(request.check, tolerance=tolerance)
         self._request = request
-        self._space = space
+        self.space = space
         self._run = run
         self._clock = clock
         self._started_s = clock.monotonic_s()
+        self._place = place
+        self._also_built: Sweep | None = None
         self._next = 0
         self._pending: set[str] = set()
         self._screened: list[Trial] = []
         self._final_trials: list[Trial] = []
         self._finals_asked = False
 
-    def ask(self, limit: int) -> Sequence[Batch]:
+    async def ask(self, limit: int) -> Sequence[Batch]:
         """Screening cases until there are no more, or the budget is spent; then the finals."""
         if self._finals_asked:
             return ()
+        if not self.is_out_of_budget:
+            await self.space.draw(self._next + limit)
         if not self._is_screened():
-            count = min(limit, len(self._space.configs) - self._next)
+            count = min(limit, len(self.space.configs) - self._next)
             batches = [self._screening(self._next + i) for i in range(count)]
             self._next += count
             self._pending.update(batch.cases[0].id for batch in batches)
             return batches
         if self._pending:
             return ()
+        if not self.also_built.done():
+            return await self.also_built.ask(limit)
         self._finals_asked = True
         finals = self._finals()
         self._pending.update(case.id for batch in finals for case in batch.cases)
@@ -53,6 +79,9 @@ class Study:
 
     def tell(self, trial: Trial) -> None:
         """Take in a trial of the screening or of the finals."""
+        if trial.case not in self._pending:
+            self.also_built.tell(trial)
+            return
         self._pending.discard(trial.case)
         (self._final_trials if trial.batch == FINALS else self._screened).append(trial)
 
@@ -65,12 +94,12 @@ class Study:
         verdict = judge_finals(self._passed(), self._final_trials, self._request.timing.confidence)
         return StudyResult(
             run=self._run,
-            kernel=self._space.kernel,
-            arguments=self._space.arguments,
+            kernel=self.space.kernel,
+            arguments=self.space.arguments,
             target=self._screened[0].target if self._screened else "",
             device=device.name,
-            flops=self._space.flops,
-            space=self._space.size,
+            flops=self.space.flops,
+            space=self.space.size,
             trials=tuple(self._screened),
             best=verdict.best,
             finals=verdict.finals,
@@ -83,6 +112,19 @@ class Study:
         )
 
     @property
+    def also_built(self) -> Sweep:
+        """The configs that were drawn, as they are built for further targets."""
+        if self._also_built is None:
+            file, limits = self._place.file, self._request.limits
+            self._also_built = Sweep(
+                *(
+                    make_cases(self.space, file, target, limits, f"{target}/")
+                    for target in self._place.also_build
+                )
+            )
+        return self._also_built
+
+    @property
     def is_out_of_budget(self) -> bool:
         """The time for screening is spent."""
         budget_s = self._request.budget_s
@@ -90,13 +132,13 @@ class Study:
 
     @property
     def is_screening(self) -> bool:
-        """The finals are not planned yet."""
-        return not self._finals_asked
+        """Neither the finals nor builds for other targets are planned yet."""
+        return not self._finals_asked and self._also_built is None
 
     @property
     def is_cut_short(self) -> bool:
         """There were configs that the time did not suffice for."""
-        left = self._next < len(self._space.configs)
+        left = self._next < len(self.space.configs) or not self.space.is_whole
         return left or any(trial.outcome is Outcome.NOT_RUN for trial in self._screened)
 
     @property
@@ -105,10 +147,11 @@ class Study:
         return self._clock.monotonic_s() - self._started_s
 
     def _is_screened(self) -> bool:
-        return self._next >= len(self._space.configs) or self.is_out_of_budget
+        is_drawn = self.space.is_whole and self._next >= len(self.space.configs)
+        return is_drawn or self.is_out_of_budget
 
     def _screening(self, number: int) -> Batch:
-        case = self._case(f"c{number + 1:04d}", dict(self._space.configs[number]))
+        case = self._case(f"c{number + 1:04d}", dict(self.space.configs[number]))
         bounds = [t.measurement.high_ns for t in self._passed() if t.measurement is not None]
         case = msgspec.structs.replace(case, abandon_above_ns=min(bounds, default=0.0))
         return Batch(id=case.id, cases=(case,), alike=True)
@@ -116,9 +159,14 @@ class Study:
     def _case(self, name: str, config: dict[str, Value]) -> Case:
         return Case(
             id=name,
-            kernel=self._space.kernel,
-            arguments=self._space.arguments,
-            config=config,
+            work=KernelWork(
+                file=self._place.file,
+                kernel=self.space.kernel,
+                arguments=self.space.arguments,
+                config=config,
+                reference=self._request.reference,
+            ),
+            target=self._place.target,
             check=self._check,
             timing=msgspec.structs.replace(self._request.timing, group=self._run),
             limits=self._request.limits,

@@ -1,63 +1,8 @@
 """What engine and step host say to each other."""
 
-from tileyard.model import BuildKey, Digest, GoldenKey, Mismatch, Outcome, Record
+from tileyard.model import BuildKey, Digest, GoldenKey, Mismatch, Outcome, OutputCheck, Record, Step
 from tileyard.processes.steps import StepEnd
-from tileyard.targets.command.records import OutputCheck, Step
-from tileyard.workers.protocol import BatchRan, CaseBegan, CaseRan, RunBatch
-
-
-class DoStep(Record, tag="do_step"):
-    """Run a program of a case that needs no device. Answer: StepDone.
-
-    ``places`` and ``env`` are what it is told, ``cwd`` where it runs if it does not say itself. ``title``
-    is what it is called in the log. ``golden``
-    is the tree that stands for ``{golden}``, ``build`` the artifact that stands for ``{build}``. With a ``key``, what the program puts into ``{out}`` is kept as
-    a tree; if one was made before with the same key, nothing is run.
-    """
-
-    step: Step
-    places: dict[str, str]
-    env: dict[str, str]
-    cwd: str
-    log: str
-    limit_s: float
-    title: str = ""
-    golden: Digest = Digest("")
-    build: BuildKey = BuildKey("")
-    key: GoldenKey = GoldenKey("")
-
-
-class DigestFiles(Record, tag="digest_files"):
-    """The digest of the content and names of files: globs, directories or files below ``folder``.
-
-    Answer: FilesDigested.
-    """
-
-    folder: str
-    patterns: tuple[str, ...]
-
-
-class PrepareFolder(Record, tag="prepare_folder"):
-    """Make a case's folder anew, with a copy of a tree as its data. Answer: FolderReady."""
-
-    folder: str
-    golden: Digest
-
-
-class CompareOutputs(Record, tag="compare_outputs"):
-    """Compare a case's outputs with what its golden step made. Answer: OutputsCompared."""
-
-    work: str
-    golden: Digest
-    checks: tuple[OutputCheck, ...]
-
-
-class StopBatches(Record, tag="stop_batches"):
-    """Begin no further case of the batches that run. Answer: BatchesStopped, and their BatchRan."""
-
-
-class BatchesStopped(Record, tag="batches_stopped"):
-    """Answer to StopBatches."""
+from tileyard.workers.protocol import BatchRan, CaseBegan, CaseRan, Question, RunBatch
 
 
 class StepDone(Record, tag="step_done"):
@@ -87,6 +32,10 @@ class OutputsCompared(Record, tag="outputs_compared"):
     mismatch: Mismatch | None = None
 
 
+class BatchesStopped(Record, tag="batches_stopped"):
+    """Answer to StopBatches."""
+
+
 class HostFailed(Record, tag="host_failed"):
     """A request could not be carried out: the disk is full, an object is damaged.
 
@@ -95,6 +44,53 @@ class HostFailed(Record, tag="host_failed"):
 
     message: str
     is_users: bool = False
+
+
+class DoStep(Question[StepDone], tag="do_step"):
+    """Run a program of a case that needs no device.
+
+    ``places`` and ``env`` are what it is told, ``cwd`` where it runs if it does not say itself. ``title``
+    is what it is called in the log. ``golden``
+    is the tree that stands for ``{golden}``, ``build`` the artifact that stands for ``{build}``. With a ``key``, what the program puts into ``{out}`` is kept as
+    a tree; if one was made before with the same key, nothing is run.
+    """
+
+    step: Step
+    places: dict[str, str]
+    env: dict[str, str]
+    cwd: str
+    log: str
+    limit_s: float
+    title: str = ""
+    golden: Digest = Digest("")
+    build: BuildKey = BuildKey("")
+    key: GoldenKey = GoldenKey("")
+
+
+class DigestFiles(Question[FilesDigested], tag="digest_files"):
+    """The digest of the content and names of files: globs, directories or files below ``folder``."""
+
+    folder: str
+    patterns: tuple[str, ...]
+
+
+class PrepareFolder(Question[FolderReady], tag="prepare_folder"):
+    """Make a case's folder anew, with a copy of a tree as its data."""
+
+    folder: str
+    golden: Digest
+
+
+class CompareOutputs(Question[OutputsCompared], tag="compare_outputs"):
+    """Compare a case's outputs with what its golden step made."""
+
+    work: str
+    golden: Digest
+    checks: tuple[OutputCheck, ...]
+
+
+class StopBatches(Question[BatchesStopped], tag="stop_batches"):
+    """Begin no further case of the batches that run. Their BatchRan follow."""
 
 
 HostRequest = DoStep | StopBatches | DigestFiles | PrepareFolder | CompareOutputs | RunBatch

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from tileyard.errors import TileyardError
-from tileyard.model import Device, Outcome
+from tileyard.model import Device, HotRun, Outcome, Step
 from tileyard.modes import make_folder, write_file
 from tileyard.processes.steps import (
     StepEnd,
@@ -22,11 +22,10 @@ from tileyard.processes.steps import (
     run_step,
 )
 from tileyard.targets.command.filling import Places, fill, fill_argv
-from tileyard.targets.command.records import CommandRun, HotRun, Step
 from tileyard.targets.command.step_site import find_site
 from tileyard.workers.case_folders import DATA, TEMPORARY, USED, Stores, make_case_folder
 from tileyard.workers.hot_output import HotOutput, Member
-from tileyard.workers.protocol import CaseBegan, CaseRan, RunBatch, RunEntry
+from tileyard.workers.protocol import CaseBegan, CaseRan, CommandRun, RunBatch, RunEntry
 from tileyard.workers.run_verdicts import judge_run
 
 Tell = Callable[[CaseBegan | CaseRan], None]
@@ -58,7 +57,7 @@ class CommandRuns:
 
     def run(self, request: RunBatch) -> None:
         """Run every entry; each is told of by its own CaseRan."""
-        cases = {case.id: case for case in request.batch.cases}
+        cases = {case.key: case for case in request.batch.cases}
         left = list(request.entries)
         while left and not self.is_stopped():
             group = _take_group(left)
@@ -73,7 +72,7 @@ class CommandRuns:
                 self._run_alone(members[0], request.device)
 
     def _run_alone(self, member: Member, device: Device) -> None:
-        self._tell(CaseBegan(case=member.case.id))
+        self._tell(CaseBegan(case=member.case.key))
         started_s = time.monotonic()
         try:
             order = self._order(member, member.command.run, device, [member])
@@ -109,7 +108,7 @@ class CommandRuns:
             )
             end = run_step(order, heard)
             order = msgspec.structs.replace(order, limit_s=heard.due_s)
-            left = [member for member in left if member.case.id not in heard.answered]
+            left = [member for member in left if member.case.key not in heard.answered]
             how = describe_kind(end, order)
             if not left or (self.is_stopped() and heard.current is None):
                 if not (end.ok or self.is_stopped()):
@@ -120,7 +119,7 @@ class CommandRuns:
                 continue
             culprit = heard.current or left[0]
             if culprit is not heard.current:
-                self._tell(CaseBegan(case=culprit.case.id))
+                self._tell(CaseBegan(case=culprit.case.key))
             outcome, message = judge_run(end, order, self._own_folders(culprit, end))
             if outcome is Outcome.PASSED:
                 outcome = Outcome.INFRA_ERROR
@@ -135,7 +134,7 @@ class CommandRuns:
     def _answer(self, member: Member, outcome: Outcome, message: str, started_s: float) -> None:
         self._tell(
             CaseRan(
-                case=member.case.id,
+                case=member.case.key,
                 outcome=outcome,
                 seconds=time.monotonic() - started_s,
                 message=message,
@@ -195,7 +194,7 @@ class CommandRuns:
 
     def hear_began(self, member: Member) -> None:
         """A hot process turned to a case."""
-        self._tell(CaseBegan(case=member.case.id))
+        self._tell(CaseBegan(case=member.case.key))
 
     def hear_ended(self, member: Member, outcome: Outcome, message: str, started_s: float) -> None:
         """A hot process is done with a case."""

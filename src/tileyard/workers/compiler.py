@@ -18,7 +18,18 @@ from tileyard.errors import DamagedError, TileyardError, UsageError
 from tileyard.model import Diagnostic, Digest, Outcome
 from tileyard.modes import make_folder
 from tileyard.processes.wire import Channel
-from tileyard.targets.base import Build, Groups, KeepsCaches, MakesShared, Source, Target, WarmsUp
+from tileyard.targets.base import (
+    NO_BINARIES,
+    Binaries,
+    Build,
+    Groups,
+    KeepsCaches,
+    MakesShared,
+    Source,
+    Target,
+    WarmsUp,
+)
+from tileyard.targets.needs import PROGRAM_FILE
 from tileyard.targets.registry import make_target
 from tileyard.wording import name_line
 from tileyard.workers.protocol import (
@@ -35,10 +46,6 @@ from tileyard.workers.protocol import (
     SharedEnded,
     TargetInfo,
 )
-
-PROGRAM_FILE = "program.tile"
-"""The Program's text, which every artifact has beside what its target made."""
-
 
 BINARY = "binary"
 """The kind of record that says which files a binary has."""
@@ -86,13 +93,13 @@ class Compiler:
     def answer(self, request: CompilerRequest) -> CompilerReply:
         """Carry out one request; whatever the user's kernel does wrong becomes an outcome."""
         match request:
-            case DescribeTarget(target=name, plugins=plugins, group_size=group_size):
+            case DescribeTarget(target=name, plugins=plugins):
                 try:
                     self._target = make_target(name, plugins)
                     if isinstance(self._target, KeepsCaches):
-                        self._target.caches = self._home / CACHES
+                        self._target.caches = self._home / CACHES / request.caches
                     if isinstance(self._target, Groups):
-                        self._target.group_size = group_size
+                        self._target.group_size = request.group_size
                     if isinstance(self._target, MakesShared):
                         self._target.aside = self._aside
                     self._fingerprint = self._target.fingerprint()
@@ -103,8 +110,9 @@ class Compiler:
                     needs_tir=self._target.needs_tir,
                     groups=isinstance(self._target, Groups),
                 )
-            case BuildKernels(kernels=kernels):
-                return BuiltKernels(verdicts=tuple(self._build(kernels)))
+            case BuildKernels(kernels=kernels, anew=anew):
+                known = NO_BINARIES if anew else StoredBinaries(self._objects)
+                return BuiltKernels(verdicts=tuple(self._build(kernels, known)))
             case _:
                 assert_never(request)
 
@@ -125,14 +133,14 @@ class Compiler:
             self._tell(SharedEnded())
             self._aside_s += time.monotonic() - started
 
-    def _build(self, kernels: Sequence[BuildKernel]) -> Iterator[Built]:
+    def _build(self, kernels: Sequence[BuildKernel], known: Binaries) -> Iterator[Built]:
         if self._target is None:
             raise AssertionError("a build was asked for before its target was named")
         started, aside_s = time.monotonic(), self._aside_s
         make_folder(self._scratch)
         with scratch_folder(self._scratch) as out:
             sources = [Source(elaborated=k.elaborated, options=k.options) for k in kernels]
-            builds = list(self._target.build(sources, out, StoredBinaries(self._objects)))
+            builds = list(self._target.build(sources, out, known))
             for number, (kernel, build) in enumerate(zip(kernels, builds, strict=True)):
                 if build.outcome is Outcome.PASSED:
                     builds[number] = self._publish(

@@ -11,6 +11,7 @@ from typing import NoReturn
 from tileyard.artifacts.folders import add_size
 from tileyard.artifacts.keys import digest_chunks, digest_parts
 from tileyard.errors import UsageError
+from tileyard.model import Step
 
 CHUNK = 1 << 20
 LONGEST = 1000
@@ -132,3 +133,8 @@ def _fail(error: OSError) -> NoReturn:
 def is_file(folder: Path, text: str) -> bool:
     """Whether an argument names a file, as seen from ``folder``."""
     return 0 < len(text) < LONGEST and "\0" not in text and (folder / text).is_file()
+
+
+def find_arguments(step: Step, folder: Path) -> list[str]:
+    """Arguments that are files as seen from the suite's folder: the step's result depends on them."""
+    return [text for text in step.argv if "{" not in text and is_file(folder, text)]

@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from tileyard.model import WELL, Case, Outcome
-from tileyard.processes.step_output import Heard
-from tileyard.processes.steps import note_in
-from tileyard.targets.command.records import CommandRun, HotRun
-from tileyard.workers.protocol import RunEntry
+from tileyard.model import WELL, Case, HotRun, Outcome
+from tileyard.processes.steps import Heard, note_in
+from tileyard.workers.protocol import CommandRun, RunEntry
 
 LONGEST = 300
 """How much of a line becomes part of a message."""
@@ -81,14 +79,14 @@ class HotOutput(Heard):
         """That of the case that is running, or of the next one, or of the last."""
         member = self.current
         if member is None:
-            left = (m for m in self.members.values() if m.case.id not in self.answered)
+            left = (m for m in self.members.values() if m.case.key not in self.answered)
             member = next(left, self._last)
         return "" if member is None else self.head(member)
 
     def head(self, member: Member) -> str:
         """The log of a case, with its heading in it."""
-        if member.case.id not in self._headed:
-            self._headed.add(member.case.id)
+        if member.case.key not in self._headed:
+            self._headed.add(member.case.key)
             note_in(member.log, self.heading)
         return str(member.log)
 
@@ -122,7 +120,7 @@ class HotOutput(Heard):
         for form in (self._ended, self._began):
             found = form.search(text)
             member = self.members.get(found["case"]) if found is not None else None
-            if found is not None and member is not None and member.case.id not in self.answered:
+            if found is not None and member is not None and member.case.key not in self.answered:
                 return member, found["verdict"] if form is self._ended else None
         return None
 
@@ -137,7 +135,7 @@ class HotOutput(Heard):
         message = "" if outcome in WELL else f"its process said: {said}"
         if outcome is None:
             message = f"{verdict!r} is none of the suite's verdicts; {message}"
-        self.answered.add(member.case.id)
+        self.answered.add(member.case.key)
         if outcome is Outcome.PASSED and member.command.is_judged:
             outcome = Outcome.UNCHECKED
         since_s, self.since_s = self.since_s, time.monotonic()

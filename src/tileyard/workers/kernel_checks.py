@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tileyard.measure.compare import compare, describe_closest
-from tileyard.model import CheckPolicy, Mismatch, Outcome
-from tileyard.targets.base import Array, Launch
+from tileyard.model import CheckPolicy, Mismatch
+from tileyard.targets.base import Array
 
 
 class Output(NamedTuple):
@@ -14,14 +14,6 @@ class Output(NamedTuple):
     name: str
     got: Array
     want: Array
-
-
-class Checked(NamedTuple):
-    """A case that ran and is not wrong: ready to be timed."""
-
-    outcome: Outcome
-    launch: Launch
-    message: str = ""
 
 
 def compare_outputs(outputs: Iterable[Output], check: CheckPolicy) -> tuple[Mismatch | None, str]:

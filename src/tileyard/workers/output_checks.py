@@ -5,8 +5,7 @@ from pathlib import Path
 
 from tileyard.errors import OutputFileError
 from tileyard.measure.outputs import compare_file
-from tileyard.model import Outcome
-from tileyard.targets.command.records import OutputCheck
+from tileyard.model import Outcome, OutputCheck
 from tileyard.workers.command_protocol import OutputsCompared
 
 

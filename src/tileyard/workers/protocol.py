@@ -3,74 +3,67 @@
 One module because it is the whole language: who reads a question looks for its answer.
 """
 
+from typing import Generic, TypeVar, get_args
+
 from tileyard.frontend.footprint import Footprint
 from tileyard.model import (
     Batch,
     BuildKey,
+    CheckPolicy,
     Device,
     Diagnostic,
     Digest,
     Elaborated,
     GoldenKey,
+    HotRun,
     KernelInfo,
     Measurement,
     Mismatch,
     Outcome,
     Record,
     SourceLine,
+    Step,
     TensorSpec,
     Value,
 )
-from tileyard.targets.command.records import CommandRun
+
+AnswerT = TypeVar("AnswerT")
+
+
+class Question(Record, Generic[AnswerT]):
+    """Base of requests that have one answer, of the type that the request's own class names."""
+
+    def check(self, answer: object) -> AnswerT:
+        """The answer, which is of that type. Raises AssertionError where it is of another."""
+        (kind,) = get_args(type(self).__orig_bases__[0])  # type: ignore[attr-defined]  # of a generic class
+        if not isinstance(answer, kind):
+            raise AssertionError(f"{type(self).__name__} was answered with {answer}")
+        return answer  # type: ignore[no-any-return]  # its type is known when it runs
+
+
+class CommandRun(Record):
+    """What is run for a case, beside its artifact.
+
+    ``folder`` is the case's own: the step's ``{work}`` is ``data`` in it, ``tmp`` its temporary directory.
+    ``env`` is added to the runner's own environment, and ``threads`` are what the step may use. ``name``
+    is what a hot run calls the case. ``own_build`` identifies what the case itself needs of a build, which
+    others may share: whatever else was built beside it proves nothing about it. ``is_judged`` says that somebody will look at the outputs, so exit
+    code 0 alone proves nothing. ``memory_bytes`` bounds the address space of each of its processes, 0 for
+    no limit.
+    """
+
+    name: str
+    run: Step
+    folder: str
+    threads: int = 1
+    hot: HotRun | None = None
+    env: dict[str, str] = {}
+    is_judged: bool = False
+    own_build: str = ""
+    memory_bytes: int = 0
+
 
 # ---- author: the process in which the user's code lives ---------------------------------------
-
-
-class DescribeKernels(Record, tag="describe_kernels"):
-    """Which kernels are there. Answer: Kernels."""
-
-
-class ExpandSpace(Record, tag="expand_space"):
-    """The space of configs of one kernel, given its arguments. Answer: Space.
-
-    ``reference``, where given, must be a function of the user's file.
-    """
-
-    kernel: str
-    arguments: dict[str, Value]
-    reference: str = ""
-
-
-class CheckConfigs(Record, tag="check_configs"):
-    """Which of these configs does the kernel's ``where`` accept. Answer: Accepted."""
-
-    kernel: str
-    arguments: dict[str, Value]
-    configs: tuple[dict[str, Value], ...]
-
-
-class ElaborateConfig(Record, tag="elaborate_config"):
-    """Turn one config into a Kernel. Answer: ElaboratedConfig."""
-
-    kernel: str
-    arguments: dict[str, Value]
-    config: dict[str, Value]
-    with_tir: bool = False
-
-
-class MakeGolden(Record, tag="make_golden"):
-    """Make inputs and reference outputs, or find them in the object store. Answer: Golden.
-
-    ``threads`` caps the numeric libraries. ``reference`` names another function of the user's
-    file that takes the place of the kernel's own reference.
-    """
-
-    kernel: str
-    arguments: dict[str, Value]
-    specs: tuple[TensorSpec, ...]
-    scalars: tuple[Value, ...] = ()
-    threads: int = 1
-    reference: str = ""
 
 
 class Kernels(Record, tag="kernels"):
@@ -141,19 +134,55 @@ class Failed(Record, tag="failed"):
     log: str = ""
 
 
-class JudgeOutputs(Record, tag="judge_outputs"):
-    """Are the outputs of a case of programs right, now that it has run. Answer: Judged.
+class DescribeKernels(Question[Kernels], tag="describe_kernels"):
+    """Which kernels are there."""
 
-    ``build`` is the key of its artifact.
+
+class ExpandSpace(Question[Space], tag="expand_space"):
+    """The space of configs of one kernel, given its arguments.
+
+    ``reference``, where given, must be a function of the user's file.
     """
 
     kernel: str
     arguments: dict[str, Value]
-    build: BuildKey = BuildKey("")
+    reference: str = ""
 
 
-class Judged(Record, tag="judged"):
-    """Answer to JudgeOutputs; ``log`` is what the one who judged has printed."""
+class CheckConfigs(Question[Accepted], tag="check_configs"):
+    """Which of these configs does the kernel's ``where`` accept."""
+
+    kernel: str
+    arguments: dict[str, Value]
+    configs: tuple[dict[str, Value], ...]
+
+
+class ElaborateConfig(Question[ElaboratedConfig], tag="elaborate_config"):
+    """Turn one config into a Kernel."""
+
+    kernel: str
+    arguments: dict[str, Value]
+    config: dict[str, Value]
+    with_tir: bool = False
+
+
+class MakeGolden(Question[Golden], tag="make_golden"):
+    """Make inputs and reference outputs, or find them in the object store.
+
+    ``threads`` caps the numeric libraries. ``reference`` names another function of the user's
+    file that takes the place of the kernel's own reference.
+    """
+
+    kernel: str
+    arguments: dict[str, Value]
+    specs: tuple[TensorSpec, ...]
+    scalars: tuple[Value, ...] = ()
+    threads: int = 1
+    reference: str = ""
+
+
+class Judged(Record):
+    """What the outputs of a case are worth; ``log`` is what the judge has printed."""
 
     outcome: Outcome
     message: str = ""
@@ -161,10 +190,8 @@ class Judged(Record, tag="judged"):
     log: str = ""
 
 
-AuthorRequest = (
-    DescribeKernels | ExpandSpace | CheckConfigs | ElaborateConfig | MakeGolden | JudgeOutputs
-)
-AuthorReply = Kernels | Space | Accepted | ElaboratedConfig | Golden | Judged | Failed
+AuthorRequest = DescribeKernels | ExpandSpace | CheckConfigs | ElaborateConfig | MakeGolden
+AuthorReply = Kernels | Space | Accepted | ElaboratedConfig | Golden | Failed
 
 
 class Answered(Record, tag="answered"):
@@ -180,12 +207,14 @@ class Answered(Record, tag="answered"):
 class DescribeTarget(Record, tag="describe_target"):
     """Load a target. Answer: TargetInfo, or BuildRefused.
 
-    ``group_size`` is how many kernels it may build as one at most, 0 for what pays.
+    ``group_size`` is how many kernels it may build as one at most, 0 for what pays. ``caches`` names the folder
+    in which its tools keep what they need not do twice, apart from others' where it is not empty.
     """
 
     target: str
     plugins: dict[str, str]
     group_size: int = 0
+    caches: str = ""
 
 
 class BuildKernel(Record):
@@ -198,9 +227,13 @@ class BuildKernel(Record):
 
 
 class BuildKernels(Record, tag="build_kernels"):
-    """Build these kernels in one call of the target. Answer: BuiltKernels."""
+    """Build these kernels in one call of the target. Answer: BuiltKernels.
+
+    Where they are built ``anew``, no binary that was compiled before is used.
+    """
 
     kernels: tuple[BuildKernel, ...]
+    anew: bool = False
 
 
 class TargetInfo(Record, tag="target_info"):
@@ -274,14 +307,39 @@ class RunEntry(Record):
     lines: dict[int, SourceLine] = {}
 
 
+class Extent(Record):
+    """A part of the memory in which a runner leaves outputs."""
+
+    start: int
+    size: int
+
+
+class HandedOutput(Record):
+    """A parameter that a kernel has written, for the judge: ``dtype`` is TVM's name.
+
+    It is in ``extent`` of the memory that runner and judge have under the descriptor ``memory``, or in
+    ``data`` where ``extent`` is None.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    memory: int = -1
+    extent: Extent | None = None
+    data: bytes = b""
+
+
 class RunBatch(Record, tag="run_batch"):
-    """Run a batch. Answers: CaseBegan and CaseRan for each entry, then BatchRan."""
+    """Run a batch. Answers: CaseBegan and CaseRan for each entry, then BatchRan.
+
+    ``taken`` are the extents of the runner's memory whose outputs are not judged yet.
+    """
 
     batch: Batch
     entries: tuple[RunEntry, ...]
-    target: str
     plugins: dict[str, str]
     device: Device
+    taken: tuple[Extent, ...] = ()
 
 
 class StopBatch(Record, tag="stop_batch"):
@@ -299,7 +357,10 @@ class CaseBegan(Record, tag="case_began"):
 
 
 class CaseRan(Record, tag="case_ran"):
-    """A case ended inside the runner, which ran under the lease of this number."""
+    """A case ended inside the runner, which ran under the lease of this number.
+
+    ``outputs`` are to be compared with the golden ones before anything is known of the case.
+    """
 
     case: str
     outcome: Outcome
@@ -308,6 +369,7 @@ class CaseRan(Record, tag="case_ran"):
     measurement: Measurement | None = None
     mismatch: Mismatch | None = None
     lease: int = 0
+    outputs: tuple[HandedOutput, ...] = ()
 
 
 class BatchRan(Record, tag="batch_ran"):
@@ -324,3 +386,34 @@ class RunnerSpent(Record, tag="runner_spent"):
 
 RunnerRequest = RunBatch | StopBatch
 RunnerReply = RunnerReady | CaseBegan | CaseRan | BatchRan | RunnerSpent
+
+
+# ---- judge: compares outputs, holds no device --------------------------------------------------------
+
+
+class CaseToJudge(Record):
+    """The outputs of a kernel that ran, the digests of what they should be, and how they are compared."""
+
+    outputs: tuple[HandedOutput, ...]
+    golden: tuple[Digest, ...]
+    check: CheckPolicy
+
+
+class JudgeReady(Record, tag="judge_ready"):
+    """The first message of a judge: it has loaded what it needs."""
+
+
+class Verdicts(Record, tag="verdicts"):
+    """Answer to JudgeCases: one for each case, in order."""
+
+    verdicts: tuple[Judged, ...]
+
+
+class JudgeCases(Question[Verdicts], tag="judge_cases"):
+    """Judge these cases."""
+
+    cases: tuple[CaseToJudge, ...]
+
+
+JudgeRequest = JudgeCases
+JudgeReply = JudgeReady | Verdicts

@@ -22,11 +22,10 @@ FILE_NAME = "runs.jsonl"
 
 
 class RunRecord(Record):
-    """One case as a runner gets it, and the target that loads its artifact."""
+    """One case as a runner gets it."""
 
     case: Case
     entry: RunEntry
-    target: str
 
 
 class RunRecords:

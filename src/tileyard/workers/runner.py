@@ -1,14 +1,15 @@
-"""The runner: loads artifacts on the device its lease is for, checks them and times them.
+"""The runner: loads artifacts on the device its lease is for, runs them, hands their outputs over and times them.
 
-It never builds. Whatever is slow to make (inputs, golden results, artifacts) is in the object
+It neither builds nor judges. Whatever is slow to make (inputs, golden results, artifacts) is in the object
 store before the lease is asked for, and stays loaded from case to case.
 """
 
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from tileyard.artifacts.arrays import get_array
 from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.devices.gpu_state import open_state
+from tileyard.devices.classes import find_class
 from tileyard.errors import ContextLostError, DamagedError, TileyardError, ToolMissingError
 from tileyard.measure.paired import interleave
 from tileyard.measure.sampling import BestSoFar, launches_per_sample, measure
@@ -25,7 +26,6 @@ from tileyard.model import (
     Case,
     Device,
     Digest,
-    Mismatch,
     Outcome,
     TimingPolicy,
 )
@@ -34,13 +34,14 @@ from tileyard.targets.base import Array, KnowsLines, Launch, Loaded
 from tileyard.targets.registry import make_target
 from tileyard.workers.case_folders import Stores
 from tileyard.workers.command_runs import CommandRuns
-from tileyard.workers.kernel_checks import Checked, Output, compare_outputs
+from tileyard.workers.handing_over import OutputMemory
 from tileyard.workers.leased import wait_for_lease
 from tileyard.workers.printed import Printed
 from tileyard.workers.protocol import (
     BatchRan,
     CaseBegan,
     CaseRan,
+    HandedOutput,
     RunBatch,
     RunEntry,
     RunnerReady,
@@ -59,17 +60,26 @@ INTERLEAVED_NS = 6e9
 """How long an interleaved batch is timed, unless its fewest rounds take longer."""
 
 
-class Runner:
-    """Runs batches, one after another, under a lease. ``home`` is the directory with the object store."""
+class Ran(NamedTuple):
+    """A case that ran and is ready to be timed; ``outputs`` are for the judge."""
 
-    def __init__(self, home: Path, channel: Channel, lease: int) -> None:
-        self._home = home
+    launch: Launch
+    outputs: tuple[HandedOutput, ...]
+
+
+class Runner:
+    """Runs batches, one after another, under a lease.
+
+    ``home`` is the directory with the object store, and ``memory`` takes the outputs that are to be judged.
+    """
+
+    def __init__(self, home: Path, channel: Channel, lease: int, memory: OutputMemory) -> None:
+        self._memory = memory
         self._objects = ObjectStore(home / "objects")
         self._channel = channel
         self._lease = lease
         self._artifacts: dict[BuildKey, Artifact] = {}
         self._arrays: dict[Digest, Array] = {}
-        self._best: dict[str, BestSoFar] = {}
         self._is_spent = False
         self._ask_state: Callable[[], dict[str, str]] | None = None
         self._printed = Printed(home)
@@ -79,6 +89,7 @@ class Runner:
 
     def run(self, request: RunBatch) -> None:
         """Run every entry of a batch; each is answered by its own CaseRan."""
+        self._memory.begin(request.taken)
         if all(entry.command is not None for entry in request.entries):
             # Whoever listens ends this process, and with it the device's use, at a case's limit.
             self._commands.run(request)
@@ -96,61 +107,59 @@ class Runner:
     def _run_alone(self, request: RunBatch, entry: RunEntry) -> None:
         case = _case(request, entry)
         started = time.monotonic()
-        ended = self._check(request, entry)
-        if isinstance(ended, CaseRan):
-            self._tell(ended)
+        ran = self._run_once(request, entry)
+        if isinstance(ran, CaseRan):
+            self._tell(ran)
             return
-        outcome, launch, message = ended
-        measurement = None
+        ended = CaseRan(
+            case=case.key,
+            outcome=Outcome.UNCHECKED,
+            seconds=0.0,
+            lease=self._lease,
+            outputs=ran.outputs,
+        )
         if case.timing is not None:
-            best = self._best.setdefault(case.timing.group, BestSoFar())
+            best = BestSoFar()
             best.lower(case.abandon_above_ns)
             try:
-                prepare_timing(launch, case.timing)
+                prepare_timing(ran.launch, case.timing)
                 measurement = msgspec.structs.replace(
-                    measure(launch, case.timing, best), device_state=self._state(request.device)
+                    measure(ran.launch, case.timing, best), device_state=self._state(request.device)
                 )
+                ended = msgspec.structs.replace(ended, measurement=measurement)
             except (MemoryError, TileyardError) as error:
-                outcome, message = self._judge(error)
-        self._tell(
-            CaseRan(
-                case=case.id,
-                outcome=outcome,
-                seconds=time.monotonic() - started,
-                message=message,
-                measurement=measurement,
-                lease=self._lease,
-            )
-        )
+                ended = self._fail(case, error, started)
+        seconds = time.monotonic() - started
+        self._tell(msgspec.structs.replace(ended, seconds=seconds))
 
     def _run_interleaved(self, request: RunBatch) -> None:
-        """Check every member, then time those that passed in turn."""
+        """Run every member once, then time in turn those that ran well."""
         started = time.monotonic()
-        members: list[tuple[Case, Checked, TimedLaunch]] = []
+        members: list[tuple[Case, Ran, TimedLaunch]] = []
         for entry in request.entries:
-            ended = self._check(request, entry)
-            if isinstance(ended, CaseRan):
-                self._tell(ended)
+            ran = self._run_once(request, entry)
+            if isinstance(ran, CaseRan):
+                self._tell(ran)
                 if self._is_spent:
                     return
             else:
                 case = _case(request, entry)
-                members.append((case, ended, TimedLaunch(case, ended.launch)))
+                members.append((case, ran, TimedLaunch(case, ran.launch)))
         samples = self._time_in_turn(request, members)
-        for (case, checked, _), times in zip(members, samples, strict=True):
+        for (case, ran, _), times in zip(members, samples, strict=True):
             self._tell(
                 CaseRan(
-                    case=case.id,
-                    outcome=checked.outcome,
+                    case=case.key,
+                    outcome=Outcome.UNCHECKED,
                     seconds=time.monotonic() - started,
-                    message=checked.message,
                     measurement=summarize(times, case, self._state(request.device)),
                     lease=self._lease,
+                    outputs=ran.outputs,
                 )
             )
 
     def _time_in_turn(
-        self, request: RunBatch, members: list[tuple[Case, Checked, "TimedLaunch"]]
+        self, request: RunBatch, members: list[tuple[Case, "Ran", TimedLaunch]]
     ) -> Sequence[Sequence[float]]:
         """Samples of all members; one that fails is answered for, and left out from then on.
 
@@ -165,50 +174,45 @@ class Runner:
                 each = [launches_per_sample(launch, policy) for launch in launches]
                 return interleave(launches, request.batch.rounds, each, max_ns=INTERLEAVED_NS)
             except TimingFailed as failure:
-                outcome, message = self._judge(failure.error)
-                self._tell(
-                    CaseRan(
-                        case=failure.case.id,
-                        outcome=outcome,
-                        seconds=0.0,
-                        message=message,
-                        lease=self._lease,
-                    )
-                )
-                left = [one for one in members if one[0].id != failure.case.id]
+                self._tell(self._fail(failure.case, failure.error))
+                left = [one for one in members if one[0].key != failure.case.key]
                 members[:] = [] if self._is_spent else left
         return []
 
-    def _check(self, request: RunBatch, entry: RunEntry) -> CaseRan | Checked:
-        """Load, run once and compare: the launch ready to be timed, or how the case ended."""
+    def _run_once(self, request: RunBatch, entry: RunEntry) -> "CaseRan | Ran":
+        """Load, run once and hand the outputs over: the launch ready to be timed, or how the case ended."""
         started = time.monotonic()
         case = _case(request, entry)
         self._printed.turn_to(entry.log)
-        self._channel.send(CaseBegan(case=case.id))
-        mismatch: Mismatch | None = None
-        message = ""
+        self._channel.send(CaseBegan(case=case.key))
         try:
             launch = self._bind(request, entry)
             launch.run()
-            if not (case.check.enabled and entry.golden.outputs):
-                return Checked(Outcome.UNCHECKED, launch)
-            mismatch, message = compare_outputs(self._outputs(launch, entry), case.check)
+            is_checked = case.check.enabled and entry.golden.outputs
+            return Ran(launch, self._hand_over(launch, entry) if is_checked else ())
         except (MemoryError, TileyardError) as error:
-            outcome, message = self._judge(error)
-        else:
-            if mismatch is None:
-                return Checked(Outcome.PASSED, launch, message)
-            outcome = Outcome.MISMATCH
+            return self._fail(case, error, started)
+
+    def _hand_over(self, launch: Launch, entry: RunEntry) -> tuple[HandedOutput, ...]:
+        names = [spec.name for spec in entry.specs if spec.role != "in"]
+        return tuple(
+            self._memory.put(name, got) for name, got in zip(names, launch.read(), strict=True)
+        )
+
+    def _fail(
+        self, case: Case, error: MemoryError | TileyardError, started: float | None = None
+    ) -> CaseRan:
+        """How a case ended by an error, since ``started`` where its time is told."""
+        outcome, message = self._explain(error)
         return CaseRan(
-            case=case.id,
+            case=case.key,
             outcome=outcome,
-            seconds=time.monotonic() - started,
+            seconds=0.0 if started is None else time.monotonic() - started,
             message=message,
-            mismatch=mismatch,
             lease=self._lease,
         )
 
-    def _judge(self, error: MemoryError | TileyardError) -> tuple[Outcome, str]:
+    def _explain(self, error: MemoryError | TileyardError) -> tuple[Outcome, str]:
         """What an error means for the case that ran, and whether any other can run here."""
         self._is_spent = self._is_spent or isinstance(error, ContextLostError)
         if isinstance(error, MemoryError):
@@ -221,21 +225,15 @@ class Runner:
         if artifact is None:
             raise DamagedError(f"artifact {entry.build} is missing or damaged")
         self._artifacts[entry.build] = artifact
-        target = make_target(request.target, request.plugins)
+        target = make_target(_case(request, entry).target, request.plugins)
         loaded: Loaded = target.load(artifact, request.device)
         if isinstance(loaded, KnowsLines):
             loaded.know_lines(entry.lines)
         return loaded.bind([self._array(digest) for digest in entry.golden.inputs], entry.scalars)
 
-    def _outputs(self, launch: Launch, entry: RunEntry) -> Iterator[Output]:
-        """Read only if somebody looks."""
-        names = [spec.name for spec in entry.specs if spec.role != "in"]
-        for name, got, digest in zip(names, launch.read(), entry.golden.outputs, strict=True):
-            yield Output(name, got, self._array(digest))
-
     def _state(self, device: Device) -> dict[str, str]:
         if self._ask_state is None:
-            self._ask_state = open_state(device)
+            self._ask_state = find_class(device.kind).state(device)
         return self._ask_state()
 
     def _array(self, digest: Digest) -> Array:
@@ -257,18 +255,22 @@ class Runner:
 
 
 def _case(request: RunBatch, entry: RunEntry) -> Case:
-    return next(case for case in request.batch.cases if case.id == entry.case)
+    return next(case for case in request.batch.cases if case.key == entry.case)
 
 
-def main(home: str) -> None:
-    """Serve batches until the engine closes the channel; touch nothing before the lease is held."""
+def main(home: str, memory: str) -> None:
+    """Serve batches until the engine closes the channel; touch nothing before the lease is held.
+
+    ``memory`` is the descriptor of what takes outputs.
+    """
     channel = Channel.inherited()
     channel.send(RunnerReady())
-    runner = Runner(Path(home), channel, wait_for_lease(os.environ))
+    lease = wait_for_lease(os.environ)
+    runner = Runner(Path(home), channel, lease, OutputMemory(int(memory)))
     while (request := channel.receive(RunnerRequest)) is not None:
         if isinstance(request, RunBatch):  # a StopBatch that came too late says nothing
             runner.run(request)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2])

@@ -31,7 +31,6 @@ class Task(Record):
     token: str
     batch: Batch
     entries: tuple[RunEntry, ...]
-    target: str
     device: str
     device_variable: str = ""
     plugins: dict[str, str] = {}

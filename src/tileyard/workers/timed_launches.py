@@ -12,7 +12,7 @@ class TimingFailed(Exception):
     """A launch failed while it was timed, after it had passed its check."""
 
     def __init__(self, case: Case, error: MemoryError | TileyardError) -> None:
-        super().__init__(case.id)
+        super().__init__(case.key)
         self.case = case
         self.error = error
 

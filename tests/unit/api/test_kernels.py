@@ -13,10 +13,10 @@ from tileyard.settings import Settings
 @pytest.mark.parametrize(
     ("target", "given", "expected"),
     [
-        ("cpu", "", "cpu"),
+        ("cpu", "", "cpu:0"),
         ("cuda:sm_90a", "", "cuda:0"),
         ("cuda:sm_90a", "cuda:3", "cuda:3"),
-        ("scripted", "", "cpu"),
+        ("scripted", "", "cpu:0"),
     ],
 )
 def test_a_kernel_runs_where_its_target_does(

@@ -4,7 +4,7 @@ import pytest
 
 from tileyard.cli.lease import Wanted, exit_status
 from tileyard.errors import UsageError
-from tileyard.processes.lease_status import LeaseStatus, State
+from tileyard.processes.records import LeaseStatus, State
 
 
 def test_what_stands_after_the_dashes_is_the_users() -> None:

@@ -8,7 +8,7 @@ from tileyard.cli import session
 from tileyard.cli.tune import tune
 from tileyard.errors import UsageError
 from tileyard.model import TimingPolicy
-from tileyard.service.messages import StartTune
+from tileyard.service.verbs import StartTune
 
 
 @pytest.fixture

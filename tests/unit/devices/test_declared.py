@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tileyard.devices.cores import core_locks
+from tileyard.devices.cpu import core_locks
 from tileyard.devices.declared import read_devices
 from tileyard.errors import UsageError
 from tileyard.settings import Settings

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tileyard.devices.classes import find_class
 from tileyard.devices.gpu_state import name_reasons, open_state, read_state
 from tileyard.model import Device
 
@@ -75,6 +76,6 @@ def test_other_devices_and_a_lost_gpu_say_nothing(monkeypatch: pytest.MonkeyPatc
     gpu = Device(name="cuda:0", kind="cuda", identity="x", env={"CUDA_VISIBLE_DEVICES": "GPU-1"})
     expected: dict[str, str] = {}
     assert open_state(gpu)() == expected
-    assert open_state(Device(name="cpu:0", kind="cpu", identity="x"))() == expected
+    assert find_class("cpu").state(Device(name="cpu:0", kind="cpu", identity="x"))() == expected
     modules["pynvml"] = library()
     assert open_state(gpu)()["throttled"] == "power cap, too hot"

@@ -12,16 +12,16 @@ import pytest
 
 from tileyard.devices import health
 from tileyard.devices.health import (
+    Probe,
     ProbeReport,
-    filter_well,
+    Verdict,
     probe_now,
     quarantine_device,
     read_health,
     readmit_device,
 )
 from tileyard.devices.locks import prepare_directory
-from tileyard.devices.probes import Probe, Verdict
-from tileyard.devices.users import name_user
+from tileyard.devices.names import name_user
 from tileyard.errors import UsageError
 from tileyard.model import Device
 
@@ -94,17 +94,15 @@ def test_a_device_of_which_nothing_is_said_is_well(device: Device) -> None:
         read_health(elsewhere).is_well,
         readmit_device(device),
     ) == expected
-    assert filter_well([device, elsewhere]) == (device, elsewhere)
 
 
 def test_quarantine_says_why_who_and_since_when(device: Device) -> None:
-    """Whoever looks sees the reason; whoever chooses devices passes this one over."""
+    """Whoever looks sees the reason."""
     quarantine_device(device, "smoke")
     found = read_health(device)
     expected = ("smoke", name_user(os.geteuid()), False)
     assert (found.reason, found.user, found.is_well) == expected
     assert found.since > 1.5e9
-    assert filter_well([device]) == ()
     other = msgspec.structs.replace(device, name="cpu:cores=1", locks=device.locks[1:])
     assert read_health(other).device == "npu:0"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tileyard.devices.locks import prepare_directory
+from tileyard.devices.names import name_user
 from tileyard.devices.occupancy import open_directory, read_occupancy, try_hold
-from tileyard.devices.users import name_user
 from tileyard.errors import UsageError
 from tileyard.model import Device
 from tileyard.processes.keeper.deciding import Choice, Wish

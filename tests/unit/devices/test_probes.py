@@ -10,9 +10,7 @@ import psutil
 import pytest
 
 from tileyard.devices import cpu_probe
-from tileyard.devices.locks import prepare_directory
-from tileyard.devices.occupancy import try_hold
-from tileyard.devices.probes import (
+from tileyard.devices.health import (
     Probe,
     Verdict,
     list_gpus,
@@ -20,6 +18,8 @@ from tileyard.devices.probes import (
     probe_devices,
     run_apart,
 )
+from tileyard.devices.locks import prepare_directory
+from tileyard.devices.occupancy import try_hold
 from tileyard.devices.registry import parse_device
 from tileyard.model import Device
 from tileyard.settings import Settings

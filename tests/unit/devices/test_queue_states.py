@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from tileyard.devices.foreign import decode_queues
-from tileyard.devices.queue_states import SUBMITTER, submitter_argv, survey_queues
+from tileyard.devices.queues import SUBMITTER, submitter_argv, survey_queues
 from tileyard.devices.survey import survey_devices
 from tileyard.settings import Settings
 

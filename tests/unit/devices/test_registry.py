@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tileyard.devices import registry
-from tileyard.devices.cores import core_locks, format_cores
+from tileyard.devices import cuda
+from tileyard.devices.cpu import core_locks, format_cores
 from tileyard.devices.cuda import Gpu, GpuList
 from tileyard.devices.registry import find_devices, parse_device, resolve_devices
 from tileyard.errors import UsageError
@@ -49,7 +49,7 @@ def declared(settings: Settings) -> Settings:
 @pytest.fixture(autouse=True)
 def _no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """No driver is asked, whatever machine this runs on."""
-    monkeypatch.setattr(registry, "list_visible_gpus", GpuList)
+    monkeypatch.setattr(cuda, "list_visible_gpus", GpuList)
 
 
 def names(devices: tuple[Device, ...]) -> list[str]:
@@ -154,7 +154,7 @@ def test_gpus_stand_beside_what_is_declared(
     declared: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is declared replaces a GPU of the same name or the same id; the rest is found."""
-    monkeypatch.setattr(registry, "list_visible_gpus", lambda: GPUS)
+    monkeypatch.setattr(cuda, "list_visible_gpus", lambda: GPUS)
     declared.home.mkdir()
     text = '[[device]]\nname = "gpu:left"\nid = "gpu-0"\n'
     (declared.home / "devices.toml").write_text(text, encoding="utf-8")

@@ -5,14 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from tileyard.devices import survey
-from tileyard.devices.activity import CoreTime, read_core_times, share_busy
+from tileyard.devices import cuda
 from tileyard.devices.cuda import Gpu, GpuList, make_gpus
 from tileyard.devices.health import quarantine_device
 from tileyard.devices.locks import prepare_directory
 from tileyard.devices.occupancy import Holder, Occupancy, try_hold
 from tileyard.devices.registry import parse_device
-from tileyard.devices.survey import share_held_idle, survey_devices
+from tileyard.devices.survey import (
+    CoreTime,
+    read_core_times,
+    share_busy,
+    share_held_idle,
+    survey_devices,
+)
 from tileyard.settings import Settings
 
 STAT = """cpu  30 0 10 100 20 0 0 0 5 0
@@ -125,7 +130,7 @@ def test_what_nvml_says_of_a_gpu_is_its_share(
             for n, busy in enumerate((25, None))
         )
     )
-    monkeypatch.setattr(survey, "list_visible_gpus", lambda: gpus)
+    monkeypatch.setattr(cuda, "list_visible_gpus", lambda: gpus)
     held, _ = make_gpus(gpus.gpus, settings.lock_dir)
     with try_hold(held):
         states = survey_devices(settings, 0.0, pause=lambda _: None).devices

@@ -9,9 +9,9 @@ from tileyard.devices.health import quarantine_device, read_health
 from tileyard.devices.locks import prepare_directory
 from tileyard.devices.occupancy import try_hold
 from tileyard.devices.registry import parse_device
-from tileyard.doctor import hardware
+from tileyard.doctor import devices
+from tileyard.doctor.devices import check_declarations, check_devices
 from tileyard.doctor.findings import Finding, Level, run_checks
-from tileyard.doctor.hardware import check_declarations, check_devices
 from tileyard.settings import Settings
 
 DECLARED = f"""
@@ -119,7 +119,7 @@ def test_gpus_are_listed_where_there_is_a_driver(
     expected: tuple[Level, str],
 ) -> None:
     """A driver that does not answer is a failure; none at all is not."""
-    monkeypatch.setattr(hardware, "has_driver", lambda: is_there)
-    monkeypatch.setattr(hardware, "list_visible_gpus", lambda: found)
-    (finding,) = hardware.check_gpus(settings)
+    monkeypatch.setattr(devices, "has_driver", lambda: is_there)
+    monkeypatch.setattr(devices, "list_visible_gpus", lambda: found)
+    (finding,) = devices.check_gpus(settings)
     assert (finding.level, finding.message) == expected

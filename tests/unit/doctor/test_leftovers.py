@@ -8,8 +8,8 @@ import pytest
 
 from tileyard.devices.locks import prepare_directory
 from tileyard.devices.occupancy import open_directory, try_hold
+from tileyard.doctor.devices import check_leftovers
 from tileyard.doctor.findings import Level
-from tileyard.doctor.leftovers import check_leftovers
 from tileyard.model import Device
 from tileyard.processes.keeper.holding import LeaseFacts
 from tileyard.settings import Settings

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from tileyard.devices.locks import prepare_directory
-from tileyard.doctor import locking
+from tileyard.doctor import checks
+from tileyard.doctor.checks import check_lock_directory
 from tileyard.doctor.findings import Finding, Level
-from tileyard.doctor.locking import check_lock_directory
 from tileyard.doctor.tokens import compare_token, parse_token, read_boot_id, write_token
 from tileyard.errors import UsageError
 from tileyard.settings import Settings
@@ -51,7 +51,7 @@ def test_a_directory_that_anyone_can_rearrange_fails(settings: Settings) -> None
 
 def test_a_network_file_system_fails(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other hosts would take this host's devices for theirs."""
-    monkeypatch.setattr(locking, "find_filesystem", lambda _: "nfs4")
+    monkeypatch.setattr(checks, "find_filesystem", lambda _: "nfs4")
     with pytest.raises(UsageError, match=r"network file system \(nfs4\)"):
         list(check_lock_directory(settings))
 
@@ -87,8 +87,8 @@ def test_the_usual_directory_for_one_user_is_a_warning(
 ) -> None:
     """Others cannot lease on this host until root has made one for all."""
     prepare_directory(settings.lock_dir)
-    monkeypatch.setattr(locking, "LOCK_DIR", settings.lock_dir)
-    monkeypatch.setattr(locking, "is_for_all", lambda _: False)
+    monkeypatch.setattr(checks, "LOCK_DIR", settings.lock_dir)
+    monkeypatch.setattr(checks, "is_for_all", lambda _: False)
     (finding,) = check_lock_directory(settings)
     expected = Level.WARN
     assert finding.level is expected

@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tileyard.doctor import machine
+from tileyard.doctor import checks
+from tileyard.doctor.checks import check_compiler, check_python, check_tilelang
 from tileyard.doctor.findings import Level, run_checks
-from tileyard.doctor.machine import check_compiler, check_python, check_tilelang
 from tileyard.settings import Settings
 
 
@@ -17,7 +17,7 @@ def test_this_interpreter_will_do(settings: Settings, monkeypatch: pytest.Monkey
     """What runs the tests is new enough, and an older one would fail."""
     expected = [Level.OK, Level.FAIL]
     found = [next(check_python(settings)).level]
-    monkeypatch.setattr(machine, "OLDEST_PYTHON", (99, 0))
+    monkeypatch.setattr(checks, "OLDEST_PYTHON", (99, 0))
     found.append(next(check_python(settings)).level)
     assert found == expected
 
@@ -27,9 +27,9 @@ def test_tilelang_is_there_in_the_pinned_version(
 ) -> None:
     """Another version and none at all are warnings that say what to install."""
     levels = [next(check_tilelang(settings)).level]
-    monkeypatch.setattr(machine, "_found_version", lambda _: "0.0.1")
+    monkeypatch.setattr(checks, "_found_version", lambda _: "0.0.1")
     other = next(check_tilelang(settings))
-    monkeypatch.setattr(machine, "_found_version", lambda _: "")
+    monkeypatch.setattr(checks, "_found_version", lambda _: "")
     none = next(check_tilelang(settings))
     expected = [Level.OK, Level.WARN, Level.WARN]
     assert [*levels, other.level, none.level] == expected

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.doctor import storage
+from tileyard.doctor import checks
+from tileyard.doctor.checks import check_home, check_objects
 from tileyard.doctor.findings import Level
-from tileyard.doctor.storage import check_home, check_objects
 from tileyard.errors import HomeError
 from tileyard.settings import Settings
 from tileyard.store.trials import TrialStore
@@ -44,7 +44,7 @@ def test_a_file_in_the_way_fails(settings: Settings) -> None:
 
 def test_little_room_is_a_warning(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """It will not do for long."""
-    monkeypatch.setattr(storage, "LOW_SPACE_BYTES", 1 << 80)
+    monkeypatch.setattr(checks, "LOW_SPACE_BYTES", 1 << 80)
     expected = Level.WARN
     assert next(check_home(settings)).level is expected
 

@@ -20,6 +20,7 @@ from tileyard.model import (
     Elaborated,
     GoldenKey,
     Kernel,
+    KernelWork,
     Keys,
     Outcome,
     RunKey,
@@ -74,7 +75,7 @@ def open_cases(ledger: Ledger, count: int) -> list[Progress]:
     """Cases that are ready to run."""
     found = []
     for number in range(count):
-        case = Case(id=f"c{number}", kernel="k")
+        case = Case(id=f"c{number}", work=KernelWork(kernel="k"))
         ledger.open(case, Batch(id=case.id, cases=(case,)))
         progress = ledger.progress(case.id)
         progress.elaborated = Elaborated(kernel=Kernel(name="k"))
@@ -112,7 +113,7 @@ def test_a_result_under_the_lease_that_is_held_counts(tmp_path: Path) -> None:
     assert facts == expected
     assert (trial.lease, trial.outcome, trial.attempts) == (7, Outcome.PASSED, ())
     assert trial.keys.measurement == measurement_key(
-        RunKey("r"), "silicon 0", Case(id="", kernel="").timing
+        RunKey("r"), "silicon 0", Case(id="", work=KernelWork(kernel="")).timing
     )
 
 
@@ -162,14 +163,14 @@ def test_a_runner_that_is_gone_before_it_began_blames_no_case(tmp_path: Path) ->
 
 def test_a_case_is_looked_up_under_every_device_of_the_run(tmp_path: Path) -> None:
     """What was measured on one kind of device answers, and is recorded under that kind."""
-    with open_simulated_yard(tmp_path, BOARDS[1:], (0,)) as yard:
+    with open_simulated_yard(tmp_path, BOARDS[1:], (0,), target="cpu") as yard:
         before = Ledger(yard, "first")
         (progress,) = open_cases(before, 1)
         reply = CaseRan(case="c0", outcome=Outcome.PASSED, seconds=0.5)
         where = RanOn(device="board:1", identity="silicon 1", lease=1, reply=reply)
         before.finish(progress, Outcome.PASSED, "", where)
         (expected,) = before.take()
-        yard.devices = BOARDS
+        yard.grounds = {"cpu": BOARDS}
         after = Ledger(yard, "second")
         (again,) = open_cases(after, 1)
         assert after.recall_measured(again)
@@ -193,12 +194,10 @@ def test_a_failure_is_told_again_where_its_lines_are_the_same(
         log="",
         lines=lines,
     )
-    with open_simulated_yard(tmp_path, BOARDS[1:], (0,)) as yard:
+    with open_simulated_yard(tmp_path, BOARDS[1:], (0,), target="cpu") as yard:
         ledger = Ledger(yard, "run")
         (progress,) = open_cases(ledger, 1)
-        remember_run(
-            yard.objects, RunKey("r"), RunRecord(case=progress.case, entry=entry, target="cpu")
-        )
+        remember_run(yard.objects, RunKey("r"), RunRecord(case=progress.case, entry=entry))
         moved = {0: SourceLine(file="kernels.py", line=line)}
         progress.elaborated = Elaborated(kernel=Kernel(name="k", program="p"), lines=moved)
         known = Trial(

@@ -19,10 +19,13 @@ from tileyard.model import (
     Case,
     Device,
     GoldenKey,
+    HotRun,
+    KernelWork,
     Limits,
     Outcome,
+    OutputCheck,
+    Step,
 )
-from tileyard.targets.command.records import CommandRun, HotRun, OutputCheck, Step
 from tileyard.testing.endings import has_ended
 from tileyard.workers.command_protocol import (
     CompareOutputs,
@@ -32,7 +35,7 @@ from tileyard.workers.command_protocol import (
     OutputsCompared,
     StepDone,
 )
-from tileyard.workers.protocol import CaseBegan, CaseRan, Golden, RunBatch, RunEntry
+from tileyard.workers.protocol import CaseBegan, CaseRan, CommandRun, Golden, RunBatch, RunEntry
 
 pytestmark = pytest.mark.slow
 
@@ -233,7 +236,9 @@ def run_cases(
     home: Path, commands: dict[str, CommandRun], run_s: float = 10.0
 ) -> tuple[list[str], dict[str, CaseRan]]:
     """Run cases as one batch: those that began, in order, and how each ended."""
-    cases = tuple(Case(id=name, kernel="t", limits=Limits(run_s=run_s)) for name in commands)
+    cases = tuple(
+        Case(id=name, work=KernelWork(kernel="t"), limits=Limits(run_s=run_s)) for name in commands
+    )
     entries = tuple(
         RunEntry(
             case=name,
@@ -249,7 +254,6 @@ def run_cases(
     request = RunBatch(
         batch=Batch(id="b", cases=cases),
         entries=entries,
-        target="command",
         plugins={},
         device=Device(name="slot:7", kind="slot", identity=""),
     )

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -30,30 +31,30 @@ from tileyard.model import (
     Batch,
     BuildKey,
     Case,
+    CommandWork,
     Device,
     GoldenKey,
     Outcome,
+    Step,
     Trial,
 )
-from tileyard.targets.command.records import CommandRun, Step
 from tileyard.testing.engine import FixedSource, open_simulated_yard
 from tileyard.workers.protocol import (
-    AuthorReply,
-    AuthorRequest,
     CaseRan,
+    CommandRun,
     Failed,
     Golden,
     Judged,
-    JudgeOutputs,
     RunEntry,
 )
 
 BUILD, GOLDEN = BuildKey("b" * 40), GoldenKey("a" * 40)
+WORK = CommandWork(run=Step(argv=("x",)))
 DEVICE = Device(name="slot:0", kind="slot", identity="anonymous slot")
 
 
 class World:
-    """An author who judges, and one slot that runs; both note what they do, and may wait."""
+    """Programs that are judged, and one slot that runs them; both note what they do, and may wait."""
 
     lanes = 2
     cores: tuple[int, ...] = (0,)
@@ -79,17 +80,12 @@ class World:
             self.noted.clear()
             await self.noted.wait()
 
-    async def begin(self) -> None:
-        """The author has nothing to start."""
-
-    async def ask(self, request: AuthorRequest, limit_s: float) -> AuthorReply:
+    async def judge(self, case: Case, work: CommandWork, build: BuildKey) -> Judged | Failed:
         """Judge a case, once what it waits for has happened."""
-        assert isinstance(request, JudgeOutputs)
-        case = str(request.arguments["case"])
-        self.note(f"judge {case}")
-        if waits_for := self.before_judging(case):
+        self.note(f"judge {case.id}")
+        if waits_for := self.before_judging(case.id):
             await self.wait_for(waits_for)
-        return self.verdicts.get(case, Judged(outcome=Outcome.PASSED))
+        return self.verdicts.get(case.id, Judged(outcome=Outcome.PASSED))
 
     async def open(self) -> None:
         """The provider has nothing to open."""
@@ -146,7 +142,7 @@ def find_entry(case: Case) -> RunEntry:
 
 def batches(*names: str) -> list[Batch]:
     """One for each case."""
-    cases = [Case(id=n, kernel="t", arguments={"case": n}, timing=None) for n in names]
+    cases = [Case(id=n, work=WORK, target="simulated", testcase="t", timing=None) for n in names]
     return [Batch(id=case.id, cases=(case,)) for case in cases]
 
 
@@ -155,7 +151,7 @@ def open_yard(folder: Path, world: World, **changes: object) -> Iterator[Yard]:
     """A yard whose cases were built elsewhere, and are judged by this author."""
     fields: dict[str, object] = {"reuse": False, "packed": find_entry, **changes}
     with open_simulated_yard(folder, [DEVICE], (0,), **fields) as yard:
-        yard.author = world
+        yard.programs = cast(Any, world)
         manifest = Manifest(
             kernel="t",
             target="simulated",
@@ -263,7 +259,7 @@ def test_a_case_that_is_judged_is_finished_when_the_run_is_stopped(tmp_path: Pat
 def test_keys_of_what_was_packed_follow_its_own_build(tmp_path: Path) -> None:
     """A case that passed is proven by them, whatever its name; nothing is elaborated or built."""
     world = World()
-    expected = run_key(BuildKey("own"), GOLDEN, Case(id="a", kernel="t").check)
+    expected = run_key(BuildKey("own"), GOLDEN, Case(id="a", work=WORK).check)
     first = drive(tmp_path, world, "t/a", run="first")["t/a"]
     second = drive(tmp_path, world, "t/b", run="second", proven_by="any")["t/b"]
     assert (first.keys.build, first.keys.golden, first.keys.run) == (BUILD, GOLDEN, expected)
@@ -276,7 +272,13 @@ def test_keys_of_what_was_packed_follow_its_own_build(tmp_path: Path) -> None:
 
 def running_state() -> EngineState:
     """A device that runs case ``a`` while ``b`` is ready."""
-    site = Site(workers=(), devices={"d": DeviceSite()}, author=frozenset(), lanes=2)
+    site = Site(
+        workers=(),
+        devices={"d": DeviceSite()},
+        author=frozenset(),
+        grounds={"simulated": frozenset({"d"})},
+        lanes=2,
+    )
     state = EngineState(site)
     state.start()
     plan = BatchesPlanned(batches=tuple(batches("a", "b")), exhausted=True)

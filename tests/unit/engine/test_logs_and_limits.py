@@ -8,7 +8,7 @@ import pytest
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.engine.provider import case_limit_s
 from tileyard.engine.yard import Yard
-from tileyard.model import Batch, Case, Limits
+from tileyard.model import Batch, Case, KernelWork, Limits
 from tileyard.settings import Settings
 
 
@@ -18,9 +18,8 @@ def test_a_log_holds_whole_lines_and_is_there_only_if_something_was_said(tmp_pat
         settings=Settings(home=tmp_path, lock_dir=tmp_path, cores=(0,)),
         store=cast(Any, None),
         objects=ObjectStore(tmp_path / "objects"),
-        author=cast(Any, None),
-        target="cpu",
-        devices=(),
+        authors=cast(Any, None),
+        grounds={},
     )
     expected = "one\ntwo\n"
     for text in ("one", "", "two\n"):
@@ -36,6 +35,7 @@ def test_limits_add_up_only_while_cases_take_turns(
 ) -> None:
     """A member of an interleaved batch is timed while the others are."""
     cases = tuple(
-        Case(id=f"c{run_s:g}", kernel="k", limits=Limits(run_s=run_s)) for run_s in (2.0, 3.0)
+        Case(id=f"c{run_s:g}", work=KernelWork(kernel="k"), limits=Limits(run_s=run_s))
+        for run_s in (2.0, 3.0)
     )
     assert case_limit_s(Batch(id="b", cases=cases, order=order), cases[0]) == expected

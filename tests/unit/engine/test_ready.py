@@ -23,7 +23,7 @@ def names(taken: Sequence[Ready]) -> list[str]:
 
 def entry(name: str, expected_s: float | None = 1.0, **changes: object) -> Ready:
     """A batch that is ready."""
-    fields: dict[str, object] = {"memory_bytes": 1, **changes}
+    fields: dict[str, object] = {"memory_bytes": 1, "devices": TWO, **changes}
     return Ready(name, expected_s=expected_s, **fields)  # type: ignore[arg-type]  # its own fields
 
 

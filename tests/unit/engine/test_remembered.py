@@ -13,6 +13,7 @@ from tileyard.engine.remembered import RememberedAuthor
 from tileyard.frontend.footprint import Footprint, identify_file
 from tileyard.model import Elaborated, GoldenKey, Kernel
 from tileyard.workers.protocol import (
+    AnswerT,
     AuthorReply,
     AuthorRequest,
     DescribeKernels,
@@ -22,6 +23,7 @@ from tileyard.workers.protocol import (
     Golden,
     Kernels,
     MakeGolden,
+    Question,
 )
 
 ELABORATE = ElaborateConfig(kernel="k", arguments={"M": 4}, config={"block": 2})
@@ -36,17 +38,16 @@ class Scripted:
     reply: AuthorReply
     footprint: Footprint | None = None
     cores: tuple[int, ...] = (0,)
-    lanes: int = 1
     heard: list[Any] = field(default_factory=list)
 
     async def begin(self) -> None:
         """Start."""
         self.heard.append("begin")
 
-    async def ask(self, request: AuthorRequest, limit_s: float) -> AuthorReply:
+    async def ask(self, request: Question[AnswerT], limit_s: float) -> AnswerT | Failed:
         """Answer."""
         self.heard.append(request)
-        return self.reply
+        return self.reply if isinstance(self.reply, Failed) else request.check(self.reply)
 
     async def close(self) -> None:
         """End."""

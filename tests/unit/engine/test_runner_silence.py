@@ -11,16 +11,27 @@ import pytest
 
 from tileyard.clock import SystemClock
 from tileyard.engine import runners
+from tileyard.engine.handed_over import HandedOver
 from tileyard.engine.provider import LeaseLostError
 from tileyard.engine.runners import RunnerSlot
 from tileyard.errors import WorkerLostError
-from tileyard.model import Batch, BuildKey, Case, Device, GoldenKey, Limits, Outcome
+from tileyard.model import (
+    Batch,
+    BuildKey,
+    Case,
+    Device,
+    GoldenKey,
+    HotRun,
+    KernelWork,
+    Limits,
+    Outcome,
+    Step,
+)
 from tileyard.processes.records import Ended
 from tileyard.settings import Settings
-from tileyard.targets.command.records import CommandRun, HotRun, Step
 from tileyard.workers.case_folders import Stores
 from tileyard.workers.command_runs import CommandRuns
-from tileyard.workers.protocol import CaseBegan, CaseRan, Golden, RunBatch, RunEntry
+from tileyard.workers.protocol import CaseBegan, CaseRan, CommandRun, Golden, RunBatch, RunEntry
 
 DEVICE = Device(name="sim:0", kind="sim", identity="x")
 
@@ -96,10 +107,13 @@ def follow(home: Path, worker: SilentWorker, run_s: float = 60.0) -> tuple[bool,
         target="command",
         queue_limit_s=1.0,
         clock=SystemClock(),
+        handed_over=HandedOver(),
     )
     slot = RunnerSlot(cast(Any, site), DEVICE)
     slot._worker = cast(Any, worker)
-    cases = tuple(Case(id=n, kernel="k", limits=Limits(run_s=run_s)) for n in ("a", "b"))
+    cases = tuple(
+        Case(id=n, work=KernelWork(kernel="k"), limits=Limits(run_s=run_s)) for n in ("a", "b")
+    )
     heard = Heard()
     batch = Batch(id="x", cases=cases)
     held = asyncio.run(slot.run(batch, [entry("a"), entry("b")], cast(Any, heard)))
@@ -151,9 +165,8 @@ def test_under_a_lease_a_hot_process_has_its_own_limit_between_cases(tmp_path: P
     told: list[CaseBegan | CaseRan] = []
     stores = Stores(tmp_path)
     request = RunBatch(
-        batch=Batch(id="x", cases=tuple(Case(id=n, kernel="k") for n in commands)),
+        batch=Batch(id="x", cases=tuple(Case(id=n, work=KernelWork(kernel="k")) for n in commands)),
         entries=tuple(entry(n, one) for n, one in commands.items()),
-        target="command",
         plugins={},
         device=DEVICE,
     )

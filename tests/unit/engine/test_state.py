@@ -23,6 +23,7 @@ from tileyard.engine.commands import (
     Drop,
     Fact,
     GiveUp,
+    Keep,
     LeaseAwaited,
     Leased,
     LeaseFailed,
@@ -44,16 +45,16 @@ from tileyard.engine.commands import (
 from tileyard.engine.lending import MAX_STRIKES, DeviceSite
 from tileyard.engine.stages import LEGAL_MOVES, Site, Stage
 from tileyard.engine.state import EngineState
-from tileyard.model import Batch, BuildKey, Case, Outcome
+from tileyard.model import Batch, BuildKey, Case, KernelWork, Outcome
 
 
 def batch(
     name: str, *cases: str, timed: bool = True, order: Literal["any", "interleaved"] = "any"
 ) -> Batch:
     """A batch of cases; one called like the batch if none is named."""
-    made = [Case(id=case, kernel="k") for case in cases or (name,)]
+    made = [Case(id=case, work=KernelWork(kernel="k")) for case in cases or (name,)]
     if not timed:
-        made = [Case(id=case.id, kernel="k", timing=None) for case in made]
+        made = [Case(id=case.id, work=KernelWork(kernel="k"), timing=None) for case in made]
     return Batch(id=name, cases=tuple(made), order=order)
 
 
@@ -64,6 +65,7 @@ class World:
         self.state = state
         self.left = list(batches)
         self.random = random.Random(seed)
+        self.group = 1
         self.under_way: list[Command] = []
         self.ended: list[str] = []
         self.built: list[str] = []
@@ -127,7 +129,12 @@ class World:
     def _prepare(self, case: str) -> Fact:
         key = BuildKey(self.key_of.get(case, case))
         built = key in {self.key_of.get(done, done) for done in self.built}
-        return CasePrepared(case=case, build=key, built=built and key not in self.failing)
+        return CasePrepared(
+            case=case,
+            build=key,
+            built=built and key not in self.failing,
+            group=self.group,
+        )
 
     def _build(self, case: str) -> Fact:
         self.built.append(case)
@@ -169,6 +176,7 @@ def all_cores(**changes: object) -> Site:
         "author": frozenset({0, 1}),
         **changes,
     }
+    given.setdefault("grounds", {"cpu": frozenset(given["devices"])})  # type: ignore[call-overload]
     return Site(**given)  # type: ignore[arg-type]  # the changes are Site's own fields
 
 
@@ -699,15 +707,64 @@ def test_short_cases_are_handed_over_together_within_a_devices_share() -> None:
 
 def test_kernels_are_built_together_within_the_group_size() -> None:
     """A compile worker gets up to the group's size, and leaves the others their share."""
-    state = EngineState(boards(1, group=4))
+    state = EngineState(boards(1))
     state.start()
     state.step(BatchesPlanned(batches=tuple(batch(n) for n in "abcdefg"), exhausted=True))
     sizes: list[int] = []
     for name in "abcdefg":
-        commands = state.step(CasePrepared(case=name, build=BuildKey(name), built=False))
+        commands = state.step(CasePrepared(case=name, build=BuildKey(name), built=False, group=4))
         commands += state.step(AuthorFreed())
         sizes += [len(c.cases) for c in of_kind(commands, Build) if isinstance(c, Build)]
     freed = state.step(CompilerFreed(worker=0))
     sizes += [len(c.cases) for c in of_kind(freed, Build) if isinstance(c, Build)]
     expected = [1, 1, 3]
     assert sizes == expected
+
+
+def test_only_kernels_of_one_builder_are_built_together() -> None:
+    """Kernels of another side or target are built by a worker of their own, and overtaken meanwhile."""
+    state = EngineState(boards(1, workers=(0,)))
+    state.start()
+    state.step(BatchesPlanned(batches=tuple(batch(n) for n in "abcd"), exhausted=True))
+    commands: list[Command] = []
+    for name, side in zip("abcd", ("", "base", "head", "base"), strict=True):
+        fact = CasePrepared(
+            case=name, build=BuildKey("same"), built=False, builder=(side, "cpu"), group=4
+        )
+        commands += state.step(fact, AuthorFreed())
+    commands += state.step(CaseBuilt(case="a"), CompilerFreed(worker=0))
+    commands += state.step(CaseBuilt(case="b"), CompilerFreed(worker=0))
+    builds = [c.cases for c in of_kind(commands, Build) if isinstance(c, Build)]
+    expected = [("a",), ("b",), ("c",)]
+    assert builds == expected  # "d" is built with "b"
+
+
+def test_a_case_runs_only_on_devices_of_its_target() -> None:
+    """Each device is asked for what it can run, and what none is left for is given up alone."""
+    devices = {"gpu": DeviceSite(), "slot": DeviceSite()}
+    grounds = {"cuda": frozenset({"gpu"}), "command": frozenset({"slot"})}
+    state = EngineState(all_cores(devices=devices, grounds=grounds))
+    state.start()
+    kernel = Batch(id="k", cases=(Case(id="k", work=KernelWork(), target="cuda"),))
+    program = Batch(id="p", cases=(Case(id="p", work=KernelWork(), target="command"),))
+    commands = prepared(state, kernel, program)
+    for _ in range(MAX_STRIKES):
+        asked = {c.device: c.case for c in of_kind(commands, Acquire) if isinstance(c, Acquire)}
+        assert asked.get("gpu", "k") == "k"
+        assert asked.get("slot", "p") == "p"
+        commands = state.step(LeaseFailed(device="gpu", outcome=Outcome.INFRA_ERROR))
+    assert Strand(case="k", device="gpu") in commands
+    assert not [c for c in commands if isinstance(c, Strand) and c.case == "p"]
+    (run,) = of_kind(state.step(Leased(device="slot")), Run)
+    assert run == Run(device="slot", cases=("p",))
+
+
+def test_what_is_only_to_be_built_asks_for_no_device() -> None:
+    """Such a case is laid on the shelf once its artifact is there."""
+    state = EngineState(all_cores(devices={}, grounds={"cpu": frozenset()}))
+    state.start()
+    case = Case(id="a", work=KernelWork(), until="built")
+    commands = prepared(state, Batch(id="a", cases=(case,)))
+    assert of_kind(commands, Keep, Acquire) == [Keep(case="a")]
+    state.step(CaseFinished(case="a"), BatchesPlanned(batches=(), exhausted=True))
+    assert state.is_idle

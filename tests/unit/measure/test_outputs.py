@@ -9,9 +9,8 @@ import pytest
 
 from tileyard.errors import OutputFileError
 from tileyard.measure.outputs import compare_file
-from tileyard.model import Mismatch, Tolerance
+from tileyard.model import Mismatch, NanPolicy, OutputCheck, Tolerance
 from tileyard.targets.base import Array
-from tileyard.targets.command.records import NanPolicy, OutputCheck
 
 
 def check_arrays(folder: Path, got: Array, want: Array, check: OutputCheck) -> Mismatch | None:

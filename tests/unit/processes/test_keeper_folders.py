@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tileyard.processes.keeper.folders import (
+from tileyard.processes.keeper.files import (
     FOLDERS,
     close_all,
     make_directory,

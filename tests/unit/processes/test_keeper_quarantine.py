@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tileyard.processes.keeper.folders import make_directory
+from tileyard.processes.keeper.files import make_directory
 from tileyard.processes.keeper.quarantine import (
     find_quarantine,
     lift_quarantine,

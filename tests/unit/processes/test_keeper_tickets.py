@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tileyard.processes.keeper.blocking import wait_for
 from tileyard.processes.keeper.deciding import Choice, Wish
 from tileyard.processes.keeper.directory import LockDirectory, next_number
 from tileyard.processes.keeper.holding import Holding, LeaseFacts
 from tileyard.processes.keeper.quarantine import lift_quarantine, put_in_quarantine
 from tileyard.processes.keeper.report import RefusedError
-from tileyard.processes.keeper.ticket import Ticket
+from tileyard.processes.keeper.ticket import Ticket, wait_for
 
 A, B = Choice("gpu:0", ("gpu-a",)), Choice("gpu:1", ("gpu-b",))
 DEADLINE_S = 20.0

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tileyard.processes.keeper.options import Options
-from tileyard.processes.keeper.worker import make_environment
+from tileyard.processes.keeper.worker import Options, make_environment
 
 LINE = ["parent=1", "tree=inner", "cwd=/", "grace=0", "confirm=0", "count=2"]
 DEVICES = ["choice=gpu:1", "lock=/locks/a.lock", "env=SEEN=x", "choice=gpu:b", "lock=/locks/b.lock", "env=SEEN=y"]  # fmt: skip

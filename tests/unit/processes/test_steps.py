@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tileyard.processes import step_output
-from tileyard.processes.step_output import Heard
+from tileyard.processes import steps
 from tileyard.processes.steps import (
+    Heard,
     StepEnd,
     StepOrder,
     describe_complaints,
@@ -37,8 +37,8 @@ def test_of_very_much_output_the_begin_and_the_end_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log says how much is missing; the program is not held up."""
-    monkeypatch.setattr(step_output, "LOG_BYTES", 1000)
-    monkeypatch.setattr(step_output, "TAIL_BYTES", 8)
+    monkeypatch.setattr(steps, "LOG_BYTES", 1000)
+    monkeypatch.setattr(steps, "TAIL_BYTES", 8)
     end = run(tmp_path, "echo first; yes | head -c 3000000; echo last")
     expected = "==== 2999011 bytes more were printed; the last of them:\n"
     text = (tmp_path / "log").read_text()

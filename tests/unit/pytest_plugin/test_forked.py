@@ -13,9 +13,7 @@ import pytest
 
 from tileyard.model import Record
 from tileyard.processes.keeper.tree import read_process, session_of
-from tileyard.pytest_plugin.copied import Teller
-from tileyard.pytest_plugin.forked import Forked, ForkEnd, follow, wait_any
-from tileyard.pytest_plugin.logs import cut_stack
+from tileyard.pytest_plugin.forked import Forked, ForkEnd, Teller, cut_stack, follow, wait_any
 from tileyard.pytest_plugin.records import Answered, DeviceRefused, DeviceWanted
 
 
@@ -72,7 +70,7 @@ def test_a_crash_says_where_it_was(tmp_path: Path) -> None:
     expected = signal.SIGSEGV
     assert end.signal == expected
     assert "in crash_here" in end.stack
-    assert "copied.py" not in end.stack
+    assert "in be_copy" not in end.stack
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tileyard.model import Outcome
-from tileyard.pytest_plugin.history import (
+from tileyard.pytest_plugin.recording import (
     TrialWriter,
     case_of,
     read_durations,
@@ -61,7 +61,7 @@ def test_tests_are_trials_that_survive_the_loss_of_the_table(tmp_path: Path) -> 
         writer = TrialWriter(tmp_path, store, "r1")
         for seconds, name in ((1.0, "a[1]"), (3.0, "a[2]")):
             facts = TestFacts(seconds=seconds, outcome=Outcome.PASSED, holds=(hold,))
-            writer.write(f"t.py::{name}", facts, 0.0)
+            writer.write(f"t.py::{name}", facts)
         writer.close("done")
         before = read_durations(store)
     for path in tmp_path.glob("store.*"):

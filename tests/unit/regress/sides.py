@@ -2,7 +2,7 @@
 
 from tileyard.model import Outcome
 from tileyard.regress.static import KernelBuild, SideBuild
-from tileyard.targets.cuda.records import Resources
+from tileyard.targets.reported import Resources
 
 
 def function(symbol: str = "main_kernel_0123456789ab", **figures: object) -> Resources:

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from tileyard.model import BuildKey, Outcome
 from tileyard.report.compiled import print_compiled
-from tileyard.targets.cuda.records import Resources
+from tileyard.targets.reported import Resources
 from tileyard.tuning.request import BuiltConfig, CompileResult
 
 FIRST = Resources(

@@ -4,10 +4,9 @@ import io
 
 from rich.console import Console
 
-from tileyard.devices.health import GoodProbe, Health, ProbeReport
+from tileyard.devices.health import GoodProbe, Health, Probe, ProbeReport, Verdict
 from tileyard.devices.occupancy import Holder
-from tileyard.devices.probes import Probe, Verdict
-from tileyard.devices.queue_states import QueueState
+from tileyard.devices.queues import QueueState
 from tileyard.devices.survey import DeviceState, Survey
 from tileyard.doctor.findings import Finding, Level
 from tileyard.report.devices import print_probe, print_survey

@@ -93,8 +93,8 @@ def test_the_tail_is_shown_when_asked_for(*, tail: bool) -> None:
         CaseTimes(
             case="sum/a",
             testcase="sum",
-            started_at=tuple(map(float, range(6))),
-            run_s=(60.0, 60.0, 60.0, 90.0, 90.0, 90.0),
+            before_s=(60.0, 60.0, 60.0),
+            after_s=(90.0, 90.0, 90.0),
         )
     ]
     file = io.StringIO()

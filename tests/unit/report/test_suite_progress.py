@@ -8,19 +8,12 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from tests.unit.report.run_events import begun, ended, planned, started
 
-from tileyard.events import (
-    CaseEnded,
-    CasePlanned,
-    CaseStarted,
-    DeviceAwaited,
-    DeviceLeased,
-    Event,
-    Note,
-    RunStarted,
-)
-from tileyard.model import Case, Device, Limits, Outcome, Trial
-from tileyard.report.suite_progress import SuiteProgress
+from tileyard.events import DeviceAwaited, DeviceLeased, Event, Note
+from tileyard.model import Outcome
+from tileyard.report.progress import Progress
+from tileyard.report.suite_progress import SuiteLayout
 from tileyard.report.suite_words import rerun_command
 
 
@@ -42,14 +35,15 @@ class SetClock:
 class Watched:
     """A view, what it has printed, and the clock that it reads."""
 
-    def __init__(self, terminal: bool) -> None:
+    def __init__(self, terminal: bool, tick_s: float) -> None:
         self.file = io.StringIO()
         self.clock = SetClock()
         console = Console(
             file=self.file, width=100, height=24, force_terminal=terminal, color_system=None
         )
-        rerun = rerun_command("ops.toml")
-        self.progress = SuiteProgress(console, Path("/home/t"), rerun, self.clock)
+        layout = SuiteLayout(Path("/home/t"), rerun_command("ops.toml"))
+        layout.tick_s = tick_s
+        self.progress = Progress(console, layout, self.clock)
 
     def tell(self, *events: Event) -> None:
         """Tell events, all at the present time."""
@@ -65,55 +59,11 @@ class Watched:
 
 
 @contextmanager
-def watch(terminal: bool = False) -> Iterator[Watched]:
+def watch(terminal: bool = False, tick_s: float = 1.0) -> Iterator[Watched]:
     """A view that is open."""
-    watched = Watched(terminal)
+    watched = Watched(terminal, tick_s)
     with watched.progress:
         yield watched
-
-
-def started(retries: int = 0, spared: tuple[str, ...] = (), slots: int = 2) -> RunStarted:
-    """A run of ten cases that should take a hundred seconds."""
-    devices = tuple(Device(name=f"slot:{i}", kind="slot", identity="x") for i in range(slots))
-    return RunStarted(
-        run="r",
-        at=0.0,
-        title="test ops (full)",
-        target="command",
-        devices=devices,
-        cases=10,
-        expected_s=100.0,
-        retries=retries,
-        spared=spared,
-    )
-
-
-def planned(case: str, expected_s: float = 10.0, batch: str = "") -> CasePlanned:
-    """A case that should take so long and may take a minute."""
-    return CasePlanned(
-        case=Case(id=case, kernel="row", expected_s=expected_s, limits=Limits(run_s=60.0)),
-        batch=batch,
-    )
-
-
-def ended(case: str, outcome: Outcome = Outcome.PASSED, run_s: float = 10.0) -> CaseEnded:
-    """A case that ended; a failure has a message of two lines and a log."""
-    is_well = outcome is Outcome.PASSED
-    trial = Trial(
-        id="r.1",
-        run="r",
-        case=case,
-        batch=case,
-        kernel="row",
-        arguments={},
-        config={},
-        target="command",
-        outcome=outcome,
-        message="" if is_well else "it went\n\x1b[31mwrong",
-        run_s=run_s,
-        log="" if is_well else f"logs/r/{case}.log",
-    )
-    return CaseEnded(trial=trial)
 
 
 def test_a_failure_is_one_line_with_its_log_and_how_to_run_it_again() -> None:
@@ -133,8 +83,8 @@ def test_without_a_terminal_there_is_a_line_in_half_a_minute() -> None:
     """A heartbeat comes after thirty seconds, with or without events, and has counts and the time left."""
     with watch() as watched:
         watched.tell(started(), planned("row/a"), planned("row/b", 30.0))
-        watched.tell(CaseStarted(case="row/a", device="slot:0", at=0.0))
-        watched.tell(CaseStarted(case="row/b", device="slot:1", at=0.0))
+        watched.tell(begun("row/a", "slot:0"))
+        watched.tell(begun("row/b", "slot:1"))
         watched.clock.now_s += 10.0
         watched.tell(ended("row/a"))
         watched.said()
@@ -158,10 +108,10 @@ def test_a_failure_that_will_be_tried_again_is_none_yet() -> None:
         watched.tell(started(retries=1), planned("row/a"), ended("row/a", Outcome.CRASHED))
         first = watched.said()
         watched.clock.now_s += 30.0
-        watched.tell(planned("row/a~2"))
+        watched.tell(planned("row/a", attempt=2))
         between = watched.said()
         watched.clock.now_s += 30.0
-        watched.tell(ended("row/a~2"))
+        watched.tell(ended("row/a", attempt=2))
     flaky, after = watched.said().splitlines()
     expected = ("flaky         row/a: passed at attempt 2", "60 s: 1/10 cases; 1 passed; 1 flaky")
     assert first.endswith("(failed, will be tried again)  log: /home/t/logs/r/row/a.log\n")
@@ -175,10 +125,10 @@ def test_the_last_attempt_fails_for_good() -> None:
     with watch() as watched:
         watched.tell(started(retries=1), ended("row/a", Outcome.CRASHED))
         watched.said()
-        watched.tell(ended("row/a~2", Outcome.TIMEOUT))
+        watched.tell(ended("row/a", Outcome.TIMEOUT, attempt=2))
     line = watched.said()
     expected = (
-        "timeout       row/a, attempt 2: it went \\x1b[31mwrong  log: /home/t/logs/r/row/a~2.log"
+        "timeout       row/a, attempt 2: it went \\x1b[31mwrong  log: /home/t/logs/r/row/a.log"
     )
     assert line.startswith(expected)
     assert "again" not in line
@@ -190,7 +140,7 @@ def test_a_retry_that_nobody_announced_takes_its_failure_back() -> None:
     with watch() as watched:
         watched.tell(started(), planned("row/a"), ended("row/a", Outcome.CRASHED))
         watched.clock.now_s += 30.0
-        watched.tell(planned("row/a~2"))
+        watched.tell(planned("row/a", attempt=2))
     last = watched.said().splitlines()[-1]
     expected = "30 s: 0/10 cases; 1 to be tried again"
     assert last.startswith(expected)
@@ -242,9 +192,9 @@ def test_notes_and_waits_are_printed_once() -> None:
 def test_a_terminal_shows_counts_slots_and_the_tail() -> None:
     """The running case with most time left comes first; one beyond its time says when it is ended."""
     with watch(terminal=True) as watched:
-        watched.tell(started(), planned("row/a"), planned("row/b~2", 30.0))
-        watched.tell(CaseStarted(case="row/a", device="slot:0", at=0.0))
-        watched.tell(CaseStarted(case="row/b~2", device="slot:1", at=0.0))
+        watched.tell(started(), planned("row/a"), planned("row/b", 30.0, attempt=2))
+        watched.tell(begun("row/a", "slot:0"))
+        watched.tell(begun("row/b//2", "slot:1"))
         watched.said()
         watched.clock.now_s += 12.0
         watched.progress.tick()
@@ -291,9 +241,8 @@ def test_a_failure_on_a_terminal_stands_above_the_view() -> None:
 
 def test_the_view_goes_on_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread shows how far things are while no event comes, and ends with the view."""
-    monkeypatch.setattr("tileyard.report.suite_progress.TICK_S", 0.001)
     said = threading.Event()
-    with watch() as watched:
+    with watch(tick_s=0.001) as watched:
         watched.tell(started())
         watched.said()
         monkeypatch.setattr(watched.file, "flush", said.set, raising=False)

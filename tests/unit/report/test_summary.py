@@ -8,9 +8,9 @@ import pytest
 from tests.conftest import ROOT
 from tests.unit.report.suite_results import one_of_each, suite_result, verdict
 
-from tileyard.errors import UsageError
+from tileyard.decoding import decode_json
 from tileyard.model import Mismatch, Outcome
-from tileyard.report.summary import Summary, read_summary, write_summary
+from tileyard.report.summary import Summary, write_summary
 from tileyard.suite.records import LeftOut, Piece, Plan, Quarantine
 from tileyard.suite.result import Attempted, CaseVerdict, Makespan, SuiteResult
 
@@ -43,7 +43,7 @@ def test_each_case_that_ended_badly_is_listed_once(tmp_path: Path) -> None:
     spared = verdict("t/lost", Outcome.INFRA_ERROR, spared=True)
     fine = verdict("t/fine", Outcome.PASSED, spared=True)
     write_summary(suite_result(spared, fine), path)
-    summary = read_summary(path)
+    summary = decode_json(path.read_bytes(), Summary)
     expected = ((), (), ("t/lost",), 0)
     assert summary.failures == expected[0]
     assert summary.faults == expected[1]
@@ -56,7 +56,7 @@ def test_it_can_be_read_again(tmp_path: Path) -> None:
     path = tmp_path / "summary.json"
     expected = one_of_each()
     write_summary(expected, path)
-    assert read_summary(path).result == expected
+    assert decode_json(path.read_bytes(), Summary).result == expected
 
 
 @pytest.mark.parametrize(
@@ -91,29 +91,3 @@ def test_names_that_are_no_text_do_not_stop_it(tmp_path: Path) -> None:
     write_summary(odd, path)
     expected = "a?b"
     assert json.loads(path.read_text())["result"]["path"] == expected
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ('{"version": 2}', "has version 2, and 1 can be read"),
-        ("{}", "is no summary: Object missing required field `version`"),
-        ('{"version": 1}', "is no summary: Object missing required field `exit_status`"),
-        ("{", "is no summary: Input data was truncated"),
-    ],
-)
-def test_what_is_no_summary_is_refused(tmp_path: Path, content: str, expected: str) -> None:
-    """The message names the file and what is wrong with it."""
-    path = tmp_path / "summary.json"
-    path.write_text(content)
-    with pytest.raises(UsageError) as caught:
-        read_summary(path)
-    assert str(caught.value) == f"{path}: {expected}"
-
-
-def test_a_summary_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    """Likewise."""
-    expected = f"cannot read {tmp_path / 'none'}: No such file or directory"
-    with pytest.raises(UsageError) as caught:
-        read_summary(tmp_path / "none")
-    assert str(caught.value) == expected

@@ -9,16 +9,18 @@ from tileyard.model import Outcome, Trial
 from tileyard.report.trials import print_trial, print_trials
 
 
-def make_trial(case: str, kernel: str) -> Trial:
-    """A trial that passed."""
+def make_trial(case: str, testcase: str = "", attempt: int = 1) -> Trial:
+    """A trial of the kernel ``gemm`` that passed."""
     return Trial(
-        id=f"r.{case[-1]}",
+        id=f"r.{attempt}",
         run="r",
         case=case,
+        attempt=attempt,
+        testcase=testcase,
         batch="b",
-        kernel=kernel,
+        kernel="gemm",
         arguments={"case": "wide"},
-        config={"tile": 8} if "/" not in case else {},
+        config={} if testcase else {"tile": 8},
         target="cpu",
         outcome=Outcome.PASSED,
     )
@@ -27,19 +29,19 @@ def make_trial(case: str, kernel: str) -> Trial:
 def test_a_suites_case_is_named_by_its_id_and_a_studys_by_its_kernel() -> None:
     """A further attempt shows its number; ids of a study's cases tell nothing that its config does not."""
     file = io.StringIO()
-    found = [make_trial("rows/wide~2", "rows"), make_trial("c1", "gemm")]
+    found = [make_trial("rows/wide", "rows", 2), make_trial("c1")]
     print_trials(Console(file=file, width=160), found)
-    heading, *lines = [line.split()[:2] for line in file.getvalue().splitlines()]
-    assert heading == ["trial", "case"]
-    assert lines == [["r.2", "rows/wide~2"], ["r.1", "gemm"]]
+    expected = ("trial case ", "r.2 rows/wide, attempt 2 ", "r.1 gemm ")
+    lines = [" ".join(line.split()) for line in file.getvalue().splitlines()]
+    assert len(lines) == len(expected)
+    assert all(map(str.startswith, lines, expected))
 
 
 def test_one_trial_is_told_with_its_case(tmp_path: Path) -> None:
     """Where it is one of a suite."""
     file = io.StringIO()
-    print_trial(
-        Console(file=file, width=160), make_trial("rows/wide~2", "rows"), tmp_path, source=False
-    )
+    one = make_trial("rows/wide", "rows", 2)
+    print_trial(Console(file=file, width=160), one, tmp_path, source=False)
     told = dict(line.split(maxsplit=1) for line in file.getvalue().splitlines()[1:])
-    assert told["case"] == "rows/wide~2"
+    assert told["case"] == "rows/wide, attempt 2"
     assert "kernel" not in told

@@ -22,7 +22,7 @@ from tileyard.events import (
     RunEnded,
     RunStarted,
 )
-from tileyard.model import Case, Device, Keys, Measurement, Outcome, Trial
+from tileyard.model import Case, Device, KernelWork, Keys, Measurement, Outcome, Trial
 from tileyard.report.progress import Progress
 from tileyard.report.study import print_study, render_study
 from tileyard.report.words import format_rate, format_seconds, format_time
@@ -59,7 +59,7 @@ def trial(number: int, outcome: Outcome, median_ns: float = 0.0) -> Trial:
 
 def events() -> list[Event]:
     """A run of two cases: one passes, one does not."""
-    cases = [Case(id=f"c{i}", kernel="gemm", config={"tile": i}) for i in (1, 2)]
+    cases = [Case(id=f"c{i}", work=KernelWork(kernel="gemm", config={"tile": i})) for i in (1, 2)]
     started = RunStarted(
         run="r", at=0.0, title="tune gemm", target="cpu", devices=(DEVICE,), cases=2, flops=1e9
     )
@@ -139,7 +139,7 @@ def test_on_a_terminal_there_are_two_lanes() -> None:
     with Progress(console) as progress:
         for event in events():
             progress(event)
-        progress._drawn_s = 0.0
+        progress._shown_s = 0.0
         progress(Note(text="drawn"))
     expected = ("building", "running", "best 2 ms")
     assert all(word in file.getvalue() for word in expected)
@@ -292,7 +292,7 @@ def test_the_second_run_of_a_command_is_counted_by_itself() -> None:
     with Progress(console) as progress:
         for event in (*events(), events()[0]):
             progress(event)
-        progress._drawn_s = 0.0
+        progress._shown_s = 0.0
         progress(Note(text="drawn"))
     assert "2/2" not in file.getvalue().rpartition("drawn")[2]
 

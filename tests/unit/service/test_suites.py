@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 
 from tileyard.events import CaseEnded, Event
-from tileyard.service.messages import StartTest
-from tileyard.service.suites import SuiteRun
+from tileyard.service.runs import Bench, carry_out
+from tileyard.service.verbs import StartTest
 from tileyard.settings import Settings
 from tileyard.suite.records import Wish
 from tileyard.suite.result import SuiteResult
@@ -56,7 +56,8 @@ def pack(folder: Path, *, stops: bool) -> SuiteResult:
 
     async def run() -> SuiteResult:
         listening = Listening(stops=stops)
-        return await SuiteRun(start, settings, cast(Any, listening)).run(listening.stopping)
+        bench = Bench(settings, cast(Any, listening))
+        return await carry_out(start, bench, listening.stopping)
 
     return asyncio.run(run())
 

@@ -23,7 +23,7 @@ from tileyard.events import (
     RunEnded,
     RunStarted,
 )
-from tileyard.model import Case, Device, Mismatch, Outcome, Trial
+from tileyard.model import Case, Device, KernelWork, Mismatch, Outcome, Trial
 from tileyard.store.events import (
     EventLog,
     is_recorded,
@@ -54,9 +54,10 @@ def test_every_kind_of_event_comes_back(tmp_path: Path, make_trial: MakeTrial) -
     """Events are told apart by their tags, and none loses a field."""
     device = Device(name="cpu:0", kind="cpu", identity="zen3", cores=(0, 1))
     mismatch = Mismatch(output="C", index=(0,), got="nan", want="inf", wrong=1, total=2)
+    work = KernelWork(kernel="gemm", config={"a": 1, "b": True, "c": 1.5})
     expected: list[Event] = [
         RunStarted(run="r1", at=0.5, title="gemm", target="cpu", devices=(device,)),
-        CasePlanned(case=Case(id="c1", kernel="gemm", config={"a": 1, "b": True, "c": 1.5})),
+        CasePlanned(case=Case(id="c1", work=work)),
         BuildStarted(case="c1", at=1.0),
         BuildEnded(case="c1", at=2.0, ok=True, reused=False),
         DeviceAsked(device="cpu:0", at=2.1),

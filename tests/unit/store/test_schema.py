@@ -1,5 +1,6 @@
 """Opening the store: what cannot be used is refused in one line, and nothing is changed."""
 
+import re
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import tileyard
 from tileyard.errors import HomeError
 from tileyard.events import CaseEnded
 from tileyard.model import Trial
@@ -205,3 +207,18 @@ def test_a_database_is_for_those_the_home_is_open_to(tmp_path: Path) -> None:
         found = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
     names = ("store.db", "store.db-shm", "store.db-wal", "store.lock")
     assert found == dict.fromkeys(names, 0o600)
+
+
+def test_only_one_module_knows_which_database_it_is() -> None:
+    """What SQLite alone understands is in one module, so that another database is one more."""
+    source = Path(tileyard.__file__).parent
+    words = (
+        "PRAGMA|BEGIN IMMEDIATE|json_group_array|store\\.db|create_aggregate|sqlite_where|sqlite3"
+    )
+    expected = ["store/sqlite.py"]
+    found = [
+        str(path.relative_to(source))
+        for path in source.rglob("*.py")
+        if re.search(words, path.read_text())
+    ]
+    assert found == expected

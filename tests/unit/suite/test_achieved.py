@@ -9,7 +9,7 @@ from tileyard.report.suite_words import describe_time
 from tileyard.suite.achieved import (
     Achieved,
     Span,
-    add_makespans,
+    join_makespans,
     measure_makespans,
     measure_startup,
 )
@@ -35,17 +35,15 @@ def plan(slots: int, *pieces: tuple[str, ...], total_s: float = 0.0) -> Plan:
     )
 
 
-def ended(case: str, run_s: float) -> CaseEnded:
+def ended(case: str, run_s: float, attempt: int = 1) -> CaseEnded:
     """The end of a case."""
     return CaseEnded(
         trial=Trial(
             id="1",
             run="r",
             case=case,
+            attempt=attempt,
             batch="b",
-            kernel="t",
-            arguments={},
-            config={},
             target="command",
             outcome=Outcome.PASSED,
             run_s=run_s,
@@ -61,8 +59,8 @@ def test_spans_are_kept_of_what_ran() -> None:
         Note(text="something else"),
         ended("t/a", 2.0),
         ended("t/proven", 0.0),
-        CaseStarted(case="t/a~2", device="slot:0", at=20.0),
-        ended("t/a~2", 3.0),
+        CaseStarted(case="t/a//2", device="slot:0", at=20.0),
+        ended("t/a", 3.0, attempt=2),
     ):
         achieved(event)
     expected = [span("t/a", 10.0, 12.0, "slot:1"), span("t/a", 20.0, 23.0)]
@@ -73,7 +71,7 @@ def test_nothing_ran_is_no_makespan() -> None:
     """Of a run that was all proven there is nothing to tell."""
     assert measure_makespans([], plan(1, ("a",)), 0.0) == []
     assert measure_startup([], plan(1, ("a",)), 0.0) is None
-    assert add_makespans([]) is None
+    assert join_makespans([]) is None
 
 
 @pytest.mark.parametrize(
@@ -184,10 +182,10 @@ def test_parts_that_ran_one_after_another_add_up() -> None:
     """A single part is the whole; the reasons of several stand side by side."""
     (first,) = measure_makespans([span("a", 2.0, 4.0)], plan(1, ("a",)), 0.0)
     (second,) = measure_makespans([span("b", 0.0, 6.0)], plan(3, ("b",)), 0.0)
-    both = add_makespans([first, second])
-    assert add_makespans([first]) == first
+    both = join_makespans([first, second])
+    assert join_makespans([first]) == first
     assert both is not None
-    assert (both.slots, both.total_s, both.achieved_s) == (3, 8.0, 10.0)
+    assert (both.slots, both.total_s, both.achieved_s) == (4, 8.0, 6.0)
     assert both.reason.startswith("2.0 s before the first case could start")
 
 

@@ -8,20 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tileyard.errors import UsageError
+from tileyard.model import CommandWork, KernelWork, Step
 from tileyard.suite.choosing import Facts, Wish, choose, find_covering, find_policy
 from tileyard.suite.dtypes import canonical_dtype, dtype_class
-from tileyard.suite.records import (
-    CommandWork,
-    KernelWork,
-    LeftOut,
-    Policy,
-    Quarantine,
-    Rule,
-    Selection,
-    Suite,
-    SuiteCase,
-)
-from tileyard.targets.command.records import Step
+from tileyard.suite.records import LeftOut, Policy, Quarantine, Rule, Selection, Suite, SuiteCase
 
 TODAY = datetime.date(2026, 11, 21)
 WORK = CommandWork(run=Step(argv=("true",)))

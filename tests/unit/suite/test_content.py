@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tileyard.model import Limits, Tolerance
+from tileyard.model import CommandWork, HotRun, KernelWork, Limits, OutputCheck, Step, Tolerance
 from tileyard.settings import read_settings
 from tileyard.suite.content import Contents, NamedFiles
 from tileyard.suite.reading import read_suite
-from tileyard.suite.records import CommandWork, KernelWork, Suite, SuiteCase
-from tileyard.targets.command.records import HotRun, OutputCheck, Step
+from tileyard.suite.records import Suite, SuiteCase
 
 SUITE = """
 name = "reductions"

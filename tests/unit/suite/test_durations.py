@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tileyard.model import Outcome
+from tileyard.model import CommandWork, Outcome, Step
 from tileyard.store.run_times import RunTime
 from tileyard.suite.durations import (
     DEFAULT_S,
@@ -18,8 +18,7 @@ from tileyard.suite.durations import (
     tabulate,
 )
 from tileyard.suite.imports import ImportedTime, read_times
-from tileyard.suite.records import CommandWork, SuiteCase, case_of_attempt
-from tileyard.targets.command.records import Step
+from tileyard.suite.records import SuiteCase
 
 WORK = CommandWork(run=Step(argv=("true",)))
 
@@ -83,14 +82,6 @@ def test_targets_and_classes_of_devices_are_told_apart() -> None:
         learn(times, "cpu", "npu"),
     ]
     assert [known["t/a"].seconds for known in found] == expected
-
-
-def test_later_attempts_are_of_the_same_case() -> None:
-    """What was tried again is known under the case's own name."""
-    expected = {"t/a": 2}
-    found = learn([ran("t/a", 1.0), ran("t/a~2", 1.0)])
-    assert {name: known.samples for name, known in found.items()} == expected
-    assert case_of_attempt("t/a~b") == "t/a~b"
 
 
 def test_known_cases_are_expected_as_before() -> None:
@@ -214,7 +205,7 @@ def test_a_table_of_times_says_elsewhere_what_is_known_here(tmp_path: Path) -> N
     """Medians by case, attempts counted with their case, whatever signs are in its name."""
     times = [
         *(ran("sum/a", seconds) for seconds in (2.0, 9.0, 1.0)),
-        ran("sum/a~2", 1.0 / 3),
+        ran("sum/a", 1.0 / 3),
         ran("#sum/a,b", 0.25),
         ran("dir/test_x.py/test_y[1]", 4.0, testcase="test_y", target="pytest"),
     ]

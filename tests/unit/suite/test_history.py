@@ -8,21 +8,19 @@ from tileyard.suite.history import Quantile, summarize_history
 DATE = 100.0
 
 
-def runs(name: str, *times_s: float, at: float = 0.0) -> list[CaseTimes]:
-    """Runs of a case ``testcase/name``, one second after another."""
+def runs(name: str, *before_s: float, after_s: tuple[float, ...] = ()) -> CaseTimes:
+    """Runs of a case ``testcase/name``."""
     testcase = name.rpartition("/")[0]
-    started_at = [at + second for second in range(len(times_s))]
-    return [CaseTimes(case=name, testcase=testcase, started_at=started_at, run_s=times_s)]
+    return CaseTimes(case=name, testcase=testcase, before_s=before_s, after_s=after_s)
 
 
 def test_the_tail_is_named() -> None:
     """The longest cases and testcases with their share of one run of all."""
     times = [
-        *runs("a/x", 60.0, 62.0, 61.0),
-        *runs("b/x", 20.0),
-        *runs("b/y", 19.0),
-        *runs("dir/c.py/x", 0.5),
-        *runs("dir/c.py/x~2", 0.5),
+        runs("a/x", 60.0, 62.0, 61.0),
+        runs("b/x", 20.0),
+        runs("b/y", 19.0),
+        runs("dir/c.py/x", 0.5, after_s=(0.5,)),
     ]
     history = summarize_history(times, DATE, longest=2)
     total_s = 61.0 + 20.0 + 19.0 + 0.5
@@ -40,10 +38,8 @@ def test_the_tail_is_named() -> None:
 def test_a_clear_change_of_the_median_is_told() -> None:
     """Cases that became slower or faster, the one that costs or saves most in front."""
     times = [
-        *runs("t/slower", 10.0, 10.1, 9.9),
-        *runs("t/slower", 15.0, 15.2, 14.9, at=DATE),
-        *runs("t/faster", 100.0, 100.0, 99.0),
-        *runs("t/faster", 50.0, 51.0, 50.0, at=DATE),
+        runs("t/slower", 10.0, 10.1, 9.9, after_s=(15.0, 15.2, 14.9)),
+        runs("t/faster", 100.0, 100.0, 99.0, after_s=(50.0, 51.0, 50.0)),
     ]
     history = summarize_history(times, DATE)
     expected = [("t/faster", pytest.approx(0.5)), ("t/slower", pytest.approx(1.5))]
@@ -66,7 +62,7 @@ def test_noise_is_no_change(
 ) -> None:
     """Too few runs, a small factor, or medians within each other's spread."""
     expected: tuple[object, ...] = ()
-    history = summarize_history([*runs("t/a", *before), *runs("t/a", *after, at=DATE)], DATE)
+    history = summarize_history([runs("t/a", *before, after_s=after)], DATE)
     assert history.moved == expected
     assert history.compared == compared
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tileyard.errors import UsageError
+from tileyard.model import Step
 from tileyard.suite.jobs import DraftJob, Wanted, add_selections, parse_selection, read_jobs
-from tileyard.targets.command.records import Step
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tileyard.errors import UsageError
+from tileyard.model import CommandWork, Step
 from tileyard.suite.choosing import Facts, choose
 from tileyard.suite.content import Change
 from tileyard.suite.jobs_matrix import MOST_JOBS, Matrix, MatrixJob, MatrixRequest, make_matrix
-from tileyard.suite.records import CommandWork, Expected, Policy, Suite, SuiteCase, Wish
+from tileyard.suite.records import Expected, Policy, Suite, SuiteCase, Wish
 from tileyard.suite.shards import parse_shard, take_shard
-from tileyard.targets.command.records import Step
 
 TODAY = datetime.date(2026, 11, 21)
 

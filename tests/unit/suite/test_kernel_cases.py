@@ -5,13 +5,21 @@ from pathlib import Path
 
 import pytest
 
+from tileyard.engine.authors import Authors
 from tileyard.errors import KernelFileError, UsageError
-from tileyard.model import KernelInfo, Tolerance
+from tileyard.model import KernelInfo, KernelWork, Side, Tolerance
 from tileyard.settings import Settings, read_settings
 from tileyard.suite.kernel_cases import read_suite_with_kernels
 from tileyard.suite.reading import read_suite
-from tileyard.suite.records import KernelWork, Rule, Suite
-from tileyard.workers.protocol import AuthorReply, AuthorRequest, DescribeKernels, Failed, Kernels
+from tileyard.suite.records import Rule, Suite
+from tileyard.workers.protocol import (
+    AnswerT,
+    AuthorReply,
+    DescribeKernels,
+    Failed,
+    Kernels,
+    Question,
+)
 
 GEMM = KernelInfo(
     name="gemm",
@@ -37,19 +45,31 @@ class Describing:
         self.asked: list[str] = []
         self.closed = 0
 
-    def make(self, file: str) -> "Describing":
+    def make(self, side: Side, file: str) -> "Describing":
         """The author of a file."""
         self.asked.append(file)
         return self
 
+    def read(self, path: Path, settings: Settings) -> Suite:
+        """The suite, whose files are all described by this one."""
+
+        async def whole() -> Suite:
+            authors = Authors((Side(),), (0,), self.make)
+            try:
+                return await read_suite_with_kernels(path, settings, authors)
+            finally:
+                await authors.close()
+
+        return asyncio.run(whole())
+
     async def begin(self) -> None:
         """Nothing to start."""
 
-    async def ask(self, request: AuthorRequest, limit_s: float) -> AuthorReply:
+    async def ask(self, request: Question[AnswerT], limit_s: float) -> AnswerT | Failed:
         """The reply."""
         assert isinstance(request, DescribeKernels)
         assert limit_s > 0
-        return self.reply
+        return self.reply if isinstance(self.reply, Failed) else request.check(self.reply)
 
     async def close(self) -> None:
         """Count."""
@@ -73,7 +93,7 @@ def kernels(tmp_path: Path) -> Path:
 def read(path: Path, settings: Settings, *kernels: KernelInfo) -> Suite:
     """Read a suite whose files hold these kernels."""
     author = Describing(Kernels(kernels=kernels or (GEMM, SCALE)))
-    suite = asyncio.run(read_suite_with_kernels(path, settings, author.make))
+    suite = author.read(path, settings)
     assert author.closed == len(author.asked)
     return suite
 
@@ -172,7 +192,7 @@ def test_a_file_that_cannot_be_described_is_refused(kernels: Path, settings: Set
     """What the user's file raised is told, and its author is closed all the same."""
     author = Describing(Failed(message="k.py:1: RuntimeError: imported", log="trace"))
     with pytest.raises(KernelFileError, match="imported") as refused:
-        asyncio.run(read_suite_with_kernels(kernels, settings, author.make))
+        author.read(kernels, settings)
     expected = ("trace", 1)
     assert (refused.value.trace, author.closed) == expected
 

@@ -5,22 +5,12 @@ from collections.abc import Sequence
 import pytest
 
 from tileyard.errors import UsageError
-from tileyard.model import Outcome
+from tileyard.model import CommandWork, KernelWork, Outcome, Step
 from tileyard.store.run_times import RunTime
 from tileyard.suite.durations import Known
 from tileyard.suite.outlook import Bounds, Outlook, expect_all, look_ahead, target_of
-from tileyard.suite.records import (
-    CommandWork,
-    Expected,
-    KernelWork,
-    Policy,
-    Quarantine,
-    Suite,
-    SuiteCase,
-    Wish,
-)
+from tileyard.suite.records import Expected, Policy, Quarantine, Suite, SuiteCase, Wish
 from tileyard.suite.shards import Shard
-from tileyard.targets.command.records import Step
 
 PROGRAM = CommandWork(run=Step(argv=("true",)))
 FAMILIES = {"sum": 3, "sort": 2}

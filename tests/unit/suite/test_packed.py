@@ -8,16 +8,13 @@ import pytest
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
-from tileyard.engine.authors import Author
 from tileyard.engine.hosting import StepHost
+from tileyard.engine.programs import Programs, ProgramSite
 from tileyard.errors import BundleError, DamagedError
-from tileyard.model import BuildKey, Case, Digest, GoldenKey
-from tileyard.suite.author import SuiteAuthor
+from tileyard.model import BuildKey, Case, CommandWork, Digest, GoldenKey, HotRun, Step
 from tileyard.suite.packed import PackedCases, PackedSuite, pack_suite, unpack_suite
-from tileyard.suite.records import CommandWork, Suite, SuiteCase
-from tileyard.suite.site import SuiteSite
-from tileyard.targets.command.records import CommandRun, HotRun, Step
-from tileyard.workers.protocol import Golden, RunEntry
+from tileyard.suite.records import Suite, SuiteCase
+from tileyard.workers.protocol import CommandRun, Golden, RunEntry
 
 TREE = Digest("ab" * 20)
 
@@ -143,20 +140,15 @@ def test_each_attempt_finds_its_entry_and_gets_a_folder(
         targets={"t/a": "command"},
         files=TREE,
     )
-    site = SuiteSite(
-        home=Path("/home-of-it"), run="now", folder=folder, cores=(0,), lanes=1, threads=1
-    )
-    author = SuiteAuthor(suite.cases, site, StepHost(tmp_path, (), 1), _refuse)
-    cases = PackedCases(packed, author)
-    first = Case(id="t/a", kernel="t", arguments={"case": "a"})
-    second = Case(id="t/a~2", kernel="t", arguments={"case": "a", "attempt": 2})
-    found = [cases.find(first), cases.find(second)]
-    expected = [("t/a", "/home-of-it/work/now/t/a"), ("t/a~2", "/home-of-it/work/now/t/a~2")]
+    site = ProgramSite(folder=folder, lanes=1, threads=1)
+    programs = Programs(site, Path("/home-of-it"), "now", StepHost(tmp_path, (), 1))
+    cases = PackedCases(packed)
+    work = suite.cases[0].work
+    first = Case(id="t/a", testcase="t", work=work)
+    second = Case(id="t/a", testcase="t", work=work, attempt=2)
+    found = [cases.find(programs, first), cases.find(programs, second)]
+    expected = [(first.key, "/home-of-it/work/now/t/a"), (second.key, "/home-of-it/work/now.2/t/a")]
     assert [(e.case, e.command.folder) for e in found if e.command is not None] == expected
     assert msgspec.structs.replace(found[1], case="t/a", command=None) == msgspec.structs.replace(
         packed.entries["t/a"], command=None
     )
-
-
-def _refuse(file: str) -> Author:
-    raise AssertionError(f"no file has an author here: {file}")

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tileyard.model import Limits, Tolerance
+from tileyard.model import CommandWork, Limits, OutputCheck, Step, Tolerance
 from tileyard.settings import Settings, read_settings
 from tileyard.suite.reading import read_draft, read_suite
-from tileyard.suite.records import CommandWork, Suite, SuiteCase
-from tileyard.targets.command.records import OutputCheck, Step
+from tileyard.suite.records import Suite, SuiteCase
 
 SUITE = """
 name = "reductions"

@@ -3,10 +3,9 @@
 import msgspec
 import pytest
 
-from tileyard.model import Outcome, Trial
-from tileyard.suite.records import CommandWork, Quarantine, SuiteCase
+from tileyard.model import CommandWork, Outcome, Step, Trial
+from tileyard.suite.records import Quarantine, SuiteCase
 from tileyard.suite.result import SuiteResult, judge_cases
-from tileyard.targets.command.records import Step
 
 CARE = Quarantine(cases="*", owner="ana", reason="flaky card", until="2999-01-01")
 

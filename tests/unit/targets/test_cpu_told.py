@@ -7,7 +7,7 @@ import pytest
 
 from tileyard.errors import KernelFault
 from tileyard.model import SourceLine
-from tileyard.targets.cpu.annotated import annotate
+from tileyard.targets.annotated import annotate
 from tileyard.targets.cpu.loaded import CpuLoaded
 
 TALKATIVE = """

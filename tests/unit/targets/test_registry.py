@@ -9,7 +9,7 @@ from tileyard.artifacts.manifest import Artifact
 from tileyard.errors import UsageError
 from tileyard.model import Device
 from tileyard.targets.base import Build, Loaded, Source
-from tileyard.targets.registry import make_target
+from tileyard.targets.registry import BUILT_IN, make_target
 
 
 class Echo:
@@ -62,7 +62,8 @@ def test_plugins_add_targets(name: str, expected: str, echo: dict[str, str]) -> 
 
 def test_an_unknown_name_lists_the_known_ones(echo: dict[str, str]) -> None:
     """A name that nothing provides is refused with those that something does."""
-    expected = "there is no target gpu (known targets: command, cpu, cuda, echo)"
+    known = ", ".join(sorted({*BUILT_IN, *echo}))
+    expected = f"there is no target gpu (known targets: {known})"
     with pytest.raises(UsageError) as caught:
         make_target("gpu", echo)
     assert str(caught.value) == expected

@@ -7,7 +7,7 @@ import pytest
 from tileyard.errors import KernelFileError, UsageError
 from tileyard.model import KernelInfo, Value
 from tileyard.tuning.request import TuneRequest
-from tileyard.tuning.space import OpenSpace, open_space
+from tileyard.tuning.space import CHUNK, OpenSpace, open_space
 from tileyard.workers.protocol import (
     Accepted,
     AuthorReply,
@@ -36,7 +36,6 @@ class PlainAuthor:
     """An author of one kernel whose ``where`` accepts products of at most ``limit``."""
 
     cores = (0,)
-    lanes = 1
 
     def __init__(self, *kernels: KernelInfo, space: Space, limit: int = 10**9) -> None:
         self.kernels = kernels
@@ -96,7 +95,7 @@ def test_a_list_of_configs_is_taken_as_it_is() -> None:
     """A kernel may list its configs instead of spanning a product."""
     configs: tuple[dict[str, Value], ...] = ({"bm": 16, "bn": 8}, {"bm": 64, "bn": 16})
     space = opened(PlainAuthor(GEMM, space=Space(configs=configs)))
-    expected = configs
+    expected = list(configs)
     assert space.configs == expected
 
 
@@ -141,7 +140,9 @@ def test_a_huge_space_is_sampled_without_being_listed() -> None:
     space = opened(author, trials=300)
     expected = 10**12
     assert space.size == expected
-    assert len(space.configs) == 300
+    first = len(space.configs)
+    asyncio.run(space.draw(299))
+    assert (first, len(space.configs), space.is_whole) == (CHUNK, 300, True)
     assert author.checks == 2
 
 

@@ -1,5 +1,6 @@
 """A study as a source of cases, and the judge that names its winner."""
 
+import asyncio
 from collections.abc import Iterator
 
 import msgspec
@@ -46,7 +47,7 @@ class Bench:
         space = OpenSpace(
             kernel="k",
             arguments={},
-            configs=tuple({"tile": tile} for tile in latencies_ns),
+            configs=[{"tile": tile} for tile in latencies_ns],
             size=len(latencies_ns),
             flops=1e9,
         )
@@ -79,7 +80,7 @@ class Bench:
     def drive(self) -> StudyResult:
         """Run the study to its end."""
         while not self.study.done():
-            batches = self.study.ask(3)
+            batches = asyncio.run(self.study.ask(3))
             assert batches or self.study.done()
             for batch in batches:
                 if batch.id == FINALS:
@@ -202,7 +203,7 @@ def test_nothing_passed_means_no_winner() -> None:
 def test_the_budget_ends_the_screening_but_not_the_finals() -> None:
     """Once the time is spent no new config is asked, and the finals still take place."""
     bench = Bench({16: 100.0, 32: 100.5, 64: 50.0, 128: 40.0}, budget_s=10.0)
-    first = bench.study.ask(2)
+    first = asyncio.run(bench.study.ask(2))
     bench.clock.now_s = 11.0
     for batch in first:
         for trial in bench.trials(batch):
@@ -218,7 +219,7 @@ def test_screening_is_over_once_the_finals_are_planned() -> None:
     bench = Bench({16: 100.0, 32: 100.5})
     seen = []
     for _ in range(2):
-        for batch in bench.study.ask(2):
+        for batch in asyncio.run(bench.study.ask(2)):
             seen.append(bench.study.is_screening)
             for trial in bench.trials(batch):
                 bench.study.tell(trial)
@@ -229,10 +230,10 @@ def test_screening_is_over_once_the_finals_are_planned() -> None:
 def test_later_cases_know_the_best_so_far() -> None:
     """A case planned after a result carries the bound above which it is abandoned."""
     bench = Bench({16: 100.0, 32: 300.0})
-    (first,) = bench.study.ask(1)
+    (first,) = asyncio.run(bench.study.ask(1))
     for trial in bench.trials(first):
         bench.study.tell(trial)
-    (second,) = bench.study.ask(1)
+    (second,) = asyncio.run(bench.study.ask(1))
     expected = 101.0
     assert first.cases[0].abandon_above_ns == 0.0
     assert second.cases[0].abandon_above_ns == pytest.approx(expected)

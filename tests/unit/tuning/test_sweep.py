@@ -1,5 +1,7 @@
 """Configs as a source of cases that are built and not run."""
 
+import asyncio
+
 import pytest
 
 from tileyard.events import StopReason
@@ -12,14 +14,14 @@ LIMITS = Limits(build_s=7.0)
 
 
 def _space(*configs: dict[str, Value]) -> OpenSpace:
-    return OpenSpace(kernel="k", arguments={"N": 4}, configs=configs, size=9, flops=0.0)
+    return OpenSpace(kernel="k", arguments={"N": 4}, configs=list(configs), size=9, flops=0.0)
 
 
 def test_every_config_is_asked_once_and_in_order() -> None:
     """Batches of one case each, as many as are wanted, until none is left."""
-    sweep = Sweep(make_cases(_space({"a": 1}, {"a": 2}, {"a": 3}), LIMITS))
+    sweep = Sweep(make_cases(_space({"a": 1}, {"a": 2}, {"a": 3}), "k.py", "cpu", LIMITS))
     expected = [["a=1", "a=2"], ["a=3"], []]
-    asked = [sweep.ask(2) for _ in expected]
+    asked = [asyncio.run(sweep.ask(2)) for _ in expected]
     assert [[batch.cases[0].id for batch in batches] for batches in asked] == expected
     assert all(case.limits == LIMITS and case.timing is None for case in sweep.cases)
 
@@ -41,7 +43,7 @@ def test_names_can_be_folders(config: dict[str, Value], expected: str) -> None:
 
 def test_configs_that_look_alike_have_names_of_their_own() -> None:
     """A number and a text of the same digits are two configs."""
-    cases = make_cases(_space({"a": 1}, {"a": "1"}), LIMITS, "base/")
+    cases = make_cases(_space({"a": 1}, {"a": "1"}), "k.py", "cpu", LIMITS, "base/")
     expected = ["base/a=1", "base/config-2"]
     assert [case.id for case in cases] == expected
     assert [case.config for case in cases] == [{"a": 1}, {"a": "1"}]

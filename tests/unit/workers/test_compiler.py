@@ -7,7 +7,8 @@ import pytest
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.model import BuildKey, Elaborated, Kernel, Outcome
-from tileyard.workers.compiler import PROGRAM_FILE, Compiler
+from tileyard.targets.needs import PROGRAM_FILE
+from tileyard.workers.compiler import Compiler
 from tileyard.workers.protocol import BuildKernel, BuildKernels, Built, BuiltKernels, DescribeTarget
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,7 @@ import pytest
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.pins import hold
-from tileyard.model import BuildKey, Case, GoldenKey, RunKey
+from tileyard.model import BuildKey, Case, GoldenKey, KernelWork, RunKey
 from tileyard.workers.protocol import Golden, RunEntry
 from tileyard.workers.run_records import (
     FILE_NAME,
@@ -31,7 +31,10 @@ def record(target: str) -> RunRecord:
     entry = RunEntry(
         case="c", build=BuildKey("b"), golden=golden, specs=(), scalars=(1, 2.5), log="a.log"
     )
-    return RunRecord(case=Case(id="c", kernel="k", config={"n": 1}), entry=entry, target=target)
+    return RunRecord(
+        case=Case(id="c", work=KernelWork(kernel="k", config={"n": 1}), target=target),
+        entry=entry,
+    )
 
 
 def test_a_run_is_found_by_its_key(objects: ObjectStore) -> None:

@@ -4,6 +4,7 @@ It builds nothing, and needs the object store alone: no kernel source, no kernel
 database. A case that crashes or hangs ends its own runner; the rest goes on in a fresh one.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,12 +16,15 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.clock import Clock, SystemClock
 from tileyard.decoding import decode_json
 from tileyard.devices.foreign import digest_environment, name_device
+from tileyard.engine.foreign_queue.far_judging import FarJudging
 from tileyard.engine.foreign_queue.submission import exit_code
+from tileyard.engine.handed_over import HandedOver
 from tileyard.engine.provider import LeaseLostError, Slot, Waiting
 from tileyard.engine.runners import RunnerSlot
 from tileyard.errors import DamagedError, UsageError
-from tileyard.model import Device, Digest, Outcome
+from tileyard.model import Batch, Device, Digest, Outcome
 from tileyard.settings import Settings
+from tileyard.workers.handing_over import ROOM_BYTES, count_output_bytes
 from tileyard.workers.protocol import CaseRan, RunEntry
 from tileyard.workers.task_lines import (
     MAX_LOG_CHARS,
@@ -32,6 +36,9 @@ from tileyard.workers.task_lines import (
     TaskStarted,
 )
 
+TIMED_AT_ONCE: Final = 1
+"""Timed cases that the runner gets together: the next one is abandoned by times that were judged, and a task
+that is killed loses no verdict but that of the case it is at."""
 ATTEMPTS: Final = 2
 """How often in a row a runner may fail to start before the rest of a batch is given up."""
 
@@ -41,48 +48,69 @@ Tell = Callable[[Line], None]
 class TaskRun:
     """One batch on one device. ``home`` is where the cases' logs are written meanwhile."""
 
-    def __init__(self, task: Task, started: TaskStarted, home: Path, tell: Tell) -> None:
+    def __init__(
+        self, task: Task, started: TaskStarted, home: Path, tell: Tell, judging: FarJudging
+    ) -> None:
         self._task = task
         self._started = started
         self._home = home
         self._tell = tell
-        self._left = {entry.case: entry for entry in task.entries}
-        self._limits = {case.id: case.limits for case in task.batch.cases}
+        self._judging = judging
+        self._entries = {entry.case: entry for entry in task.entries}
+        self._left = dict(self._entries)
+        self._cases = {case.key: case for case in task.batch.cases}
         self._outcomes: set[Outcome] = set()
 
     async def run(self, slot: Slot) -> int:
         """Run every case, print each result as it comes, and return the exit code."""
         self._tell(self._started)
-        held = False
-        failures = 0
+        judging = asyncio.create_task(self._judging.judge_all(self._end))
         try:
-            while self._left:
-                entries = self._next_entries()
-                memory_bytes = self._limits[entries[0].case].memory_bytes
-                try:
-                    if not held:
-                        await slot.acquire(memory_bytes, _wait_silently)
-                    held = await slot.run(self._task.batch, entries, self)
-                    failures = 0
-                except LeaseLostError as error:
-                    held = False
-                    failures += 1
-                    if failures >= ATTEMPTS or error.outcome is Outcome.QUEUE_TIMEOUT:
-                        self._give_up(error)
+            await self._run_all(slot)
+            self._judging.finish()
+            await judging
         finally:
+            judging.cancel()
+            await asyncio.wait({judging})
             await slot.release()
+            await self._judging.close()
         code = exit_code(self._outcomes)
         count = len(self._task.entries)
         self._tell(TaskEnded(token=self._task.token, code=code, cases=count))
         return code
+
+    async def _run_all(self, slot: Slot) -> None:
+        held = False
+        failures = 0
+        while self._left:
+            await self._judging.wait_for_verdicts()
+            entries = self._next_entries()
+            memory_bytes = self._cases[entries[0].case].runner_bytes
+            try:
+                if not held:
+                    await slot.acquire(memory_bytes, _wait_silently)
+                with self._judging.beside(is_timed=self._is_timed):
+                    held = await slot.run(self._bounded_batch(), entries, self)
+                failures = 0
+            except LeaseLostError as error:
+                held = False
+                failures += 1
+                if failures >= ATTEMPTS or error.outcome is Outcome.QUEUE_TIMEOUT:
+                    self._give_up(error)
+        # Nobody waits for verdicts with a device in hand.
+        await slot.release()
 
     def began(self, case: str) -> None:
         """Say which case is being run."""
         self._tell(CaseTurnedTo(token=self._task.token, case=case))
 
     def ran(self, reply: CaseRan, device: str, lease: int) -> None:
-        """Print a result line, with the end of the case's log."""
+        """Print the result of a case once its outputs are judged, if it has any."""
         entry = self._left.pop(reply.case)
+        self._judging.add(reply, entry.golden.outputs, self._cases[reply.case])
+
+    def _end(self, reply: CaseRan) -> None:
+        """Print a result line, with the end of the case's log."""
         self._outcomes.add(reply.outcome)
         self._tell(
             CaseResult(
@@ -94,18 +122,46 @@ class TaskRun:
                 message=reply.message,
                 measurement=reply.measurement,
                 mismatch=reply.mismatch,
-                log=_read_end(self._home / entry.log),
+                log=_read_end(self._home / self._entries[reply.case].log),
             )
         )
 
+    @property
+    def _is_timed(self) -> bool:
+        return any(case.timing is not None for case in self._cases.values())
+
+    def _bounded_batch(self) -> Batch:
+        """The batch, whose cases are abandoned above the best time that is certain by now."""
+        bound_ns = self._judging.bound_ns
+        if not bound_ns:
+            return self._task.batch
+        cases = tuple(
+            msgspec.structs.replace(
+                case, abandon_above_ns=min(bound_ns, case.abandon_above_ns or bound_ns)
+            )
+            for case in self._task.batch.cases
+        )
+        return msgspec.structs.replace(self._task.batch, cases=cases)
+
     def _next_entries(self) -> tuple[RunEntry, ...]:
-        """What is left, up to the first case that needs another memory limit."""
+        """What is left, up to the first case that needs another memory limit.
+
+        So many that their outputs have room and that those which are timed know of each other's times.
+        """
         left = tuple(self._left.values())
         if self._task.batch.order == "interleaved":
             return left
-        first = self._limits[left[0].case].memory_bytes
-        same = [self._limits[entry.case].memory_bytes == first for entry in left]
-        return left[: same.index(False)] if False in same else left
+        first = self._cases[left[0].case].runner_bytes
+        chosen: list[RunEntry] = []
+        size = 0
+        for entry in left:
+            size += count_output_bytes(entry.specs)
+            is_over = len(chosen) >= TIMED_AT_ONCE if self._is_timed else False
+            is_other = self._cases[entry.case].runner_bytes != first
+            if chosen and (is_over or is_other or size > ROOM_BYTES):
+                break
+            chosen.append(entry)
+        return tuple(chosen)
 
     def _give_up(self, error: LeaseLostError) -> None:
         for case in tuple(self._left):
@@ -168,9 +224,9 @@ class RunnerSite:
     """What a runner's slot needs to know of its surroundings."""
 
     settings: Settings
-    target: str
     queue_limit_s: float = 1800.0
     clock: Clock = field(default_factory=SystemClock)
+    handed_over: HandedOver = field(default_factory=HandedOver)
 
     @property
     def home(self) -> Path:

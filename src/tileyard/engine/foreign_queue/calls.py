@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from tileyard.devices.foreign import Call, ForeignQueue, fill_submit
-from tileyard.devices.queue_states import submitter_argv
+from tileyard.devices.queues import submitter_argv
 from tileyard.engine.foreign_queue.submission import ClientEnd
 from tileyard.errors import WorkerLostError
 from tileyard.model import Record

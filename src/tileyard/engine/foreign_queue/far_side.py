@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.devices.declared import OWN_CLASSES, Declaration, make_device
+from tileyard.devices.declared import Declaration, is_declarable, make_device
 from tileyard.devices.foreign import SUBMISSION_VARIABLE
 from tileyard.devices.locks import prepare_locks
-from tileyard.devices.names import NAME, class_of, index_of
+from tileyard.devices.names import NAME, index_of
 from tileyard.devices.registry import parse_device
 from tileyard.engine.foreign_queue.artifact_runs import (
     RunnerSite,
@@ -24,6 +24,8 @@ from tileyard.engine.foreign_queue.artifact_runs import (
     local_slot,
     read_task,
 )
+from tileyard.engine.foreign_queue.far_judging import FarJudging
+from tileyard.engine.judge import JudgeProcess
 from tileyard.engine.provider import Slot
 from tileyard.errors import TileyardError, UsageError
 from tileyard.model import Device
@@ -73,8 +75,12 @@ def run_task(task: Task, objects: Path, device: Device, tell: Tell) -> int:
         settings = msgspec.structs.replace(
             read_settings(os.environ, Path.cwd()), home=home, plugins=task.plugins
         )
-        slot = local_slot(RunnerSite(settings=settings, target=task.target), device)
-        return asyncio.run(_run_until_told(TaskRun(task, started, home, tell), slot))
+        site = RunnerSite(settings=settings)
+        slot = local_slot(site, device)
+        free = tuple(core for core in settings.cores if core not in device.cores)
+        judge = JudgeProcess(home, free or settings.cores, site.handed_over)
+        judging = FarJudging(judge, site.handed_over, device)
+        return asyncio.run(_run_until_told(TaskRun(task, started, home, tell, judging), slot))
 
 
 async def _run_until_told(run: TaskRun, slot: Slot) -> int:
@@ -106,7 +112,7 @@ def accept_device(name: str) -> Device:
     try:
         device = parse_device(name, settings)
     except UsageError:
-        if class_of(name) in OWN_CLASSES or NAME.fullmatch(name) is None:
+        if not is_declarable(name) or NAME.fullmatch(name) is None:
             raise
         stated = Declaration(name=name, id=index_of(name))
         device = make_device(stated, f"device {name!r}", settings)

@@ -118,7 +118,7 @@ class QueueSlot:
         Cases that are timed in turn cannot be parted. One that is too long even on its own is
         answered at once.
         """
-        cases = {case.id: case for case in batch.cases}
+        cases = {case.key: case for case in batch.cases}
         most = len(entries) if batch.order == "interleaved" else self._queue.cases
         chosen = tuple(entries[:most])
         while chosen:

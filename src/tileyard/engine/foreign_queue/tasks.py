@@ -42,11 +42,11 @@ class QueueTask:
         self._yard = yard
         self._watch = watch
         self._logs = {entry.case: entry.log for entry in entries}
-        members = tuple(case for case in batch.cases if case.id in self._logs)
+        members = tuple(case for case in batch.cases if case.key in self._logs)
         self._batch = msgspec.structs.replace(batch, cases=members)
         self._entries = entries
-        self._limits = {case.id: case_limit_s(self._batch, case) for case in members}
-        self._submission = Submission(secrets.token_hex(8), [case.id for case in members])
+        self._limits = {case.key: case_limit_s(self._batch, case) for case in members}
+        self._submission = Submission(secrets.token_hex(8), [case.key for case in members])
         self._run_limit_s = task_limit_s(batch, members)
         self._answered = False
         self._submitted_at = self._turned_at = 0.0
@@ -102,7 +102,6 @@ class QueueTask:
                     token=self._submission.token,
                     batch=self._batch,
                     entries=self._entries,
-                    target=self._yard.target,
                     plugins=self._yard.settings.plugins,
                     device=queue.device,
                     device_variable=queue.device_variable,

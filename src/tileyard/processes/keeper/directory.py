@@ -17,21 +17,19 @@ import time
 from .deciding import Choice, Wish, order_key
 from .files import (
     Seen,
+    close_all,
     escape,
     format_lines,
     is_locked,
+    open_directory,
+    open_folders,
     open_seen,
     publish,
     remove,
     remove_drafts,
     unescape,
 )
-from .folders import close_all, open_directory, open_folders
 from .quarantine import Quarantines
-
-TYPE_CHECKING = False  # typing would cost 5 ms
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 MAX_DIGITS = 15
 """Longer lease numbers are not ours: a host would have to run for thirty years."""
@@ -73,18 +71,6 @@ def order_of(name: str, asked_ns: int) -> tuple[int, str]:
     return order_key(clamped, asked_ns), rest
 
 
-def format_request(name: str, wish: Wish, command: str) -> bytes:
-    """What a request's file holds."""
-    pairs = [
-        ("request", name),
-        ("pid", str(os.getpid())),
-        ("command", escape(command[:MAX_COMMAND])),
-        ("count", str(wish.count)),
-    ]
-    pairs += [("choice", " ".join(map(escape, (c.device, *c.parts)))) for c in wish.choices]
-    return format_lines(pairs)
-
-
 def next_number() -> int:
     """The number of a lease that begins now: microseconds since the host started, sleep included."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
@@ -124,12 +110,6 @@ class LeaseRecord:
         self.is_ours = True
         self.is_live = is_locked(seen.fd)
         self.is_clean = self.is_clean and not self.is_live
-
-
-def format_record(part: str, number: int, facts: list[tuple[str, str]]) -> bytes:
-    """What a record holds. State and session come first, in a width that can be written over."""
-    head = HELD + b"\nsession %010d\n" % 0
-    return head + format_lines([("lease", f"{escape(part)}.{number}"), *facts])
 
 
 def mark_session(fd: int, session: int) -> None:
@@ -252,21 +232,26 @@ class LockDirectory:
 
     def add_request(self, name: str, wish: Wish, command: str) -> int:
         """Ask, and return the descriptor on which the request lives. Raises OSError."""
-        data = format_request(name, wish, command)
-        return publish(self.requests, name, data, is_unique=True)
-
-    def remove_request(self, name: str) -> None:
-        """Take one's own request away."""
-        remove(self.requests, name)
+        pairs = [
+            ("request", name),
+            ("pid", str(os.getpid())),
+            ("command", escape(command[:MAX_COMMAND])),
+            ("count", str(wish.count)),
+        ]
+        pairs += [("choice", " ".join(map(escape, (c.device, *c.parts)))) for c in wish.choices]
+        return publish(self.requests, name, format_lines(pairs), is_unique=True)
 
     def add_record(self, part: str, number: int, facts: list[tuple[str, str]]) -> int:
         """Take a part, and return the descriptor on which the lease lives.
 
         Raises FileExistsError if that number is taken, and OSError.
         """
-        return publish(self.leases, f"{part}.{number}", format_record(part, number, facts))
+        # state and session come first, in a width that can be written over
+        head = HELD + b"\nsession %010d\n" % 0
+        lines = format_lines([("lease", f"{escape(part)}.{number}"), *facts])
+        return publish(self.leases, f"{part}.{number}", head + lines)
 
-    def has_rivals(self, parts: "Iterable[str]", number: int, known: dict[str, list[int]]) -> bool:
+    def has_rivals(self, parts: dict[str, str], number: int, known: dict[str, list[int]]) -> bool:
         """Whether somebody else has taken or had one of the parts since the numbers that are ``known``."""
         numbers = self.list_numbers()
         rivals = (

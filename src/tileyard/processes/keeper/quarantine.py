@@ -15,11 +15,7 @@ import os
 import stat
 import time
 
-from .folders import open_directory, open_folders
-
-TYPE_CHECKING = False  # typing would cost 5 ms
-if TYPE_CHECKING:
-    from typing import Self
+from .files import open_directory, open_folders
 
 MAX_BYTES = 1 << 14
 LIFTED = "lifted."
@@ -52,7 +48,7 @@ class Quarantines:
         """Takes the descriptor over; -1 is a folder that does not exist, and holds nothing."""
         self.folder = folder
 
-    def __enter__(self) -> "Self":
+    def __enter__(self) -> "Quarantines":  # noqa: PYI034 - typing would cost 5 ms
         return self
 
     def __exit__(self, *error: object) -> None:

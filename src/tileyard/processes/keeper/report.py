@@ -9,17 +9,13 @@ reports = 1
 class RefusedError(Exception):
     """The worker cannot be started.
 
-    ``step`` says which part failed, ``number`` is its errno or 0, ``pids`` are those in the way,
-    ``text`` says what it was about.
+    ``step`` says which part failed, ``number`` is its errno or 0, ``text`` says what it was about.
     """
 
-    def __init__(
-        self, step: str, number: int, pids: list[int] | None = None, text: str = ""
-    ) -> None:
+    def __init__(self, step: str, number: int, text: str = "") -> None:
         super().__init__(step, number)
         self.step = step
         self.number = number
-        self.pids = pids or []
         self.text = text
 
 

@@ -2,20 +2,21 @@
 
 A ticket waits in the kernel, on what is right ahead of it and on nothing else: threads of its own
 block on those files and ring its bell. So its owner can go on with whatever else it waits for.
+
+One module because a ticket, its bell and its threads are used together and closed together.
 """
 
 import _thread
 import fcntl
 import os
+import select
 import time
 
-from .bell import Bell
 from .deciding import Decision, Wish, decide, find_due, order_key, parts_of, pick
 from .directory import LeaseRecord, LockDirectory, Request, name_request
-from .folders import is_replaced
-from .holding import Holding, LeaseFacts, forget_earlier, take_parts
+from .files import is_replaced, open_seen, remove, wait_unlocked
+from .holding import Holding, LeaseFacts, end_survivors, forget_earlier, take_parts, uid_of
 from .report import RefusedError
-from .survivors import end_survivors, uid_of
 from .tree import ancestors_of, start_of
 
 TYPE_CHECKING = False  # typing would cost 5 ms
@@ -29,6 +30,63 @@ PATIENCE_S = 5.0
 """How long a request that could be granted may stand in the way of others without taking it."""
 DECIDE_LIMIT_S = 5.0
 """How long others may keep a ticket from deciding; then it decides without the directory's lock."""
+CONFIRM_S = 5.0
+"""How long what killed holders have left may take to die."""
+
+
+class Bell:
+    """A descriptor that threads make readable until it is closed."""
+
+    def __init__(self) -> None:
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._guard = _thread.allocate_lock()
+        self._is_open = True
+        self._watched: set[str] = set()
+
+    def ring(self) -> None:
+        """Wake who waits for it; harmless from any thread, at any time."""
+        with self._guard:
+            if self._is_open:
+                os.eventfd_write(self.fd, 1)
+
+    def silence(self) -> None:
+        """Take note of all that has rung."""
+        try:
+            os.eventfd_read(self.fd)
+        except BlockingIOError:
+            pass
+
+    def close(self) -> None:
+        """No more ringing."""
+        with self._guard:
+            if self._is_open:
+                self._is_open = False
+                os.close(self.fd)
+
+    def ring_after(self, folder: int, name: str) -> None:
+        """Ring when the owner of this file lets go of it, or at once if it has done so."""
+        with self._guard:
+            if name in self._watched:
+                return
+            self._watched.add(name)
+        seen = open_seen(folder, name)
+        fd = -1 if seen is None else seen.fd
+        try:
+            _thread.start_new_thread(self._wait, (name, fd))
+        except RuntimeError:  # too many threads: the next look will tell
+            if fd >= 0:
+                os.close(fd)
+
+    def _wait(self, name: str, fd: int) -> None:
+        if fd >= 0:
+            try:
+                wait_unlocked(fd)
+            except OSError:
+                pass
+            os.close(fd)
+        with self._guard:
+            self._watched.discard(name)
+        self.ring()
 
 
 class Look:
@@ -145,7 +203,7 @@ class Ticket:
 
     def _leave_queue(self) -> None:
         if self._request >= 0:
-            self.directory.remove_request(self._name)
+            remove(self.directory.requests, self._name)
             os.close(self._request)  # wakes who is next
             self._request = -1
 
@@ -280,3 +338,33 @@ class Ticket:
         due = [requests[i].name for i in find_due([r.wish for r in requests], busy, sick)]
         self._due_since = {name: self._due_since.get(name, now) for name in due}
         return {name for name, since in self._due_since.items() if now - since > PATIENCE_S}
+
+
+def wait_for(ticket: Ticket, limit_s: float | None = None) -> Holding | None:
+    """Block until the lease is there; None if it did not come within ``limit_s``. Closes the ticket.
+
+    For a holder that is a single process and has nothing to do but wait for it.
+
+    Raises RefusedError where it cannot be, among others if what earlier holders have left cannot be
+    ended.
+    """
+    deadline = None if limit_s is None else time.monotonic() + limit_s
+    waiting = select.poll()
+    waiting.register(ticket.bell.fd, select.POLLIN)
+    try:
+        while (holding := ticket.try_take()) is None:
+            rest_s = ticket.rescan_s
+            if deadline is not None:
+                rest_s = min(rest_s, deadline - time.monotonic())
+                if rest_s <= 0:
+                    return None
+            waiting.poll(rest_s * 1000)
+        give_up_at = time.monotonic() + CONFIRM_S
+        while pids := ticket.end_survivors(holding):
+            if time.monotonic() > give_up_at:
+                holding.release(is_clean=False)
+                raise RefusedError("orphans", 0, text=" ".join(map(str, pids)))
+            waiting.poll(1)
+        return holding
+    finally:
+        ticket.close()

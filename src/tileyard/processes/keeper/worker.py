@@ -1,10 +1,14 @@
-"""From a fork of the keeper to a program of its own: the worker's, or a probe's."""
+"""What the keeper is to start, and the way from a fork of it to a program of its own.
+
+Its command line is as the package describes it.
+"""
 
 import ctypes
 import os
 import resource
 
-from .options import Device, Options
+from .deciding import Choice, Wish
+from .quarantine import name_part
 from .report import RefusedError
 from .tree import SIGKILL, SIGPIPE, SIGXFSZ, libc, signal_set
 
@@ -13,6 +17,69 @@ ADDR_NO_RANDOMIZE = 0x0040000
 SIG_SETMASK = 2
 OOM_PREFERENCE = b"500"
 """A kernel short of memory ends a worker rather than the engine."""
+
+
+class Device:
+    """One of the devices that would do: the option ``choice``, and what follows up to the next one."""
+
+    def __init__(self, pairs: list[tuple[str, str]]) -> None:
+        one = dict(pairs)
+        self.name = one["choice"]
+        self.locks = [value for key, value in pairs if key == "lock"]
+        self.cores = parse_numbers(one.get("device-cores", ""))
+        self.env = [split_pair(value) for key, value in pairs if key == "env"]
+        self.probe = [value for key, value in pairs if key == "probe"]
+        self.probe_limit_s = float(one.get("probe-limit", "0"))
+
+    @property
+    def choice(self) -> Choice:
+        """The device as the queue knows it."""
+        return Choice(self.name, tuple(map(name_part, self.locks)))
+
+
+class Options:
+    """The command line, taken apart."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        end = arguments.index("--")
+        pairs = [split_pair(argument) for argument in arguments[:end]]
+        starts = [index for index, (key, _) in enumerate(pairs) if key == "choice"]
+        bounds = [*starts, end]
+        one = dict(pairs[: bounds[0]])
+        self.argv = arguments[end + 1 :]
+        self.devices = [Device(pairs[a:b]) for a, b in zip(starts, bounds[1:], strict=True)]
+        self.count = int(one.get("count", "1"))
+        self.priority = int(one.get("priority", "0"))
+        self.parent = int(one["parent"])
+        self.tree = one["tree"]
+        self.outer = tuple(token for token in one.get("outer", "").split(":") if token)
+        self.cwd = one["cwd"]
+        self.control = int(one.get("control", "0"))
+        self.reports = int(one.get("reports", "1"))
+        self.is_plain = "plain" in one
+        self.is_early = "early" in one
+        self.is_fixed = "fixed" in one
+        self.memory_bytes = int(one.get("memory", "0"))
+        self.cores = parse_numbers(one.get("cores", ""))
+        self.pass_fds = parse_numbers(one.get("pass", ""))
+        self.grace_s = float(one["grace"])
+        self.confirm_s = float(one["confirm"])
+
+    @property
+    def wish(self) -> Wish:
+        """The devices as the queue knows them."""
+        return Wish(tuple(device.choice for device in self.devices), self.count)
+
+
+def split_pair(argument: str) -> tuple[str, str]:
+    """``KEY=VALUE`` taken apart."""
+    key, _, value = argument.partition("=")
+    return key, value
+
+
+def parse_numbers(text: str) -> list[int]:
+    """``0,1`` as numbers."""
+    return [int(part) for part in text.split(",") if part]
 
 
 def start_program(argv: list[str], environment: dict[str, str], keeper: int) -> None:

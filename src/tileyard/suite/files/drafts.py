@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from tileyard.errors import UsageError
-from tileyard.model import Limits, Tolerance
+from tileyard.model import PLACES, CommandWork, HotRun, KernelWork, Limits, OutputCheck, Tolerance
 from tileyard.suite.dtypes import canonical_dtype
 from tileyard.suite.files.places import Place
 from tileyard.suite.files.steps import (
@@ -36,16 +36,7 @@ from tileyard.suite.files.tables import (
     check_name,
     decode,
 )
-from tileyard.suite.records import (
-    CommandWork,
-    KernelWork,
-    Policy,
-    Quarantine,
-    Rule,
-    Suite,
-    SuiteCase,
-)
-from tileyard.targets.command.records import PLACES, HotRun, OutputCheck
+from tileyard.suite.records import Policy, Quarantine, Rule, Suite, SuiteCase
 
 TAKEN = frozenset(
     {*PLACES, "suite", "python", "testcase", "case", "dtype", "shape", "valid_shape", "seed"}

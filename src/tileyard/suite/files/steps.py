@@ -14,9 +14,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from tileyard.model import PLACES, Step
 from tileyard.suite.files.places import Place
 from tileyard.suite.files.tables import BuildTable, HotTable, RunTable, StepTable, decode
-from tileyard.targets.command.records import PLACES, Step
 from tileyard.workers.file_digests import find_problem
 
 Kind = Literal["build", "golden", "run", "check", "hot", "list"]

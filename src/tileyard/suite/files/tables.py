@@ -8,9 +8,8 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 
 from tileyard.clock import LONGEST_S
-from tileyard.model import Outcome, Record, Value
+from tileyard.model import NanPolicy, Outcome, Record, Value
 from tileyard.suite.files.places import Place, Table
-from tileyard.targets.command.records import NanPolicy
 
 Name = Annotated[str, msgspec.Meta(max_length=200)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]

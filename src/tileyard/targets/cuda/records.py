@@ -6,17 +6,14 @@ artifact serves every shape that its kernel does. Nothing here needs TileLang or
 
 from typing import Literal
 
-import msgspec
-
-from tileyard.decoding import decode_json
 from tileyard.ir.nodes import Expr, Program
 from tileyard.model import Record
+from tileyard.targets.reported import Resources
 
 DETAILS_VERSION = 1
 
 CUBIN_FILE = "kernel.cubin"
 SOURCE_FILE = "kernel.cu"
-LOG_FILE = "compiler.log"
 HOST_FILE = "host.txt"
 """The lowered host module as TVM prints it: what the launch record was read from."""
 
@@ -103,27 +100,6 @@ class LaunchRecord(Record):
     workspaces: tuple[Expr, ...] = ()
 
 
-class Resources(Record):
-    """What one device function takes, read from its cubin. Bytes are of one block or one thread.
-
-    ``spilled_bytes`` is what the compiler put from registers into memory, a thread's. ``threads``,
-    ``dynamic_shared_bytes`` and ``occupancy`` (active warps over what a multiprocessor holds) are
-    None where they depend on the call. ``mix`` counts instructions by kind, the largest first.
-    """
-
-    symbol: str
-    registers: int
-    spilled_bytes: int
-    stack_bytes: int
-    shared_bytes: int
-    code_bytes: int
-    parameter_bytes: int
-    threads: int | None = None
-    dynamic_shared_bytes: int | None = None
-    occupancy: float | None = None
-    mix: dict[str, int] = {}
-
-
 class Details(Record):
     """The target's part of the manifest. ``compiler`` names what made the binary.
 
@@ -137,19 +113,3 @@ class Details(Record):
     cuda: tuple[int, int]
     flags: tuple[str, ...] = ()
     version: int = DETAILS_VERSION
-
-
-class Reported(Record):
-    """The part of an artifact's details that is compared and shown; other targets have none of it."""
-
-    resources: tuple[Resources, ...] = ()
-    compiler: str = ""
-    flags: tuple[str, ...] = ()
-
-
-def read_reported(details: str) -> Reported:
-    """What an artifact says of its resources: nothing where ``details`` are another target's, or empty."""
-    try:
-        return decode_json(details, Reported) if details else Reported()
-    except msgspec.DecodeError:
-        return Reported()

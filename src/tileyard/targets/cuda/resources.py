@@ -19,8 +19,9 @@ from tileyard.errors import DamagedError
 from tileyard.ir.nodes import Const, Expr
 from tileyard.model import Record
 from tileyard.targets.cuda.architectures import Architecture, find_occupancy
-from tileyard.targets.cuda.records import KernelLaunch, LaunchRecord, Resources
+from tileyard.targets.cuda.records import KernelLaunch, LaunchRecord
 from tileyard.targets.cuda.sass import count_instructions
+from tileyard.targets.reported import Resources
 
 # ---- cubins ---------------------------------------------------------------------------------------
 

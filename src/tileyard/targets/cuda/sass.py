@@ -12,7 +12,8 @@ banks of parameters (0) and of a function's own constants (2) are each function'
 import struct
 from collections import Counter
 
-PADDING = "padding"
+from tileyard.targets.reported import PADDING
+
 KINDS: dict[str, dict[int, str]] = {
     "tensor": {
         0x37: "IMMA", 0x3C: "HMMA", 0x3D: "BMMA", 0x3F: "DMMA", 0x7A: "QMMA", 0x7F: "OMMA",

@@ -32,13 +32,13 @@ from tileyard.targets.cuda.records import (
     CUBIN_FILE,
     DETAILS_VERSION,
     HOST_FILE,
-    LOG_FILE,
     SOURCE_FILE,
     Details,
     LaunchRecord,
 )
 from tileyard.targets.cuda.resources import read_resources
 from tileyard.targets.own_sources import digest_own_sources
+from tileyard.targets.reported import LOG_FILE
 
 
 class _Prepared(Record):

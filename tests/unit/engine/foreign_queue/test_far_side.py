@@ -18,7 +18,6 @@ def task(**changes: object) -> Task:
         "token": "t",
         "batch": Batch(id="b", cases=()),
         "entries": (),
-        "target": "cpu",
         "device": "npu:{device}",
         "device_variable": "TASK_DEVICE",
         "variables": ("A", "B"),

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from tileyard.errors import DamagedError
 from tileyard.targets.cuda.resources import Parameter, read_cubin
-from tileyard.targets.cuda.sass import KINDS, PADDING, count_instructions
+from tileyard.targets.cuda.sass import KINDS, count_instructions
+from tileyard.targets.reported import PADDING
 
 SOURCE = b"""
 struct Wide { char bytes[128]; };

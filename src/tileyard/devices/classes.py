@@ -1,0 +1,18 @@
+"""The classes of devices of which something is known. Of any other devices can be declared, too."""
+
+from tileyard.devices.base import DeviceClass
+from tileyard.devices.cpu import CPU
+from tileyard.devices.cuda import CUDA
+
+CLASSES: dict[str, DeviceClass] = {
+    "cpu": CPU,
+    "cuda": CUDA,
+    "rocm": DeviceClass(env={"ROCR_VISIBLE_DEVICES": "{id}"}),
+    "npu": DeviceClass(env={"ASCEND_RT_VISIBLE_DEVICES": "{index}"}),
+    "sim": DeviceClass(is_declarable=False, is_probed=False),
+}
+
+
+def find_class(kind: str) -> DeviceClass:
+    """The class of this name; one of which nothing is known has nothing special."""
+    return CLASSES.get(kind, DeviceClass())

@@ -1,0 +1,143 @@
+"""The engine's side of the judge: asks it what outputs are worth, and replaces it where it dies."""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from tileyard.engine.handed_over import HandedOver
+from tileyard.errors import WorkerLostError
+from tileyard.model import Outcome
+from tileyard.modes import make_folder
+from tileyard.processes.outcomes import judge_end
+from tileyard.processes.supervise import Worker, WorkerCommand
+from tileyard.workers.environment import worker_environment
+from tileyard.workers.protocol import (
+    CaseRan,
+    CaseToJudge,
+    Failed,
+    JudgeCases,
+    Judged,
+    JudgeReady,
+    JudgeReply,
+    Verdicts,
+)
+
+JUDGE = "tileyard.workers.judge"
+START_LIMIT_S = 60.0
+ATTEMPTS = 3
+"""How often a judge is asked the same question: what it dies of may be chance, and is never the kernel's doing."""
+
+
+class JudgeProcess:
+    """One process, started when it is first needed and again should it die. It answers one question at a time."""
+
+    def __init__(
+        self,
+        home: Path,
+        cores: tuple[int, ...],
+        handed_over: HandedOver,
+        program: str = JUDGE,
+    ) -> None:
+        """``home`` has the object store; ``program`` is the module that is run."""
+        self.cores = cores
+        self._home = home
+        self._handed_over = handed_over
+        self._asking = asyncio.Lock()
+        self._worker: Worker | None = None
+        self._program = program
+
+    async def warm(self) -> None:
+        """Start the process unless it is there; return once it has loaded what it needs.
+
+        A failure shows when it is asked.
+        """
+        if self._worker is None and not self._asking.locked():
+            async with self._asking:
+                with contextlib.suppress(WorkerLostError):
+                    await self._start()
+
+    async def ask(self, cases: Sequence[CaseToJudge], limit_s: float) -> tuple[Judged, ...]:
+        """A verdict for each case. Over several of which the judge dies it is asked one by one."""
+        async with self._asking:
+            if len(cases) > 1 and not isinstance(reply := await self._try(cases, limit_s), str):
+                return reply.verdicts
+            return tuple([await self._insist(case, limit_s) for case in cases])
+
+    async def close(self) -> None:
+        """End the process."""
+        if self._worker is not None:
+            await self._worker.kill("run ended")
+            self._worker = None
+
+    async def _insist(self, case: CaseToJudge, limit_s: float) -> Judged:
+        loss = ""
+        for _ in range(ATTEMPTS):
+            reply = await self._try((case,), limit_s)
+            if isinstance(reply, Verdicts):
+                return reply.verdicts[0]
+            loss = reply
+        return Judged(outcome=Outcome.INFRA_ERROR, message=f"the judge {loss}")
+
+    async def _try(self, cases: Sequence[CaseToJudge], limit_s: float) -> Verdicts | str:
+        """The answer to a question, or how the judge ended over it."""
+        request = JudgeCases(cases=tuple(cases))
+        try:
+            worker = await self._start()
+        except WorkerLostError as error:
+            return str(error)
+        limit = ""
+        try:
+            async with asyncio.timeout(limit_s):
+                await worker.send(request)
+                return request.check(await worker.receive(JudgeReply))
+        except TimeoutError:
+            limit = f"limit of {limit_s:g} s"
+            ended = await worker.kill("time limit")
+        except WorkerLostError:
+            ended = await worker.ended()
+        self._worker = None
+        return judge_end(ended, limit=limit).message
+
+    async def _start(self) -> Worker:
+        """The process, ready to be asked. Raises WorkerLostError where there is none."""
+        if self._worker is None:
+            worker = self._worker = await Worker.start(self._command())
+            try:
+                async with asyncio.timeout(START_LIMIT_S):
+                    await worker.receive(JudgeReady)
+            except (TimeoutError, WorkerLostError):
+                limit = f"limit of {START_LIMIT_S:g} s"
+                end = judge_end(await worker.kill("time limit"), limit=limit)
+                self._worker = None
+                raise WorkerLostError(f"did not start: it {end.message}") from None
+        return self._worker
+
+    def _command(self) -> WorkerCommand:
+        log = self._home / "logs" / "judge.log"
+        make_folder(log.parent)
+        return WorkerCommand(
+            argv=(sys.executable, "-P", "-m", self._program, str(self._home)),
+            env=worker_environment(threads=1),
+            cwd=str(Path.cwd()),
+            log=str(log),
+            cores=self.cores,
+            fds=self._handed_over.descriptors,
+        )
+
+
+def conclude(ran: CaseRan, verdict: Judged | Failed) -> CaseRan:
+    """How a case ended that ran well, once its outputs were looked at. What is wrong has no time."""
+    is_right = verdict.outcome is Outcome.PASSED
+    said = (ran.message, verdict.message) if is_right else (verdict.message,)
+    return msgspec.structs.replace(
+        ran,
+        outcome=verdict.outcome,
+        message="; ".join(filter(None, said)),
+        measurement=ran.measurement if is_right else None,
+        mismatch=verdict.mismatch if isinstance(verdict, Judged) else None,
+        outputs=(),
+    )

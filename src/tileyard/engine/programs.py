@@ -1,0 +1,310 @@
+"""Answers for cases of programs: nobody's code is imported, and what needs no device is run by the step host.
+
+One module because the steps of a case share its folder, its log and its keys.
+"""
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from tileyard.artifacts.copying import remove_folder
+from tileyard.artifacts.keys import canonical_json, digest_parts
+from tileyard.engine.hosting import StepHost
+from tileyard.errors import TileyardError, UsageError
+from tileyard.model import (
+    BuildKey,
+    Case,
+    CommandWork,
+    Digest,
+    Elaborated,
+    GoldenKey,
+    Kernel,
+    Outcome,
+    Step,
+    Trial,
+)
+from tileyard.processes.steps import describe_complaints
+from tileyard.targets.command.step_site import StepSite
+from tileyard.targets.command.target import BuildCommand
+from tileyard.workers.case_folders import DATA
+from tileyard.workers.command_protocol import (
+    CompareOutputs,
+    DigestFiles,
+    DoStep,
+    PrepareFolder,
+    StepDone,
+)
+from tileyard.workers.file_digests import find_arguments
+from tileyard.workers.protocol import CommandRun, ElaboratedConfig, Failed, Golden, Judged
+
+WORK, GOLDEN, CHECK = "work", "golden", "check"
+SEED = "TILEYARD_SEED"
+"""The variable in which steps find their case's seed."""
+WRONG = 2
+"""The exit status by which a check step says that a result is wrong."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramSite:
+    """Where programs are run. ``folder`` is their suite's, ``toolchain`` the digest of what their steps use, if any.
+
+    ``lanes`` golden and check steps run at once, and each may use ``threads`` threads.
+    """
+
+    folder: Path
+    lanes: int
+    threads: int
+    toolchain: str = ""
+
+    def generalize(self, template: str) -> str:
+        """A template without the place of this suite, so that an equal one elsewhere has equal keys."""
+        return StepSite(suite=str(self.folder)).generalize(template)
+
+
+class Programs:
+    """Answers for the cases of programs of one run, whose folders are below ``home``."""
+
+    def __init__(self, site: ProgramSite, home: Path, run: str, host: StepHost) -> None:
+        self.lanes = site.lanes
+        self._site = site
+        self._home = home
+        self._run = run
+        self._host = host
+        self._digests: dict[tuple[str, ...], asyncio.Task[str]] = {}
+        self._goldens: dict[str, Digest] = {}
+        self._hot: set[str] = set()
+        self._late: list[Path] = []
+        self._dropped: set[Path] = set()
+        self._removing: set[asyncio.Task[None]] = set()
+        # Preparing and judging go on side by side, and share the cores that steps may use.
+        self._lanes = asyncio.Semaphore(site.lanes)
+
+    def adopt(self, case: Case, tree: Digest) -> str:
+        """Take in a golden result that was made elsewhere; the folder of that case."""
+        self._goldens[case.key] = tree
+        self._note_hot(case)
+        return str(self._folder(case.id, case.attempt))
+
+    async def elaborate(self, case: Case, work: CommandWork) -> ElaboratedConfig | Failed:
+        """What is built for a case, and what is run once that is there."""
+        self._note_hot(case)
+        try:
+            return await self._elaborate(case, work)
+        except TileyardError as error:
+            return _refuse(error)
+
+    async def make_golden(self, case: Case, work: CommandWork) -> Golden | Failed:
+        """What the golden step makes, or made before; then the case's folder with a copy of it."""
+        try:
+            return await self._make_golden(case, work)
+        except TileyardError as error:
+            return _refuse(error)
+
+    async def judge(self, case: Case, work: CommandWork, build: BuildKey) -> Judged | Failed:
+        """The comparisons that need no program first, then the case's own check step."""
+        try:
+            return await self._judge(case, work, build)
+        except TileyardError as error:
+            return _refuse(error)
+
+    # ---- folders ---------------------------------------------------------------------------------
+
+    def drop(self, trial: Trial) -> None:
+        """Remove the folder of a trial: soon, or at the end where other cases' process began in it.
+
+        A trial is dropped once it is recorded, so a run that is killed leaves folders, and never a case
+        without an outcome.
+        """
+        if trial.kernel:  # kernels have no folder
+            return
+        folder = self._folder(trial.case, trial.attempt)
+        self._dropped.add(folder.parent)
+        if trial.key in self._hot:
+            self._late.append(folder)
+            return
+        task = asyncio.create_task(asyncio.to_thread(_remove, folder))
+        self._removing.add(task)
+        task.add_done_callback(self._removing.discard)
+
+    async def close(self) -> None:
+        """Wait for what is being removed, and remove the rest. Nothing of the run may go on any more."""
+        await asyncio.gather(*self._removing)
+        await asyncio.to_thread(self._clear)
+
+    def _clear(self) -> None:
+        for folder in self._late:
+            _remove(folder)
+        for folder in self._dropped:
+            _remove_empty(folder, self._home / WORK)
+
+    def _folder(self, case: str, attempt: int) -> Path:
+        """Absolute, since the far side of a queue has another home; each attempt has its own."""
+        return self._home / WORK / name_run(self._run, attempt) / case
+
+    def _note_hot(self, case: Case) -> None:
+        if isinstance(case.work, CommandWork) and case.work.hot is not None:
+            self._hot.add(case.key)
+
+    # ---- steps -----------------------------------------------------------------------------------
+
+    async def _elaborate(self, case: Case, work: CommandWork) -> ElaboratedConfig:
+        build = BuildCommand()
+        if work.build is not None:
+            build = BuildCommand(
+                argv=tuple(map(self._site.generalize, work.build.argv)),
+                env={n: self._site.generalize(text) for n, text in work.build.env.items()},
+                cwd=self._site.generalize(work.build.cwd or str(self._site.folder)),
+                inputs=await self._digest_inputs(work.build),
+                targets=work.targets,
+            )
+        own = msgspec.structs.replace(build, targets=(work.target,) if work.target else ())
+        kernel = Kernel(name=case.testcase, program=canonical_json(build))
+        return ElaboratedConfig(
+            elaborated=Elaborated(kernel=kernel),
+            command=CommandRun(
+                name=case.id.removeprefix(f"{case.testcase}/"),
+                run=work.run,
+                hot=work.hot,
+                folder=str(self._folder(case.id, case.attempt)),
+                threads=self._site.threads,
+                memory_bytes=case.limits.memory_bytes,
+                env=self._case_env(case),
+                is_judged=bool(work.check or work.outputs),
+                own_build=digest_parts("own build", canonical_json(own)),
+            ),
+        )
+
+    async def _make_golden(self, case: Case, work: CommandWork) -> Golden | Failed:
+        parts = [str(case.seed)]
+        tree, flag = Digest(""), ""
+        if work.golden is not None:
+            inputs = await self._digest_inputs(work.golden)
+            key = GoldenKey(digest_parts("golden", self._step_key(work.golden, inputs), *parts))
+            request = self._request(case, work.golden, GOLDEN)
+            env = {SEED: str(case.seed)}  # whatever else it were told would have to be in its key
+            done = await self._do(
+                msgspec.structs.replace(request, key=key, env=env, cwd=str(self._site.folder))
+            )
+            if done.message:
+                return _failed("golden step", done)
+            if done.end is not None:
+                flag = describe_complaints(done.end, "golden step ")
+            tree = done.tree
+            parts.append(key)
+        self._goldens[case.key] = tree
+        if tree:  # before there is a device; an empty folder is made when the case begins
+            await self._host.ask(
+                PrepareFolder(folder=str(self._folder(case.id, case.attempt)), golden=tree)
+            )
+        steps = (work.run, work.check, work.hot.step if work.hot is not None else None)
+        parts += [self._step_key(s, await self._digest_inputs(s)) for s in steps if s is not None]
+        key = GoldenKey(digest_parts("case", *parts, canonical_json(work.outputs)))
+        return Golden(key=key, inputs=(), outputs=(), tree=tree, flag=flag)
+
+    async def _judge(self, case: Case, work: CommandWork, build: BuildKey) -> Judged | Failed:
+        if work.outputs:
+            compare = CompareOutputs(
+                work=str(self._folder(case.id, case.attempt) / DATA),
+                golden=self._goldens[case.key],
+                checks=work.outputs,
+            )
+            async with self._lanes:
+                reply = await self._host.ask(compare)
+            if work.check is None or reply.outcome is not Outcome.PASSED:
+                return Judged(outcome=reply.outcome, message=reply.message, mismatch=reply.mismatch)
+        if work.check is None:
+            return Judged(outcome=Outcome.PASSED)
+        request = msgspec.structs.replace(self._request(case, work.check, CHECK), build=build)
+        done = await self._do(request)
+        if not done.message:
+            flag = describe_complaints(done.end, "check step ") if done.end is not None else ""
+            return Judged(outcome=Outcome.PASSED, message=flag)
+        if done.end is not None and done.end.code == WRONG:
+            message = f"check step: {done.message}"
+            return Judged(outcome=Outcome.MISMATCH, message=message)
+        return _failed("check step", done)
+
+    # ---- what steps are told -------------------------------------------------------------------
+
+    async def _do(self, request: DoStep) -> StepDone:
+        async with self._lanes:
+            return await self._host.ask(request)
+
+    def _request(self, case: Case, step: Step, kind: str) -> DoStep:
+        data = str(self._folder(case.id, case.attempt) / DATA)
+        places = {"threads": str(self._site.threads)}
+        if case.key in self._goldens:
+            places["work"] = data
+        return DoStep(
+            step=step,
+            places=places,
+            env=self._case_env(case),
+            cwd=data,
+            log=str(self._home / name_log(self._run, case)),
+            title=kind,
+            limit_s=step.limit_s or case.limits.golden_s,
+            golden=self._goldens.get(case.key, Digest("")),
+        )
+
+    def _case_env(self, case: Case) -> dict[str, str]:
+        return {"TILEYARD_CASE": case.id, SEED: str(case.seed)}
+
+    def _step_key(self, step: Step, inputs: str) -> str:
+        """What decides the result of a step; where the suite lies does not."""
+        told = canonical_json((step.argv, step.env, step.cwd))
+        return canonical_json((self._site.generalize(told), inputs))
+
+    async def _digest_inputs(self, step: Step) -> str:
+        """The content of what a step names as its inputs, and of the files among its arguments."""
+        folder = self._site.folder
+        patterns = tuple(dict.fromkeys((*step.inputs, *find_arguments(step, folder))))
+        if not patterns:
+            return self._site.toolchain
+        if patterns not in self._digests:
+            self._digests[patterns] = asyncio.create_task(self._digest_files(patterns))
+        return await asyncio.shield(self._digests[patterns])
+
+    async def _digest_files(self, patterns: tuple[str, ...]) -> str:
+        request = DigestFiles(folder=str(self._site.folder), patterns=patterns)
+        reply = await self._host.ask(request)
+        return digest_parts(reply.digest, self._site.toolchain)
+
+
+def _failed(what: str, done: StepDone) -> Failed:
+    timed_out = done.end is not None and done.end.timed_out
+    outcome = Outcome.TIMEOUT if timed_out else Outcome.RUNTIME_ERROR
+    return Failed(message=f"{what}: {done.message}", outcome=outcome)
+
+
+def _refuse(error: TileyardError) -> Failed:
+    """The user's own files are the case's failure; anything else is one of the host."""
+    is_users = isinstance(error, UsageError)
+    outcome = Outcome.RUNTIME_ERROR if is_users else Outcome.INFRA_ERROR
+    return Failed(message=str(error), outcome=outcome)
+
+
+def name_run(run: str, attempt: int) -> str:
+    """The folder of a run's logs and work; further attempts have their own, which no case's name can be."""
+    return run if attempt == 1 else f"{run}.{attempt}"
+
+
+def name_log(run: str, case: Case) -> str:
+    """The log of a case, below the home: all its steps write there."""
+    return f"logs/{name_run(run, case.attempt)}/{case.id}.log"
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder; what other users' processes have left in it waits for ``tileyard cache gc``."""
+    with contextlib.suppress(OSError):
+        remove_folder(folder)
+
+
+def _remove_empty(folder: Path, root: Path) -> None:
+    """Remove a folder below ``root`` and those above it, as far as they are empty."""
+    with contextlib.suppress(OSError):
+        while folder != root:
+            folder.rmdir()
+            folder = folder.parent

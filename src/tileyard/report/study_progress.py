@@ -1,0 +1,106 @@
+"""The progress of tuning and of builds: two lanes, building and running, and a line for each config."""
+
+from collections.abc import Iterable
+
+from rich.console import ConsoleOptions
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from tileyard.model import Outcome
+from tileyard.report.view import Judged, RunView
+from tileyard.report.words import (
+    format_config,
+    format_rate,
+    format_seconds,
+    format_time,
+    outcome_style,
+)
+
+BAR_WIDTH = 24
+
+
+class StudyLayout:
+    """A case is named by its config. Without ``tells_ends``, ends are left to who shows the result."""
+
+    redraw_s = 0.1
+    heartbeat_s = float("inf")
+    tick_s = 0.0
+
+    def __init__(self, *, tells_ends: bool = True) -> None:
+        self._tells_ends = tells_ends
+
+    def title(self, view: RunView) -> Text:
+        """Title, target and devices."""
+        about = view.about
+        devices = ", ".join(
+            f"{device.name} ({len(device.cores)} cores)" if device.cores else device.name
+            for device in about.devices
+        )
+        return Text.assemble(
+            (about.title, "bold"),
+            f"  target {about.target}",
+            f"  device {devices}" if devices else "",
+            f"  run {about.run}",
+        )
+
+    def end(self, view: RunView, judged: Judged, *, is_live: bool) -> Text | None:
+        """The outcome, the config and its time. On a terminal only what failed."""
+        trial = judged.trial
+        is_known = is_live or trial.reused or trial.outcome is Outcome.SKIPPED
+        if not self._tells_ends or (judged.verdict == "passed" and is_known):
+            return None
+        line = Text.assemble(
+            (f"{trial.outcome:<14}", outcome_style(trial.outcome)),
+            f"{trial.batch}: " if trial.batch != trial.case else "",
+            format_config(trial.config),
+        )
+        if trial.measurement is not None:
+            median_ns = trial.measurement.median_ns
+            line.append(f"  {format_time(median_ns)}")
+            if rate := format_rate(view.about.flops, median_ns):
+                line.append(f"  {rate} GFLOP/s")
+            if trial.measurement.abandoned:
+                line.append("  clearly slower, abandoned", style="dim")
+        if trial.message:
+            line.append(f"  {trial.message}", style="dim")
+        return line
+
+    def draw(self, view: RunView, now_s: float, _options: ConsoleOptions) -> Table:
+        """Title, lanes and the best config so far."""
+        lanes = Table.grid(padding=(0, 2))
+        lanes.add_row(*_lane("building", view.built, view, view.building))
+        lanes.add_row(*_lane("running", view.ended, view, view.started_s))
+        grid = Table.grid()
+        grid.add_row(self.title(view))
+        grid.add_row(lanes)
+        grid.add_row(self.state(view, now_s))
+        return grid
+
+    def state(self, view: RunView, now_s: float) -> Text:
+        """How long it has taken, and the best config so far."""
+        foot = Text(format_seconds(now_s - view.begun_s), style="dim")
+        if view.reused:
+            foot.append(f"   {view.reused} known already")
+        if view.awaited:
+            foot.append(f"   waiting for {', '.join(view.awaited)}", style="yellow not dim")
+        if view.best is not None and view.best.measurement is not None:
+            median_ns = view.best.measurement.median_ns
+            rate = format_rate(view.about.flops, median_ns)
+            foot.append(f"   best {format_time(median_ns)}", style="bold not dim")
+            foot.append(f"  {rate} GFLOP/s  " if rate else "  ")
+            foot.append(format_config(view.best.config))
+        return foot
+
+
+def _lane(
+    name: str, done: int, view: RunView, now: Iterable[str]
+) -> tuple[Text, ProgressBar, Text, Text]:
+    total = max(view.about.cases, view.planned, 1)
+    current = [format_config(view.open[key].case.config) for key in now]
+    return (
+        Text(name, style="cyan"),
+        ProgressBar(total=total, completed=done, width=BAR_WIDTH),
+        Text(f"{done}/{total}"),
+        Text("  |  ".join(current), style="dim", no_wrap=True, overflow="ellipsis"),
+    )

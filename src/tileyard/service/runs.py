@@ -1,0 +1,290 @@
+"""The one loop by which every verb is carried out inside the engine process."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import msgspec
+
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.clock import Clock, SystemClock
+from tileyard.devices.locks import prepare_locks
+from tileyard.engine.anonymous import KIND, AnonymousSlots
+from tileyard.engine.authors import Author, Authors, WorkerAuthor
+from tileyard.engine.driver import Driver
+from tileyard.engine.foreign_queue.slots import Lenders
+from tileyard.engine.hosting import StepHost
+from tileyard.engine.programs import Programs, ProgramSite
+from tileyard.engine.remembered import RememberedAuthor
+from tileyard.engine.source import CaseSource
+from tileyard.engine.yard import Listener, Yard
+from tileyard.events import Note, RunEnded, RunStarted, StopReason
+from tileyard.model import WELL, Case, Device, Record, Side
+from tileyard.service.choosing import choose_queues
+from tileyard.service.conversation import ClientAuthor, Conversation
+from tileyard.service.naming import claim_run_name
+from tileyard.service.verbs import Verb
+from tileyard.settings import Settings
+from tileyard.store.events import EventLog
+from tileyard.store.trials import TrialStore
+from tileyard.targets.registry import BUILT_IN, make_target
+from tileyard.workers.protocol import RunEntry
+
+ResultT = TypeVar("ResultT")
+HERE = Side()
+"""The side that most runs have: the Python that runs the engine."""
+STOPPING = (
+    "stopping: what runs is finished, and nothing else is begun; Ctrl-C again ends it at once"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """How a run ended: why, when it had begun, and what a runner would need for cases that were only built.
+
+    ``shelf`` is by the case's key, and ``seconds`` the duration from the opening of the verb on.
+    """
+
+    run: str
+    reason: StopReason
+    began_at: float
+    seconds: float
+    shelf: Mapping[str, RunEntry]
+
+
+class Workplace(Record):
+    """How a run uses the machine. The fields are those of a yard."""
+
+    reuse: bool = True
+    rebuild: bool = False
+    overlap: bool = True
+    queue_limit_s: float = 1800.0
+    compile_workers: int | None = None
+    group_size: int | None = None
+    proven_by: str = ""
+
+
+NO_WISHES = Workplace()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(Generic[ResultT]):
+    """What a verb has made of itself: a source of cases, and the fold that gives its result.
+
+    ``grounds`` are, for each target, the devices that run what is built for it; ``named`` are the devices as
+    they were asked for. ``programs`` says where programs run, if there are any; folders of those that passed are
+    removed unless ``keep_work``. ``packed`` finds what was built elsewhere. After ``budget_s`` what is
+    planned and not begun is dropped for ``budget_reason``, if ``may_trim`` still holds.
+    ``begun`` is sent as the first event; its run, time, target and devices are filled in.
+    """
+
+    source: CaseSource
+    fold: Callable[[Ending], ResultT]
+    authors: Authors
+    grounds: Mapping[str, Sequence[Device]]
+    begun: RunStarted
+    named: Sequence[str] = ()
+    notes: Sequence[Note] = ()
+    listeners: Sequence[Listener] = ()
+    workplace: Workplace = NO_WISHES
+    programs: ProgramSite | None = None
+    keep_work: bool = False
+    packed: Callable[[Programs | None, Case], RunEntry] | None = None
+    is_cut_short: Callable[[], bool] = bool
+    budget_s: float | None = None
+    budget_reason: str = ""
+    may_trim: Callable[[], bool] = bool
+
+
+class Bench:
+    """What a verb finds in the engine process. What is opened here is closed when the run is over."""
+
+    def __init__(self, settings: Settings, conversation: Conversation) -> None:
+        self.settings = settings
+        self.clock: Clock = SystemClock()
+        self.objects = ObjectStore(settings.home / "objects")
+        self.started_s = self.clock.monotonic_s()
+        self.conversation = conversation
+        self._store: TrialStore | None = None
+        self._run = ""
+        self._stack = AsyncExitStack()
+
+    @property
+    def store(self) -> TrialStore:
+        """The trials of the data directory; both are made where they do not exist yet."""
+        if self._store is None:
+            self._store = self._stack.enter_context(TrialStore.open(self.settings.make_home()))
+        return self._store
+
+    @property
+    def run(self) -> str:
+        """The name of the run."""
+        if not self._run:
+            self._run = claim_run_name(self.settings.home, self.store)
+        return self._run
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the verb was opened."""
+        return self.clock.monotonic_s() - self.started_s
+
+    def make_authors(
+        self,
+        *,
+        devices: Sequence[Device] = (),
+        sides: Sequence[Side] = (HERE,),
+        recall: bool = True,
+    ) -> Authors:
+        """The authors of these sides, kept off the cores that devices own where there are others.
+
+        With ``recall`` answers that are known are used again.
+        """
+        cores = self.settings.cores
+        owned = {core for device in devices for core in device.cores}
+        free = tuple(core for core in cores if core not in owned) or cores
+        authors = Authors(sides, free, partial(self._make_author, free, recall=recall))
+        self._stack.push_async_callback(authors.close)
+        return authors
+
+    def _make_author(
+        self, cores: tuple[int, ...], side: Side, file: str, *, recall: bool
+    ) -> Author:
+        if not file:
+            return ClientAuthor(self.conversation, cores)
+        author = WorkerAuthor(Path(file), self.settings.home, cores, side)
+        if side.python or side.variables:
+            return author
+        return RememberedAuthor(author, Path(file), self.objects, recall=recall)
+
+    async def check_tools(self, target: str) -> None:
+        """Refuse what cannot be built here while the author's process is still importing what it needs."""
+        if target.partition(":")[0] in BUILT_IN:
+            await asyncio.to_thread(make_target(target, {}).fingerprint)
+
+    async def close(self) -> None:
+        """Close what was opened."""
+        await self._stack.aclose()
+
+
+async def carry_out(verb: Verb[ResultT], bench: Bench, stopping: asyncio.Event) -> ResultT:
+    """Open a verb, drive its source to its end, and return its result.
+
+    Once ``stopping`` is set nothing new is started. Where this is cancelled while cases run, everything is
+    ended, and the result is that of what is known by then. Raises TileyardError where the request makes no sense.
+    """
+    try:
+        plan = await verb.open(bench)
+        return await _drive(plan, bench, stopping)
+    finally:
+        await bench.close()
+
+
+async def _drive(plan: Plan[ResultT], bench: Bench, stopping: asyncio.Event) -> ResultT:
+    began_at = bench.clock.wall_s()
+    with EventLog(bench.settings.home, bench.run) as log:
+        yard = _open_yard(plan, bench, log)
+        async with AsyncExitStack() as stack:
+            stack.push(_survive_cancelling)
+            driver = await _open_driver(plan, bench, yard, stack)
+            stack.push_async_callback(driver.close)
+            _tell_start(plan, bench, yard, driver)
+            watching = asyncio.create_task(_stop_when(stopping, driver, yard.emit))
+            stack.callback(watching.cancel)
+            if plan.budget_s is not None:
+                left_s = max(plan.budget_s - bench.elapsed_s, 0.0)
+                timer = asyncio.get_running_loop().call_later(left_s, _cut_short, plan, driver)
+                stack.callback(timer.cancel)
+            async for trial in driver.trials():
+                if yard.programs is not None and not plan.keep_work and trial.outcome in WELL:
+                    yard.programs.drop(trial)
+        reason: StopReason = "budget" if plan.is_cut_short() else "done"
+        if stopping.is_set():
+            reason = "interrupted"
+        ending = Ending(
+            run=bench.run,
+            reason=reason,
+            began_at=began_at,
+            seconds=bench.elapsed_s,
+            shelf=yard.shelf,
+        )
+        result = plan.fold(ending)
+        if skipped := bench.store.describe_skipped():
+            yard.emit(Note(text=skipped, level="warning"))
+        yard.emit(RunEnded(run=bench.run, at=bench.clock.wall_s(), reason=reason))
+        log.flush()
+    return result
+
+
+def _open_yard(plan: Plan[ResultT], bench: Bench, log: EventLog) -> Yard:
+    return Yard(
+        settings=bench.settings,
+        store=bench.store,
+        objects=bench.objects,
+        authors=plan.authors,
+        grounds={target: tuple(devices) for target, devices in plan.grounds.items()},
+        listeners=[log.add, bench.conversation.tell_event, *plan.listeners],
+        flushes=[log.flush],
+        clock=bench.clock,
+        **msgspec.structs.asdict(plan.workplace),
+    )
+
+
+async def _open_driver(
+    plan: Plan[ResultT], bench: Bench, yard: Yard, stack: AsyncExitStack
+) -> Driver:
+    """The driver of the run, opened, with what its programs need."""
+    others = []
+    if plan.programs is not None:
+        host = StepHost(bench.settings.home, bench.settings.cores, plan.programs.threads)
+        stack.push_async_callback(host.close)
+        yard.programs = Programs(plan.programs, bench.settings.home, bench.run, host)
+        stack.push_async_callback(yard.programs.close)
+        if slots := [device for device in yard.devices if device.kind == KIND]:
+            others.append(AnonymousSlots(host, slots))
+    if plan.packed is not None:
+        yard.packed = partial(plan.packed, yard.programs)
+    for device in yard.devices:
+        prepare_locks(device)
+    queues = choose_queues(plan.named, bench.settings)
+    driver = Driver(plan.source, yard, bench.run, Lenders(yard, queues, *others))
+    await driver.open()
+    return driver
+
+
+def _tell_start(plan: Plan[ResultT], bench: Bench, yard: Yard, driver: Driver) -> None:
+    yard.emit(
+        msgspec.structs.replace(
+            plan.begun,
+            run=bench.run,
+            at=bench.clock.wall_s(),
+            target=plan.begun.target or " and ".join(yard.grounds),
+            devices=yard.devices,
+            undecided=driver.window,
+        )
+    )
+    for note in plan.notes:
+        yard.emit(note)
+
+
+async def _stop_when(stopping: asyncio.Event, driver: Driver, tell: Listener) -> None:
+    await stopping.wait()
+    driver.stop()
+    tell(Note(text=STOPPING))
+
+
+def _cut_short(plan: Plan[ResultT], driver: Driver) -> None:
+    if plan.may_trim():
+        driver.trim(plan.budget_reason)
+
+
+def _survive_cancelling(kind: type[BaseException] | None, *_: object) -> bool:
+    """Go on after a block that was cancelled."""
+    task = asyncio.current_task()
+    is_cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
+    if is_cancelled and task is not None:
+        task.uncancel()
+    return is_cancelled

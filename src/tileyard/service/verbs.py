@@ -1,0 +1,161 @@
+"""What a client can ask the engine process for. Light to import: what carries a verb out is not.
+
+A verb is a source of cases and a fold over their trials. It is made by the client, sent to the engine
+process, and opened there.
+"""
+
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar, get_args
+
+from tileyard.model import Limits, Record, Side, Value
+from tileyard.regress.static import Rounds
+from tileyard.suite.records import Wish
+from tileyard.suite.result import SuiteResult
+from tileyard.tuning.request import CompileResult, StudyResult, TuneRequest
+
+if TYPE_CHECKING:
+    from tileyard.service.runs import Bench, Plan
+
+ResultT = TypeVar("ResultT")
+
+
+class Verb(Record, Generic[ResultT]):
+    """Base of all verbs. A subclass names its result, a Record, as in ``class Count(Verb[Counted])``.
+
+    ``kept`` is said of a run that came to no end.
+    """
+
+    kept: ClassVar[str] = "what was measured is recorded; the same command goes on from there"
+
+    async def open(self, bench: "Bench") -> "Plan[ResultT]":
+        """Make what a run needs, in the engine process. Raises TileyardError where it makes no sense."""
+        raise NotImplementedError
+
+    @classmethod
+    def result_type(cls) -> type[ResultT]:
+        """The type of the result."""
+        (kind,) = get_args(cls.__orig_bases__[0])  # type: ignore[attr-defined]  # of a generic class
+        return kind  # type: ignore[no-any-return]  # its type is known when it runs
+
+
+class StartTune(Verb[StudyResult]):
+    """Begin a tuning run. ``file`` is empty where the client itself is the author.
+
+    ``devices`` are names, none for all devices of the target's class. ``compile_workers`` and
+    ``group_size`` are as in a yard; a case waits for a device for ``queue_limit_s``. For the targets
+    ``also_build`` the configs are built, and not run.
+    """
+
+    request: TuneRequest
+    target: str
+    file: str
+    reuse: bool
+    also_build: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    overlap: bool = True
+    compile_workers: int | None = None
+    group_size: int | None = None
+    queue_limit_s: float = 1800.0
+
+    async def open(self, bench: "Bench") -> "Plan[StudyResult]":
+        """See ``Verb``."""
+        from tileyard.service.tuning import open_study
+
+        return await open_study(self, bench)
+
+
+class StartTest(Verb[SuiteResult]):
+    """Begin a run of a suite: of ``path``, what ``wish`` says.
+
+    ``slots`` is how many cases of programs run at once where no ``devices`` are named, 0 for one on
+    each core; of kernels for a CPU it is into how many the cores are divided. ``split`` is how long a
+    piece may be, in seconds. ``shard`` is ``2/8`` for the second of eight. ``golden_threads`` is 0 for
+    the cores divided among the golden steps that run at once. ``changed`` leaves out what the run of
+    that name, or ``any``, has proven, ``rerun_failed`` what did not fail when it was last run.
+    ``durations`` is a file that says how long cases took elsewhere, ``toolchain`` a bundle that steps
+    use, which must be of ``commit`` if that is given. ``is_bundle`` says that ``path`` is a bundle of a
+    suite; with ``pack_to`` nothing is run, and such a bundle is written there. ``retries`` is None for what the
+    policy says. With ``require_check`` a case that nothing was compared with fails. Without
+    ``keep_work`` the folders of cases that passed are removed.
+    """
+
+    kept = "what has ended is recorded; --changed any leaves out what passed with the same content"
+
+    path: str
+    wish: Wish
+    target: str = "cpu"
+    devices: tuple[str, ...] = ()
+    slots: int = 0
+    split: float | Literal["auto", "off"] = "auto"
+    shard: str = ""
+    budget_s: float = 0.0
+    changed: str = ""
+    durations: str = ""
+    toolchain: str = ""
+    commit: str = ""
+    is_bundle: bool = False
+    pack_to: str = ""
+    rerun_failed: bool = False
+    retries: int | None = None
+    golden_threads: int = 0
+    require_check: bool = False
+    keep_work: bool = False
+    compile_workers: int | None = None
+    queue_limit_s: float = 1800.0
+
+    async def open(self, bench: "Bench") -> "Plan[SuiteResult]":
+        """See ``Verb``."""
+        from tileyard.service.suites import open_suite
+
+        return await open_suite(self, bench)
+
+
+class StartCompile(Verb[CompileResult]):
+    """Begin to build the configs of a kernel that a tuning run of ``request`` would try, and run none.
+
+    Without ``all_configs`` that is the first one only. With ``pack_to`` they are written into a bundle there, with inputs and reference results, for
+    ``commit`` if that is given. ``pass_options`` take the place of a kernel's own of the same names. The
+    rest is as in StartTune.
+    """
+
+    kept = "what was built is kept; the same command goes on from there"
+
+    request: TuneRequest
+    target: str
+    file: str
+    all_configs: bool = False
+    pass_options: dict[str, Value] = {}
+    pack_to: str = ""
+    commit: str = ""
+    reuse: bool = True
+    compile_workers: int | None = None
+    group_size: int | None = None
+
+    async def open(self, bench: "Bench") -> "Plan[CompileResult]":
+        """See ``Verb``."""
+        from tileyard.service.compiling import open_compiling
+
+        return await open_compiling(self, bench)
+
+
+class StartStatic(Verb[Rounds]):
+    """Begin to build kernels on two sides in turn, ``rounds`` times, for each of their shapes, and run none.
+
+    ``files`` are Python files, each with the one kernel that is meant or an empty name for all of its own.
+    """
+
+    kept = "the same command begins again"
+
+    files: tuple[tuple[str, str], ...]
+    target: str
+    base: Side
+    head: Side
+    all_configs: bool = False
+    rounds: int = 1
+    limits: Limits = Limits()
+    compile_workers: int | None = None
+
+    async def open(self, bench: "Bench") -> "Plan[Rounds]":
+        """See ``Verb``."""
+        from tileyard.service.static_building import open_rounds
+
+        return await open_rounds(self, bench)

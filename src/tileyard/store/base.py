@@ -1,0 +1,126 @@
+"""What a store of trials promises, and what it is asked; readable without loading any SQL."""
+
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+from tileyard.model import BuildKey, MeasurementKey, Outcome, Record, RunKey, Trial
+from tileyard.store.run_times import CaseTimes, RunTime, RunTimeQuery
+
+REUSABLE = frozenset(
+    {
+        Outcome.PASSED,
+        Outcome.UNCHECKED,
+        Outcome.MISMATCH,
+        Outcome.RUNTIME_ERROR,
+        Outcome.CRASHED,
+        Outcome.TIMEOUT,
+        Outcome.OUT_OF_MEMORY,
+    }
+)
+"""Outcomes of a run that say something of the kernel: the same keys would end the same way."""
+
+BUILD_FAILURES = frozenset({Outcome.COMPILE_ERROR, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY})
+"""Outcomes of a build that say something of the source."""
+
+
+class TrialQuery(Record):
+    """Selects trials to list; an empty field selects all. ``limit`` 0 means all.
+
+    ``kernel`` is that of a trial, or its testcase where it has none.
+    """
+
+    kernel: str = ""
+    run: str = ""
+    target: str = ""
+    outcome: Outcome | None = None
+    limit: int = 50
+
+
+class RunSummary(Record):
+    """The trials of one run, summed up; times are seconds since the epoch.
+
+    ``kernels`` has the testcase of each trial without a kernel.
+    """
+
+    run: str
+    target: str
+    kernels: tuple[str, ...]
+    trials: int
+    well: int
+    first_started_at: float
+    last_started_at: float
+
+
+class Store(Protocol):
+    """The trials of one data directory; a context manager, usable from any thread.
+
+    Every method raises HomeError where the store cannot be used (full disk, damage, a lock that is
+    held for too long). A row that cannot be read is passed over, and counted.
+    """
+
+    def close(self) -> None:
+        """Close what is open."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def describe_skipped(self) -> str:
+        """One line on what could not be read so far and was passed over; empty for nothing."""
+
+    def record(self, trial: Trial) -> None:
+        """Append a trial; it survives the death of this process once this has returned.
+
+        Raises ValueError where a trial of this id exists.
+        """
+        self.record_all([trial])
+
+    def record_all(self, content: Sequence[Trial]) -> None:
+        """Append trials, all of them or none; as ``record``."""
+
+    def find_measured(self, key: MeasurementKey) -> Trial | None:
+        """The latest trial of this measurement whose outcome is in REUSABLE."""
+
+    def find_passed(self, key: RunKey, run: str = "") -> Trial | None:
+        """The latest trial of a suite's case that passed with this run key, in this run if one is named."""
+
+    def find_build_failure(self, build: BuildKey) -> Trial | None:
+        """The latest trial that failed while this was built, before it had a run key."""
+
+    def find_durations(self, kernel: str, target: str) -> dict[str, float]:
+        """How long the latest trials of a kernel ran, in seconds, on whatever device.
+
+        The keys are ``canonical_json((arguments, config))``.
+        """
+
+    def list_run_times(self, query: RunTimeQuery) -> list[RunTime]:
+        """How long cases of suites ran, in the order of cases, each case's oldest first."""
+
+    def list_case_times(
+        self,
+        outcomes: Iterable[Outcome],
+        since: float = 0.0,
+        target: str = "",
+        device_class: str = "",
+    ) -> list[CaseTimes]:
+        """How long all runs with these outcomes took, case by case; an empty name matches all."""
+
+    def list_trials(self, query: TrialQuery) -> list[Trial]:
+        """Trials that fit ``query``, newest first."""
+
+    def get_trial(self, id_prefix: str) -> Trial:
+        """The trial whose id begins so. Raises UsageError where there is none, or several."""
+
+    def list_runs(self, limit: int = 0) -> list[RunSummary]:
+        """A summary of every run that has a trial, the newest first; ``limit`` 0 means all."""
+
+    def has_all(self, ids: Sequence[str]) -> bool:
+        """Whether every one of these trials is recorded."""

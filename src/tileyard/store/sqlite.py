@@ -1,0 +1,351 @@
+"""What of the store only SQLite understands: how its file is opened, asked fast, and brought up to date.
+
+One module because another database is one more.
+"""
+
+import fcntl
+import os
+import sqlite3
+import threading
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    LargeBinary,
+    TypeDecorator,
+    bindparam,
+    create_engine,
+    event,
+    func,
+    insert,
+    select,
+)
+from sqlalchemy.dialects.sqlite.base import SQLiteDialect
+from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor, Dialect
+from sqlalchemy.exc import DatabaseError
+from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
+
+from tileyard.errors import HomeError
+from tileyard.modes import make_folder, open_file
+from tileyard.store.database import Lookup
+from tileyard.store.filesystem import MOUNTS, require_local
+from tileyard.store.rows import Row
+from tileyard.store.schema import (
+    SCHEMA_VERSION,
+    failed_builds,
+    is_unbuilt,
+    metadata,
+    suite_trials,
+    trials,
+)
+
+FILE = "store.db"
+APPLICATION_ID = 0x54494C45
+BUSY_S = 30.0
+CHECKPOINT_PAGES = 8000
+"""Keys are random, so trials dirty pages all over: written back together, each page goes once."""
+MIGRATION_KIB = 64_000
+"""Memory for a migration, which sorts all trials of suites."""
+
+_MOVE_AWAY = "move it away: the next start rebuilds it from the event streams in runs/"
+_HINTS = {
+    sqlite3.SQLITE_BUSY: "another process has kept it locked for too long",
+    sqlite3.SQLITE_FULL: "free some space",
+    sqlite3.SQLITE_READONLY: "it must be writable, or set TILEYARD_HOME elsewhere",
+    sqlite3.SQLITE_CANTOPEN: "it must be writable, or set TILEYARD_HOME elsewhere",
+    sqlite3.SQLITE_PERM: "it must be writable, or set TILEYARD_HOME elsewhere",
+}
+
+failed_builds.dialect_kwargs["sqlite_where"] = is_unbuilt
+suite_trials.dialect_kwargs["sqlite_with_rowid"] = False  # the table is in the order of its key
+
+
+def has_store(home: Path) -> bool:
+    """Whether a data directory has a store."""
+    return (home / FILE).is_file()
+
+
+def open_database(home: Path, fill: Callable[[], Sequence[Row]], mounts: Path = MOUNTS) -> "Sqlite":
+    """The opened store of ``home``. A new one gets its first rows from ``fill``.
+
+    Raises HomeError where ``home`` cannot be written or lies on a network file system, and where
+    the file is damaged, not ours, or from a newer version.
+    """
+    path = home / FILE
+    require_local(home, mounts)
+    try:
+        make_folder(home)
+        lock = open_file(home / "store.lock", os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise HomeError(
+            f"cannot write to {home}: {error.strerror}", hint="set TILEYARD_HOME elsewhere"
+        ) from error
+    try:
+        # The change to WAL and the first tables must not race: SQLite does not wait for the former.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():  # what SQLite makes beside it has the mode of this file
+            os.close(open_file(path, os.O_RDWR | os.O_CREAT))
+        database = Sqlite(path)
+        try:
+            with database.reading() as connection:
+                _make_ready(connection, path, fill)
+        except BaseException:
+            database.close()
+            raise
+    finally:
+        os.close(lock)
+    return database
+
+
+class Sqlite:
+    """A ``Database``: a pool of connections, and one for the statements of every case.
+
+    These are prepared once, and go to the driver as they are: through the pool and the statement compiler of
+    SQLAlchemy a look-up takes ten times as long.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._engine = _make_engine(path)
+        self._own: PoolProxiedConnection | None = None
+        self._lock = threading.Lock()
+        self._prepared: dict[Lookup, tuple[str, Mapping[str, Any]]] = {}
+
+    def close(self) -> None:
+        """Close all connections."""
+        with self._lock:
+            if self._own is not None:
+                self._own.close()
+                self._own = None
+        self._engine.dispose()
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A connection. What SQLite complains of becomes a HomeError that names the file and what to do."""
+        with self._explained(), self._engine.connect() as connection:
+            yield connection
+
+    def find(self, lookup: Lookup, key: str) -> object:
+        """The record that is looked up, None if there is none."""
+        if lookup not in self._prepared:
+            compiled = lookup.compile(dialect=_DIALECT, compile_kwargs={"render_postcompile": True})
+            self._prepared[lookup] = str(compiled), dict(compiled.params)
+        text, parameters = self._prepared[lookup]
+        with self._explained(), self._lock:
+            cursor = self._open_cursor()
+            try:
+                cursor.execute(text, {**parameters, "key": key})
+                row = cursor.fetchone()
+            finally:
+                cursor.close()  # or the rest of the rows would be kept for us
+        return None if row is None else row[0]
+
+    def insert(self, rows: Sequence[Row]) -> None:
+        """Append rows, all of them or none. Raises ValueError where one of an id exists."""
+        with self._explained(), self._lock:
+            cursor = self._open_cursor()
+            try:
+                with _one_transaction(cursor):
+                    _insert(cursor, rows)
+            except sqlite3.IntegrityError as error:
+                names = " or ".join(str(row["id"]) for row in rows)
+                raise ValueError(f"trial {names} is recorded already") from error
+
+    @staticmethod
+    def doubles(
+        column: ColumnElement[float | None], condition: ColumnElement[bool]
+    ) -> ColumnElement[Sequence[float]]:
+        """An aggregate: the numbers of a column in the rows that fit; what is no number is left out."""
+        return func.doubles(column, type_=_Array).filter(condition)
+
+    def _open_cursor(self) -> DBAPICursor:
+        if self._own is None:
+            self._own = self._engine.raw_connection()
+            self._own.detach()
+        return self._own.cursor()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except (DatabaseError, sqlite3.Error) as error:
+            cause = error.orig if isinstance(error, DatabaseError) else error
+            code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
+            raise HomeError(f"{self.path}: {cause}", hint=_HINTS.get(code, _MOVE_AWAY)) from error
+
+
+def _make_engine(path: Path) -> Engine:
+    engine = create_engine(
+        f"sqlite:///{path}", isolation_level="AUTOCOMMIT", connect_args={"timeout": BUSY_S}
+    )
+
+    @event.listens_for(engine, "connect")
+    def _prepare(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+        connection.text_factory = _decode
+        connection.create_aggregate("doubles", 1, _Doubles)
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA synchronous = NORMAL")
+        cursor.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        cursor.close()
+
+    return engine
+
+
+def _decode(data: bytes) -> str | bytes:
+    """A text of a row, as it is where it is none: that makes no sense in its column, and ends nothing else."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+class _Doubles:
+    """Collects a column's numbers without a step in Python for each row."""
+
+    def __init__(self) -> None:
+        self._values: list[float] = []  # or whatever else is in the column
+        self.step = self._values.append
+
+    def finalize(self) -> bytes:
+        try:
+            return array("d", self._values).tobytes()
+        except TypeError:
+            return array("d", [v for v in self._values if isinstance(v, float)]).tobytes()
+
+
+class _Array(TypeDecorator[Sequence[float]]):
+    """What ``_Doubles`` returns, as an array; an empty one where no row fits."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_result_value(self, value: bytes | None, dialect: Dialect) -> Sequence[float]:
+        return array("d", value or b"")
+
+
+# ---- writing ------------------------------------------------------------------------------------
+
+_DIALECT = SQLiteDialect(paramstyle="named")
+_SUITE = ("testcase", "attempt", "suite")
+_INSERT = str(
+    insert(trials).compile(
+        dialect=_DIALECT, column_keys=[c.name for c in trials.c if c.name != "number"]
+    )
+)
+_copied = [column for column in suite_trials.c if column.name not in _SUITE]
+_INSERT_SUITE = str(
+    insert(suite_trials)
+    .from_select(
+        [*_copied, *_SUITE],
+        select(*[trials.c[column.name] for column in _copied], *map(bindparam, _SUITE)).where(
+            trials.c.id == bindparam("id")
+        ),
+    )
+    .compile(dialect=_DIALECT)
+)
+
+
+def _insert(cursor: DBAPICursor, rows: Sequence[Row]) -> None:
+    """Append rows to both tables; the second one has those of suites."""
+    cursor.executemany(_INSERT, rows)
+    if of_suites := [row for row in rows if row["testcase"]]:
+        cursor.executemany(_INSERT_SUITE, of_suites)
+
+
+@contextmanager
+def _one_transaction(cursor: DBAPICursor) -> Iterator[None]:
+    """All or nothing: the driver is in autocommit mode, where every statement stands alone."""
+    cursor.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        cursor.execute("ROLLBACK")
+        raise
+    cursor.execute("COMMIT")
+
+
+# ---- versions -----------------------------------------------------------------------------------
+
+
+def _make_ready(connection: Connection, path: Path, fill: Callable[[], Sequence[Row]]) -> None:
+    """Refuse what is not ours; make the tables in a new file, all at once, or migrate an older one."""
+
+    def ask(name: str) -> int:
+        return int(connection.exec_driver_sql(name).scalar_one())
+
+    found = ask("PRAGMA user_version")
+    if found > SCHEMA_VERSION:
+        raise HomeError(
+            f"{path} was written by a newer version of Tileyard"
+            f" (schema {found}, this one knows {SCHEMA_VERSION})",
+            hint="upgrade Tileyard, or set TILEYARD_HOME elsewhere",
+        )
+    if not found and ask("SELECT count(*) FROM sqlite_master"):
+        raise HomeError(f"{path} is not a store of Tileyard", hint="move it away")
+    cursor = connection.connection.cursor()
+    if not found:
+        cursor.execute("PRAGMA journal_mode = WAL")
+    elif found < SCHEMA_VERSION:
+        cursor.execute(f"PRAGMA cache_size = -{MIGRATION_KIB}")
+    # Begins to write in any case: notices a read-only file before anything is built.
+    with _one_transaction(cursor):
+        if not found:
+            metadata.create_all(connection)
+            _insert(cursor, fill())
+            cursor.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        for version in range(found or SCHEMA_VERSION, SCHEMA_VERSION):
+            MIGRATIONS[version](cursor)
+        if found < SCHEMA_VERSION:
+            cursor.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    if 0 < found < SCHEMA_VERSION:
+        cursor.execute("PRAGMA cache_size = -2000")
+
+
+def _tell_suites_apart(cursor: DBAPICursor) -> None:
+    """From version 1 to 2: suites get a table; of an older trial they have what ``rows.upgrade`` says.
+
+    Records, nine tenths of the file, stay as they are.
+    """
+    columns = {row[1] for row in cursor.execute("PRAGMA table_info(trials)").fetchall()}
+    if "run_s" not in columns:  # from before there were suites
+        cursor.execute("ALTER TABLE trials ADD COLUMN run_s FLOAT")
+    for statement in _TO_2:
+        cursor.execute(statement)
+
+
+_IS_LATER = """stem GLOB '*~' AND
+        instr(record, CAST('"attempt":' || substr(case_id, length(stem) + 1) || '},"config":{}' AS BLOB))"""
+_TO_2 = (
+    "ALTER TABLE trials RENAME COLUMN kernel TO label",
+    "ALTER TABLE trials ADD COLUMN shape TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE trials ADD COLUMN side TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE trials ADD COLUMN config TEXT",
+    """CREATE TABLE suite_trials (
+        case_id TEXT NOT NULL, started_at FLOAT NOT NULL, number INTEGER NOT NULL, testcase TEXT NOT NULL,
+        target TEXT NOT NULL, device TEXT NOT NULL, outcome TEXT NOT NULL, run_s FLOAT, reused BOOLEAN NOT NULL,
+        attempt INTEGER NOT NULL, suite TEXT NOT NULL, run_key TEXT NOT NULL,
+        PRIMARY KEY (case_id, started_at, number)) WITHOUT ROWID""",
+    f"""INSERT INTO suite_trials
+        SELECT CASE WHEN {_IS_LATER} THEN substr(stem, 1, length(stem) - 1) ELSE case_id END,
+            started_at, number, label, target, device, outcome, run_s, reused,
+            CASE WHEN {_IS_LATER} THEN CAST(substr(case_id, length(stem) + 1) AS INTEGER) ELSE 1 END, '', run_key
+        FROM (SELECT *, rtrim(case_id, '0123456789') AS stem FROM trials
+            WHERE target = 'pytest' OR instr(record, CAST('"arguments":{{"case":' AS BLOB))
+                AND substr(case_id, 1, length(label) + 1) = label || '/')
+        ORDER BY 1, 2, 3""",
+    """CREATE INDEX suite_trials_by_run_key ON suite_trials (run_key, started_at, number)""",
+    "DROP INDEX IF EXISTS trials_of_suites",
+    "DROP INDEX IF EXISTS trials_of_suites_by_run_key",
+    """UPDATE trials SET case_id = substr(case_id, 1, length(rtrim(case_id, '0123456789')) - 1)
+        WHERE number IN (SELECT number FROM suite_trials WHERE attempt > 1)""",
+    """CREATE INDEX IF NOT EXISTS trials_by_failed_build ON trials (build_key, started_at)
+        WHERE run_key = ''""",
+)
+MIGRATIONS = {1: _tell_suites_apart}
+"""What brings a store from each version to the next."""

@@ -1,0 +1,5 @@
+"""What the target ``command`` needs: its programs use the device that is named for them."""
+
+from tileyard.targets.needs import Needs
+
+NEEDS = Needs(is_bound=False, uses_all_cores=True)

@@ -1,0 +1,11 @@
+"""What the target ``cpu`` needs and shows."""
+
+from tileyard.targets.needs import Needs
+
+NEEDS = Needs(
+    device_class="cpu",
+    loads_ahead=True,
+    takes_level=True,
+    takes_debug=True,
+    emits={"c": "kernel.c"},
+)

@@ -1,0 +1,23 @@
+"""Whether a GPU runs what is built for an architecture, as far as it is known before anything is built."""
+
+from tileyard.artifacts.compat import FIRST_DRIVERS
+from tileyard.errors import UsageError
+from tileyard.model import Device
+from tileyard.targets.cuda.architectures import parse_architecture
+from tileyard.targets.cuda.packages import CUDA_MAJOR
+
+
+def require_fit(target: str, device: Device) -> None:
+    """Raise UsageError for a GPU of another capability, or whose driver is too old."""
+    wanted = parse_architecture(target.partition(":")[2])
+    if device.arch and not wanted.fits(parse_architecture(device.arch).capability):
+        raise UsageError(
+            f"what is built for {target} runs on GPUs of capability {wanted.runs_on}, "
+            f"and {device.name} is {device.arch}"
+        )
+    if device.driver_api and int(device.driver_api.partition(".")[0]) < CUDA_MAJOR:
+        raise UsageError(
+            f"what is built for {target} is compiled by CUDA {CUDA_MAJOR}, and the driver of "
+            f"{device.name} knows CUDA {device.driver_api}",
+            f"update the driver to {FIRST_DRIVERS[CUDA_MAJOR]} or newer",
+        )

@@ -1,0 +1,11 @@
+"""What the target ``cuda`` needs and shows."""
+
+from tileyard.targets.needs import Needs
+
+NEEDS = Needs(
+    device_class="cuda",
+    is_timed_by_policy=True,
+    emits={"cuda": "kernel.cu"},
+    has_launch_record=True,
+    fit="tileyard.targets.cuda.fitting:require_fit",
+)

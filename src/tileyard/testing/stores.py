@@ -1,0 +1,301 @@
+"""The contract of stores: whatever keeps trials gives them back whole, once, and by all that they are known by.
+
+One module because it is one contract. A store's test class inherits ``StoreContract`` and gives the fixture ``open_store``.
+"""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tileyard.artifacts.keys import canonical_json
+from tileyard.errors import UsageError
+from tileyard.model import (
+    BuildKey,
+    Keys,
+    Measurement,
+    MeasurementKey,
+    Mismatch,
+    Outcome,
+    RunKey,
+    Trial,
+)
+from tileyard.store.base import BUILD_FAILURES, REUSABLE, RunSummary, Store, TrialQuery
+from tileyard.store.run_times import RunTimeQuery
+
+OpenStore = Callable[[], Store]
+PASSED, CRASHED = Outcome.PASSED, Outcome.CRASHED
+OF_SUITE = {"case": "s/a", "testcase": "s", "kernel": "", "arguments": {}, "config": {}}
+"""What tells a trial of a suite's program from one of a kernel that is tuned."""
+
+
+def _make_trial(
+    trial_id: str, build: str = "", run_key: str = "", measurement_key: str = "", **fields: object
+) -> Trial:
+    """A trial of a kernel that is tuned; ``fields`` are those of Trial that are to be others."""
+    content: dict[str, object] = {
+        "run": "r1",
+        "case": "c1",
+        "batch": "b1",
+        "kernel": "gemm",
+        "arguments": {"M": 64},
+        "config": {"block_M": 32, "fast": True},
+        "target": "cpu",
+        "outcome": PASSED,
+        "started_at": 1.0,
+        "keys": Keys(
+            build=BuildKey(build),
+            run=RunKey(run_key),
+            measurement=MeasurementKey(measurement_key),
+        ),
+        "measurement": Measurement(
+            median_ns=2.5, low_ns=2.0, high_ns=3.0, confidence=0.95, samples_ns=(2.0, 2.5, 3.0)
+        ),
+    }
+    return Trial(id=trial_id, **(content | fields))  # type: ignore[arg-type]  # fields by name
+
+
+make_trial: Callable[..., Trial] = _make_trial
+"""Fields by name, of whatever type: a wrong one fails where it is recorded."""
+
+
+class StoreContract:
+    """What every store promises."""
+
+    @pytest.fixture
+    def open_store(self) -> OpenStore:
+        """Opens the store under test, each time the same one; it is empty at first."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def store(self, open_store: OpenStore) -> Iterator[Store]:
+        """The opened store."""
+        with open_store() as store:
+            yield store
+
+    @pytest.mark.parametrize("fields", [{}, {**OF_SUITE, "suite": "nightly", "attempt": 2}])
+    def test_trial_comes_back_whole(
+        self, open_store: OpenStore, store: Store, fields: dict[str, object]
+    ) -> None:
+        """Every field of a trial survives, nested records and other processes' handles included."""
+        expected = make_trial(
+            "t1",
+            build="b",
+            run_key="r",
+            measurement_key="m",
+            mismatch=Mismatch(output="C", index=(1, 2), got="nan", want="1", wrong=3, total=4),
+            message='quoted "text" and ünïcode',
+            shape="small",
+            side="b",
+            lease=7,
+            **fields,
+        )
+        store.record(expected)
+        with open_store() as another:
+            assert another.get_trial("t1") == expected
+
+    def test_trials_are_recorded_once_and_together(self, store: Store) -> None:
+        """An id that exists is refused with all that came with it, and what was recorded first stays."""
+        expected = make_trial("t1")
+        store.record(expected)
+        with pytest.raises(ValueError, match="t1 is recorded already"):
+            store.record_all([make_trial("t0"), make_trial("t1", outcome=CRASHED)])
+        assert store.list_trials(TrialQuery()) == [expected]
+
+    @pytest.mark.parametrize("outcome", list(Outcome))
+    def test_measurement_is_found_where_its_outcome_says_something_of_the_kernel(
+        self, store: Store, outcome: Outcome
+    ) -> None:
+        """Faults of the infrastructure and cases that did not run are never reused."""
+        trial = make_trial("t1", measurement_key="m", outcome=outcome)
+        expected = trial if outcome in REUSABLE else None
+        store.record(trial)
+        assert store.find_measured(MeasurementKey("m")) == expected
+
+    def test_latest_measurement_is_found(self, store: Store) -> None:
+        """Of several trials with a key the one that started last counts, and among equals the last."""
+        expected = make_trial("t3", measurement_key="m", started_at=9.0)
+        store.record(make_trial("t1", measurement_key="m", started_at=9.0))
+        store.record(make_trial("t2", measurement_key="m", started_at=8.0))
+        store.record(expected)
+        store.record(make_trial("t4", measurement_key="m", started_at=7.0))
+        store.record(make_trial("t5", measurement_key="other", started_at=10.0))
+        assert store.find_measured(MeasurementKey("m")) == expected
+
+    def test_keys_are_searched_as_they_are(self, store: Store) -> None:
+        """A key is one value, no pattern, and a step that was not reached has none."""
+        store.record(make_trial("t1", measurement_key="abc"))
+        store.record(make_trial("t2", outcome=Outcome.TIMEOUT))
+        assert store.find_measured(MeasurementKey("a%")) is None
+        assert store.find_measured(MeasurementKey("")) is None
+        assert store.find_build_failure(BuildKey("")) is None
+        assert store.find_passed(RunKey("")) is None
+
+    @pytest.mark.parametrize("outcome", list(Outcome))
+    def test_build_failure_is_found_where_it_says_something_of_the_source(
+        self, store: Store, outcome: Outcome
+    ) -> None:
+        """A build that was refused, hung or ran out of memory is not tried again; what ran was built."""
+        trial = make_trial("t1", build="b", outcome=outcome)
+        expected = trial if outcome in BUILD_FAILURES else None
+        store.record(trial)
+        store.record(make_trial("t2", build="b", run_key="r", outcome=outcome, started_at=2.0))
+        assert store.find_build_failure(BuildKey("b")) == expected
+
+    def test_what_proves_a_case_is_found(self, store: Store) -> None:
+        """The latest pass of a suite's case with a run key, in any run or in one."""
+        trials = [
+            make_trial("t1", run_key="k", started_at=1.0, **OF_SUITE),
+            make_trial("t2", run_key="k", started_at=2.0, run="r2", **OF_SUITE),
+            make_trial("t3", run_key="k", started_at=3.0, **{**OF_SUITE, "outcome": CRASHED}),
+            make_trial("t4", run_key="k", started_at=4.0),
+        ]
+        store.record_all(trials)
+        assert store.find_passed(RunKey("k")) == trials[1]
+        assert store.find_passed(RunKey("k"), "r1") == trials[0]
+        assert store.find_passed(RunKey("k"), "r3") is None
+
+    def test_durations_of_a_kernel(self, store: Store) -> None:
+        """The latest run of each set of arguments and config, for this target."""
+        store.record(make_trial("t1", run_s=1.0))
+        store.record(make_trial("t2", run_s=2.0, started_at=2.0))
+        store.record(make_trial("t3", run_s=3.0, target="sim:h100", started_at=3.0))
+        expected = {canonical_json(({"M": 64}, {"block_M": 32, "fast": True})): 2.0}
+        assert store.find_durations("gemm", "cpu") == expected
+
+    @pytest.mark.parametrize(
+        ("query", "expected"),
+        [
+            (TrialQuery(), ["t4", "t3", "t2", "t1"]),
+            (TrialQuery(limit=2), ["t4", "t3"]),
+            (TrialQuery(limit=0), ["t4", "t3", "t2", "t1"]),
+            (TrialQuery(kernel="softmax"), ["t2"]),
+            (TrialQuery(kernel="s"), ["t1"]),
+            (TrialQuery(run="r2"), ["t3"]),
+            (TrialQuery(target="sim:h100"), ["t4"]),
+            (TrialQuery(outcome=CRASHED), ["t4", "t3"]),
+            (TrialQuery(outcome=CRASHED, run="r1"), ["t4"]),
+            (TrialQuery(kernel="%"), []),
+        ],
+    )
+    def test_trials_are_listed_newest_first(
+        self, store: Store, query: TrialQuery, expected: list[str]
+    ) -> None:
+        """Filters combine; the limit keeps the newest; a program is known by its testcase."""
+        store.record(make_trial("t3", started_at=3.0, run="r2", outcome=CRASHED))
+        store.record(make_trial("t1", started_at=1.0, **OF_SUITE))
+        store.record(make_trial("t4", started_at=4.0, target="sim:h100", outcome=CRASHED))
+        store.record(make_trial("t2", started_at=2.0, kernel="softmax"))
+        assert [trial.id for trial in store.list_trials(query)] == expected
+
+    def test_trial_is_found_by_the_beginning_of_its_id(self, store: Store) -> None:
+        """A prefix is enough where it fits one trial; a whole id wins over longer ones."""
+        store.record_all([make_trial(name) for name in ("ab", "abc", "xyz")])
+        assert store.get_trial("x").id == "xyz"
+        assert store.get_trial("ab").id == "ab"
+        assert store.has_all(["ab", "xyz"])
+        assert store.has_all([])
+        assert not store.has_all(["ab", "x"])
+
+    @pytest.mark.parametrize(
+        ("prefix", "message"),
+        [
+            ("q", "no trial"),
+            ("", "no trial"),
+            ("%", "no trial"),
+            ("AB", "no trial"),
+            ("a", "several"),
+        ],
+    )
+    def test_id_that_names_no_single_trial_is_refused(
+        self, store: Store, prefix: str, message: str
+    ) -> None:
+        """Nothing is guessed: unknown, empty and ambiguous prefixes are the user's to mend."""
+        store.record_all([make_trial("ab"), make_trial("abc")])
+        with pytest.raises(UsageError, match=message):
+            store.get_trial(prefix)
+
+    def test_runs_are_summarised_newest_first(self, store: Store) -> None:
+        """A run has its kernels or testcases, how many trials, and how many of these are well."""
+        expected = [
+            RunSummary(
+                run="r2",
+                target="cpu",
+                kernels=("s",),
+                trials=1,
+                well=0,
+                first_started_at=9.0,
+                last_started_at=9.0,
+            ),
+            RunSummary(
+                run="r1",
+                target="cpu",
+                kernels=("gemm", "softmax"),
+                trials=3,
+                well=2,
+                first_started_at=1.0,
+                last_started_at=3.0,
+            ),
+        ]
+        unchecked, mismatch = Outcome.UNCHECKED, {**OF_SUITE, "outcome": Outcome.MISMATCH}
+        store.record(make_trial("a", started_at=1.0))
+        store.record(make_trial("b", started_at=2.0, kernel="softmax", outcome=unchecked))
+        store.record(make_trial("c", started_at=3.0, outcome=Outcome.TIMEOUT))
+        store.record(make_trial("d", started_at=9.0, run="r2", **mismatch))
+        assert store.list_runs() == expected
+        assert store.list_runs(limit=1) == expected[:1]
+
+    def test_the_latest_runs_of_each_case_are_read(self, store: Store) -> None:
+        """At most so many of each case as are asked for, all attempts at it alike, the oldest first."""
+        for i in range(5):
+            for case in ("s/b", "s/a"):
+                told = OF_SUITE | {"case": case, "run_s": i + 0.5, "attempt": i}
+                store.record(make_trial(f"{case}{i}", started_at=float(i), **told))
+        found = store.list_run_times(RunTimeQuery(latest=2))
+        expected = [("s/a", "s", 3.5), ("s/a", "s", 4.5), ("s/b", "s", 3.5), ("s/b", "s", 4.5)]
+        assert [(time.case, time.testcase, time.run_s) for time in found] == expected
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"testcase": ""},
+            {"reused": True},
+            {"outcome": Outcome.SKIPPED},
+            {"outcome": Outcome.NOT_RUN},
+            {"target": "cpu"},
+            {"started_at": 9.0},
+        ],
+    )
+    def test_what_says_nothing_of_a_case_is_left_out(
+        self, store: Store, fields: dict[str, object]
+    ) -> None:
+        """Trials of studies, remembered ones, cases that did not run, other targets and older ones."""
+        usual: dict[str, object] = OF_SUITE | {"target": "command", "started_at": 20.0}
+        store.record(make_trial("t1", **usual))
+        store.record(make_trial("t2", **(usual | fields)))
+        found = store.list_run_times(RunTimeQuery(target="command", since=10.0))
+        expected = ["s/a"]
+        assert [time.case for time in found] == expected
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"testcase": ""},
+            {"reused": True},
+            {"outcome": Outcome.TIMEOUT},
+            {"run_s": 0.0},
+            {"target": "cpu"},
+            {"device": "npux:0"},
+        ],
+    )
+    def test_times_case_by_case(self, store: Store, fields: dict[str, object]) -> None:
+        """What came to its own end on this class of devices, from before a date and after it."""
+        on = {"target": "command", "device": "npu:1"}
+        usual: dict[str, object] = OF_SUITE | on | {"run_s": 2.5, "started_at": 20.0}
+        store.record(make_trial("t1", **usual))
+        store.record(make_trial("t2", **(usual | fields)))
+        earlier = {"started_at": 10.0, "device": "npu", "run_s": 3.5, "attempt": 2}
+        store.record(make_trial("t3", **(usual | earlier)))
+        [found] = store.list_case_times((PASSED, Outcome.MISMATCH), 20.0, "command", "npu")
+        expected = ("s/a", "s", [3.5], [2.5], "")
+        told = (list(found.before_s), list(found.after_s), store.describe_skipped())
+        assert (found.case, found.testcase, *told) == expected

@@ -1,0 +1,72 @@
+"""A verb that the house does not know runs through its public seams, with real processes."""
+
+from pathlib import Path
+
+import pytest
+from tests.e2e.race_verb import Race
+
+from tileyard.events import CaseEnded, Event, RunStarted
+from tileyard.model import Outcome
+from tileyard.service.client import RunClient
+from tileyard.settings import Settings
+
+pytestmark = pytest.mark.slow
+
+KERNEL = '''
+import tilelang.language as T
+import tileyard
+from amount import TIMES
+
+@tileyard.kernel(reference=lambda A: A * 2.0**TIMES)
+def scale(N=1 << 14):
+    """A, doubled TIMES times."""
+
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
+        with T.Kernel(1, threads=128) as _:
+            x = T.alloc_fragment((N,), "float32")
+            T.copy(A, x)
+            for _ in T.serial(TIMES):
+                for i in T.Parallel(N):
+                    x[i] = x[i] * 2.0
+            T.copy(x, B)
+
+    return main
+'''
+
+
+def race(folder: Path, base: str, head: str) -> tuple[float, list[Event]]:
+    """The ratio of a kernel with these numbers on either side, and what was told."""
+    (folder / "scale.py").write_text(KERNEL)
+    for name, times in (("base", base), ("head", head)):
+        (folder / name).mkdir()
+        (folder / name / "amount.py").write_text(f"TIMES = {times}\n")
+    settings = Settings(home=folder / "home", lock_dir=folder / "locks", cores=(0,))
+    events: list[Event] = []
+    verb = Race(file=str(folder / "scale.py"), folders=(str(folder / "base"), str(folder / "head")))
+    raced = RunClient(verb, settings).run(events.append)
+    assert 1 <= raced.races <= 3
+    return raced.ratio, events
+
+
+def test_two_sides_meet_in_one_run(tmp_path: Path) -> None:
+    """The same kernel from two environments is built twice, timed in turn, and judged: more work takes longer."""
+    ratio, events = race(tmp_path, "1", "100")
+    assert ratio > 1
+    trials = [event.trial for event in events if isinstance(event, CaseEnded)]
+    assert {trial.outcome for trial in trials} == {Outcome.PASSED}
+    assert {trial.side for trial in trials} == {"base", "head"}
+    assert len({trial.keys.build for trial in trials}) == 2
+    assert len({(trial.device, trial.lease) for trial in trials[:2]}) == 1
+    assert sum(isinstance(event, RunStarted) for event in events) == 1
+
+
+def test_a_side_that_cannot_be_read_fails_alone(tmp_path: Path) -> None:
+    """Its case says why, the other side passes, and the verb has its result all the same."""
+    ratio, events = race(tmp_path, "1", "many")
+    ended = {
+        event.trial.side: event.trial.outcome for event in events if isinstance(event, CaseEnded)
+    }
+    assert ended["head"] not in (Outcome.PASSED, Outcome.NOT_RUN)
+    assert ended["base"] is Outcome.PASSED
+    assert ratio == 0

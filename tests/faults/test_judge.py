@@ -1,0 +1,279 @@
+"""Outputs of kernels are judged by a process of its own, whatever happens to it, to runners and to the engine."""
+
+import asyncio
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from tileyard.artifacts.arrays import put_array
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.engine.driver import Driver
+from tileyard.engine.handed_over import HandedOver
+from tileyard.engine.judge import ATTEMPTS, JudgeProcess
+from tileyard.events import CaseEnded, Event
+from tileyard.model import (
+    Batch,
+    Case,
+    CheckPolicy,
+    KernelWork,
+    Limits,
+    Outcome,
+    TimingPolicy,
+    Trial,
+    Value,
+)
+from tileyard.testing.engine import FixedSource, open_simulated_yard, plan_cases, simulated_devices
+from tileyard.workers.handing_over import OutputMemory
+from tileyard.workers.protocol import CaseToJudge, Extent, Judged
+
+pytestmark = pytest.mark.slow
+
+HERE = Path(__file__).parent
+MB = 1 << 18
+"""Elements of a float32 output of one megabyte."""
+TIMING = TimingPolicy(warmup_ns=0, min_sample_ns=1, group="g")
+
+
+@pytest.fixture
+def odd(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Path]:
+    """Gives judges a fault; returns where they note what they are asked."""
+    note = tmp_path / "asked"
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    monkeypatch.setenv("TILEYARD_ODD_NOTE", str(note))
+
+    def choose(fault: str) -> Path:
+        monkeypatch.setenv("TILEYARD_ODD_JUDGE", fault)
+        return note
+
+    return choose
+
+
+def ask(tmp_path: Path, count: int, limit_s: float, program: str = "odd_judge") -> list[Judged]:
+    """What a judge says of so many cases, in one question: every second one is wrong."""
+    objects = ObjectStore(tmp_path / "objects")
+    golden = put_array(objects, np.ones(MB, np.float32))
+    handed_over = HandedOver()
+    memory = OutputMemory(handed_over.open("d"))
+    cases = [
+        CaseToJudge(
+            outputs=(memory.put("out", np.full(MB, 1.0 + number % 2, np.float32)),),
+            golden=(golden,),
+            check=CheckPolicy(),
+        )
+        for number in range(count)
+    ]
+
+    async def talk() -> list[Judged]:
+        judge = JudgeProcess(tmp_path, (), handed_over, program)
+        try:
+            return list(await judge.ask(cases, limit_s))
+        finally:
+            await judge.close()
+
+    try:
+        return asyncio.run(talk())
+    finally:
+        handed_over.close()
+
+
+def run_cases(
+    folder: Path,
+    batches: Iterable[Batch],
+    *,
+    heard: Callable[[Driver, Event], None] = lambda driver, event: None,
+    **changes: object,
+) -> dict[str, Trial]:
+    """The trials of a run on one simulated device."""
+    source = FixedSource(iter(batches))
+
+    async def follow() -> None:
+        with open_simulated_yard(
+            folder, simulated_devices(1, folder / "locks"), (0,), **changes
+        ) as yard:
+            driver = Driver(source, yard, "r")
+            yard.listeners.append(lambda event: heard(driver, event))
+            await driver.open()
+            try:
+                async for _ in driver.trials():
+                    pass
+            finally:
+                await driver.close()
+
+    asyncio.run(follow())
+    return {trial.case: trial for trial in source.trials}
+
+
+def configs(count: int, **fields: Value) -> Iterable[Mapping[str, Value]]:
+    """So many that differ in nothing that matters."""
+    return ({"n": number, **fields} for number in range(count))
+
+
+def test_outputs_of_several_megabytes_are_compared_in_a_process_without_the_device(
+    tmp_path: Path,
+) -> None:
+    """A wrong one is told with its worst element, and has no time although it was timed."""
+    faults = ("", "wrong", "", "wrong")
+    cases = plan_cases(
+        ({"n": n, "size": 5 * MB, "fault": fault} for n, fault in enumerate(faults)),
+        timing=TIMING,
+    )
+    trials = run_cases(tmp_path, cases)
+    outcomes = [trial.outcome for _, trial in sorted(trials.items())]
+    right, wrong = Outcome.PASSED, Outcome.MISMATCH
+    assert outcomes == [right, wrong, right, wrong]
+    for trial in trials.values():
+        assert (trial.measurement is None) == (trial.outcome is wrong)
+        assert (trial.mismatch is None) == (trial.outcome is right)
+
+
+def test_members_of_finals_are_judged_after_all_were_timed(tmp_path: Path) -> None:
+    """The wrong one is a mismatch, and the others keep their times."""
+    cases = tuple(
+        Case(
+            id=f"f{n}",
+            work=KernelWork(kernel="simulated", config={"n": n, "size": MB, "fault": fault}),
+            target="simulated",
+            limits=Limits(memory_bytes=0),
+            timing=TIMING,
+        )
+        for n, fault in enumerate(("", "wrong", ""))
+    )
+    trials = run_cases(tmp_path, [Batch(id="finals", cases=cases, order="interleaved", rounds=4)])
+    assert {name: trial.measurement is not None for name, trial in trials.items()} == {
+        "f0": True,
+        "f1": False,
+        "f2": True,
+    }
+    assert trials["f1"].outcome is Outcome.MISMATCH
+
+
+def test_a_judge_that_is_killed_is_replaced(odd: Callable[[str], Path], tmp_path: Path) -> None:
+    """Its question is asked again, and nobody is blamed."""
+    note = odd("die once")
+    verdicts = ask(tmp_path, 4, 60.0)
+    assert [verdict.outcome for verdict in verdicts] == 2 * [Outcome.PASSED, Outcome.MISMATCH]
+    assert len(note.read_text().splitlines()) == 5
+
+
+@pytest.mark.parametrize(
+    ("fault", "limit_s", "message"),
+    [("die", 60.0, "SIGKILL"), ("hang", 1.0, "limit of 1 s")],
+)
+def test_a_judge_that_gives_no_verdict_is_the_hosts_fault(
+    fault: str, limit_s: float, message: str, odd: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """It is asked twice more, and then that is said."""
+    note = odd(fault)
+    (verdict,) = ask(tmp_path, 1, limit_s)
+    assert verdict.outcome is Outcome.INFRA_ERROR
+    assert message in verdict.message
+    assert len(note.read_text().splitlines()) == ATTEMPTS
+
+
+def test_a_slow_judge_slows_the_device_down_and_fills_no_memory(
+    odd: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """No more is handed over than there is room for, and every case is judged."""
+    odd("slow")
+    handed_over = HandedOver(room_bytes=4 << 20)
+    trials = run_cases(
+        tmp_path,
+        plan_cases(configs(40, size=MB)),
+        judge="odd_judge",
+        handed_over=handed_over,
+    )
+    assert {trial.outcome for trial in trials.values()} == {Outcome.PASSED}
+    assert len(trials) == 40
+    assert 0 < handed_over.peak_bytes <= 4 << 20
+
+
+def test_what_ran_is_judged_when_the_run_is_stopped(
+    odd: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Ctrl-C while outputs wait: they get their verdicts, and nothing else is begun."""
+    odd("slow")
+
+    def stop(driver: Driver, event: Event) -> None:
+        if isinstance(event, CaseEnded) and event.trial.outcome is Outcome.PASSED:
+            driver.stop()
+
+    trials = run_cases(tmp_path, plan_cases(configs(200, size=MB)), heard=stop, judge="odd_judge")
+    assert {trial.outcome for trial in trials.values()} == {Outcome.PASSED, Outcome.NOT_RUN}
+
+
+def test_nothing_is_left_of_an_engine_that_is_killed(tmp_path: Path) -> None:
+    """Runner and judge end with it, and with the last of them the memory of outputs, which has no name."""
+    script = [sys.executable, str(HERE / "judged_engine.py"), str(tmp_path)]
+    with subprocess.Popen(script, stdout=subprocess.PIPE) as engine:
+        assert engine.stdout is not None
+        assert engine.stdout.readline() == b"judged\n"
+        tree = psutil.Process(engine.pid).children(recursive=True)
+        engine.kill()
+    assert tree
+    _, alive = psutil.wait_procs(tree, timeout=20)
+    assert alive == []
+
+
+def study(number: int) -> list[Batch]:
+    """Four configs of one group, in an order of its own: the fastest is wrong, and the last two lose."""
+    chance = random.Random(number)
+    timing = TimingPolicy(warmup_ns=0, min_sample_ns=1, group=f"g{number}")
+    fields: list[dict[str, Value]] = [
+        {"sample_ns": 100.0, "fault": "wrong"},
+        {"sample_ns": 1000.0},
+        {"sample_ns": 1500.0},
+        {"sample_ns": 3000.0},
+    ]
+    names = [f"s{number:03}-{place}" for place in range(4)]
+    batches = [
+        Batch(
+            id=name,
+            cases=(
+                Case(
+                    id=name,
+                    work=KernelWork(kernel="simulated", config={"n": number, **each}),
+                    target="simulated",
+                    limits=Limits(memory_bytes=0),
+                    timing=timing,
+                ),
+            ),
+        )
+        for name, each in zip(names, fields, strict=True)
+    ]
+    chance.shuffle(batches)
+    return batches
+
+
+def test_a_wrong_config_that_is_fast_pushes_out_no_right_one(tmp_path: Path) -> None:
+    """In each of 100 studies the fastest config is wrong: the best right one is measured in full, and wins."""
+    trials = run_cases(tmp_path, [batch for number in range(100) for batch in study(number)])
+    for number in range(100):
+        wrong, best, *others = (trials[f"s{number:03}-{place}"] for place in range(4))
+        assert wrong.outcome is Outcome.MISMATCH
+        assert best.measurement is not None
+        assert not best.measurement.abandoned
+        for other in others:
+            assert other.measurement is not None
+            assert other.measurement.median_ns > best.measurement.median_ns
+
+
+def test_memory_is_used_again(tmp_path: Path) -> None:
+    """Where outputs were judged others are put; what is taken is left alone, and judged as it was."""
+    handed_over = HandedOver()
+    try:
+        memory = OutputMemory(handed_over.open("d"))
+        first, second = (memory.put(name, np.ones(MB, np.float32)) for name in "ab")
+        assert first.extent == Extent(start=0, size=1 << 20)
+        assert second.extent is not None
+        memory.begin([second.extent])
+        third, fourth = (memory.put(name, np.ones(MB, np.float32)) for name in "cd")
+        assert third.extent == first.extent
+        assert fourth.extent == Extent(start=2 << 20, size=1 << 20)
+    finally:
+        handed_over.close()

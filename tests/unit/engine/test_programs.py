@@ -1,0 +1,345 @@
+"""Cases of programs: keys that follow content, folders and logs of cases, verdicts of checks."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tileyard.artifacts.keys import build_key
+from tileyard.engine.hosting import StepHost
+from tileyard.engine.programs import Programs, ProgramSite
+from tileyard.model import BuildKey, Case, CommandWork, Digest, HotRun, Outcome, OutputCheck, Step
+from tileyard.processes.steps import StepEnd
+from tileyard.suite.inputs import find_named
+from tileyard.workers.command_protocol import (
+    CompareOutputs,
+    DigestFiles,
+    DoStep,
+    FilesDigested,
+    FolderReady,
+    OutputsCompared,
+    PrepareFolder,
+    StepDone,
+)
+from tileyard.workers.file_digests import FileDigests
+from tileyard.workers.protocol import (
+    AnswerT,
+    CommandRun,
+    ElaboratedConfig,
+    Failed,
+    Golden,
+    Judged,
+    Question,
+)
+
+CHECK = OutputCheck(file="o.bin", golden="g.bin", dtype="uint8", shape=(4,))
+Reply = ElaboratedConfig | Golden | Judged | Failed
+FINE = StepEnd(seconds=0.1, code=0)
+
+
+class FakeHost(StepHost):
+    """Digests real files, runs nothing, and answers as it is told."""
+
+    def __init__(self) -> None:
+        super().__init__(Path(), (), 1)
+        self.asked: list[object] = []
+        self.done = StepDone(end=FINE, tree=Digest("ab" * 20))
+        self.compared = OutputsCompared(outcome=Outcome.PASSED)
+
+    async def ask(self, request: Question[AnswerT]) -> AnswerT:
+        """Keep the question, and answer it."""
+        self.asked.append(request)
+        return request.check(self._answer(request))
+
+    def _answer(self, request: object) -> object:
+        match request:
+            case DigestFiles(folder=folder, patterns=patterns):
+                digest, missing = FileDigests().digest(Path(folder), patterns)
+                return FilesDigested(digest=digest, missing=missing)
+            case PrepareFolder():
+                return FolderReady()
+            case CompareOutputs():
+                return self.compared
+            case _:
+                return self.done
+
+    @property
+    def steps(self) -> list[DoStep]:
+        """The steps that it was to run."""
+        return [request for request in self.asked if isinstance(request, DoStep)]
+
+
+class SlowHost(FakeHost):
+    """Lets others ask before it answers, and counts what goes on at the same time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at_work = self.most_at_work = 0
+
+    async def ask(self, request: Question[AnswerT]) -> AnswerT:
+        """The answer, somewhat later."""
+        self.at_work += 1
+        self.most_at_work = max(self.at_work, self.most_at_work)
+        await asyncio.sleep(0)
+        self.at_work -= 1
+        return await super().ask(request)
+
+
+def make_case(folder: Path, **changes: object) -> Case:
+    """A case with all steps, in a suite of this folder; ``changes`` are fields of its work, or its own."""
+    work = CommandWork(
+        build=Step(argv=("sh", f"{folder}/build.sh", "{out}"), inputs=(f"{folder}/src/*.c",)),
+        target="rows",
+        targets=("rows",),
+        golden=Step(argv=("sh", f"{folder}/golden.sh"), inputs=(f"{folder}/golden.txt",)),
+        run=Step(argv=("{build}/rows", "{device}")),
+        check=Step(argv=("sh", f"{folder}/check.sh")),
+        outputs=(CHECK,),
+    )
+    own = {name: changes.pop(name) for name in ("seed", "id", "attempt") if name in changes}
+    work = msgspec.structs.replace(work, **changes)
+    case = Case(id="rows/one", testcase="rows", seed=7, work=work, target="command")
+    return msgspec.structs.replace(case, **own)
+
+
+def write_suite(folder: Path) -> Path:
+    """The files that the steps name."""
+    (folder / "src").mkdir(parents=True)
+    names = ("build.sh", "golden.sh", "golden.txt", "check.sh", "src/a.c")
+    for name in names:
+        (folder / name).write_text(f"this is {name}")
+    return folder
+
+
+def make_site(folder: Path, lanes: int = 1, toolchain: str = "") -> ProgramSite:
+    """Where the programs of a suite in this folder run."""
+    return ProgramSite(folder=folder, lanes=lanes, threads=2, toolchain=toolchain)
+
+
+def ask(
+    folder: Path, kind: str, case: Case, *, host: FakeHost | None = None, toolchain: str = ""
+) -> Sequence[Reply]:
+    """What is answered for a case: it is elaborated, golden results are made, and it is judged."""
+    work = case.work
+    assert isinstance(work, CommandWork)
+
+    async def talk() -> list[Reply]:
+        site = make_site(folder, toolchain=toolchain)
+        programs = Programs(site, Path("/home-of-it"), "r", host or FakeHost())
+        replies: list[Reply] = [await programs.elaborate(case, work)]
+        if kind != "build":
+            replies.append(await programs.make_golden(case, work))
+        if kind == "judge":
+            replies.append(await programs.judge(case, work, BuildKey("b" * 40)))
+        return replies
+
+    return asyncio.run(talk())
+
+
+def keys(folder: Path, case: Case, *, toolchain: str = "") -> dict[str, str]:
+    """The keys of a case: its whole and own build, its golden step, and what is run and checked."""
+    host = FakeHost()
+    built, golden = ask(folder, "golden", case, host=host, toolchain=toolchain)
+    assert isinstance(built, ElaboratedConfig)
+    assert isinstance(golden, Golden)
+    assert isinstance(built.command, CommandRun)
+    return {
+        "build": build_key(built.elaborated.kernel, "command", "f", {}),
+        "own": built.command.own_build,
+        "golden": host.steps[0].key if host.steps else "",
+        "case": golden.key,
+    }
+
+
+def changed(before: dict[str, str], after: dict[str, str]) -> set[str]:
+    """The names of the keys that differ."""
+    return {name for name in before if before[name] != after[name]}
+
+
+def test_the_same_suite_elsewhere_has_the_same_keys(tmp_path: Path) -> None:
+    """Where it lies, what its cases are called and how long they may take is no content."""
+    one, two = write_suite(tmp_path / "one"), write_suite(tmp_path / "deep" / "two")
+    expected = keys(one, make_case(one))
+    assert keys(two, make_case(two)) == expected
+    assert keys(two, make_case(two, id="rows/other")) == expected
+    assert all(expected.values())
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("src/a.c", {"build", "own"}),
+        ("build.sh", {"build", "own"}),
+        ("golden.txt", {"golden", "case"}),
+        ("golden.sh", {"golden", "case"}),
+        ("check.sh", {"case"}),
+        ("unrelated.txt", set()),
+    ],
+)
+def test_a_file_changes_the_keys_of_the_steps_that_read_it(
+    file: str, expected: set[str], tmp_path: Path
+) -> None:
+    """No more, no less: an input, or a file among the arguments."""
+    folder = write_suite(tmp_path / "suite")
+    before = keys(folder, make_case(folder))
+    (folder / file).write_text("another text")
+    assert changed(before, keys(folder, make_case(folder))) == expected
+
+
+ECHO = Step(argv=("echo",))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"seed": 8}, {"golden", "case"}),
+        ({"target": "columns", "targets": ("columns",)}, {"build", "own"}),
+        ({"build": ECHO}, {"build", "own"}),
+        ({"golden": ECHO}, {"golden", "case"}),
+        ({"run": ECHO}, {"case"}),
+        ({"run": Step(argv=("{build}/rows", "{device}"), env={"A": "1"})}, {"case"}),
+        ({"check": ECHO}, {"case"}),
+        ({"check": None}, {"case"}),
+        ({"outputs": ()}, {"case"}),
+        ({"outputs": (msgspec.structs.replace(CHECK, nan="forbid"),)}, {"case"}),
+        ({"hot": HotRun(step=ECHO, began="b", ended="e", verdicts={})}, {"case"}),
+    ],
+)
+def test_what_a_case_says_changes_exactly_its_keys(
+    changes: dict[str, object], expected: set[str], tmp_path: Path
+) -> None:
+    """Of build, golden result, and what is run and checked."""
+    folder = write_suite(tmp_path / "suite")
+    before = keys(folder, make_case(folder))
+    assert changed(before, keys(folder, make_case(folder, **changes))) == expected
+
+
+def test_another_toolchain_is_another_everything(tmp_path: Path) -> None:
+    """Each step may use it."""
+    folder = write_suite(tmp_path / "suite")
+    before = keys(folder, make_case(folder), toolchain="one")
+    after = keys(folder, make_case(folder), toolchain="two")
+    assert changed(before, after) == {"build", "own", "golden", "case"}
+
+
+def test_what_is_built_beside_a_case_proves_nothing_about_it(tmp_path: Path) -> None:
+    """A shared build of more targets is another build, and the case's own part of it is the same."""
+    folder = write_suite(tmp_path / "suite")
+    alone = keys(folder, make_case(folder))
+    beside = make_case(folder, targets=("columns", "rows"))
+    assert changed(alone, keys(folder, beside)) == {"build"}
+
+
+def test_each_attempt_has_a_folder_and_one_log_for_all_steps(tmp_path: Path) -> None:
+    """The log is that of the engine's case; the folder is absolute."""
+    folder = write_suite(tmp_path / "suite")
+    for attempt, run in ((1, "r"), (2, "r.2")):
+        host = FakeHost()
+        built, *_ = ask(folder, "judge", make_case(folder, attempt=attempt), host=host)
+        assert isinstance(built, ElaboratedConfig)
+        assert built.command is not None
+        assert built.command.folder == f"/home-of-it/work/{run}/rows/one"
+        assert {s.log for s in host.steps} == {f"/home-of-it/logs/{run}/rows/one.log"}
+        assert [s.title for s in host.steps] == ["golden", "check"]
+        assert "work" not in host.steps[0].places
+        assert host.steps[1].places["work"] == f"/home-of-it/work/{run}/rows/one/data"
+
+
+def test_a_golden_step_is_told_nothing_that_is_not_in_its_key(tmp_path: Path) -> None:
+    """The seed is; the name of the case is not."""
+    folder = write_suite(tmp_path / "suite")
+    host = FakeHost()
+    ask(folder, "golden", make_case(folder), host=host)
+    assert host.steps[0].env == {"TILEYARD_SEED": "7"}
+    assert host.steps[0].cwd == str(folder)
+
+
+def test_a_golden_step_that_fails_ends_the_case(tmp_path: Path) -> None:
+    """As an error, or as a timeout where its limit has ended it."""
+    folder = write_suite(tmp_path / "suite")
+    host = FakeHost()
+    for timed_out, expected in ((False, Outcome.RUNTIME_ERROR), (True, Outcome.TIMEOUT)):
+        end = StepEnd(seconds=1.0, code=4, timed_out=timed_out)
+        host.done = StepDone(end=end, message="no data")
+        *_, reply = ask(folder, "golden", make_case(folder), host=host)
+        assert isinstance(reply, Failed)
+        assert (reply.outcome, reply.message) == (expected, "golden step: no data")
+
+
+@pytest.mark.parametrize(
+    ("code", "compared", "outcome", "message"),
+    [
+        (0, Outcome.PASSED, Outcome.PASSED, ""),
+        (2, Outcome.PASSED, Outcome.MISMATCH, "check step: off"),
+        (3, Outcome.PASSED, Outcome.RUNTIME_ERROR, "check step: off"),
+        (0, Outcome.MISMATCH, Outcome.MISMATCH, "o.bin is off"),
+    ],
+)
+def test_a_verdict_takes_comparison_and_check_step(
+    code: int, compared: Outcome, outcome: Outcome, message: str, tmp_path: Path
+) -> None:
+    """Exit status 2 is a wrong result; after a comparison that fails no check is run."""
+    folder = write_suite(tmp_path / "suite")
+    host = FakeHost()
+    host.compared = OutputsCompared(
+        outcome=compared, message="o.bin is off" if compared is Outcome.MISMATCH else ""
+    )
+    case = make_case(folder, golden=None)
+    host.done = StepDone(end=StepEnd(seconds=0.1, code=code), message="off" if code else "")
+    *_, reply = ask(folder, "judge", case, host=host)
+    assert isinstance(reply, Judged | Failed)
+    assert (reply.outcome, reply.message) == (outcome, message)
+    assert len(host.steps) == (1 if compared is Outcome.PASSED else 0)
+
+
+def test_steps_that_pass_and_complain_are_flagged(tmp_path: Path) -> None:
+    """Golden and check step each for themselves."""
+    folder = write_suite(tmp_path / "suite")
+    host = FakeHost()
+    end = StepEnd(seconds=0.1, code=0, complaints=3)
+    host.done = StepDone(end=end, tree=Digest("ab" * 20))
+    _, golden, judged = ask(folder, "judge", make_case(folder), host=host)
+    assert isinstance(golden, Golden)
+    assert isinstance(judged, Judged)
+    assert golden.flag == "golden step wrote 3 lines to stderr, kept in its log"
+    assert judged.message == "check step wrote 3 lines to stderr, kept in its log"
+
+
+def test_golden_steps_comparisons_and_checks_share_the_lanes(tmp_path: Path) -> None:
+    """However many cases are prepared and judged at the same time."""
+    folder = write_suite(tmp_path / "suite")
+    slow = SlowHost()
+    cases = [make_case(folder, id=f"rows/c{number}") for number in range(8)]
+
+    async def talk() -> list[Judged | Failed]:
+        programs = Programs(make_site(folder, lanes=2), Path("/home-of-it"), "r", slow)
+        for case in cases:
+            programs.adopt(case, Digest("ab" * 20))
+        works = [case.work for case in cases if isinstance(case.work, CommandWork)]
+        judging = [
+            programs.judge(case, work, BuildKey("b" * 40))
+            for case, work in zip(cases, works, strict=True)
+        ]
+        return await asyncio.gather(*judging)
+
+    replies = asyncio.run(talk())
+    expected = [Judged(outcome=Outcome.PASSED)] * 8
+    assert replies == expected
+    assert slow.most_at_work == 2
+
+
+def test_files_within_longer_texts_are_named_and_no_inputs(tmp_path: Path) -> None:
+    """A script may write what it names, which must not change its key; a place's file is not known yet."""
+    folder = write_suite(tmp_path / "suite")
+    argv = ("sh", f"--data={folder}/src/a.c", f"--out={folder}/src/a.c{{device}}", "-q")
+    named = Step(argv=argv, env={"RULES": f"x:{folder}/check.sh:y"})
+    assert find_named(named, folder) == [f"{folder}/src/a.c", f"{folder}/check.sh"]
+    case = make_case(folder, check=named)
+    before = keys(folder, case)
+    (folder / "src" / "a.c").write_text("other")
+    assert changed(before, keys(folder, case)) == {
+        "build",
+        "own",
+    }  # src/*.c is what the build names
