@@ -34,6 +34,7 @@ from tileyard.engine.driver import Driver
 from tileyard.events import BuildEnded, Event, RunStarted
 from tileyard.model import Elaborated, Outcome
 from tileyard.service import runs as service_runs
+from tileyard.service.bench import Bench, carry_out
 from tileyard.service.verbs import StartCompile
 from tileyard.settings import read_settings
 from tileyard.targets.cuda.nvrtc import Nvrtc, split_source
@@ -265,8 +266,8 @@ async def run_engine(arch: str, size: int) -> None:
         group_size=size or None,
     )
     service_runs.Driver = ReadyDriver  # type: ignore[misc]
-    bench = service_runs.Bench(settings, Told())  # type: ignore[arg-type]
-    result = await service_runs.carry_out(start, bench, asyncio.Event())
+    bench = Bench(settings, Told())  # type: ignore[arg-type]
+    result = await carry_out(start, bench, asyncio.Event())
     built = sum(one.outcome is Outcome.PASSED for one in result.configs)
     print(json.dumps({"built": built, "compile_s": max(marks) - marks[0]}))
 

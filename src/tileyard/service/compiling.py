@@ -6,10 +6,12 @@ from pathlib import Path
 import msgspec
 
 from tileyard.artifacts.bundles import Packing, write_bundle
+from tileyard.engine.authors import Authors
 from tileyard.errors import UsageError
 from tileyard.events import Note, RunStarted
-from tileyard.model import Case, Side
-from tileyard.service.runs import Bench, Ending, Plan, Workplace
+from tileyard.model import Case
+from tileyard.service.bench import Bench
+from tileyard.service.runs import Ending, Plan, Workplace
 from tileyard.service.verbs import StartCompile
 from tileyard.suite.packed import pack_suite
 from tileyard.suite.records import Suite, SuiteCase
@@ -19,12 +21,11 @@ from tileyard.tuning.sweep import BuildNotes, Sweep, make_cases
 from tileyard.workers.protocol import RunEntry
 
 
-async def open_compiling(start: StartCompile, bench: Bench) -> Plan[CompileResult]:
+async def open_compiling(
+    start: StartCompile, bench: Bench, authors: Authors
+) -> Plan[CompileResult]:
     """Plan the build of the first config, or of all."""
     request = start.request
-    authors = bench.make_authors(sides=(Side(pass_options=start.pass_options),), recall=start.reuse)
-    await authors.begin("", start.file)
-    await bench.check_tools(start.target)
     space = await open_space(authors.of("", start.file), request)
     if start.all_configs:
         await space.draw(space.wanted)

@@ -15,9 +15,9 @@ import msgspec
 
 from tileyard.errors import TileyardError
 from tileyard.processes.async_wire import AsyncChannel
+from tileyard.service.bench import Bench, carry_out
 from tileyard.service.conversation import Conversation
 from tileyard.service.messages import Ended, Refused, Stop
-from tileyard.service.runs import Bench, carry_out
 from tileyard.settings import read_settings
 
 

@@ -5,38 +5,27 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Generic, TypeVar
 
 import msgspec
 
-from tileyard.artifacts.objects import ObjectStore
-from tileyard.clock import Clock, SystemClock
 from tileyard.devices.locks import prepare_locks
 from tileyard.engine.anonymous import KIND, AnonymousSlots
-from tileyard.engine.authors import Author, Authors, WorkerAuthor
+from tileyard.engine.authors import Authors
 from tileyard.engine.driver import Driver
 from tileyard.engine.foreign_queue.slots import Lenders
 from tileyard.engine.hosting import StepHost
 from tileyard.engine.programs import Programs, ProgramSite
-from tileyard.engine.remembered import RememberedAuthor
 from tileyard.engine.source import CaseSource
 from tileyard.engine.yard import Listener, Yard
 from tileyard.events import Note, RunEnded, RunStarted, StopReason
-from tileyard.model import WELL, Case, Device, Record, Side
+from tileyard.model import WELL, Case, Device, Record
+from tileyard.service.bench import Bench
 from tileyard.service.choosing import choose_queues
-from tileyard.service.conversation import ClientAuthor, Conversation
-from tileyard.service.naming import claim_run_name
-from tileyard.service.verbs import Verb
-from tileyard.settings import Settings
 from tileyard.store.events import EventLog
-from tileyard.store.trials import TrialStore
-from tileyard.targets.registry import BUILT_IN, make_target
 from tileyard.workers.protocol import RunEntry
 
 ResultT = TypeVar("ResultT")
-HERE = Side()
-"""The side that most runs have: the Python that runs the engine."""
 STOPPING = (
     "stopping: what runs is finished, and nothing else is begun; Ctrl-C again ends it at once"
 )
@@ -100,90 +89,12 @@ class Plan(Generic[ResultT]):
     may_trim: Callable[[], bool] = bool
 
 
-class Bench:
-    """What a verb finds in the engine process. What is opened here is closed when the run is over."""
-
-    def __init__(self, settings: Settings, conversation: Conversation) -> None:
-        self.settings = settings
-        self.clock: Clock = SystemClock()
-        self.objects = ObjectStore(settings.home / "objects")
-        self.started_s = self.clock.monotonic_s()
-        self.conversation = conversation
-        self._store: TrialStore | None = None
-        self._run = ""
-        self._stack = AsyncExitStack()
-
-    @property
-    def store(self) -> TrialStore:
-        """The trials of the data directory; both are made where they do not exist yet."""
-        if self._store is None:
-            self._store = self._stack.enter_context(TrialStore.open(self.settings.make_home()))
-        return self._store
-
-    @property
-    def run(self) -> str:
-        """The name of the run."""
-        if not self._run:
-            self._run = claim_run_name(self.settings.home, self.store)
-        return self._run
-
-    @property
-    def elapsed_s(self) -> float:
-        """Seconds since the verb was opened."""
-        return self.clock.monotonic_s() - self.started_s
-
-    def make_authors(
-        self,
-        *,
-        devices: Sequence[Device] = (),
-        sides: Sequence[Side] = (HERE,),
-        recall: bool = True,
-    ) -> Authors:
-        """The authors of these sides, kept off the cores that devices own where there are others.
-
-        With ``recall`` answers that are known are used again.
-        """
-        cores = self.settings.cores
-        owned = {core for device in devices for core in device.cores}
-        free = tuple(core for core in cores if core not in owned) or cores
-        authors = Authors(sides, free, partial(self._make_author, free, recall=recall))
-        self._stack.push_async_callback(authors.close)
-        return authors
-
-    def _make_author(
-        self, cores: tuple[int, ...], side: Side, file: str, *, recall: bool
-    ) -> Author:
-        if not file:
-            return ClientAuthor(self.conversation, cores)
-        author = WorkerAuthor(Path(file), self.settings.home, cores, side)
-        if side.python or side.variables:
-            return author
-        return RememberedAuthor(author, Path(file), self.objects, recall=recall)
-
-    async def check_tools(self, target: str) -> None:
-        """Refuse what cannot be built here while the author's process is still importing what it needs."""
-        if target.partition(":")[0] in BUILT_IN:
-            await asyncio.to_thread(make_target(target, {}).fingerprint)
-
-    async def close(self) -> None:
-        """Close what was opened."""
-        await self._stack.aclose()
-
-
-async def carry_out(verb: Verb[ResultT], bench: Bench, stopping: asyncio.Event) -> ResultT:
-    """Open a verb, drive its source to its end, and return its result.
+async def drive(plan: Plan[ResultT], bench: Bench, stopping: asyncio.Event) -> ResultT:
+    """Drive a plan's source to its end, and return the result.
 
     Once ``stopping`` is set nothing new is started. Where this is cancelled while cases run, everything is
-    ended, and the result is that of what is known by then. Raises TileyardError where the request makes no sense.
+    ended, and the result is that of what is known by then.
     """
-    try:
-        plan = await verb.open(bench)
-        return await _drive(plan, bench, stopping)
-    finally:
-        await bench.close()
-
-
-async def _drive(plan: Plan[ResultT], bench: Bench, stopping: asyncio.Event) -> ResultT:
     began_at = bench.clock.wall_s()
     with EventLog(bench.settings.home, bench.run) as log:
         yard = _open_yard(plan, bench, log)

@@ -12,7 +12,8 @@ from tileyard.errors import KernelFileError, UsageError
 from tileyard.events import RunStarted
 from tileyard.model import Case, KernelInfo, Outcome, Trial
 from tileyard.regress.static import KernelBuild, Rounds, SideBuild
-from tileyard.service.runs import Bench, Ending, Plan, Workplace
+from tileyard.service.bench import Bench
+from tileyard.service.runs import Ending, Plan, Workplace
 from tileyard.service.verbs import StartStatic
 from tileyard.targets.reported import read_reported
 from tileyard.tuning.request import ALL_CONFIGS, TuneRequest

@@ -17,8 +17,9 @@ from tileyard.engine.programs import ProgramSite
 from tileyard.errors import UsageError
 from tileyard.events import Note, RunStarted
 from tileyard.model import CommandWork, Device
+from tileyard.service.bench import Bench
 from tileyard.service.choosing import choose_devices, share_cores
-from tileyard.service.runs import Bench, Ending, Plan, Workplace
+from tileyard.service.runs import Ending, Plan, Workplace
 from tileyard.service.verbs import StartTest
 from tileyard.store.run_times import RunTime, RunTimeQuery
 from tileyard.suite.achieved import (

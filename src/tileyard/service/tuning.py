@@ -1,12 +1,15 @@
 """The verb ``tune``: one study."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import msgspec
 
+from tileyard.engine.authors import Authors
 from tileyard.events import Note, RunStarted
-from tileyard.service.choosing import choose_devices
-from tileyard.service.runs import Bench, Ending, Plan, Workplace
+from tileyard.model import Device
+from tileyard.service.bench import Bench
+from tileyard.service.runs import Ending, Plan, Workplace
 from tileyard.service.verbs import StartTune
 from tileyard.store.trials import TrialQuery
 from tileyard.tuning.finals import judge_finals
@@ -17,12 +20,11 @@ from tileyard.tuning.sweep import BuildNotes
 from tileyard.wording import count_of
 
 
-async def open_study(start: StartTune, bench: Bench) -> Plan[StudyResult]:
-    """Open the kernel's space, and plan its study."""
-    settings, request = bench.settings, start.request
-    devices = choose_devices(start.devices, start.target, settings)
-    authors = bench.make_authors(devices=devices, recall=start.reuse)
-    await authors.begin("", start.file)
+async def open_study(
+    start: StartTune, bench: Bench, devices: Sequence[Device], authors: Authors
+) -> Plan[StudyResult]:
+    """Open the kernel's space, and plan its study on these devices."""
+    request = start.request
     space = await open_space(authors.of("", start.file), request)
     also_build = tuple(dict.fromkeys(start.also_build))
     place = Place(file=start.file, target=start.target, also_build=also_build)

@@ -13,7 +13,8 @@ from tileyard.suite.result import SuiteResult
 from tileyard.tuning.request import CompileResult, StudyResult, TuneRequest
 
 if TYPE_CHECKING:
-    from tileyard.service.runs import Bench, Plan
+    from tileyard.service.bench import Bench
+    from tileyard.service.runs import Plan
 
 ResultT = TypeVar("ResultT")
 
@@ -58,9 +59,15 @@ class StartTune(Verb[StudyResult]):
 
     async def open(self, bench: "Bench") -> "Plan[StudyResult]":
         """See ``Verb``."""
+        from tileyard.service.choosing import choose_devices
+
+        devices = choose_devices(self.devices, self.target, bench.settings)
+        authors = bench.make_authors(devices=devices, recall=self.reuse)
+        await authors.begin("", self.file)
+        # Half a second of imports, made while the author's process is making its own.
         from tileyard.service.tuning import open_study
 
-        return await open_study(self, bench)
+        return await open_study(self, bench, devices, authors)
 
 
 class StartTest(Verb[SuiteResult]):
@@ -132,9 +139,13 @@ class StartCompile(Verb[CompileResult]):
 
     async def open(self, bench: "Bench") -> "Plan[CompileResult]":
         """See ``Verb``."""
+        sides = (Side(pass_options=self.pass_options),)
+        authors = bench.make_authors(sides=sides, recall=self.reuse)
+        await authors.begin("", self.file)
+        await bench.check_tools(self.target)
         from tileyard.service.compiling import open_compiling
 
-        return await open_compiling(self, bench)
+        return await open_compiling(self, bench, authors)
 
 
 class StartStatic(Verb[Rounds]):

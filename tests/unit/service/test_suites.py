@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from tileyard.events import CaseEnded, Event
-from tileyard.service.runs import Bench, carry_out
+from tileyard.service.bench import Bench, carry_out
 from tileyard.service.verbs import StartTest
 from tileyard.settings import Settings
 from tileyard.suite.records import Wish

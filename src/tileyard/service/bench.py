@@ -1,0 +1,112 @@
+"""What a verb finds in the engine process. Light to import: authors start before what else a run needs is loaded."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.clock import Clock, SystemClock
+from tileyard.engine.authors import Author, Authors, WorkerAuthor
+from tileyard.engine.remembered import RememberedAuthor
+from tileyard.model import Device, Side
+from tileyard.service.conversation import ClientAuthor, Conversation
+from tileyard.service.verbs import ResultT, Verb
+from tileyard.settings import Settings
+from tileyard.targets.registry import BUILT_IN, make_target
+
+if TYPE_CHECKING:
+    from tileyard.store.trials import TrialStore
+
+HERE = Side()
+"""The side that most runs have: the Python that runs the engine."""
+
+
+class Bench:
+    """What a verb finds in the engine process. What is opened here is closed when the run is over."""
+
+    def __init__(self, settings: Settings, conversation: Conversation) -> None:
+        self.settings = settings
+        self.clock: Clock = SystemClock()
+        self.objects = ObjectStore(settings.home / "objects")
+        self.started_s = self.clock.monotonic_s()
+        self.conversation = conversation
+        self._store: TrialStore | None = None
+        self._run = ""
+        self._stack = AsyncExitStack()
+
+    @property
+    def store(self) -> "TrialStore":
+        """The trials of the data directory; both are made where they do not exist yet."""
+        if self._store is None:
+            from tileyard.store.trials import TrialStore
+
+            self._store = self._stack.enter_context(TrialStore.open(self.settings.make_home()))
+        return self._store
+
+    @property
+    def run(self) -> str:
+        """The name of the run."""
+        if not self._run:
+            from tileyard.service.naming import claim_run_name
+
+            self._run = claim_run_name(self.settings.home, self.store)
+        return self._run
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the verb was opened."""
+        return self.clock.monotonic_s() - self.started_s
+
+    def make_authors(
+        self,
+        *,
+        devices: Sequence[Device] = (),
+        sides: Sequence[Side] = (HERE,),
+        recall: bool = True,
+    ) -> Authors:
+        """The authors of these sides, kept off the cores that devices own where there are others.
+
+        With ``recall`` answers that are known are used again.
+        """
+        cores = self.settings.cores
+        owned = {core for device in devices for core in device.cores}
+        free = tuple(core for core in cores if core not in owned) or cores
+        authors = Authors(sides, free, partial(self._make_author, free, recall=recall))
+        self._stack.push_async_callback(authors.close)
+        return authors
+
+    def _make_author(
+        self, cores: tuple[int, ...], side: Side, file: str, *, recall: bool
+    ) -> Author:
+        if not file:
+            return ClientAuthor(self.conversation, cores)
+        author = WorkerAuthor(Path(file), self.settings.home, cores, side)
+        if side.python or side.variables:
+            return author
+        return RememberedAuthor(author, Path(file), self.objects, recall=recall)
+
+    async def check_tools(self, target: str) -> None:
+        """Refuse what cannot be built here while the author's process is still importing what it needs."""
+        if target.partition(":")[0] in BUILT_IN:
+            await asyncio.to_thread(make_target(target, {}).fingerprint)
+
+    async def close(self) -> None:
+        """Close what was opened."""
+        await self._stack.aclose()
+
+
+async def carry_out(verb: Verb[ResultT], bench: Bench, stopping: asyncio.Event) -> ResultT:
+    """Open a verb, carry out its plan, and return its result: see ``runs.drive``.
+
+    Raises TileyardError where the request makes no sense.
+    """
+    try:
+        plan = await verb.open(bench)
+        from tileyard.service.runs import drive
+
+        return await drive(plan, bench, stopping)
+    finally:
+        await bench.close()
