@@ -632,7 +632,7 @@ def test_doctor_reads_a_token_back_through_each_queue(
     settings = msgspec.structs.replace(site.yard.settings, project_file=file)
     found = [next(iter(check_queues(settings)))]
     site.fail("hang")
-    monkeypatch.setattr("tileyard.doctor.devices.WAIT_S", 3.0)
+    monkeypatch.setattr("tileyard.doctor.devices.QUEUE_WAIT_S", 3.0)
     found.append(next(iter(check_queues(settings))))
     expected = [("queue:lab", "ok"), ("queue:lab", "warn")]
     assert [(finding.subject, finding.level.value) for finding in found] == expected, found
