@@ -1,6 +1,7 @@
 """Bad input gets one clear line and exit status 2, never a traceback, and records nothing."""
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,7 @@ def recorded(home: Path) -> int:
     """How many trials a home holds."""
     if not (home / "store.db").exists():
         return 0
-    with sqlite3.connect(home / "store.db") as database:
+    with closing(sqlite3.connect(home / "store.db")) as database, database:
         found = database.execute("select count(*) from sqlite_master where name = 'trials'")
         if not found.fetchone()[0]:
             return 0
@@ -202,7 +203,7 @@ def test_a_home_that_cannot_be_written(cli: CommandLine) -> None:
 def test_a_store_of_a_newer_version(cli: CommandLine) -> None:
     """A store that a later version wrote is left alone."""
     cli.home.mkdir()
-    with sqlite3.connect(cli.home / "store.db") as database:
+    with closing(sqlite3.connect(cli.home / "store.db")) as database, database:
         database.execute("pragma user_version = 9999")
     before = (cli.home / "store.db").read_bytes()
     line = refused(cli, "tune", LIGHT)

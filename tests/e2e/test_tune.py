@@ -7,6 +7,7 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -207,7 +208,10 @@ def wait_for_trials(process: subprocess.Popen[str], home: Path, count: int) -> p
 def recorded(home: Path) -> int:
     """How many trials there are."""
     try:
-        with sqlite3.connect(f"file:{home / 'store.db'}?mode=ro", uri=True) as database:
+        with (
+            closing(sqlite3.connect(f"file:{home / 'store.db'}?mode=ro", uri=True)) as database,
+            database,
+        ):
             return int(database.execute("select count(*) from trials").fetchone()[0])
     except sqlite3.OperationalError:
         return 0

@@ -5,6 +5,7 @@ failure reaches.
 """
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -64,6 +65,7 @@ def run(main: Callable[[], Awaitable[None]]) -> None:
     """Run a test's coroutine and see that it leaves no task, descriptor or child behind."""
 
     async def guarded() -> None:
+        gc.collect()  # what earlier tests have left is not this one's
         files, children = open_files(), psutil.Process().children()
         async with asyncio.timeout(DEADLINE_S):
             await main()

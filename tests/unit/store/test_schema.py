@@ -5,6 +5,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def test_store_is_made_with_its_home(tmp_path: Path) -> None:
     with TrialStore.open(home) as store:
         assert store.list_trials(TrialQuery()) == []
 
-    with sqlite3.connect(home / "store.db") as database:
+    with closing(sqlite3.connect(home / "store.db")) as database, database:
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert database.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
     database.close()
@@ -63,7 +64,7 @@ def test_store_is_made_once_by_all_who_open_it_at_once(
 def test_newer_store_is_refused_and_left_alone(tmp_path: Path) -> None:
     """A store of a newer version is neither read nor written."""
     open_and_close(tmp_path)
-    with sqlite3.connect(tmp_path / "store.db") as database:
+    with closing(sqlite3.connect(tmp_path / "store.db")) as database, database:
         database.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     database.close()
     expected = (tmp_path / "store.db").read_bytes()
@@ -76,7 +77,7 @@ def test_newer_store_is_refused_and_left_alone(tmp_path: Path) -> None:
 
 def test_database_of_someone_else_is_refused_and_left_alone(tmp_path: Path) -> None:
     """A file of that name with tables of another program is not taken over."""
-    with sqlite3.connect(tmp_path / "store.db") as database:
+    with closing(sqlite3.connect(tmp_path / "store.db")) as database, database:
         database.execute("CREATE TABLE theirs (x)")
     database.close()
     expected = (tmp_path / "store.db").read_bytes()
