@@ -99,6 +99,14 @@ def test_wrong_arguments(cli: CommandLine, arguments: tuple[str, ...], expected:
     assert expected in refused(cli, *arguments)
 
 
+def test_a_lock_directory_that_is_none(cli: CommandLine) -> None:
+    """A run that cannot ask for its device is refused before anything is kept of it."""
+    (cli.cwd / "locks").touch()
+    cli.env["TILEYARD_LOCK_DIR"] = str(cli.cwd / "locks")
+    assert "the lock directory" in refused(cli, "tune", LIGHT)
+    assert not cli.home.exists()
+
+
 def test_an_unknown_dtype(cli: CommandLine) -> None:
     """A name that is no dtype is refused where all that the parameter is known to take are dtypes."""
     (cli.cwd / "typed.py").write_text(

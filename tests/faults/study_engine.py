@@ -48,11 +48,11 @@ async def tune(folder: Path, count: int) -> StudyResult:
         open_simulated_yard(folder, devices, tuple(os.sched_getaffinity(0))) as yard,
         EventLog(yard.home, run := claim_run_name(yard.home, yard.store)) as log,
     ):
-        study = Study(TuneRequest(limits=LIMITS), space, run, clock, Place(target="simulated"))
+        study = Study(TuneRequest(limits=LIMITS), space, clock, Place(target="simulated"))
         yard.listeners.append(log.add)
         yard.flushes.append(log.flush)
         await drive(Driver(study, yard, run))
-    return study.result("done", devices[0])
+    return study.result(run, "done", devices[0])
 
 
 def main() -> None:

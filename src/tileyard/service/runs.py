@@ -35,7 +35,8 @@ STOPPING = (
 class Ending:
     """How a run ended: why, when it had begun, and what a runner would need for cases that were only built.
 
-    ``shelf`` is by the case's key, and ``seconds`` the duration from the opening of the verb on.
+    ``shelf`` is by the case's key, and ``seconds`` the duration from the opening of the verb on. ``tell`` sends an
+    event to all listeners of the run.
     """
 
     run: str
@@ -43,6 +44,7 @@ class Ending:
     began_at: float
     seconds: float
     shelf: Mapping[str, RunEntry]
+    tell: Listener
 
 
 class Workplace(Record):
@@ -83,7 +85,7 @@ class Plan(Generic[ResultT]):
     programs: ProgramSite | None = None
     keep_work: bool = False
     packed: Callable[[Programs | None, Case], RunEntry] | None = None
-    is_cut_short: Callable[[], bool] = bool
+    is_cut_short: Callable[[], bool] = bool  # which says no
     budget_s: float | None = None
     budget_reason: str = ""
     may_trim: Callable[[], bool] = bool
@@ -95,6 +97,8 @@ async def drive(plan: Plan[ResultT], bench: Bench, stopping: asyncio.Event) -> R
     Once ``stopping`` is set nothing new is started. Where this is cancelled while cases run, everything is
     ended, and the result is that of what is known by then.
     """
+    for device in (one for devices in plan.grounds.values() for one in devices):
+        prepare_locks(device)  # before there is a store: what is refused leaves no trace
     began_at = bench.clock.wall_s()
     with EventLog(bench.settings.home, bench.run) as log:
         yard = _open_yard(plan, bench, log)
@@ -121,6 +125,7 @@ async def drive(plan: Plan[ResultT], bench: Bench, stopping: asyncio.Event) -> R
             began_at=began_at,
             seconds=bench.elapsed_s,
             shelf=yard.shelf,
+            tell=yard.emit,
         )
         result = plan.fold(ending)
         if skipped := bench.store.describe_skipped():
@@ -158,8 +163,6 @@ async def _open_driver(
             others.append(AnonymousSlots(host, slots))
     if plan.packed is not None:
         yard.packed = partial(plan.packed, yard.programs)
-    for device in yard.devices:
-        prepare_locks(device)
     queues = choose_queues(plan.named, bench.settings)
     driver = Driver(plan.source, yard, bench.run, Lenders(yard, queues, *others))
     await driver.open()

@@ -51,7 +51,7 @@ class Installed(Record):
 
 
 def find_side(named: str) -> Side:
-    """The side that ``.``, a Python or the folder of a virtual environment stands for, named by that.
+    """The side of ``.``, a Python or the folder of a virtual environment, named by that.
 
     Raises UsageError where there is no Python.
     """

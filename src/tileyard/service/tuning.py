@@ -28,7 +28,7 @@ async def open_study(
     space = await open_space(authors.of("", start.file), request)
     also_build = tuple(dict.fromkeys(start.also_build))
     place = Place(file=start.file, target=start.target, also_build=also_build)
-    study = Study(request, space, bench.run, bench.clock, place)
+    study = Study(request, space, bench.clock, place)
     builds = BuildNotes()
     notes = []
     if len({device.identity for device in devices}) > 1:
@@ -39,9 +39,9 @@ async def open_study(
         notes.append(Note(text=text))
 
     def fold(ending: Ending) -> StudyResult:
-        result = study.result(ending.reason, devices[0])
+        result = study.result(ending.run, ending.reason, devices[0])
         for note in _doubt_busy_runs(bench, result, request.timing.confidence):
-            bench.conversation.tell_event(note)
+            ending.tell(note)
         built = [_also_built(study, target, bench, builds, ending) for target in also_build]
         return msgspec.structs.replace(result, also_built=tuple(built))
 

@@ -110,7 +110,7 @@ class SuiteSource:
         )
 
     def _complete(self, work: Work) -> Work:
-        """Programs that share a build are told what all of them need of it."""
+        """The work, with all that the cases of its shared build need of it."""
         if not isinstance(work, CommandWork) or work.build is None:
             return work
         return msgspec.structs.replace(work, targets=self._targets[canonical_json(work.build)])

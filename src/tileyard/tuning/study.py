@@ -22,7 +22,7 @@ class Place(Record):
     also_build: tuple[str, ...] = ()
 
 
-FINALS = "finals"
+STUDY, FINALS = "study", "finals"
 CONTENDER_MARGIN = 1.05
 """A config whose interval begins within this factor of the best one's end may be the winner."""
 
@@ -37,7 +37,6 @@ class Study:
         self,
         request: TuneRequest,
         space: OpenSpace,
-        run: str,
         clock: Clock,
         place: Place = Place(),  # noqa: B008 - a frozen record
     ) -> None:
@@ -45,7 +44,6 @@ class Study:
         self._check = msgspec.structs.replace(request.check, tolerance=tolerance)
         self._request = request
         self.space = space
-        self._run = run
         self._clock = clock
         self._started_s = clock.monotonic_s()
         self._place = place
@@ -89,11 +87,11 @@ class Study:
         """All is asked and told."""
         return self._finals_asked and not self._pending
 
-    def result(self, reason: StopReason, device: Device) -> StudyResult:
-        """What the study comes to with the trials told so far."""
+    def result(self, run: str, reason: StopReason, device: Device) -> StudyResult:
+        """The result of the study as part of this run, with the trials told so far."""
         verdict = judge_finals(self._passed(), self._final_trials, self._request.timing.confidence)
         return StudyResult(
-            run=self._run,
+            run=run,
             kernel=self.space.kernel,
             arguments=self.space.arguments,
             target=self._screened[0].target if self._screened else "",
@@ -168,7 +166,7 @@ class Study:
             ),
             target=self._place.target,
             check=self._check,
-            timing=msgspec.structs.replace(self._request.timing, group=self._run),
+            timing=msgspec.structs.replace(self._request.timing, group=STUDY),
             limits=self._request.limits,
         )
 

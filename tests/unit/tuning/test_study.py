@@ -52,7 +52,7 @@ class Bench:
             flops=1e9,
         )
         made = TuneRequest(**request)  # type: ignore[arg-type]  # fields of the request
-        self.study = Study(made, space, "run", self.clock)
+        self.study = Study(made, space, self.clock)
         self.final: Batch | None = None
         self.binaries: dict[object, str] = {}
         self.right = Outcome.PASSED
@@ -87,7 +87,7 @@ class Bench:
                     self.final = batch
                 for trial in self.trials(batch):
                     self.study.tell(trial)
-        return self.study.result("done", Device(name="cpu:0", kind="cpu", identity="x"))
+        return self.study.result("run", "done", Device(name="cpu:0", kind="cpu", identity="x"))
 
 
 def test_the_fastest_passing_config_wins() -> None:
