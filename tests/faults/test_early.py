@@ -10,6 +10,8 @@ import psutil
 import pytest
 from tests.faults.test_processes import ask, command, gone, lock_file, run, wish
 
+from tileyard.engine.foreign_queue.artifact_runs import RunnerSite
+from tileyard.engine.runners import RunnerSlot
 from tileyard.errors import SickDeviceError, WorkerStartError
 from tileyard.events import Note
 from tileyard.model import Device
@@ -17,6 +19,8 @@ from tileyard.processes.keeper.quarantine import put_in_quarantine
 from tileyard.processes.keeper.tree import read_process
 from tileyard.processes.records import Place
 from tileyard.processes.supervise import LeaseRequest, Worker
+from tileyard.settings import Settings
+from tileyard.testing.engine import simulated_devices
 
 pytestmark = pytest.mark.slow
 
@@ -182,3 +186,35 @@ def test_a_sick_device_is_refused_to_it(tmp_path: Path) -> None:
         assert gone(early.pid)
 
     run(main)
+
+
+def test_a_runner_imports_its_target_before_it_has_its_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody holds a device while Python loads what runs kernels on it."""
+    (tmp_path / "noting.py").write_text(
+        "import os, pathlib\n"
+        "held = 'TILEYARD_LEASE_PIPE' not in os.environ\n"
+        "(pathlib.Path(__file__).parent / 'noted').write_text(str(held))\n"
+    )
+    settings = Settings(
+        home=tmp_path / "home",
+        lock_dir=tmp_path / "locks",
+        cores=(0,),
+        plugins={"noting": "noting:Target"},
+    )
+    (device,) = simulated_devices(1, tmp_path / "locks")
+    site = RunnerSite(settings=settings, grounds={"noting": (device,)})
+    slot = RunnerSlot(site, device)
+
+    async def main() -> None:
+        try:
+            await slot.warm()
+        finally:
+            await slot.release()
+            site.handed_over.close()
+
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    asyncio.run(main())
+    expected = "False"
+    assert (tmp_path / "noted").read_text() == expected

@@ -1,6 +1,8 @@
 """Outputs of kernels are judged by a process of its own, whatever happens to it, to runners and to the engine."""
 
 import asyncio
+import fcntl
+import os
 import random
 import subprocess
 import sys
@@ -29,7 +31,7 @@ from tileyard.model import (
     Value,
 )
 from tileyard.testing.engine import FixedSource, open_simulated_yard, plan_cases, simulated_devices
-from tileyard.workers.handing_over import OutputMemory
+from tileyard.workers.handing_over import OutputMemory, get_output
 from tileyard.workers.protocol import CaseToJudge, Extent, Judged
 
 pytestmark = pytest.mark.slow
@@ -277,3 +279,32 @@ def test_memory_is_used_again(tmp_path: Path) -> None:
         assert fourth.extent == Extent(start=2 << 20, size=1 << 20)
     finally:
         handed_over.close()
+
+
+def test_outputs_that_were_made_in_the_memory_are_not_copied(tmp_path: Path) -> None:
+    """What a kernel wrote there the judge reads; what was not handed over takes no room."""
+    handed_over = HandedOver()
+    try:
+        memory = OutputMemory(handed_over.open("d"))
+        wasted, made = (memory.allocate((MB,), np.dtype(np.float32)) for _ in range(2))
+        made[:] = 3.0
+        handed = memory.put("out", made)
+        assert handed.extent == Extent(start=1 << 20, size=1 << 20)
+        made[0] = 4.0
+        expected = 4.0
+        assert get_output(handed)[0] == expected
+        memory.drop()
+        assert memory.put("next", wasted).extent == Extent(start=0, size=1 << 20)
+    finally:
+        handed_over.close()
+
+
+def test_memory_that_is_not_to_be_had_is_the_cases_lack_of_memory(tmp_path: Path) -> None:
+    """A file of no size that may not grow stands for a host without memory."""
+    descriptor = os.memfd_create("full", os.MFD_ALLOW_SEALING)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
+    try:
+        with pytest.raises(MemoryError, match="no memory to keep outputs in"):
+            OutputMemory(descriptor).put("out", np.ones(MB, np.float32))
+    finally:
+        os.close(descriptor)

@@ -87,6 +87,7 @@ class Borrower:
         # From the last word that somebody else has it: what came after was the runner's start.
         held.startup_s = max(held.warming_s, self._yard.clock.monotonic_s() - held.asked_s)
         held.warming_s = 0.0
+        held.is_leased = True
         self._yard.emit(DeviceLeased(device=device, at=self._now(), lease=held.lease))
         self._tell(Leased(device=device))
 
@@ -102,8 +103,7 @@ class Borrower:
             self._lose(held, error)
             return
         if not still_held:
-            held.is_cold = True
-            self._yard.emit(DeviceReleased(device=device, at=self._now()))
+            self._end_lease(held)
         self._tell(RunOver(device=device, held=still_held))
 
     def linger(self, device: str) -> None:
@@ -123,8 +123,7 @@ class Borrower:
             held.asking.cancel()
             await asyncio.wait({held.asking})
         await held.slot.release()
-        held.is_cold = True
-        self._yard.emit(DeviceReleased(device=device, at=self._now()))
+        self._end_lease(held)
         self._tell(Released(device=device))
 
     def refusal(self, device: str) -> LeaseLostError:
@@ -151,9 +150,10 @@ class Borrower:
         self._tell(CaseFinished(case=progress.case.key))
 
     async def close(self) -> None:
-        """Stop every timer. The provider ends what still runs."""
+        """Stop every timer, and give back what is still held. The provider ends what still runs."""
         for held in self._held.values():
             held.stop_lingering()
+        await asyncio.gather(*(self.release(n) for n, held in self._held.items() if held.is_leased))
 
     def began(self, held: "_Held", case: str) -> None:
         """A runner turned to a case."""
@@ -187,7 +187,8 @@ class Borrower:
                     device=slot.name,
                     seconds=reply.seconds,
                     is_kernel=progress.command is None,
-                    is_rival=reply.measurement is not None,
+                    is_rival=reply.measurement is not None
+                    and progress.batch.order != "interleaved",
                     unjudged_bytes=self._keep(where),
                 )
             )
@@ -210,11 +211,13 @@ class Borrower:
         return msgspec.structs.replace(case, abandon_above_ns=bound_ns)
 
     def _lose(self, held: "_Held", error: LeaseLostError) -> None:
-        name = held.slot.device.name
         held.refusal = error
-        held.is_cold = True
-        self._yard.emit(DeviceReleased(device=name, at=self._now()))
-        self._tell(LeaseFailed(device=name, outcome=error.outcome))
+        self._end_lease(held)
+        self._tell(LeaseFailed(device=held.slot.device.name, outcome=error.outcome))
+
+    def _end_lease(self, held: "_Held") -> None:
+        held.is_cold, held.is_leased = True, False
+        self._yard.emit(DeviceReleased(device=held.slot.device.name, at=self._now()))
 
     def _now(self) -> float:
         return self._yard.clock.wall_s()
@@ -230,6 +233,7 @@ class _Held:
         self.warming_s = 0.0
         self.startup_s = 0.0
         self.is_cold = True
+        self.is_leased = False
         self.asking: asyncio.Task[object] | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.refusal = LeaseLostError("the device was never asked for")

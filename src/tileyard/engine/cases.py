@@ -34,7 +34,6 @@ class _BatchState:
     timed: bool
     expected_s: float | None = 0.0
     output_bytes: int = 0
-    looking: bool = False
     looked_up: bool = False
     avoid: frozenset[str] = frozenset()
 
@@ -50,8 +49,8 @@ class _BatchState:
 class PlannedCases:
     """Moves cases from stage to stage. What follows from a move at once is put into ``due``.
 
-    ``stages`` has the stage of each, by its key. ``waiting`` are to be prepared, ``to_build`` to be built, and the
-    batches in ``ready`` to be run. ``grounds`` are the devices of each target.
+    ``stages`` has the stage of each, by its key. ``waiting`` are to be prepared, ``to_build`` to be built, the batches
+    in ``looked_up_now`` looked up, and those in ``ready`` run. ``grounds`` are the devices of each target.
     """
 
     def __init__(self, due: list[Command], grounds: Mapping[str, frozenset[str]]) -> None:
@@ -59,6 +58,7 @@ class PlannedCases:
         self.waiting: deque[str] = deque()
         self.to_build = BuildQueue()
         self.ready = ReadyQueue()
+        self.looked_up_now: set[str] = set()
         self._due = due
         self.stages: dict[str, Stage] = {}
         self._batches: dict[str, _BatchState] = {}
@@ -113,6 +113,7 @@ class PlannedCases:
     def look_up(self, batch: str) -> None:
         """Nothing is known of this batch from before."""
         self._batches[batch].looked_up = True
+        self.looked_up_now.discard(batch)
         self._settle(batch)
 
     def is_running(self, case: str) -> bool:
@@ -202,13 +203,14 @@ class PlannedCases:
             self._due.extend(Keep(case=case.key) for case in runnable)
         elif state.looked_up or not (state.interleaved or state.batch.alike):
             self.ready.add(_ready_entry(state))
-        elif not state.looking:
-            state.looking = True
+        elif batch not in self.looked_up_now:
+            self.looked_up_now.add(batch)
             self._due.append(LookUp(batch=batch))
 
     def _forget(self, batch: str) -> None:
         state = self._batches.pop(batch)
         self.ready.discard(batch)
+        self.looked_up_now.discard(batch)
         for case in state.batch.cases:
             del self.stages[case.key], self._batch_of[case.key]
             self.to_build.forget(case.key)

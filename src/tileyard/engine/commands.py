@@ -62,7 +62,7 @@ class CaseRanWell(Record, tag="case_ran_well"):
     """A case is done with its device after ``seconds``; its outputs are yet to be judged, without one.
 
     Those of a kernel are the judge's to compare, and take ``unjudged_bytes`` of memory until then. ``is_rival``
-    says that it was timed, so that its time may spare others.
+    says that its time may spare others.
     """
 
     case: str

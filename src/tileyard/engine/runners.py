@@ -1,12 +1,14 @@
 """The devices of this host: a runner for each, warm for as long as its lease is held.
 
 Whatever happens inside a runner becomes an outcome of exactly one case: the one it had turned to.
+
+One module because starting a runner, following it and ending it are about the same process.
 """
 
 import asyncio
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -59,6 +61,11 @@ class Surroundings(Protocol):
     @property
     def clock(self) -> Clock:
         """What time it is."""
+        ...
+
+    @property
+    def grounds(self) -> Mapping[str, tuple[Device, ...]]:
+        """The devices of each target, as far as that is known ahead."""
         ...
 
     @property
@@ -276,10 +283,16 @@ class RunnerSlot:
         )
 
     def _command(self, memory_bytes: int) -> WorkerCommand:
-        home = str(self._site.home)
-        self._output = RunnerOutput(self._site.home)
+        home, plugins = self._site.home, self._site.settings.plugins
+        self._output = RunnerOutput(home)
+        argv = (sys.executable, "-P", "-m", "tileyard.workers.runner", str(home), str(self._memory))
+        targets = [
+            f"{target}={plugins.get(target, '')}"
+            for target, devices in self._site.grounds.items()
+            if self.device in devices
+        ]
         return WorkerCommand(
-            argv=(sys.executable, "-P", "-m", "tileyard.workers.runner", home, str(self._memory)),
+            argv=(*argv, *targets),
             env={**worker_environment(threads=1), **self.device.env},
             cwd=str(Path.cwd()),
             log=str(self._output.path),

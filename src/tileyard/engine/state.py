@@ -236,7 +236,10 @@ class EngineState:
     @property
     def _is_more_to_come(self) -> bool:
         """Something is on its way to being ready."""
-        return bool(self.cases.waiting or self.cases.to_build or self._building or self._asking)
+        cases = self.cases
+        return bool(
+            cases.waiting or cases.to_build or cases.looked_up_now or self._building or self._asking
+        )
 
     def _start_runs(self) -> None:
         usable = self._devices.usable
@@ -249,12 +252,12 @@ class EngineState:
             elif entry.memory_bytes != device.memory_bytes:
                 self._release(device)  # for a runner with another limit
             else:
-                device.lingering = False
                 device.pausing = self._waits_for_judge(device, entry)
+                device.lingering = device.lingering and device.pausing
                 device.exclusive = entry.interleaved
-                if not device.pausing and is_quiet(
-                    device, entry, self.site, self._building, asking=self._asking > 0
-                ):
+                if device.pausing:
+                    self._linger(device)
+                elif is_quiet(device, entry, self.site, self._building, asking=self._asking > 0):
                     self._run(device)
 
     def _waits_for_judge(self, device: Borrowing, entry: Ready) -> bool:
@@ -275,11 +278,18 @@ class EngineState:
         return unjudged.is_asked or (unjudged.is_waiting and is_due)
 
     def _idle(self, device: Borrowing) -> None:
-        """Keep a device for a moment only if more may come that does not need its cores first."""
-        is_more_to_come = self._is_more_to_come or self._asked or self._unjudged
+        """Keep a device for a moment only if more may come that does not need its cores first.
+
+        Verdicts that nobody waits for lead to nothing more as a rule.
+        """
+        is_more_to_come = self._is_more_to_come or self._asked or self._unjudged.has_rivals
         if is_shared(device, self.site) or not is_more_to_come:
             self._release(device)
-        elif not device.lingering:
+        else:
+            self._linger(device)
+
+    def _linger(self, device: Borrowing) -> None:
+        if not device.lingering:
             device.lingering = True
             self._due.append(Linger(device=device.name))
 
@@ -310,6 +320,8 @@ class EngineState:
                 continue
             entry = self.cases.ready.peek(device.name, usable)
             if entry is None or (is_shared(device, self.site) and not self._is_burst()):
+                continue
+            if self._waits_for_judge(device, entry):
                 continue
             coming += 1
             for waiting in self.cases.ready:

@@ -38,9 +38,14 @@ class Unjudged:
         return bool(self._waiting)
 
     @property
+    def has_rivals(self) -> bool:
+        """Times wait for a verdict that may spare others."""
+        return bool(self._rivals)
+
+    @property
     def is_due(self) -> bool:
         """Verdicts are wanted soon: times wait for them that may spare others, or half of the room is used."""
-        return bool(self._rivals) or any(
+        return self.has_rivals or any(
             2 * used > self._rooms[device] for device, used in self._used.items()
         )
 

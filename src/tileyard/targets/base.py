@@ -102,6 +102,24 @@ class KnowsLines(Protocol):
         ...
 
 
+Allocate = Callable[[tuple[int, ...], "np.dtype[np.generic]"], Array]
+"""Makes an array of this shape and dtype. Raises MemoryError."""
+
+
+@runtime_checkable
+class BindsInto(Protocol):
+    """A loaded kernel whose outputs can be put where others read them, without a copy.
+
+    Launches that are timed are bound by ``bind``: nobody reads what they write.
+    """
+
+    def bind_into(
+        self, arrays: Sequence[Array], scalars: Sequence[Value], allocate: Allocate
+    ) -> Launch:
+        """As ``bind``; what ``read`` returns lies in arrays that ``allocate`` has made."""
+        ...
+
+
 NO_BINARIES = NoBinaries()
 
 

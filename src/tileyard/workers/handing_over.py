@@ -4,11 +4,13 @@ The memory is an anonymous file of the engine's, whose descriptor both inherit. 
 else can open it, and it is gone with the last process that has it.
 """
 
+import contextlib
 import mmap
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import prod
 
+import msgspec
 import numpy as np
 
 from tileyard.ir.dtypes import find_dtype, name_of
@@ -20,65 +22,110 @@ IN_MESSAGE_BYTES = 4096
 """Outputs of up to this size travel in the message: less than a page of memory is worth."""
 
 
-class OutputMemory:
-    """The runner's side: finds room for outputs, and writes them there.
+WINDOW_BYTES = 4 << 20
+"""How much of the memory is mapped at once to copy an output: a kernel near its limit of memory has no room for two."""
 
-    Written by system calls and not through a mapping, so that neither the runner's limit of its address
-    space nor a kernel that writes where it should not has anything to do with it.
+
+class OutputMemory:
+    """The runner's side: finds room for outputs, which are written there or copied to it.
+
+    Nothing of it stays mapped but what the kernel at hand writes: one that writes where it should not meets no
+    other case's outputs.
     """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._taken: list[Extent] = []
+        self._made: dict[int, Extent] = {}
         os.set_inheritable(descriptor, False)
 
     def begin(self, taken: Iterable[Extent]) -> None:
         """Leave these extents alone, and no others: their outputs are not judged yet."""
         self._taken = sorted(taken, key=lambda extent: extent.start)
+        self._made.clear()
+
+    def allocate(self, shape: tuple[int, ...], dtype: "np.dtype[np.generic]") -> Array:
+        """An array for an output, at the beginning of a page; ``put`` need not copy it. Raises MemoryError."""
+        size = prod(shape) * dtype.itemsize
+        if size <= IN_MESSAGE_BYTES:
+            return _as_array(mmap.mmap(-1, IN_MESSAGE_BYTES), shape, dtype)
+        extent = self._take_room(size)
+        array = _as_array(self._map(extent), shape, dtype)
+        self._made[array.ctypes.data] = extent
+        return array
 
     def put(self, name: str, array: Array) -> HandedOutput:
-        """Hand over a copy of an output. Raises MemoryError, and InvalidProgramError for an unknown dtype."""
-        bits = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        """Hand an output over. Raises MemoryError, and InvalidProgramError for an unknown dtype."""
         handed = HandedOutput(name=name, dtype=name_of(array.dtype), shape=array.shape)
-        if bits.nbytes <= IN_MESSAGE_BYTES:
-            return HandedOutput(
-                name=handed.name, dtype=handed.dtype, shape=handed.shape, data=bits.tobytes()
-            )
-        place, extent = self._find_room(bits.nbytes)
-        self._write(bits.data, extent.start)
-        self._taken.insert(place, extent)
-        return HandedOutput(
-            name=handed.name,
-            dtype=handed.dtype,
-            shape=handed.shape,
-            memory=self._descriptor,
-            extent=extent,
-        )
+        if array.nbytes <= IN_MESSAGE_BYTES:
+            return msgspec.structs.replace(handed, data=array.tobytes())
+        extent = self._made.pop(array.ctypes.data, None) or self._copy(array)
+        return msgspec.structs.replace(handed, memory=self._descriptor, extent=extent)
 
-    def _find_room(self, size: int) -> tuple[int, Extent]:
+    def drop(self) -> None:
+        """Take back the room of arrays that were not handed over."""
+        for extent in self._made.values():
+            self._taken.remove(extent)
+        self._made.clear()
+
+    def _copy(self, array: Array) -> Extent:
+        bits = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        extent = self._take_room(bits.nbytes)
+        for start in range(0, bits.nbytes, WINDOW_BYTES):
+            part = bits[start : start + WINDOW_BYTES]
+            window = self._map(Extent(start=extent.start + start, size=part.nbytes))
+            np.frombuffer(window, np.uint8)[:] = part
+        return extent
+
+    def _take_room(self, size: int) -> Extent:
         """The lowest gap, whose pages were most likely used before: the first touch of a page costs more than a copy."""
         page = mmap.PAGESIZE
-        need, start = -(-size // page) * page, 0
-        for place, extent in enumerate(self._taken):
-            if extent.start - start >= need:
-                return place, Extent(start=start, size=need)
-            start = extent.start + extent.size
+        need, start, place = -(-size // page) * page, 0, 0
         if not self._taken:
             self._drop_behind(need)
-        return len(self._taken), Extent(start=start, size=need)
+        for place, extent in enumerate([*self._taken, _END]):  # noqa: B007 - the last one is the end
+            if extent.start - start >= need:
+                break
+            start = extent.start + extent.size
+        self._reserve(start + need)
+        found = Extent(start=start, size=need)
+        self._taken.insert(place, found)
+        return found
 
     def _drop_behind(self, need: int) -> None:
         """Give back what an earlier output of unusual size has left."""
         if os.fstat(self._descriptor).st_size > max(need, ROOM_BYTES):
             os.ftruncate(self._descriptor, max(need, ROOM_BYTES))
 
-    def _write(self, rest: memoryview, start: int) -> None:
-        try:
-            while rest:
-                written = os.pwrite(self._descriptor, rest, start)
-                rest, start = rest[written:], start + written
-        except OSError as error:
-            raise MemoryError(f"no memory to keep outputs in: {error.strerror}") from error
+    def _reserve(self, end: int) -> None:
+        """Have memory up to there: a page that is not to be had ends a process that writes to it."""
+        size = os.fstat(self._descriptor).st_size
+        if size < end:
+            with _as_memory_error():
+                os.posix_fallocate(self._descriptor, size, end - size)
+
+    def _map(self, extent: Extent) -> mmap.mmap:
+        with _as_memory_error():
+            flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
+            return mmap.mmap(self._descriptor, extent.size, flags=flags, offset=extent.start)
+
+
+_END = Extent(start=1 << 62, size=0)
+
+
+@contextlib.contextmanager
+def _as_memory_error() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise MemoryError(f"no memory to keep outputs in: {error.strerror}") from error
+
+
+def _as_array(mapped: mmap.mmap, shape: tuple[int, ...], dtype: "np.dtype[np.generic]") -> Array:
+    """The beginning of a mapping, which lasts as long as the array."""
+    raw = np.frombuffer(mapped, np.uint8, count=prod(shape) * dtype.itemsize)
+    array: Array = raw.view(dtype).reshape(shape)
+    return array
 
 
 ROOM_BYTES = 512 << 20
@@ -107,6 +154,4 @@ def get_output(handed: HandedOutput) -> Array:
         prot=mmap.PROT_READ,
         offset=handed.extent.start,
     )
-    count = prod(handed.shape) * dtype.itemsize
-    array: Array = np.frombuffer(mapped, dtype=np.uint8, count=count).view(dtype)
-    return array.reshape(handed.shape)
+    return _as_array(mapped, handed.shape, dtype)

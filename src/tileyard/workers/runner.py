@@ -4,6 +4,7 @@ It neither builds nor judges. Whatever is slow to make (inputs, golden results, 
 store before the lease is asked for, and stays loaded from case to case.
 """
 
+import contextlib
 import os
 import sys
 import time
@@ -30,7 +31,7 @@ from tileyard.model import (
     TimingPolicy,
 )
 from tileyard.processes.wire import Channel
-from tileyard.targets.base import Array, KnowsLines, Launch, Loaded
+from tileyard.targets.base import Array, BindsInto, KnowsLines, Launch, Loaded
 from tileyard.targets.registry import make_target
 from tileyard.workers.case_folders import Stores
 from tileyard.workers.command_runs import CommandRuns
@@ -185,11 +186,11 @@ class Runner:
         case = _case(request, entry)
         self._printed.turn_to(entry.log)
         self._channel.send(CaseBegan(case=case.key))
+        self._memory.drop()
         try:
             launch = self._bind(request, entry)
             launch.run()
-            is_checked = case.check.enabled and entry.golden.outputs
-            return Ran(launch, self._hand_over(launch, entry) if is_checked else ())
+            return Ran(launch, self._hand_over(launch, entry) if _is_checked(case, entry) else ())
         except (MemoryError, TileyardError) as error:
             return self._fail(case, error, started)
 
@@ -225,11 +226,15 @@ class Runner:
         if artifact is None:
             raise DamagedError(f"artifact {entry.build} is missing or damaged")
         self._artifacts[entry.build] = artifact
-        target = make_target(_case(request, entry).target, request.plugins)
+        case = _case(request, entry)
+        target = make_target(case.target, request.plugins)
         loaded: Loaded = target.load(artifact, request.device)
         if isinstance(loaded, KnowsLines):
             loaded.know_lines(entry.lines)
-        return loaded.bind([self._array(digest) for digest in entry.golden.inputs], entry.scalars)
+        arrays = [self._array(digest) for digest in entry.golden.inputs]
+        if isinstance(loaded, BindsInto) and case.timing is None and _is_checked(case, entry):
+            return loaded.bind_into(arrays, entry.scalars, self._memory.allocate)
+        return loaded.bind(arrays, entry.scalars)
 
     def _state(self, device: Device) -> dict[str, str]:
         if self._ask_state is None:
@@ -258,12 +263,22 @@ def _case(request: RunBatch, entry: RunEntry) -> Case:
     return next(case for case in request.batch.cases if case.key == entry.case)
 
 
-def main(home: str, memory: str) -> None:
+def _is_checked(case: Case, entry: RunEntry) -> bool:
+    """Somebody compares its outputs with others."""
+    return case.check.enabled and bool(entry.golden.outputs)
+
+
+def main(home: str, memory: str, *targets: str) -> None:
     """Serve batches until the engine closes the channel; touch nothing before the lease is held.
 
-    ``memory`` is the descriptor of what takes outputs.
+    ``memory`` is the descriptor of what takes outputs. ``targets`` are imported ahead, each as
+    ``name=plug-in``, which is empty for one of ours.
     """
     channel = Channel.inherited()
+    for target in targets:
+        name, _, plugin = target.partition("=")
+        with contextlib.suppress(Exception):  # the first case that needs it tells
+            make_target(name, {name: plugin} if plugin else {})
     channel.send(RunnerReady())
     lease = wait_for_lease(os.environ)
     runner = Runner(Path(home), channel, lease, OutputMemory(int(memory)))
@@ -273,4 +288,4 @@ def main(home: str, memory: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(*sys.argv[1:])

@@ -12,6 +12,7 @@ from tileyard.engine.commands import CaseFinished, CaseLost, Fact, Leased, Lease
 from tileyard.engine.ledger import Ledger, Progress, RanOn
 from tileyard.engine.provider import LeaseLostError, Waiting, Watch
 from tileyard.engine.yard import Yard
+from tileyard.events import DeviceAsked, DeviceLeased, DeviceReleased, Event
 from tileyard.model import (
     Batch,
     BuildKey,
@@ -115,6 +116,22 @@ def test_a_result_under_the_lease_that_is_held_counts(tmp_path: Path) -> None:
     assert trial.keys.measurement == measurement_key(
         RunKey("r"), "silicon 0", Case(id="", work=KernelWork(kernel="")).timing
     )
+
+
+def test_what_is_still_held_at_the_end_is_given_back_and_told(tmp_path: Path) -> None:
+    """Each lease that a run tells of has its end in the record, however the run ends."""
+    events: list[Event] = []
+    with open_simulated_yard(tmp_path, BOARDS, (0,), listeners=[events.append]) as yard:
+        slots = [ToldSlot(board, []) for board in BOARDS]
+        borrower = Borrower(yard, slots, Ledger(yard, "run"), lambda fact: None, judge_nothing)
+
+        async def main() -> None:
+            await borrower.acquire("board:0", 0)
+            await borrower.close()
+
+        asyncio.run(main())
+    told = [type(event) for event in events]
+    assert told == [DeviceAsked, DeviceLeased, DeviceReleased]
 
 
 @pytest.mark.parametrize("lease", [6, 8])

@@ -518,6 +518,24 @@ def test_a_lingering_device_takes_what_becomes_ready() -> None:
     assert of_kind(state.step(LingerOver(device="board:0")), Release) == []
 
 
+def test_a_lease_lingers_while_the_next_batch_is_looked_up() -> None:
+    """What is known of it from before is asked once all of it is built; a device is held meanwhile."""
+    state = EngineState(boards(1))
+    state.start()
+    prepared(state, batch("a"))
+    state.step(Leased(device="board:0"))
+    state.step(CaseFinished(case="a", device="board:0"))
+    finals = batch("finals", "b", "c", order="interleaved")
+    state.step(BatchesPlanned(batches=(finals,), exhausted=True))
+    idle = state.step(RunOver(device="board:0", held=True))
+    for name in "bc":
+        idle += state.step(CasePrepared(case=name, build=BuildKey(name), built=True), AuthorFreed())
+    assert of_kind(idle, Release) == []
+    assert of_kind(idle, LookUp) == [LookUp(batch="finals")]
+    found = state.step(NothingKnown(batch="finals"))
+    assert of_kind(found, Run) == [Run(device="board:0", cases=("b", "c"))]
+
+
 # ---- faults of devices ----------------------------------------------------------------------
 
 

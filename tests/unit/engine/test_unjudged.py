@@ -14,6 +14,8 @@ from tileyard.engine.commands import (
     Command,
     Judge,
     Leased,
+    Linger,
+    LingerOver,
     Release,
     Released,
     Run,
@@ -138,6 +140,30 @@ def test_a_device_waits_for_room(judge: frozenset[int]) -> None:
     assert (runs(commands), judged(commands)) == ([], [])
     commands = state.step(CaseFinished(case="c0"))
     assert (runs(commands), judged(commands)) == ([("c2",)], [("c1",)])
+
+
+def test_a_device_that_waits_for_room_is_given_back_after_a_while() -> None:
+    """It is asked for again once there is room, and not before."""
+    names = [f"c{number}" for number in range(8)]
+    state = make_state(*names, judge=OTHER, timed=False)
+    begin(state, *names)
+    run_well(state, "c0", is_rival=False)
+    assert Linger(device="d") in run_well(state, "c1", is_rival=False)
+    assert Release(device="d") in state.step(LingerOver(device="d"))
+    assert not any(isinstance(command, Acquire) for command in state.step(Released(device="d")))
+    commands = state.step(CaseFinished(case="c0"))
+    assert any(isinstance(command, Acquire) for command in commands)
+    assert runs(state.step(Leased(device="d"))) == [("c2",)]
+
+
+@pytest.mark.parametrize("is_rival", [False, True])
+def test_a_device_is_held_for_verdicts_that_more_may_follow(*, is_rival: bool) -> None:
+    """Times that spare others are waited for; that outputs are right leads to nothing more."""
+    state = make_state("a", judge=OTHER, cores=frozenset())
+    begin(state, "a")
+    commands = run_well(state, "a", is_rival=is_rival)
+    expected = Linger(device="d") if is_rival else Release(device="d")
+    assert expected in commands
 
 
 def test_a_device_that_waits_for_room_has_the_others_pause() -> None:

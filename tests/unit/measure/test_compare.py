@@ -226,3 +226,29 @@ def test_outputs_that_are_equal_are_called_so(dtype: str) -> None:
     array = np.array(values, dtype=dtype)
     expected = "C: each of 3 elements is what was expected"
     assert describe_closest("C", array, array.copy(), None) == expected
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.sampled_from(["float32", "float16", "bfloat16"]),
+    st.sampled_from([1e-42, 1e-30, 1e-3, 1.0, 1e18, 1e37]),
+    st.sampled_from([Tolerance(rtol=1e-3, atol=0.0), LOOSE, Tolerance(rtol=0.0, atol=1e-3)]),
+    st.integers(0, 1 << 16),
+)
+def test_narrow_types_are_judged_as_if_they_were_wide(
+    dtype: str, scale: float, tolerance: Tolerance, seed: int
+) -> None:
+    """What float32 is precise enough to say at once is what float64 says, close to the bound, too."""
+    random = np.random.default_rng(seed)
+    narrow = DTYPES[dtype].numpy
+    with np.errstate(all="ignore"):
+        want = (random.standard_normal(64) * scale).astype(narrow)
+        wide = want.astype(np.float64)
+        bound = tolerance.atol * scale + tolerance.rtol * np.abs(wide)
+        off = random.choice([0.0, 0.5, 0.999, -1.0, 1.0, 1 + 1e-7, 1.001], 64)
+        got = (wide + bound * off).astype(narrow)
+
+    found = compare("C", got, want, tolerance)
+
+    expected = compare("C", got.astype(np.float64), wide, tolerance)
+    assert (found and (found.index, found.wrong)) == (expected and (expected.index, expected.wrong))

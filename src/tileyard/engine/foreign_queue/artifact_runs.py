@@ -227,6 +227,7 @@ class RunnerSite:
     queue_limit_s: float = 1800.0
     clock: Clock = field(default_factory=SystemClock)
     handed_over: HandedOver = field(default_factory=HandedOver)
+    grounds: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
 
     @property
     def home(self) -> Path:

@@ -19,7 +19,7 @@ from tileyard.ir.nodes import Scalar, Tensor
 from tileyard.ir.specs import tensor_specs, tensors
 from tileyard.model import SourceLine, TensorSpec, Value
 from tileyard.targets.arguments import check_arrays, match_arguments, unwrap
-from tileyard.targets.base import Array
+from tileyard.targets.base import Allocate, Array
 from tileyard.targets.cpu.abi import RUNTIME_FILE
 from tileyard.targets.cpu.binary import NO_LINES, Binding, CpuBinary, LineTable, Pool, find_pool
 
@@ -254,11 +254,17 @@ class CpuLoaded:
         Inputs that are contiguous are used where they are; none is changed. Raises BindError,
         MemoryError.
         """
+        return self.bind_into(arrays, scalars, allocate)
+
+    def bind_into(
+        self, arrays: Sequence[Array], scalars: Sequence[Value], allocate: Allocate
+    ) -> "CpuLaunch":
+        """As ``bind``; launches write to arrays that ``allocate`` has made."""
         binary = self.binary
         check_arrays(binary.signature, arrays)
         dims = binary.dims([array.shape for array in arrays], scalars)
         specs = tensor_specs(binary.signature, dims)
-        return CpuLaunch(self, specs, arrays, binary.numbers(dims, scalars))
+        return CpuLaunch(self, specs, arrays, binary.numbers(dims, scalars), allocate)
 
 
 class CpuLaunch:
@@ -270,6 +276,7 @@ class CpuLaunch:
         specs: Sequence[TensorSpec],
         arrays: Sequence[Array],
         numbers: Sequence[int],
+        allocate: Allocate,
     ) -> None:
         self._loaded = loaded
         self._specs = specs

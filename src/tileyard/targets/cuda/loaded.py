@@ -14,7 +14,7 @@ from tileyard.errors import KernelFault
 from tileyard.ir.dtypes import find_dtype, poison
 from tileyard.model import TensorSpec, TimingPolicy, Value
 from tileyard.targets.arguments import check_arrays
-from tileyard.targets.base import Array
+from tileyard.targets.base import Allocate, Array
 from tileyard.targets.cuda.callable import CudaCallable
 from tileyard.targets.cuda.driver import Gpu
 from tileyard.targets.cuda.launching import CudaModule, Plan
@@ -145,12 +145,17 @@ class CudaLoaded:
         They are copied to the device; such as nobody can write only once. Raises BindError,
         MemoryError.
         """
+        return self.bind_into(arrays, scalars, np.empty)
+
+    def bind_into(
+        self, arrays: Sequence[Array], scalars: Sequence[Value], allocate: Allocate
+    ) -> "CudaLaunch":
+        """As ``bind``; outputs are copied from the device to arrays that ``allocate`` has made."""
         check_arrays(self.signature, arrays)
         self.module.gpu.activate()
         numbers = self.module.numbers([array.shape for array in arrays], scalars)
-        return CudaLaunch(
-            self.module, Plan(self.module, numbers), self.module.specs(numbers), arrays
-        )
+        plan, specs = Plan(self.module, numbers), self.module.specs(numbers)
+        return CudaLaunch(self.module, plan, specs, arrays, allocate)
 
 
 class CudaLaunch:
@@ -162,7 +167,9 @@ class CudaLaunch:
         plan: Plan,
         specs: Sequence[TensorSpec],
         arrays: Sequence[Array],
+        allocate: Allocate,
     ) -> None:
+        self._allocate_host = allocate
         self._name = module.signature.name
         self._gpu = module.gpu
         self._memory = memory_of(module.gpu)
@@ -210,7 +217,7 @@ class CudaLaunch:
         with self._named():
             for spec, buffer in zip(self._specs, self._buffers, strict=True):
                 if spec.role != "in":
-                    array: Array = np.empty(spec.shape, find_dtype(spec.dtype).numpy)
+                    array = self._allocate_host(spec.shape, find_dtype(spec.dtype).numpy)
                     buffer.download(array)
                     found.append(array)
         return found
