@@ -72,6 +72,7 @@ class Runs:
             queue_limit_s=30.0,
             clock=SystemClock(),
             handed_over=HandedOver(),
+            grounds={},
         )
         cases = [f"{number}-{name}" for number, name in enumerate(names)]
         entries = {case: self._entry(case) for case in cases}
