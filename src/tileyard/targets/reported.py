@@ -14,6 +14,12 @@ PADDING = "padding"
 """The kind of instructions that fill space, and are not shown."""
 
 
+def first_error(log: str) -> str:
+    """The line of a compiler's log that says why it failed."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return next((line for line in lines if "error" in line), lines[0] if lines else "no message")
+
+
 class Resources(Record):
     """What one device function takes, read from its cubin. Bytes are of one block or one thread.
 

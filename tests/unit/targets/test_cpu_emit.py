@@ -205,7 +205,9 @@ def faults(X: int32[4], Y: out.int32[4]):
         (outside, 1, "X[i]"),
         (outside, 2, "X[i]"),
     }
-    assert {(fault.message, fault.statement, fault.value) for fault in found.faults} == expected
+    assert {
+        (fault.message, fault.statement, fault.value) for fault in found.details.faults
+    } == expected
     assert "&fault, 1)" in found.text
     assert "&fault, 2)" in found.text
 

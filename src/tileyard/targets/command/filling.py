@@ -19,7 +19,10 @@ def fill(template: str, places: Places) -> str:
     for literal, name, _, _ in string.Formatter().parse(template):
         parts.append(literal)
         if name is not None:
-            value = _value(name, template, places)
+            if name not in places:
+                said = f"{{{name}}} in {template!r} stands for nothing in this step of this case"
+                raise BindError(said)
+            value = places[name]
             parts.append(value if isinstance(value, str) else " ".join(value))
     return "".join(parts)
 
@@ -34,9 +37,3 @@ def fill_argv(argv: Sequence[str], places: Places) -> tuple[str, ...]:
         else:
             filled.append(fill(template, places))
     return tuple(filled)
-
-
-def _value(name: str, template: str, places: Places) -> Place:
-    if name not in places:
-        raise BindError(f"{{{name}}} in {template!r} stands for nothing in this step of this case")
-    return places[name]

@@ -9,8 +9,7 @@ from tileyard.errors import BindError, DamagedError
 from tileyard.ir.nodes import Program
 from tileyard.model import Record
 from tileyard.targets.cpu.emit.context import Fault
-from tileyard.targets.cpu.emit.program import Generated
-from tileyard.targets.cpu.machine import Machine, missing_features
+from tileyard.targets.cpu.machine import missing_features
 
 ABI_VERSION = 5
 
@@ -41,24 +40,6 @@ class Details(Record):
     arch: str
     features: tuple[str, ...]
     abi: int = ABI_VERSION
-
-
-def describe(program: Program, generated: Generated, machine: Machine) -> str:
-    """The details of a kernel that was built for ``machine``, as JSON text."""
-    # Without the threads of the user's launch, of which nothing here depends: equal binaries say the same.
-    signature = Program(program.name, program.params, program.dims, program.grid, (), (), ())
-    details = Details(
-        signature=signature,
-        scratch_bytes=generated.scratch_bytes,
-        shared_bytes=generated.shared_bytes,
-        claims=generated.claims,
-        tags=generated.tags,
-        grids=generated.grids,
-        faults=generated.faults,
-        arch=machine.arch,
-        features=machine.features,
-    )
-    return msgspec.json.encode(details).decode()
 
 
 def read_details(text: str) -> Details:

@@ -16,12 +16,14 @@ from tileyard.ir.text import read_program
 from tileyard.ir.verify import verify
 from tileyard.model import Device, Diagnostic, Elaborated, Outcome, SourceLine
 from tileyard.targets.base import NO_BINARIES, Binaries, Build, Loaded, Source
-from tileyard.targets.cpu.abi import HEADER_FILE, KERNEL_FILE, RUNTIME_FILE, SOURCE_FILE, describe
+from tileyard.targets.cpu.abi import HEADER_FILE, KERNEL_FILE, RUNTIME_FILE, SOURCE_FILE
 from tileyard.targets.cpu.emit.program import generate
 from tileyard.targets.cpu.loaded import CpuLoaded
 from tileyard.targets.cpu.toolchain import Toolchain, open_toolchain, parse_options
 from tileyard.targets.own_sources import digest_own_sources
+from tileyard.targets.reported import first_error
 
+_RUNTIME = Path(__file__).with_name("runtime.c")
 HEADERS = Path(__file__).with_name("headers")
 
 _INCLUDE = re.compile(r'#include "(\S+)"\n')
@@ -40,9 +42,6 @@ def header_text() -> str:
         return _INCLUDE.sub(lambda found: part(found[1]), text)
 
     return part("tile.h")
-
-
-_HERE = Path(__file__).parent
 
 
 class CpuTarget:
@@ -68,9 +67,9 @@ class CpuTarget:
         """``runtime.so``, compiled once: it is the same in every artifact."""
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
-            (folder / "runtime.c").write_bytes((_HERE / "runtime.c").read_bytes())
+            (folder / _RUNTIME.name).write_bytes(_RUNTIME.read_bytes())
             (folder / HEADER_FILE).write_text(header_text())
-            compiled = self.toolchain.compile_runtime(folder, "runtime.c", RUNTIME_FILE)
+            compiled = self.toolchain.compile_runtime(folder, _RUNTIME.name, RUNTIME_FILE)
             if not compiled.ok:
                 first = next(iter(compiled.log.strip().splitlines()), "no message")
                 raise ToolMissingError(f"the C compiler cannot build the runtime: {first}")
@@ -78,10 +77,8 @@ class CpuTarget:
 
     def fingerprint(self) -> str:
         """Over the compiler, its flags, the CPU level, our C, and every module that generates it."""
-        own_c = header_text(), (_HERE / "runtime.c").read_text()
-        return digest_parts(
-            "cpu", self.toolchain.fingerprint(), digest_own_sources(__name__), *own_c
-        )
+        own = (digest_own_sources(__name__), header_text(), _RUNTIME.read_text())
+        return digest_parts("cpu", self.toolchain.fingerprint(), *own)
 
     def build(
         self, sources: Sequence[Source], out: Path, known: Binaries = NO_BINARIES
@@ -115,7 +112,7 @@ class CpuTarget:
         built = Build(
             outcome=Outcome.PASSED,
             files=(KERNEL_FILE, SOURCE_FILE, HEADER_FILE, RUNTIME_FILE),
-            manifest=describe(program, generated, self.toolchain.machine),
+            manifest=msgspec.json.encode(generated.details).decode(),
             binary=digest_parts("binary", generated.text, self.fingerprint()),
         )
         if known.fetch(built.binary, folder):
@@ -129,7 +126,7 @@ class CpuTarget:
                 outcome=Outcome.COMPILE_ERROR,
                 log=compiled.log,
                 diagnostic=Diagnostic(
-                    message=f"the C compiler failed: {_first_error(compiled.log)}"
+                    message=f"the C compiler failed: {first_error(compiled.log)}"
                 ),
             )
         return msgspec.structs.replace(built, log=compiled.log)
@@ -141,8 +138,3 @@ def _diagnose(error: UnsupportedError | InvalidProgramError, elaborated: Elabora
         return Diagnostic(message=str(error), operation="verify", where=where)
     where = SourceLine(file=error.file, line=error.line) if error.file else None
     return Diagnostic(message=str(error), operation=error.operation, where=where)
-
-
-def _first_error(log: str) -> str:
-    lines = log.strip().splitlines()
-    return next((line for line in lines if "error" in line), lines[0] if lines else "no message")

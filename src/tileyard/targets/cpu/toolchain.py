@@ -131,8 +131,7 @@ class Toolchain:
 
     def compile_runtime(self, folder: Path, source: str, output: str) -> Compiled:
         """Compile the threads' runtime, which is the same for every CPU of an architecture."""
-        arguments = (*RUNTIME_FLAGS, "-shared", "-o", output, source, "-lpthread")
-        return self._run(folder, arguments)
+        return self._run(folder, (*RUNTIME_FLAGS, "-shared", "-o", output, source, "-lpthread"))
 
     def _run(self, folder: Path, arguments: tuple[str, ...]) -> Compiled:
         done = subprocess.run(

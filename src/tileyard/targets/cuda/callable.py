@@ -347,8 +347,7 @@ class CudaCallable:
             numbers = self._module.numbers(shapes, scalars)
             specs = self._module.specs(numbers)
             places = [at for at, (param, _) in enumerate(taken) if isinstance(param, Tensor)]
-            given = frozenset(operands)
-            ready = Ready(Plan(self._module, numbers), specs, (places, given))
+            ready = Ready(Plan(self._module, numbers), specs, (places, frozenset(operands)))
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
             self._known[key] = ready

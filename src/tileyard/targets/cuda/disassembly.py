@@ -1,6 +1,6 @@
 """Machine code as text, through NVIDIA's nvdisasm."""
 
-import importlib.util
+import contextlib
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tileyard.errors import DamagedError, ToolMissingError
 from tileyard.targets.cpu.toolchain import find_program
+from tileyard.targets.cuda.packages import CUDA_PACKAGE, package_folder
 
 _TITLE = "//-----"
 _ENTRY = "STO_CUDA_ENTRY"
@@ -16,12 +17,8 @@ LIMIT_S = 120.0
 
 def find_nvdisasm() -> Path:
     """The program: of its wheel, else on PATH. Raises ToolMissingError."""
-    try:
-        spec = importlib.util.find_spec("nvidia.cu13")
-    except ModuleNotFoundError:
-        spec = None
-    for folder in () if spec is None else spec.submodule_search_locations or ():
-        program = Path(folder) / "bin" / "nvdisasm"
+    with contextlib.suppress(ToolMissingError):
+        program = package_folder(CUDA_PACKAGE) / "bin" / "nvdisasm"
         if os.access(program, os.X_OK):
             return program
     found = find_program("nvdisasm")

@@ -6,6 +6,7 @@ Whoever only wants to know what an artifact is never comes here: the driver is l
 import functools
 import importlib
 import os
+import uuid
 from typing import Any
 
 from tileyard.errors import (
@@ -75,8 +76,7 @@ class Driver:
 
     def attribute(self, device: object, number: int) -> int:
         """A property of a device."""
-        kind = self.api.CUdevice_attribute(number)
-        return int(self.call("cuDeviceGetAttribute", kind, device))
+        return int(self.call("cuDeviceGetAttribute", self.api.CUdevice_attribute(number), device))
 
 
 def explain(error: str, name: str) -> TileyardError | MemoryError:
@@ -138,21 +138,15 @@ def find_gpu(device: Device) -> Gpu:
     wanted = device.env.get("CUDA_VISIBLE_DEVICES", "")
     if count == 1 and (not wanted or wanted == os.environ.get("CUDA_VISIBLE_DEVICES")):
         return open_gpu(0)
-    for ordinal in range(count):
+    for ordinal in range(count if wanted else 0):
         handle = driver.call("cuDeviceGet", ordinal)
-        if wanted and wanted.lower() == format_uuid(driver.call("cuDeviceGetUuid", handle).bytes):
+        identity = uuid.UUID(bytes=bytes(driver.call("cuDeviceGetUuid", handle).bytes))
+        if wanted.lower() == f"gpu-{identity}":  # as NVML writes it, but for the letters' size
             return open_gpu(ordinal)
     which = device.name.partition(":")[2]
     if not wanted and which.isdecimal() and int(which) < count:
         return open_gpu(int(which))
     raise UsageError(f"CUDA does not see {device.name} in this process")
-
-
-def format_uuid(raw: bytes) -> str:
-    """A UUID as NVML writes it, in small letters."""
-    text = bytes(raw).hex()
-    parts = (text[:8], text[8:12], text[12:16], text[16:20], text[20:])
-    return "gpu-" + "-".join(parts)
 
 
 def check_driver(driver: Driver, cuda: tuple[int, int]) -> None:

@@ -10,7 +10,7 @@ each has its own message, and where it names none, a group is halved.
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from tileyard.model import Record
 from tileyard.targets.cuda.nvrtc import Compiled, NvrtcError
@@ -96,7 +96,16 @@ def compile_in_groups(
 
 def own_part(log: str, member: Member) -> str:
     """What NVRTC and ptxas said of one source of a group: warnings, errors, and what its functions take."""
-    return "".join(f"{line}\n" for line in _own_lines(log, member))
+    own: list[str] = []
+    is_own = False
+    for line in log.splitlines():
+        if (place := _PLACE.match(line)) is not None:
+            is_own = place["file"] == member.name
+        elif (entry := _ENTRY.match(line)) is not None:
+            is_own = entry["symbol"] in member.symbols
+        if is_own:
+            own.append(f"{line}\n")
+    return "".join(own)
 
 
 def _compile_together(members: Sequence[Member], compile_one: Compile) -> list[Compiled]:
@@ -104,8 +113,8 @@ def _compile_together(members: Sequence[Member], compile_one: Compile) -> list[C
         compiled = compile_one("".join(member.as_part() for member in members))
     except NvrtcError as error:
         if len(members) == 1:
-            return [Compiled(cubin=b"", log=error.log)]
-        return _compile_apart(members, error.log, compile_one)
+            return [Compiled(cubin=b"", log=str(error))]
+        return _compile_apart(members, str(error), compile_one)
     bound = _find_bound(members, compiled.cubin) if len(members) > 1 else []
     apart = {member.name: _compile_together([member], compile_one)[0] for member in bound}
     return [
@@ -139,14 +148,3 @@ def _find_bound(members: Sequence[Member], cubin: bytes) -> list[Member]:
     """Those whose code depends on what else is in the cubin."""
     bound = {one.symbol for one in read_cubin(cubin) if reads_tables(one.code)}
     return [member for member in members if not bound.isdisjoint(member.symbols)]
-
-
-def _own_lines(log: str, member: Member) -> Iterator[str]:
-    is_own = False
-    for line in log.splitlines():
-        if (place := _PLACE.match(line)) is not None:
-            is_own = place["file"] == member.name
-        elif (entry := _ENTRY.match(line)) is not None:
-            is_own = entry["symbol"] in member.symbols
-        if is_own:
-            yield line

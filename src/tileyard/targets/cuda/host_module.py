@@ -9,6 +9,7 @@ One module because what its variables stand for is collected on the way from whi
 
 import contextlib
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -172,12 +173,10 @@ class _Reader:
         place = self.place(args[4])
         if place is None or place.what != "data":
             self._scope.refuse("a TMA descriptor of memory that is no parameter's")
-        numbers = [self.lower(arg) for arg in list(args)[5:]]
+        numbers = iter([self.lower(arg) for arg in list(args)[5:]])
 
         def take(count: int) -> tuple[Expr, ...]:
-            taken = tuple(numbers[:count])
-            del numbers[:count]
-            return taken
+            return tuple(islice(numbers, count))
 
         dims, strides = take(rank), take(rank)[1:]
         box: tuple[Expr, ...] = ()

@@ -365,26 +365,24 @@ def _configure(
     config.gridDimX, config.gridDimY, config.gridDimZ = grid
     config.blockDimX, config.blockDimY, config.blockDimZ = sizes(launch.block)
     config.sharedMemBytes = shared_bytes
-    attributes = []
+    values = {}
     kinds = api.CUlaunchAttributeID
     if launch.cluster:
-        value = api.CUlaunchAttributeValue()
+        value = values[kinds.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION] = api.CUlaunchAttributeValue()
         cluster = [*sizes(launch.cluster), 1, 1][:3]
         if math.prod(cluster) > PORTABLE_CLUSTER:
             function.allow(_LARGE_CLUSTERS, 1)
         value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = cluster
-        attributes.append((kinds.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, value))
     programmatic = kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
     for is_asked, kind, field in (
         (launch.cooperative, kinds.CU_LAUNCH_ATTRIBUTE_COOPERATIVE, "cooperative"),
         (launch.programmatic, programmatic, "programmaticStreamSerializationAllowed"),
     ):
         if is_asked:
-            value = api.CUlaunchAttributeValue()
-            setattr(value, field, 1)
-            attributes.append((kind, value))
+            values[kind] = api.CUlaunchAttributeValue()
+            setattr(values[kind], field, 1)
     made = []
-    for kind, value in attributes:
+    for kind, value in values.items():
         attribute = api.CUlaunchAttribute()
         attribute.id, attribute.value = kind, value
         made.append(attribute)

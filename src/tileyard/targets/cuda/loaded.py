@@ -21,98 +21,8 @@ from tileyard.targets.cuda.launching import CudaModule, Plan
 from tileyard.targets.cuda.memory import Buffer, Memory, bytes_of, guarded
 from tileyard.targets.cuda.records import Details
 
-# ---- times ----------------------------------------------------------------------------------------
-
-
 MOST_COLD, MOST_CAPTURED = 64, 64
 """How many launches of a sample begin with an empty cache, and how many one graph holds."""
-
-
-class Stopwatch:
-    """Launches on a stream of its own. ``launch`` puts one call on a stream."""
-
-    def __init__(self, gpu: Gpu, memory: Memory, launch: Callable[[int], None]) -> None:
-        self._gpu = gpu
-        self._call = gpu.driver.call
-        self._memory = memory
-        self._launch = launch
-        self._stream = gpu.stream
-        self._flushes = False
-        self._captures = False
-        self._graph: tuple[int, Any] | None = None
-
-    def choose(self, *, flush_l2: bool, graph: bool) -> None:
-        """How samples are taken from now on. Raises MemoryError."""
-        self._flushes, self._captures = flush_l2, graph
-        if flush_l2:
-            self._memory.flush_l2(self._stream)
-
-    def run_once(self) -> None:
-        """Launch and wait. Raises KernelFault."""
-        self._launch(self._stream)
-        self._call("cuStreamSynchronize", self._stream)
-
-    def sample_ns(self, samples: int, launches: int) -> Sequence[float]:
-        """``samples`` times of ``launches`` launches each, in nanoseconds per launch. Raises KernelFault."""
-        # Where each launch has events of its own, few of them are a sample already.
-        pairs = min(launches, MOST_COLD) if self._flushes else 1
-        each = 1 if self._flushes else launches
-        events = [self._call("cuEventCreate", 0) for _ in range(2 * pairs)]
-        try:
-            return [self._sample(events, each) for _ in range(samples)]
-        finally:
-            for event in events:
-                self._gpu.driver.api.cuEventDestroy(event)
-
-    def _sample(self, events: Sequence[Any], each: int) -> float:
-        """One sample; between the two events of each pair there are ``each`` launches, or a few more."""
-        pairs = list(zip(events[::2], events[1::2], strict=True))
-        captured = min(each, MOST_CAPTURED)
-        replays = -(-each // captured)
-        # A graph is made before the clock runs.
-        graph = self._capture(captured) if self._captures else None
-        for begin, end in pairs:
-            if self._flushes:
-                self._memory.flush_l2(self._stream)
-            self._call("cuEventRecord", begin, self._stream)
-            if graph is not None:
-                for _ in range(replays):
-                    self._call("cuGraphLaunch", graph, self._stream)
-            else:
-                for _ in range(each):
-                    self._launch(self._stream)
-            self._call("cuEventRecord", end, self._stream)
-        self._call("cuEventSynchronize", events[-1])
-        milliseconds = sum(float(self._call("cuEventElapsedTime", *pair)) for pair in pairs)
-        count = len(pairs) * (each if graph is None else captured * replays)
-        return milliseconds * 1e6 / count
-
-    def _capture(self, launches: int) -> Any:  # noqa: ANN401 - the driver's own
-        """So many launches as one graph; that of the last call is kept."""
-        if self._graph is not None and self._graph[0] == launches:
-            return self._graph[1]
-        self._forget_graph()
-        mode = self._gpu.driver.api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-        self._call("cuStreamBeginCapture", self._stream, mode)
-        try:
-            for _ in range(launches):
-                self._launch(self._stream)
-        finally:
-            drawn = self._call("cuStreamEndCapture", self._stream)
-        made = self._call("cuGraphInstantiate", drawn, 0)
-        self._call("cuGraphDestroy", drawn)
-        self._call("cuGraphLaunch", made, self._stream)  # the first one uploads it
-        self._graph = (launches, made)
-        return made
-
-    def _forget_graph(self) -> None:
-        if self._graph is not None:
-            self._call("cuStreamSynchronize", self._stream)
-            self._call("cuGraphExecDestroy", self._graph[1])
-            self._graph = None
-
-
-# ---- launches -------------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -187,29 +97,43 @@ class CudaLaunch:
         plan.aim(
             [buffer.address for buffer in self._buffers], [buffer.address for buffer in self._lent]
         )
-        self._stopwatch = Stopwatch(self._gpu, self._memory, plan.launch)
+        self._call = self._gpu.driver.call
+        self._stream = self._gpu.stream
+        self._policy = TimingPolicy()
+        self._graph: tuple[int, Any] | None = None
         self.reset()
 
     def time_by(self, policy: TimingPolicy) -> None:
         """Flush the L2 cache before each launch, or capture launches, as ``policy`` says. Raises MemoryError."""
-        self._gpu.activate()
-        self._stopwatch.choose(flush_l2=policy.flush_l2, graph=policy.graph)
+        self._policy = policy
+        if policy.flush_l2:
+            self._gpu.activate()
+            self._memory.flush_l2(self._stream)
 
     def run(self) -> None:
         """Launch once and wait. Raises KernelFault: the driver's error, or a write beside a parameter."""
         with self._named():
-            self._stopwatch.run_once()
+            self._plan.launch(self._stream)
+            self._call("cuStreamSynchronize", self._stream)
             try:
                 for buffer in (*self._buffers, *self._lent):
                     buffer.check(self._name)
             except KernelFault:
-                self._memory.uploads.clear()  # it may have written to any of them, too
+                self._memory.forget_uploads()  # it may have written to any of them, too
                 raise
 
     def sample_ns(self, samples: int, launches: int) -> Sequence[float]:
         """``samples`` times of ``launches`` launches each, in nanoseconds per launch, by the device's own events."""
+        # Where each launch has events of its own, few of them are a sample already.
+        pairs = min(launches, MOST_COLD) if self._policy.flush_l2 else 1
+        each = 1 if self._policy.flush_l2 else launches
         with self._named():
-            return self._stopwatch.sample_ns(samples, launches)
+            events = [self._call("cuEventCreate", 0) for _ in range(2 * pairs)]
+            try:
+                return [self._sample(events, each) for _ in range(samples)]
+            finally:
+                for event in events:
+                    self._gpu.driver.api.cuEventDestroy(event)
 
     def read(self) -> Sequence[Array]:
         """Copies of the written parameters, in calling order."""
@@ -230,17 +154,16 @@ class CudaLaunch:
 
     def _require(self) -> None:
         """Refuse what the device has no memory for, before any of it is taken."""
-        uploads = [array for array in self._sources if array is not None]
         own = [bytes_of(spec) for spec in self._specs if spec.role != "in"]
         # What is written is kept twice: as it is, and as it was in the beginning.
         wanted = sum(map(guarded, own)) + sum(map(guarded, self._plan.workspaces))
         wanted += sum(guarded(bytes_of(spec)) for spec in self._specs if spec.role == "out")
-        self._memory.require(wanted + self._memory.uploads.missing_bytes(uploads))
+        self._memory.require(wanted, [array for array in self._sources if array is not None])
 
     def _allocate(self, number: int) -> Buffer:
         spec, source = self._specs[number], self._sources[number]
         if source is not None:
-            uploaded = self._memory.uploads.find(source, spec.name)
+            uploaded = self._memory.upload(source, spec.name)
             if spec.role == "in":
                 return uploaded
             self._first[number] = uploaded
@@ -249,6 +172,51 @@ class CudaLaunch:
             poisoned.upload(np.full(spec.shape, poison(spec.dtype), find_dtype(spec.dtype).numpy))
             self._first[number] = poisoned
         return Buffer(self._gpu, bytes_of(spec), spec.name)
+
+    def _sample(self, events: Sequence[Any], each: int) -> float:
+        """One sample; between the two events of each pair there are ``each`` launches, or a few more."""
+        pairs = list(zip(events[::2], events[1::2], strict=True))
+        captured = min(each, MOST_CAPTURED)
+        replays = -(-each // captured)
+        # A graph is made before the clock runs.
+        graph = self._capture(captured) if self._policy.graph else None
+        for begin, end in pairs:
+            if self._policy.flush_l2:
+                self._memory.flush_l2(self._stream)
+            self._call("cuEventRecord", begin, self._stream)
+            if graph is not None:
+                for _ in range(replays):
+                    self._call("cuGraphLaunch", graph, self._stream)
+            else:
+                for _ in range(each):
+                    self._plan.launch(self._stream)
+            self._call("cuEventRecord", end, self._stream)
+        self._call("cuEventSynchronize", events[-1])
+        milliseconds = sum(float(self._call("cuEventElapsedTime", *pair)) for pair in pairs)
+        count = len(pairs) * (each if graph is None else captured * replays)
+        return milliseconds * 1e6 / count
+
+    def _capture(self, launches: int) -> Any:  # noqa: ANN401 - the driver's own
+        """So many launches as one graph; that of the last call is kept."""
+        if self._graph is not None:
+            known, graph = self._graph
+            if known == launches:
+                return graph
+            self._call("cuStreamSynchronize", self._stream)
+            self._call("cuGraphExecDestroy", graph)
+            self._graph = None
+        mode = self._gpu.driver.api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        self._call("cuStreamBeginCapture", self._stream, mode)
+        try:
+            for _ in range(launches):
+                self._plan.launch(self._stream)
+        finally:
+            drawn = self._call("cuStreamEndCapture", self._stream)
+        made = self._call("cuGraphInstantiate", drawn, 0)
+        self._call("cuGraphDestroy", drawn)
+        self._call("cuGraphLaunch", made, self._stream)  # the first one uploads it
+        self._graph = (launches, made)
+        return made
 
     @contextmanager
     def _named(self) -> Iterator[None]:

@@ -76,60 +76,46 @@ class Buffer:
             self._driver.call("cuMemcpyDtoDAsync", self.address, other.address, self.bytes, 0)
 
 
-class Uploads:
-    """Arrays that lie on a device already. Only such as nobody can write are kept, for as long as they live."""
-
-    def __init__(self, gpu: Gpu) -> None:
-        self._gpu = gpu
-        self._known: OrderedDict[int, tuple[weakref.ref[Array], Buffer]] = OrderedDict()
-
-    def find(self, array: Array, name: str) -> Buffer:
-        """A buffer that holds what the array does, and that no kernel may write. Raises MemoryError."""
-        self._forget_dead()
-        known = self._known.get(id(array))
-        if known is not None:
-            self._known.move_to_end(id(array))
-            known[1].name = name
-            return known[1]
-        buffer = Buffer(self._gpu, array.nbytes, name)
-        buffer.upload(np.ascontiguousarray(array))
-        if not array.flags.writeable:
-            self._known[id(array)] = (weakref.ref(array), buffer)
-        return buffer
-
-    def missing_bytes(self, arrays: Sequence[Array]) -> int:
-        """How much memory it takes to have these, besides what is there."""
-        self._forget_dead()
-        return sum(guarded(array.nbytes) for array in arrays if id(array) not in self._known)
-
-    def shrink(self, most: int) -> None:
-        """Forget those that were not asked for the longest, until the rest takes no more than this."""
-        while self._known and sum(guarded(one.bytes) for _, one in self._known.values()) > most:
-            self._known.popitem(last=False)
-
-    def clear(self) -> None:
-        """Forget all: what a kernel wrote to may be any of them."""
-        self._known.clear()
-
-    def _forget_dead(self) -> None:
-        for key in [key for key, (alive, _) in self._known.items() if alive() is None]:
-            del self._known[key]
-
-
 class Memory:
-    """What the launches of one device share: uploads, and the memory that takes its L2 cache."""
+    """What the launches of one device share: uploaded arrays, and the memory that takes its L2 cache.
+
+    Only such arrays as nobody can write are kept, for as long as they live.
+    """
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu
-        self.uploads = Uploads(gpu)
+        self._uploads: OrderedDict[int, tuple[weakref.ref[Array], Buffer]] = OrderedDict()
         self._flush: Buffer | None = None
 
-    def require(self, wanted: int) -> None:
-        """Raise MemoryError, in one line, where the device has less left than is wanted."""
-        total = int(self.gpu.driver.call("cuMemGetInfo")[1])
-        self.uploads.shrink(total // UPLOADS_SHARE)
+    def upload(self, array: Array, name: str) -> Buffer:
+        """A buffer that holds what the array does, and that no kernel may write. Raises MemoryError."""
+        self._forget_dead()
+        known = self._uploads.get(id(array))
+        if known is not None:
+            self._uploads.move_to_end(id(array))
+            known[1].name = name
+            return known[1]
+        buffer = Buffer(self.gpu, array.nbytes, name)
+        buffer.upload(np.ascontiguousarray(array))
+        if not array.flags.writeable:
+            self._uploads[id(array)] = (weakref.ref(array), buffer)
+        return buffer
+
+    def forget_uploads(self) -> None:
+        """Forget all: what a kernel wrote to may be any of them."""
+        self._uploads.clear()
+
+    def require(self, own: int, arrays: Sequence[Array]) -> None:
+        """Raise MemoryError, in one line, where the device has less left than ``own`` bytes and the arrays take."""
+        self._forget_dead()
+        wanted = own + sum(
+            guarded(array.nbytes) for array in arrays if id(array) not in self._uploads
+        )
+        most = int(self.gpu.driver.call("cuMemGetInfo")[1]) // UPLOADS_SHARE
+        while sum(guarded(one.bytes) for _, one in self._uploads.values()) > most:
+            self._uploads.popitem(last=False)  # the one that was not asked for the longest
         if wanted > self.gpu.free_bytes():
-            self.uploads.clear()
+            self.forget_uploads()
         free = self.gpu.free_bytes()
         if wanted > free:
             raise MemoryError(
@@ -141,6 +127,10 @@ class Memory:
         if self._flush is None:
             self._flush = Buffer(self.gpu, 2 * max(self.gpu.l2_bytes, 1 << 20), "the cache")
         set_bytes(self.gpu.driver, self._flush.address, 0, self._flush.bytes, stream)
+
+    def _forget_dead(self) -> None:
+        for key in [key for key, (alive, _) in self._uploads.items() if alive() is None]:
+            del self._uploads[key]
 
 
 def guarded(bytes_: int) -> int:

@@ -112,11 +112,7 @@ _LIBRARY = "libnvrtc.so"
 
 
 class NvrtcError(Exception):
-    """NVRTC refused a source; ``log`` is what it said."""
-
-    def __init__(self, log: str) -> None:
-        super().__init__(log)
-        self.log = log
+    """NVRTC refused a source; its text is what NVRTC said."""
 
 
 class Compiled(Record):

@@ -38,7 +38,7 @@ from tileyard.targets.cuda.records import (
 )
 from tileyard.targets.cuda.resources import read_resources
 from tileyard.targets.own_sources import digest_own_sources
-from tileyard.targets.reported import LOG_FILE
+from tileyard.targets.reported import LOG_FILE, first_error
 
 
 class _Prepared(Record):
@@ -189,10 +189,9 @@ class CudaTarget:
         else:
             cubin, said = attempt.cubin, attempt.log.replace(one.member.name, SOURCE_FILE)
             if not cubin:
-                message = f"NVRTC: {_first_error(said)}"
                 return Build(
                     outcome=Outcome.COMPILE_ERROR,
-                    diagnostic=Diagnostic(message=message),
+                    diagnostic=Diagnostic(message=f"NVRTC: {first_error(said)}"),
                     log=f"{one.log}{said}\n\n{one.headers}{one.member.text}",
                 )
             files[CUBIN_FILE].write_bytes(cubin)
@@ -245,16 +244,10 @@ class CudaTarget:
                 f"it compiles for {', '.join(f'sm_{one}' for one in known)}",
             )
         files = (cuda_include() / "cuda.h", *sorted(Path(__file__).parent.glob("*.c")))
-        parts = [digest_bytes(path.read_bytes()) for path in files]
         return digest_parts(
             self.name,
             f"NVRTC {major}.{minor}",
             f"TileLang {found}",
             digest_own_sources(__name__),
-            *parts,
+            *(digest_bytes(path.read_bytes()) for path in files),
         )
-
-
-def _first_error(log: str) -> str:
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
-    return next((line for line in lines if "error" in line), lines[0] if lines else "no message")

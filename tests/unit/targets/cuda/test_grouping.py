@@ -94,7 +94,7 @@ def test_being_named_is_no_proof() -> None:
         try:
             return nvrtc.compile(body)
         except NvrtcError as error:
-            raise NvrtcError(f"{error.log}b.cu(1): error: a brace is missing\n") from error
+            raise NvrtcError(f"{error}b.cu(1): error: a brace is missing\n") from error
 
     attempts = compile_in_groups(_members(*"abc"), GroupSize(3), spoil)
     expected = [b"", b"b", b"c"]

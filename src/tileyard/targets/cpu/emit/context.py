@@ -1,7 +1,7 @@
 """What all parts of the code generator share while one kernel is written: its lines, its names, its state."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -55,6 +55,18 @@ class Writer:
         self._depth -= 1
         self.line("}")
 
+    def either(
+        self, tests: Collection[str], first: Callable[[], None], other: Callable[[], None]
+    ) -> None:
+        """What ``first`` writes where all tests hold, else what ``other`` does; without a test the former alone."""
+        if not tests:
+            first()
+            return
+        with self.block(f"if ({' && '.join(tests)})"):
+            first()
+        with self.block("else"):
+            other()
+
     def _unwrap(self, place: int) -> None:
         """Take away the braces of a block that is all there is since ``place``."""
         pad = "  " * self._depth
@@ -77,8 +89,7 @@ class Writer:
 
     def has(self, word: str, since: int) -> bool:
         """Whether ``word`` stands in what was written since that place."""
-        pattern = re.compile(rf"\b{word}\b")
-        return any(pattern.search(line) for line in self._lines[since:])
+        return any(re.search(rf"\b{word}\b", line) for line in self._lines[since:])
 
     def text(self) -> str:
         """All lines."""

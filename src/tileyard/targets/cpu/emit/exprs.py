@@ -132,8 +132,7 @@ def to_memory(ctx: Context, buffer: str, text: str) -> str:
 def store(ctx: Context, buffer: str, indices: tuple[Expr, ...], text: str) -> None:
     """Write the statement that sets an element to ``text``, unless it lies outside an array."""
     target = element(ctx, buffer, indices)
-    test = guard(ctx, buffer, indices)
-    ctx.out.line(f"{test}{target} = {to_memory(ctx, buffer, text)};")
+    ctx.out.line(f"{guard(ctx, buffer, indices)}{target} = {to_memory(ctx, buffer, text)};")
 
 
 def can_fail(ctx: Context, expr: Expr) -> bool:
@@ -224,11 +223,10 @@ def _cast(ctx: Context, expr: Cast) -> tuple[C, str]:
 
 
 def _op(ctx: Context, op: Op) -> tuple[C, str]:
-    special = _SPECIAL.get(op.name)
-    if special is not None:
-        return special(ctx, op), ""
-    scalar = SCALARS[op.args[0].dtype]
     args = [_value(ctx, arg) for arg in op.args]
+    if op.name in _SPECIAL:
+        return _SPECIAL[op.name](ctx, op, args), ""
+    scalar = SCALARS[op.args[0].dtype]
     rounding = SCALARS[op.dtype].narrow
     if op.name in BINARY:
         return _binary(ctx, op, args), rounding if is_float(op.dtype) else ""
@@ -259,10 +257,8 @@ def _division(ctx: Context, op: Op, args: list[C]) -> C:
     left, right = (ctx.ranges.of(arg) for arg in op.args)
     suffix = SCALARS[op.dtype].suffix
     if right.low > 0 and (left.low >= 0 or op.name.startswith("trunc")):
-        symbol = DIVISIONS[op.name]
-        return C(f"{args[0].inside(13)} {symbol} {args[1].inside(14)}", 13)
-    divisor = _divisor(ctx, op, args[1].text, suffix)
-    return C(f"ty_{op.name}_{suffix}({args[0].text}, {divisor})")
+        return C(f"{args[0].inside(13)} {DIVISIONS[op.name]} {args[1].inside(14)}", 13)
+    return C(f"ty_{op.name}_{suffix}({args[0].text}, {_divisor(ctx, op, args[1].text, suffix)})")
 
 
 def _divisor(ctx: Context, op: Op, text: str, suffix: str) -> str:
@@ -272,23 +268,21 @@ def _divisor(ctx: Context, op: Op, text: str, suffix: str) -> str:
     return f"ty_divisor_{suffix}({text}, &fault, {ctx.fault('an integer is divided by zero')})"
 
 
-def _select(ctx: Context, op: Op) -> C:
-    test, yes, no = (_value(ctx, arg) for arg in op.args)
+def _select(ctx: Context, op: Op, args: list[C]) -> C:
+    test, yes, no = args
     text = f"{test.inside(TERNARY + 1)} ? {yes.inside(TERNARY + 1)} : {no.inside(TERNARY)}"
     return C(text, TERNARY)
 
 
-def _negate(ctx: Context, op: Op) -> C:
-    inner = _value(ctx, op.args[0])
-    if find_dtype(op.dtype).is_float:
-        return C(f"-{inner.inside(PREFIX + 1)}", PREFIX)
-    return C(f"ty_neg_{SCALARS[op.dtype].suffix}({inner.text})")
+def _negate(ctx: Context, op: Op, args: list[C]) -> C:
+    if is_float(op.dtype):
+        return C(f"-{args[0].inside(PREFIX + 1)}", PREFIX)
+    return C(f"ty_neg_{SCALARS[op.dtype].suffix}({args[0].text})")
 
 
-def _shift(ctx: Context, op: Op) -> C:
-    left, count = (_value(ctx, arg) for arg in op.args)
+def _shift(ctx: Context, op: Op, args: list[C]) -> C:
+    left, places = args[0], args[1].text
     scalar, bits = SCALARS[op.dtype], find_dtype(op.dtype).bits
-    places = count.text
     if not ctx.ranges.of(op.args[1]).within(Interval(0, bits - 1)):
         site = ctx.fault(f"an integer of {bits} bits is shifted out of range", op.args[1])
         places = f"ty_count_{scalar.suffix}({places}, &fault, {site})"
@@ -297,37 +291,34 @@ def _shift(ctx: Context, op: Op) -> C:
     return C(f"({scalar.value})({left.inside(12)} >> ({places}))", CAST)
 
 
-def _bitnot(ctx: Context, op: Op) -> C:
-    inner = _value(ctx, op.args[0])
+def _invert(ctx: Context, op: Op, args: list[C]) -> C:
+    inner = args[0].inside(PREFIX + 1)
     if op.dtype == "bool":
-        return C(f"!{inner.inside(PREFIX + 1)}", PREFIX)
-    return C(f"({SCALARS[op.dtype].value})~{inner.inside(PREFIX + 1)}", CAST)
+        return C(f"!{inner}", PREFIX)
+    return C(f"({SCALARS[op.dtype].value})~{inner}", CAST)
 
 
-def _reinterpret(ctx: Context, op: Op) -> C:
-    source, target = op.args[0].dtype, op.dtype
-    inner = _value(ctx, op.args[0])
-    a = SCALARS[source]
-    bits = f"uint{find_dtype(source).bits}_t"
-    if a.narrow:
-        word = f"ty_to_{a.narrow}({inner.text})"
-    elif find_dtype(source).is_float:
-        word = f"ty_to_bits_{a.suffix}({inner.text})"
+def _reinterpret(ctx: Context, op: Op, args: list[C]) -> C:
+    source, scalar = find_dtype(op.args[0].dtype), SCALARS[op.args[0].dtype]
+    if scalar.narrow:
+        word = f"ty_to_{scalar.narrow}({args[0].text})"
+    elif source.is_float:
+        word = f"ty_to_bits_{scalar.suffix}({args[0].text})"
     else:
-        word = f"({bits}){inner.inside(PREFIX)}"
-    if target == "bool":
+        word = f"(uint{source.bits}_t){args[0].inside(PREFIX)}"
+    if op.dtype == "bool":
         return C(f"({word} != 0)")
-    return C(from_bits(word, target), CALL if is_float(target) else CAST)
+    return C(from_bits(word, op.dtype), CALL if is_float(op.dtype) else CAST)
 
 
-_SPECIAL: dict[str, Callable[[Context, Op], C]] = {
+_SPECIAL: dict[str, Callable[[Context, Op, list[C]], C]] = {
     "select": _select,
     "neg": _negate,
-    "not": lambda ctx, op: C(f"!{_value(ctx, op.args[0]).inside(PREFIX + 1)}", PREFIX),
+    "not": _invert,
     "shl": _shift,
     "shr": _shift,
-    "bitnot": _bitnot,
+    "bitnot": _invert,
     "reinterpret": _reinterpret,
-    "nan": lambda ctx, op: C("TY_NAN"),
+    "nan": lambda ctx, op, args: C("TY_NAN"),
 }
 """Operations that are more than an operator or a call on their arguments."""

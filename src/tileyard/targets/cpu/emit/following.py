@@ -86,8 +86,7 @@ def _only_here(ctx: Context, found: Pass) -> Iterator[str]:
 
 def touching(body: Sequence[Stmt], buffer: str) -> int:
     """How many statements touch a buffer, their nested bodies aside."""
-    effects = map(own_effects, walk(tuple(body)))
-    return sum(buffer in one.read | one.written for one in effects)
+    return sum(buffer in one.read | one.written for one in map(own_effects, walk(tuple(body))))
 
 
 def is_fresh(ctx: Context, tile: str) -> bool:
@@ -173,8 +172,7 @@ def _repeats(ctx: Context, stmt: Copy) -> bool:
     read |= {load.buffer for load in reads(*src.starts)}
     is_packed = ctx.packed(dst.buffer) is not None
     is_kept = dst.buffer in ctx.arrays or is_packed or dst.buffer in ctx.lazy
-    changes = (n not in ctx.arrays or n in written or ctx.is_aliased(n) for n in read)
-    if is_kept or any(changes):
+    if is_kept or any(n not in ctx.arrays or n in written or ctx.is_aliased(n) for n in read):
         return False
     a, b = ctx.dtype(src.buffer), ctx.dtype(dst.buffer)
     is_same = a == b or (b == "float32" and a in ("float16", "bfloat16"))

@@ -130,15 +130,6 @@ class Micro:
         ]
 
 
-def vector_type(shape: Shape) -> str:
-    """The C declaration of the vectors that micro-kernels of this shape are made of."""
-    size = C_BYTES[shape.scalar]
-    return (
-        f"typedef {shape.scalar} ty_{shape.scalar}x{shape.lanes} "
-        f"__attribute__((vector_size({shape.lanes * size}), aligned({size}), may_alias));\n"
-    )
-
-
 # ---- loops around them ----------------------------------------------------------------------------
 
 
@@ -198,8 +189,7 @@ def emit_gemm(ctx: Context, stmt: Gemm) -> None:
     a, b = _staged(ctx, plan.a, plan.staged_a), _staged(ctx, stmt.b, plan.staged_b)
     inside_tests(ctx, stmt.c)
     blocks = _blocks(ctx, stmt, plan, plan.shape, _left(ctx, a, stmt.transpose_a))
-    right = ctx.plan.tiles[b.buffer]
-    start = index(ctx, matrix_start(ctx, right, b))
+    start = index(ctx, matrix_start(ctx, ctx.plan.tiles[b.buffer], b))
     scalar = plan.shape.scalar
     c = stmt.c if plan.staged_c is None else _whole(plan.staged_c)
     ctx.out.line(f"const {scalar} *left_ = {blocks.left.address};")
@@ -273,9 +263,7 @@ def _blocks(ctx: Context, stmt: Gemm, plan: GemmPlan, shape: Shape, left: Left) 
 
 def _clear_test(ctx: Context, stmt: Gemm) -> str:
     """Whether the old content of ``c`` counts as zero, in C."""
-    if stmt.clear:
-        return "1"
-    return ctx.lazy.get(stmt.c.buffer, "0")
+    return "1" if stmt.clear else ctx.lazy.get(stmt.c.buffer, "0")
 
 
 def _emit_blocks(ctx: Context, blocks: Blocks, clear: str) -> None:
@@ -344,22 +332,22 @@ def _emit_panels(ctx: Context, blocks: Blocks, vectors: int) -> None:
 
 
 def _function(ctx: Context, micro: Micro) -> str:
-    """The name of the micro-kernel in C; it is written once."""
-    declaration = vector_type(micro.blocks.shape)
-    ctx.functions.setdefault(declaration, "")
-    known = ctx.functions.get(micro.write("@"))
-    if known is None:
-        stem = f"micro_{micro.rows}x{micro.vectors * micro.blocks.shape.lanes}"
-        known = ctx.functions[micro.write("@")] = ctx.names.fresh(stem)
-    return known
+    """The name of the micro-kernel in C; it is written once, as is the type of its vectors."""
+    scalar, lanes = micro.blocks.shape.scalar, micro.blocks.shape.lanes
+    size = C_BYTES[scalar]
+    attributes = f"vector_size({lanes * size}), aligned({size}), may_alias"
+    ctx.functions[f"typedef {scalar} ty_{scalar}x{lanes} __attribute__(({attributes}));\n"] = ""
+    text = micro.write("@")
+    if text not in ctx.functions:
+        ctx.functions[text] = ctx.names.fresh(f"micro_{micro.rows}x{micro.vectors * lanes}")
+    return ctx.functions[text]
 
 
 def _round_result(ctx: Context, stmt: Gemm, blocks: Blocks) -> None:
     """A result of a narrow type is rounded once, after the last step."""
-    narrow = ctx.scalar(stmt.c.buffer).narrow
+    narrow, plan = ctx.scalar(stmt.c.buffer).narrow, blocks.plan
     if not narrow:
         return
-    plan = blocks.plan
     with ctx.out.block(f"for (int64_t i_ = 0; i_ < {plan.m}; ++i_)"):
         ctx.out.line(f"float *row_ = result_ + i_ * {blocks.c_row};")
         ctx.out.line("TY_INDEPENDENT")
@@ -372,8 +360,7 @@ def _add_result(ctx: Context, stmt: Gemm, blocks: Blocks) -> None:
     plan, dtype = blocks.plan, ctx.dtype(stmt.c.buffer)
     scalar = ctx.scalar(stmt.c.buffer)
     i, j = ctx.counter("i", plan.m), ctx.counter("j", plan.n)
-    starts = stmt.c.starts
-    target = place(ctx, stmt.c.buffer, (*starts[:-2], add(starts[-2], i), add(starts[-1], j)))
+    target = place(ctx, stmt.c.buffer, _at(stmt.c, i, j))
     wide = "float64" if blocks.shape.scalar == "double" else "float32"
     read = f"result_[{i.name} * {blocks.c_row} + {j.name}]"
     part = read if is_float(dtype) else f"({scalar.value}){read}"
@@ -412,19 +399,13 @@ def emit_plain_gemm(ctx: Context, stmt: Gemm, plan: GemmPlan) -> None:
     else:
         suffix = SCALARS[dtype].suffix
         total = f"ty_add_{suffix}({old}, ty_mul_{suffix}({a}, {b}))"
-    order = (
-        ((i, plan.m), (j, plan.n), (k, plan.k))
-        if stmt.transpose_b
-        else ((i, plan.m), (k, plan.k), (j, plan.n))
-    )
+    rows, columns = loop(ctx, i, constant(plan.m)), loop(ctx, j, constant(plan.n))
+    steps = loop(ctx, k, constant(plan.k))
     if stmt.clear:
-        with (
-            ctx.out.block(loop(ctx, i, constant(plan.m))),
-            ctx.out.block(loop(ctx, j, constant(plan.n))),
-        ):
+        with ctx.out.block(rows), ctx.out.block(columns):
             ctx.out.line(f"{target} = 0;")
-    first, second, third = (loop(ctx, var, constant(extent)) for var, extent in order)
-    with ctx.out.block(first), ctx.out.block(second), ctx.out.block(third):
+    second, third = (columns, steps) if stmt.transpose_b else (steps, columns)
+    with ctx.out.block(rows), ctx.out.block(second), ctx.out.block(third):
         text = to_memory(ctx, stmt.c.buffer, cast(f"({total})", wide, dtype))
         ctx.out.line(f"{target} = {text};")
 

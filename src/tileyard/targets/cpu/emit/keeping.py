@@ -265,19 +265,21 @@ def _keep_in_turn(candidate: _Candidate, first: Axis | None, columns: int) -> Ke
 def _find_candidate(program: Program, axes: list[Axis], tile: Tile) -> _Candidate | None:
     if isinstance(tile.layout, Rows) or len(tile.shape) != 2:
         return None
-    copy = _only_copy(program, tile.name)
+    body = tuple(walk(program.body))
+    writers = [stmt for stmt in body if tile.name in own_effects(stmt).written]
+    copy = writers[0] if len(writers) == 1 else None
     sources = {tensor.buffer.name for tensor in tensors(program) if tensor.role == "in"}
-    if copy is None or copy.src.buffer not in sources:
+    if not isinstance(copy, Copy) or copy.src.buffer not in sources:
         return None
     parts = [part for start in copy.src.starts for part in walk_expr(start)]
     used = {part for part in parts if isinstance(part, Var)} - set(program.dims)
     # The copies of roles are made for readers that go on by themselves.
-    has_roles = any(isinstance(stmt, Roles) for stmt in walk(program.body))
+    has_roles = any(isinstance(stmt, Roles) for stmt in body)
     is_read = any(isinstance(part, Load) for part in parts)
     if has_roles or is_read or all(axis.var in used for axis in axes):
         return None
     loops, ranges = {}, Ranges(program)
-    for stmt in walk(program.body):
+    for stmt in body:
         if isinstance(stmt, For):
             loops[stmt.var] = stmt
             ranges.bind_loop(stmt)
@@ -286,12 +288,6 @@ def _find_candidate(program: Program, axes: list[Axis], tile: Tile) -> _Candidat
     digits = [_digit(program, loops, ranges, var) for var in order]
     known = tuple(digit for digit in digits if digit is not None and digit.count > 0)
     return _Candidate(tile=tile, digits=known) if len(known) == len(digits) else None
-
-
-def _only_copy(program: Program, buffer: str) -> Copy | None:
-    """The statement that writes ``buffer``, if it is one copy."""
-    writers = [stmt for stmt in walk(program.body) if buffer in own_effects(stmt).written]
-    return writers[0] if len(writers) == 1 and isinstance(writers[0], Copy) else None
 
 
 def _digit(program: Program, loops: dict[Var, For], ranges: Ranges, var: Var) -> _Digit | None:

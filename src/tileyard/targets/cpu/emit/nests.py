@@ -91,15 +91,13 @@ class Nest:
 
     def loop(self) -> For:
         """The same as one statement of the Program, folds as stores of what they fold."""
-        stores = tuple(Store(step.buffer, step.indices, step.value) for step in self.steps)
-        loop = _parallel(self.along, self.columns, stores)
-        for var, size in zip(self.variables[-2::-1], self.sizes[-2::-1], strict=True):
-            loop = _parallel(var, size, (loop,))
+        body: tuple[Stmt, ...] = tuple(
+            Store(step.buffer, step.indices, step.value) for step in self.steps
+        )
+        for var, size in zip(self.variables[::-1], self.sizes[::-1], strict=True):
+            loop = For(var, ZERO, constant(size), "parallel", body)
+            body = (loop,)
         return loop
-
-
-def _parallel(var: Var, extent: int, body: tuple[Stmt, ...]) -> For:
-    return For(var, ZERO, constant(extent), "parallel", body)
 
 
 def innermost(loop: For) -> For:
@@ -211,12 +209,6 @@ def _from_reduce(ctx: Context, stmt: Reduce) -> Nest | None:
     return Nest(sizes=sizes, variables=tuple(variables.values()), steps=(fold,))
 
 
-def _renamed(nest: Nest, variables: tuple[Var, ...]) -> tuple[Step, ...]:
-    """The steps of a nest with other variables."""
-    known: dict[Expr, Expr] = dict(zip(nest.variables, variables, strict=True))
-    return tuple(replace_in(step, known.get) for step in nest.steps)
-
-
 # ---- passes ---------------------------------------------------------------------------------------
 
 _MOST = 8
@@ -247,7 +239,8 @@ def find_pass(ctx: Context, body: Sequence[Stmt]) -> Pass | None:
             counters = map(ctx.counter, stems, here.sizes)
             nest = Nest(sizes=here.sizes, variables=tuple(counters), steps=())
         reads_tile |= any(load.buffer in standing for step in here.steps for load in loads(step))
-        steps = _repeated(ctx, _renamed(here, nest.variables), standing)
+        own: dict[Expr, Expr] = dict(zip(here.variables, nest.variables, strict=True))
+        steps = _repeated(ctx, [replace_in(step, own.get) for step in here.steps], standing)
         touched.append(_storages(ctx, here.steps) | _storages(ctx, steps))
         nest = replace(nest, steps=(*nest.steps, *steps))
         longer = _checked(ctx, tuple(body[: i + 1]), nest)
@@ -271,7 +264,7 @@ def _has_gain(ctx: Context, found: Pass) -> bool:
         return isinstance(stmt, For) and any(has_gain(ctx, store, loop) for store in stores)
 
 
-def _repeated(ctx: Context, steps: tuple[Step, ...], standing: set[str]) -> tuple[Step, ...]:
+def _repeated(ctx: Context, steps: Iterable[Step], standing: set[str]) -> tuple[Step, ...]:
     """The steps with what stands for elements of tiles; a tile that is written stands for itself."""
 
     def known(expr: Expr) -> Expr | None:

@@ -110,8 +110,7 @@ def long_dimensions(region: Region) -> list[int]:
 
 def moved(region: Region, by: Mapping[int, Expr]) -> tuple[Expr, ...]:
     """The indices in its buffer of the element that lies so far, by dimension, from a region's first one."""
-    starts = enumerate(region.starts)
-    return tuple(add(start, by[d]) if d in by else start for d, start in starts)
+    return tuple(add(start, by[d]) if d in by else start for d, start in enumerate(region.starts))
 
 
 def ends(region: Region) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:

@@ -139,9 +139,9 @@ class _Rows:
                 for form in (QUAD, ONE):
                     self._parts[form, i] = self._ctx.names.fresh("totals")
                 self._hoist(step.value)
-                old = load(ctx, step.buffer, step.indices).text
-                first = identity_literal(step.kind, ctx.dtype(step.buffer))
-                start = first if step.clear else f"({old})"
+                start = f"({load(ctx, step.buffer, step.indices).text})"
+                if step.clear:
+                    start = identity_literal(step.kind, ctx.dtype(step.buffer))
                 ctx.out.line(f"float {self._totals[i]} = {start};")
                 continue
             self._hoist(step.value)

@@ -126,8 +126,7 @@ def emit_print(ctx: Context, stmt: Print) -> None:
 
 def emit_assert(ctx: Context, stmt: Assert) -> None:
     """Write a check that ends the launch where it fails, and tells the values that it is about."""
-    said = stmt.message or print_expr(ctx.program, stmt.cond)
-    site = ctx.fault(f"assertion failed: {said}")
+    site = ctx.fault(f"assertion failed: {stmt.message or print_expr(ctx.program, stmt.cond)}")
     ctx.out.line(f"if (!({value(ctx, stmt.cond)})) {failure(ctx, site, (stmt.cond,))}")
 
 

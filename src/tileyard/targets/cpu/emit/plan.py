@@ -143,10 +143,9 @@ class _Planner:
         self._place_workspaces()
         for tile in tiles:
             kept = self._plan.keeping.tiles.get(tile.name)
-            if kept is None:
-                self._add(tile)
-            else:
-                self._add(replace(tile, slots=kept.slots, is_shared=kept.is_shared))
+            self._add(
+                tile if kept is None else replace(tile, slots=kept.slots, is_shared=kept.is_shared)
+            )
         for stmt in gemms:
             self._plan.gemms[id(stmt)] = self._gemm(stmt, shapes[id(stmt)])
         return self._plan
@@ -163,12 +162,10 @@ class _Planner:
         if tile.name in self._plan.tiles:
             return self._plan.tiles[tile.name]
         size = -(-tile.bytes // LINE) * LINE
-        if tile.view_of:
-            pass
-        elif tile.is_shared:
+        if tile.is_shared:
             tile = replace(tile, offset=self._plan.shared_bytes)
             self._plan.shared_bytes += size
-        elif not tile.is_variable:
+        elif not tile.is_variable and not tile.view_of:
             tile = replace(tile, offset=self._plan.scratch_bytes)
             self._plan.scratch_bytes += size
         self._plan.tiles[tile.name] = tile
@@ -182,8 +179,7 @@ class _Planner:
         if buffer.name in self._aliased:
             return self._aliased_tile(buffer)
         lanes = self._machine.vector_bytes // C_BYTES[scalar] if is_result else 1
-        columns = shape[-1] if shape else 1
-        stride = row_stride(columns, len(shape), scalar, lanes)
+        stride = row_stride(shape[-1] if shape else 1, len(shape), scalar, lanes)
         if is_result and buffer.name in self._lefts and stride * C_BYTES[scalar] % LINE == 0:
             stride += (
                 lanes  # else the elements of one step all lie in the same bank, as in ``Shape``
@@ -231,8 +227,7 @@ class _Planner:
     def _shape(self, stmt: Gemm) -> Shape | None:
         """The register block, None where the types or the place of ``c`` need plain loops."""
         _, n, _ = self._sizes(stmt)
-        c = stmt.c.buffer
-        if c not in self._shapes:
+        if stmt.c.buffer not in self._shapes:
             return None
         kinds = [self._dtypes[region.buffer] for region in (stmt.a, stmt.b, stmt.c)]
         if all(map(is_integer, kinds)):
@@ -267,9 +262,8 @@ class _Planner:
     def _gemm(self, stmt: Gemm, shape: Shape | None) -> GemmPlan:
         m, n, k = self._sizes(stmt)
         left = self._forwarding.left(stmt)
-        plan = GemmPlan(m=m, n=n, k=k, a=left, shape=shape)
         if shape is None:
-            return plan
+            return GemmPlan(m=m, n=n, k=k, a=left)
         staged_a = staged_b = None
         a = self._plan.tiles.get(left.buffer)
         if a is None or a.scalar != shape.scalar or isinstance(a.layout, ColumnPanels):
@@ -283,8 +277,16 @@ class _Planner:
             name = f"packed_{extents[0]}x{extents[1]}_{shape.scalar}"
             name += "_transposed" if stmt.transpose_b else ""
             staged_b = self._stage(name, shape, extents, _column_panels(shape, stmt))
-        staged_c = self._result(stmt, shape)
-        return replace(plan, staged_a=staged_a, staged_b=staged_b, staged_c=staged_c)
+        return GemmPlan(
+            m=m,
+            n=n,
+            k=k,
+            a=left,
+            shape=shape,
+            staged_a=staged_a,
+            staged_b=staged_b,
+            staged_c=self._result(stmt, shape),
+        )
 
     # ---- layouts ----------------------------------------------------------------------------
 

@@ -13,9 +13,10 @@ from tileyard.ir.ranges import Ranges
 from tileyard.ir.specs import scalar_params, tensors
 from tileyard.ir.walk import bodies, number_statements
 from tileyard.model import SourceLine
+from tileyard.targets.cpu.abi import Details
 from tileyard.targets.cpu.emit.context import Context, Fault, Names, Writer
+from tileyard.targets.cpu.emit.copies import lazy_tiles
 from tileyard.targets.cpu.emit.exprs import index, index_term
-from tileyard.targets.cpu.emit.fills import lazy_tiles
 from tileyard.targets.cpu.emit.parts import touched
 from tileyard.targets.cpu.emit.plan import CLAIM_BYTES, TAG_BYTES, Plan, make_plan
 from tileyard.targets.cpu.emit.scalars import SCALARS
@@ -32,18 +33,10 @@ ENTRY = f'{KERNEL.format(name="ty_kernel")} __attribute__((alias("{{name}}")));'
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Generated:
-    """A kernel's C text. ``faults`` says what each site means, number 1 first.
-
-    It has ``grids``, which run one after the other.
-    """
+    """A kernel's C text, and what an artifact says of it."""
 
     text: str
-    scratch_bytes: int
-    shared_bytes: int
-    claims: int
-    tags: int
-    grids: int
-    faults: tuple[Fault, ...]
+    details: Details
 
 
 def generate(program: Program, machine: Machine, lines: dict[int, SourceLine]) -> Generated:
@@ -85,15 +78,19 @@ def generate(program: Program, machine: Machine, lines: dict[int, SourceLine]) -
             _entry(entries),
         ]
     )
-    return Generated(
-        text=text,
+    details = Details(
+        # Without the threads of the user's launch, of which nothing here depends: equal binaries say the same.
+        signature=Program(program.name, program.params, program.dims, program.grid, (), (), ()),
         scratch_bytes=max(plan.scratch_bytes for plan in plans),
         shared_bytes=max(plan.shared_bytes for plan in plans),
         claims=max(plan.claims for plan in plans),
         tags=max(plan.keeping.tags for plan in plans),
         grids=len(grids),
         faults=tuple(faults),
+        arch=machine.arch,
+        features=machine.features,
     )
+    return Generated(text=text, details=details)
 
 
 def _write_grid(ctx: Context, grid: Grid, lines: dict[int, SourceLine], name: str) -> None:

@@ -53,6 +53,8 @@ class _Reduction:
         self._counters[self._axis] = counter(ctx, "r", stmt.src.extents[self._axis])
         self._source = moved(stmt.src, self._counters)
         self._dtype = ctx.dtype(stmt.dst.buffer)
+        is_sum = stmt.kind in ("sum", "abssum")
+        self._rounding = SCALARS[self._dtype].narrow if is_sum else ""
 
     def write(self) -> None:
         """Write the loops."""
@@ -69,7 +71,7 @@ class _Reduction:
             self._nest(
                 before, lambda: self._nest([self._axis], lambda: self._nest(after, self._step_into))
             )
-            if self._rounds():
+            if self._rounding:
                 self._nest(self._kept, lambda: self._store(self._round(self._old())))
 
     def _nest(self, dimensions: list[int], body: Callable[[], None]) -> None:
@@ -106,10 +108,10 @@ class _Reduction:
     def _one_by_one(self) -> None:
         out = self._ctx.out
         out.line(f"{SCALARS[self._dtype].value} total_ = {self._start()};")
-        with out.block(
-            loop(self._ctx, self._counters[self._axis], self._stmt.src.extents[self._axis])
-        ):
-            out.line(f"total_ = {self._step(self._stmt.kind, 'total_', self._part())};")
+        self._nest(
+            [self._axis],
+            lambda: out.line(f"total_ = {self._step(self._stmt.kind, 'total_', self._part())};"),
+        )
         self._store(self._round("total_"))
 
     def _step_into(self) -> None:
@@ -132,11 +134,8 @@ class _Reduction:
     def _part(self) -> str:
         return load_as(self._ctx, self._stmt.src.buffer, self._source, self._dtype)
 
-    def _rounds(self) -> bool:
-        return self._stmt.kind in ("sum", "abssum") and bool(SCALARS[self._dtype].narrow)
-
     def _round(self, text: str) -> str:
-        return f"ty_round_{SCALARS[self._dtype].narrow}({text})" if self._rounds() else text
+        return f"ty_round_{self._rounding}({text})" if self._rounding else text
 
     def _step(self, kind: ReduceKind, total: str, part: str) -> str:
         scalar = SCALARS[self._dtype]

@@ -96,10 +96,8 @@ class _Rows:
             self._store_function(store, expr)
             return
         is_rounded = rounds(ctx, expr)
-        if is_rounded:
-            self._prepare_parts(expr)
-        else:
-            self._prepare(expr)
+        for part in children(expr) if is_rounded else (expr,):
+            self._prepare(part)
         narrow = ctx.scalar(buffer).narrow
         first = self._address(store)
         if narrow and buffer in ctx.arrays:
@@ -147,7 +145,8 @@ class _Rows:
         """A function of a row whose last argument can lie where the result goes."""
         ctx = self._ctx
         *others, last = expr.args
-        self._prepare_parts(expr)
+        for part in expr.args:
+            self._prepare(part)
         rows = [self._as_row(part) for part in others]
         first = self._address(store)
         if last in ctx.known:
@@ -184,7 +183,8 @@ class _Rows:
             function = f"ty_row_from_{ctx.scalar(expr.buffer).narrow}"
             ctx.out.line(f"{function}({row}, {self._address(expr)}, count_);")
         else:
-            self._prepare_parts(expr)
+            for part in children(expr):
+                self._prepare(part)
             if is_row_function(expr):
                 rows = [self._as_row(part) for part in children(expr)]
                 row = self._new_row()
@@ -195,10 +195,6 @@ class _Rows:
             else:
                 return
         ctx.known[expr] = f"{row}[n_]"
-
-    def _prepare_parts(self, expr: Expr) -> None:
-        for child in children(expr):
-            self._prepare(child)
 
     def _new_row(self) -> str:
         row = f"row{self._count}_"

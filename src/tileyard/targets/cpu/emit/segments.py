@@ -32,12 +32,10 @@ def segments(ctx: Context, region: Region) -> Iterator[Segment]:
     A region of a buffer that is kept for gemms must be whole.
     """
     tile = ctx.plan.tiles.get(region.buffer)
-    if tile is None:
+    if tile is None or isinstance(tile.layout, Rows):
         yield from _in_rows(ctx, region)
         return
     match tile.layout:
-        case Rows():
-            yield from _in_rows(ctx, region)
         case RowPanels() as layout:
             yield from _in_row_panels(ctx, region, tile, layout)
         case ColumnPanels(transposed=False) as layout:

@@ -31,7 +31,6 @@ from tileyard.ir.nodes import (
     Op,
     Program,
     Reduce,
-    Region,
     Roles,
     Stmt,
     Store,
@@ -40,7 +39,7 @@ from tileyard.ir.nodes import (
 )
 from tileyard.ir.specs import scalar_params
 from tileyard.ir.walk import bodies, walk_expr
-from tileyard.targets.cpu.emit.parts import is_zero, numbered, reads, touched
+from tileyard.targets.cpu.emit.parts import covers, is_zero, numbered, reads, touched
 from tileyard.targets.cpu.emit.scalars import SCALARS
 
 # ---- grids ----------------------------------------------------------------------------------------
@@ -70,8 +69,7 @@ def split_grids(program: Program) -> tuple[Grid, ...]:
     whole = (Grid(program=program, parts=((program.body, 0),)),)
     if program.grid or not any(_is_grid(stmt) for stmt in program.body):
         return whole
-    found = _collect(program)
-    grids = tuple(_make_grid(program, axes, tuple(parts)) for axes, parts in found)
+    grids = tuple(_make_grid(program, axes, tuple(parts)) for axes, parts in _collect(program))
     used = [_used_tiles(program, grid.program.body) for grid in grids]
     has_own_tiles = sum(map(len, used)) == len(set().union(*used))
     return grids if grids and has_own_tiles else whole
@@ -229,12 +227,8 @@ class _Flow:
             return None
         buffer = self._buffers[written.pop()]
         if isinstance(stmt, Copy | Fill | Reduce):
-            return buffer if _is_all(stmt.dst, buffer) else None
+            return buffer if covers(stmt.dst, buffer.shape) else None
         return buffer if _fills(stmt, buffer, {}) else None
-
-
-def _is_all(region: Region, buffer: Buffer) -> bool:
-    return all(map(is_zero, region.starts)) and region.extents == buffer.shape
 
 
 def _fills(stmt: Stmt, buffer: Buffer, loops: dict[Var, int]) -> bool:

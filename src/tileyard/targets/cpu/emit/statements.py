@@ -27,7 +27,7 @@ from tileyard.ir.nodes import (
 from tileyard.ir.text import print_statement
 from tileyard.model import SourceLine
 from tileyard.targets.cpu.emit.context import Context
-from tileyard.targets.cpu.emit.copies import emit_copy, is_put, match_boxes
+from tileyard.targets.cpu.emit.copies import emit_copy, emit_fill, is_put, match_boxes, settle
 from tileyard.targets.cpu.emit.exprs import (
     index,
     index_side,
@@ -35,7 +35,6 @@ from tileyard.targets.cpu.emit.exprs import (
     value,
     value_as,
 )
-from tileyard.targets.cpu.emit.fills import emit_fill, settle
 from tileyard.targets.cpu.emit.following import (
     Row,
     find_repeat,
@@ -91,11 +90,11 @@ class Statements:
                     error.file, error.line = self._lines[number].file, self._lines[number].line
                 raise
             count = count or 1
+            written = body[done : done + count]
             if not self._parallel:
-                turn = next_turn(self._ctx, self._loops)
-                for stmt in body[done : done + count]:
-                    read += rows_read(self._ctx, stmt, turn)
-            number += count_statements(*body[done : done + count])
+                for stmt in written:
+                    read += rows_read(self._ctx, stmt, next_turn(self._ctx, self._loops))
+            number += count_statements(*written)
             done += count
         self._depth -= 1
         self._ctx.repeats = repeats
@@ -124,15 +123,17 @@ class Statements:
         unwritten = find_unwritten(ctx, found, rest, is_outermost=self._depth == 1)
         for stmt in found.statements:
             settle(ctx, stmt)
-        if not found.tests:
-            emit_pass(ctx, found, unwritten, read, share)
-            return len(found.statements)
-        with ctx.out.block(f"if ({' && '.join(found.tests.values())})"):
-            emit_pass(ctx, found, unwritten, read, share)
-        with ctx.out.block("else"):
+
+        def one_by_one() -> None:
             for at, stmt in numbered(found.statements, number):
                 ctx.statement = at
                 self._stmt(stmt, at)
+
+        ctx.out.either(
+            found.tests.values(),
+            lambda: emit_pass(ctx, found, unwritten, read, share),
+            one_by_one,
+        )
         return len(found.statements)
 
     def _stmt(self, stmt: Stmt, number: int) -> None:
@@ -226,9 +227,8 @@ class Statements:
         ctx.out.line(f"{ctx.binding(var)} = {text};")
 
     def _store(self, stmt: Store) -> None:
-        ctx = self._ctx
-        text = value_as(ctx, stmt.value, ctx.dtype(stmt.buffer))
-        store(ctx, stmt.buffer, stmt.indices, text)
+        text = value_as(self._ctx, stmt.value, self._ctx.dtype(stmt.buffer))
+        store(self._ctx, stmt.buffer, stmt.indices, text)
 
     def _roles(self, stmt: Roles, number: int) -> None:
         def write(role: Role, place: int) -> None:
@@ -268,14 +268,14 @@ class Statements:
             return
         self._parallel = True
         tests = interior_tests(ctx, stmt)
+
+        def inside() -> None:
+            with ctx.assuming(set(tests)):
+                self._loop(stmt, number)
+
         if tests:
             ctx.out.line("/* all of it inside the arrays, or else element by element */")
-            with ctx.out.block(f"if ({' && '.join(tests.values())})"), ctx.assuming(set(tests)):
-                self._loop(stmt, number)
-            with ctx.out.block("else"):
-                self._loop(stmt, number)
-        else:
-            self._loop(stmt, number)
+        ctx.out.either(tests.values(), inside, lambda: self._loop(stmt, number))
         self._parallel = False
 
     def _loop(self, stmt: For, number: int) -> None:
