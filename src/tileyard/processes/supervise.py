@@ -26,7 +26,7 @@ from tileyard.processes.async_wire import AsyncChannel
 from tileyard.processes.keeper.tree import kill_marked
 from tileyard.processes.keeper_line import Report, explain_refusal, keeper_argv
 from tileyard.processes.records import Ended, Grant, LeaseRequest, Place, WorkerCommand
-from tileyard.processes.wire import CHANNEL_VARIABLE, format_channel
+from tileyard.processes.wire import CHANNEL_VARIABLE, format_channel, open_pipes
 
 __all__ = ["Ended", "Grant", "LeaseRequest", "Place", "Worker", "WorkerCommand"]
 
@@ -267,9 +267,11 @@ class Worker:
         Raises TimeoutError if it took longer than ``lock_limit_s``, and WorkerStartError if it
         cannot be. In both cases, and if cancelled, nothing is left of it.
         """
-        keeper, channel = _spawn(command)
+        with open_pipes() as (ours, theirs):
+            env = {**command.env, CHANNEL_VARIABLE: format_channel(*theirs)}
+            keeper = KeeperLink(command, env, (*theirs, *command.fds))
         keeper.waiting = waiting
-        worker = cls(command, keeper, channel)
+        worker = cls(command, keeper, AsyncChannel(*ours))
         await worker._wait_for(keeper.started, lock_limit_s)
         return worker
 
@@ -391,21 +393,3 @@ class Worker:
 
     def _name(self) -> str:
         return f"worker {self.pid} ({' '.join(self.command.argv[:3])})"
-
-
-def _spawn(command: WorkerCommand) -> tuple[KeeperLink, AsyncChannel]:
-    """A keeper and the engine's ends of the pipes to its worker; the other ends are the worker's."""
-    requests_out, requests_in = os.pipe()
-    replies_out, replies_in = os.pipe()
-    theirs = (requests_out, replies_in)
-    try:
-        env = {**command.env, CHANNEL_VARIABLE: format_channel(*theirs)}
-        keeper = KeeperLink(command, env, (*theirs, *command.fds))
-    except WorkerStartError:
-        os.close(requests_in)
-        os.close(replies_out)
-        raise
-    finally:
-        os.close(requests_out)
-        os.close(replies_in)
-    return keeper, AsyncChannel(replies_out, requests_in)
