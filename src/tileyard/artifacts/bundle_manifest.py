@@ -85,6 +85,11 @@ class _Versioned(Record):
     version: int
 
 
+def unsound(name: str, reason: str) -> BundleError:
+    """The error for a bundle that cannot be trusted."""
+    return BundleError(f"{name} is no sound bundle: {reason}")
+
+
 def decode_manifest(data: bytes, name: str, file_size: int) -> BundleManifest:
     """A manifest that keeps all rules, from the bundle ``name`` of this size. Raises BundleError."""
     try:
@@ -98,12 +103,10 @@ def decode_manifest(data: bytes, name: str, file_size: int) -> BundleManifest:
             )
         manifest = decode_json(data, BundleManifest)
     except msgspec.DecodeError as error:
-        raise BundleError(
-            f"{name} is no sound bundle: its manifest is not right ({error})"
-        ) from None
+        raise unsound(name, f"its manifest is not right ({error})") from None
     reason = _find_fault(manifest, max(FREE_BYTES, EXPANSION * file_size))
     if reason:
-        raise BundleError(f"{name} is no sound bundle: {reason}")
+        raise unsound(name, reason)
     return manifest
 
 

@@ -40,18 +40,14 @@ FIRST_DRIVERS = {12: 525, 13: 580}
 """By CUDA's major version, NVIDIA's first driver that loads what any of its minor versions compiled."""
 
 
-class Requirements(Record):
-    """What must be there. Empty fields ask for nothing.
+class _Facts(Record):
+    """What a host may have. Empty where it has none, or where that is not said.
 
-    ``cpu_level`` is one of ``CPU_LEVELS``, ``cpu_features`` are the kernel's names. ``glibc``,
-    ``glibcxx`` and ``cxxabi`` are the highest symbol versions that are used. ``python`` is a tag
-    such as ``cp311``. ``libraries`` are sonames that are not in the bundle. ``driver`` is a range
-    such as ``>=535,<600``. ``has_cxx`` says that the bundle brings a C++ runtime for hosts whose own
-    is older, or not there.
+    ``cpu_features`` are the kernel's names. ``glibc``, ``glibcxx`` and ``cxxabi`` are the highest symbol
+    versions. ``python`` is a tag such as ``cp311``, ``libraries`` are sonames.
     """
 
     machine: str = ""
-    cpu_level: str = ""
     cpu_features: tuple[str, ...] = ()
     glibc: str = ""
     glibcxx: str = ""
@@ -59,23 +55,25 @@ class Requirements(Record):
     python: str = ""
     libraries: tuple[str, ...] = ()
     driver: str = ""
+
+
+class Requirements(_Facts):
+    """What must be there. Empty fields ask for nothing.
+
+    ``cpu_level`` is one of ``CPU_LEVELS``. ``libraries`` are those that are not in the bundle. ``driver``
+    is a range such as ``>=535,<600``. ``has_cxx`` says that the bundle brings a C++ runtime for hosts
+    whose own is older, or not there.
+    """
+
+    cpu_level: str = ""
     has_cxx: bool = False
 
 
-class Host(Record):
-    """What a host has. Empty where it has none, or does not say.
+class Host(_Facts):
+    """What a host has.
 
     ``libraries`` are those, of the ones that were asked for, that the dynamic loader would find.
     """
-
-    machine: str
-    cpu_features: tuple[str, ...] = ()
-    glibc: str = ""
-    glibcxx: str = ""
-    cxxabi: str = ""
-    python: str = ""
-    libraries: tuple[str, ...] = ()
-    driver: str = ""
 
 
 class Refusal(Record):

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from tileyard.artifacts.bundle_manifest import BundleManifest, Expected
+from tileyard.artifacts.bundle_manifest import BundleManifest, Expected, unsound
 from tileyard.artifacts.bundles import check_bundle, open_bundle
 from tileyard.artifacts.compat import Host, Requirements, read_host
 from tileyard.artifacts.copying import copy_file, scratch_folder, writing_to
@@ -104,7 +104,7 @@ def open_toolchain(path: Path, commit: str, home: Path, host: Host | None = None
         try:
             _require_parts(layout, decode_listing(read(tree)), path.name)
         except DamagedError as error:
-            raise BundleError(f"{path.name} is no sound bundle: {error.message}") from None
+            raise unsound(path.name, error.message) from None
 
     trees = Trees(objects)
     try:
