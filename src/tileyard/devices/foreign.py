@@ -110,16 +110,6 @@ class ForeignQueue(Record, forbid_unknown_fields=True):
         return {**inherited, **self.environment}
 
 
-class Call(Record):
-    """What the placeholders of ``submit`` stand for in one call."""
-
-    command: tuple[str, ...]
-    environment: dict[str, str]
-    queue_limit_s: float
-    run_limit_s: float
-    devices: int = 1
-
-
 def decode_queues(tables: object, source: str) -> tuple[ForeignQueue, ...]:
     """The queues of the ``queue`` tables of a TOML file. Raises UsageError, naming ``source``."""
     try:
@@ -137,24 +127,25 @@ def decode_queues(tables: object, source: str) -> tuple[ForeignQueue, ...]:
     return queues
 
 
-def fill_submit(queue: ForeignQueue, call: Call) -> list[str]:
+def fill_submit(
+    queue: ForeignQueue, command: Sequence[str], environment: Mapping[str, str], run_limit_s: float
+) -> list[str]:
     """The arguments of one call of ``submit``.
 
     Where the template has no place for the environment, it is set by ``env`` in front of the
     command.
     """
-    command = list(call.command)
-    pairs = [f"{name}={value}" for name, value in call.environment.items()]
+    pairs = [f"{name}={value}" for name, value in environment.items()]
     if not _takes_environment(queue.submit):
         command = ["env", *pairs, *command]
     texts = {
         "shell_command": shlex.join(command),
-        "env_names": ",".join(call.environment),
-        "queue_limit_s": _whole(call.queue_limit_s),
-        "run_limit_s": _whole(call.run_limit_s),
-        "run_limit_min": _whole(call.run_limit_s / 60),
-        "limit_s": _whole(call.queue_limit_s + call.run_limit_s),
-        "devices": str(call.devices),
+        "env_names": ",".join(environment),
+        "queue_limit_s": _whole(queue.queue_limit_s),
+        "run_limit_s": _whole(run_limit_s),
+        "run_limit_min": _whole(run_limit_s / 60),
+        "limit_s": _whole(queue.queue_limit_s + run_limit_s),
+        "devices": str(queue.devices),
     }
     filled: list[str] = []
     for part in queue.submit:
