@@ -212,11 +212,9 @@ def read_features(cpuinfo: Path = _CPUINFO) -> tuple[str, ...]:
         lines = cpuinfo.read_text().splitlines()
     except OSError:
         return ()
-    for line in lines:
-        name, _, value = line.partition(":")
-        if name.strip() in ("flags", "Features"):
-            return tuple(sorted(value.split()))
-    return ()
+    pairs = (line.partition(":") for line in lines)
+    flags = (value for name, _, value in pairs if name.strip() in ("flags", "Features"))
+    return tuple(sorted(next(flags, "").split()))
 
 
 def read_driver(version: Path = _NVIDIA) -> str:
