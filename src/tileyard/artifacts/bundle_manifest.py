@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from tileyard.artifacts.compat import Refusal, Requirements
+from tileyard.artifacts.compat import Requirements, unmet
 from tileyard.decoding import decode_json
 from tileyard.errors import BundleError
 from tileyard.model import Digest, Record
@@ -110,16 +110,16 @@ def decode_manifest(data: bytes, name: str, file_size: int) -> BundleManifest:
     return manifest
 
 
-def find_mismatches(manifest: BundleManifest, expected: Expected) -> tuple[Refusal, ...]:
+def find_mismatches(manifest: BundleManifest, expected: Expected) -> tuple[str, ...]:
     """Where a bundle is not the one that was asked for."""
     pairs = [("kind", expected.kind, manifest.kind), ("target", expected.target, manifest.target)]
     found = [
-        Refusal(requirement=f"bundle's {what}", needed=needed, found=has)
+        unmet(f"bundle's {what}", needed, has)
         for what, needed, has in pairs
         if needed and needed != has
     ]
     if expected.commit and not is_same_commit(expected.commit, manifest.commit):
-        found.append(Refusal(requirement="commit", needed=expected.commit, found=manifest.commit))
+        found.append(unmet("commit", expected.commit, manifest.commit))
     return tuple(found)
 
 

@@ -76,21 +76,14 @@ class Host(_Facts):
     """
 
 
-class Refusal(Record):
-    """A requirement that is not met: which one, what is needed, what was found."""
-
-    requirement: str
-    needed: str
-    found: str
-
-    def describe(self) -> str:
-        """One line for people."""
-        return f"{self.requirement}: {self.needed} is needed, found {self.found or 'none'}"
+def unmet(requirement: str, needed: str, found: str) -> str:
+    """One line for people on a requirement that is not met."""
+    return f"{requirement}: {needed} is needed, found {found or 'none'}"
 
 
-def require_fit(what: str, refusals: Iterable[Refusal]) -> None:
+def require_fit(what: str, refusals: Iterable[str]) -> None:
     """Raise IncompatibleError if there are any."""
-    lines = tuple(refusal.describe() for refusal in refusals)
+    lines = tuple(refusals)
     if lines:
         raise IncompatibleError(f"{what} cannot be used here: {'; '.join(lines)}", refusals=lines)
 
@@ -139,33 +132,31 @@ def _rank(level: str) -> int:
     return names.index(level) if level in names else len(names)
 
 
-def find_refusals(needed: Requirements, host: Host) -> Iterator[Refusal]:
+def find_refusals(needed: Requirements, host: Host) -> Iterator[str]:
     """Everything that is needed and not there, in the order in which people read it."""
     if needed.machine and needed.machine != host.machine:
         # What else is missing follows from that.
-        yield Refusal(requirement="architecture", needed=needed.machine, found=host.machine)
+        yield unmet("architecture", needed.machine, host.machine)
         return
     level = find_level(host.cpu_features)
     if _rank(needed.cpu_level) > _rank(level):
-        yield Refusal(requirement="cpu level", needed=needed.cpu_level, found=level)
+        yield unmet("cpu level", needed.cpu_level, level)
     if lacking := [name for name in needed.cpu_features if name not in host.cpu_features]:
-        yield Refusal(
-            requirement="cpu features", needed=", ".join(lacking), found="a CPU without them"
-        )
+        yield unmet("cpu features", ", ".join(lacking), "a CPU without them")
     versions = [("glibc", needed.glibc, host.glibc)]
     if not needed.has_cxx:
         versions.append(("libstdc++ (GLIBCXX)", needed.glibcxx, host.glibcxx))
         versions.append(("libstdc++ (CXXABI)", needed.cxxabi, host.cxxabi))
     for requirement, version, found in versions:
         if version and (not found or is_newer(version, found)):
-            yield Refusal(requirement=requirement, needed=version, found=found)
+            yield unmet(requirement, version, found)
     if needed.python and needed.python != host.python:
-        yield Refusal(requirement="python", needed=needed.python, found=host.python)
+        yield unmet("python", needed.python, host.python)
     for name in needed.libraries:
         if name not in host.libraries:
-            yield Refusal(requirement="library", needed=name, found="")
+            yield unmet("library", name, "")
     if needed.driver and not is_in_range(host.driver, needed.driver):
-        yield Refusal(requirement="driver", needed=needed.driver, found=host.driver)
+        yield unmet("driver", needed.driver, host.driver)
 
 
 def read_host(

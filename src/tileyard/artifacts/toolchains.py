@@ -89,7 +89,7 @@ class Toolchain(Record):
         return merged
 
 
-def open_toolchain(path: Path, commit: str, home: Path, host: Host | None = None) -> Toolchain:
+def open_toolchain(path: Path, commit: str, home: Path) -> Toolchain:
     """Unpack a toolchain's bundle into the home's store, unless it is there, and put it in its place.
 
     Nothing of it is run. ``commit`` is the one that it must have been built from, empty for any.
@@ -97,7 +97,7 @@ def open_toolchain(path: Path, commit: str, home: Path, host: Host | None = None
     """
     objects = ObjectStore(home / "objects")
     expected = Expected(kind="toolchain", commit=commit)
-    manifest = check_bundle(path, expected, host)
+    manifest = check_bundle(path, expected)
     layout, tree = _read_layout(manifest, path.name)
 
     def accept(_: BundleManifest, read: Callable[[Digest], bytes]) -> None:
@@ -110,14 +110,13 @@ def open_toolchain(path: Path, commit: str, home: Path, host: Host | None = None
     try:
         trees.path(tree)
     except DamagedError:  # it was not unpacked before, or is not as it was
-        open_bundle(path, objects, expected, host, accept)
+        open_bundle(path, objects, expected, accept=accept)
     root = trees.path(tree)
     _require_parts(layout, trees.listing(tree), path.name)
     if layout.relocated:
         root = _relocate(trees, tree, layout, home)
-    here = host or read_host()
     folders = [root / name for name in layout.libraries]
-    if manifest.requires.has_cxx and _is_older(here, manifest.requires):
+    if manifest.requires.has_cxx and _is_older(read_host(), manifest.requires):
         folders.append(root / CXX)
     return Toolchain(
         folder=root / CONTENT,
