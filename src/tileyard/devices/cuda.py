@@ -32,7 +32,6 @@ class Gpu(Record):
     uuid: str
     product: str
     slice: int = -1
-    pci: str = ""
     pci_device: int = 0
     driver: str = ""
     cuda: tuple[int, int] = (0, 0)

@@ -155,13 +155,13 @@ def fill_submit(
         elif match is not None and match[1] == "env":
             filled += _splice_pairs(pairs, match[2] or "")
         else:
-            filled.append(_substitute(part, texts))
+            filled.append(part.format_map(texts))
     return filled
 
 
 def fill_cancel(template: Sequence[str], job: str) -> list[str]:
     """The arguments of one call of ``cancel``."""
-    return [_substitute(part, {"job": job}) for part in template]
+    return [part.format(job=job) for part in template]
 
 
 def digest_environment(environment: Mapping[str, str]) -> str:
@@ -243,13 +243,6 @@ def _placeholders(
     return found
 
 
-def _substitute(part: str, texts: Mapping[str, str]) -> str:
-    def replace(match: re.Match[str]) -> str:
-        return match[0][0] if match[0] in ("{{", "}}") else texts[match[1]]
-
-    return _PLACEHOLDER.sub(replace, part)
-
-
 def _splice_pairs(pairs: Sequence[str], option: str) -> list[str]:
     """``--env`` gives each pair an option before it; ``--env=`` joins option and pair."""
     if option.endswith("="):
@@ -272,4 +265,4 @@ def _whole(number: float) -> str:
 
 def name_device(template: str, given: str) -> str:
     """What tileyard calls the device that the queue calls ``given``."""
-    return _substitute(template, {"device": given})
+    return template.format(device=given)

@@ -170,7 +170,6 @@ def _slices_of(nvml: ModuleType, handle: Handle) -> Iterator[tuple[int, Handle]]
 def _read_gpu(nvml: ModuleType, handle: Handle, part: Handle, place: tuple[int, int]) -> Gpu:
     """A GPU and, where ``part`` is not None, a slice of it; ``place`` is their index and number."""
     own = handle if part is None else part
-    pci = nvml.nvmlDeviceGetPciInfo(handle)
     ecc = _ask(nvml, lambda: nvml.nvmlDeviceGetEccMode(handle)[0], None)
     persistent = _ask(nvml, lambda: nvml.nvmlDeviceGetPersistenceMode(handle), None)
     major, minor = _ask(nvml, lambda: nvml.nvmlDeviceGetCudaComputeCapability(handle), (0, 0))
@@ -185,8 +184,7 @@ def _read_gpu(nvml: ModuleType, handle: Handle, part: Handle, place: tuple[int, 
         slice=place[1],
         uuid=nvml.nvmlDeviceGetUUID(own),
         product=nvml.nvmlDeviceGetName(own),
-        pci=pci.busId if isinstance(pci.busId, str) else pci.busId.decode(),
-        pci_device=int(pci.pciDeviceId),
+        pci_device=int(nvml.nvmlDeviceGetPciInfo(handle).pciDeviceId),
         driver=nvml.nvmlSystemGetDriverVersion(),
         cuda=(cuda // 1000, cuda % 1000 // 10),
         capability=(major, minor),

@@ -36,11 +36,6 @@ class LogRatio(MedianInterval):
     rounds: int
 
     @property
-    def half_width(self) -> float:
-        """Half the length of the interval."""
-        return (self.high - self.low) / 2.0
-
-    @property
     def ratio(self) -> float:
         """Head's time as a multiple of base's."""
         return math.exp(self.median)
@@ -165,7 +160,8 @@ def rank(
     ratios = tuple(compare_pair(samples[fastest], own, confidence) for own in samples)
     threshold = math.log1p(min_effect)
     if alarm is not None:
-        threshold = max(threshold, alarm.ratio.half_width, abs(alarm.ratio.median))
+        half_width = (alarm.ratio.high - alarm.ratio.low) / 2.0
+        threshold = max(threshold, half_width, abs(alarm.ratio.median))
     tied = tuple(i for i in entries if i == fastest or ratios[i].low <= threshold)
     winner = next(i for i in tied if ratios[i].median <= math.log1p(min_effect))
     return Ranking(
