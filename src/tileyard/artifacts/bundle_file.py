@@ -26,7 +26,6 @@ from tileyard.artifacts.folders import Listing, TreeFile, TreeLink, decode_listi
 from tileyard.artifacts.keys import find_digests
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
-from tileyard.drafts import draft_of
 from tileyard.errors import BundleError, DamagedError
 from tileyard.model import Digest
 from tileyard.modes import make_folder
@@ -203,16 +202,6 @@ def member_header(name: str, size: int) -> bytes:
     info = tarfile.TarInfo(name)
     info.size = size
     return info.tobuf(format=tarfile.GNU_FORMAT)
-
-
-@contextlib.contextmanager
-def written(output: Path) -> Iterator[BinaryIO]:
-    """A file that appears under its name when it is complete, or not at all."""
-    try:
-        with draft_of(output) as file:
-            yield file
-    except OSError as error:
-        raise BundleError(f"cannot write {output}: {error.strerror or error}") from error
 
 
 # ---- unpacking ----------------------------------------------------------------------------------

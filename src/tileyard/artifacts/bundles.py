@@ -27,7 +27,6 @@ from tileyard.artifacts.bundle_file import (
     member_name,
     private_folder,
     verify_foot,
-    written,
 )
 from tileyard.artifacts.bundle_manifest import (
     BundleManifest,
@@ -55,6 +54,7 @@ from tileyard.artifacts.libraries import is_newer, read_needs
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
 from tileyard.decoding import decode_json
+from tileyard.drafts import draft_of
 from tileyard.errors import BundleError, UsageError
 from tileyard.model import Digest, Record
 
@@ -136,17 +136,20 @@ def write_bundle(
         cases=digest_bytes(cases) if cases else "",
         details=packing.details,
     )
-    with written(output) as file:
-        writer = BundleWriter(file)
-        head = canonical_json(manifest).encode()
-        if len(head) > BIGGEST_MANIFEST:
-            raise UsageError(f"{output.name} would have too many entries", "pack less into it")
-        writer.add(MANIFEST, len(head), (head,))
-        for content in manifest.contents:
-            text = texts.get(content.digest)
-            pieces = _read_pieces(files[content.digest]) if text is None else (text,)
-            writer.add(member_name(content.digest), content.size, pieces)
-        writer.finish()
+    head = canonical_json(manifest).encode()
+    if len(head) > BIGGEST_MANIFEST:
+        raise UsageError(f"{output.name} would have too many entries", "pack less into it")
+    try:
+        with draft_of(output) as file:
+            writer = BundleWriter(file)
+            writer.add(MANIFEST, len(head), (head,))
+            for content in manifest.contents:
+                text = texts.get(content.digest)
+                pieces = _read_pieces(files[content.digest]) if text is None else (text,)
+                writer.add(member_name(content.digest), content.size, pieces)
+            writer.finish()
+    except OSError as error:
+        raise BundleError(f"cannot write {output}: {error.strerror or error}") from error
     return manifest
 
 

@@ -114,25 +114,21 @@ class KeeperLink:
             *(["early=1"] if command.early else []),
             *(["fixed=1"] if command.fixed else []),
         ]
-        log = -1
         try:
-            log = open_file(command.log or os.devnull, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-            self._log_start = os.fstat(log).st_size
-            return subprocess.Popen(
-                keeper_argv(self._tree, options, command.lease, command.argv),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                bufsize=0,
-                env=env,
-                pass_fds=worker_fds,
-                start_new_session=True,  # Ctrl-C is for the engine's client to interpret
-            )
+            with open(command.log or os.devnull, "ab", opener=open_file) as log:
+                self._log_start = os.fstat(log.fileno()).st_size
+                return subprocess.Popen(
+                    keeper_argv(self._tree, options, command.lease, command.argv),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    bufsize=0,
+                    env=env,
+                    pass_fds=worker_fds,
+                    start_new_session=True,  # Ctrl-C is for the engine's client to interpret
+                )
         except OSError as error:
             raise WorkerStartError(f"cannot start {command.argv[0]}: {error}") from error
-        finally:
-            if log >= 0:
-                os.close(log)
 
     # ---- reports ----------------------------------------------------------------------------
 
