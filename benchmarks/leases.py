@@ -11,6 +11,7 @@ lease -- true`` beside ``flock FILE true``, in turn.
 import fcntl
 import os
 import random
+import select
 import shutil
 import signal
 import statistics
@@ -25,8 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tileyard.processes.keeper.deciding import Choice, Wish
-from tileyard.processes.keeper.holding import LeaseFacts
-from tileyard.processes.keeper.ticket import Ticket, wait_for
+from tileyard.processes.keeper.holding import Holding, LeaseFacts
+from tileyard.processes.keeper.ticket import Ticket
 
 PROCESSES, DEVICES, LEASES = 64, 4, 10_000
 HOLD_S = 0.02
@@ -39,6 +40,20 @@ PF_EXITING = 0x4
 NOBODY = b"0000000000 00000000000000000000"
 ROUNDS = 1000
 COMMANDS = 40
+
+
+def wait_for(ticket: Ticket) -> Holding:
+    """Block until the lease is there and what killed holders have left is gone. Closes the ticket."""
+    waiting = select.poll()
+    waiting.register(ticket.bell.fd, select.POLLIN)
+    try:
+        while (holding := ticket.try_take()) is None:
+            waiting.poll(ticket.rescan_s * 1000)
+        while ticket.end_survivors(holding):
+            waiting.poll(1)
+    finally:
+        ticket.close()
+    return holding
 
 
 # ---- contention -----------------------------------------------------------------------------
@@ -128,9 +143,7 @@ def contend(yard: Yard, seed: int) -> None:
         facts = LeaseFacts("contend", os.urandom(8).hex())
         ticket = Ticket(str(yard.locks), wish, facts, priority)
         holding = wait_for(ticket)
-        if holding is None:
-            raise AssertionError("there was no limit to wait for")
-        device, number = holding.granted[0].choice.device, holding.granted[0].number
+        device, number = holding.choices[0].device, holding.number
         yard.write(
             "grant", os.getpid(), device, number, priority, ticket.asked_ns, holding.taken_ns, time.time_ns()
         )  # fmt: skip
@@ -308,10 +321,7 @@ def run_cost() -> None:
 
         def lease() -> None:
             ticket = Ticket(str(folder / "locks"), wish, LeaseFacts("cost", os.urandom(8).hex()))
-            holding = wait_for(ticket)
-            if holding is None:
-                raise AssertionError("nobody else wants it")
-            holding.release()
+            wait_for(ticket).release()
 
         def bare() -> None:
             fd = os.open(folder / "file", os.O_RDWR)

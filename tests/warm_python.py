@@ -22,7 +22,7 @@ import types
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import Any, NoReturn
 
 SESSIONS = ("artifact", "ci", "compile", "inspect", "plan", "run", "static", "suite")
 ENGINE = "tileyard.service.process"
@@ -126,8 +126,7 @@ class EngineCopy(subprocess.Popen[bytes]):
         argv: Sequence[str],
         *,
         stdin: int,
-        stdout: IO[bytes],
-        stderr: IO[bytes] | None,
+        stdout: int,
         env: Mapping[str, str],
         pass_fds: Sequence[int],
         start_new_session: bool,
@@ -138,7 +137,6 @@ class EngineCopy(subprocess.Popen[bytes]):
             argv,
             stdin=stdin,
             stdout=stdout,
-            stderr=stderr,
             env=env,
             pass_fds=pass_fds,
             start_new_session=start_new_session,

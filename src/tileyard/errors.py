@@ -18,6 +18,13 @@ class TileyardError(Exception):
     code: ClassVar[str] = "error"
     exit_status: ClassVar[int] = 2
 
+    def __init_subclass__(cls, *, code: str, exit_status: int | None = None) -> None:
+        """A class has its base's exit status unless it gives another one."""
+        super().__init_subclass__()
+        cls.code = code
+        if exit_status is not None:
+            cls.exit_status = exit_status
+
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
@@ -26,14 +33,12 @@ class TileyardError(Exception):
 
 
 @dataclass(eq=False)
-class UsageError(TileyardError):
+class UsageError(TileyardError, code="usage"):
     """The command, the arguments or the configuration asked for something that does not exist."""
-
-    code: ClassVar[str] = "usage"
 
 
 @dataclass(eq=False)
-class KernelFileError(TileyardError):
+class KernelFileError(TileyardError, code="kernel_file"):
     """The user's file could not be imported, or holds no kernel that the request names.
 
     ``trace`` is the traceback of what it raised, cut to the user's frames, or empty.
@@ -41,11 +46,9 @@ class KernelFileError(TileyardError):
 
     trace: str = ""
 
-    code: ClassVar[str] = "kernel_file"
-
 
 @dataclass(eq=False)
-class UserCodeError(TileyardError):
+class UserCodeError(TileyardError, code="user_code", exit_status=1):
     """Code of the user's raised something. ``message`` is ``file:line: summary``.
 
     ``file`` and ``line`` are those of the user's innermost frame, empty and 0 where there is none;
@@ -57,12 +60,9 @@ class UserCodeError(TileyardError):
     line: int = 0
     trace: str = ""
 
-    code: ClassVar[str] = "user_code"
-    exit_status: ClassVar[int] = 1
-
 
 @dataclass(eq=False)
-class UnsupportedError(TileyardError):
+class UnsupportedError(TileyardError, code="unsupported"):
     """A kernel uses an operation that is not covered; ``operation`` and the source line say which.
 
     ``file`` and ``line`` are those of the user's statement; ``line`` is 0 where it is not known.
@@ -74,142 +74,96 @@ class UnsupportedError(TileyardError):
     line: int = 0
     buffer: str = ""
 
-    code: ClassVar[str] = "unsupported"
-
 
 @dataclass(eq=False)
-class InvalidProgramError(TileyardError):
+class InvalidProgramError(TileyardError, code="invalid_program"):
     """A Program breaks a rule of the tile IR; ``statement`` is the pre-order number of the culprit."""
 
     statement: int = -1
 
-    code: ClassVar[str] = "invalid_program"
-
 
 @dataclass(eq=False)
-class ToolMissingError(TileyardError):
+class ToolMissingError(TileyardError, code="tool_missing"):
     """A tool that is needed, such as a C compiler, is not on this machine."""
 
-    code: ClassVar[str] = "tool_missing"
-
 
 @dataclass(eq=False)
-class HomeError(TileyardError):
+class HomeError(TileyardError, code="home"):
     """``$TILEYARD_HOME`` cannot be used: not writable, on a network file system, or too new."""
 
-    code: ClassVar[str] = "home"
-
 
 @dataclass(eq=False)
-class DamagedError(TileyardError):
+class DamagedError(TileyardError, code="damaged", exit_status=3):
     """A stored object does not have the content its name promises."""
 
-    code: ClassVar[str] = "damaged"
-    exit_status: ClassVar[int] = 3
-
 
 @dataclass(eq=False)
-class BundleError(TileyardError):
+class BundleError(TileyardError, code="bundle"):
     """A bundle is damaged, cut off, asks for too much, or was never one. Nothing of it was kept."""
 
-    code: ClassVar[str] = "bundle"
-
 
 @dataclass(eq=False)
-class IncompatibleError(TileyardError):
+class IncompatibleError(TileyardError, code="incompatible"):
     """A bundle does not fit this host or what was asked for; ``refusals`` has one line for each."""
 
     refusals: tuple[str, ...] = ()
 
-    code: ClassVar[str] = "incompatible"
-
 
 @dataclass(eq=False)
-class NoWinnerError(TileyardError):
+class NoWinnerError(TileyardError, code="no_winner", exit_status=1):
     """A study ended without a config that passed."""
 
-    code: ClassVar[str] = "no_winner"
-    exit_status: ClassVar[int] = 1
-
 
 @dataclass(eq=False)
-class BindError(TileyardError):
+class BindError(TileyardError, code="bind"):
     """Arrays given to a kernel do not fit its parameters."""
 
-    code: ClassVar[str] = "bind"
-
 
 @dataclass(eq=False)
-class OutputFileError(TileyardError):
+class OutputFileError(TileyardError, code="output_file", exit_status=1):
     """A file that is to be compared is not there, or has not the size that its shape asks for."""
 
-    code: ClassVar[str] = "output_file"
-    exit_status: ClassVar[int] = 1
-
 
 @dataclass(eq=False)
-class KernelFault(TileyardError):
+class KernelFault(TileyardError, code="kernel_fault", exit_status=1):
     """A kernel reported a failure of its own while it ran, such as an index out of range."""
 
-    code: ClassVar[str] = "kernel_fault"
-    exit_status: ClassVar[int] = 1
-
 
 @dataclass(eq=False)
-class ContextLostError(KernelFault):
+class ContextLostError(KernelFault, code="context_lost"):
     """A kernel failed so that its process can use the device no more; a fresh one can."""
 
-    code: ClassVar[str] = "context_lost"
-
 
 @dataclass(eq=False)
-class WorkerLostError(TileyardError):
+class WorkerLostError(TileyardError, code="worker_lost", exit_status=3):
     """A worker ended before it answered; the outcome of what it did is told by how it ended."""
 
-    code: ClassVar[str] = "worker_lost"
-    exit_status: ClassVar[int] = 3
-
 
 @dataclass(eq=False)
-class WorkerStartError(WorkerLostError):
+class WorkerStartError(WorkerLostError, code="worker_start"):
     """A worker could not be started at all: its program, folder, cores or locks are not there."""
 
-    code: ClassVar[str] = "worker_start"
-
 
 @dataclass(eq=False)
-class SickDeviceError(WorkerStartError):
+class SickDeviceError(WorkerStartError, code="sick_device"):
     """No device that was asked for can be had, because too many are in quarantine."""
 
-    code: ClassVar[str] = "sick_device"
-
 
 @dataclass(eq=False)
-class NestedLeaseError(WorkerStartError):
+class NestedLeaseError(WorkerStartError, code="nested_lease"):
     """A process that holds a device asked for it once more, and would have waited for itself."""
 
-    code: ClassVar[str] = "nested_lease"
-
 
 @dataclass(eq=False)
-class WireError(TileyardError):
+class WireError(TileyardError, code="wire", exit_status=3):
     """A message between processes is too large, or is not what its receiver expects."""
 
-    code: ClassVar[str] = "wire"
-    exit_status: ClassVar[int] = 3
-
 
 @dataclass(eq=False)
-class InterruptedRunError(TileyardError):
+class InterruptedRunError(TileyardError, code="interrupted", exit_status=130):
     """A run was ended at once, as it was asked to."""
 
-    code: ClassVar[str] = "interrupted"
-    exit_status: ClassVar[int] = 130
-
 
 @dataclass(eq=False)
-class EngineLostError(TileyardError):
+class EngineLostError(TileyardError, code="engine_lost", exit_status=3):
     """The engine process ended before the run was complete; what was recorded is kept."""
-
-    code: ClassVar[str] = "engine_lost"
-    exit_status: ClassVar[int] = 3

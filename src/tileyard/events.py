@@ -55,38 +55,35 @@ class BuildEnded(Record, tag="build_ended"):
     reused: bool
 
 
-class DeviceAsked(Record, tag="device_asked"):
-    """Something is ready to run, and a device was asked for."""
+class _OfDevice(Record):
+    """What happened to a device, and when."""
 
     device: str
     at: float
 
 
-class DeviceAwaited(Record, tag="device_awaited"):
+class DeviceAsked(_OfDevice, tag="device_asked"):
+    """Something is ready to run, and a device was asked for."""
+
+
+class DeviceAwaited(_OfDevice, tag="device_awaited"):
     """Somebody else has a device that was asked for: ``holder``, if that is known.
 
     ``place`` is ours in its queue, 1 for the next, 0 if unknown.
     """
 
-    device: str
-    at: float
     place: int = 0
     holder: str = ""
 
 
-class DeviceLeased(Record, tag="device_leased"):
+class DeviceLeased(_OfDevice, tag="device_leased"):
     """A device is held, under the lease with this number; 0 where the queue that lends it decides."""
 
-    device: str
-    at: float
     lease: int
 
 
-class DeviceReleased(Record, tag="device_released"):
+class DeviceReleased(_OfDevice, tag="device_released"):
     """A device is no longer held, or no longer asked for."""
-
-    device: str
-    at: float
 
 
 class CaseStarted(Record, tag="case_started"):

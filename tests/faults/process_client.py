@@ -30,7 +30,7 @@ def main(mode: str) -> None:
     copy = os.fork() if mode == "fork" else 0
     if mode == "fork" and copy == 0:
         signal.pause()
-    os.write(1, f"{engine.pid} {copy}\n".encode())
+    os.write(1, f"{engine.process.pid} {copy}\n".encode())
     signal.pause()
 
 

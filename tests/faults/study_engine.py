@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from tileyard.clock import SystemClock
+from tileyard.clock import Clock
 from tileyard.engine.driver import Driver
 from tileyard.model import Limits, Value
 from tileyard.service.naming import claim_run_name
@@ -39,7 +39,7 @@ def configs(count: int) -> list[dict[str, Value]]:
 
 async def tune(folder: Path, count: int) -> StudyResult:
     """The whole study."""
-    clock = SystemClock()
+    clock = Clock()
     space = OpenSpace(
         kernel="simulated", arguments={}, configs=configs(count), size=count, flops=0.0
     )

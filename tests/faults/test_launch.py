@@ -18,22 +18,22 @@ DEADLINE_S = 30.0
 pytestmark = pytest.mark.slow
 
 
-def test_engine_answers_and_ends_with_its_channel(tmp_path: Path) -> None:
+def test_engine_answers_and_ends_with_its_channel() -> None:
     """Messages go both ways; closing lets the engine end by itself, with its own exit code."""
     argv = [sys.executable, CLIENT, "engine"]
-    with start_engine_process(argv, os.environ, tmp_path / "engine.log") as engine:
+    with start_engine_process(argv, os.environ) as engine:
         expected = Note(text="x" * 300_000)
         engine.channel.send(expected)
         assert engine.channel.receive(Note) == expected
-        assert os.getsid(engine.pid) == engine.pid
+        assert os.getsid(engine.process.pid) == engine.process.pid
         assert engine.close() == 7
         assert engine.close() == 7
 
 
-def test_an_engine_that_does_not_end_is_killed(tmp_path: Path) -> None:
+def test_an_engine_that_does_not_end_is_killed() -> None:
     """Past the limit the client does not wait any longer."""
     argv = ["sleep", "1000"]
-    with start_engine_process(argv, os.environ, tmp_path / "engine.log") as engine:
+    with start_engine_process(argv, os.environ) as engine:
         expected = -signal.SIGKILL
         assert engine.close(0.01) == expected
 

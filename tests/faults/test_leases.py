@@ -24,7 +24,7 @@ import pytest
 from tileyard.processes.keeper.deciding import Choice, Wish
 from tileyard.processes.keeper.holding import LeaseFacts
 from tileyard.processes.keeper.quarantine import put_in_quarantine
-from tileyard.processes.keeper.ticket import Ticket, wait_for
+from tileyard.processes.keeper.ticket import Ticket
 
 DEADLINE_S = 30.0
 WORKER = str(Path(__file__).with_name("process_worker.py"))
@@ -588,7 +588,9 @@ def test_nobody_can_release_or_imitate_anothers_lease(
     folder.chmod(0o1777)
     wish = Wish((Choice("gpu:0", ("gpu-a",)),))
     try:
-        holding = wait_for(Ticket(str(folder), wish, LeaseFacts("root", "0123")))
+        ticket = Ticket(str(folder), wish, LeaseFacts("root", "0123"))
+        holding = ticket.try_take()
+        ticket.close()
         assert holding is not None
         waiting = Ticket(str(folder), wish, LeaseFacts("root", "4567"))
         assert waiting.try_take() is None
@@ -624,7 +626,7 @@ def leave_one_behind(folder: Path, wish: Wish) -> int:
     holder = os.fork()
     if holder == 0:
         try:
-            holding = wait_for(Ticket(str(folder), wish, LeaseFacts("root", "0123")))
+            holding = Ticket(str(folder), wish, LeaseFacts("root", "0123")).try_take()
             left = os.fork()
             if left == 0:
                 os.setsid()

@@ -18,7 +18,7 @@ from tests.gpu.conftest import stubbed
 
 from tileyard.artifacts.arrays import put_array
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.clock import SystemClock
+from tileyard.clock import Clock
 from tileyard.devices.locks import prepare_locks
 from tileyard.engine.handed_over import HandedOver
 from tileyard.engine.runners import RunnerSlot
@@ -70,7 +70,7 @@ class Runs:
             settings=Settings(home=self.folder, lock_dir=self.folder / "locks", cores=(0,)),
             home=self.folder,
             queue_limit_s=30.0,
-            clock=SystemClock(),
+            clock=Clock(),
             handed_over=HandedOver(),
             grounds={},
         )

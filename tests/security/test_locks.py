@@ -7,10 +7,12 @@ import contextlib
 import fcntl
 import os
 import re
+import select
 import shlex
 import signal
 import stat
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,6 @@ from tileyard.processes.keeper.directory import LockDirectory, name_request, nex
 from tileyard.processes.keeper.holding import Holding, LeaseFacts
 from tileyard.processes.keeper.report import RefusedError
 from tileyard.processes.keeper.ticket import Ticket
-from tileyard.processes.keeper.ticket import wait_for as wait_for_lease
 from tileyard.processes.keeper.tree import start_of
 
 pytestmark = pytest.mark.slow
@@ -32,6 +33,25 @@ Users = tuple[User, User]
 PART = "device-card-0"
 WISH = Wish((Choice("npu:0", (PART,)),))
 LAST = 999_999_999_999_998
+
+
+def wait_for_lease(ticket: Ticket, limit_s: float) -> Holding | None:
+    """The lease, with nothing left of earlier holders; None if it did not come in time. Closes the ticket."""
+    until_s = time.monotonic() + limit_s
+    waiting = select.poll()
+    waiting.register(ticket.bell.fd, select.POLLIN)
+    try:
+        while (holding := ticket.try_take()) is None:
+            rest_s = min(ticket.rescan_s, until_s - time.monotonic())
+            if rest_s <= 0:
+                return None
+            waiting.poll(rest_s * 1000)
+        while ticket.end_survivors(holding):
+            assert time.monotonic() < until_s
+            waiting.poll(1)
+        return holding
+    finally:
+        ticket.close()
 
 
 def take(locks: Path, tree: str = "0123456789abcdef") -> Holding:

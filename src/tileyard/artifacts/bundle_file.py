@@ -20,13 +20,12 @@ from typing import BinaryIO
 
 import zstandard
 
-from tileyard.artifacts.bundle_manifest import BundleManifest
+from tileyard.artifacts.bundle_manifest import BundleManifest, unsound
 from tileyard.artifacts.copying import copy_file, scratch_folder, writing_to
 from tileyard.artifacts.folders import Listing, TreeFile, TreeLink, decode_listing
 from tileyard.artifacts.keys import find_digests
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
-from tileyard.drafts import draft_of
 from tileyard.errors import BundleError, DamagedError
 from tileyard.model import Digest
 from tileyard.modes import make_folder
@@ -97,7 +96,7 @@ class BundleReader:
             self.size = os.fstat(file.fileno()).st_size
             self._left = self.size - _FOOT_SIZE
             if self._left < _BLOCK // 16:
-                raise self._refuse("it is too short")
+                raise unsound(self._name, "it is too short")
 
     def read_manifest(self) -> bytes:
         """The first member."""
@@ -105,32 +104,32 @@ class BundleReader:
         try:
             size = int(header[124:135], 8)
         except ValueError:
-            raise self._refuse("it does not begin with a manifest") from None
+            raise unsound(self._name, "it does not begin with a manifest") from None
         if header != member_header(MANIFEST, size):
-            raise self._refuse("it does not begin with a manifest")
+            raise unsound(self._name, "it does not begin with a manifest")
         if size > BIGGEST_MANIFEST:
-            raise self._refuse(f"its manifest of {size} bytes is too large")
+            raise unsound(self._name, f"its manifest of {size} bytes is too large")
         return b"".join(self._content(size))
 
     def read(self, name: str, size: int) -> Iterator[bytes]:
         """The next member, which must have this name and size."""
         expected = member_header(name, size)
         if self._take(len(expected)) != expected:
-            raise self._refuse(f"{name} does not follow where the manifest says so")
+            raise unsound(self._name, f"{name} does not follow where the manifest says so")
         yield from self._content(size)
 
     def finish(self) -> None:
         """Make sure that nothing follows, and that the file is what was written."""
         if self._take(len(_END)) != _END:
-            raise self._refuse("there is more in it than its manifest says")
+            raise unsound(self._name, "there is more in it than its manifest says")
         while not self._decompressor.eof and self._feed():
             pass
         if self._at < len(self._pending) or self._left or not self._decompressor.eof:
-            raise self._refuse("there is more in it than its manifest says")
+            raise unsound(self._name, "there is more in it than its manifest says")
         with self._reading():
             foot = self._file.read(_FOOT_SIZE + 1)
         if foot != _FOOT + self._sum.digest():
-            raise self._refuse("its bytes are not those that were written")
+            raise unsound(self._name, "its bytes are not those that were written")
 
     def _content(self, size: int) -> Iterator[bytes]:
         left = size
@@ -140,7 +139,7 @@ class BundleReader:
             yield piece
         padding = bytes(-size % _BLOCK)
         if self._take(len(padding)) != padding:
-            raise self._refuse("its padding is not empty")
+            raise unsound(self._name, "its padding is not empty")
 
     def _take(self, size: int) -> bytes:
         """Exactly ``size`` bytes of the archive."""
@@ -148,7 +147,7 @@ class BundleReader:
             del self._pending[: self._at]
             self._at = 0
             if not self._feed():
-                raise self._refuse("it is cut off")
+                raise unsound(self._name, "it is cut off")
         with memoryview(self._pending) as pending:
             data = bytes(pending[self._at : self._at + size])
         self._at += size
@@ -165,9 +164,9 @@ class BundleReader:
         try:
             self._pending += self._decompressor.decompress(data)
         except zstandard.ZstdError as error:
-            raise self._refuse(f"it cannot be decompressed ({error})") from None
+            raise unsound(self._name, f"it cannot be decompressed ({error})") from None
         if self._decompressor.unused_data:
-            raise self._refuse("there is more in it than its manifest says")
+            raise unsound(self._name, "there is more in it than its manifest says")
         return True
 
     @contextlib.contextmanager
@@ -175,10 +174,7 @@ class BundleReader:
         try:
             yield
         except OSError as error:
-            raise self._refuse(f"it cannot be read ({error.strerror})") from error
-
-    def _refuse(self, reason: str) -> BundleError:
-        return BundleError(f"{self._name} is no sound bundle: {reason}")
+            raise unsound(self._name, f"it cannot be read ({error.strerror})") from error
 
 
 def verify_foot(file: BinaryIO, name: str) -> None:
@@ -193,7 +189,7 @@ def verify_foot(file: BinaryIO, name: str) -> None:
     except OSError as error:
         raise BundleError(f"{name} cannot be read: {error.strerror}") from error
     if foot != _FOOT + state.digest():
-        raise BundleError(f"{name} is no sound bundle: its bytes are not those that were written")
+        raise unsound(name, "its bytes are not those that were written")
 
 
 def member_name(digest: str) -> str:
@@ -206,16 +202,6 @@ def member_header(name: str, size: int) -> bytes:
     info = tarfile.TarInfo(name)
     info.size = size
     return info.tobuf(format=tarfile.GNU_FORMAT)
-
-
-@contextlib.contextmanager
-def written(output: Path) -> Iterator[BinaryIO]:
-    """A file that appears under its name when it is complete, or not at all."""
-    try:
-        with draft_of(output) as file:
-            yield file
-    except OSError as error:
-        raise BundleError(f"cannot write {output}: {error.strerror or error}") from error
 
 
 # ---- unpacking ----------------------------------------------------------------------------------
@@ -246,7 +232,9 @@ class Unpacking:
                     state.update(piece)
                     file.write(piece)
             if state.hexdigest()[:40] != content.digest:
-                raise self._refuse(f"the content {content.digest} is not what its name promises")
+                raise unsound(
+                    self._name, f"the content {content.digest} is not what its name promises"
+                )
         reader.finish()
 
     def read(self, digest: Digest) -> bytes:
@@ -258,13 +246,13 @@ class Unpacking:
         sizes = {content.digest: content.size for content in self._manifest.contents}
         listings = {tree: self._read_listing(tree, sizes) for tree in self._manifest.trees}
         if sum(len(listing.entries) for listing in listings.values()) > MOST_ENTRIES:
-            raise self._refuse(f"its trees have more than {MOST_ENTRIES} entries")
+            raise unsound(self._name, f"its trees have more than {MOST_ENTRIES} entries")
         uses = Counter(self._published())
         for listing in listings.values():
             uses.update(_files(listing))
         for digest in sizes:
             if digest not in uses:
-                raise self._refuse(f"nothing names its entry {digest}")
+                raise unsound(self._name, f"nothing names its entry {digest}")
         self._require_room(
             sum(sizes[digest] * (count - 1) for digest, count in uses.items() if count > 1)
         )
@@ -278,7 +266,7 @@ class Unpacking:
             objects.adopt(self._contents / digest, digest)
         for digest in self._manifest.trees:
             if trees.adopt(self._trees / digest) != digest:
-                raise self._refuse(f"the tree {digest} is not what its name promises")
+                raise unsound(self._name, f"the tree {digest} is not what its name promises")
         for record in self._manifest.records:
             data = self.read(record.data)
             if not _is_served(objects, record.kind, record.key, data):
@@ -296,10 +284,10 @@ class Unpacking:
         try:
             listing = decode_listing(self.read(tree))
         except DamagedError as error:
-            raise self._refuse(error.message) from None
+            raise unsound(self._name, error.message) from None
         for path, entry in listing.entries.items():
             if isinstance(entry, TreeFile) and sizes.get(entry.digest) != entry.size:
-                raise self._refuse(f"{path!r} of a tree is not in it, or has another size")
+                raise unsound(self._name, f"{path!r} of a tree is not in it, or has another size")
         return listing
 
     def _assemble(self, folder: Path, listing: Listing, uses: Counter[Digest]) -> None:
@@ -321,10 +309,7 @@ class Unpacking:
 
     def _require_room(self, size: int) -> None:
         if size + _SPARE_BYTES > shutil.disk_usage(self._contents.parent).free:
-            raise self._refuse(f"it needs {size} bytes, which this disk does not have")
-
-    def _refuse(self, reason: str) -> BundleError:
-        return BundleError(f"{self._name} is no sound bundle: {reason}")
+            raise unsound(self._name, f"it needs {size} bytes, which this disk does not have")
 
 
 @contextlib.contextmanager

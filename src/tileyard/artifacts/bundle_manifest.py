@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from tileyard.artifacts.compat import Refusal, Requirements
+from tileyard.artifacts.compat import Requirements, unmet
 from tileyard.decoding import decode_json
 from tileyard.errors import BundleError
 from tileyard.model import Digest, Record
@@ -85,6 +85,11 @@ class _Versioned(Record):
     version: int
 
 
+def unsound(name: str, reason: str) -> BundleError:
+    """The error for a bundle that cannot be trusted."""
+    return BundleError(f"{name} is no sound bundle: {reason}")
+
+
 def decode_manifest(data: bytes, name: str, file_size: int) -> BundleManifest:
     """A manifest that keeps all rules, from the bundle ``name`` of this size. Raises BundleError."""
     try:
@@ -98,25 +103,23 @@ def decode_manifest(data: bytes, name: str, file_size: int) -> BundleManifest:
             )
         manifest = decode_json(data, BundleManifest)
     except msgspec.DecodeError as error:
-        raise BundleError(
-            f"{name} is no sound bundle: its manifest is not right ({error})"
-        ) from None
+        raise unsound(name, f"its manifest is not right ({error})") from None
     reason = _find_fault(manifest, max(FREE_BYTES, EXPANSION * file_size))
     if reason:
-        raise BundleError(f"{name} is no sound bundle: {reason}")
+        raise unsound(name, reason)
     return manifest
 
 
-def find_mismatches(manifest: BundleManifest, expected: Expected) -> tuple[Refusal, ...]:
+def find_mismatches(manifest: BundleManifest, expected: Expected) -> tuple[str, ...]:
     """Where a bundle is not the one that was asked for."""
     pairs = [("kind", expected.kind, manifest.kind), ("target", expected.target, manifest.target)]
     found = [
-        Refusal(requirement=f"bundle's {what}", needed=needed, found=has)
+        unmet(f"bundle's {what}", needed, has)
         for what, needed, has in pairs
         if needed and needed != has
     ]
     if expected.commit and not is_same_commit(expected.commit, manifest.commit):
-        found.append(Refusal(requirement="commit", needed=expected.commit, found=manifest.commit))
+        found.append(unmet("commit", expected.commit, manifest.commit))
     return tuple(found)
 
 

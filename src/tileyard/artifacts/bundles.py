@@ -13,7 +13,6 @@ import platform
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,7 +27,6 @@ from tileyard.artifacts.bundle_file import (
     member_name,
     private_folder,
     verify_foot,
-    written,
 )
 from tileyard.artifacts.bundle_manifest import (
     BundleManifest,
@@ -56,6 +54,7 @@ from tileyard.artifacts.libraries import is_newer, read_needs
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
 from tileyard.decoding import decode_json
+from tileyard.drafts import draft_of
 from tileyard.errors import BundleError, UsageError
 from tileyard.model import Digest, Record
 
@@ -137,17 +136,20 @@ def write_bundle(
         cases=digest_bytes(cases) if cases else "",
         details=packing.details,
     )
-    with written(output) as file:
-        writer = BundleWriter(file)
-        head = canonical_json(manifest).encode()
-        if len(head) > BIGGEST_MANIFEST:
-            raise UsageError(f"{output.name} would have too many entries", "pack less into it")
-        writer.add(MANIFEST, len(head), (head,))
-        for content in manifest.contents:
-            text = texts.get(content.digest)
-            pieces = _read_pieces(files[content.digest]) if text is None else (text,)
-            writer.add(member_name(content.digest), content.size, pieces)
-        writer.finish()
+    head = canonical_json(manifest).encode()
+    if len(head) > BIGGEST_MANIFEST:
+        raise UsageError(f"{output.name} would have too many entries", "pack less into it")
+    try:
+        with draft_of(output) as file:
+            writer = BundleWriter(file)
+            writer.add(MANIFEST, len(head), (head,))
+            for content in manifest.contents:
+                text = texts.get(content.digest)
+                pieces = _read_pieces(files[content.digest]) if text is None else (text,)
+                writer.add(member_name(content.digest), content.size, pieces)
+            writer.finish()
+    except OSError as error:
+        raise BundleError(f"cannot write {output}: {error.strerror or error}") from error
     return manifest
 
 
@@ -270,36 +272,22 @@ def check_bundle(
 def open_bundle(
     path: Path,
     objects: ObjectStore,
-    expected: Expected = _ANYTHING,
+    expected: Expected | None = _ANYTHING,
     host: Host | None = None,
     accept: Accept | None = None,
 ) -> Bundle:
     """Check a bundle, verify all of it and put its blobs, trees and records into a store.
 
-    A record that the store has already stays as it is while all that it names is there. ``accept`` is
+    With ``expected`` None it need not fit this host: for whoever only looks at what is in it. A record
+    that the store has already stays as it is while all that it names is there. ``accept`` is
     called before anything is published; what it raises refuses the bundle. Raises
     IncompatibleError, BundleError or HomeError; then nothing was published.
     """
-    check = partial(_require_fit, path.name, expected, host)
-    return _open(path, objects, check, accept)
-
-
-def look_into_bundle(path: Path, objects: ObjectStore) -> Bundle:
-    """As ``open_bundle``, for whoever only looks at what is in it: it need not fit this host."""
-    return _open(path, objects, None, None)
-
-
-def _open(
-    path: Path,
-    objects: ObjectStore,
-    check: Callable[[BundleManifest], None] | None,
-    accept: Accept | None,
-) -> Bundle:
     with _opened(path) as file:
         reader = BundleReader(file, path.name)
         manifest = decode_manifest(reader.read_manifest(), path.name, reader.size)
-        if check is not None:
-            check(manifest)
+        if expected is not None:
+            _require_fit(path.name, expected, host, manifest)
         with private_folder(objects.root) as folder:
             unpacking = Unpacking(path.name, manifest, folder)
             unpacking.unpack(reader)
@@ -315,8 +303,7 @@ def _require_fit(
     name: str, expected: Expected, host: Host | None, manifest: BundleManifest
 ) -> None:
     """Raise IncompatibleError where a bundle is another one or does not fit the host."""
-    mismatches = find_mismatches(manifest, expected)
-    require_fit(name, mismatches)
+    require_fit(name, find_mismatches(manifest, expected))
     here = host or read_host(manifest.requires.libraries)
     require_fit(name, find_refusals(manifest.requires, here))
 

@@ -26,7 +26,7 @@ from tileyard.artifacts.pins import (
     gate,
     try_lock,
 )
-from tileyard.clock import Clock, SystemClock
+from tileyard.clock import Clock
 from tileyard.errors import HomeError, UsageError
 from tileyard.model import Record
 from tileyard.modes import make_folder, open_file
@@ -46,7 +46,7 @@ CACHES, COMPILED = "build folders", "compiled Python"
 RUNNER_LOG = "runner-*.log"
 """The output of a runner while it lives; what an engine that was killed could not move to where it belongs."""
 _LEFTOVER_AGE_S = DAY_S
-_SYSTEM_CLOCK = SystemClock()
+_CLOCK = Clock()
 
 
 class Holding(Record):
@@ -105,7 +105,7 @@ def collect(
     keep: Keep,
     *,
     dry_run: bool = False,
-    clock: Clock = _SYSTEM_CLOCK,
+    clock: Clock = _CLOCK,
     is_recorded: Callable[[Path], bool] = is_nowhere_else,
 ) -> Collection:
     """Remove from a home what is older than is to be kept, the least recently used first.

@@ -40,18 +40,14 @@ FIRST_DRIVERS = {12: 525, 13: 580}
 """By CUDA's major version, NVIDIA's first driver that loads what any of its minor versions compiled."""
 
 
-class Requirements(Record):
-    """What must be there. Empty fields ask for nothing.
+class _Facts(Record):
+    """What a host may have. Empty where it has none, or where that is not said.
 
-    ``cpu_level`` is one of ``CPU_LEVELS``, ``cpu_features`` are the kernel's names. ``glibc``,
-    ``glibcxx`` and ``cxxabi`` are the highest symbol versions that are used. ``python`` is a tag
-    such as ``cp311``. ``libraries`` are sonames that are not in the bundle. ``driver`` is a range
-    such as ``>=535,<600``. ``has_cxx`` says that the bundle brings a C++ runtime for hosts whose own
-    is older, or not there.
+    ``cpu_features`` are the kernel's names. ``glibc``, ``glibcxx`` and ``cxxabi`` are the highest symbol
+    versions. ``python`` is a tag such as ``cp311``, ``libraries`` are sonames.
     """
 
     machine: str = ""
-    cpu_level: str = ""
     cpu_features: tuple[str, ...] = ()
     glibc: str = ""
     glibcxx: str = ""
@@ -59,40 +55,35 @@ class Requirements(Record):
     python: str = ""
     libraries: tuple[str, ...] = ()
     driver: str = ""
+
+
+class Requirements(_Facts):
+    """What must be there. Empty fields ask for nothing.
+
+    ``cpu_level`` is one of ``CPU_LEVELS``. ``libraries`` are those that are not in the bundle. ``driver``
+    is a range such as ``>=535,<600``. ``has_cxx`` says that the bundle brings a C++ runtime for hosts
+    whose own is older, or not there.
+    """
+
+    cpu_level: str = ""
     has_cxx: bool = False
 
 
-class Host(Record):
-    """What a host has. Empty where it has none, or does not say.
+class Host(_Facts):
+    """What a host has.
 
     ``libraries`` are those, of the ones that were asked for, that the dynamic loader would find.
     """
 
-    machine: str
-    cpu_features: tuple[str, ...] = ()
-    glibc: str = ""
-    glibcxx: str = ""
-    cxxabi: str = ""
-    python: str = ""
-    libraries: tuple[str, ...] = ()
-    driver: str = ""
+
+def unmet(requirement: str, needed: str, found: str) -> str:
+    """One line for people on a requirement that is not met."""
+    return f"{requirement}: {needed} is needed, found {found or 'none'}"
 
 
-class Refusal(Record):
-    """A requirement that is not met: which one, what is needed, what was found."""
-
-    requirement: str
-    needed: str
-    found: str
-
-    def describe(self) -> str:
-        """One line for people."""
-        return f"{self.requirement}: {self.needed} is needed, found {self.found or 'none'}"
-
-
-def require_fit(what: str, refusals: Iterable[Refusal]) -> None:
+def require_fit(what: str, refusals: Iterable[str]) -> None:
     """Raise IncompatibleError if there are any."""
-    lines = tuple(refusal.describe() for refusal in refusals)
+    lines = tuple(refusals)
     if lines:
         raise IncompatibleError(f"{what} cannot be used here: {'; '.join(lines)}", refusals=lines)
 
@@ -141,33 +132,31 @@ def _rank(level: str) -> int:
     return names.index(level) if level in names else len(names)
 
 
-def find_refusals(needed: Requirements, host: Host) -> Iterator[Refusal]:
+def find_refusals(needed: Requirements, host: Host) -> Iterator[str]:
     """Everything that is needed and not there, in the order in which people read it."""
     if needed.machine and needed.machine != host.machine:
         # What else is missing follows from that.
-        yield Refusal(requirement="architecture", needed=needed.machine, found=host.machine)
+        yield unmet("architecture", needed.machine, host.machine)
         return
     level = find_level(host.cpu_features)
     if _rank(needed.cpu_level) > _rank(level):
-        yield Refusal(requirement="cpu level", needed=needed.cpu_level, found=level)
+        yield unmet("cpu level", needed.cpu_level, level)
     if lacking := [name for name in needed.cpu_features if name not in host.cpu_features]:
-        yield Refusal(
-            requirement="cpu features", needed=", ".join(lacking), found="a CPU without them"
-        )
+        yield unmet("cpu features", ", ".join(lacking), "a CPU without them")
     versions = [("glibc", needed.glibc, host.glibc)]
     if not needed.has_cxx:
         versions.append(("libstdc++ (GLIBCXX)", needed.glibcxx, host.glibcxx))
         versions.append(("libstdc++ (CXXABI)", needed.cxxabi, host.cxxabi))
     for requirement, version, found in versions:
         if version and (not found or is_newer(version, found)):
-            yield Refusal(requirement=requirement, needed=version, found=found)
+            yield unmet(requirement, version, found)
     if needed.python and needed.python != host.python:
-        yield Refusal(requirement="python", needed=needed.python, found=host.python)
+        yield unmet("python", needed.python, host.python)
     for name in needed.libraries:
         if name not in host.libraries:
-            yield Refusal(requirement="library", needed=name, found="")
+            yield unmet("library", name, "")
     if needed.driver and not is_in_range(host.driver, needed.driver):
-        yield Refusal(requirement="driver", needed=needed.driver, found=host.driver)
+        yield unmet("driver", needed.driver, host.driver)
 
 
 def read_host(
@@ -214,11 +203,9 @@ def read_features(cpuinfo: Path = _CPUINFO) -> tuple[str, ...]:
         lines = cpuinfo.read_text().splitlines()
     except OSError:
         return ()
-    for line in lines:
-        name, _, value = line.partition(":")
-        if name.strip() in ("flags", "Features"):
-            return tuple(sorted(value.split()))
-    return ()
+    pairs = (line.partition(":") for line in lines)
+    flags = (value for name, _, value in pairs if name.strip() in ("flags", "Features"))
+    return tuple(sorted(next(flags, "").split()))
 
 
 def read_driver(version: Path = _NVIDIA) -> str:

@@ -1,5 +1,6 @@
 """What an artifact says of itself, and an artifact opened from the store."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -31,16 +32,16 @@ class Manifest(Record):
     version: int = MANIFEST_VERSION
 
 
+@dataclass(frozen=True)
 class Artifact:
     """A manifest together with the store its files lie in."""
 
-    def __init__(self, manifest: Manifest, objects: ObjectStore) -> None:
-        self.manifest = manifest
-        self._objects = objects
+    manifest: Manifest
+    objects: ObjectStore
 
     def file(self, name: str) -> Path:
         """The path of one file, its content verified. Raises DamagedError, or KeyError."""
-        return self._objects.path(self.manifest.files[name])
+        return self.objects.path(self.manifest.files[name])
 
 
 def publish(manifest: Manifest, objects: ObjectStore) -> None:

@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 from tileyard.artifacts.keys import chunks_of, digest_bytes, digest_chunks
 from tileyard.artifacts.pins import note_use
-from tileyard.clock import Clock, SystemClock
+from tileyard.clock import Clock
 from tileyard.errors import DamagedError, HomeError
 from tileyard.model import Digest
 from tileyard.modes import make_folder, mode_in
@@ -31,7 +31,7 @@ _DAMAGED_AGE_S = 7 * 86_400.0
 _RECORD_MAGIC = b"tileyard-record 1 "
 _DIGEST = re.compile(r"[0-9a-f]{40}")
 _RECORD_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
-_SYSTEM_CLOCK = SystemClock()
+_CLOCK = Clock()
 
 _Stamp = tuple[int, int, int]
 
@@ -44,7 +44,7 @@ class ObjectStore:
     which abandoned temporary files are old enough to be removed.
     """
 
-    def __init__(self, root: Path, clock: Clock = _SYSTEM_CLOCK) -> None:
+    def __init__(self, root: Path, clock: Clock = _CLOCK) -> None:
         self.root = root
         self._clock = clock
         self._verified: dict[Digest, _Stamp] = {}

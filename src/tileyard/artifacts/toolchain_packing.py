@@ -2,7 +2,6 @@
 
 import platform
 import re
-import tempfile
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ import msgspec
 from tileyard.artifacts.bundle_manifest import BundleManifest
 from tileyard.artifacts.bundles import Packing, write_bundle
 from tileyard.artifacts.compat import Requirements, higher_level, python_tag, sum_needs
-from tileyard.artifacts.copying import copy_file, remove_folder
+from tileyard.artifacts.copying import copy_file, scratch_folder
 from tileyard.artifacts.keys import canonical_json
 from tileyard.artifacts.libraries import (
     CXX_RUNTIME,
@@ -63,10 +62,10 @@ def pack_toolchain(source: ToolchainSource, output: Path) -> BundleManifest:
     gathered = gather(folder, platform.machine(), LibraryFinder(source.search))
     try:
         # Beside the result: that is where there must be room for it.
-        with tempfile.TemporaryDirectory(dir=output.absolute().parent, prefix=".pack.") as scratch:
-            made = Path(scratch) / "tree"
+        with scratch_folder(output.absolute().parent, ".pack.") as scratch:
+            made = scratch / "tree"
             layout = _lay_out(source, folder, gathered, made)
-            objects = ObjectStore(Path(scratch) / "objects")
+            objects = ObjectStore(scratch / "objects")
             tree = Trees(objects).adopt(made)
             packing = Packing(
                 kind="toolchain",
@@ -78,7 +77,6 @@ def pack_toolchain(source: ToolchainSource, output: Path) -> BundleManifest:
                 details=canonical_json(layout),
             )
             manifest = write_bundle(packing, objects, output)
-            remove_folder(objects.root)  # a read-only tree is in the way of others
     except OSError as error:
         raise BundleError(f"cannot write {output}: {error.strerror or error}") from error
     return manifest

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from tileyard.artifacts.bundle_manifest import BundleManifest, Expected
+from tileyard.artifacts.bundle_manifest import BundleManifest, Expected, unsound
 from tileyard.artifacts.bundles import check_bundle, open_bundle
 from tileyard.artifacts.compat import Host, Requirements, read_host
 from tileyard.artifacts.copying import copy_file, scratch_folder, writing_to
@@ -89,7 +89,7 @@ class Toolchain(Record):
         return merged
 
 
-def open_toolchain(path: Path, commit: str, home: Path, host: Host | None = None) -> Toolchain:
+def open_toolchain(path: Path, commit: str, home: Path) -> Toolchain:
     """Unpack a toolchain's bundle into the home's store, unless it is there, and put it in its place.
 
     Nothing of it is run. ``commit`` is the one that it must have been built from, empty for any.
@@ -97,27 +97,26 @@ def open_toolchain(path: Path, commit: str, home: Path, host: Host | None = None
     """
     objects = ObjectStore(home / "objects")
     expected = Expected(kind="toolchain", commit=commit)
-    manifest = check_bundle(path, expected, host)
+    manifest = check_bundle(path, expected)
     layout, tree = _read_layout(manifest, path.name)
 
     def accept(_: BundleManifest, read: Callable[[Digest], bytes]) -> None:
         try:
             _require_parts(layout, decode_listing(read(tree)), path.name)
         except DamagedError as error:
-            raise BundleError(f"{path.name} is no sound bundle: {error.message}") from None
+            raise unsound(path.name, error.message) from None
 
     trees = Trees(objects)
     try:
         trees.path(tree)
     except DamagedError:  # it was not unpacked before, or is not as it was
-        open_bundle(path, objects, expected, host, accept)
+        open_bundle(path, objects, expected, accept=accept)
     root = trees.path(tree)
     _require_parts(layout, trees.listing(tree), path.name)
     if layout.relocated:
         root = _relocate(trees, tree, layout, home)
-    here = host or read_host()
     folders = [root / name for name in layout.libraries]
-    if manifest.requires.has_cxx and _is_older(here, manifest.requires):
+    if manifest.requires.has_cxx and _is_older(read_host(), manifest.requires):
         folders.append(root / CXX)
     return Toolchain(
         folder=root / CONTENT,

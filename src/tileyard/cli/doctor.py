@@ -27,7 +27,7 @@ def doctor(
     Exit status: 0 nothing fails, 1 something does.
     """
     from tileyard.cli.opening import load_settings, print_json
-    from tileyard.clock import SystemClock
+    from tileyard.clock import Clock
     from tileyard.doctor.checks import CHECKS
     from tileyard.doctor.findings import Diagnosis, run_checks
     from tileyard.doctor.tokens import compare_token, parse_token, read_boot_id, write_token
@@ -40,7 +40,7 @@ def doctor(
         return 0
     if lock_token:
         findings = tuple(compare_token(settings, parse_token(lock_token), read_boot_id()))
-        diagnosis = Diagnosis(at=SystemClock().wall_s(), findings=findings)
+        diagnosis = Diagnosis(at=Clock().wall_s(), findings=findings)
     else:
         diagnosis = run_checks(CHECKS, settings)
     if json:

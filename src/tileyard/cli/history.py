@@ -42,12 +42,12 @@ def history(  # noqa: PLR0913 - options, by keyword only
             raise UsageError("--export stands without --tail and --json")
         return _export(export, target, device_class)
     from tileyard.cli.opening import open_store, present
-    from tileyard.clock import SystemClock
+    from tileyard.clock import Clock
     from tileyard.report.history import print_history
     from tileyard.suite.durations import ENDED
     from tileyard.suite.history import summarize_history
 
-    since_s = _parse_since(since, SystemClock().wall_s())
+    since_s = _parse_since(since, Clock().wall_s())
     with open_store() as (store, home):
         times = store.list_case_times(ENDED, since_s, target, device_class)
     if not times:

@@ -9,7 +9,7 @@ from typing import Literal, assert_never
 
 import msgspec
 
-from tileyard.artifacts.bundles import look_into_bundle
+from tileyard.artifacts.bundles import open_bundle
 from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.cli.opening import open_store, print_json
@@ -64,7 +64,7 @@ def show(named: str, wanted: Sequence[Part], *, as_json: bool) -> int:
 
 
 def _find_in_bundle(path: Path, case: str, objects: ObjectStore) -> Artifact:
-    bundle = look_into_bundle(path, objects)
+    bundle = open_bundle(path, objects, expected=None)
     if not bundle.cases:
         raise UsageError(f"{path.name} is a {bundle.manifest.kind}: there is no built case in it")
     entries = unpack_suite(bundle.cases, objects).entries

@@ -7,7 +7,6 @@ the whole must not cost much more than ``flock`` does.
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,17 +14,14 @@ from tileyard.cli.durations import parse_duration_s
 from tileyard.cli.lease_help import describe
 from tileyard.devices.locks import prepare_directory
 from tileyard.devices.registry import resolve_devices
+from tileyard.devices.reprobing import Reprobing
 from tileyard.drafts import draft_of
 from tileyard.errors import TileyardError, UsageError
 from tileyard.model import Device
-from tileyard.processes.keeper.quarantine import find_quarantine
 from tileyard.processes.records import LeaseRequest, LeaseStatus, Limits, State
 from tileyard.processes.wrapping import WrappedCommand
 from tileyard.report.words import clean_line
 from tileyard.settings import read_settings
-
-if TYPE_CHECKING:
-    from tileyard.devices.reprobing import Reprobing
 
 OPTIONS = ("device", "count", "priority", "queue-timeout", "max-time", "status-file")
 NO_DEVICE, QUEUE_TIMEOUT, MAX_TIME, CANNOT_RUN = 69, 75, 124, 127
@@ -149,7 +145,7 @@ def _lease(arguments: list[str]) -> int:
         teller.write(LeaseStatus(state=State.NO_DEVICE, message=str(error)))
         return say(str(error), NO_DEVICE)
     status = WrappedCommand(
-        wanted.argv, request, wanted.limits, teller.tell, meanwhile=Healer(request.choices)
+        wanted.argv, request, wanted.limits, teller.tell, meanwhile=Reprobing(request.choices)
     ).run()
     code = exit_status(status)
     return say(status.message, code) if status.message else code
@@ -168,32 +164,6 @@ def find_choices(wanted: Wanted) -> tuple[Device, ...]:
     for directory in {Path(lock).parent for device in found.values() for lock in device.locks}:
         prepare_directory(directory)
     return tuple(found.values())
-
-
-class Healer:
-    """Has devices that would do, and are in quarantine, probed while the command waits."""
-
-    every_s = 10.0
-
-    def __init__(self, choices: tuple[Device, ...]) -> None:
-        self._choices = choices
-        self._reprobing: Reprobing | None = None
-
-    def look(self) -> None:
-        """Begin with it once one of them is."""
-        if self._reprobing is None:
-            if not any(find_quarantine(device.locks) for device in self._choices):
-                return
-            # subprocess, which takes long to load: only for who waits
-            from tileyard.devices.reprobing import Reprobing
-
-            self._reprobing = Reprobing(self._choices)
-        self._reprobing.look()
-
-    def stop(self) -> None:
-        """End it, without waiting for that."""
-        if self._reprobing is not None:
-            self._reprobing.stop()
 
 
 def exit_status(status: LeaseStatus) -> int:

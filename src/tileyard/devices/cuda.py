@@ -1,15 +1,18 @@
 """CUDA devices: plain facts that NVML states, translated to Devices and to a verdict on health.
 
-The facts are read by ``nvml``, in a process of its own: a driver that hangs only hangs that one.
+The facts are read by ``nvml``, in a process of its own: a driver that hangs only hangs that one. What a GPU
+says of itself while it is used is asked by the runner that holds it, which is ended as any that hangs.
 """
 
+import importlib
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from tileyard.devices.base import DeviceClass, Found
-from tileyard.devices.gpu_state import open_state
 from tileyard.devices.names import device_lock
 from tileyard.model import Device, Record
 from tileyard.settings import Settings
@@ -18,6 +21,16 @@ PROBE_LIMIT_S = 60.0
 """Creating the first context on a host with many cards takes seconds."""
 DRIVER_SIGNS = ("proc/driver/nvidia/version", "dev/nvidiactl", "dev/dxg")
 PROGRAM = "tileyard.devices.nvml"
+REASONS = {
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x10: "synchronised with others",
+    0x20: "too hot",
+    0x40: "far too hot",
+    0x80: "power brake",
+    0x100: "display",
+}
+"""Bits of NVML's reasons for clocks that are lower than they could be; being idle or set lower are none."""
 
 
 class Gpu(Record):
@@ -32,7 +45,6 @@ class Gpu(Record):
     uuid: str
     product: str
     slice: int = -1
-    pci: str = ""
     pci_device: int = 0
     driver: str = ""
     cuda: tuple[int, int] = (0, 0)
@@ -178,6 +190,61 @@ def _is_meant(gpu: Gpu, entry: str) -> bool:
     if entry.isdecimal():
         return gpu.index == int(entry)
     return bool(entry) and gpu.uuid.lower().startswith(entry.lower())
+
+
+# ---- while it is used ---------------------------------------------------------------------------
+
+
+def open_state(device: Device) -> Callable[[], dict[str, str]]:
+    """A question that can be put again and again; where there is no NVML its answer is empty."""
+    uuid = device.env.get("CUDA_VISIBLE_DEVICES", "")
+    if not uuid:
+        return dict
+    try:
+        nvml = importlib.import_module("pynvml")
+    except ImportError:
+        return dict
+    try:
+        nvml.nvmlInit()
+        handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+    except nvml.NVMLError:
+        return dict
+    return lambda: read_state(nvml, handle, os.getpid())
+
+
+def read_state(nvml: ModuleType, handle: Any, own: int) -> dict[str, str]:  # noqa: ANN401 - NVML's own
+    """What NVML answers now; questions that this GPU does not know are left out. ``own`` is our process."""
+    counter = ("NVML_MEMORY_ERROR_TYPE_UNCORRECTED", "NVML_VOLATILE_ECC")
+    questions: dict[str, Callable[[], str]] = {
+        "sm_clock_mhz": lambda: str(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
+        "memory_clock_mhz": lambda: str(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)),
+        "temperature_c": lambda: str(
+            nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
+        ),
+        "throttled": lambda: name_reasons(
+            int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+        ),
+        "other_processes": lambda: ", ".join(
+            str(one.pid)
+            for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+            if one.pid != own
+        ),
+        "uncorrected_errors": lambda: str(
+            nvml.nvmlDeviceGetTotalEccErrors(handle, *(getattr(nvml, name) for name in counter))
+        ),
+    }
+    found = {}
+    for name, question in questions.items():
+        try:
+            found[name] = question()
+        except (nvml.NVMLError, AttributeError):
+            continue
+    return found
+
+
+def name_reasons(bits: int) -> str:
+    """Why clocks are lower than they could be; empty where they are not."""
+    return ", ".join(text for bit, text in REASONS.items() if bits & bit)
 
 
 CUDA = DeviceClass(

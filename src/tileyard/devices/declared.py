@@ -202,21 +202,16 @@ def _fill_env(
 
 def _fill(template: str, values: Mapping[str, str], where: str) -> str:
     """Put the values in. ``{{`` and ``}}`` stand for braces."""
-    known = ", ".join(f"{{{name}}}" for name in values)
-    parts: list[str] = []
     try:
-        for literal, field, form, conversion in string.Formatter().parse(template):
-            parts.append(literal)
-            if field is None:
-                continue
-            if field not in values or form or conversion:
+        for _, field, form, conversion in string.Formatter().parse(template):
+            if field is not None and (field not in values or form or conversion):
+                known = ", ".join(f"{{{name}}}" for name in values)
                 raise UsageError(
                     f"{where}: {template!r} holds {{{field}}}; known are {known}", BRACES
                 )
-            parts.append(values[field])
     except ValueError as error:
         raise UsageError(f"{where}: {template!r} is no template: {error}", BRACES) from error
-    filled = "".join(parts)
+    filled = template.format_map(values)
     if "\0" in filled:
         raise UsageError(f"{where}: a NUL character cannot be passed on")
     return filled

@@ -110,16 +110,6 @@ class ForeignQueue(Record, forbid_unknown_fields=True):
         return {**inherited, **self.environment}
 
 
-class Call(Record):
-    """What the placeholders of ``submit`` stand for in one call."""
-
-    command: tuple[str, ...]
-    environment: dict[str, str]
-    queue_limit_s: float
-    run_limit_s: float
-    devices: int = 1
-
-
 def decode_queues(tables: object, source: str) -> tuple[ForeignQueue, ...]:
     """The queues of the ``queue`` tables of a TOML file. Raises UsageError, naming ``source``."""
     try:
@@ -137,24 +127,25 @@ def decode_queues(tables: object, source: str) -> tuple[ForeignQueue, ...]:
     return queues
 
 
-def fill_submit(queue: ForeignQueue, call: Call) -> list[str]:
+def fill_submit(
+    queue: ForeignQueue, command: Sequence[str], environment: Mapping[str, str], run_limit_s: float
+) -> list[str]:
     """The arguments of one call of ``submit``.
 
     Where the template has no place for the environment, it is set by ``env`` in front of the
     command.
     """
-    command = list(call.command)
-    pairs = [f"{name}={value}" for name, value in call.environment.items()]
+    pairs = [f"{name}={value}" for name, value in environment.items()]
     if not _takes_environment(queue.submit):
         command = ["env", *pairs, *command]
     texts = {
         "shell_command": shlex.join(command),
-        "env_names": ",".join(call.environment),
-        "queue_limit_s": _whole(call.queue_limit_s),
-        "run_limit_s": _whole(call.run_limit_s),
-        "run_limit_min": _whole(call.run_limit_s / 60),
-        "limit_s": _whole(call.queue_limit_s + call.run_limit_s),
-        "devices": str(call.devices),
+        "env_names": ",".join(environment),
+        "queue_limit_s": _whole(queue.queue_limit_s),
+        "run_limit_s": _whole(run_limit_s),
+        "run_limit_min": _whole(run_limit_s / 60),
+        "limit_s": _whole(queue.queue_limit_s + run_limit_s),
+        "devices": str(queue.devices),
     }
     filled: list[str] = []
     for part in queue.submit:
@@ -164,13 +155,13 @@ def fill_submit(queue: ForeignQueue, call: Call) -> list[str]:
         elif match is not None and match[1] == "env":
             filled += _splice_pairs(pairs, match[2] or "")
         else:
-            filled.append(_substitute(part, texts))
+            filled.append(part.format_map(texts))
     return filled
 
 
 def fill_cancel(template: Sequence[str], job: str) -> list[str]:
     """The arguments of one call of ``cancel``."""
-    return [_substitute(part, {"job": job}) for part in template]
+    return [part.format(job=job) for part in template]
 
 
 def digest_environment(environment: Mapping[str, str]) -> str:
@@ -252,13 +243,6 @@ def _placeholders(
     return found
 
 
-def _substitute(part: str, texts: Mapping[str, str]) -> str:
-    def replace(match: re.Match[str]) -> str:
-        return match[0][0] if match[0] in ("{{", "}}") else texts[match[1]]
-
-    return _PLACEHOLDER.sub(replace, part)
-
-
 def _splice_pairs(pairs: Sequence[str], option: str) -> list[str]:
     """``--env`` gives each pair an option before it; ``--env=`` joins option and pair."""
     if option.endswith("="):
@@ -281,4 +265,4 @@ def _whole(number: float) -> str:
 
 def name_device(template: str, given: str) -> str:
     """What tileyard calls the device that the queue calls ``given``."""
-    return _substitute(template, {"device": given})
+    return template.format(device=given)

@@ -87,17 +87,8 @@ def hint_for(directory: Path) -> str:
 
 def install_command(directory: Path) -> str:
     """The exact line with which root makes a lock directory for all users."""
-    words = ["sudo"]
-    if directory != LOCK_DIR:
-        words += ["env", f"TILEYARD_LOCK_DIR={directory}"]
-    script = Path(sys.argv[0])
-    if script.name == "tileyard":
-        words.append(str(script.absolute()))
-    else:
-        words += [
-            sys.executable,
-            "-P",
-            "-m",
-            "tileyard",
-        ]  # -P: nothing is imported from where root stands
-    return shlex.join([*words, "devices", "--install"])
+    variables = [] if directory == LOCK_DIR else ["env", f"TILEYARD_LOCK_DIR={directory}"]
+    program = [str(Path(sys.argv[0]).absolute())]
+    if Path(sys.argv[0]).name != "tileyard":  # -P: nothing is imported from where root stands
+        program = [sys.executable, "-P", "-m", "tileyard"]
+    return shlex.join(["sudo", *variables, *program, "devices", "--install"])

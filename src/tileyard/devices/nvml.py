@@ -1,4 +1,4 @@
-"""The program that talks to NVML, the only module that loads it: ``list``, or ``probe UUID``.
+"""The program that asks NVML what GPUs there are, or how one is: ``list``, or ``probe UUID``.
 
 ``list`` answers its starter on the channel. ``probe`` says what it found in its last line, and ends
 with 0 if the GPU is well, 1 if it is sick or cannot be asked, and 75 if there is no NVML to ask.
@@ -170,7 +170,6 @@ def _slices_of(nvml: ModuleType, handle: Handle) -> Iterator[tuple[int, Handle]]
 def _read_gpu(nvml: ModuleType, handle: Handle, part: Handle, place: tuple[int, int]) -> Gpu:
     """A GPU and, where ``part`` is not None, a slice of it; ``place`` is their index and number."""
     own = handle if part is None else part
-    pci = nvml.nvmlDeviceGetPciInfo(handle)
     ecc = _ask(nvml, lambda: nvml.nvmlDeviceGetEccMode(handle)[0], None)
     persistent = _ask(nvml, lambda: nvml.nvmlDeviceGetPersistenceMode(handle), None)
     major, minor = _ask(nvml, lambda: nvml.nvmlDeviceGetCudaComputeCapability(handle), (0, 0))
@@ -185,8 +184,7 @@ def _read_gpu(nvml: ModuleType, handle: Handle, part: Handle, place: tuple[int, 
         slice=place[1],
         uuid=nvml.nvmlDeviceGetUUID(own),
         product=nvml.nvmlDeviceGetName(own),
-        pci=pci.busId if isinstance(pci.busId, str) else pci.busId.decode(),
-        pci_device=int(pci.pciDeviceId),
+        pci_device=int(nvml.nvmlDeviceGetPciInfo(handle).pciDeviceId),
         driver=nvml.nvmlSystemGetDriverVersion(),
         cuda=(cuda // 1000, cuda % 1000 // 10),
         capability=(major, minor),

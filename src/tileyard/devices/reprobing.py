@@ -6,22 +6,24 @@ outlast it: it ends when this end of its pipe does.
 
 import contextlib
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from tileyard.model import Device, Record
 from tileyard.processes.keeper.quarantine import find_quarantine
 
+if TYPE_CHECKING:
+    import subprocess
+
 INTERVAL_S: Final = 60.0
 """How long a device in quarantine is left alone after a probe, or after its last holder."""
 LOOKS_PER_INTERVAL: Final = 6
 LIFELINE: Final = "lifeline"
 
-_lingering: list[subprocess.Popen[bytes]] = []
+_lingering: "list[subprocess.Popen[bytes]]" = []
 """Processes that were told to end and may not have."""
 
 
@@ -37,8 +39,10 @@ class Reprobing:
 
     ``news`` is a descriptor to read from once a look has returned True: a line with the name of each
     device that has come back. It is closed by ``stop``. ``cores`` are those on which nothing is
-    disturbed, empty for the ones that the sick devices own, if any.
+    disturbed, empty for the ones that the sick devices own, if any. ``every_s`` is when to look again.
     """
+
+    every_s = INTERVAL_S / LOOKS_PER_INTERVAL
 
     def __init__(
         self,
@@ -81,6 +85,8 @@ class Reprobing:
         _reap()
 
     def _start(self) -> None:
+        import subprocess  # takes long to load: only for who waits
+
         job = Job(devices=self._devices, interval_s=self._interval_s)
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
             told = os.memfd_create("tileyard-reprobe")  # a pipe might be too short for all of it

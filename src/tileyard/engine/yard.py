@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.clock import Clock, SystemClock
+from tileyard.clock import Clock
 from tileyard.devices.reprobing import INTERVAL_S
 from tileyard.engine.authors import Authors
 from tileyard.engine.handed_over import HandedOver
@@ -67,7 +67,7 @@ class Yard:
     packed: FindEntry | None = None
     shelf: dict[str, RunEntry] = field(default_factory=dict)
     reprobe_s: float = INTERVAL_S
-    clock: Clock = field(default_factory=SystemClock)
+    clock: Clock = field(default_factory=Clock)
     judge: str = JUDGE
     handed_over: HandedOver = field(default_factory=HandedOver)
 

@@ -1,14 +1,18 @@
-"""Is an output right: element by element, against a tolerance that follows the output's own dtype."""
+"""Is an output right: element by element, against a tolerance that follows the output's own dtype.
 
+An output is an array, or a file of raw elements that a program wrote.
+"""
+
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tileyard.errors import BindError
+from tileyard.errors import BindError, OutputFileError
 from tileyard.ir.dtypes import find_dtype, name_of
-from tileyard.model import Mismatch, NanPolicy, Record, Tolerance
+from tileyard.model import Mismatch, NanPolicy, OutputCheck, Record, Tolerance
 from tileyard.targets.base import Array
 
 TOLERANCES = {
@@ -36,14 +40,6 @@ _LEAST_FLOOR = 1e-30
 
 _Doubles = NDArray[np.float64]
 _Flags = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Worst:
-    """The element that is furthest beyond what it was allowed; ``at`` is its flat index."""
-
-    at: int
-    excess: float
 
 
 class Manner(Record):
@@ -84,9 +80,9 @@ def compare(
     else:
         allowed = tolerance or default_tolerance(name_of(got.dtype))
         worst, wrong = _compare_closely(got.reshape(-1), want.reshape(-1), allowed, manner)
-    if worst is None:
+    if not wrong:
         return None
-    index = tuple(int(i) for i in np.unravel_index(worst.at, got.shape))
+    index = tuple(int(i) for i in np.unravel_index(worst, got.shape))
     return Mismatch(
         output=name,
         index=index,
@@ -97,18 +93,25 @@ def compare(
     )
 
 
-def describe_closest(
-    name: str,
-    got: Array,
-    want: Array,
-    tolerance: Tolerance | None,
-    manner: Manner = Manner(),  # noqa: B008 (immutable)
-) -> str:
+def compare_file(check: OutputCheck, work: Path, golden: Path) -> Mismatch | None:
+    """None where ``check.file`` in ``work`` is what ``check.golden`` in ``golden`` says it should be.
+
+    The index of a mismatch is that of the worst element in the whole output, and its counts are those
+    of the valid region. Raises OutputFileError where one of the files is not there or has not the
+    size of its shape, and InvalidProgramError for a dtype that does not exist.
+    """
+    want = _read(golden / check.golden, check, "golden file")
+    got = _read(work / check.file, check, "output")
+    manner = Manner(is_elementwise=check.is_elementwise, nan=check.nan)
+    return compare(check.file, got, want, check.tolerance, manner)
+
+
+def describe_closest(name: str, got: Array, want: Array, tolerance: Tolerance | None) -> str:
     """One line about an output that ``compare`` finds right: what uses most of what it is allowed."""
     place, used = 0, 0.0
     if _is_float(got) or _is_float(want):
         allowed = tolerance or default_tolerance(name_of(got.dtype))
-        place, used = _find_closest(got.reshape(-1), want.reshape(-1), allowed, manner)
+        place, used = _find_closest(got.reshape(-1), want.reshape(-1), allowed)
     if not used:
         return f"{name}: each of {got.size} elements is what was expected"
     index = tuple(int(i) for i in np.unravel_index(place, got.shape))
@@ -119,11 +122,11 @@ def describe_closest(
     )
 
 
-def _find_closest(got: Array, want: Array, allowed: Tolerance, manner: Manner) -> tuple[int, float]:
+def _find_closest(got: Array, want: Array, allowed: Tolerance) -> tuple[int, float]:
     """Where the largest share of an allowance is used, and the share."""
     place, used = 0, 0.0
     with np.errstate(all="ignore"):
-        floor = allowed.atol * (1.0 if manner.is_elementwise else _rms(want))
+        floor = allowed.atol * _rms(want)
         for start in range(0, got.size, _CHUNK):
             g = got[start : start + _CHUNK].astype(np.float64)
             w = want[start : start + _CHUNK].astype(np.float64)
@@ -137,23 +140,23 @@ def _find_closest(got: Array, want: Array, allowed: Tolerance, manner: Manner) -
     return place, used
 
 
-def _compare_exactly(got: Array, want: Array) -> tuple[_Worst | None, int]:
+def _compare_exactly(got: Array, want: Array) -> tuple[int, int]:
+    """The place of the worst element, and how many are wrong."""
     unequal = np.flatnonzero(got != want)
     if not unequal.size:
-        return None, 0
+        return 0, 0
     distance = np.abs(got[unequal].astype(np.float64) - want[unequal].astype(np.float64))
-    furthest = int(np.argmax(distance))
-    return _Worst(at=int(unequal[furthest]), excess=float(distance[furthest])), unequal.size
+    return int(unequal[np.argmax(distance)]), unequal.size
 
 
 def _compare_closely(
     got: Array, want: Array, allowed: Tolerance, manner: Manner
-) -> tuple[_Worst | None, int]:
+) -> tuple[int, int]:
+    """The place of the worst element, and how many are wrong."""
+    worst, most, wrong = 0, -math.inf, 0
     with np.errstate(all="ignore"):
         is_narrow = all(_is_float(array) and array.itemsize <= 4 for array in (got, want))
         floor: float | None = None  # asked for only where something differs
-        worst: _Worst | None = None
-        wrong = 0
         for start in range(0, got.size, _CHUNK):
             g_own, w_own = got[start : start + _CHUNK], want[start : start + _CHUNK]
             if np.array_equal(g_own, w_own):
@@ -170,10 +173,10 @@ def _compare_closely(
             if fine.all():
                 continue
             suspect = ~fine & ~np.isnan(w) if manner.nan == "ignore" else ~fine
-            found, count = _find_worst(g, w, difference - allowance, suspect, manner.nan)
+            at, excess, count = _find_worst(g, w, difference - allowance, suspect, manner.nan)
             wrong += count
-            if found is not None and (worst is None or found.excess > worst.excess):
-                worst = _Worst(at=start + found.at, excess=found.excess)
+            if excess > most:
+                worst, most = start + at, excess
     return worst, wrong
 
 
@@ -192,19 +195,22 @@ def _is_surely_fine(got: Array, want: Array, rtol: float, floor: float) -> bool:
 
 def _find_worst(
     got: _Doubles, want: _Doubles, excess: _Doubles, suspect: _Flags, nan: NanPolicy
-) -> tuple[_Worst | None, int]:
-    """Sort out what is not finite among the suspects of one chunk."""
+) -> tuple[int, float, int]:
+    """Sort out what is not finite among the suspects of one chunk.
+
+    The place of the worst of the others, how far it is beyond what it is allowed, and their number.
+    """
     at = np.flatnonzero(suspect)
     same = got[at] == want[at]
     if nan == "equal":
         same |= np.isnan(got[at]) & np.isnan(want[at])
     at = at[~same]
     if not at.size:
-        return None, 0
+        return 0, -math.inf, 0
     beyond = excess[at]
     beyond[~np.isfinite(beyond)] = np.inf
     furthest = int(np.argmax(beyond))
-    return _Worst(at=int(at[furthest]), excess=float(beyond[furthest])), at.size
+    return int(at[furthest]), float(beyond[furthest]), at.size
 
 
 def _rms(values: Array) -> float:
@@ -241,3 +247,25 @@ def _is_float(array: Array) -> bool:
 def _text(value: np.generic) -> str:
     number = value.item()
     return f"{float(number):.6g}" if _is_float(np.asarray(value)) else str(number)
+
+
+def _read(path: Path, check: OutputCheck, what: str) -> Array:
+    """The valid region of a file. A golden file is told from an output: it is another one's fault."""
+    dtype = find_dtype(check.dtype).numpy
+    shape = "x".join(str(size) for size in check.shape) or "one element"
+    expected = math.prod(check.shape) * dtype.itemsize
+    try:
+        found = path.stat().st_size
+        if not path.is_file() or found != expected:
+            kind = f"has {found:,} bytes" if path.is_file() else "is no file"
+            raise OutputFileError(
+                f"{what} {path.name} {kind}, {expected:,} were expected ({shape} {check.dtype})"
+            )
+        whole = np.fromfile(path, dtype=dtype).reshape(check.shape)
+    except OSError as error:
+        raise OutputFileError(
+            f"{what} {path.name} cannot be read ({error.strerror}); "
+            f"{expected:,} bytes were expected ({shape} {check.dtype})"
+        ) from error
+    region = tuple(slice(size) for size in check.valid_shape)
+    return np.ascontiguousarray(whole[region])

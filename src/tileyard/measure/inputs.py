@@ -1,17 +1,19 @@
 """A kernel's input tensors where its author gives none: the same numbers for the same signature."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from tileyard.artifacts.keys import digest_parts
-from tileyard.ir.dtypes import DType, find_dtype
+from tileyard.ir.dtypes import find_dtype
 from tileyard.model import Digest, TensorSpec
 from tileyard.targets.base import Array
 
 RECIPE = "1"
 """The version of how inputs are made; a change to this module that changes them raises it."""
+_INTEGERS = {"int": (-8, 8, np.int8), "uint": (0, 16, np.uint8), "bool": (0, 2, np.uint8)}
+"""By kind of dtype, the range from which values are drawn, and as what."""
 
 
 def make_inputs(specs: Sequence[TensorSpec]) -> list[Array]:
@@ -31,7 +33,11 @@ def make_input(index: int, spec: TensorSpec) -> Array:
     """
     dtype = find_dtype(spec.dtype)
     random = np.random.Generator(np.random.PCG64(_seed(index, spec)))
-    return _MAKERS[dtype.kind](random, spec.shape, dtype)
+    if dtype.kind == "float":
+        drawn = np.float64 if dtype.bits == 64 else np.float32
+        return random.standard_normal(spec.shape, dtype=drawn).astype(dtype.numpy)
+    low, high, kind = _INTEGERS[dtype.kind]
+    return random.integers(low, high, size=spec.shape, dtype=kind).astype(dtype.numpy)
 
 
 def input_key(specs: Sequence[TensorSpec]) -> Digest:
@@ -50,28 +56,3 @@ def _signature(index: int, spec: TensorSpec) -> str:
 
 def _seed(index: int, spec: TensorSpec) -> int:
     return int.from_bytes(hashlib.sha256(_signature(index, spec).encode()).digest()[:16])
-
-
-def _make_floats(random: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Array:
-    values = random.standard_normal(shape, dtype=np.float64 if dtype.bits == 64 else np.float32)
-    return values.astype(dtype.numpy)
-
-
-def _make_signed(random: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Array:
-    return random.integers(-8, 8, size=shape, dtype=np.int8).astype(dtype.numpy)
-
-
-def _make_unsigned(random: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Array:
-    return random.integers(0, 16, size=shape, dtype=np.uint8).astype(dtype.numpy)
-
-
-def _make_booleans(random: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Array:
-    return random.integers(0, 2, size=shape, dtype=np.uint8).astype(dtype.numpy)
-
-
-_MAKERS: dict[str, Callable[[np.random.Generator, tuple[int, ...], DType], Array]] = {
-    "float": _make_floats,
-    "int": _make_signed,
-    "uint": _make_unsigned,
-    "bool": _make_booleans,
-}

@@ -12,8 +12,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec.structs import asdict
 
-from tileyard.measure.statistics import median_interval
+from tileyard.measure.statistics import MedianInterval, median_interval
 from tileyard.model import Record
 from tileyard.targets.base import Launch
 
@@ -29,23 +30,10 @@ class Verdict(enum.StrEnum):
     TIED = "tied"
 
 
-class LogRatio(Record):
-    """The median over rounds of ln(head / base), and its interval; negative where head is faster.
+class LogRatio(MedianInterval):
+    """The median over rounds of ln(head / base), and its interval; negative where head is faster."""
 
-    ``coverage`` is the probability that the interval holds the true median: the confidence asked
-    for or a little more, less where the rounds were too few for it.
-    """
-
-    median: float
-    low: float
-    high: float
-    coverage: float
     rounds: int
-
-    @property
-    def half_width(self) -> float:
-        """Half the length of the interval."""
-        return (self.high - self.low) / 2.0
 
     @property
     def ratio(self) -> float:
@@ -67,8 +55,7 @@ class Ranking(Record):
     pairings go round in a circle). ``ratios`` has one entry for each member: its time against
     that of ``fastest``. ``tied`` are the members that cannot be told from ``fastest``, itself among
     them, in canonical order; ``winner`` is the first of these whose median is within the smallest
-    effect that counts. Effects smaller than ``threshold`` (a log-ratio) count as none. ``order`` has all members but the control, the winner first, then
-    by their medians.
+    effect that counts. ``order`` has all members but the control, the winner first, then by their medians.
     """
 
     winner: int
@@ -76,7 +63,6 @@ class Ranking(Record):
     tied: tuple[int, ...]
     order: tuple[int, ...]
     ratios: tuple[LogRatio, ...]
-    threshold: float
     control: Control | None
 
 
@@ -126,13 +112,7 @@ def compare_pair(base: Sequence[float], head: Sequence[float], confidence: float
     """
     logs = np.log(np.asarray(head, dtype=np.float64) / np.asarray(base, dtype=np.float64))
     interval = median_interval([float(value) for value in logs], confidence)
-    return LogRatio(
-        median=interval.median,
-        low=interval.low,
-        high=interval.high,
-        coverage=interval.coverage,
-        rounds=len(logs),
-    )
+    return LogRatio(**asdict(interval), rounds=len(logs))
 
 
 def judge(ratio: LogRatio, min_effect: float) -> Verdict:
@@ -168,7 +148,9 @@ def rank(
     fastest unless its whole interval lies above ``min_effect`` and above both the half width and
     the median of the control's interval: what a binary does to itself is no difference.
     """
-    alarm = None if control is None else _control_of(samples, control, confidence)
+    alarm = None
+    if control is not None:
+        alarm = judge_control(samples[control[0]], samples[control[1]], confidence)
     entries = [i for i in range(len(samples)) if control is None or i != control[1]]
     # Against the round's own mean, so that drift between rounds moves no median.
     logs = np.log(np.asarray(samples, dtype=np.float64))
@@ -178,7 +160,8 @@ def rank(
     ratios = tuple(compare_pair(samples[fastest], own, confidence) for own in samples)
     threshold = math.log1p(min_effect)
     if alarm is not None:
-        threshold = max(threshold, alarm.ratio.half_width, abs(alarm.ratio.median))
+        half_width = (alarm.ratio.high - alarm.ratio.low) / 2.0
+        threshold = max(threshold, half_width, abs(alarm.ratio.median))
     tied = tuple(i for i in entries if i == fastest or ratios[i].low <= threshold)
     winner = next(i for i in tied if ratios[i].median <= math.log1p(min_effect))
     return Ranking(
@@ -187,7 +170,6 @@ def rank(
         tied=tied,
         order=(winner, *(i for i in by_median if i != winner)),
         ratios=ratios,
-        threshold=threshold,
         control=alarm,
     )
 
@@ -206,10 +188,3 @@ def _unbeaten(
             break
         fastest = best
     return fastest
-
-
-def _control_of(
-    samples: Sequence[Sequence[float]], control: tuple[int, int], confidence: float
-) -> Control:
-    first, second = control
-    return judge_control(samples[first], samples[second], confidence)

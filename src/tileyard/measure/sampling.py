@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tileyard.measure.statistics import (
-    MedianInterval,
     fewest_samples,
     is_falling,
     is_steady,
@@ -71,32 +70,27 @@ def measure(launch: Launch, policy: TimingPolicy, best: BestSoFar | None = None)
 
 def launches_per_sample(launch: Launch, policy: TimingPolicy) -> int:
     """How many launches in a row last at least ``min_sample_ns``; one where a single one does."""
-    return _Estimate(launch, policy).launches
+    return _estimate(launch, policy)[0]
 
 
-class _Estimate:
-    """Finds the number of launches of a sample, and keeps what it saw: it warms up, too."""
-
-    def __init__(self, launch: Launch, policy: TimingPolicy) -> None:
-        self.launches = 1
-        self.samples: list[float] = []
-        self.spent_ns = 0.0
-        while True:
-            time_ns = launch.sample_ns(1, self.launches)[0]
-            self.samples.append(time_ns)
-            self.spent_ns += time_ns * self.launches
-            if time_ns * self.launches >= policy.min_sample_ns or self.launches == _MOST_LAUNCHES:
-                return
-            # At most tenfold at once: the first launches, still cold, say little.
-            needed = math.ceil(1.05 * policy.min_sample_ns / max(time_ns, 1e-3))
-            at_least = self.launches + self.launches // 4 + 1
-            self.launches = min(max(needed, at_least), 10 * self.launches, _MOST_LAUNCHES)
+def _estimate(launch: Launch, policy: TimingPolicy) -> tuple[int, list[float], float]:
+    """The number of launches of a sample; the times seen meanwhile, which warm up too, and their sum."""
+    launches, samples, spent_ns = 1, [], 0.0
+    while True:
+        time_ns = launch.sample_ns(1, launches)[0]
+        samples.append(time_ns)
+        spent_ns += time_ns * launches
+        if time_ns * launches >= policy.min_sample_ns or launches == _MOST_LAUNCHES:
+            return launches, samples, spent_ns
+        # At most tenfold at once: the first launches, still cold, say little.
+        needed = math.ceil(1.05 * policy.min_sample_ns / max(time_ns, 1e-3))
+        at_least = launches + launches // 4 + 1
+        launches = min(max(needed, at_least), 10 * launches, _MOST_LAUNCHES)
 
 
 def _warm_up(launch: Launch, policy: TimingPolicy) -> int:
     """Launch until times no longer fall; the number of launches that a sample then takes."""
-    estimate = _Estimate(launch, policy)
-    launches, spent_ns, samples = estimate.launches, estimate.spent_ns, estimate.samples
+    launches, samples, spent_ns = _estimate(launch, policy)
     bound_ns = _WARMUP_BOUND * policy.warmup_ns
     while spent_ns < policy.warmup_ns or (
         spent_ns < bound_ns and is_falling(samples[-_TREND_WINDOW:], _TREND_TOLERANCE)
@@ -119,7 +113,7 @@ def _next_group(samples: Sequence[float], launches: int, policy: TimingPolicy) -
         if count < min(goal, policy.min_samples):
             return min(goal, policy.min_samples) - count
     spent_ns = math.fsum(samples) * launches
-    interval = _interval(samples, policy)
+    interval = median_interval(samples, policy.confidence)
     if interval.coverage >= policy.confidence and interval.relative_width <= policy.relative_width:
         return 0
     affordable = math.ceil((policy.max_ns - spent_ns) / max(spent_ns / count, 1e-3))
@@ -130,9 +124,5 @@ def _next_group(samples: Sequence[float], launches: int, policy: TimingPolicy) -
 def _is_beaten(samples: Sequence[float], best_high_ns: float, policy: TimingPolicy) -> bool:
     if len(samples) >= _CLEAR_SAMPLES and min(samples) > _CLEAR_FACTOR * best_high_ns:
         return True
-    interval = _interval(samples, policy)
+    interval = median_interval(samples, policy.confidence)
     return interval.coverage >= policy.confidence and interval.low > best_high_ns
-
-
-def _interval(samples: Sequence[float], policy: TimingPolicy) -> MedianInterval:
-    return median_interval(samples, policy.confidence)

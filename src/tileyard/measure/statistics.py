@@ -5,14 +5,14 @@ Written for the runner's path: importing scipy.stats would take longer than most
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
+from tileyard.model import Record
 
-@dataclass(frozen=True, kw_only=True)
-class MedianInterval:
+
+class MedianInterval(Record):
     """A sample's median and order statistics that bound the population's.
 
     ``coverage`` is the probability that the interval holds the true median. It is at least the
@@ -39,12 +39,12 @@ def median_interval(samples: Sequence[float], confidence: float) -> MedianInterv
     ``confidence``.
     """
     ordered = np.sort(np.asarray(samples, dtype=np.float64))
-    rank = _interval_rank(len(ordered), confidence)
+    position, coverage = _interval_rank(len(ordered), confidence)
     return MedianInterval(
         median=float(np.median(ordered)),
-        low=float(ordered[rank.position]),
-        high=float(ordered[-1 - rank.position]),
-        coverage=rank.coverage,
+        low=float(ordered[position]),
+        high=float(ordered[-1 - position]),
+        coverage=coverage,
     )
 
 
@@ -83,20 +83,15 @@ def is_steady(samples: Sequence[float], confidence: float, tolerance: float) -> 
     return early.low <= late.high and late.low <= early.high
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Rank:
-    """Which order statistics bound the median; ``position`` counts from 0 at either end."""
-
-    position: int
-    coverage: float
-
-
 @lru_cache(maxsize=4096)
-def _interval_rank(count: int, confidence: float) -> _Rank:
-    """The narrowest symmetric pair of order statistics with at least ``confidence``."""
+def _interval_rank(count: int, confidence: float) -> tuple[int, float]:
+    """The narrowest symmetric pair of order statistics with at least ``confidence``.
+
+    Its position, from 0 at either end, and its coverage.
+    """
     log_half = -count * math.log(2.0)
     tail = 0.0
-    best = _Rank(position=0, coverage=max(0.0, 1.0 - 2.0 * math.exp(log_half)))
+    best = 0, max(0.0, 1.0 - 2.0 * math.exp(log_half))
     for position in range((count + 1) // 2):
         # P(fewer than position + 1 of the samples lie below the median)
         tail += math.exp(
@@ -107,5 +102,5 @@ def _interval_rank(count: int, confidence: float) -> _Rank:
         )
         if 1.0 - 2.0 * tail < confidence:
             break
-        best = _Rank(position=position, coverage=1.0 - 2.0 * tail)
+        best = position, 1.0 - 2.0 * tail
     return best

@@ -1,6 +1,7 @@
 """The engine's side of a channel between processes: the same messages as in ``wire``, on asyncio."""
 
 import asyncio
+import contextlib
 import errno
 import os
 from collections.abc import MutableMapping
@@ -109,30 +110,22 @@ class AsyncChannel:
             if message is not None or self._read_fd < 0:
                 return message
             try:
-                data = os.read(self._read_fd, READ_BYTES)
+                if not self._read():
+                    return None
             except BlockingIOError:
                 if self._peer_gone:
                     return None
                 self._watch_peer()
                 await self._readable.wait()
-                continue
-            if not data:
-                return None
-            self._inbox.add(data)
 
     def finish(self) -> None:
         """Take in what had arrived, then close: for when the other side is known to be gone.
 
         ``receive`` still gives those messages. Harmless when repeated.
         """
-        while self._read_fd >= 0:
-            try:
-                data = os.read(self._read_fd, READ_BYTES)
-            except BlockingIOError:
-                break
-            if not data:
-                break
-            self._inbox.add(data)
+        with contextlib.suppress(BlockingIOError):
+            while self._read_fd >= 0 and self._read():
+                pass
         self.close()
 
     def close(self) -> None:
@@ -145,6 +138,12 @@ class AsyncChannel:
         for fd in {self._read_fd, self._write_fd, self._peer_fd} - {-1}:
             os.close(fd)
         self._read_fd = self._write_fd = self._peer_fd = -1
+
+    def _read(self) -> bool:
+        """Take in what has arrived; False at the end. Raises BlockingIOError if nothing has."""
+        data = os.read(self._read_fd, READ_BYTES)
+        self._inbox.add(data)
+        return bool(data)
 
     def _watch_peer(self) -> None:
         if self._peer_fd >= 0 and self._peer_loop is None:

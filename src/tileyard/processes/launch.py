@@ -4,29 +4,22 @@ The engine takes its end with ``AsyncChannel.inherited()``. That one ends when t
 whatever way; the engine is then expected to end its workers and itself.
 """
 
-import os
 import subprocess
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Self
 
-from tileyard.processes.wire import CHANNEL_VARIABLE, Channel, format_channel
+from tileyard.processes.wire import CHANNEL_VARIABLE, Channel, format_channel, open_pipes
 
 CLOSE_LIMIT_S = 30.0
 
 
+@dataclass(frozen=True)
 class EngineProcess:
     """A started engine. ``channel`` leads to it; leaving the ``with`` block lets it end."""
 
-    def __init__(self, process: subprocess.Popen[bytes], channel: Channel) -> None:
-        """For ``start_engine_process``."""
-        self.channel = channel
-        self._process = process
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid
+    process: subprocess.Popen[bytes]
+    channel: Channel
 
     def close(self, limit_s: float = CLOSE_LIMIT_S) -> int:
         """Close the channel and wait for the engine's end; kill it after ``limit_s``.
@@ -36,10 +29,10 @@ class EngineProcess:
         """
         self.channel.close()
         try:
-            return self._process.wait(limit_s)
+            return self.process.wait(limit_s)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            return self._process.wait()
+            self.process.kill()
+            return self.process.wait()
 
     def __enter__(self) -> Self:
         return self
@@ -48,33 +41,18 @@ class EngineProcess:
         self.close()
 
 
-def start_engine_process(
-    argv: Sequence[str], env: Mapping[str, str], log: Path | None = None
-) -> EngineProcess:
+def start_engine_process(argv: Sequence[str], env: Mapping[str, str]) -> EngineProcess:
     """Start an engine with its own session and no terminal; it may be called from any thread.
 
-    ``log`` gets its stdout and stderr appended; without it stderr is the caller's. Raises OSError
-    if the program or the log cannot be opened.
+    Its stdout leads nowhere, its stderr is the caller's. Raises OSError if it cannot be started.
     """
-    requests_out, requests_in = os.pipe()
-    replies_out, replies_in = os.pipe()
-    theirs = (requests_out, replies_in)
-    channel = Channel(replies_out, requests_in)
-    try:
-        with open(log or os.devnull, "ab") as output:  # noqa: PTH123 - either a path or a device
-            process = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output if log else None,
-                env={**env, CHANNEL_VARIABLE: format_channel(*theirs)},
-                pass_fds=theirs,
-                start_new_session=True,  # Ctrl-C reaches the client, which tells the engine
-            )
-    except OSError:
-        channel.close()
-        raise
-    finally:
-        for fd in theirs:
-            os.close(fd)
-    return EngineProcess(process, channel)
+    with open_pipes() as (ours, theirs):
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env={**env, CHANNEL_VARIABLE: format_channel(*theirs)},
+            pass_fds=theirs,
+            start_new_session=True,  # Ctrl-C reaches the client, which tells the engine
+        )
+    return EngineProcess(process, Channel(*ours))

@@ -21,6 +21,7 @@ import signal
 import subprocess
 import threading
 import time
+from io import FileIO
 from pathlib import Path
 from typing import Final
 
@@ -84,7 +85,7 @@ class Follower:
     """Reads what a program prints until it has ended, or its time is over."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], log: int, heard: Heard, started_s: float
+        self, process: subprocess.Popen[bytes], log: FileIO, heard: Heard, started_s: float
     ) -> None:
         self.printed = 0
         self.complaints = 0
@@ -136,7 +137,7 @@ class Follower:
         for path, log in self._logs.items():
             log.end(self.tail)
             if path:
-                os.close(log.handle)
+                log.file.close()
 
     def _read(self, fd: int) -> bool:
         """Take in what a stream holds; False if that was nothing."""
@@ -177,16 +178,15 @@ class Follower:
 
     def _find(self, path: str) -> "_Log":
         if path not in self._logs:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-            self._logs[path] = _Log(open_file(path, flags))
+            self._logs[path] = _Log(_open_log(path))
         return self._logs[path]
 
 
 class _Log:
     """A file that takes so much and no more."""
 
-    def __init__(self, handle: int) -> None:
-        self.handle = handle
+    def __init__(self, file: FileIO) -> None:
+        self.file = file
         self._room = LOG_BYTES
         self._left_out = 0
 
@@ -205,7 +205,7 @@ class _Log:
 
     def _put(self, data: bytes) -> None:
         try:
-            os.write(self.handle, data)
+            self.file.write(data)
         except OSError:  # a full disk decides about the log, not about the case
             self._room = 0
 
@@ -261,11 +261,10 @@ def run_step(order: StepOrder, heard: Heard | None = None) -> StepEnd:
     env = {**order.env, "TILEYARD_TREE": f"{above}:{tree}" if above else tree}
     started_s = time.monotonic()
     try:
-        log = open_file(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        log = _open_log(order.log)
     except OSError as error:
         return StepEnd(seconds=0.0, refusal=f"{order.log}: {error.strerror}")
-    with contextlib.ExitStack() as closing:
-        closing.callback(os.close, log)
+    with log:
         if order.title:
             _note(log, describe_start(order))
         try:
@@ -314,17 +313,17 @@ def describe_start(order: StepOrder) -> str:
 
 def note_in(log: Path, text: str) -> None:
     """Append a line of ours to a log, among those of programs."""
-    with contextlib.suppress(OSError):
-        handle = open_file(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        try:
-            _note(handle, text)
-        finally:
-            os.close(handle)
+    with contextlib.suppress(OSError), _open_log(log) as file:
+        _note(file, text)
 
 
-def _note(log: int, text: str) -> None:
+def _open_log(path: str | Path) -> FileIO:
+    return open(path, "ab", buffering=0, opener=open_file)
+
+
+def _note(log: FileIO, text: str) -> None:
     with contextlib.suppress(OSError):  # a full disk decides about the log, not about the case
-        os.write(log, f"==== {text}\n".encode(errors="replace"))
+        log.write(f"==== {text}\n".encode(errors="replace"))
 
 
 def _describe_refusal(order: StepOrder, error: OSError | ValueError) -> StepEnd:

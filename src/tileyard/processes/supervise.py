@@ -26,7 +26,7 @@ from tileyard.processes.async_wire import AsyncChannel
 from tileyard.processes.keeper.tree import kill_marked
 from tileyard.processes.keeper_line import Report, explain_refusal, keeper_argv
 from tileyard.processes.records import Ended, Grant, LeaseRequest, Place, WorkerCommand
-from tileyard.processes.wire import CHANNEL_VARIABLE, format_channel
+from tileyard.processes.wire import CHANNEL_VARIABLE, format_channel, open_pipes
 
 __all__ = ["Ended", "Grant", "LeaseRequest", "Place", "Worker", "WorkerCommand"]
 
@@ -114,25 +114,21 @@ class KeeperLink:
             *(["early=1"] if command.early else []),
             *(["fixed=1"] if command.fixed else []),
         ]
-        log = -1
         try:
-            log = open_file(command.log or os.devnull, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-            self._log_start = os.fstat(log).st_size
-            return subprocess.Popen(
-                keeper_argv(self._tree, options, command.lease, command.argv),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                bufsize=0,
-                env=env,
-                pass_fds=worker_fds,
-                start_new_session=True,  # Ctrl-C is for the engine's client to interpret
-            )
+            with open(command.log or os.devnull, "ab", opener=open_file) as log:
+                self._log_start = os.fstat(log.fileno()).st_size
+                return subprocess.Popen(
+                    keeper_argv(self._tree, options, command.lease, command.argv),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    bufsize=0,
+                    env=env,
+                    pass_fds=worker_fds,
+                    start_new_session=True,  # Ctrl-C is for the engine's client to interpret
+                )
         except OSError as error:
             raise WorkerStartError(f"cannot start {command.argv[0]}: {error}") from error
-        finally:
-            if log >= 0:
-                os.close(log)
 
     # ---- reports ----------------------------------------------------------------------------
 
@@ -267,9 +263,11 @@ class Worker:
         Raises TimeoutError if it took longer than ``lock_limit_s``, and WorkerStartError if it
         cannot be. In both cases, and if cancelled, nothing is left of it.
         """
-        keeper, channel = _spawn(command)
+        with open_pipes() as (ours, theirs):
+            env = {**command.env, CHANNEL_VARIABLE: format_channel(*theirs)}
+            keeper = KeeperLink(command, env, (*theirs, *command.fds))
         keeper.waiting = waiting
-        worker = cls(command, keeper, channel)
+        worker = cls(command, keeper, AsyncChannel(*ours))
         await worker._wait_for(keeper.started, lock_limit_s)
         return worker
 
@@ -391,21 +389,3 @@ class Worker:
 
     def _name(self) -> str:
         return f"worker {self.pid} ({' '.join(self.command.argv[:3])})"
-
-
-def _spawn(command: WorkerCommand) -> tuple[KeeperLink, AsyncChannel]:
-    """A keeper and the engine's ends of the pipes to its worker; the other ends are the worker's."""
-    requests_out, requests_in = os.pipe()
-    replies_out, replies_in = os.pipe()
-    theirs = (requests_out, replies_in)
-    try:
-        env = {**command.env, CHANNEL_VARIABLE: format_channel(*theirs)}
-        keeper = KeeperLink(command, env, (*theirs, *command.fds))
-    except WorkerStartError:
-        os.close(requests_in)
-        os.close(replies_out)
-        raise
-    finally:
-        os.close(requests_out)
-        os.close(replies_in)
-    return keeper, AsyncChannel(replies_out, requests_in)

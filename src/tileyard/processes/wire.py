@@ -5,10 +5,11 @@ own, since asyncio is an eighth of what a worker would import. Neither reads ahe
 more than one pipe's content, so a slow reader holds back its writer.
 """
 
+import contextlib
 import functools
 import os
 import select
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
 from types import UnionType
 from typing import Any, Final, Self, TypeVar, overload
 
@@ -49,6 +50,26 @@ def encode_frame(record: Record) -> bytes:
 def format_channel(read_fd: int, write_fd: int) -> str:
     """The value of ``TILEYARD_CHANNEL`` for a process that inherits these two ends."""
     return f"{read_fd},{write_fd},{os.getpid()}"
+
+
+@contextlib.contextmanager
+def open_pipes() -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """The ends of a new channel: ours, and those for a process that is started in the block.
+
+    Of each pair the first is to read from and the second to write to. Theirs are closed after the
+    block, and ours too where it raises.
+    """
+    requests_out, requests_in = os.pipe()
+    replies_out, replies_in = os.pipe()
+    try:
+        yield (replies_out, requests_in), (requests_out, replies_in)
+    except BaseException:
+        os.close(requests_in)
+        os.close(replies_out)
+        raise
+    finally:
+        os.close(requests_out)
+        os.close(replies_in)
 
 
 class Inbox:

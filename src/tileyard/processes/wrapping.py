@@ -57,7 +57,7 @@ class Meanwhile(Protocol):
 
     every_s: float
 
-    def look(self) -> None:
+    def look(self) -> object:
         """See to it: when the waiting begins, and every ``every_s`` from then on."""
         ...
 
@@ -76,7 +76,7 @@ class WrappedCommand:
         limits: Limits,
         tell: Callable[[LeaseStatus], None],
         *,
-        meanwhile: Meanwhile | None = None,
+        meanwhile: Meanwhile,
     ) -> None:
         self.status = LeaseStatus(state=State.WAITING)
         self._argv = argv
@@ -188,7 +188,7 @@ class WrappedCommand:
 
     def _look(self) -> float | None:
         """Seconds until something else is to be seen to, None for never."""
-        if self._meanwhile is None or self._look_at is None:
+        if self._look_at is None:
             return None
         if self._look_at <= time.monotonic():
             self._meanwhile.look()
@@ -197,8 +197,7 @@ class WrappedCommand:
 
     def _stop_looking(self) -> None:
         self._look_at = None
-        if self._meanwhile is not None:
-            self._meanwhile.stop()
+        self._meanwhile.stop()
 
     def _heed(self, number: signal.Signals) -> None:
         if number == signal.SIGTSTP:

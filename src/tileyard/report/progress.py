@@ -12,7 +12,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from tileyard.clock import Clock, SystemClock
+from tileyard.clock import Clock
 from tileyard.events import DeviceAwaited, Event, Note, RunStarted
 from tileyard.report.study_progress import StudyLayout
 from tileyard.report.view import Judged, RunView
@@ -54,7 +54,7 @@ class Progress:
     ) -> None:
         self._console = console
         self._layout = layout or StudyLayout()
-        self._clock = clock or SystemClock()
+        self._clock = clock or Clock()
         self._view = RunView()
         self._live: Live | None = None
         self._lock = threading.Lock()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.clock import Clock, SystemClock
+from tileyard.clock import Clock
 from tileyard.engine.authors import Author, Authors, WorkerAuthor
 from tileyard.engine.remembered import RememberedAuthor
 from tileyard.model import Device, Side
@@ -29,7 +29,7 @@ class Bench:
 
     def __init__(self, settings: Settings, conversation: Conversation) -> None:
         self.settings = settings
-        self.clock: Clock = SystemClock()
+        self.clock = Clock()
         self.objects = ObjectStore(settings.home / "objects")
         self.started_s = self.clock.monotonic_s()
         self.conversation = conversation

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tileyard.errors import OutputFileError
-from tileyard.measure.outputs import compare_file
+from tileyard.measure.compare import compare_file
 from tileyard.model import Outcome, OutputCheck
 from tileyard.workers.command_protocol import OutputsCompared
 

@@ -19,7 +19,6 @@ H200 = Gpu(
     index=1,
     uuid="GPU-5d1c2b3a-0000-1111-2222-333344445555",
     product="NVIDIA H200",
-    pci="00000000:C1:00.0",
     pci_device=0x233510DE,
     driver="580.95.05",
     capability=(9, 0),

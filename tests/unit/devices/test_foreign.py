@@ -10,7 +10,6 @@ import pytest
 from tests.conftest import ROOT
 
 from tileyard.devices.foreign import (
-    Call,
     ForeignQueue,
     decode_queues,
     digest_environment,
@@ -38,13 +37,7 @@ job = 'task (\\d+)'
 slots = 2
 exit_codes = { 126 = "rejected", 137 = "interrupted" }
 """
-CALL = Call(
-    command=("python", "-m", "tileyard", "two words"),
-    environment={"A": "1 2", "B": "x\"'$\n"},
-    queue_limit_s=59.5,
-    run_limit_s=90.2,
-    devices=2,
-)
+COMMAND = ("python", "-m", "tileyard", "two words")
 PLAIN: dict[str, Any] = {
     "name": "q",
     "submit": ["run", "{command}"],
@@ -56,6 +49,11 @@ PLAIN: dict[str, Any] = {
 def queue(**changes: object) -> ForeignQueue:
     """A small queue."""
     return decode_queues([{**PLAIN, **changes}], "a.toml")[0]
+
+
+def fill(asked: ForeignQueue) -> list[str]:
+    """The arguments of one call, with a limit that has a fraction and values that a shell would split."""
+    return fill_submit(asked, COMMAND, {"A": "1 2", "B": "x\"'$\n"}, 90.2)
 
 
 def settings(tmp_path: Path) -> Settings:
@@ -122,25 +120,25 @@ def test_a_broken_file_is_one_line(tmp_path: Path) -> None:
 
 def test_a_command_as_one_string_survives_a_shell() -> None:
     """Every argument comes out of the shell's own splitting as it went in; limits round up."""
-    found = msgspec.toml.decode(TASK_SUBMIT)
-    filled = fill_submit(decode_queues(found["queue"], "a.toml")[0], CALL)
+    found = decode_queues(msgspec.toml.decode(TASK_SUBMIT)["queue"], "a.toml")[0]
+    filled = fill(msgspec.structs.replace(found, queue_limit_s=59.5))
     expected = ["--max-time", "91", "--timeout", "150", "--env", "A=1 2", "--env", "B=x\"'$\n"]
     assert filled[3:11] == expected
-    assert shlex.split(filled[-1]) == list(CALL.command)
+    assert shlex.split(filled[-1]) == list(COMMAND)
 
 
 def test_a_command_as_a_list_is_spliced() -> None:
     """Arguments stay apart; minutes, names and counts are filled in; doubled braces are braces."""
     submit = ["srun", "--gres=gpu:{devices}", "--time={run_limit_min}", "--export={env_names}"]
-    filled = fill_submit(queue(submit=[*submit, "{{x}}", "{command}"]), CALL)
-    expected = ["srun", "--gres=gpu:2", "--time=2", "--export=A,B", "{x}", *CALL.command]
+    filled = fill(queue(submit=[*submit, "{{x}}", "{command}"], devices=2))
+    expected = ["srun", "--gres=gpu:2", "--time=2", "--export=A,B", "{x}", *COMMAND]
     assert filled == expected
 
 
 def test_pairs_can_be_joined_to_their_option() -> None:
     """``{env:--env=}`` makes one argument of option and pair, ``{env}`` the pair alone."""
-    joined = fill_submit(queue(submit=["run", "{env:--env=}", "{command}"]), CALL)
-    plain = fill_submit(queue(submit=["run", "{env}", "{command}"]), CALL)
+    joined = fill(queue(submit=["run", "{env:--env=}", "{command}"]))
+    plain = fill(queue(submit=["run", "{env}", "{command}"]))
     expected = ["A=1 2", "B=x\"'$\n"]
     assert joined[1:3] == ["--env=" + pair for pair in expected]
     assert plain[1:3] == expected
@@ -148,9 +146,9 @@ def test_pairs_can_be_joined_to_their_option() -> None:
 
 def test_without_a_place_the_environment_goes_before_the_command() -> None:
     """``env`` sets it on the far side, in both spellings of the command."""
-    expected = ["env", "A=1 2", "B=x\"'$\n", *CALL.command]
-    assert fill_submit(queue(), CALL)[1:] == expected
-    shell = fill_submit(queue(submit=["run", "cd / && exec {shell_command}"]), CALL)[1]
+    expected = ["env", "A=1 2", "B=x\"'$\n", *COMMAND]
+    assert fill(queue())[1:] == expected
+    shell = fill(queue(submit=["run", "cd / && exec {shell_command}"]))[1]
     assert shlex.split(shell.removeprefix("cd / && exec ")) == expected
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tileyard.devices.classes import find_class
-from tileyard.devices.gpu_state import name_reasons, open_state, read_state
+from tileyard.devices.cuda import name_reasons, open_state, read_state
 from tileyard.model import Device
 
 

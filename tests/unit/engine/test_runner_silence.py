@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from tileyard.clock import SystemClock
+from tileyard.clock import Clock
 from tileyard.engine import runners
 from tileyard.engine.handed_over import HandedOver
 from tileyard.engine.provider import LeaseLostError
@@ -106,7 +106,7 @@ def follow(home: Path, worker: SilentWorker, run_s: float = 60.0) -> tuple[bool,
         home=home,
         target="command",
         queue_limit_s=1.0,
-        clock=SystemClock(),
+        clock=Clock(),
         handed_over=HandedOver(),
     )
     slot = RunnerSlot(cast(Any, site), DEVICE)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tileyard.errors import OutputFileError
-from tileyard.measure.outputs import compare_file
+from tileyard.measure.compare import compare_file
 from tileyard.model import Mismatch, NanPolicy, OutputCheck, Tolerance
 from tileyard.targets.base import Array
 

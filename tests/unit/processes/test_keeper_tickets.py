@@ -13,7 +13,7 @@ from tileyard.processes.keeper.directory import LockDirectory, next_number
 from tileyard.processes.keeper.holding import Holding, LeaseFacts
 from tileyard.processes.keeper.quarantine import lift_quarantine, put_in_quarantine
 from tileyard.processes.keeper.report import RefusedError
-from tileyard.processes.keeper.ticket import Ticket, wait_for
+from tileyard.processes.keeper.ticket import Ticket
 
 A, B = Choice("gpu:0", ("gpu-a",)), Choice("gpu:1", ("gpu-b",))
 DEADLINE_S = 20.0
@@ -82,7 +82,7 @@ def test_an_uncontended_lease_leaves_one_record(ask: Asker, locks: Path) -> None
     numbers = []
     for _ in range(3):
         holding = take(ask())
-        numbers += [granted.number for granted in holding.granted]
+        numbers.append(holding.number)
         holding.release()
     assert names(locks / "requests") == []
     expected = sorted(set(numbers))
@@ -128,7 +128,7 @@ def test_all_or_none(ask: Asker) -> None:
     assert one.try_take() is None
     holding.release()
     held = take(both)
-    assert [granted.choice.device for granted in held.granted] == ["gpu:0", "gpu:1"]
+    assert [choice.device for choice in held.choices] == ["gpu:0", "gpu:1"]
     held.release()
     take(one).release()
 
@@ -173,7 +173,7 @@ def test_the_lease_of_a_killed_holder_is_given_on_with_a_higher_number(ask: Aske
     (record,) = holding.unclean
     expected = (child, "0123456789abcdef")
     assert (record.pid, record.tree) == expected
-    assert record.number < holding.granted[0].number
+    assert record.number < holding.number
 
 
 def test_an_unclean_end_is_remembered_until_somebody_has_cleaned_up(ask: Asker) -> None:
@@ -185,7 +185,7 @@ def test_an_unclean_end_is_remembered_until_somebody_has_cleaned_up(ask: Asker) 
     second.release(is_clean=False)
     third = ask().try_take()
     assert third is not None
-    earlier = [second.granted[0].number, first.granted[0].number]
+    earlier = [second.number, first.number]
     assert [record.number for record in third.unclean] == earlier
     third.release()
 
@@ -193,7 +193,7 @@ def test_an_unclean_end_is_remembered_until_somebody_has_cleaned_up(ask: Asker) 
 def test_a_replaced_directory_entry_grants_nothing_twice(ask: Asker, locks: Path) -> None:
     """Whoever removes a lease's record, as only its owner and root can, gives no number out twice."""
     holding = take(ask())
-    number = holding.granted[0].number
+    number = holding.number
     record = locks / "leases" / f"gpu-a.{number}"
     stolen = record.read_bytes()
     (locks / "leases" / f"gpu-a.{number + 1}").write_bytes(stolen)  # a copy, and not locked
@@ -201,7 +201,7 @@ def test_a_replaced_directory_entry_grants_nothing_twice(ask: Asker, locks: Path
     assert waiting.try_take() is None
     record.unlink()
     holding.release()
-    assert take(waiting).granted[0].number > number + 1
+    assert take(waiting).number > number + 1
 
 
 def test_planted_files_change_nothing(ask: Asker, locks: Path) -> None:
@@ -220,7 +220,7 @@ def test_planted_files_change_nothing(ask: Asker, locks: Path) -> None:
         os.link(earlier, locks / folder / "gpu-a.9")
     (locks / "leases" / f"gpu-a.{10**15 - 1}").touch()  # the last of all numbers
     holding = take(ask())
-    assert first.granted[0].number < holding.granted[0].number < 10**15 - 1
+    assert first.number < holding.number < 10**15 - 1
     assert holding.unclean == []
     waiting = ask()
     assert waiting.try_take() is None
@@ -248,7 +248,7 @@ def test_a_second_name_of_a_lease_is_no_second_lease(ask: Asker, locks: Path) ->
     holding = take(ask(A))
     (record,) = (locks / "leases").iterdir()
     os.link(record, locks / "leases" / f"gpu-b.{10**15 - 1}")
-    assert take(ask(B)).granted[0].choice.device == "gpu:1"
+    assert take(ask(B)).choices[0].device == "gpu:1"
     holding.release()
 
 
@@ -256,7 +256,7 @@ def test_sick_devices_are_passed_over(ask: Asker, locks: Path) -> None:
     """While another one will do; else the request is refused, and served again after readmission."""
     lock = (str(locks / "gpu-a.lock"),)
     put_in_quarantine(lock, "gpu:0", "it smells")
-    assert take(ask(A, B)).granted[0].choice.device == "gpu:1"
+    assert take(ask(A, B)).choices[0].device == "gpu:1"
     with pytest.raises(RefusedError) as caught:
         ask(A).try_take()
     assert caught.value.step == "sick"
@@ -267,14 +267,15 @@ def test_sick_devices_are_passed_over(ask: Asker, locks: Path) -> None:
 def test_a_request_under_a_lease_of_the_same_device_is_refused(locks: Path) -> None:
     """Whether its environment says so or its ancestors do; another device may be had."""
     outer = LeaseFacts("outer", "0123456789abcdef")
-    holding = wait_for(Ticket(str(locks), Wish((A,)), outer))
-    assert holding is not None
+    ticket = Ticket(str(locks), Wish((A,)), outer)
+    take(ticket)
+    ticket.close()
 
     def attempt(outer: tuple[str, ...], *choices: Choice) -> str:
         ticket = Ticket(str(locks), Wish(choices), LeaseFacts("inner", "fedc", outer))
         try:
             held = ticket.try_take()
-            return held.granted[0].choice.device if held is not None else "waits"
+            return held.choices[0].device if held is not None else "waits"
         except RefusedError as error:
             return error.step
         finally:
@@ -312,10 +313,12 @@ def test_a_request_that_does_not_take_its_turn_is_passed_over(
     take(stopped).release()
 
 
-def test_a_wait_has_a_limit(ask: Asker, locks: Path) -> None:
-    """Who gives up leaves no request behind."""
+def test_who_gives_up_leaves_no_request_behind(ask: Asker, locks: Path) -> None:
+    """A ticket that is closed has left the queue."""
     holding = take(ask())
-    assert wait_for(ask(), 0.01) is None
+    late = ask()
+    assert late.try_take() is None
+    late.close()
     assert names(locks / "requests") == []
     holding.release()
 

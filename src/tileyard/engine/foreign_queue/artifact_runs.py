@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.clock import Clock, SystemClock
+from tileyard.clock import Clock
 from tileyard.decoding import decode_json
 from tileyard.devices.foreign import digest_environment, name_device
 from tileyard.engine.foreign_queue.far_judging import FarJudging
@@ -225,7 +225,7 @@ class RunnerSite:
 
     settings: Settings
     queue_limit_s: float = 1800.0
-    clock: Clock = field(default_factory=SystemClock)
+    clock: Clock = field(default_factory=Clock)
     handed_over: HandedOver = field(default_factory=HandedOver)
     grounds: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
 

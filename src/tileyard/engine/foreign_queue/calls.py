@@ -10,9 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import msgspec
-
-from tileyard.devices.foreign import Call, ForeignQueue, fill_submit
+from tileyard.devices.foreign import ForeignQueue, fill_submit
 from tileyard.devices.queues import submitter_argv
 from tileyard.engine.foreign_queue.submission import ClientEnd
 from tileyard.errors import WorkerLostError
@@ -45,16 +43,9 @@ class QueueCall:
         self._queue = queue
         self.cwd = str(Path.cwd())
         self.env = {**os.environ, **environment}
-        call = Call(
-            command=tuple(command),
-            environment=environment,
-            queue_limit_s=queue.queue_limit_s,
-            run_limit_s=run_limit_s,
-            devices=queue.devices,
-        )
-        self._argv = fill_submit(queue, call)
-        hidden = msgspec.structs.replace(call, environment=dict.fromkeys(environment, "..."))
-        self._shown = tuple(fill_submit(queue, hidden))
+        self._argv = fill_submit(queue, command, environment, run_limit_s)
+        hidden = dict.fromkeys(environment, "...")
+        self._shown = tuple(fill_submit(queue, command, hidden, run_limit_s))
 
     async def follow(self, hear: Hear, deadline: AskDeadline, log: Path) -> ClientEnd:
         """Submit, pass on what is printed, and say how it ended.

@@ -39,7 +39,7 @@ HELD, ENDED = b"held ", b"ended"
 
 
 class Request:
-    """What a request that waits says of itself; whose it is and since when says the kernel."""
+    """What a request that waits says of itself; since when it waits says the kernel."""
 
     def __init__(self, name: str, seen: Seen) -> None:
         """Raises ValueError, KeyError where the file does not hold a request of this name."""
@@ -48,8 +48,6 @@ class Request:
         if one["request"] != name:
             raise ValueError("a second name of another request")
         self.name = name
-        self.uid = seen.uid
-        self.asked_ns = seen.ctime_ns
         self.pid = int(one["pid"])
         self.command = unescape(one["command"])
         choices = [value.split(" ") for key, value in pairs if key == "choice"]

@@ -70,25 +70,22 @@ def find_process_space() -> int:
         return 0
 
 
-class Granted:
-    """A device of a holding and the number of its lease."""
-
-    def __init__(self, choice: Choice, number: int) -> None:
-        self.choice = choice
-        self.number = number
-
-
 class Holding:
-    """A lease of one or several devices. It ends with its process, at the latest.
+    """A lease of one or several devices, all under one number. It ends with its process, at the latest.
 
     ``taken_ns`` is when it was decided. ``unclean`` are records of earlier leases of these devices whose holders were killed: what is
     left of them has to be ended before the devices are used.
     """
 
     def __init__(
-        self, granted: list[Granted], fds: list[int], earlier: dict[str, list[LeaseRecord]]
+        self,
+        choices: tuple[Choice, ...],
+        number: int,
+        fds: list[int],
+        earlier: dict[str, list[LeaseRecord]],
     ) -> None:
-        self.granted = granted
+        self.choices = choices
+        self.number = number
         self.taken_ns = time.time_ns()
         self.unclean = find_unclean(earlier)
         self.earlier = [record for records in earlier.values() for record in records]
@@ -143,8 +140,7 @@ def take_parts(
                 os.close(fd)
     if not is_taken:
         return None
-    granted = [Granted(device, number) for device in devices]
-    return Holding(granted, fds, {part: records[part] for part in parts})
+    return Holding(devices, number, fds, {part: records[part] for part in parts})
 
 
 def find_unclean(earlier: dict[str, list[LeaseRecord]]) -> list[LeaseRecord]:

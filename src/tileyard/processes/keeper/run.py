@@ -65,13 +65,12 @@ class Keeper(Watcher):
                 ticket.close()
             if self.holding is None:
                 return False
-            names = [granted.choice.device for granted in self.holding.granted]
-            self.held = [next(d for d in options.devices if d.name == name) for name in names]
+            self.held = [self.find_device(choice.device) for choice in self.holding.choices]
         elif self.kill_at is not None:
             return False
         else:
             self.held = options.devices[: options.count]
-        numbers = [g.number for g in self.holding.granted] if self.holding else [0] * len(self.held)
+        numbers = [self.holding.number if self.holding else 0] * len(self.held)
         if not options.cores and self.held and all(device.cores for device in self.held):
             options.cores = [core for device in self.held for core in device.cores]
         self.environment = make_environment(options, self.held, numbers)
@@ -120,10 +119,10 @@ class Keeper(Watcher):
             self.wait(RESCAN_S)
         is_fit = True
         spoilt = {record.part for record in holding.unclean}
-        for granted in holding.granted:
-            device = self.find_device(granted.choice.device)
-            if device.probe and not spoilt.isdisjoint(granted.choice.parts):
-                environment = make_environment(self.options, [device], [granted.number])
+        for choice in holding.choices:
+            device = self.find_device(choice.device)
+            if device.probe and not spoilt.isdisjoint(choice.parts):
+                environment = make_environment(self.options, [device], [holding.number])
                 reason = run_probe(self, device, environment)
                 if reason:
                     is_fit = False

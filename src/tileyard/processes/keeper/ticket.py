@@ -9,7 +9,6 @@ One module because a ticket, its bell and its threads are used together and clos
 import _thread
 import fcntl
 import os
-import select
 import time
 
 from .deciding import Decision, Wish, decide, find_due, order_key, parts_of, pick
@@ -30,8 +29,6 @@ PATIENCE_S = 5.0
 """How long a request that could be granted may stand in the way of others without taking it."""
 DECIDE_LIMIT_S = 5.0
 """How long others may keep a ticket from deciding; then it decides without the directory's lock."""
-CONFIRM_S = 5.0
-"""How long what killed holders have left may take to die."""
 
 
 class Bell:
@@ -338,33 +335,3 @@ class Ticket:
         due = [requests[i].name for i in find_due([r.wish for r in requests], busy, sick)]
         self._due_since = {name: self._due_since.get(name, now) for name in due}
         return {name for name, since in self._due_since.items() if now - since > PATIENCE_S}
-
-
-def wait_for(ticket: Ticket, limit_s: float | None = None) -> Holding | None:
-    """Block until the lease is there; None if it did not come within ``limit_s``. Closes the ticket.
-
-    For a holder that is a single process and has nothing to do but wait for it.
-
-    Raises RefusedError where it cannot be, among others if what earlier holders have left cannot be
-    ended.
-    """
-    deadline = None if limit_s is None else time.monotonic() + limit_s
-    waiting = select.poll()
-    waiting.register(ticket.bell.fd, select.POLLIN)
-    try:
-        while (holding := ticket.try_take()) is None:
-            rest_s = ticket.rescan_s
-            if deadline is not None:
-                rest_s = min(rest_s, deadline - time.monotonic())
-                if rest_s <= 0:
-                    return None
-            waiting.poll(rest_s * 1000)
-        give_up_at = time.monotonic() + CONFIRM_S
-        while pids := ticket.end_survivors(holding):
-            if time.monotonic() > give_up_at:
-                holding.release(is_clean=False)
-                raise RefusedError("orphans", 0, text=" ".join(map(str, pids)))
-            waiting.poll(1)
-        return holding
-    finally:
-        ticket.close()
