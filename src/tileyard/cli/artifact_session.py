@@ -1,6 +1,5 @@
 """The three things that ``tileyard run-artifact`` is asked for, as the command line shows them."""
 
-import os
 import re
 import secrets
 import socket
@@ -10,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.cli.opening import load_settings, open_store
 from tileyard.engine.foreign_queue.far_side import find_device, read_token, run_submitted, run_task
 from tileyard.errors import UsageError
 from tileyard.model import Batch, KernelWork, Measurement
@@ -20,7 +20,6 @@ from tileyard.report.words import (
     format_time,
     make_visible,
 )
-from tileyard.settings import read_settings
 from tileyard.workers.run_records import RunRecord, find_run
 from tileyard.workers.task_lines import CaseResult, Line, Task, TaskEnded, TaskStarted, format_line
 
@@ -57,7 +56,7 @@ def run_by_hand(named: Sequence[str], objects: Path | None, device: str) -> int:
             replace(record.entry, case=name, log=f"logs/{number}.log")
             for number, (name, record) in enumerate(records.items())
         ),
-        plugins=read_settings(os.environ, Path.cwd()).plugins,
+        plugins=load_settings().plugins,
         device=chosen.name,
     )
 
@@ -83,7 +82,6 @@ def _find_record(named: str, objects: ObjectStore) -> RunRecord:
     if record is not None:
         return record
     # Only now: a run key needs no database.
-    from tileyard.cli.opening import open_store
     from tileyard.store.trials import TrialQuery
 
     with open_store() as (store, _):
@@ -123,4 +121,4 @@ def _describe_times(measured: Measurement) -> str:
 
 
 def _home_objects() -> Path:
-    return read_settings(os.environ, Path.cwd()).home / "objects"
+    return load_settings().home / "objects"

@@ -167,11 +167,7 @@ def _inspect(path: Path, commit: str, *, as_json: bool) -> int:
 
 
 def _print(manifest: "BundleManifest", path: Path, *, as_json: bool) -> None:
-    from tileyard.cli.opening import print_json
+    from tileyard.cli.opening import present
     from tileyard.report.bundles import print_bundle
-    from tileyard.report.console import Console
 
-    if as_json:
-        print_json(manifest)
-    else:
-        print_bundle(Console(), manifest, path.name, path.stat().st_size)
+    present(manifest, as_json, print_bundle, path.name, path.stat().st_size)

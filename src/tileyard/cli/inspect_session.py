@@ -1,6 +1,5 @@
 """Finds an artifact by whatever name it is called, and shows what of it is asked for."""
 
-import os
 import re
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -12,7 +11,7 @@ import msgspec
 from tileyard.artifacts.bundles import look_into_bundle
 from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.cli.opening import open_store, print_json
+from tileyard.cli.opening import load_settings, open_store, print_json
 from tileyard.decoding import decode_json
 from tileyard.errors import DamagedError, UsageError
 from tileyard.model import BuildKey
@@ -20,7 +19,6 @@ from tileyard.report.artifact import print_artifact, print_resources
 from tileyard.report.console import Console
 from tileyard.report.launch import describe_launch
 from tileyard.report.words import make_visible
-from tileyard.settings import read_settings
 from tileyard.suite.packed import unpack_suite
 from tileyard.targets.cuda.disassembly import disassemble
 from tileyard.targets.cuda.nvrtc import compile_ptx
@@ -42,7 +40,7 @@ _KEY = re.compile(rf"[0-9a-f]{{{SHORTEST_KEY},40}}")
 
 def show(named: str, wanted: Sequence[Part], *, as_json: bool) -> int:
     """Print what is wanted of an artifact, a summary where nothing is. Raises UsageError."""
-    home = read_settings(os.environ, Path.cwd()).home
+    home = load_settings().home
     file, _, case = named.partition("::")
     with tempfile.TemporaryDirectory(prefix="tileyard-inspect-") as scratch:
         if Path(file).is_file():

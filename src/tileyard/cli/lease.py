@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tileyard.cli.durations import parse_duration_s
+from tileyard.cli.entry import say
 from tileyard.cli.lease_help import describe
 from tileyard.devices.locks import prepare_directory
 from tileyard.devices.registry import resolve_devices
@@ -21,7 +22,6 @@ from tileyard.model import Device
 from tileyard.processes.keeper.quarantine import find_quarantine
 from tileyard.processes.records import LeaseRequest, LeaseStatus, Limits, State
 from tileyard.processes.wrapping import WrappedCommand
-from tileyard.report.words import clean_line
 from tileyard.settings import read_settings
 
 if TYPE_CHECKING:
@@ -205,9 +205,3 @@ def exit_status(status: LeaseStatus) -> int:
     if status.state in (State.ENDED, State.INTERRUPTED):
         return 128 + status.signal if status.signal is not None else status.code or 0
     return NO_DEVICE
-
-
-def say(message: str, status: int) -> int:
-    """One line on stderr."""
-    print(f"tileyard: {clean_line(message)}", file=sys.stderr)
-    return status

@@ -1,21 +1,18 @@
 """A diagnosis for people: one line a finding, and under it what to do."""
 
-from collections.abc import Iterable
-
 from rich.console import Console
 from rich.text import Text
 
-from tileyard.doctor.findings import Finding, Level
+from tileyard.doctor.findings import Diagnosis, Level
 from tileyard.report.words import clean_line
 
 STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
 
-def print_findings(console: Console, findings: Iterable[Finding]) -> None:
+def print_findings(console: Console, diagnosis: Diagnosis) -> None:
     """Print all findings, aligned."""
-    shown = tuple(findings)
-    width = max((len(finding.subject) for finding in shown), default=0)
-    for finding in shown:
+    width = max((len(finding.subject) for finding in diagnosis.findings), default=0)
+    for finding in diagnosis.findings:
         line = Text.assemble(
             (f"{finding.level:<4}", STYLES[finding.level]),
             f"  {finding.subject:<{width}}  {clean_line(finding.message)}",
