@@ -5,7 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tileyard.report.words import clean_line, format_seconds
-from tileyard.suite.narrowing import IN_SHARD
+from tileyard.suite.outlook import IN_SHARD
 from tileyard.suite.plan import WhatIf
 from tileyard.suite.prediction import Prediction
 from tileyard.suite.records import LeftOut

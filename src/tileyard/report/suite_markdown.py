@@ -143,9 +143,9 @@ def _why(verdict: CaseVerdict) -> str:
 
 def _quarantine(verdict: CaseVerdict) -> tuple[str, str, str]:
     spared = verdict.quarantine
-    return (
-        ("", "", "") if spared is None else (text(spared.owner), spared.until, text(spared.reason))
-    )
+    if spared is None:
+        return "", "", ""
+    return text(spared.owner), str(spared.until), text(spared.reason)
 
 
 def _say_failed(verdict: CaseVerdict) -> str:

@@ -297,11 +297,11 @@ def find_quarantined(
     Where several entries fit a case, the one that lasts longest counts.
     """
     lasting = sorted(entries, key=lambda entry: entry.until, reverse=True)
-    current = [entry for entry in lasting if not _is_over(entry, today)]
+    current = [entry for entry in lasting if entry.until >= today]
     fitting = {case: [one for one in current if fits(one.cases, case)] for case in cases}
     found = {case: those[0] for case, those in fitting.items() if those}
     notes = []
-    for entry in (one for one in entries if _is_over(one, today)):
+    for entry in (one for one in entries if one.until < today):
         freed = sum(fits(entry.cases, case) and case not in found for case in cases)
         if freed:
             notes.append(
@@ -310,10 +310,6 @@ def find_quarantined(
                 f"(owner {entry.owner}: {entry.reason})"
             )
     return found, tuple(notes)
-
-
-def _is_over(entry: Quarantine, today: datetime.date) -> bool:
-    return datetime.date.fromisoformat(entry.until) < today
 
 
 # ---- which cases a text means -------------------------------------------------------------------

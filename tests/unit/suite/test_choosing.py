@@ -240,7 +240,9 @@ def test_nothing_to_run_again_is_refused(failed: tuple[str, ...], why: str) -> N
 
 def quarantine(cases: str, until: str, owner: str = "ana") -> Quarantine:
     """An entry of the quarantine."""
-    return Quarantine(cases=cases, owner=owner, reason="flaky", until=until)
+    return Quarantine(
+        cases=cases, owner=owner, reason="flaky", until=datetime.date.fromisoformat(until)
+    )
 
 
 def test_a_quarantine_lasts_to_the_end_of_its_last_day() -> None:
