@@ -12,7 +12,7 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.cli.opening import load_settings, open_store
 from tileyard.engine.foreign_queue.far_side import find_device, read_token, run_submitted, run_task
 from tileyard.errors import UsageError
-from tileyard.model import Batch, KernelWork, Measurement
+from tileyard.model import Batch, KernelWork
 from tileyard.report.words import (
     clean_line,
     format_config,
@@ -106,18 +106,12 @@ def _describe(record: RunRecord, line: CaseResult) -> str:
     name = case.work.kernel if isinstance(case.work, KernelWork) else case.testcase
     what = " ".join(filter(None, (name, format_config(case.config))))
     parts = [f"{what}: {line.outcome.value} on {line.device} in {format_seconds(line.seconds)}"]
-    if line.measurement is not None:
-        parts.append(_describe_times(line.measurement))
+    if (took := line.measurement) is not None:
+        bounds = f"[{format_time(took.low_ns)}, {format_time(took.high_ns)}]"
+        parts.append(f"{format_time(took.median_ns)} {bounds}")
     if line.message:
         parts.append(line.message)
     return "; ".join(parts)
-
-
-def _describe_times(measured: Measurement) -> str:
-    return (
-        f"{format_time(measured.median_ns)} "
-        f"[{format_time(measured.low_ns)}, {format_time(measured.high_ns)}]"
-    )
 
 
 def _home_objects() -> Path:

@@ -48,7 +48,7 @@ def show(named: str, wanted: Sequence[Part], *, as_json: bool) -> int:
         else:
             found = _find_in_home(named, ObjectStore(home / "objects"))
         if as_json:
-            print_json(_Shown.of(found))
+            print_json(_describe(found))
         elif not wanted:
             print_artifact(Console(), found)
         for part in () if as_json else wanted:
@@ -127,30 +127,18 @@ def _name_some(names: Iterable[str]) -> str:
 # ---- showing ------------------------------------------------------------------------------------
 
 
-class _Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """An artifact as JSON. ``details`` are the target's own."""
-
-    kernel: str
-    target: str
-    fingerprint: str
-    build: str
-    binary: str
-    files: dict[str, str]
-    details: msgspec.Raw
-
-    @classmethod
-    def of(cls, artifact: Artifact) -> "_Shown":
-        """Files by name, each with where it lies; of a bundle that is nowhere for long."""
-        told = artifact.manifest
-        return cls(
-            kernel=told.kernel,
-            target=told.target,
-            fingerprint=told.fingerprint,
-            build=told.build,
-            binary=told.binary,
-            files=dict(told.files),
-            details=msgspec.Raw(told.details.encode() or b"null"),
-        )
+def _describe(artifact: Artifact) -> dict[str, object]:
+    """An artifact as JSON, with the digests of its files by name. ``details`` are the target's own."""
+    told = artifact.manifest
+    return {
+        "kernel": told.kernel,
+        "target": told.target,
+        "fingerprint": told.fingerprint,
+        "build": told.build,
+        "binary": told.binary,
+        "files": told.files,
+        "details": msgspec.Raw(told.details.encode() or b"null"),
+    }
 
 
 def _print_part(part: Part, artifact: Artifact) -> None:

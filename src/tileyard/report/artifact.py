@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from tileyard.artifacts.manifest import Artifact
 from tileyard.report.compiled import COLUMNS, describe_resources
+from tileyard.report.console import new_table
 from tileyard.report.words import format_bytes
 from tileyard.targets.reported import Resources, read_reported
 
@@ -39,9 +39,7 @@ def print_artifact(console: Console, artifact: Artifact) -> None:
 
 def print_resources(console: Console, resources: Sequence[Resources]) -> None:
     """One row for each device function."""
-    table = Table(header_style="bold", box=None)
-    for name in COLUMNS:
-        table.add_column(name, justify="left" if name in ("kernel", "mix") else "right")
+    table = new_table(COLUMNS, left=("kernel", "mix"), wrapped=COLUMNS)
     for taken in resources:
         table.add_row(*describe_resources(taken).values())
     console.print(table)

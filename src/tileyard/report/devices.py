@@ -6,6 +6,7 @@ from rich.text import Text
 
 from tileyard.devices.health import GOOD_PROBES_NEEDED, ProbeReport, Verdict
 from tileyard.devices.survey import DeviceState, Survey
+from tileyard.report.console import new_table
 from tileyard.report.words import clean_line, format_seconds
 
 COMMAND_LENGTH = 60
@@ -19,12 +20,8 @@ VERDICT_STYLES = {
 
 def print_survey(console: Console, survey: Survey) -> None:
     """One row a device, and under it whatever else there is to say."""
-    table = Table(header_style="bold", box=None)
-    for column in ("device", "class", "health", "holder", "since", "queue", "busy", "held idle"):
-        right = column in ("queue", "busy", "held idle")
-        table.add_column(
-            column, justify="right" if right else "left", no_wrap=column not in ("health", "holder")
-        )
+    texts = ("device", "class", "health", "holder", "since")
+    table = new_table((*texts, "queue", "busy", "held idle"), texts, wrapped=("health", "holder"))
     for state in survey.devices:
         since = ""
         if state.holder is not None:
@@ -49,10 +46,9 @@ def print_survey(console: Console, survey: Survey) -> None:
 
 def _list_queues(survey: Survey) -> Table:
     """One row a queue: where its devices are had from, and what of ours is there."""
-    table = Table(header_style="bold", box=None)
-    for column in ("queue", "class", "devices", "client", "slots", "our tasks"):
-        right = column in ("slots", "our tasks")
-        table.add_column(column, justify="right" if right else "left")
+    texts = ("queue", "class", "devices", "client")
+    columns = (*texts, "slots", "our tasks")
+    table = new_table(columns, left=texts, wrapped=columns)
     for queue in survey.queues:
         client = Text(clean_line(queue.tool, COMMAND_LENGTH))
         if not queue.is_tool_found:

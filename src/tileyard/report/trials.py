@@ -10,6 +10,7 @@ from rich.text import Text
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.model import Measurement, SourceLine, Trial
+from tileyard.report.console import new_table
 from tileyard.report.suite_words import format_case
 from tileyard.report.words import (
     clean_line,
@@ -97,9 +98,8 @@ def _say_latency(measured: Measurement) -> str:
 
 
 def _table_of(found: list[Trial]) -> Table:
-    table = Table(header_style="bold", box=None)
-    for column in ("trial", "case", "config", "target", "latency", "outcome", "message"):
-        table.add_column(column, no_wrap=column in ("trial", "case", "latency", "outcome"))
+    columns = ("trial", "case", "config", "target", "latency", "outcome", "message")
+    table = new_table(columns, left=columns, wrapped=("config", "target", "message"))
     for trial in found:
         latency = format_time(trial.measurement.median_ns) if trial.measurement else ""
         table.add_row(

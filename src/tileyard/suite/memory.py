@@ -1,7 +1,6 @@
 """What a home remembers of a suite from run to run: what failed, and what starting a piece costs."""
 
 import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from msgspec.structs import replace
 
 from tileyard.artifacts.keys import digest_parts
 from tileyard.decoding import decode_json
+from tileyard.drafts import draft_of
 from tileyard.errors import HomeError
 from tileyard.model import Record
 from tileyard.modes import make_folder, mode_in
@@ -69,11 +69,9 @@ def update_memory(
     path = _path(home, suite)
     try:
         make_folder(path.parent)
-        descriptor, name = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(descriptor, "wb") as file:
+        with draft_of(path) as file:
             file.write(msgspec.json.encode(memory))
             os.fchmod(file.fileno(), mode_in(path.parent, 0o666))
-        Path(name).replace(path)
     except OSError as error:
         raise HomeError(f"cannot write to {path.parent}: {error.strerror}") from error
 
