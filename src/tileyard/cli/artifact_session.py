@@ -10,7 +10,7 @@ import msgspec
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.cli.opening import load_settings, open_store
-from tileyard.engine.foreign_queue.far_side import find_device, read_token, run_submitted, run_task
+from tileyard.engine.foreign_queue.far_side import find_device, read_token, run_task
 from tileyard.errors import UsageError
 from tileyard.model import Batch, KernelWork
 from tileyard.report.words import (
@@ -26,23 +26,17 @@ from tileyard.workers.task_lines import CaseResult, Line, Task, TaskEnded, TaskS
 KEY = re.compile(r"[0-9a-f]{40}")
 
 
-def answer_token(token: str, objects: Path | None) -> int:
+def answer_token(token: str, objects: Path) -> int:
     """Say what this side sees of a token; status 0 where it is what it should be."""
     print_line(TaskStarted(token=token, host=socket.gethostname(), device="", identity=""))
-    seen = read_token(token, objects or _home_objects())
+    seen = read_token(token, objects)
     print_line(seen)
     return 3 if seen.problem else 0
 
 
-def run_for_queue(named: str, objects: Path | None, device: str, environment: str) -> int:
-    """Run a batch as a task of a queue, or by hand from a file."""
-    return run_submitted(named, objects or _home_objects(), device, environment, print_line)
-
-
-def run_by_hand(named: Sequence[str], objects: Path | None, device: str) -> int:
+def run_by_hand(named: Sequence[str], objects: Path, device: str) -> int:
     """Run recorded trials again, with their own inputs, and say how that went."""
-    folder = objects or _home_objects()
-    store = ObjectStore(folder)
+    store = ObjectStore(objects)
     records = {name: _find_record(name, store) for name in named}
     targets = {record.case.target for record in records.values()}
     if len(targets) > 1:
@@ -68,7 +62,7 @@ def run_by_hand(named: Sequence[str], objects: Path | None, device: str) -> int:
         if isinstance(line, CaseResult | TaskEnded):
             print_line(line)
 
-    return run_task(task, folder, chosen, tell)
+    return run_task(task, objects, chosen, tell)
 
 
 def print_line(line: Line) -> None:
@@ -112,7 +106,3 @@ def _describe(record: RunRecord, line: CaseResult) -> str:
     if line.message:
         parts.append(line.message)
     return "; ".join(parts)
-
-
-def _home_objects() -> Path:
-    return load_settings().home / "objects"

@@ -31,7 +31,7 @@ def doctor(
     from tileyard.doctor.checks import CHECKS
     from tileyard.doctor.findings import Diagnosis, run_checks
     from tileyard.doctor.tokens import compare_token, parse_token, read_boot_id, write_token
-    from tileyard.report.doctor import print_findings
+    from tileyard.report.host import print_findings
 
     settings = load_settings()
     if lock_token == "write":

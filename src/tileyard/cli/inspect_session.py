@@ -15,7 +15,7 @@ from tileyard.cli.opening import load_settings, open_store, print_json
 from tileyard.decoding import decode_json
 from tileyard.errors import DamagedError, UsageError
 from tileyard.model import BuildKey
-from tileyard.report.artifact import print_artifact, print_resources
+from tileyard.report.compiled import print_artifact, print_resources
 from tileyard.report.console import Console
 from tileyard.report.launch import describe_launch
 from tileyard.report.words import make_visible

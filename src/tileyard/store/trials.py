@@ -4,18 +4,17 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
-from sqlalchemy import ColumnElement, bindparam, func, select, type_coerce
+from sqlalchemy import ColumnElement, Integer, bindparam, cast, func, select, type_coerce
 from sqlalchemy.types import NullType
 
 from tileyard.errors import UsageError
-from tileyard.model import BuildKey, MeasurementKey, Outcome, RunKey, Trial
+from tileyard.model import WELL, BuildKey, MeasurementKey, Outcome, RunKey, Trial
 from tileyard.store.base import BUILD_FAILURES, REUSABLE, RunSummary, Store
 from tileyard.store.base import TrialQuery as TrialQuery
 from tileyard.store.events import list_run_files, read_run
 from tileyard.store.filesystem import MOUNTS
 from tileyard.store.rows import DURATIONS, Row, durations_of, row_of, try_trial
 from tileyard.store.run_times import CaseTimes, RunTime, RunTimeQuery
-from tileyard.store.runs import read_runs
 from tileyard.store.schema import is_unbuilt, suite_trials, trials
 from tileyard.store.sqlite import Lookup, Sqlite, open_database
 from tileyard.store.sqlite import has_store as has_store
@@ -25,6 +24,7 @@ from tileyard.wording import count_of
 # As it is in the file: what is no bytes would fail within SQLAlchemy.
 _RECORD: ColumnElement[object] = type_coerce(trials.c.record, NullType())
 _NEWEST = (trials.c.started_at.desc(), trials.c.number.desc())
+_WELL = sorted(outcome.value for outcome in WELL)
 _MOST_IDS = 500
 """So many ids are asked for at once."""
 _HAS_PASSED = (suite_trials.c.number == trials.c.number) & (
@@ -197,8 +197,39 @@ class TrialStore(Store):
 
     def list_runs(self, limit: int = 0) -> list[RunSummary]:
         """A summary of every run that has a trial, the newest first; ``limit`` 0 means all."""
+        statement = (
+            select(
+                trials.c.run,
+                func.min(trials.c.target),
+                func.count(),
+                func.sum(cast(trials.c.outcome.in_(_WELL), Integer)),
+                func.min(trials.c.started_at),
+                func.max(trials.c.started_at),
+            )
+            .group_by(trials.c.run)
+            .order_by(func.max(trials.c.started_at).desc(), func.max(trials.c.number).desc())
+            .limit(limit or None)
+        )
+        named = select(trials.c.run, trials.c.label).distinct()
+        labels: dict[str, list[str]] = {}
         with self._database.reading() as connection:
-            return read_runs(connection, limit)
+            found = connection.execute(statement).all()
+            if limit:
+                named = named.where(trials.c.run.in_([row[0] for row in found]))
+            for run, label in connection.execute(named):
+                labels.setdefault(run, []).append(label)
+        return [
+            RunSummary(
+                run=run,
+                target=target,
+                kernels=tuple(sorted(labels[run])),
+                trials=count,
+                well=well,
+                first_started_at=first,
+                last_started_at=last,
+            )
+            for run, target, count, well, first, last in found
+        ]
 
     def has_all(self, ids: Sequence[str]) -> bool:
         """Whether every one of these trials is recorded."""

@@ -62,7 +62,7 @@ def choose(suite: Suite, wish: Wish, today: datetime.date, facts: Facts) -> Sele
         _refuse_nothing(suite, wish, meant, sieve)
     chosen = tuple(sieve.rest)
     quarantined, notes = find_quarantined(suite.quarantine, [case.id for case in chosen], today)
-    uncovered = find_uncovered(suite, chosen)
+    uncovered = find_uncovered(suite.cases, chosen)
     return Selection(
         policy=policy.name,
         cases=chosen,
@@ -95,10 +95,10 @@ def find_policy(suite: Suite, name: str) -> Policy:
     return policies[name]
 
 
-def find_uncovered(suite: Suite, cases: Iterable[SuiteCase]) -> tuple[str, ...]:
-    """The families of a suite of which none of these cases is one, in the order of the suite."""
-    covered = {case.family for case in cases}
-    return tuple(dict.fromkeys(case.family for case in suite.cases if case.family not in covered))
+def find_uncovered(cases: Iterable[SuiteCase], kept: Iterable[SuiteCase]) -> tuple[str, ...]:
+    """The families of some cases of which none is kept, in the order of the cases."""
+    covered = {case.family for case in kept}
+    return tuple(dict.fromkeys(case.family for case in cases if case.family not in covered))
 
 
 def find_covering(

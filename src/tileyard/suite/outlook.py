@@ -8,7 +8,7 @@ import msgspec
 from tileyard.model import CommandWork, Record
 from tileyard.store.run_times import RunTime
 from tileyard.suite.budget import fit_budget, gather_facts
-from tileyard.suite.choosing import Facts, choose, find_policy
+from tileyard.suite.choosing import Facts, choose, find_policy, find_uncovered
 from tileyard.suite.durations import Known, expect, learn
 from tileyard.suite.pieces import NO_COSTS, Costs
 from tileyard.suite.records import Expected, LeftOut, Selection, Suite, SuiteCase, Wish
@@ -154,12 +154,10 @@ def _keep(selection: Selection, narrowed: Narrowed) -> Selection:
     """The selection without what is left out."""
     kept = {one.case for one in narrowed.expected}
     cases = tuple(case for case in selection.cases if case.id in kept)
-    covered = {case.family for case in cases}
-    lost = dict.fromkeys(c.family for c in selection.cases if c.family not in covered)
     return msgspec.structs.replace(
         selection,
         cases=cases,
         left_out=(*selection.left_out, *narrowed.left_out),
-        uncovered=(*selection.uncovered, *lost),
+        uncovered=(*selection.uncovered, *find_uncovered(selection.cases, cases)),
         quarantined={c.id: q for c in cases if (q := selection.quarantined.get(c.id))},
     )

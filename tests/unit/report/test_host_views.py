@@ -9,8 +9,7 @@ from tileyard.devices.occupancy import Holder
 from tileyard.devices.queues import QueueState
 from tileyard.devices.survey import DeviceState, Survey
 from tileyard.doctor.findings import Diagnosis, Finding, Level
-from tileyard.report.devices import print_probe, print_survey
-from tileyard.report.doctor import print_findings
+from tileyard.report.host import print_findings, print_probe, print_survey
 from tileyard.report.words import clean_line
 
 HOSTILE = "sleep [/red] \x1b[2J\nnow"

@@ -1,4 +1,4 @@
-"""The devices of a host as a table, and one probe in a line."""
+"""A host for people: its devices as a table, one probe in a line, and what is wrong with it."""
 
 from rich.console import Console
 from rich.table import Table
@@ -6,10 +6,12 @@ from rich.text import Text
 
 from tileyard.devices.health import GOOD_PROBES_NEEDED, ProbeReport, Verdict
 from tileyard.devices.survey import DeviceState, Survey
+from tileyard.doctor.findings import Diagnosis, Level
 from tileyard.report.console import new_table
 from tileyard.report.words import clean_line, format_seconds
 
 COMMAND_LENGTH = 60
+LEVEL_STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 VERDICT_STYLES = {
     Verdict.GOOD: "green",
     Verdict.FAILED: "red",
@@ -105,3 +107,18 @@ def _holder(state: DeviceState) -> str:
 
 def _share(share: float | None) -> str:
     return "?" if share is None else f"{100 * share:.0f} %"
+
+
+def print_findings(console: Console, diagnosis: Diagnosis) -> None:
+    """One line a finding, aligned, and under it what to do."""
+    width = max((len(finding.subject) for finding in diagnosis.findings), default=0)
+    for finding in diagnosis.findings:
+        line = Text.assemble(
+            (f"{finding.level:<4}", LEVEL_STYLES[finding.level]),
+            f"  {finding.subject:<{width}}  {clean_line(finding.message)}",
+        )
+        console.print(line, soft_wrap=True, highlight=False)
+        if finding.todo:
+            console.print(
+                Text(f"{'':4}  {'':{width}}  -> {clean_line(finding.todo)}"), soft_wrap=True
+            )
