@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from tileyard.artifacts.keys import digest_parts
 from tileyard.decoding import decode_json
@@ -59,11 +59,7 @@ def update_memory(
     known = read_memory(home, suite)
     is_bad = {verdict.case: verdict.is_bad for verdict in verdicts}
     still = (case for case in known.failing if case not in is_bad)
-    costs = (
-        {}
-        if started is None
-        else {"startup_s": started.piece_s, "launch_s": started.launch_s, "lead_s": started.lead_s}
-    )
+    costs = {} if started is None else asdict(started)
     told = {name: seconds for name, seconds in costs.items() if seconds is not None}
     memory = replace(known, failing=(*still, *(case for case in is_bad if is_bad[case])), **told)
     path = _path(home, suite)

@@ -8,7 +8,7 @@ import msgspec
 from tileyard.model import CommandWork, Record
 from tileyard.store.run_times import RunTime
 from tileyard.suite.budget import fit_budget, gather_facts
-from tileyard.suite.choosing import Facts, choose, find_policy, find_uncovered
+from tileyard.suite.choosing import choose, find_policy, find_uncovered
 from tileyard.suite.durations import Known, expect, learn
 from tileyard.suite.pieces import NO_COSTS, Costs
 from tileyard.suite.records import Expected, LeftOut, Selection, Suite, SuiteCase, Wish
@@ -136,9 +136,9 @@ def _look_ahead(
     bounds: Bounds,
     times: Sequence[RunTime],
 ) -> Outlook:
-    facts = Facts(expected_s={case: one.seconds for case, one in expected.items()})
+    expected_s = {case: one.seconds for case, one in expected.items()}
     today = datetime.datetime.now(tz=datetime.UTC).astimezone().date()
-    selection = choose(suite, wish, today, facts)
+    selection = choose(suite, wish, today, expected_s)
     budget_s = bounds.budget_s or find_policy(suite, wish.policy).budget_s
     narrowed = narrow(
         [expected[case.id] for case in selection.cases],
