@@ -3,6 +3,8 @@
 import os
 import sys
 
+INTERRUPTED = 130
+
 
 def run() -> None:
     """Run one command and exit with its status."""

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tileyard.cli.entry import say
+from tileyard.cli.entry import INTERRUPTED, say
 from tileyard.cli.exec_help import describe
 from tileyard.errors import TileyardError, UsageError
 from tileyard.settings import read_settings
@@ -17,7 +17,6 @@ from tileyard.settings import read_settings
 if TYPE_CHECKING:
     from tileyard.scripts.tally import Summary
 
-INTERRUPTED = 130
 FORMATS = ("plain", "json", "none")
 
 

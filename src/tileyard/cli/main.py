@@ -32,7 +32,7 @@ from tileyard.cli import (
 from tileyard.cli import (
     run as run_command,
 )
-from tileyard.cli.entry import say
+from tileyard.cli.entry import INTERRUPTED, say
 from tileyard.errors import TileyardError
 
 app = typer.Typer(
@@ -107,7 +107,6 @@ for _typer in (app, *(group.typer_instance for group in app.registered_groups)):
 
 USAGE = 2
 INTERNAL_ERROR = 70
-INTERRUPTED = 130
 
 
 def main(arguments: list[str]) -> int:

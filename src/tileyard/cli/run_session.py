@@ -3,6 +3,7 @@
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.cli.debugging import prepare_debugging
 from tileyard.cli.emitting import emit_text
+from tileyard.cli.entry import INTERRUPTED
 from tileyard.cli.kernel_options import EmittedText
 from tileyard.cli.opening import load_settings, print_json
 from tileyard.cli.session import carry_out
@@ -11,8 +12,6 @@ from tileyard.report.study_progress import StudyLayout
 from tileyard.report.trials import print_verdict
 from tileyard.service.verbs import StartTune
 from tileyard.workers.run_records import find_run
-
-INTERRUPTED = 130
 
 
 def run(start: StartTune, *, emit: EmittedText | None, as_json: bool, for_debugger: bool) -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from tileyard.cli.entry import INTERRUPTED
 from tileyard.cli.opening import load_settings, present
 from tileyard.cli.session import carry_out
 from tileyard.cli.values import parse_pairs, parse_value
@@ -20,8 +21,6 @@ from tileyard.service.sides import find_side, probe_side, side_variables
 from tileyard.service.verbs import StartStatic
 from tileyard.settings import Settings
 from tileyard.targets.registry import make_target
-
-INTERRUPTED = 130
 
 
 def run(start: StartStatic, limits: Sequence[Limit] | None, *, as_json: bool) -> int:

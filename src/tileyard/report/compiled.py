@@ -3,17 +3,20 @@
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tileyard.artifacts.manifest import Artifact
 from tileyard.model import Outcome
 from tileyard.report.console import new_table
 from tileyard.report.words import format_bytes, format_config, format_seconds, outcome_style
 from tileyard.targets.reported import PADDING, Resources, read_reported
 from tileyard.tuning.request import BuiltConfig, CompileResult
+
+if TYPE_CHECKING:
+    from tileyard.artifacts.manifest import Artifact
 
 COLUMNS = ("kernel", "registers", "spills", "shared", "threads", "occupancy", "code", "mix")
 SHOWN_KEY = 10
@@ -134,7 +137,7 @@ def _format_shared(taken: Resources) -> str:
 # ---- one artifact ----------------------------------------------------------------------------------
 
 
-def print_artifact(console: Console, artifact: Artifact) -> None:
+def print_artifact(console: Console, artifact: "Artifact") -> None:
     """Its keys, what made it, its files, and what it takes where that is known."""
     told = artifact.manifest
     details = read_reported(told.details)

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from tileyard.artifacts.manifest import find_artifact
@@ -34,7 +33,20 @@ NO_LINES: Mapping[int, SourceLine] = {}
 
 def print_trials(console: Console, found: list[Trial]) -> None:
     """One row a trial."""
-    console.print(_table_of(found))
+    columns = ("trial", "case", "config", "target", "latency", "outcome", "message")
+    table = new_table(columns, left=columns, wrapped=("config", "target", "message"))
+    for trial in found:
+        latency = format_time(trial.measurement.median_ns) if trial.measurement else ""
+        table.add_row(
+            trial.id,
+            _name_case(trial),
+            format_config(trial.config) + (" (A/A control)" if trial.control else ""),
+            trial.target,
+            latency,
+            Text(str(trial.outcome), style=outcome_style(trial.outcome)),
+            clean_line(trial.message),
+        )
+    console.print(table)
 
 
 def print_trial(console: Console, trial: Trial, home: Path, *, source: bool) -> None:
@@ -95,23 +107,6 @@ def _say_latency(measured: Measurement) -> str:
         f"[{format_time(measured.low_ns)}, {format_time(measured.high_ns)}], "
         f"{count_of(len(measured.samples_ns), 'sample')}"
     )
-
-
-def _table_of(found: list[Trial]) -> Table:
-    columns = ("trial", "case", "config", "target", "latency", "outcome", "message")
-    table = new_table(columns, left=columns, wrapped=("config", "target", "message"))
-    for trial in found:
-        latency = format_time(trial.measurement.median_ns) if trial.measurement else ""
-        table.add_row(
-            trial.id,
-            _name_case(trial),
-            format_config(trial.config) + (" (A/A control)" if trial.control else ""),
-            trial.target,
-            latency,
-            Text(str(trial.outcome), style=outcome_style(trial.outcome)),
-            clean_line(trial.message),
-        )
-    return table
 
 
 def _name_case(trial: Trial) -> str:
