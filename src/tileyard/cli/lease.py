@@ -158,10 +158,8 @@ def _lease(arguments: list[str]) -> int:
 def find_choices(wanted: Wanted) -> tuple[Device, ...]:
     """The devices that would do. Raises UsageError if there are not enough, or no place for locks."""
     settings = read_settings(os.environ, Path.cwd())
-    found: dict[str, Device] = {}
-    for name in wanted.devices:
-        for device in resolve_devices(name, settings):
-            found[device.name] = device
+    devices = (one for name in wanted.devices for one in resolve_devices(name, settings))
+    found = {device.name: device for device in devices}
     if len(found) < wanted.count:
         names = ", ".join(found)
         raise UsageError(f"{wanted.count} devices are asked for, and there are {names}")

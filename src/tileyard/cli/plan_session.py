@@ -63,7 +63,7 @@ def run(  # noqa: PLR0913 - options, by keyword only
             return expect_all(whole, known, classes, find_target, imported)
 
         bounds = replace(bounds, costs=costs)
-        outlook = look_ahead(whole, wish, expect, bounds, read_run_times(settings.home))
+        outlook = look_ahead(whole, wish, expect, bounds, read_run_times())
         parts = _divide(outlook, whole, find_target)
         left_out, shards_s = outlook.selection.left_out, outlook.shards_s
     elif durations is not None:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from math import log, prod
 from typing import Literal
@@ -66,17 +67,14 @@ def learn(times: Iterable[RunTime], target: str = "", device_class: str = "") ->
 def learn_imported(times: Iterable[ImportedTime], cases: Sequence[SuiteCase]) -> dict[str, Known]:
     """What an imported history says of these cases; a testcase's time is shared among its cases."""
     found = {time.id: time.seconds for time in times}
-    members: dict[str, list[str]] = {}
-    for case in cases:
-        members.setdefault(case.testcase, []).append(case.id)
+    sizes = Counter(case.testcase for case in cases)
     known = {}
-    for testcase, ids in members.items():
-        for case_id in ids:
-            seconds = found.get(case_id)
-            if seconds is None and testcase in found:
-                seconds = found[testcase] / len(ids)
-            if seconds is not None:
-                known[case_id] = Known(seconds=seconds, high_s=seconds, samples=1)
+    for case in cases:
+        seconds = found.get(case.id)
+        if seconds is None and case.testcase in found:
+            seconds = found[case.testcase] / sizes[case.testcase]
+        if seconds is not None:
+            known[case.id] = Known(seconds=seconds, high_s=seconds, samples=1)
     return known
 
 
