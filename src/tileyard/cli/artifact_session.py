@@ -1,6 +1,5 @@
 """The three things that ``tileyard run-artifact`` is asked for, as the command line shows them."""
 
-import os
 import re
 import secrets
 import socket
@@ -10,9 +9,10 @@ from pathlib import Path
 import msgspec
 
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.engine.foreign_queue.far_side import find_device, read_token, run_submitted, run_task
+from tileyard.cli.opening import load_settings, open_store
+from tileyard.engine.foreign_queue.far_side import find_device, read_token, run_task
 from tileyard.errors import UsageError
-from tileyard.model import Batch, KernelWork, Measurement
+from tileyard.model import Batch, KernelWork
 from tileyard.report.words import (
     clean_line,
     format_config,
@@ -20,30 +20,23 @@ from tileyard.report.words import (
     format_time,
     make_visible,
 )
-from tileyard.settings import read_settings
 from tileyard.workers.run_records import RunRecord, find_run
 from tileyard.workers.task_lines import CaseResult, Line, Task, TaskEnded, TaskStarted, format_line
 
 KEY = re.compile(r"[0-9a-f]{40}")
 
 
-def answer_token(token: str, objects: Path | None) -> int:
+def answer_token(token: str, objects: Path) -> int:
     """Say what this side sees of a token; status 0 where it is what it should be."""
     print_line(TaskStarted(token=token, host=socket.gethostname(), device="", identity=""))
-    seen = read_token(token, objects or _home_objects())
+    seen = read_token(token, objects)
     print_line(seen)
     return 3 if seen.problem else 0
 
 
-def run_for_queue(named: str, objects: Path | None, device: str, environment: str) -> int:
-    """Run a batch as a task of a queue, or by hand from a file."""
-    return run_submitted(named, objects or _home_objects(), device, environment, print_line)
-
-
-def run_by_hand(named: Sequence[str], objects: Path | None, device: str) -> int:
+def run_by_hand(named: Sequence[str], objects: Path, device: str) -> int:
     """Run recorded trials again, with their own inputs, and say how that went."""
-    folder = objects or _home_objects()
-    store = ObjectStore(folder)
+    store = ObjectStore(objects)
     records = {name: _find_record(name, store) for name in named}
     targets = {record.case.target for record in records.values()}
     if len(targets) > 1:
@@ -57,7 +50,7 @@ def run_by_hand(named: Sequence[str], objects: Path | None, device: str) -> int:
             replace(record.entry, case=name, log=f"logs/{number}.log")
             for number, (name, record) in enumerate(records.items())
         ),
-        plugins=read_settings(os.environ, Path.cwd()).plugins,
+        plugins=load_settings().plugins,
         device=chosen.name,
     )
 
@@ -69,7 +62,7 @@ def run_by_hand(named: Sequence[str], objects: Path | None, device: str) -> int:
         if isinstance(line, CaseResult | TaskEnded):
             print_line(line)
 
-    return run_task(task, folder, chosen, tell)
+    return run_task(task, objects, chosen, tell)
 
 
 def print_line(line: Line) -> None:
@@ -83,7 +76,6 @@ def _find_record(named: str, objects: ObjectStore) -> RunRecord:
     if record is not None:
         return record
     # Only now: a run key needs no database.
-    from tileyard.cli.opening import open_store
     from tileyard.store.trials import TrialQuery
 
     with open_store() as (store, _):
@@ -108,19 +100,9 @@ def _describe(record: RunRecord, line: CaseResult) -> str:
     name = case.work.kernel if isinstance(case.work, KernelWork) else case.testcase
     what = " ".join(filter(None, (name, format_config(case.config))))
     parts = [f"{what}: {line.outcome.value} on {line.device} in {format_seconds(line.seconds)}"]
-    if line.measurement is not None:
-        parts.append(_describe_times(line.measurement))
+    if (took := line.measurement) is not None:
+        bounds = f"[{format_time(took.low_ns)}, {format_time(took.high_ns)}]"
+        parts.append(f"{format_time(took.median_ns)} {bounds}")
     if line.message:
         parts.append(line.message)
     return "; ".join(parts)
-
-
-def _describe_times(measured: Measurement) -> str:
-    return (
-        f"{format_time(measured.median_ns)} "
-        f"[{format_time(measured.low_ns)}, {format_time(measured.high_ns)}]"
-    )
-
-
-def _home_objects() -> Path:
-    return read_settings(os.environ, Path.cwd()).home / "objects"

@@ -8,6 +8,7 @@ import typer
 
 from tileyard.cli.suite_options import PolicyName, Selected, TargetName
 from tileyard.cli.values import refuse_unused
+from tileyard.errors import UsageError
 from tileyard.targets.registry import DEFAULT_TARGET
 
 if TYPE_CHECKING:
@@ -74,8 +75,6 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
     Exit status: 0 done, or the bundle can be used here, 1 a case could not be built, 2 the bundle can not be
     used, 130 interrupted; then nothing is written.
     """
-    from tileyard.errors import UsageError
-
     of_suite = {
         "--policy": policy != "full",
         "--select": select,
@@ -138,7 +137,6 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
 
 def _known_level(level: str) -> str:
     from tileyard.artifacts.compat import CPU_LEVELS
-    from tileyard.errors import UsageError
 
     if level and level not in CPU_LEVELS:
         raise UsageError(f"there is no CPU level {level!r}", f"there are: {', '.join(CPU_LEVELS)}")
@@ -147,8 +145,6 @@ def _known_level(level: str) -> str:
 
 def _known_range(driver: str) -> str:
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
-    from tileyard.errors import UsageError
 
     try:
         return str(SpecifierSet(driver))
@@ -167,11 +163,7 @@ def _inspect(path: Path, commit: str, *, as_json: bool) -> int:
 
 
 def _print(manifest: "BundleManifest", path: Path, *, as_json: bool) -> None:
-    from tileyard.cli.opening import print_json
+    from tileyard.cli.opening import present
     from tileyard.report.bundles import print_bundle
-    from tileyard.report.console import Console
 
-    if as_json:
-        print_json(manifest)
-    else:
-        print_bundle(Console(), manifest, path.name, path.stat().st_size)
+    present(manifest, as_json, print_bundle, path.name, path.stat().st_size)

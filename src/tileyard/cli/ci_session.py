@@ -49,7 +49,7 @@ class _Yard:
     @cached_property
     def times(self) -> Sequence[RunTime]:
         """What is recorded of all suites; nothing where there is no store yet."""
-        return read_run_times(self.settings.home)
+        return read_run_times()
 
     def read(self, path: Path) -> Suite:
         """The suite of a file or folder. Raises UsageError."""

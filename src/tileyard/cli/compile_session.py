@@ -1,19 +1,15 @@
 """One build of a kernel's configs as the command line shows it: progress, table, exit status."""
 
-import os
 from pathlib import Path
 
 from tileyard.cli.emitting import emit_text
 from tileyard.cli.kernel_options import EmittedText
-from tileyard.cli.opening import print_json
-from tileyard.cli.session import stop_on_interrupt
+from tileyard.cli.opening import load_settings, print_json
+from tileyard.cli.session import carry_out
 from tileyard.model import Outcome
 from tileyard.report.compiled import print_compiled
 from tileyard.report.console import Console
-from tileyard.report.progress import Progress
-from tileyard.service.client import RunClient
 from tileyard.service.verbs import StartCompile
-from tileyard.settings import read_settings
 from tileyard.targets.registry import BUILT_IN, make_target
 
 
@@ -22,14 +18,12 @@ def run(start: StartCompile, *, emit: EmittedText | None, with_report: bool, as_
 
     ``emit`` is of the first config that was built. Raises UsageError where it has no such text.
     """
-    settings = read_settings(os.environ, Path.cwd())
+    settings = load_settings()
     if start.target.partition(":")[0] in BUILT_IN:
         # A name that makes no sense is refused before anything starts.
         make_target(start.target, {})
-    client = RunClient(start, settings)
     console = Console(stderr=as_json or emit is not None)
-    with stop_on_interrupt(client), Progress(console) as progress:
-        result = client.run(progress)
+    result = carry_out(start, settings, console)
     if as_json:
         print_json(result)
     else:

@@ -13,11 +13,12 @@ from pathlib import Path
 from tileyard.artifacts.arrays import get_array
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.cli.entry import say
 from tileyard.devices.cpu import plain_cpu
 from tileyard.errors import TileyardError, UsageError
 from tileyard.model import Trial
 from tileyard.modes import make_folder, write_file
-from tileyard.report.words import clean_line, make_visible
+from tileyard.report.words import make_visible
 from tileyard.targets.annotated import annotate
 from tileyard.targets.base import KnowsLines
 from tileyard.targets.cpu.abi import HEADER_FILE, SOURCE_FILE
@@ -97,8 +98,7 @@ def main(home: str, key: str) -> int:
     try:
         print(make_visible(run_again(Path(home), key)))
     except TileyardError as error:
-        print(f"tileyard: {clean_line(str(error))}", file=sys.stderr)
-        return error.exit_status
+        return say(str(error), error.exit_status)
     return 0
 
 

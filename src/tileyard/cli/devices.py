@@ -49,7 +49,7 @@ def devices(
     from tileyard.cli.opening import load_settings, present
     from tileyard.cli.values import parse_duration_s
     from tileyard.devices.survey import survey_devices
-    from tileyard.report.devices import print_survey
+    from tileyard.report.host import print_survey
 
     if install:
         from tileyard.devices.installing import install_directory
@@ -85,7 +85,7 @@ def probe(
     from tileyard.devices.registry import find_devices, parse_device
     from tileyard.errors import UsageError
     from tileyard.report.console import Console
-    from tileyard.report.devices import print_probe
+    from tileyard.report.host import print_probe
 
     if bool(name) == quarantined:
         raise UsageError("name one device, or say --quarantined")

@@ -26,13 +26,12 @@ def doctor(
 
     Exit status: 0 nothing fails, 1 something does.
     """
-    from tileyard.cli.opening import load_settings, print_json
+    from tileyard.cli.opening import load_settings, present
     from tileyard.clock import Clock
     from tileyard.doctor.checks import CHECKS
     from tileyard.doctor.findings import Diagnosis, run_checks
     from tileyard.doctor.tokens import compare_token, parse_token, read_boot_id, write_token
-    from tileyard.report.console import Console
-    from tileyard.report.doctor import print_findings
+    from tileyard.report.host import print_findings
 
     settings = load_settings()
     if lock_token == "write":
@@ -43,8 +42,5 @@ def doctor(
         diagnosis = Diagnosis(at=Clock().wall_s(), findings=findings)
     else:
         diagnosis = run_checks(CHECKS, settings)
-    if json:
-        print_json(diagnosis)
-    else:
-        print_findings(Console(), diagnosis.findings)
+    present(diagnosis, json, print_findings)
     return 1 if diagnosis.has_failed else 0

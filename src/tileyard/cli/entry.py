@@ -3,15 +3,14 @@
 import os
 import sys
 
+INTERRUPTED = 130
+
 
 def run() -> None:
     """Run one command and exit with its status."""
     if not has_folder() and not asks_for_help(sys.argv[1:]):
-        print(
-            "tileyard: the working directory does not exist any more (change to one that does)",
-            file=sys.stderr,
-        )
-        sys.exit(2)
+        gone = "the working directory does not exist any more (change to one that does)"
+        sys.exit(say(gone, 2))
     if sys.argv[1:2] == ["lease"]:  # typer and what it brings would double the cost of a lease
         from tileyard.cli.lease import run_lease
 
@@ -23,6 +22,14 @@ def run() -> None:
     from tileyard.cli.main import main
 
     sys.exit(main(sys.argv[1:]))
+
+
+def say(message: str, status: int) -> int:
+    """Say something in one line on stderr, and return the exit status."""
+    from tileyard.report.words import clean_line
+
+    print(f"tileyard: {clean_line(message)}", file=sys.stderr)
+    return status
 
 
 def has_folder() -> bool:

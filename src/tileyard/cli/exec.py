@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tileyard.cli.entry import INTERRUPTED, say
 from tileyard.cli.exec_help import describe
 from tileyard.errors import TileyardError, UsageError
 from tileyard.settings import read_settings
@@ -16,7 +17,6 @@ from tileyard.settings import read_settings
 if TYPE_CHECKING:
     from tileyard.scripts.tally import Summary
 
-INTERRUPTED = 130
 FORMATS = ("plain", "json", "none")
 
 
@@ -70,7 +70,7 @@ def run_exec(arguments: list[str]) -> int:
         # Threads of torch's that wait by spinning keep cores from kernels; read when it is imported.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         # torch and TileLang with it: only where a script is run
-        from tileyard.cli.exec_study import StudyOfScript
+        from tileyard.cli.exec_study import run_study
         from tileyard.scripts.run import run_script
 
         return run_script(
@@ -78,23 +78,19 @@ def run_exec(arguments: list[str]) -> int:
             settings,
             partial(tell, wanted.summary),
             is_module=wanted.is_module,
-            study=StudyOfScript(settings),
+            study=partial(run_study, settings),
         )
     except TileyardError as error:
-        from tileyard.report.words import clean_line
-
-        print(f"tileyard: {clean_line(str(error))}", file=sys.stderr)
-        return error.exit_status
+        return say(str(error), error.exit_status)
     except KeyboardInterrupt:  # before the script began
         return INTERRUPTED
 
 
 def tell(form: str, summary: "Summary") -> None:
     """Print a summary on stderr in one line."""
-    from tileyard.report.words import clean_line
     from tileyard.scripts.tally import summary_json, summary_line
 
     if form == "json":
         print(summary_json(summary), file=sys.stderr)
     elif form == "plain":
-        print(f"tileyard: {clean_line(summary_line(summary))}", file=sys.stderr)
+        say(summary_line(summary), 0)

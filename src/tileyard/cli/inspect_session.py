@@ -1,6 +1,5 @@
 """Finds an artifact by whatever name it is called, and shows what of it is asked for."""
 
-import os
 import re
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -12,15 +11,14 @@ import msgspec
 from tileyard.artifacts.bundles import open_bundle
 from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.cli.opening import open_store, print_json
+from tileyard.cli.opening import load_settings, open_store, print_json
 from tileyard.decoding import decode_json
 from tileyard.errors import DamagedError, UsageError
 from tileyard.model import BuildKey
-from tileyard.report.artifact import print_artifact, print_resources
+from tileyard.report.compiled import print_artifact, print_resources
 from tileyard.report.console import Console
 from tileyard.report.launch import describe_launch
 from tileyard.report.words import make_visible
-from tileyard.settings import read_settings
 from tileyard.suite.packed import unpack_suite
 from tileyard.targets.cuda.disassembly import disassemble
 from tileyard.targets.cuda.nvrtc import compile_ptx
@@ -42,7 +40,7 @@ _KEY = re.compile(rf"[0-9a-f]{{{SHORTEST_KEY},40}}")
 
 def show(named: str, wanted: Sequence[Part], *, as_json: bool) -> int:
     """Print what is wanted of an artifact, a summary where nothing is. Raises UsageError."""
-    home = read_settings(os.environ, Path.cwd()).home
+    home = load_settings().home
     file, _, case = named.partition("::")
     with tempfile.TemporaryDirectory(prefix="tileyard-inspect-") as scratch:
         if Path(file).is_file():
@@ -50,7 +48,7 @@ def show(named: str, wanted: Sequence[Part], *, as_json: bool) -> int:
         else:
             found = _find_in_home(named, ObjectStore(home / "objects"))
         if as_json:
-            print_json(_Shown.of(found))
+            print_json(_describe(found))
         elif not wanted:
             print_artifact(Console(), found)
         for part in () if as_json else wanted:
@@ -129,30 +127,18 @@ def _name_some(names: Iterable[str]) -> str:
 # ---- showing ------------------------------------------------------------------------------------
 
 
-class _Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """An artifact as JSON. ``details`` are the target's own."""
-
-    kernel: str
-    target: str
-    fingerprint: str
-    build: str
-    binary: str
-    files: dict[str, str]
-    details: msgspec.Raw
-
-    @classmethod
-    def of(cls, artifact: Artifact) -> "_Shown":
-        """Files by name, each with where it lies; of a bundle that is nowhere for long."""
-        told = artifact.manifest
-        return cls(
-            kernel=told.kernel,
-            target=told.target,
-            fingerprint=told.fingerprint,
-            build=told.build,
-            binary=told.binary,
-            files=dict(told.files),
-            details=msgspec.Raw(told.details.encode() or b"null"),
-        )
+def _describe(artifact: Artifact) -> dict[str, object]:
+    """An artifact as JSON, with the digests of its files by name. ``details`` are the target's own."""
+    told = artifact.manifest
+    return {
+        "kernel": told.kernel,
+        "target": told.target,
+        "fingerprint": told.fingerprint,
+        "build": told.build,
+        "binary": told.binary,
+        "files": told.files,
+        "details": msgspec.Raw(told.details.encode() or b"null"),
+    }
 
 
 def _print_part(part: Part, artifact: Artifact) -> None:

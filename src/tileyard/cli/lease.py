@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from tileyard.cli.durations import parse_duration_s
+from tileyard.cli.entry import say
 from tileyard.cli.lease_help import describe
 from tileyard.devices.locks import prepare_directory
 from tileyard.devices.registry import resolve_devices
@@ -20,7 +21,6 @@ from tileyard.errors import TileyardError, UsageError
 from tileyard.model import Device
 from tileyard.processes.records import LeaseRequest, LeaseStatus, Limits, State
 from tileyard.processes.wrapping import WrappedCommand
-from tileyard.report.words import clean_line
 from tileyard.settings import read_settings
 
 OPTIONS = ("device", "count", "priority", "queue-timeout", "max-time", "status-file")
@@ -154,10 +154,8 @@ def _lease(arguments: list[str]) -> int:
 def find_choices(wanted: Wanted) -> tuple[Device, ...]:
     """The devices that would do. Raises UsageError if there are not enough, or no place for locks."""
     settings = read_settings(os.environ, Path.cwd())
-    found: dict[str, Device] = {}
-    for name in wanted.devices:
-        for device in resolve_devices(name, settings):
-            found[device.name] = device
+    devices = (one for name in wanted.devices for one in resolve_devices(name, settings))
+    found = {device.name: device for device in devices}
     if len(found) < wanted.count:
         names = ", ".join(found)
         raise UsageError(f"{wanted.count} devices are asked for, and there are {names}")
@@ -175,9 +173,3 @@ def exit_status(status: LeaseStatus) -> int:
     if status.state in (State.ENDED, State.INTERRUPTED):
         return 128 + status.signal if status.signal is not None else status.code or 0
     return NO_DEVICE
-
-
-def say(message: str, status: int) -> int:
-    """One line on stderr."""
-    print(f"tileyard: {clean_line(message)}", file=sys.stderr)
-    return status

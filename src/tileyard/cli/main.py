@@ -1,6 +1,5 @@
 """The command line: hands each command its arguments, and turns failures into one line."""
 
-import sys
 import traceback
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -33,6 +32,7 @@ from tileyard.cli import (
 from tileyard.cli import (
     run as run_command,
 )
+from tileyard.cli.entry import INTERRUPTED, say
 from tileyard.errors import TileyardError
 
 app = typer.Typer(
@@ -107,7 +107,6 @@ for _typer in (app, *(group.typer_instance for group in app.registered_groups)):
 
 USAGE = 2
 INTERNAL_ERROR = 70
-INTERRUPTED = 130
 
 
 def main(arguments: list[str]) -> int:
@@ -123,22 +122,14 @@ def main(arguments: list[str]) -> int:
     try:
         status = app(arguments, prog_name="tileyard", standalone_mode=False)
     except typer.TyperException as error:
-        return fail(error.format_message(), USAGE)
+        return say(error.format_message(), USAGE)
     except TileyardError as error:
-        return fail(str(error), error.exit_status)
+        return say(str(error), error.exit_status)
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except BrokenPipeError:
         return 0
     except Exception:  # noqa: BLE001 - the last resort: say that it is a bug of ours
         traceback.print_exc()
-        return fail("this is a bug of tileyard's own; please report it", INTERNAL_ERROR)
+        return say("this is a bug of tileyard's own; please report it", INTERNAL_ERROR)
     return status if isinstance(status, int) else 0
-
-
-def fail(message: str, status: int) -> int:
-    """Say in one line what went wrong."""
-    from tileyard.report.words import clean_line
-
-    print(f"tileyard: {clean_line(message)}", file=sys.stderr)
-    return status

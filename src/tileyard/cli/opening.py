@@ -40,7 +40,8 @@ def open_store() -> Iterator[tuple["Store", Path]]:
         try:
             yield store, home
         finally:
-            _report_skipped(store)
+            if skipped := store.describe_skipped():
+                print(f"tileyard: {skipped}", file=sys.stderr)
 
 
 def _has_records(home: Path) -> bool:
@@ -52,24 +53,14 @@ def _has_records(home: Path) -> bool:
     return has_records(home)
 
 
-def _report_skipped(store: "Store") -> None:
-    if skipped := store.describe_skipped():
-        print(f"tileyard: {skipped}", file=sys.stderr)
-
-
-def read_run_times(home: Path) -> Sequence["RunTime"]:
+def read_run_times() -> Sequence["RunTime"]:
     """How long cases of suites took; nothing where there is no store yet."""
-    # As below.
     from tileyard.store.run_times import RunTimeQuery
 
-    if not _has_records(home):
+    if not _has_records(load_settings().home):
         return ()
-    from tileyard.store import trials
-
-    with trials.open_store(home) as store:
-        times = store.list_run_times(RunTimeQuery())
-        _report_skipped(store)
-        return times
+    with open_store() as (store, _):
+        return store.list_run_times(RunTimeQuery())
 
 
 def parse_outcome(text: str) -> Outcome:

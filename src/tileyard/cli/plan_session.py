@@ -11,15 +11,13 @@ from tileyard.cli.opening import load_settings, present, read_run_times
 from tileyard.errors import UsageError
 from tileyard.report.plan import print_prediction
 from tileyard.store.run_times import RunTime
-from tileyard.suite.budget import gather_facts
 from tileyard.suite.durations import Known, expect_imported, learn_imported
 from tileyard.suite.imports import read_times
 from tileyard.suite.memory import read_memory
-from tileyard.suite.narrowing import Narrowed, narrow
-from tileyard.suite.outlook import Bounds, Outlook, expect_all, look_ahead, target_of
+from tileyard.suite.outlook import Bounds, Outlook, expect_all, look_ahead, narrow, target_of
 from tileyard.suite.pieces import NO_COSTS
 from tileyard.suite.plan import Split
-from tileyard.suite.prediction import predict_parts
+from tileyard.suite.prediction import predict
 from tileyard.suite.reading import read_suite
 from tileyard.suite.records import Expected, Suite, SuiteCase, Wish
 from tileyard.suite.shards import Shard
@@ -51,6 +49,7 @@ def run(  # noqa: PLR0913 - options, by keyword only
     settings = load_settings()
     slots = len(settings.cores) if slots is None else slots
     costs = replace(NO_COSTS, per=per, **costs_s)
+    bounds = Bounds(shard=shard, budget_s=budget_s, slots=slots, costs=costs)
     if suite is not None:
         if not suite.exists():
             raise UsageError(f"there is no suite {suite}")
@@ -63,16 +62,21 @@ def run(  # noqa: PLR0913 - options, by keyword only
         def expect(known: Sequence[RunTime]) -> dict[str, Expected]:
             return expect_all(whole, known, classes, find_target, imported)
 
-        bounds = Bounds(shard=shard, budget_s=budget_s, slots=slots, costs=costs)
-        outlook = look_ahead(whole, wish, expect, bounds, read_run_times(settings.home))
-        parts = _divide(outlook, whole, find_target, shard)
+        bounds = replace(bounds, costs=costs)
+        outlook = look_ahead(whole, wish, expect, bounds, read_run_times())
+        parts = _divide(outlook, whole, find_target)
+        left_out, shards_s = outlook.selection.left_out, outlook.shards_s
     elif durations is not None:
         expected = expect_imported(read_times(durations), case_s)
-        facts = gather_facts(expected, [one.testcase for one in expected])
-        parts = [narrow(facts, shard, budget_s, slots, costs)]
+        found = narrow(expected, [one.testcase for one in expected], bounds)
+        parts, left_out, shards_s = [found.expected], found.left_out, found.shards_s
     else:
         raise UsageError("nothing to plan", "name a suite, or a file of times with --durations")
-    present(predict_parts(parts, slots, split, costs), as_json, print_prediction)
+    first, *others = [predict(part, slots, split, costs) for part in parts]
+    whole_run = replace(
+        first, left_out=left_out, shard=shard, shards_s=shards_s, then=tuple(others)
+    )
+    present(whole_run, as_json, print_prediction)
 
 
 def _learn(durations: Path, suite: Suite) -> dict[str, Known]:
@@ -86,17 +90,10 @@ def _learn(durations: Path, suite: Suite) -> dict[str, Known]:
 
 
 def _divide(
-    outlook: Outlook, suite: Suite, find_target: Callable[[SuiteCase], str], shard: Shard | None
-) -> list[Narrowed]:
+    outlook: Outlook, suite: Suite, find_target: Callable[[SuiteCase], str]
+) -> list[tuple[Expected, ...]]:
     """What ``tileyard test`` would run of a suite, one part after another, and expect of that."""
-    whole = Narrowed(
-        expected=(),
-        left_out=outlook.selection.left_out,
-        shard=shard,
-        shards_s=outlook.shards_s,
-    )
     members: dict[str, list[SuiteCase]] = {find_target(case): [] for case in suite.cases}
     for case in outlook.selection.cases:
         members[find_target(case)].append(case)
-    first, *others = [outlook.of(cases) for cases in members.values() if cases]
-    return [replace(whole, expected=first), *(Narrowed(expected=part) for part in others)]
+    return [outlook.of(cases) for cases in members.values() if cases]

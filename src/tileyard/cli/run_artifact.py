@@ -36,11 +36,13 @@ def run_artifact(  # noqa: PLR0913 - options, by keyword only
     """
     if sum(map(bool, (trial, batch, read_token))) != 1:
         raise UsageError("run-artifact takes trials, or --batch, or --read-token")
-    from tileyard.cli.artifact_session import answer_token, run_by_hand, run_for_queue
+    from tileyard.cli.artifact_session import answer_token, print_line, run_by_hand
+    from tileyard.cli.opening import load_settings
+    from tileyard.engine.foreign_queue.far_side import run_submitted
 
-    folder = Path(objects).absolute() if objects else None
+    folder = Path(objects).absolute() if objects else load_settings().home / "objects"
     if read_token:
         return answer_token(read_token, folder)
     if batch:
-        return run_for_queue(batch, folder, device, environment)
+        return run_submitted(batch, folder, device, environment, print_line)
     return run_by_hand(trial or [], folder, device)

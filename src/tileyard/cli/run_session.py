@@ -1,34 +1,24 @@
 """One config that is run as the command line shows it: what was generated, the verdict, the time."""
 
-import os
-from pathlib import Path
-
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.cli.debugging import prepare_debugging
 from tileyard.cli.emitting import emit_text
+from tileyard.cli.entry import INTERRUPTED
 from tileyard.cli.kernel_options import EmittedText
-from tileyard.cli.opening import print_json
-from tileyard.cli.session import stop_on_interrupt
-from tileyard.model import INFRASTRUCTURE
+from tileyard.cli.opening import load_settings, print_json
+from tileyard.cli.session import carry_out
 from tileyard.report.console import Console
-from tileyard.report.progress import Progress
 from tileyard.report.study_progress import StudyLayout
 from tileyard.report.trials import print_verdict
-from tileyard.service.client import RunClient
 from tileyard.service.verbs import StartTune
-from tileyard.settings import read_settings
 from tileyard.workers.run_records import find_run
-
-INTERRUPTED = 130
 
 
 def run(start: StartTune, *, emit: EmittedText | None, as_json: bool, for_debugger: bool) -> int:
     """Run it, show it, and return the exit status. Raises UsageError where nothing can be emitted."""
-    settings = read_settings(os.environ, Path.cwd())
-    client = RunClient(start, settings)
+    settings = load_settings()
     console = Console(stderr=as_json or emit is not None)
-    with stop_on_interrupt(client), Progress(console, StudyLayout(tells_ends=False)) as progress:
-        result = client.run(progress)
+    result = carry_out(start, settings, console, StudyLayout(tells_ends=False))
     if not result.trials:
         return INTERRUPTED
     (trial,) = result.trials
@@ -38,18 +28,11 @@ def run(start: StartTune, *, emit: EmittedText | None, as_json: bool, for_debugg
         print_verdict(console, trial, result, settings.home)
     objects = ObjectStore(settings.home / "objects")
     if for_debugger and not as_json:
-        _tell_command(console, prepare_debugging(objects, trial, settings.home))
+        script = prepare_debugging(objects, trial, settings.home)
+        if script is not None:
+            console.print(f"  step through it: gdb -q -x {script}", soft_wrap=True, highlight=False)
     if emit is not None:
         record = find_run(objects, trial.keys.run)
         lines = record.entry.lines if record is not None else {}
         emit_text(trial.keys.build, emit, settings.home, lines)
-    if result.reason == "interrupted":
-        return INTERRUPTED
-    if result.best is not None:
-        return 0
-    return 3 if trial.outcome in INFRASTRUCTURE else 1
-
-
-def _tell_command(console: Console, script: Path | None) -> None:
-    if script is not None:
-        console.print(f"  step through it: gdb -q -x {script}", soft_wrap=True, highlight=False)
+    return result.exit_status

@@ -1,42 +1,37 @@
-"""One tuning run as the command line shows it: progress, result, Ctrl-C, exit status."""
+"""Verbs as the command line carries them out: progress, Ctrl-C; and the result of a tuning run."""
 
 import contextlib
-import os
 import signal
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from tileyard.cli.opening import print_json
-from tileyard.model import INFRASTRUCTURE
+from tileyard.cli.opening import load_settings, present
 from tileyard.report.console import Console, silence
-from tileyard.report.progress import Progress
+from tileyard.report.progress import Layout, Progress
 from tileyard.report.study import print_study
 from tileyard.service.client import RunClient
-from tileyard.service.verbs import StartTune
-from tileyard.settings import read_settings
+from tileyard.service.verbs import ResultT, StartTune, Verb
+from tileyard.settings import Settings
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run(start: StartTune, *, as_json: bool) -> int:
     """Carry out the run, show it, and return the exit status."""
-    settings = read_settings(os.environ, Path.cwd())
-    client = RunClient(start, settings)
-    console = Console(stderr=as_json)
-    with stop_on_interrupt(client), Progress(console) as progress:
-        result = client.run(progress)
-    if as_json:
-        print_json(result)
-    else:
-        print_study(console, result, settings.home)
-    if result.reason == "interrupted":
-        return 130
-    if result.best is not None:
-        return 0
-    ended = {trial.outcome for trial in result.trials}
-    return 3 if ended and ended <= INFRASTRUCTURE else 1
+    settings = load_settings()
+    result = carry_out(start, settings, Console(stderr=as_json))
+    present(result, as_json, print_study, settings.home)
+    return result.exit_status
+
+
+def carry_out(
+    verb: Verb[ResultT], settings: Settings, console: Console, layout: Layout | None = None
+) -> ResultT:
+    """Run a verb to its end, with its progress on the console, and return its result."""
+    client = RunClient(verb, settings)
+    with stop_on_interrupt(client), Progress(console, layout) as progress:
+        return client.run(progress)
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from tileyard.cli.kernel_options import parse_kernel
 from tileyard.cli.values import parse_duration_s
 
 
@@ -59,17 +60,19 @@ def static(  # noqa: PLR0913 - options, by keyword only
     Exit status: 0 compared, 1 a limit of --fail-on is broken, 2 bad usage, or a side cannot build at all,
     130 interrupted.
     """
-    from tileyard.cli.static_session import Wanted, run
+    from tileyard.cli.static_session import parse_side, run
+    from tileyard.model import Limits
     from tileyard.regress.limits import parse_limits
+    from tileyard.service.verbs import StartStatic
 
-    wanted = Wanted(
-        base=base,
-        head=head,
-        files=tuple(files),
+    start = StartStatic(
+        base=parse_side(base),
+        head=parse_side(head),
+        files=tuple((str(file), name) for file, name in map(parse_kernel, files)),
         target=target,
         all_configs=all_configs,
         rounds=repeat + 1,
-        build_s=parse_duration_s(build_limit),
+        limits=Limits(build_s=parse_duration_s(build_limit)),
         compile_workers=compile_workers,
     )
-    return run(wanted, parse_limits(fail_on) if fail_on else None, as_json=json)
+    return run(start, parse_limits(fail_on) if fail_on else None, as_json=json)

@@ -1,95 +1,62 @@
 """One static comparison as the command line shows it: both sides in turn, table, exit status."""
 
-import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from tileyard.cli.opening import print_json
-from tileyard.cli.session import stop_on_interrupt
+from tileyard.cli.entry import INTERRUPTED
+from tileyard.cli.opening import load_settings, present
+from tileyard.cli.session import carry_out
 from tileyard.cli.values import parse_pairs, parse_value
 from tileyard.errors import TileyardError, UsageError
-from tileyard.model import Limits, Record, Side
+from tileyard.model import Side
 from tileyard.modes import make_folder
 from tileyard.regress.limits import Limit, find_regressions
 from tileyard.regress.static import BUILD, TELLING_ROUNDS, compare_sides
 from tileyard.report.console import Console
-from tileyard.report.progress import Progress
 from tileyard.report.static import print_comparison
-from tileyard.service.client import RunClient
-from tileyard.service.sides import HERE, find_side, probe_side, side_variables
+from tileyard.service.sides import find_side, probe_side, side_variables
 from tileyard.service.verbs import StartStatic
-from tileyard.settings import Settings, read_settings
+from tileyard.settings import Settings
 from tileyard.targets.registry import make_target
 
-INTERRUPTED = 130
 
-
-class Wanted(Record):
-    """What is asked for. ``rounds`` is how often each side builds everything."""
-
-    base: str
-    head: str
-    files: tuple[str, ...]
-    target: str
-    all_configs: bool
-    rounds: int
-    build_s: float
-    compile_workers: int | None
-
-
-def run(wanted: Wanted, limits: Sequence[Limit] | None, *, as_json: bool) -> int:
-    """Build both sides, show how they differ, and return the exit status.
+def run(start: StartStatic, limits: Sequence[Limit] | None, *, as_json: bool) -> int:
+    """Build both sides, as ``parse_side`` returns them; show how they differ; return the exit status.
 
     ``limits`` are None where nothing fails.
     """
-    timed = wanted.rounds - 1  # the first one makes caches
+    timed = start.rounds - 1  # the first one makes caches
     if timed < TELLING_ROUNDS and any(limit.metric == BUILD for limit in limits or ()):
         raise UsageError(f"a limit of build times takes --repeat {TELLING_ROUNDS} or more")
-    files = [_find_file(named) for named in wanted.files]
-    settings = read_settings(os.environ, Path.cwd())
-    make_target(wanted.target, settings.plugins)  # refuses what there is not, at once
-    console = Console(stderr=as_json)
+    settings = load_settings()
+    make_target(start.target, settings.plugins)  # refuses what there is not, at once
     work = settings.make_home() / "tmp"
     make_folder(work)
     with tempfile.TemporaryDirectory(prefix="static-", dir=work) as scratch:
-        (base, base_label), (head, head_label) = _find_sides(wanted, Path(scratch), settings)
-        start = StartStatic(
-            files=tuple((str(file.absolute()), name) for file, name in files),
-            target=wanted.target,
-            base=base,
-            head=head,
-            all_configs=wanted.all_configs,
-            rounds=wanted.rounds,
-            limits=Limits(build_s=wanted.build_s),
-            compile_workers=wanted.compile_workers,
-        )
+        (base, base_label), (head, head_label) = _find_sides(start, Path(scratch), settings)
         # A data directory that has nothing yet but precompiled headers.
         own = msgspec.structs.replace(settings, home=Path(scratch))
-        client = RunClient(start, own)
-        with stop_on_interrupt(client), Progress(console) as progress:
-            built = client.run(progress)
+        whole = msgspec.structs.replace(start, base=base, head=head)
+        built = carry_out(whole, own, Console(stderr=as_json))
     if built.reason == "interrupted":
         return INTERRUPTED
     labels = (base_label, head_label)
-    compared = compare_sides(wanted.target, labels, built.base, built.head)
+    compared = compare_sides(start.target, labels, built.base, built.head)
     regressions = () if limits is None else tuple(find_regressions(compared, limits))
     compared = msgspec.structs.replace(compared, regressions=regressions)
-    if as_json:
-        print_json(compared)
-    else:
-        print_comparison(console, compared)
+    present(compared, as_json, print_comparison)
     return 1 if regressions else 0
 
 
 # ---- sides --------------------------------------------------------------------------------------
 
 
-def _find_sides(wanted: Wanted, scratch: Path, settings: Settings) -> list[tuple[Side, str]]:
+def _find_sides(start: StartStatic, scratch: Path, settings: Settings) -> list[tuple[Side, str]]:
     """Both sides, each with its environment, and what it is called in what is shown."""
-    sides = [_parse_side(named) for named in (wanted.base, wanted.head)]
+    sides = (start.base, start.head)
     is_plain = any(side.python for side in sides)
     if not is_plain:
         # Only sides that build as all other builds here do share caches with them: images of
@@ -112,21 +79,13 @@ def _find_sides(wanted: Wanted, scratch: Path, settings: Settings) -> list[tuple
     return found
 
 
-def _parse_side(named: str) -> Side:
-    """Pass options where it is written like these and no file is called so."""
+def parse_side(named: str) -> Side:
+    """A side as it is named on the command line. Raises UsageError.
+
+    Pass options where it is written like these and no file is called so.
+    """
     if "=" not in named or Path(named).exists():
         return find_side(named)
     options = parse_pairs(named.split(","), "pass option")
-    here = find_side(HERE)
     values = {key: parse_value(text) for key, text in options.items()}
-    return msgspec.structs.replace(here, name=named, pass_options=values)
-
-
-# ---- building -----------------------------------------------------------------------------------
-
-
-def _find_file(named: str) -> tuple[Path, str]:
-    file, _, name = named.partition("::")
-    if not Path(file).is_file():
-        raise UsageError(f"there is no file {file}")
-    return Path(file), name
+    return Side(name=named, pass_options=values)

@@ -87,7 +87,8 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
     Exit status: 0 all well, 1 a case failed, 2 bad usage or nothing selected, 3 infrastructure only,
     130 interrupted.
     """
-    from tileyard.cli.suite_session import SuiteReports, run
+    from tileyard.cli.suite_session import run
+    from tileyard.report.suite_words import rerun_command
     from tileyard.service.verbs import StartTest
     from tileyard.suite.records import Wish
 
@@ -122,8 +123,6 @@ def run_suite(  # noqa: PLR0913 - options, by keyword only
         compile_workers=compile_workers,
         queue_limit_s=parse_time_s("--queue-limit", queue_limit),
     )
-    shown = (suite,) if suite else ("--from", from_bundle)
-    for name in devices or ():
-        shown = (*shown, "--devices", name)
-    reports = SuiteReports(suite=shown, junit=junit, summary=summary, as_json=json)
-    return run(start, reports)
+    shown = [suite] if suite else ["--from", from_bundle]
+    shown += [text for name in devices or () for text in ("--devices", name)]
+    return run(start, rerun_command(*shown), junit=junit, summary=summary, as_json=json)

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from tileyard.report.console import new_table, say
 from tileyard.report.words import clean_line, format_seconds
 from tileyard.suite.jobs_duplicates import Duplicate, Duplicates, JobShare
 from tileyard.suite.jobs_matrix import Matrix
@@ -17,7 +17,8 @@ LISTED = 20
 
 def print_duplicates(console: Console, found: Duplicates) -> None:
     """A row for each job, which checks the same jobs run, and what dropping them saves."""
-    table = _table("job", "checks", "expected", "to drop", "saves", "")
+    columns = ("job", "checks", "expected", "to drop", "saves", "")
+    table = new_table(columns, left=("job", ""), wrapped=("job", ""))
     for job in found.jobs:
         table.add_row(
             Text(clean_line(job.name)),
@@ -29,26 +30,27 @@ def print_duplicates(console: Console, found: Duplicates) -> None:
         )
     console.print(table)
     for line in _say_groups(found.duplicates):
-        _say(console, line)
+        say(console, line)
     if found.also_independent:
-        _say(
+        say(
             console,
             f"{count_of(len(found.also_independent), 'check')} of independent jobs run elsewhere too,"
             " which is left as it is",
         )
-    _say(console, _sum_up(found))
+    say(console, _sum_up(found))
 
 
 def print_matrix(console: Console, matrix: Matrix) -> None:
     """A row for each job, and what no job runs."""
     if matrix.jobs:
-        table = _table("shard", "cases", "expected", "families")
+        texts = ("shard", "families")
+        table = new_table(("shard", "cases", "expected", "families"), left=texts, wrapped=texts)
         for job in matrix.jobs:
             families = Text(clean_line(_shorten(job.families)))
             table.add_row(job.shard, str(job.cases), format_seconds(job.expected_s), families)
         console.print(table)
     for line in _facts_of(matrix):
-        _say(console, line)
+        say(console, line)
 
 
 def _say_state(job: JobShare) -> str:
@@ -106,15 +108,3 @@ def _facts_of(matrix: Matrix) -> Iterator[str]:
 def _shorten(names: Sequence[str], most: int = 8) -> str:
     more = f", and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
-
-
-def _table(*columns: str) -> Table:
-    table = Table(header_style="bold", box=None)
-    for number, column in enumerate(columns):
-        is_text = number == 0 or column in ("", "families")
-        table.add_column(column, justify="left" if is_text else "right", no_wrap=not is_text)
-    return table
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(Text(clean_line(line)), soft_wrap=True, highlight=False)

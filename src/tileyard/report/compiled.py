@@ -1,17 +1,22 @@
-"""What building the configs of a kernel came to: how each ended, and what it takes of a device."""
+"""What was built: how the configs of a kernel ended, one artifact, and what each takes of a device."""
 
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from tileyard.model import Outcome
-from tileyard.report.words import format_config, format_seconds, outcome_style
+from tileyard.report.console import new_table
+from tileyard.report.words import format_bytes, format_config, format_seconds, outcome_style
 from tileyard.targets.reported import PADDING, Resources, read_reported
 from tileyard.tuning.request import BuiltConfig, CompileResult
+
+if TYPE_CHECKING:
+    from tileyard.artifacts.manifest import Artifact
 
 COLUMNS = ("kernel", "registers", "spills", "shared", "threads", "occupancy", "code", "mix")
 SHOWN_KEY = 10
@@ -127,3 +132,39 @@ def describe_resources(taken: Resources, kinds: int | None = None) -> dict[str, 
 def _format_shared(taken: Resources) -> str:
     known = taken.shared_bytes + (taken.dynamic_shared_bytes or 0)
     return f"{known / 1024:.1f} KiB" + ("" if taken.dynamic_shared_bytes is not None else " + ?")
+
+
+# ---- one artifact ----------------------------------------------------------------------------------
+
+
+def print_artifact(console: Console, artifact: "Artifact") -> None:
+    """Its keys, what made it, its files, and what it takes where that is known."""
+    told = artifact.manifest
+    details = read_reported(told.details)
+    rows = {
+        "kernel": told.kernel,
+        "target": told.target,
+        "compiler": details.compiler,
+        "flags": " ".join(details.flags),
+        "build key": told.build,
+        "binary key": told.binary,
+        "target's print": told.fingerprint,
+    }
+    for name, value in rows.items():
+        if value:
+            console.print(Text(f"{name:>14}  {value}"), soft_wrap=True)
+    for name in sorted(told.files):
+        size = format_bytes(artifact.file(name).stat().st_size)
+        console.print(Text(f"{'file':>14}  {name}, {size}"), soft_wrap=True)
+    if details.resources:
+        print_resources(console, details.resources)
+        ways = "--source, --launch, --resources, --ptx, --sass, --log"
+        console.print(Text(f"more of it: {ways}", style="dim"), soft_wrap=True)
+
+
+def print_resources(console: Console, resources: Sequence[Resources]) -> None:
+    """One row for each device function."""
+    table = new_table(COLUMNS, left=("kernel", "mix"), wrapped=COLUMNS)
+    for taken in resources:
+        table.add_row(*describe_resources(taken).values())
+    console.print(table)

@@ -5,15 +5,17 @@ A reader that closes the other end does not end the run: the rest of the output 
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO, TextIO
 
 import rich.console
 from rich.console import ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
 
-from tileyard.report.words import make_visible
+from tileyard.report.words import clean_line, make_visible
 
 
 class Console(rich.console.Console):
@@ -36,6 +38,21 @@ class Console(rich.console.Console):
         """Print nothing more."""
         self.quiet = True
         silence(self.file)
+
+
+def say(console: rich.console.Console, text: str, style: str = "") -> None:
+    """Print text of others as one line, which is not broken where the screen ends."""
+    console.print(Text(clean_line(text), style=style), soft_wrap=True)
+
+
+def new_table(columns: Iterable[str], left: Container[str], wrapped: Container[str] = ()) -> Table:
+    """A table without rules. Columns are aligned on the right but for these; only ``wrapped`` ones break."""
+    table = Table(header_style="bold", box=None)
+    for name in columns:
+        table.add_column(
+            name, justify="left" if name in left else "right", no_wrap=name not in wrapped
+        )
+    return table
 
 
 @contextmanager

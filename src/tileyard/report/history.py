@@ -4,9 +4,9 @@ import datetime
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from tileyard.report.console import new_table, say
 from tileyard.report.words import clean_line, format_seconds
 from tileyard.suite.history import CaseHistory, History
 from tileyard.wording import count_of
@@ -14,26 +14,27 @@ from tileyard.wording import count_of
 
 def print_history(console: Console, history: History, *, tail: bool) -> None:
     """Print totals and quantiles; with ``tail`` also the longest cases and what has moved."""
-    _say(
+    say(
         console,
         f"{count_of(history.cases, 'case')} in {count_of(history.runs, 'run')} that came to their end;"
         f" one run of each takes {format_seconds(history.total_s)} in all",
     )
     quantiles = [f"{one.share:.0%} {format_seconds(one.seconds)}" for one in history.quantiles]
     if quantiles:
-        _say(console, f"no longer than: {', '.join(quantiles)}")
+        say(console, f"no longer than: {', '.join(quantiles)}")
     if not tail:
         return
     _print_longest(console, "longest testcases", history.longest_testcases)
     _print_longest(console, "longest cases", history.longest)
     since = datetime.datetime.fromtimestamp(history.since).astimezone().strftime("%Y-%m-%d %H:%M")
     if not history.moved:
-        _say(
+        say(
             console,
             f"nothing moved since {since}, of {count_of(history.compared, 'case')} that can be compared",
         )
         return
-    table = _new_table(f"moved since {since}", "before", "after", "ratio", "runs")
+    title = f"moved since {since}"
+    table = new_table((title, "before", "after", "ratio", "runs"), left=(title,))
     for moved in history.moved:
         table.add_row(
             Text(clean_line(moved.case)),
@@ -46,7 +47,8 @@ def print_history(console: Console, history: History, *, tail: bool) -> None:
 
 
 def _print_longest(console: Console, title: str, longest: Sequence[CaseHistory]) -> None:
-    table = _new_table(title, "median", "90 %", "share", "all up to here", "runs")
+    columns = (title, "median", "90 %", "share", "all up to here", "runs")
+    table = new_table(columns, left=(title,))
     so_far = 0.0
     for one in longest:
         so_far += one.share
@@ -59,15 +61,3 @@ def _print_longest(console: Console, title: str, longest: Sequence[CaseHistory])
             str(one.samples),
         )
     console.print(table)
-
-
-def _new_table(title: str, *columns: str) -> Table:
-    table = Table(header_style="bold", box=None)
-    table.add_column(title, no_wrap=True)
-    for column in columns:
-        table.add_column(column, justify="right", no_wrap=True)
-    return table
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(Text(clean_line(line)), soft_wrap=True, highlight=False)

@@ -4,8 +4,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tileyard.report.console import new_table, say
 from tileyard.report.words import clean_line, format_seconds
-from tileyard.suite.narrowing import IN_SHARD
+from tileyard.suite.outlook import IN_SHARD
 from tileyard.suite.plan import WhatIf
 from tileyard.suite.prediction import Prediction
 from tileyard.suite.records import LeftOut
@@ -18,7 +19,7 @@ LISTED = 20
 def print_prediction(console: Console, prediction: Prediction) -> None:
     """Print all of it; every figure is in ``--json`` too."""
     plan = prediction.plan
-    _say(
+    say(
         console,
         f"{count_of(prediction.cases, 'case')} of {count_of(prediction.testcases, 'testcase')},"
         f" {format_seconds(plan.total_s)} of work on {count_of(plan.slots, 'slot')}"
@@ -26,25 +27,25 @@ def print_prediction(console: Console, prediction: Prediction) -> None:
     )
     _say_shards(console, prediction)
     console.print(_table(prediction))
-    _say(
+    say(
         console,
         f"lower bound of any split, max(longest case, total/slots): "
         f"{format_seconds(prediction.floor_s)}",
     )
-    _say(
+    say(
         console,
         f"lower bound of these pieces, max(longest piece, total/slots):"
         f" {format_seconds(plan.bound_s)}; predicted {format_seconds(plan.predicted_s)},"
         f" {_more(plan.predicted_s, plan.bound_s)}",
     )
-    _say(console, f"why: {plan.reason}")
+    say(console, f"why: {plan.reason}")
     _say_left_out(console, prediction.left_out)
     for part in prediction.then:
-        _say(console, "")
+        say(console, "")
         print_prediction(console, part)
     if prediction.then:
         parts = 1 + len(prediction.then)
-        _say(
+        say(
             console,
             f"programs and kernels, {parts} parts one after another:"
             f" {format_seconds(prediction.predicted_s)}",
@@ -54,10 +55,7 @@ def print_prediction(console: Console, prediction: Prediction) -> None:
 def _table(prediction: Prediction) -> Table:
     plan = prediction.plan
     split = f"split at {format_seconds(plan.split_s)}" if plan.split_s else "testcases whole"
-    table = Table(header_style="bold", box=None)
-    table.add_column("way", no_wrap=True)
-    for column in ("pieces", "wall time", "x floor"):
-        table.add_column(column, justify="right", no_wrap=True)
+    table = new_table(("way", "pieces", "wall time", "x floor"), left=("way",))
     own = WhatIf(
         name=f"this plan: {split}, longest first",
         pieces=len(plan.pieces),
@@ -79,7 +77,7 @@ def _say_shards(console: Console, prediction: Prediction) -> None:
     if shard is None:
         return
     mean_s = sum(shards_s) / len(shards_s)
-    _say(
+    say(
         console,
         f"shard {shard.number}/{shard.count}: {format_seconds(shards_s[shard.number - 1])} of"
         f" {format_seconds(sum(shards_s))}; the longest shard has {_more(max(shards_s), mean_s)}"
@@ -90,12 +88,12 @@ def _say_shards(console: Console, prediction: Prediction) -> None:
 def _say_left_out(console: Console, left_out: tuple[LeftOut, ...]) -> None:
     """All are counted; of those that are in other shards no more is to be said."""
     if left_out:
-        _say(console, f"left out: {count_of(len(left_out), 'case')}")
+        say(console, f"left out: {count_of(len(left_out), 'case')}")
     told = [left for left in left_out if not left.reason.startswith(IN_SHARD)]
     for left in told[:LISTED]:
         console.print(Text(f"  {clean_line(left.case)} {clean_line(left.reason)}"), soft_wrap=True)
     if len(told) > LISTED:
-        _say(console, f"and {len(told) - LISTED} more, which --json lists")
+        say(console, f"and {len(told) - LISTED} more, which --json lists")
 
 
 def _sources(prediction: Prediction) -> str:
@@ -114,7 +112,3 @@ def _sources(prediction: Prediction) -> str:
 def _more(value: float, base: float) -> str:
     share = value / base - 1 if base else 0.0
     return f"{share:.1%} more" if share >= 0.0005 else "no more"
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(Text(clean_line(line)), soft_wrap=True, highlight=False)

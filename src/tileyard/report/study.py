@@ -19,7 +19,13 @@ from tileyard.report.words import (
     format_time,
     outcome_style,
 )
-from tileyard.tuning.request import BuiltConfig, CompileResult, StudyResult, one_per_binary
+from tileyard.tuning.request import (
+    BuiltConfig,
+    CompileResult,
+    StudyResult,
+    median_ns,
+    one_per_binary,
+)
 
 ROWS = 10
 BUILDS, TOO_LARGE = "builds", "too large"
@@ -60,13 +66,13 @@ def _table(result: StudyResult) -> Table:
         same = result.same_binary(trial)
         row = [str(rank), *(_values(key, same) for key in keys)]
         measured = result.measurement_of(trial)
-        median_ns = measured.median_ns if measured else 0.0
+        took_ns = measured.median_ns if measured else 0.0
         is_abandoned = trial.id not in met and measured is not None and measured.abandoned
         is_any_abandoned |= is_abandoned
-        row.append(format_time(median_ns) + "*" * is_abandoned if median_ns else "")
+        row.append(format_time(took_ns) + "*" * is_abandoned if took_ns else "")
         row.append(_interval(measured))
         if result.flops:
-            row.append(format_rate(result.flops, median_ns))
+            row.append(format_rate(result.flops, took_ns))
         outcome = Text(str(trial.outcome), style=outcome_style(trial.outcome))
         style = "bold" if result.best in same else ""
         others = (_builds(built, same) for built in result.also_built)
@@ -114,8 +120,7 @@ def _ranked(result: StudyResult) -> list[Trial]:
     order = {final.trial: number for number, final in enumerate(result.finals)}
 
     def place(trial: Trial) -> tuple[bool, float, float]:
-        median_ns = trial.measurement.median_ns if trial.measurement else float("inf")
-        return trial.outcome not in WELL, order.get(trial.id, len(order)), median_ns
+        return trial.outcome not in WELL, order.get(trial.id, len(order)), median_ns(trial)
 
     return one_per_binary(sorted(result.trials, key=place))
 

@@ -39,13 +39,16 @@ def render_page(result: SuiteResult, rerun: Rerun | None = None) -> Iterator[str
     yield from _table(
         "Failed",
         ("outcome", "case", "message", "run it again"),
-        ((str(v.outcome), code(v.case), _why(v), code(command(v.case))) for v in failed[:ROWS]),
+        (
+            (str(v.outcome), code(v.case), text(why(v)), code(command(v.case)))
+            for v in failed[:ROWS]
+        ),
         len(failed),
     )
     yield from _table(
         "In quarantine, failed, do not gate",
         ("outcome", "case", "message", "owner", "until", "reason"),
-        ((str(v.outcome), code(v.case), _why(v), *_quarantine(v)) for v in spared[:ROWS]),
+        ((str(v.outcome), code(v.case), text(why(v)), *_quarantine(v)) for v in spared[:ROWS]),
         len(spared),
     )
     yield from _table(
@@ -137,15 +140,11 @@ def _groups(title: str, cases: Sequence[tuple[str, str]]) -> Iterator[str]:
     yield f"\n<details>{summary}\n<ul>\n{''.join(lines)}</ul>\n</details>\n"
 
 
-def _why(verdict: CaseVerdict) -> str:
-    return text(why(verdict))
-
-
 def _quarantine(verdict: CaseVerdict) -> tuple[str, str, str]:
     spared = verdict.quarantine
-    return (
-        ("", "", "") if spared is None else (text(spared.owner), spared.until, text(spared.reason))
-    )
+    if spared is None:
+        return "", "", ""
+    return text(spared.owner), str(spared.until), text(spared.reason)
 
 
 def _say_failed(verdict: CaseVerdict) -> str:

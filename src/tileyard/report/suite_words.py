@@ -39,10 +39,7 @@ def why(ended: CaseVerdict | Trial) -> str:
 
 def log_of(verdict: CaseVerdict, home: Path) -> Path | None:
     """The log of the last attempt that left one."""
-    for attempt in reversed(verdict.attempts):
-        if attempt.log:
-            return home / attempt.log
-    return None
+    return next((home / one.log for one in reversed(verdict.attempts) if one.log), None)
 
 
 def failed_attempts(verdict: CaseVerdict) -> tuple[Attempted, ...]:

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.model import Measurement, SourceLine, Trial
+from tileyard.report.console import new_table
 from tileyard.report.suite_words import format_case
 from tileyard.report.words import (
     clean_line,
@@ -33,7 +33,20 @@ NO_LINES: Mapping[int, SourceLine] = {}
 
 def print_trials(console: Console, found: list[Trial]) -> None:
     """One row a trial."""
-    console.print(_table_of(found))
+    columns = ("trial", "case", "config", "target", "latency", "outcome", "message")
+    table = new_table(columns, left=columns, wrapped=("config", "target", "message"))
+    for trial in found:
+        latency = format_time(trial.measurement.median_ns) if trial.measurement else ""
+        table.add_row(
+            trial.id,
+            _name_case(trial),
+            format_config(trial.config) + (" (A/A control)" if trial.control else ""),
+            trial.target,
+            latency,
+            Text(str(trial.outcome), style=outcome_style(trial.outcome)),
+            clean_line(trial.message),
+        )
+    console.print(table)
 
 
 def print_trial(console: Console, trial: Trial, home: Path, *, source: bool) -> None:
@@ -94,24 +107,6 @@ def _say_latency(measured: Measurement) -> str:
         f"[{format_time(measured.low_ns)}, {format_time(measured.high_ns)}], "
         f"{count_of(len(measured.samples_ns), 'sample')}"
     )
-
-
-def _table_of(found: list[Trial]) -> Table:
-    table = Table(header_style="bold", box=None)
-    for column in ("trial", "case", "config", "target", "latency", "outcome", "message"):
-        table.add_column(column, no_wrap=column in ("trial", "case", "latency", "outcome"))
-    for trial in found:
-        latency = format_time(trial.measurement.median_ns) if trial.measurement else ""
-        table.add_row(
-            trial.id,
-            _name_case(trial),
-            format_config(trial.config) + (" (A/A control)" if trial.control else ""),
-            trial.target,
-            latency,
-            Text(str(trial.outcome), style=outcome_style(trial.outcome)),
-            clean_line(trial.message),
-        )
-    return table
 
 
 def _name_case(trial: Trial) -> str:

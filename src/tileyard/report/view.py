@@ -232,11 +232,6 @@ class RunView:
         return self.ended + len(self.ready)
 
     @property
-    def judged(self) -> list[str]:
-        """Cases that have left their device and have not ended."""
-        return [key for key in self.started_s if key not in self.device_of]
-
-    @property
     def ratio(self) -> float:
         """Measured times relative to expected ones; 1 as long as little is measured."""
         if not self.measured:

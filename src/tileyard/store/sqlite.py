@@ -18,6 +18,7 @@ from sqlalchemy import (
     Connection,
     Engine,
     LargeBinary,
+    Select,
     TypeDecorator,
     bindparam,
     create_engine,
@@ -33,7 +34,6 @@ from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
 from tileyard.errors import HomeError
 from tileyard.modes import make_folder, open_file
-from tileyard.store.database import Lookup
 from tileyard.store.filesystem import MOUNTS, require_local
 from tileyard.store.rows import Row
 from tileyard.store.schema import (
@@ -45,6 +45,8 @@ from tileyard.store.schema import (
     trials,
 )
 
+Lookup = Select[tuple[bytes]]
+"""A statement that finds the record of one trial; its parameter is ``key``."""
 FILE = "store.db"
 APPLICATION_ID = 0x54494C45
 BUSY_S = 30.0
@@ -104,7 +106,9 @@ def open_database(home: Path, fill: Callable[[], Sequence[Row]], mounts: Path = 
 
 
 class Sqlite:
-    """A ``Database``: a pool of connections, and one for the statements of every case.
+    """The database of a store: a pool of connections, and one for the statements of every case.
+
+    Usable from any thread. What SQLite complains of becomes a HomeError that names ``path`` and what to do.
 
     These are prepared once, and go to the driver as they are: through the pool and the statement compiler of
     SQLAlchemy a look-up takes ten times as long.
@@ -127,12 +131,12 @@ class Sqlite:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A connection. What SQLite complains of becomes a HomeError that names the file and what to do."""
+        """A connection to read from."""
         with self._explained(), self._engine.connect() as connection:
             yield connection
 
     def find(self, lookup: Lookup, key: str) -> object:
-        """The record that is looked up, None if there is none."""
+        """The record that is looked up, None if there is none. It is asked of each of thousands of cases."""
         if lookup not in self._prepared:
             compiled = lookup.compile(dialect=_DIALECT, compile_kwargs={"render_postcompile": True})
             self._prepared[lookup] = str(compiled), dict(compiled.params)

@@ -1,17 +1,20 @@
 """How long the cases of suites ran and how they ended, read without the records of their trials."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from operator import itemgetter
 
-from sqlalchemy import Connection, func, or_, select
+from sqlalchemy import ColumnElement, Connection, func, or_, select
 
 from tileyard.clock import LONGEST_S
 from tileyard.model import Outcome
-from tileyard.store.database import Doubles
 from tileyard.store.run_times import CaseTimes, RunTime, RunTimeQuery
 from tileyard.store.schema import suite_trials
 
+Doubles = Callable[
+    [ColumnElement[float | None], ColumnElement[bool]], ColumnElement[Sequence[float]]
+]
+"""An aggregate: the numbers of a column in the rows that fit; what is no number is left out."""
 _COLUMNS = (
     suite_trials.c.case_id,
     suite_trials.c.testcase,

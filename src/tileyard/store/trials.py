@@ -4,42 +4,60 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
-from sqlalchemy import ColumnElement, func, select, type_coerce
+from sqlalchemy import ColumnElement, Integer, bindparam, cast, func, select, type_coerce
 from sqlalchemy.types import NullType
 
 from tileyard.errors import UsageError
-from tileyard.model import BuildKey, MeasurementKey, Outcome, RunKey, Trial
-from tileyard.store.base import REUSABLE, RunSummary, Store
+from tileyard.model import WELL, BuildKey, MeasurementKey, Outcome, RunKey, Trial
+from tileyard.store.base import BUILD_FAILURES, REUSABLE, RunSummary, Store
 from tileyard.store.base import TrialQuery as TrialQuery
-from tileyard.store.database import Database, Lookup
 from tileyard.store.events import list_run_files, read_run
 from tileyard.store.filesystem import MOUNTS
-from tileyard.store.lookups import (
-    FIND_BUILD_FAILURE,
-    FIND_MEASURED,
-    FIND_PASSED,
-    has_passed,
-)
 from tileyard.store.rows import DURATIONS, Row, durations_of, row_of, try_trial
 from tileyard.store.run_times import CaseTimes, RunTime, RunTimeQuery
-from tileyard.store.runs import read_runs
-from tileyard.store.schema import suite_trials, trials
+from tileyard.store.schema import is_unbuilt, suite_trials, trials
+from tileyard.store.sqlite import Lookup, Sqlite, open_database
 from tileyard.store.sqlite import has_store as has_store
-from tileyard.store.sqlite import open_database
 from tileyard.store.suites import read_case_times, read_run_times
 from tileyard.wording import count_of
 
 # As it is in the file: what is no bytes would fail within SQLAlchemy.
 _RECORD: ColumnElement[object] = type_coerce(trials.c.record, NullType())
 _NEWEST = (trials.c.started_at.desc(), trials.c.number.desc())
+_WELL = sorted(outcome.value for outcome in WELL)
 _MOST_IDS = 500
 """So many ids are asked for at once."""
+_HAS_PASSED = (suite_trials.c.number == trials.c.number) & (
+    suite_trials.c.outcome == Outcome.PASSED.value
+)
+"""Joins the two tables."""
+
+
+def _latest(*conditions: ColumnElement[bool]) -> Lookup:
+    return select(trials.c.record).where(*conditions).order_by(*_NEWEST).limit(1)
+
+
+# What is looked up of every case: the record of the latest trial with some ``key``.
+_FIND_MEASURED = _latest(
+    trials.c.measurement_key == bindparam("key", ""), trials.c.outcome.in_(sorted(REUSABLE))
+)
+_FIND_BUILD_FAILURE = _latest(
+    trials.c.build_key == bindparam("key", ""),
+    is_unbuilt,  # as in its index
+    trials.c.outcome.in_(sorted(BUILD_FAILURES)),
+)
+_FIND_PASSED = (
+    select(trials.c.record)
+    .where(suite_trials.c.run_key == bindparam("key", ""), _HAS_PASSED)
+    .order_by(suite_trials.c.started_at.desc(), suite_trials.c.number.desc())
+    .limit(1)
+)
 
 
 class TrialStore(Store):
     """The ``Store`` of a database."""
 
-    def __init__(self, database: Database, skipped_lines: int = 0) -> None:
+    def __init__(self, database: Sqlite, skipped_lines: int = 0) -> None:
         self._database = database
         self._unreadable: set[object] = set()
         self._skipped = 0
@@ -88,19 +106,19 @@ class TrialStore(Store):
 
     def find_measured(self, key: MeasurementKey) -> Trial | None:
         """The latest trial of this measurement whose outcome can be relied on again."""
-        return self._find(FIND_MEASURED, key)
+        return self._find(_FIND_MEASURED, key)
 
     def find_passed(self, key: RunKey, run: str = "") -> Trial | None:
         """The latest trial of a suite's case that passed with this run key, in this run if one is named."""
         if not run:
-            return self._find(FIND_PASSED, key)
-        wanted = (suite_trials.c.run_key == key, has_passed, trials.c.run == run)
+            return self._find(_FIND_PASSED, key)
+        wanted = (suite_trials.c.run_key == key, _HAS_PASSED, trials.c.run == run)
         found = self._select(wanted, 1)
         return found[0] if found else None
 
     def find_build_failure(self, build: BuildKey) -> Trial | None:
         """The latest trial that failed while this was built, before it had a run key."""
-        return self._find(FIND_BUILD_FAILURE, build)
+        return self._find(_FIND_BUILD_FAILURE, build)
 
     def find_durations(self, kernel: str, target: str) -> dict[str, float]:
         """How long the latest trials of a kernel ran, in seconds, on whatever device.
@@ -179,8 +197,39 @@ class TrialStore(Store):
 
     def list_runs(self, limit: int = 0) -> list[RunSummary]:
         """A summary of every run that has a trial, the newest first; ``limit`` 0 means all."""
+        statement = (
+            select(
+                trials.c.run,
+                func.min(trials.c.target),
+                func.count(),
+                func.sum(cast(trials.c.outcome.in_(_WELL), Integer)),
+                func.min(trials.c.started_at),
+                func.max(trials.c.started_at),
+            )
+            .group_by(trials.c.run)
+            .order_by(func.max(trials.c.started_at).desc(), func.max(trials.c.number).desc())
+            .limit(limit or None)
+        )
+        named = select(trials.c.run, trials.c.label).distinct()
+        labels: dict[str, list[str]] = {}
         with self._database.reading() as connection:
-            return read_runs(connection, limit)
+            found = connection.execute(statement).all()
+            if limit:
+                named = named.where(trials.c.run.in_([row[0] for row in found]))
+            for run, label in connection.execute(named):
+                labels.setdefault(run, []).append(label)
+        return [
+            RunSummary(
+                run=run,
+                target=target,
+                kernels=tuple(sorted(labels[run])),
+                trials=count,
+                well=well,
+                first_started_at=first,
+                last_started_at=last,
+            )
+            for run, target, count, well, first, last in found
+        ]
 
     def has_all(self, ids: Sequence[str]) -> bool:
         """Whether every one of these trials is recorded."""

@@ -23,11 +23,11 @@ class Span(Record):
 class Startup(Record):
     """What starting cost, in seconds; None is what could not be told.
 
-    ``piece_s`` is that of a piece, ``launch_s`` the part of it in which no other could start, and
+    ``startup_s`` is that of a piece, ``launch_s`` the part of it in which no other could start, and
     ``lead_s`` what lay before the first case of the run.
     """
 
-    piece_s: float
+    startup_s: float
     launch_s: float | None
     lead_s: float | None
 
@@ -102,11 +102,11 @@ def measure_startup(spans: Sequence[Span], plan: Plan, lead_from: float | None) 
         last[span.device] = span
     if not gaps_s:
         return None
-    piece_s = sorted(gaps_s)[len(gaps_s) // 4]
+    startup_s = sorted(gaps_s)[len(gaps_s) // 4]
     if lead_from is None:
-        return Startup(piece_s=piece_s, launch_s=None, lead_s=None)
+        return Startup(startup_s=startup_s, launch_s=None, lead_s=None)
     lead_s = min(span.begin for span in spans) - lead_from
-    return Startup(piece_s=piece_s, launch_s=_measure_launch(spans), lead_s=lead_s)
+    return Startup(startup_s=startup_s, launch_s=_measure_launch(spans), lead_s=lead_s)
 
 
 def _measure_launch(spans: Iterable[Span]) -> float | None:

@@ -5,6 +5,7 @@ covers yet, then whatever finds most failures for its time.
 """
 
 import enum
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from tileyard.errors import UsageError
@@ -54,25 +55,19 @@ class Budgeted(Record):
 def gather_facts(
     expected: Sequence[Expected],
     families: Sequence[str],
-    times: Iterable[RunTime] = (),
+    times: Sequence[RunTime] = (),
     changed: Collection[str] = (),
 ) -> tuple[CaseFacts, ...]:
     """The facts of cases with these families, from what runs told and from the ids that changed."""
-    runs: dict[str, int] = {}
-    failures: dict[str, int] = {}
-    for time in times:
-        if time.outcome in INFRASTRUCTURE:
-            continue
-        runs[time.case] = runs.get(time.case, 0) + 1
-        if is_failure(time.outcome):
-            failures[time.case] = failures.get(time.case, 0) + 1
+    runs = Counter(time.case for time in times if time.outcome not in INFRASTRUCTURE)
+    failures = Counter(time.case for time in times if is_failure(time.outcome))
     return tuple(
         CaseFacts(
             expected=one,
             family=family,
             is_changed=one.case in changed,
-            failures=failures.get(one.case, 0),
-            runs=runs.get(one.case, 0),
+            failures=failures[one.case],
+            runs=runs[one.case],
         )
         for one, family in zip(expected, families, strict=True)
     )

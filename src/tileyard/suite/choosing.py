@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import NoReturn
 
 from tileyard.errors import UsageError
-from tileyard.model import KernelWork, Record
+from tileyard.model import KernelWork
 from tileyard.suite.dtypes import dtype_class
 from tileyard.suite.records import (
     LeftOut,
@@ -41,28 +41,24 @@ Stand = tuple[str, str]
 """A family and a class of dtypes."""
 
 
-class Facts(Record):
-    """What is known of the cases from before: how long each is expected to run, by its id."""
-
-    expected_s: dict[str, float] = {}
-
-
-def choose(suite: Suite, wish: Wish, today: datetime.date, facts: Facts) -> Selection:
+def choose(
+    suite: Suite, wish: Wish, today: datetime.date, expected_s: Mapping[str, float]
+) -> Selection:
     """What of a suite runs, what does not and why, in the order of the suite.
 
-    Raises UsageError where a text means no case, and where nothing is left to run.
+    ``expected_s`` is how long each case is expected to run, by its id, where that is known. Raises UsageError where a text means no case, and where nothing is left to run.
     """
     policy = find_policy(suite, wish.policy)
     sieve = _Sieve(suite.cases)
     _follow_lists(suite, sieve)
     meant = _follow_wish(suite, wish, sieve)
     if wish.rerun is None:  # all that failed before is asked for
-        _follow_policy(policy, sieve, facts)
+        _follow_policy(policy, sieve, expected_s)
     if not sieve.rest:
         _refuse_nothing(suite, wish, meant, sieve)
     chosen = tuple(sieve.rest)
     quarantined, notes = find_quarantined(suite.quarantine, [case.id for case in chosen], today)
-    uncovered = find_uncovered(suite, chosen)
+    uncovered = find_uncovered(suite.cases, chosen)
     return Selection(
         policy=policy.name,
         cases=chosen,
@@ -75,7 +71,7 @@ def choose(suite: Suite, wish: Wish, today: datetime.date, facts: Facts) -> Sele
         quarantined=quarantined,
         notes=(
             *notes,
-            *_tell_of_coverage(suite, wish, uncovered, facts),
+            *_tell_of_coverage(suite, wish, uncovered, expected_s),
             *_tell_of_idle_rules(suite),
             *_tell_of_lost(suite, wish),
         ),
@@ -95,14 +91,14 @@ def find_policy(suite: Suite, name: str) -> Policy:
     return policies[name]
 
 
-def find_uncovered(suite: Suite, cases: Iterable[SuiteCase]) -> tuple[str, ...]:
-    """The families of a suite of which none of these cases is one, in the order of the suite."""
-    covered = {case.family for case in cases}
-    return tuple(dict.fromkeys(case.family for case in suite.cases if case.family not in covered))
+def find_uncovered(cases: Iterable[SuiteCase], kept: Iterable[SuiteCase]) -> tuple[str, ...]:
+    """The families of some cases of which none is kept, in the order of the cases."""
+    covered = {case.family for case in kept}
+    return tuple(dict.fromkeys(case.family for case in cases if case.family not in covered))
 
 
 def find_covering(
-    suite: Suite, families: Sequence[str], facts: Facts
+    suite: Suite, families: Sequence[str], expected_s: Mapping[str, float]
 ) -> dict[str, tuple[str, ...]]:
     """For each of these families the policies that run something of it, budgets aside."""
     found: dict[str, list[str]] = {family: [] for family in families}
@@ -111,7 +107,7 @@ def find_covering(
     for policy in {**BUILT_IN, **suite.policies}.values():
         sieve = _Sieve(cases)
         _follow_lists(suite, sieve)
-        _follow_policy(policy, sieve, facts)
+        _follow_policy(policy, sieve, expected_s)
         for family in {case.family for case in sieve.rest}:
             found[family].append(policy.name)
     return {family: tuple(names) for family, names in found.items()}
@@ -175,7 +171,7 @@ def _find_asked(suite: Suite, text: str) -> frozenset[str]:
     return meant
 
 
-def _follow_policy(policy: Policy, sieve: _Sieve, facts: Facts) -> None:
+def _follow_policy(policy: Policy, sieve: _Sieve, expected_s: Mapping[str, float]) -> None:
     """Leave out what the policy does not ask for."""
     if policy.cases:
         reason = f"policy {policy.name} takes only cases like {', '.join(policy.cases)}"
@@ -187,7 +183,7 @@ def _follow_policy(policy: Policy, sieve: _Sieve, facts: Facts) -> None:
         wanted = frozenset(policy.tags)
         sieve.drop({case.id: reason for case in sieve.rest if not wanted.intersection(case.tags)})
     if policy.select == "smoke":
-        stands = choose_smoke(sieve.rest, facts.expected_s)
+        stands = choose_smoke(sieve.rest, expected_s)
         sieve.drop(
             {
                 case.id: f"policy {policy.name}: {stands[stand_of(case)][0]} stands for it"
@@ -215,13 +211,13 @@ def _refuse_nothing(suite: Suite, wish: Wish, meant: frozenset[str], sieve: _Sie
 
 
 def _tell_of_coverage(
-    suite: Suite, wish: Wish, uncovered: Sequence[str], facts: Facts
+    suite: Suite, wish: Wish, uncovered: Sequence[str], expected_s: Mapping[str, float]
 ) -> Iterator[str]:
     """Say which policies run what this one leaves out; of what was asked for case by case, nothing."""
     if wish.select or wish.rerun is not None:
         return
     together: dict[tuple[str, ...], list[str]] = {}
-    for family, policies in find_covering(suite, uncovered, facts).items():
+    for family, policies in find_covering(suite, uncovered, expected_s).items():
         together.setdefault(policies, []).append(family)
     for policies, families in together.items():
         who = f"only {' and '.join(policies)}" if policies else "no policy"
@@ -297,11 +293,11 @@ def find_quarantined(
     Where several entries fit a case, the one that lasts longest counts.
     """
     lasting = sorted(entries, key=lambda entry: entry.until, reverse=True)
-    current = [entry for entry in lasting if not _is_over(entry, today)]
+    current = [entry for entry in lasting if entry.until >= today]
     fitting = {case: [one for one in current if fits(one.cases, case)] for case in cases}
     found = {case: those[0] for case, those in fitting.items() if those}
     notes = []
-    for entry in (one for one in entries if _is_over(one, today)):
+    for entry in (one for one in entries if one.until < today):
         freed = sum(fits(entry.cases, case) and case not in found for case in cases)
         if freed:
             notes.append(
@@ -310,10 +306,6 @@ def find_quarantined(
                 f"(owner {entry.owner}: {entry.reason})"
             )
     return found, tuple(notes)
-
-
-def _is_over(entry: Quarantine, today: datetime.date) -> bool:
-    return datetime.date.fromisoformat(entry.until) < today
 
 
 # ---- which cases a text means -------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from math import log, prod
 from typing import Literal
@@ -66,17 +67,14 @@ def learn(times: Iterable[RunTime], target: str = "", device_class: str = "") ->
 def learn_imported(times: Iterable[ImportedTime], cases: Sequence[SuiteCase]) -> dict[str, Known]:
     """What an imported history says of these cases; a testcase's time is shared among its cases."""
     found = {time.id: time.seconds for time in times}
-    members: dict[str, list[str]] = {}
-    for case in cases:
-        members.setdefault(case.testcase, []).append(case.id)
+    sizes = Counter(case.testcase for case in cases)
     known = {}
-    for testcase, ids in members.items():
-        for case_id in ids:
-            seconds = found.get(case_id)
-            if seconds is None and testcase in found:
-                seconds = found[testcase] / len(ids)
-            if seconds is not None:
-                known[case_id] = Known(seconds=seconds, high_s=seconds, samples=1)
+    for case in cases:
+        seconds = found.get(case.id)
+        if seconds is None and case.testcase in found:
+            seconds = found[case.testcase] / sizes[case.testcase]
+        if seconds is not None:
+            known[case.id] = Known(seconds=seconds, high_s=seconds, samples=1)
     return known
 
 
@@ -94,7 +92,9 @@ def tabulate(times: Iterable[RunTime], device_class: str = "") -> str:
     for name, one in sorted(known.items()):
         own = f"{testcases[name]}/"
         # The id of a test of pytest begins with its file, and what ran was its function.
-        testcase, case = (own[:-1], name[len(own) :]) if name.startswith(own) else _split(name)
+        testcase, case = name.rpartition("/")[::2]
+        if name.startswith(own):
+            testcase, case = own[:-1], name[len(own) :]
         table.writerow((testcase, case, float(f"{one.seconds:.6g}")))
     return text.getvalue()
 
@@ -102,22 +102,19 @@ def tabulate(times: Iterable[RunTime], device_class: str = "") -> str:
 def expect(cases: Sequence[SuiteCase], known: Mapping[str, Known]) -> tuple[Expected, ...]:
     """How long each case is expected to run, in the order given, and what says so."""
     new = [case for case in cases if case.id not in known]
-    guesses = dict(zip((case.id for case in new), _guess(new, cases, known), strict=True))
-    expected = []
-    for case in cases:
-        before = known.get(case.id)
-        expected.append(
-            guesses[case.id]
-            if before is None
-            else Expected(
-                case=case.id,
-                testcase=case.testcase,
-                seconds=before.seconds,
-                high_s=before.high_s,
-                samples=before.samples,
-            )
+    guesses = {one.case: one for one in _guess(new, cases, known)}
+    return tuple(
+        guesses[case.id]
+        if (before := known.get(case.id)) is None
+        else Expected(
+            case=case.id,
+            testcase=case.testcase,
+            seconds=before.seconds,
+            high_s=before.high_s,
+            samples=before.samples,
         )
-    return tuple(expected)
+        for case in cases
+    )
 
 
 def expect_imported(times: Iterable[ImportedTime], case_s: float = 0.0) -> tuple[Expected, ...]:
@@ -148,11 +145,6 @@ def find_quantile(ordered: Sequence[float] | NDArray[np.float64], share: float) 
     low = int(place)
     high = min(low + 1, len(ordered) - 1)
     return float(ordered[low] + (ordered[high] - ordered[low]) * (place - low))
-
-
-def _split(name: str) -> tuple[str, str]:
-    testcase, _, case = name.rpartition("/")
-    return testcase, case
 
 
 def _summarize(times_s: list[float]) -> Known:

@@ -28,9 +28,9 @@ from tileyard.model import CommandWork, Digest, Record, Step
 from tileyard.store.run_times import RunTime
 from tileyard.suite.content import Contents
 from tileyard.suite.files.places import Document, Place
-from tileyard.suite.files.tables import Seconds, Strict, Text, Time, decode
+from tileyard.suite.files.tables import Seconds, Strict, decode
 from tileyard.suite.outlook import target_of
-from tileyard.suite.records import Expected, SuiteCase
+from tileyard.suite.records import Expected, SuiteCase, Text, Time
 from tileyard.targets.registry import COMMAND, DEFAULT_TARGET
 from tileyard.workers.file_digests import find_problem
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tileyard.errors import UsageError
 from tileyard.model import Record
-from tileyard.suite.choosing import Facts, choose, find_policy
+from tileyard.suite.choosing import choose, find_policy
 from tileyard.suite.content import Change, Touched, find_touched, list_filters
 from tileyard.suite.durations import DEFAULT_S
 from tileyard.suite.pieces import Costs
@@ -100,8 +100,8 @@ def make_matrix(suite: Suite, request: MatrixRequest, expected: Mapping[str, Exp
             case: Expected(case=case, testcase=one.testcase, seconds=DEFAULT_S, source="default")
             for case, one in expected.items()
         }
-    facts = Facts(expected_s={case: one.seconds for case, one in shared.items()})
-    selection = choose(suite, request.wish, today, facts)
+    expected_s = {case: one.seconds for case, one in shared.items()}
+    selection = choose(suite, request.wish, today, expected_s)
     notes = list(selection.notes)
     touched = None
     filters: dict[str, list[str]] = {}
@@ -113,7 +113,7 @@ def make_matrix(suite: Suite, request: MatrixRequest, expected: Mapping[str, Exp
         cases = tuple(case for case in cases if case.id in ids)
     select = request.wish.select
     if 0 < len(cases) < len(selection.cases):
-        select = _name_cases(suite, request.wish, facts, selection, cases)
+        select = _name_cases(suite, request.wish, expected_s, selection, cases)
     jobs: tuple[MatrixJob, ...] = ()
     if cases:
         times = [expected[case.id] for case in cases]
@@ -212,7 +212,11 @@ def _choose_count(cut: _Cut, request: MatrixRequest, notes: list[str]) -> int:
 
 
 def _name_cases(
-    suite: Suite, wish: Wish, facts: Facts, selection: Selection, cases: Sequence[SuiteCase]
+    suite: Suite,
+    wish: Wish,
+    expected_s: Mapping[str, float],
+    selection: Selection,
+    cases: Sequence[SuiteCase],
 ) -> tuple[str, ...]:
     """Texts for ``--select`` with which the wish chooses just these cases: testcases where that will do."""
     wanted = {case.id for case in cases}
@@ -224,7 +228,7 @@ def _name_cases(
         found = [case for case in ids if case in wanted]
         texts += [testcase] if len(found) == len(ids) else found
     today = datetime.date.min
-    again = choose(suite, Wish(policy=wish.policy, select=tuple(texts)), today, facts)
+    again = choose(suite, Wish(policy=wish.policy, select=tuple(texts)), today, expected_s)
     if {case.id for case in again.cases} == wanted:
         return tuple(texts)
     return tuple(case.id for case in cases)

@@ -1,15 +1,15 @@
 """What a home remembers of a suite from run to run: what failed, and what starting a piece costs."""
 
 import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from tileyard.artifacts.keys import digest_parts
 from tileyard.decoding import decode_json
+from tileyard.drafts import draft_of
 from tileyard.errors import HomeError
 from tileyard.model import Record
 from tileyard.modes import make_folder, mode_in
@@ -59,21 +59,15 @@ def update_memory(
     known = read_memory(home, suite)
     is_bad = {verdict.case: verdict.is_bad for verdict in verdicts}
     still = (case for case in known.failing if case not in is_bad)
-    costs = (
-        {}
-        if started is None
-        else {"startup_s": started.piece_s, "launch_s": started.launch_s, "lead_s": started.lead_s}
-    )
+    costs = {} if started is None else asdict(started)
     told = {name: seconds for name, seconds in costs.items() if seconds is not None}
     memory = replace(known, failing=(*still, *(case for case in is_bad if is_bad[case])), **told)
     path = _path(home, suite)
     try:
         make_folder(path.parent)
-        descriptor, name = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(descriptor, "wb") as file:
+        with draft_of(path) as file:
             file.write(msgspec.json.encode(memory))
             os.fchmod(file.fileno(), mode_in(path.parent, 0o666))
-        Path(name).replace(path)
     except OSError as error:
         raise HomeError(f"cannot write to {path.parent}: {error.strerror}") from error
 

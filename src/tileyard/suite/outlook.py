@@ -1,4 +1,4 @@
-"""What of a suite will run, and how long each of it should take: all that is known before a run."""
+"""What of a suite, or of an imported history, will run, and how long each of it should take."""
 
 import datetime
 from collections.abc import Callable, Mapping, Sequence
@@ -8,12 +8,15 @@ import msgspec
 from tileyard.model import CommandWork, Record
 from tileyard.store.run_times import RunTime
 from tileyard.suite.budget import fit_budget, gather_facts
-from tileyard.suite.choosing import Facts, choose, find_policy
+from tileyard.suite.choosing import choose, find_policy, find_uncovered
 from tileyard.suite.durations import Known, expect, learn
 from tileyard.suite.pieces import NO_COSTS, Costs
 from tileyard.suite.records import Expected, LeftOut, Selection, Suite, SuiteCase, Wish
 from tileyard.suite.shards import Shard, measure_shards, take_shard
 from tileyard.targets.registry import COMMAND
+
+IN_SHARD = "another shard than"
+"""Begins the reason of a case that another job runs."""
 
 
 class Bounds(Record):
@@ -25,19 +28,56 @@ class Bounds(Record):
     costs: Costs = NO_COSTS
 
 
+class Narrowed(Record):
+    """The cases that run, in the order given, and those that do not, each with its reason.
+
+    ``shards_s`` is how long each shard takes in all, empty where none was asked for.
+    """
+
+    expected: tuple[Expected, ...]
+    left_out: tuple[LeftOut, ...]
+    shards_s: tuple[float, ...]
+
+
+def narrow(
+    expected: Sequence[Expected],
+    families: Sequence[str],
+    bounds: Bounds,
+    times: Sequence[RunTime] = (),
+) -> Narrowed:
+    """The shard of these cases, whose families are these, and what of it fits into the budget.
+
+    ``times`` say which cases have failed. Raises UsageError where nothing is left.
+    """
+    left_out: dict[str, str] = {}
+    shards_s: tuple[float, ...] = ()
+    if (shard := bounds.shard) is not None:
+        shards_s = measure_shards(expected, shard.count)
+        taken = {one.case for one in take_shard(expected, shard)}
+        reason = f"{IN_SHARD} {shard.number}/{shard.count} runs it"
+        left_out = {one.case: reason for one in expected if one.case not in taken}
+    if bounds.budget_s:
+        facts = gather_facts(expected, families, times)
+        kept = [one for one in facts if one.expected.case not in left_out]
+        fitting = fit_budget(kept, bounds.budget_s, bounds.slots, bounds.costs)
+        left_out |= {left.case: left.reason for left in fitting.left_out}
+    return Narrowed(
+        expected=tuple(one for one in expected if one.case not in left_out),
+        left_out=tuple(LeftOut(case=case, reason=why) for case, why in left_out.items()),
+        shards_s=shards_s,
+    )
+
+
 Expecting = Callable[[Sequence[RunTime]], dict[str, Expected]]
 """What every case of a suite is expected to take by these times, by its id."""
 
 
 class Outlook(Record):
-    """The cases that run, and what each is expected to take, by its id.
-
-    ``shards_s`` is how long each shard takes in all, empty where none was asked for.
-    """
+    """The cases that run, and what each is expected to take, by its id. ``shards_s`` is as in ``Narrowed``."""
 
     selection: Selection
     expected: dict[str, Expected]
-    shards_s: tuple[float, ...] = ()
+    shards_s: tuple[float, ...]
 
     def of(self, cases: Sequence[SuiteCase]) -> tuple[Expected, ...]:
         """What is expected of these cases, in their order."""
@@ -96,49 +136,28 @@ def _look_ahead(
     bounds: Bounds,
     times: Sequence[RunTime],
 ) -> Outlook:
-    shards_s: tuple[float, ...] = ()
-    facts = Facts(expected_s={case: one.seconds for case, one in expected.items()})
+    expected_s = {case: one.seconds for case, one in expected.items()}
     today = datetime.datetime.now(tz=datetime.UTC).astimezone().date()
-    selection = choose(suite, wish, today, facts)
-    if bounds.shard is not None:
-        whole = [expected[case.id] for case in selection.cases]
-        taken = take_shard(whole, bounds.shard)
-        shards_s = measure_shards(whole, bounds.shard.count)
-        reason = f"another shard than {bounds.shard.number}/{bounds.shard.count} runs it"
-        kept = {one.case for one in taken}
-        selection = _keep(selection, kept, {c.id: reason for c in selection.cases})
+    selection = choose(suite, wish, today, expected_s)
     budget_s = bounds.budget_s or find_policy(suite, wish.policy).budget_s
-    if budget_s:
-        chosen = fit_budget(
-            gather_facts(
-                [expected[case.id] for case in selection.cases],
-                [case.family for case in selection.cases],
-                times,
-            ),
-            budget_s,
-            bounds.slots,
-            bounds.costs,
-        )
-        reasons = {left.case: left.reason for left in chosen.left_out}
-        selection = _keep(selection, set(chosen.cases), reasons)
-    return Outlook(selection=selection, expected=expected, shards_s=shards_s)
-
-
-def _keep(selection: Selection, kept: set[str], reasons: Mapping[str, str]) -> Selection:
-    """The selection without the cases that are not kept, each of which has its reason."""
-    left = tuple(
-        LeftOut(case=case.id, reason=reasons[case.id])
-        for case in selection.cases
-        if case.id not in kept
+    narrowed = narrow(
+        [expected[case.id] for case in selection.cases],
+        [case.family for case in selection.cases],
+        msgspec.structs.replace(bounds, budget_s=budget_s),
+        times,
     )
+    kept = _keep(selection, narrowed) if narrowed.left_out else selection
+    return Outlook(selection=kept, expected=expected, shards_s=narrowed.shards_s)
+
+
+def _keep(selection: Selection, narrowed: Narrowed) -> Selection:
+    """The selection without what is left out."""
+    kept = {one.case for one in narrowed.expected}
     cases = tuple(case for case in selection.cases if case.id in kept)
-    covered = {case.family for case in cases}
-    lost = dict.fromkeys(c.family for c in selection.cases if c.family not in covered)
-    return Selection(
-        policy=selection.policy,
+    return msgspec.structs.replace(
+        selection,
         cases=cases,
-        left_out=(*selection.left_out, *left),
-        uncovered=(*selection.uncovered, *lost),
+        left_out=(*selection.left_out, *narrowed.left_out),
+        uncovered=(*selection.uncovered, *find_uncovered(selection.cases, cases)),
         quarantined={c.id: q for c in cases if (q := selection.quarantined.get(c.id))},
-        notes=selection.notes,
     )

@@ -4,6 +4,7 @@ Paths of the suite's folder, and of the Python that ran it, are marked in its te
 like on the machine on which it is opened.
 """
 
+import re
 import shutil
 import sys
 import tempfile
@@ -19,11 +20,12 @@ from tileyard.decoding import decode_json
 from tileyard.engine.programs import Programs
 from tileyard.errors import BundleError
 from tileyard.model import Case, CommandWork, Digest, Record, Step
-from tileyard.suite.inputs import find_named
 from tileyard.suite.records import Suite, SuiteCase
-from tileyard.workers.file_digests import find_files
+from tileyard.workers.file_digests import find_arguments, find_files, is_file
 from tileyard.workers.protocol import RunEntry
 
+END = r"[^\s\"'`:;,|&<>(){}]+"
+"""What a path within a longer text consists of."""
 FOLDER_MARK, PYTHON_MARK = "%%tileyard-suite-folder%%", "%%tileyard-python%%"
 
 
@@ -120,6 +122,23 @@ def _find_files(cases: Sequence[SuiteCase], folder: Path) -> Iterator[Path]:
     patterns = {pattern for step in steps for pattern in (*step.inputs, *find_named(step, folder))}
     for pattern in patterns:
         yield from (f for f in find_files(folder, pattern) if f.is_relative_to(folder))
+
+
+def find_named(step: Step, folder: Path) -> list[str]:
+    """The files that a step names among its arguments and variables without saying so.
+
+    These are arguments, and files of that folder within longer texts, such as ``--data={suite}/a.txt``. A
+    step may read or write the latter: they travel with it, and are part of no key. What is known only when
+    the step runs names none.
+    """
+    within = re.compile(re.escape(f"{folder}/") + END)
+    found = dict.fromkeys(find_arguments(step, folder))
+    for text in (*step.argv, *step.env.values()):
+        for name in within.findall(text):
+            # A path that goes on with a place is none yet.
+            if f"{name}{{" not in text and is_file(folder, name):
+                found[name] = None
+    return list(found)
 
 
 def _late_steps(work: object) -> Sequence[Step]:

@@ -3,10 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
 from tileyard.model import Record
-from tileyard.suite.narrowing import Narrowed
 from tileyard.suite.pieces import NO_COSTS, Costs
 from tileyard.suite.plan import Split, WhatIf, compare, make_plan
 from tileyard.suite.records import Expected, LeftOut, Plan
@@ -39,10 +36,9 @@ class Prediction(Record):
 
 
 def predict(
-    narrowed: Narrowed, slots: int, split: Split = "auto", costs: Costs = NO_COSTS
+    expected: Sequence[Expected], slots: int, split: Split = "auto", costs: Costs = NO_COSTS
 ) -> Prediction:
-    """All of it for the cases that run. Raises UsageError where no plan can be made."""
-    expected = narrowed.expected
+    """The plan for these cases, and what is usual. Raises UsageError where no plan can be made."""
     plan = make_plan(expected, slots, split, costs)
     return Prediction(
         cases=len(expected),
@@ -51,18 +47,7 @@ def predict(
         plan=plan,
         instead=compare(expected, slots, costs),
         sources=dict(Counter(one.source for one in expected)),
-        left_out=narrowed.left_out,
-        shard=narrowed.shard,
-        shards_s=narrowed.shards_s,
     )
-
-
-def predict_parts(
-    parts: Sequence[Narrowed], slots: int, split: Split = "auto", costs: Costs = NO_COSTS
-) -> Prediction:
-    """Of parts that run one after another, at least one. Raises UsageError as ``predict`` does."""
-    first, *others = [predict(part, slots, split, costs) for part in parts]
-    return replace(first, then=tuple(others))
 
 
 def find_floor_s(expected: Sequence[Expected], slots: int) -> float:

@@ -40,16 +40,14 @@ from tileyard.suite.files.places import Document, Place
 from tileyard.suite.files.steps import Env, read_env, read_step, read_text
 from tileyard.suite.files.tables import (
     CaseTable,
+    Decoded,
     ListedCaseTable,
-    PolicyTable,
-    QuarantineTable,
-    RuleTable,
     SuiteTable,
     TestcaseTable,
     check_name,
     decode,
 )
-from tileyard.suite.records import Policy, Quarantine, Rule, Suite, SuiteCase
+from tileyard.suite.records import Policy, PolicyTable, Quarantine, Rule, Suite, SuiteCase
 
 SUITE_FILE = "suite.toml"
 WILDCARDS = "*?["
@@ -146,22 +144,13 @@ class _Reader:
         draft.policies.update(own_policies)
         first = len(draft.cases)
         draft.cases += _File(table, top, draft.folder, self._settings).cases()
-        draft.skip += _read_rules(table.skip, top / "skip")
-        allow = _read_rules(table.allow, top / "allow")
+        draft.skip += _decode_all(table.skip, Rule, top / "skip")
+        draft.quarantine += _decode_all(table.quarantine, Quarantine, top / "quarantine")
+        allow = _decode_all(table.allow, Rule, top / "allow")
         if document.path == draft.path:
             draft.allow += allow
         elif allow:
             (top / "allow").fail("an included file has no say in what else may run; use skip")
-        for number, raw in enumerate(table.quarantine):
-            entry = decode(raw, QuarantineTable, top / "quarantine" / number)
-            draft.quarantine.append(
-                Quarantine(
-                    cases=entry.cases,
-                    owner=entry.owner,
-                    reason=entry.reason,
-                    until=entry.until.isoformat(),
-                )
-            )
         if not table.include and len(draft.cases) == first:
             top.fail("has no testcase")
         return table.name
@@ -302,9 +291,8 @@ def _find_included(text: str, place: Place) -> list[Path]:
     return found
 
 
-def _read_rules(rows: Iterable[object], place: Place) -> list[Rule]:
-    rules = [decode(raw, RuleTable, place / number) for number, raw in enumerate(rows)]
-    return [Rule(cases=rule.cases, reason=rule.reason) for rule in rules]
+def _decode_all(rows: Iterable[object], kind: type[Decoded], place: Place) -> list[Decoded]:
+    return [decode(raw, kind, place / number) for number, raw in enumerate(rows)]
 
 
 # ---- cases that a command prints -----------------------------------------------------------------

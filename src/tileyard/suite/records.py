@@ -6,9 +6,16 @@ Paths in them are absolute. In the templates of its steps, what is known when th
 in already; what is known only when a step runs (``PLACES``) is not.
 """
 
-from typing import Literal
+import datetime
+from typing import Annotated, Literal
 
+import msgspec
+
+from tileyard.clock import LONGEST_S
 from tileyard.model import INFRASTRUCTURE, WELL, Limits, Outcome, Record, Work
+
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+Time = Annotated[float, msgspec.Meta(ge=0, le=LONGEST_S)]
 
 
 class SuiteCase(Record):
@@ -49,34 +56,39 @@ def is_retried(outcome: Outcome, attempt: int, retries: int) -> bool:
 class Rule(Record):
     """Cases whose id fits the glob ``cases`` are to be left out, or in, and why."""
 
-    cases: str
-    reason: str
+    cases: Text
+    reason: Text
 
 
 class Quarantine(Record):
-    """Cases that run and do not gate: who cares for them, why, and until when (ISO date, inclusive)."""
+    """Cases that run and do not gate: who cares for them, why, and until when (inclusive)."""
 
-    cases: str
-    owner: str
-    reason: str
-    until: str
+    cases: Text
+    owner: Text
+    reason: Text
+    until: datetime.date
 
 
-class Policy(Record):
-    """A named choice of cases. Empty fields ask for nothing.
+class PolicyTable(Record):
+    """A choice of cases, as it is written. Empty fields ask for nothing.
 
     ``select`` is the smoke run (one case at least for each family and class of dtypes) or all.
     ``cases`` are globs on ids, ``tags`` any of which a case must have. ``budget_s`` is the wall time
     that the most valuable cases are to fit into. ``changed`` leaves out what is proven already.
     """
 
-    name: str
     select: Literal["full", "smoke"] = "full"
-    cases: tuple[str, ...] = ()
-    tags: tuple[str, ...] = ()
-    budget_s: float = 0.0
+    cases: tuple[Text, ...] = ()
+    tags: tuple[Text, ...] = ()
+    budget_s: Time = 0.0
     changed: bool = False
-    retries: int = 0
+    retries: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
+
+
+class Policy(PolicyTable, kw_only=True):
+    """A named choice of cases."""
+
+    name: str
 
 
 class Suite(Record):

@@ -172,19 +172,18 @@ def _judge(case: SuiteCase, trials: Sequence[Trial], quarantine: Quarantine | No
         outcome=Outcome.NOT_RUN if last is None else last.outcome,
         message="the run ended before this case was reached" if last is None else last.message,
         mismatch=None if last is None else last.mismatch,
-        attempts=tuple(_attempt(trial) for trial in trials),
+        attempts=tuple(
+            Attempted(
+                trial=trial.id,
+                outcome=trial.outcome,
+                message=trial.message,
+                device=trial.device,
+                run_s=trial.run_s,
+                log=trial.log,
+            )
+            for trial in trials
+        ),
         is_flaky=passed and any(trial.outcome not in WELL for trial in trials[:-1]),
         quarantine=quarantine,
         where=case.where,
-    )
-
-
-def _attempt(trial: Trial) -> Attempted:
-    return Attempted(
-        trial=trial.id,
-        outcome=trial.outcome,
-        message=trial.message,
-        device=trial.device,
-        run_s=trial.run_s,
-        log=trial.log,
     )

@@ -42,7 +42,8 @@ def parse_shard(text: str) -> Shard:
 
 def assign_shards(expected: Sequence[Expected], count: int) -> list[int]:
     """The number of each case's shard, from 1. All who share a suite must expect the same times."""
-    hashes = {one.testcase: _hash(one.testcase) for one in expected}
+    names = {one.testcase for one in expected}
+    hashes = {name: blake2b(name.encode(), digest_size=8).digest() for name in names}
     # The names break the ties of hashes, so that the order in which cases are given says nothing.
     order = sorted(
         range(len(expected)),
@@ -79,7 +80,3 @@ def measure_shards(expected: Sequence[Expected], count: int) -> tuple[float, ...
     for one, number in zip(expected, assign_shards(expected, count), strict=True):
         shards_s[number - 1] += one.seconds
     return tuple(shards_s)
-
-
-def _hash(name: str) -> bytes:
-    return blake2b(name.encode(), digest_size=8).digest()

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from tileyard.artifacts.keys import canonical_json
 from tileyard.events import StopReason
 from tileyard.model import (
+    INFRASTRUCTURE,
     BuildKey,
     CheckPolicy,
     Limits,
@@ -83,6 +84,11 @@ class Control(Record):
     def is_wide(self) -> bool:
         """The machine was so busy that equal things may have looked as different as configs do."""
         return self.low * BUSY < 1 or self.high > BUSY
+
+
+def median_ns(trial: Trial) -> float:
+    """The time by which trials are ordered: infinite for one that was not measured."""
+    return trial.measurement.median_ns if trial.measurement is not None else float("inf")
 
 
 def one_per_binary(trials: Iterable[Trial]) -> list[Trial]:
@@ -167,6 +173,16 @@ class StudyResult(Record):
     checked: bool = True
     require_check: bool = False
     also_built: tuple[CompileResult, ...] = ()
+
+    @property
+    def exit_status(self) -> int:
+        """0 a best config was found, 1 none passed, 3 infrastructure only, 130 interrupted."""
+        if self.reason == "interrupted":
+            return 130
+        if self.best is not None:
+            return 0
+        ended = {trial.outcome for trial in self.trials}
+        return 3 if ended and ended <= INFRASTRUCTURE else 1
 
     @property
     def unchecked(self) -> str:

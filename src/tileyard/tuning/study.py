@@ -9,7 +9,7 @@ from tileyard.clock import Clock
 from tileyard.events import StopReason
 from tileyard.model import WELL, Batch, Case, Device, KernelWork, Outcome, Record, Trial, Value
 from tileyard.tuning.finals import judge_finals
-from tileyard.tuning.request import StudyResult, TuneRequest, one_per_binary
+from tileyard.tuning.request import StudyResult, TuneRequest, median_ns, one_per_binary
 from tileyard.tuning.space import OpenSpace
 from tileyard.tuning.sweep import Sweep, make_cases
 
@@ -174,7 +174,7 @@ class Study:
         """Trials that may win, fastest first; equal medians in the order of their configs."""
         right = {Outcome.PASSED} if self._request.require_check else WELL
         passed = [trial for trial in self._screened if trial.outcome in right and trial.measurement]
-        return sorted(passed, key=lambda t: (_median_ns(t), canonical_json(t.config)))
+        return sorted(passed, key=lambda t: (median_ns(t), canonical_json(t.config)))
 
     def _finals(self) -> Sequence[Batch]:
         """The leader twice (the second time as control) and whoever may still beat it.
@@ -200,7 +200,3 @@ class Study:
                 rounds=self._request.rounds,
             ),
         )
-
-
-def _median_ns(trial: Trial) -> float:
-    return trial.measurement.median_ns if trial.measurement is not None else float("inf")

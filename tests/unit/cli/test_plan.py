@@ -30,7 +30,7 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "suite.toml"
     path.write_text(SUITE)
     update_memory(
-        tmp_path / "home", str(path), [], Startup(piece_s=3.0, launch_s=None, lead_s=40.0)
+        tmp_path / "home", str(path), [], Startup(startup_s=3.0, launch_s=None, lead_s=40.0)
     )
     return path
 

@@ -12,7 +12,7 @@ from tileyard.engine.hosting import StepHost
 from tileyard.engine.programs import Programs, ProgramSite
 from tileyard.model import BuildKey, Case, CommandWork, Digest, HotRun, Outcome, OutputCheck, Step
 from tileyard.processes.steps import StepEnd
-from tileyard.suite.inputs import find_named
+from tileyard.suite.packed import find_named
 from tileyard.workers.command_protocol import (
     CompareOutputs,
     DigestFiles,

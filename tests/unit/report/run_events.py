@@ -75,3 +75,8 @@ def take_all(view: RunView, events: Iterable[Event], at_s: float = 0.0) -> RunVi
     for event in events:
         view.take(event, at_s)
     return view
+
+
+def judged_of(view: RunView) -> list[str]:
+    """Cases that have left their device and have not ended."""
+    return [key for key in view.started_s if key not in view.device_of]

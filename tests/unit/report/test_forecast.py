@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.report.run_events import begun, ended, fold, planned, started, take_all
+from tests.unit.report.run_events import begun, ended, fold, judged_of, planned, started, take_all
 
 from tileyard.events import DeviceAwaited, DeviceLeased, DeviceReleased, Event
 from tileyard.model import Outcome
@@ -140,6 +140,6 @@ def test_no_order_of_events_upsets_it(events: list[Event], expected_s: float) ->
         keys = {one.case.key for one in running}
         assert len({one.device for one in running}) == len(running) == len(view.on_device)
         assert len(keys) == len(running)
-        assert keys | set(view.judged) == set(view.started_s) <= set(view.open)
+        assert keys | set(judged_of(view)) == set(view.started_s) <= set(view.open)
         assert min(view.counts.values(), default=0) >= 0
         assert left_s is None or 0.0 <= left_s < 1e6

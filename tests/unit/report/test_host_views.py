@@ -8,9 +8,8 @@ from tileyard.devices.health import GoodProbe, Health, Probe, ProbeReport, Verdi
 from tileyard.devices.occupancy import Holder
 from tileyard.devices.queues import QueueState
 from tileyard.devices.survey import DeviceState, Survey
-from tileyard.doctor.findings import Finding, Level
-from tileyard.report.devices import print_probe, print_survey
-from tileyard.report.doctor import print_findings
+from tileyard.doctor.findings import Diagnosis, Finding, Level
+from tileyard.report.host import print_findings, print_probe, print_survey
 from tileyard.report.words import clean_line
 
 HOSTILE = "sleep [/red] \x1b[2J\nnow"
@@ -119,10 +118,10 @@ def test_a_probe_in_quarantine_is_counted() -> None:
 def test_findings_are_aligned_with_what_to_do() -> None:
     """A finding that is well is one line; another says what to do in a second one."""
     file = io.StringIO()
-    findings = [
+    findings = (
         Finding(subject="python", level=Level.OK, message="3.11"),
         Finding(subject="GPUs", level=Level.FAIL, message="lost", todo="reboot"),
-    ]
-    print_findings(Console(file=file, width=100), findings)
+    )
+    print_findings(Console(file=file, width=100), Diagnosis(at=0.0, findings=findings))
     expected = ["ok    python  3.11", "fail  GPUs    lost", "              -> reboot"]
     assert file.getvalue().splitlines() == expected

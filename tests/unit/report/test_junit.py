@@ -2,6 +2,7 @@
 
 import re
 import tempfile
+from datetime import date
 from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
@@ -244,7 +245,9 @@ def results(draw: st.DrawFn) -> SuiteResult:
             for outcome in outcomes
         )
         testcase = draw(names)
-        spared = Quarantine(cases="*", owner=draw(texts), reason=draw(texts), until="2026-12-01")
+        spared = Quarantine(
+            cases="*", owner=draw(texts), reason=draw(texts), until=date(2026, 12, 1)
+        )
         verdicts.append(
             CaseVerdict(
                 case=f"{testcase}/{number}",

@@ -1,25 +1,27 @@
 """Predictions and histories for people."""
 
 import io
+from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from tileyard.report.history import print_history
 from tileyard.report.plan import LISTED, print_prediction
 from tileyard.store.run_times import CaseTimes
-from tileyard.suite.budget import gather_facts
 from tileyard.suite.history import summarize_history
-from tileyard.suite.narrowing import Narrowed, narrow
+from tileyard.suite.outlook import Bounds, narrow
 from tileyard.suite.prediction import predict
 from tileyard.suite.records import Expected, LeftOut
 from tileyard.suite.shards import Shard
 
 
-def shown(narrowed: Narrowed, slots: int = 2) -> list[str]:
-    """The lines of a prediction."""
+def shown(expected: Sequence[Expected], **fields: object) -> list[str]:
+    """The lines of a prediction on two slots with these other ``fields``."""
     file = io.StringIO()
-    print_prediction(Console(file=file, width=160), predict(narrowed, slots))
+    prediction = replace(predict(expected, 2), **fields)
+    print_prediction(Console(file=file, width=160), prediction)
     return file.getvalue().splitlines()
 
 
@@ -30,7 +32,7 @@ def make_expected(count: int) -> tuple[Expected, ...]:
 
 def test_bounds_prediction_and_reason_are_shown() -> None:
     """With what is usual instead."""
-    lines = shown(Narrowed(expected=make_expected(3)))
+    lines = shown(make_expected(3))
     expected = [
         "3 cases of 3 testcases, 30 min 0 s of work on 2 slots (expected times: 3 from history)",
         "lower bound of any split, max(longest case, total/slots): 15 min 0 s",
@@ -51,7 +53,7 @@ def test_what_is_left_out_is_listed_with_reasons() -> None:
     """Up to a limit; cases that another shard runs are counted only."""
     left = [LeftOut(case=f"x/{i}", reason="is not wanted") for i in range(LISTED + 3)]
     left.append(LeftOut(case="y/0", reason="another shard than 1/2 runs it"))
-    lines = shown(Narrowed(expected=make_expected(1), left_out=tuple(left)))
+    lines = shown(make_expected(1), left_out=tuple(left))
     expected = [
         f"left out: {LISTED + 4} cases",
         "  x/0 is not wanted",
@@ -63,9 +65,10 @@ def test_what_is_left_out_is_listed_with_reasons() -> None:
 
 def test_shards_are_compared_with_their_mean() -> None:
     """So that an uneven division is seen."""
-    facts = gather_facts(make_expected(6), ["f"] * 6)
+    shard = Shard(number=1, count=2)
+    found = narrow(make_expected(6), ["f"] * 6, Bounds(shard=shard))
     expected = "shard 1/2: 30 min 0 s of 60 min 0 s; the longest shard has no more than the mean"
-    assert expected in shown(narrow(facts, Shard(number=1, count=2)))
+    assert expected in shown(found.expected, shard=shard, shards_s=found.shards_s)
 
 
 def test_an_estimate_is_no_history() -> None:
@@ -75,7 +78,7 @@ def test_an_estimate_is_no_history() -> None:
         Expected(case="t/b", testcase="t", seconds=1.0, source="default"),
     )
     expected = "1 estimated from their family, 1 of which nothing is known"
-    assert expected in shown(Narrowed(expected=cases))[0]
+    assert expected in shown(cases)[0]
 
 
 def test_names_of_others_cannot_drive_the_terminal() -> None:
@@ -83,7 +86,7 @@ def test_names_of_others_cannot_drive_the_terminal() -> None:
     cases = (Expected(case="t\x1b[31m/a", testcase="t\x1b[31m", seconds=9.0),)
     left = (LeftOut(case="\x1b[31m", reason="\x1b[0m"),)
     expected = "\x1b"
-    assert expected not in "\n".join(shown(Narrowed(expected=cases, left_out=left)))
+    assert expected not in "\n".join(shown(cases, left_out=left))
 
 
 @pytest.mark.parametrize("tail", [False, True])

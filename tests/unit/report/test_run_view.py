@@ -6,7 +6,16 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.report.run_events import WORK, begun, ended, fold, planned, started, take_all
+from tests.unit.report.run_events import (
+    WORK,
+    begun,
+    ended,
+    fold,
+    judged_of,
+    planned,
+    started,
+    take_all,
+)
 
 from tileyard.events import (
     BuildEnded,
@@ -147,13 +156,13 @@ def test_a_device_runs_one_case() -> None:
     """A case whose device turned to another, or was given back, is judged; one that begins again runs."""
     view = fold(started(slots=3), *(planned(name) for name in ("a", "b", "c")))
     take_all(view, (begun("a", "npu:0"), begun("b", "npu:0")))
-    assert (view.on_device, view.judged) == ({"npu:0": "b"}, ["a"])
+    assert (view.on_device, judged_of(view)) == ({"npu:0": "b"}, ["a"])
     take_all(view, (ended("a"), begun("c", "npu:1"), DeviceReleased(device="npu:1", at=0.0)))
-    assert (view.on_device, view.judged) == ({"npu:0": "b"}, ["c"])
+    assert (view.on_device, judged_of(view)) == ({"npu:0": "b"}, ["c"])
     take_all(view, (begun("c", "npu:2"), begun("b", "npu:2"), ended("c")))
     expected = [("npu:2", "b")]
     assert [(one.device, one.case.id) for one in view.running(0.0)] == expected
-    assert view.judged == []
+    assert judged_of(view) == []
 
 
 def test_each_change_is_shown_once() -> None:

@@ -146,7 +146,7 @@ def test_starting_costs_what_lies_between_two_pieces_of_a_device() -> None:
     ]
     found = measure_startup(spans, pieces, 1.0)
     assert found is not None
-    assert (found.piece_s, found.lead_s) == (0.5, 2.0)
+    assert (found.startup_s, found.lead_s) == (0.5, 2.0)
 
 
 def test_a_launch_is_how_far_apart_the_first_cases_begin() -> None:

@@ -1,6 +1,7 @@
 """Which cases run: policies, lists, what was asked for, and what is said of the rest."""
 
 import datetime
+from collections.abc import Mapping
 
 import msgspec
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from tileyard.errors import UsageError
 from tileyard.model import CommandWork, KernelWork, Step
-from tileyard.suite.choosing import Facts, Wish, choose, find_covering, find_policy
+from tileyard.suite.choosing import Wish, choose, find_covering, find_policy
 from tileyard.suite.dtypes import canonical_dtype, dtype_class
 from tileyard.suite.records import LeftOut, Policy, Quarantine, Rule, Selection, Suite, SuiteCase
 
@@ -74,9 +75,11 @@ def names(selection: Selection) -> list[str]:
     return [one.name for one in selection.cases]
 
 
-def run(suite: Suite = SUITE, facts: Facts | None = None, **wish: object) -> Selection:
+def run(
+    suite: Suite = SUITE, expected_s: Mapping[str, float] | None = None, **wish: object
+) -> Selection:
     """Choose by a wish given in words."""
-    return choose(suite, Wish(**wish), TODAY, facts or Facts())  # type: ignore[arg-type]
+    return choose(suite, Wish(**wish), TODAY, expected_s or {})  # type: ignore[arg-type]
 
 
 def test_full_runs_all() -> None:
@@ -87,7 +90,7 @@ def test_full_runs_all() -> None:
 
 def test_smoke_has_one_of_each_family_and_class_of_dtypes() -> None:
     """Declared smoke cases go first, then the quickest known one, then the first of the suite."""
-    selection = run(policy="smoke", facts=Facts(expected_s={"rowmax/u": 5.0, "rowsum/c3": 1.0}))
+    selection = run(policy="smoke", expected_s={"rowmax/u": 5.0, "rowsum/c3": 1.0})
     expected = ["c10", "c3", "u", "x"]
     assert names(selection) == expected
     assert selection.left_out[0] == LeftOut(
@@ -240,7 +243,9 @@ def test_nothing_to_run_again_is_refused(failed: tuple[str, ...], why: str) -> N
 
 def quarantine(cases: str, until: str, owner: str = "ana") -> Quarantine:
     """An entry of the quarantine."""
-    return Quarantine(cases=cases, owner=owner, reason="flaky", until=until)
+    return Quarantine(
+        cases=cases, owner=owner, reason="flaky", until=datetime.date.fromisoformat(until)
+    )
 
 
 def test_a_quarantine_lasts_to_the_end_of_its_last_day() -> None:
@@ -281,8 +286,8 @@ def test_it_is_known_which_policies_cover_a_family() -> None:
     suite = suite_with(policies=(nightly, quick), skip=(Rule(cases="odd/*", reason="broken"),))
     uncovered = run(suite, policy="quick").uncovered
     expected = {"odd": ()}
-    assert find_covering(suite, uncovered, Facts()) == expected
-    assert find_covering(suite, ("max",), Facts()) == {"max": ("full", "smoke", "nightly", "quick")}
+    assert find_covering(suite, uncovered, {}) == expected
+    assert find_covering(suite, ("max",), {}) == {"max": ("full", "smoke", "nightly", "quick")}
 
 
 def test_a_fast_run_says_what_only_the_nightly_covers() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tileyard.errors import UsageError
 from tileyard.model import CommandWork, Step
-from tileyard.suite.choosing import Facts, choose
+from tileyard.suite.choosing import choose
 from tileyard.suite.content import Change
 from tileyard.suite.jobs_matrix import MOST_JOBS, Matrix, MatrixJob, MatrixRequest, make_matrix
 from tileyard.suite.records import Expected, Policy, Suite, SuiteCase, Wish
@@ -74,8 +74,7 @@ def run_by(job: MatrixJob, times_s: Mapping[str, float]) -> list[str]:
         options.setdefault(name, []).append(value)
     wish = Wish(policy=options["--policy"][0], select=tuple(options.get("--select", ())))
     expected = expect(times_s)
-    facts = Facts(expected_s=dict(times_s))
-    chosen = choose(make_suite(times_s), wish, TODAY, facts).cases
+    chosen = choose(make_suite(times_s), wish, TODAY, times_s).cases
     taken = take_shard([expected[case.id] for case in chosen], parse_shard(options["--shard"][0]))
     return [one.case for one in taken]
 

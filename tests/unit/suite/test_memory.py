@@ -12,7 +12,7 @@ from tileyard.suite.pieces import Costs
 from tileyard.suite.result import CaseVerdict
 
 SUITE = "/somewhere/suite.toml"
-STARTED = Startup(piece_s=0.5, launch_s=0.25, lead_s=2.0)
+STARTED = Startup(startup_s=0.5, launch_s=0.25, lead_s=2.0)
 
 
 def verdict(case: str, outcome: Outcome) -> CaseVerdict:
@@ -47,7 +47,7 @@ def test_the_latest_costs_of_starting_count(tmp_path: Path) -> None:
     update_memory(tmp_path, SUITE, [], STARTED)
     update_memory(tmp_path, SUITE, [], None)
     kept = read_memory(tmp_path, SUITE).costs
-    update_memory(tmp_path, SUITE, [], Startup(piece_s=0.1, launch_s=None, lead_s=1.0))
+    update_memory(tmp_path, SUITE, [], Startup(startup_s=0.1, launch_s=None, lead_s=1.0))
     later = read_memory(tmp_path, SUITE).costs
     assert kept == Costs(startup_s=0.5, launch_s=0.25, lead_s=2.0)
     assert later == Costs(startup_s=0.1, launch_s=0.25, lead_s=1.0)

@@ -328,7 +328,7 @@ until = "2027-01-31"
     )
     suite = read_suite(write(tmp_path, text), settings)
     expected = ["2026-12-01", "2027-01-31"]
-    assert [entry.until for entry in suite.quarantine] == expected
+    assert [str(entry.until) for entry in suite.quarantine] == expected
     assert (suite.policies["fast"].select, suite.policies["fast"].budget_s) == ("smoke", 0.0)
     assert (suite.policies["nightly"].name, suite.policies["nightly"].retries) == ("nightly", 2)
     assert [rule.reason for rule in (*suite.allow, *suite.skip)] == ["all", "r"]

@@ -1,21 +1,19 @@
 """The tables of a suite file as they are written, decoded strictly: an error names file, line and key."""
 
-import datetime
 import re
 from difflib import get_close_matches
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
 from tileyard.clock import LONGEST_S
 from tileyard.model import NanPolicy, Outcome, Record, Value
 from tileyard.suite.files.places import Place, Table
+from tileyard.suite.records import Text
 
 Name = Annotated[str, msgspec.Meta(max_length=200)]
-Text = Annotated[str, msgspec.Meta(min_length=1)]
 Shape = tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=LONGEST_S)]
-Time = Annotated[float, msgspec.Meta(ge=0, le=LONGEST_S)]
 Distance = Annotated[float, msgspec.Meta(ge=0)]
 _PART = re.compile(r"\[([^\]]+)\]|([^.\[]+)")
 """An index or a key in a path of msgspec's."""
@@ -147,34 +145,7 @@ class ListedCaseTable(CaseTable):
     where: str = ""
 
 
-class RuleTable(Strict):
-    """An entry of the allow or skip list."""
-
-    cases: Text
-    reason: Text
-
-
-class QuarantineTable(Strict):
-    """An entry of the quarantine; the date may be a TOML date or a text."""
-
-    cases: Text
-    owner: Text
-    reason: Text
-    until: datetime.date
-
-
-class PolicyTable(Strict):
-    """One ``[policies.NAME]``."""
-
-    select: Literal["full", "smoke"] = "full"
-    cases: tuple[Text, ...] = ()
-    tags: tuple[Text, ...] = ()
-    budget_s: Time = 0.0
-    changed: bool = False
-    retries: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
-
-
-Decoded = TypeVar("Decoded", bound=Strict)
+Decoded = TypeVar("Decoded", bound=Record)
 
 
 def decode(raw: object, kind: type[Decoded], place: Place) -> Decoded:

@@ -1,4 +1,4 @@
-"""The devices of a host as a table, and one probe in a line."""
+"""A host for people: its devices as a table, one probe in a line, and what is wrong with it."""
 
 from rich.console import Console
 from rich.table import Table
@@ -6,9 +6,12 @@ from rich.text import Text
 
 from tileyard.devices.health import GOOD_PROBES_NEEDED, ProbeReport, Verdict
 from tileyard.devices.survey import DeviceState, Survey
+from tileyard.doctor.findings import Diagnosis, Level
+from tileyard.report.console import new_table
 from tileyard.report.words import clean_line, format_seconds
 
 COMMAND_LENGTH = 60
+LEVEL_STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 VERDICT_STYLES = {
     Verdict.GOOD: "green",
     Verdict.FAILED: "red",
@@ -19,12 +22,8 @@ VERDICT_STYLES = {
 
 def print_survey(console: Console, survey: Survey) -> None:
     """One row a device, and under it whatever else there is to say."""
-    table = Table(header_style="bold", box=None)
-    for column in ("device", "class", "health", "holder", "since", "queue", "busy", "held idle"):
-        right = column in ("queue", "busy", "held idle")
-        table.add_column(
-            column, justify="right" if right else "left", no_wrap=column not in ("health", "holder")
-        )
+    texts = ("device", "class", "health", "holder", "since")
+    table = new_table((*texts, "queue", "busy", "held idle"), texts, wrapped=("health", "holder"))
     for state in survey.devices:
         since = ""
         if state.holder is not None:
@@ -49,10 +48,9 @@ def print_survey(console: Console, survey: Survey) -> None:
 
 def _list_queues(survey: Survey) -> Table:
     """One row a queue: where its devices are had from, and what of ours is there."""
-    table = Table(header_style="bold", box=None)
-    for column in ("queue", "class", "devices", "client", "slots", "our tasks"):
-        right = column in ("slots", "our tasks")
-        table.add_column(column, justify="right" if right else "left")
+    texts = ("queue", "class", "devices", "client")
+    columns = (*texts, "slots", "our tasks")
+    table = new_table(columns, left=texts, wrapped=columns)
     for queue in survey.queues:
         client = Text(clean_line(queue.tool, COMMAND_LENGTH))
         if not queue.is_tool_found:
@@ -109,3 +107,18 @@ def _holder(state: DeviceState) -> str:
 
 def _share(share: float | None) -> str:
     return "?" if share is None else f"{100 * share:.0f} %"
+
+
+def print_findings(console: Console, diagnosis: Diagnosis) -> None:
+    """One line a finding, aligned, and under it what to do."""
+    width = max((len(finding.subject) for finding in diagnosis.findings), default=0)
+    for finding in diagnosis.findings:
+        line = Text.assemble(
+            (f"{finding.level:<4}", LEVEL_STYLES[finding.level]),
+            f"  {finding.subject:<{width}}  {clean_line(finding.message)}",
+        )
+        console.print(line, soft_wrap=True, highlight=False)
+        if finding.todo:
+            console.print(
+                Text(f"{'':4}  {'':{width}}  -> {clean_line(finding.todo)}"), soft_wrap=True
+            )
