@@ -28,7 +28,6 @@ from tileyard.ir.nodes import (
     Program,
     Reduce,
     Roles,
-    Scalar,
     Stmt,
     Store,
     Tensor,
@@ -36,6 +35,7 @@ from tileyard.ir.nodes import (
     While,
 )
 from tileyard.ir.printer import print_statement
+from tileyard.ir.specs import scalar_params, tensors
 from tileyard.ir.syntax import is_name
 from tileyard.ir.verify_exprs import require
 from tileyard.ir.walk import bodies, walk, walk_expr
@@ -79,12 +79,10 @@ class _Verifier:
         require(is_name(program.name), f"{program.name!r} cannot be a name")
         for var in program.dims:
             self._declare_var(var)
-        for param in program.params:
-            if isinstance(param, Scalar):
-                self._declare_var(param.var, is_integer_only=False)
-        for param in program.params:
-            if isinstance(param, Tensor):
-                self._tensor(param)
+        for var in scalar_params(program):
+            self._declare_var(var, is_integer_only=False)
+        for param in tensors(program):
+            self._tensor(param)
         self._check_dims()
         require(len(program.grid) <= _MAX_GRID, f"the grid has {len(program.grid)} dimensions")
         for axis in program.grid:
@@ -151,7 +149,7 @@ class _Verifier:
             self._read_only.add(buffer.name)
 
     def _check_dims(self) -> None:
-        shapes = [p.buffer.shape for p in self._program.params if isinstance(p, Tensor)]
+        shapes = (tensor.buffer.shape for tensor in tensors(self._program))
         parts = (part for shape in shapes for extent in shape for part in walk_expr(extent))
         known = {part.name for part in parts if isinstance(part, Var)}
         for var in self._program.dims:
