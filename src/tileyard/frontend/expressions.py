@@ -103,7 +103,7 @@ def buffer_of(scope: Scope, tir: Any) -> Buffer:  # noqa: ANN401
     found = scope.known_buffer(tir)
     owner = None if found is not None else scope.owner(tir)
     if found is not None or owner is None:
-        return found or scope.buffer(tir)
+        return found or scope.refuse(f"buffer {tir.name}", "is not allocated in the kernel")
     view = f"view {tir.name} of {owner.name}"
     scope.require(
         not owner.strides and is_row_major(tir), view, "has strides, which is not covered"
@@ -166,11 +166,10 @@ def _extent(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
 def lower_pointer(scope: Scope, call: Any) -> Load:  # noqa: ANN401
     """The element whose address ``tl.access_ptr`` or ``address_of`` gives."""
     name = call_name(call)
-    if name not in POINTERS:
-        return scope.refuse(name or type(call).__name__, "in place of a pointer is not covered")
+    what = name or type(call).__name__
+    scope.require(name in POINTERS, what, "in place of a pointer is not covered")
     load = call.args[0]
-    if type(load).__name__ != "BufferLoad":
-        return scope.refuse(f"pointer to {type(load).__name__}")
+    scope.require(is_load(load), f"pointer to {type(load).__name__}")
     buffer = buffer_of(scope, load.buffer)
     indices = tuple(lower_expr(scope, index) for index in load.indices)
     return Load(buffer.name, scope.place(buffer, indices), buffer.dtype)
@@ -352,8 +351,8 @@ def _numbers(scope: Scope, name: str, args: Sequence[Any]) -> list[Any]:
     if not name.startswith("tl.ieee_"):
         return found
     last = args[-1]
-    if type(last).__name__ == "StringImm" and str(last.value) != _NEAREST:
-        scope.refuse(f"{name} with rounding {last.value}")
+    if type(last).__name__ == "StringImm":
+        scope.require(str(last.value) == _NEAREST, f"{name} with rounding {last.value}")
     return found
 
 

@@ -233,15 +233,12 @@ class Lockstep:
         outside = self._mask
         chosen = self._own_buffer("runs", "bool")
         found = self._set_mask(chosen, outside, lambda: lower_expr(self._scope, item.condition))
-        self._mask = chosen
         found += self.lower(item.then_case)
         if item.else_case is not None:
             others = self._own_buffer("runs", "bool")
-            self._mask = outside
             found += self._set_mask(
                 others, outside, lambda: Op("not", (self._masked(chosen),), "bool")
             )
-            self._mask = others
             found += self.lower(item.else_case)
         self._mask = outside
         return found
@@ -249,7 +246,7 @@ class Lockstep:
     def _set_mask(
         self, mask: str, outside: str | None, condition: Callable[[], Expr]
     ) -> tuple[Stmt, ...]:
-        """Note for each thread whether it runs what follows."""
+        """Note for each thread whether it runs what follows, which is under ``mask`` from here on."""
 
         def store() -> tuple[Stmt, ...]:
             if outside is None:
@@ -260,9 +257,9 @@ class Lockstep:
             store = Store(mask, self._scope.position.indices, runs)
             return self._do.numbered((*self._scope.take_hoisted(), store))
 
-        before, self._mask = self._mask, None
+        self._mask = None
         found = self._each([store])
-        self._mask = before
+        self._mask = mask
         return found
 
     def _allreduce(self, item: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
