@@ -237,9 +237,12 @@ def _call(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
         )
         return _op(scope, _INTRINSICS[name], expr.args, expr.dtype)
     if name in _FUNCTIONS:
+        of_floats, make = _FUNCTIONS[name]
         dtype = scope.dtype(expr.dtype, name)
-        arguments = _numbers(scope, name, expr.args)
-        return _FUNCTIONS[name](scope, dtype, [lower_expr(scope, arg) for arg in arguments])
+        arguments = [lower_expr(scope, arg) for arg in _numbers(scope, name, expr.args)]
+        is_taken = is_float(dtype) or not of_floats
+        scope.require(is_taken, of_floats, f"does not take {dtype}")
+        return make(scope, dtype, arguments)
     rule = _CALLS.get(name)
     if rule is not None:
         return rule(scope, expr)
@@ -356,42 +359,29 @@ def _numbers(scope: Scope, name: str, args: Sequence[Any]) -> list[Any]:
     return found
 
 
-def _of(operation: str, scope: Scope, dtype: str, args: list[Expr]) -> Expr:
-    """One operation of floats, of the same arguments."""
-    _require_float(scope, operation, dtype)
+def _of(operation: str, _: Scope, dtype: str, args: list[Expr]) -> Expr:
+    """One operation, of the same arguments."""
     return Op(operation, tuple(args), dtype)
 
 
-def _reciprocal(scope: Scope, dtype: str, args: list[Expr]) -> Expr:
-    _require_float(scope, "a reciprocal", dtype)
+def _reciprocal(_: Scope, dtype: str, args: list[Expr]) -> Expr:
     return Op("div", (Const(1.0, dtype), args[0]), dtype)
 
 
-def _reciprocal_root(scope: Scope, dtype: str, args: list[Expr]) -> Expr:
+def _reciprocal_root(_: Scope, dtype: str, args: list[Expr]) -> Expr:
     """Rounded once, which the quotient of a rounded root is not."""
-    _require_float(scope, "ieee_frsqrt", dtype)
     wide = Op("rsqrt", (Cast(args[0], "float64"),), "float64")
     return wide if dtype == "float64" else Cast(wide, dtype)
 
 
-def _round_away(scope: Scope, dtype: str, args: list[Expr]) -> Expr:
+def _round_away(_: Scope, dtype: str, args: list[Expr]) -> Expr:
     """To the nearest whole number, from the middle to the one that is farther from 0."""
-    _require_float(scope, "round", dtype)
     value = args[0]
     whole = Op("trunc", (value,), dtype)
     rest = Op("abs", (Op("sub", (value, whole), dtype),), dtype)
     is_far = Op("ge", (rest, Const(0.5, dtype)), "bool")
     next_one = Op("add", (whole, Op("copysign", (Const(1.0, dtype), value), dtype)), dtype)
     return Op("select", (is_far, next_one, whole), dtype)
-
-
-def _infinity(scope: Scope, dtype: str, _: list[Expr]) -> Expr:
-    _require_float(scope, "infinity", dtype)
-    return Const(math.inf, dtype)
-
-
-def _require_float(scope: Scope, name: str, dtype: str) -> None:
-    scope.require(is_float(dtype), name, f"does not take {dtype}")
 
 
 def _clamp(_: Scope, dtype: str, args: list[Expr]) -> Expr:
@@ -419,22 +409,22 @@ def _scaled(_: Scope, dtype: str, args: list[Expr]) -> Expr:
     return Op("ldexp", (args[0], convert(args[1], dtype)), dtype)
 
 
-_FUNCTIONS: dict[str, Make] = {
-    "tl.infinity": _infinity,
-    "tirx.infinity": _infinity,
-    "tl.fast_rcp": _reciprocal,
-    "tl.ieee_frcp": _reciprocal,
-    "tl.ieee_add": partial(_of, "add"),
-    "tl.ieee_sub": partial(_of, "sub"),
-    "tl.ieee_mul": partial(_of, "mul"),
-    "tl.ieee_fdiv": partial(_of, "div"),
-    "tl.ieee_fmaf": partial(_of, "fma"),
-    "tl.ieee_fsqrt": partial(_of, "sqrt"),
-    "tl.ieee_frsqrt": _reciprocal_root,
-    "tl.round_ties_away_from_zero": _round_away,
-    "tl.clamp": _clamp,
-    "tirx.clz": lambda _, dtype, args: convert(Op("clz", (args[0],), args[0].dtype), dtype),
-    "tirx.ldexp": _scaled,
-    "tl.__ffs": _first_one,
+_FUNCTIONS: dict[str, tuple[str, Make]] = {
+    "tl.infinity": ("infinity", lambda _, dtype, args: Const(math.inf, dtype)),
+    "tirx.infinity": ("infinity", lambda _, dtype, args: Const(math.inf, dtype)),
+    "tl.fast_rcp": ("a reciprocal", _reciprocal),
+    "tl.ieee_frcp": ("a reciprocal", _reciprocal),
+    "tl.ieee_add": ("add", partial(_of, "add")),
+    "tl.ieee_sub": ("sub", partial(_of, "sub")),
+    "tl.ieee_mul": ("mul", partial(_of, "mul")),
+    "tl.ieee_fdiv": ("div", partial(_of, "div")),
+    "tl.ieee_fmaf": ("fma", partial(_of, "fma")),
+    "tl.ieee_fsqrt": ("sqrt", partial(_of, "sqrt")),
+    "tl.ieee_frsqrt": ("ieee_frsqrt", _reciprocal_root),
+    "tl.round_ties_away_from_zero": ("round", _round_away),
+    "tl.clamp": ("", _clamp),
+    "tirx.clz": ("", lambda _, dtype, args: convert(Op("clz", (args[0],), args[0].dtype), dtype)),
+    "tirx.ldexp": ("", _scaled),
+    "tl.__ffs": ("", _first_one),
 }
-"""What each of TVM's intrinsics becomes."""
+"""What each of TVM's intrinsics becomes; one of floats alone has the name by which it refuses other types."""
