@@ -154,7 +154,7 @@ def lower_region(scope: Scope, call: Any) -> Region:  # noqa: ANN401
     )
     sizes = tuple(_extent(scope, extent) for extent in extents)
     placed = scope.place(buffer, starts)
-    ones = tuple(Const(1, "int32") for _ in placed[len(starts) :])
+    ones = (Const(1, "int32"),) * (len(placed) - len(starts))
     return Region(buffer.name, placed, (*ones, *sizes))
 
 
@@ -177,8 +177,7 @@ def lower_pointer(scope: Scope, call: Any) -> Load:  # noqa: ANN401
 
 def _op(scope: Scope, name: str, args: Any, dtype: object) -> Expr:  # noqa: ANN401
     if name not in ("select", "and", "or"):
-        lowered = tuple(lower_expr(scope, arg) for arg in args)
-        return Op(name, lowered, scope.dtype(dtype, name))
+        return Op(name, tuple(lower_expr(scope, arg) for arg in args), scope.dtype(dtype, name))
     first, *rest = args
     chosen = constant_of(first) if name == "select" else None
     if chosen is not None:

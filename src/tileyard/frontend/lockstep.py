@@ -209,18 +209,23 @@ class Lockstep:
         differs = any(map(self._code.depends, heads_of(item)))
         match type(item).__name__:
             case "For" if is_loop(item, PARALLEL):
-                loop = f"parallel loop over {item.loop_var.name}"
-                return refuse(loop, "with what single threads know is not covered")
+                return refuse(
+                    f"parallel loop over {item.loop_var.name}",
+                    "with what single threads know is not covered",
+                )
             case "IfThenElse" if differs:
                 return self._branch(item)
             case "For" | "While" as kind if differs:
-                reason = "in which some threads wait for others is not covered"
-                return refuse(f"{kind.lower()} loop", reason)
+                return refuse(
+                    f"{kind.lower()} loop",
+                    "in which some threads wait for others is not covered",
+                )
             case "AttrStmt" if call_name(getattr(item.body, "value", None)) == ALLREDUCE:
                 return self._allreduce(item)
             case "Evaluate":
-                name = call_name(item.value).rsplit(".", 1)[-1]
-                return refuse(name, "by single threads is not covered")
+                return refuse(
+                    call_name(item.value).rsplit(".", 1)[-1], "by single threads is not covered"
+                )
             case kind if not bodies_of(item):
                 return refuse(f"statement {kind}", "by single threads is not covered")
             case _:

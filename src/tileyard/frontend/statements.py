@@ -260,9 +260,11 @@ class BodyLowering:
         """A loop whose variable is the thread's index: the threads run its body side by side."""
         dimension, extent = dimension_of(stmt), self._scope.simplify(stmt.extent)
         count = int(extent.value) if type(extent).__name__ == "IntImm" else -1  # type: ignore[attr-defined]
-        if not is_zero(stmt.min) or (*self._threads.extents, 1, 1)[dimension] != count:
-            tag = str(stmt.thread_binding.thread_tag)
-            self._scope.refuse(f"loop bound to {tag}", "for some of the threads is not covered")
+        self._scope.require(
+            is_zero(stmt.min) and (*self._threads.extents, 1, 1)[dimension] == count,
+            f"loop bound to {stmt.thread_binding.thread_tag}",
+            "for some of the threads is not covered",
+        )
         self._scope.bind_thread(stmt.loop_var)
         self._threads.bind(stmt.loop_var, dimension)
         return self.lower(stmt.body)

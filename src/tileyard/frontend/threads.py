@@ -29,7 +29,6 @@ from tileyard.frontend.tir_queries import (
     is_load,
     nodes_of,
 )
-from tileyard.ir.effects import buffer_effects
 from tileyard.ir.nodes import (
     Atomic,
     Await,
@@ -44,7 +43,7 @@ from tileyard.ir.nodes import (
     Stmt,
     Store,
 )
-from tileyard.ir.walk import convert
+from tileyard.ir.walk import buffer_effects, convert
 from tileyard.model import SourceLine
 
 ThreadSet = frozenset[int]

@@ -22,11 +22,10 @@ from tileyard.frontend.scope import Scope, key_of
 from tileyard.frontend.statements import BodyLowering
 from tileyard.frontend.targets import TARGET_MARK, has_threads, without_target
 from tileyard.frontend.tir_queries import attributes_of, call_name, free_vars, is_zero, nodes_of
-from tileyard.ir.effects import Effects, buffer_effects
 from tileyard.ir.nodes import Buffer, Const, Expr, Param, Program, Scalar, Tensor, Var
 from tileyard.ir.text import print_program
 from tileyard.ir.verify import verify
-from tileyard.ir.walk import number_statements
+from tileyard.ir.walk import Effects, buffer_effects, number_statements
 from tileyard.model import Diagnostic, Digest, Kernel, Record, SourceLine, Value
 
 OUTPUTS_MARK = "tilelang_out_idx"
@@ -240,8 +239,7 @@ def _check(scope: Scope, program: Program, lines: dict[int, SourceLine]) -> None
         verify(program)
     except InvalidProgramError as error:
         scope.where = lines.get(error.statement, scope.where)
-        numbered = dict(number_statements(program))
-        culprit = numbered.get(error.statement)
+        culprit = dict(number_statements(program)).get(error.statement)
         operation = "kernel" if culprit is None else str(culprit.__struct_config__.tag)
         scope.refuse(operation, f"is not covered: {error.message}")
 

@@ -63,12 +63,14 @@ def interpret(
     written is its dtype's poison. ``say`` takes the lines that the kernel prints. Raises BindError, or KernelFault where the kernel itself fails.
     """
     numbers = bind_dims(program, [array.shape for array in arrays], scalars)
-    values = {var.name: convert_scalar(numbers[var.name], var.dtype) for var in program.dims}
     params = scalar_params(program)
     if len(scalars) != len(params):
         raise BindError(f"{program.name} takes {len(params)} scalars, not {len(scalars)}")
-    for var, value in zip(params, scalars, strict=True):
-        values[var.name] = convert_scalar(value, var.dtype)
+    given = [
+        *((var, numbers[var.name]) for var in program.dims),
+        *zip(params, scalars, strict=True),
+    ]
+    values = {var.name: convert_scalar(value, var.dtype) for var, value in given}
     parameters = _parameters(program, arrays, numbers)
     storage = dict(parameters)
     for buffer in program.buffers:

@@ -32,11 +32,11 @@ from tileyard.ir.nodes import (
     Scalar,
     Stmt,
     Store,
-    Tensor,
     Var,
     While,
 )
 from tileyard.ir.ops import OPS
+from tileyard.ir.specs import scalar_params, tensors
 from tileyard.ir.walk import walk
 
 _INDENT = "    "
@@ -90,16 +90,10 @@ class _Printer:
     """Keeps what the reader will know at each point, so that only what it cannot infer is stated."""
 
     def __init__(self, program: Program) -> None:
-        self.buffers: dict[str, Buffer] = {}
-        self.scalars: dict[str, str] = {}
-        for param in program.params:
-            if isinstance(param, Tensor):
-                self.buffers[param.buffer.name] = param.buffer
-            else:
-                self.scalars[param.var.name] = param.var.dtype
-        axes = (axis.var for axis in program.grid)
-        self.scalars |= {var.name: var.dtype for var in (*program.dims, *axes)}
-        self.buffers |= {buffer.name: buffer for buffer in program.buffers}
+        arrays = (tensor.buffer for tensor in tensors(program))
+        self.buffers = {buffer.name: buffer for buffer in (*arrays, *program.buffers)}
+        variables = (*scalar_params(program), *program.dims, *(axis.var for axis in program.grid))
+        self.scalars = {var.name: var.dtype for var in variables}
 
     def element(self, buffer: str) -> str | None:
         """The dtype of a buffer's elements; None for one that is not declared."""

@@ -129,8 +129,7 @@ def copy(memory: Memory, src: Box, dst: Box) -> None:
     content = memory.read(src)
     if _without_ones(src.extents) != _without_ones(dst.extents):
         raise KernelFault(f"a box of {src.extents} is copied to one of {dst.extents}")
-    target = memory.dtype(dst.buffer)
-    memory.write(dst, convert(content, target).reshape(dst.extents))
+    memory.write(dst, convert(content, memory.dtype(dst.buffer)).reshape(dst.extents))
 
 
 def _without_ones(extents: tuple[int, ...]) -> tuple[int, ...]:

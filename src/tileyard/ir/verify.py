@@ -7,7 +7,6 @@ from typing import assert_never
 from tileyard.errors import InvalidProgramError
 from tileyard.ir import verify_exprs as check
 from tileyard.ir.dtypes import is_integer
-from tileyard.ir.effects import expressions, read_regions, written_region
 from tileyard.ir.nodes import (
     Assert,
     Atomic,
@@ -38,7 +37,7 @@ from tileyard.ir.printer import print_statement
 from tileyard.ir.specs import scalar_params, tensors
 from tileyard.ir.syntax import is_name
 from tileyard.ir.verify_exprs import require
-from tileyard.ir.walk import bodies, walk, walk_expr
+from tileyard.ir.walk import bodies, expressions, read_regions, walk, walk_expr, written_region
 
 _BREAKABLE = ("serial", "unroll", "pipelined", "while")
 _MAX_GRID = 3
@@ -89,8 +88,10 @@ class _Verifier:
             self._size(axis.extent, f"the extent of {axis.var.name}")
         for axis in program.grid:
             self._declare_var(axis.var)
-        is_empty = any(count < 1 for count in program.threads)
-        require(not is_empty, f"a block of {program.threads} threads is empty")
+        require(
+            all(count > 0 for count in program.threads),
+            f"a block of {program.threads} threads is empty",
+        )
         for buffer in program.buffers:
             require(
                 buffer.scope == "global" or all(isinstance(e, Const) for e in buffer.shape),
@@ -136,8 +137,7 @@ class _Verifier:
 
     def _size(self, expr: Expr, what: str) -> None:
         check.integer(self._scope, expr, what)
-        is_read = any(isinstance(part, Load) for part in walk_expr(expr))
-        require(not is_read, f"{what} reads memory")
+        require(not any(isinstance(p, Load) for p in walk_expr(expr)), f"{what} reads memory")
         require(not isinstance(expr, Const) or expr.value >= 0, f"{what} is negative")
 
     def _tensor(self, param: Tensor) -> None:
@@ -191,8 +191,9 @@ class _Verifier:
             case If() | While():
                 self._branch(stmt, loops)
             case Break():
-                is_inside = bool(loops) and loops[-1] in _BREAKABLE
-                require(is_inside, "break has no serial loop to leave")
+                require(
+                    bool(loops) and loops[-1] in _BREAKABLE, "break has no serial loop to leave"
+                )
             case Copy():
                 check.same_box(stmt.src, stmt.dst)
             case Fill() | Print():
@@ -205,8 +206,7 @@ class _Verifier:
                 assert_never(stmt)
 
     def _check_written(self, buffer: str) -> None:
-        is_writable = buffer not in self._read_only
-        require(is_writable, f"{buffer} is an `in` parameter, and it is written")
+        require(buffer not in self._read_only, f"{buffer} is an `in` parameter, and it is written")
 
     def _let(self, stmt: Let) -> None:
         require(
@@ -245,11 +245,9 @@ class _Verifier:
 
     def _roles(self, stmt: Roles, loops: tuple[LoopKind | str, ...]) -> None:
         require(not loops, "roles stand in no loop: each has loops of its own")
-        has_all = bool(stmt.bodies) and all(stmt.bodies)
-        require(has_all, "a role without a statement")
+        require(bool(stmt.bodies) and all(stmt.bodies), "a role without a statement")
         for body in stmt.bodies:
-            is_nested = any(isinstance(inner, Roles) for inner in walk(body))
-            require(not is_nested, "roles within a role")
+            require(not any(isinstance(s, Roles) for s in walk(body)), "roles within a role")
             self.body(body, loops)
 
     def _branch(self, stmt: If | While, loops: tuple[LoopKind | str, ...]) -> None:

@@ -150,8 +150,10 @@ def _same_extent(left: Expr, right: Expr) -> bool:
 
 def same_box(src: Region, dst: Region) -> None:
     """Check that two boxes can be matched element by element."""
-    is_same = _same(without_ones(src.extents), without_ones(dst.extents))
-    require(is_same, f"the extents of {src.buffer} and {dst.buffer} are not seen to match")
+    require(
+        _same(without_ones(src.extents), without_ones(dst.extents)),
+        f"the extents of {src.buffer} and {dst.buffer} are not seen to match",
+    )
 
 
 def gemm(scope: Scope, stmt: Gemm) -> None:
@@ -159,8 +161,10 @@ def gemm(scope: Scope, stmt: Gemm) -> None:
     operands = (stmt.a, stmt.b, stmt.c)
     for operand in operands:
         require(len(operand.extents) >= _MATRIX, f"{operand.buffer} is no matrix")
-        has_two = not without_ones(operand.extents[:-_MATRIX])
-        require(has_two, f"{operand.buffer} has more than two dimensions that are not 1")
+        require(
+            not without_ones(operand.extents[:-_MATRIX]),
+            f"{operand.buffer} has more than two dimensions that are not 1",
+        )
     a, b, c = (operand.extents[-_MATRIX:] for operand in operands)
     m, k = reversed(a) if stmt.transpose_a else a
     k_b, n = reversed(b) if stmt.transpose_b else b

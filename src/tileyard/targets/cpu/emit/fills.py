@@ -3,7 +3,6 @@
 A C variable for each such tile says that it counts as zero although its memory was not touched.
 """
 
-from tileyard.ir.effects import own_effects
 from tileyard.ir.nodes import (
     Const,
     Copy,
@@ -17,7 +16,7 @@ from tileyard.ir.nodes import (
     Stmt,
     While,
 )
-from tileyard.ir.walk import bodies, walk
+from tileyard.ir.walk import bodies, own_effects, walk
 from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.copies import inside_tests
 from tileyard.targets.cpu.emit.exprs import guard, index, index_term, to_memory, value
