@@ -7,6 +7,13 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from tests.differential.tile_rows import (
+    Table,
+    read_rows,
+    tabulate_tiles,
+    tile_case,
+    tile_rows,
+)
 
 from tileyard.ir.dtypes import DTYPES
 from tileyard.ir.interpret import interpret
@@ -17,13 +24,6 @@ from tileyard.model import Device
 from tileyard.targets.cpu.emit.program import generate
 from tileyard.targets.cpu.target import CpuTarget
 from tileyard.testing.builds import explain_difference, load_program
-from tileyard.testing.coverage import (
-    Table,
-    read_rows,
-    tabulate_tiles,
-    tile_case,
-    tile_rows,
-)
 
 pytestmark = pytest.mark.slow
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import KERNELS, CommandLine
 from tests.e2e.lab_queue import serve_queue
-
-from tileyard.testing.endings import has_ended
+from tests.endings import has_ended
 
 FAULTS = str(KERNELS / "faults.py")
 SCRIPTED = "scripted=tileyard.testing.scripted:ScriptedTarget"

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import CommandLine
-
-from tileyard.testing.endings import has_ended
+from tests.endings import has_ended
 
 pytestmark = pytest.mark.slow
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.endings import has_ended
 
 from tileyard.engine.driver import Driver
 from tileyard.events import (
@@ -23,7 +24,6 @@ from tileyard.events import (
 from tileyard.model import Device, Limits, Outcome, Trial, Value
 from tileyard.processes.keeper.quarantine import put_in_quarantine
 from tileyard.processes.supervise import LeaseRequest, Worker, WorkerCommand
-from tileyard.testing.endings import has_ended
 from tileyard.testing.engine import (
     FixedSource,
     drive,

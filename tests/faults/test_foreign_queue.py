@@ -18,6 +18,7 @@ import msgspec
 import psutil
 import pytest
 from tests.conftest import ROOT
+from tests.endings import has_ended
 from tests.faults.deed_target import OUTCOME_OF, plan_deeds
 
 from tileyard.artifacts.objects import ObjectStore
@@ -33,7 +34,6 @@ from tileyard.errors import ToolMissingError, UsageError
 from tileyard.events import Event, Note
 from tileyard.model import Batch, Limits, Outcome, Side
 from tileyard.settings import Settings
-from tileyard.testing.endings import has_ended
 from tileyard.testing.engine import FixedSource, drive, open_simulated_yard, plan_cases
 from tileyard.workers.protocol import CaseRan, RunEntry
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.endings import has_ended
 
 from tileyard.errors import SickDeviceError, WorkerLostError, WorkerStartError
 from tileyard.events import Note
@@ -24,7 +25,6 @@ from tileyard.model import Device, Outcome
 from tileyard.processes.keeper.quarantine import lift_quarantine
 from tileyard.processes.outcomes import judge_end
 from tileyard.processes.supervise import Ended, KeeperLink, LeaseRequest, Worker, WorkerCommand
-from tileyard.testing.endings import has_ended
 
 HERE = Path(__file__).parent
 DEADLINE_S = 30.0

@@ -12,13 +12,13 @@ from xml.etree import ElementTree
 
 import pytest
 from tests.conftest import CommandLine
+from tests.endings import has_ended
 
 from tileyard.artifacts.bundle_manifest import Kind
 from tileyard.artifacts.bundles import Packing, write_bundle
 from tileyard.artifacts.copying import remove_folder
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
-from tileyard.testing.endings import has_ended
 
 pytestmark = pytest.mark.slow
 

@@ -117,9 +117,8 @@ def is_users(file: str) -> bool:
 
 
 def _is_site(path: Path) -> bool:
-    roots = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     return bool(SITE_FOLDERS.intersection(path.parts)) or any(
-        path.is_relative_to(root) for root in roots
+        path.is_relative_to(sysconfig.get_path(name)) for name in ("purelib", "platlib")
     )
 
 
@@ -149,15 +148,14 @@ def describe_failure(error: BaseException, doing: str = "") -> UserCodeError:
         file, line = error.filename, error.lineno or 0
     elif users:
         file, line = users[-1].filename, users[-1].lineno or 0
-    shown = traceback.format_list(users or frames)
-    ending = traceback.format_exception_only(error)
+    shown = [*traceback.format_list(users or frames), *traceback.format_exception_only(error)]
     summary = f"{doing}: {what}" if doing else what
     return UserCodeError(
         message=f"{name_line(file, line)}: {summary}" if file else summary,
         summary=summary,
         file=file,
         line=line,
-        trace="".join(["Traceback (your code only):\n", *shown, *ending]),
+        trace="".join(["Traceback (your code only):\n", *shown]),
     )
 
 

@@ -15,7 +15,6 @@ from itertools import count
 import msgspec
 
 from tileyard.ir.dtypes import is_float
-from tileyard.ir.effects import expressions, own_effects
 from tileyard.ir.nodes import (
     Break,
     Const,
@@ -38,7 +37,16 @@ from tileyard.ir.nodes import (
 from tileyard.ir.ranges import Ranges
 from tileyard.ir.specs import scalar_params
 from tileyard.ir.verify_exprs import is_one
-from tileyard.ir.walk import bodies, children, convert, replace_parts, walk, walk_expr
+from tileyard.ir.walk import (
+    bodies,
+    children,
+    convert,
+    expressions,
+    own_effects,
+    replace_parts,
+    walk,
+    walk_expr,
+)
 
 _DIVISIONS = frozenset({"floordiv", "floormod", "truncdiv", "truncmod"})
 

@@ -103,7 +103,7 @@ def buffer_of(scope: Scope, tir: Any) -> Buffer:  # noqa: ANN401
     found = scope.known_buffer(tir)
     owner = None if found is not None else scope.owner(tir)
     if found is not None or owner is None:
-        return found or scope.buffer(tir)
+        return found or scope.refuse(f"buffer {tir.name}", "is not allocated in the kernel")
     view = f"view {tir.name} of {owner.name}"
     scope.require(
         not owner.strides and is_row_major(tir), view, "has strides, which is not covered"
@@ -154,7 +154,7 @@ def lower_region(scope: Scope, call: Any) -> Region:  # noqa: ANN401
     )
     sizes = tuple(_extent(scope, extent) for extent in extents)
     placed = scope.place(buffer, starts)
-    ones = tuple(Const(1, "int32") for _ in placed[len(starts) :])
+    ones = (Const(1, "int32"),) * (len(placed) - len(starts))
     return Region(buffer.name, placed, (*ones, *sizes))
 
 
@@ -166,11 +166,10 @@ def _extent(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
 def lower_pointer(scope: Scope, call: Any) -> Load:  # noqa: ANN401
     """The element whose address ``tl.access_ptr`` or ``address_of`` gives."""
     name = call_name(call)
-    if name not in POINTERS:
-        return scope.refuse(name or type(call).__name__, "in place of a pointer is not covered")
+    what = name or type(call).__name__
+    scope.require(name in POINTERS, what, "in place of a pointer is not covered")
     load = call.args[0]
-    if type(load).__name__ != "BufferLoad":
-        return scope.refuse(f"pointer to {type(load).__name__}")
+    scope.require(is_load(load), f"pointer to {type(load).__name__}")
     buffer = buffer_of(scope, load.buffer)
     indices = tuple(lower_expr(scope, index) for index in load.indices)
     return Load(buffer.name, scope.place(buffer, indices), buffer.dtype)
@@ -178,8 +177,7 @@ def lower_pointer(scope: Scope, call: Any) -> Load:  # noqa: ANN401
 
 def _op(scope: Scope, name: str, args: Any, dtype: object) -> Expr:  # noqa: ANN401
     if name not in ("select", "and", "or"):
-        lowered = tuple(lower_expr(scope, arg) for arg in args)
-        return Op(name, lowered, scope.dtype(dtype, name))
+        return Op(name, tuple(lower_expr(scope, arg) for arg in args), scope.dtype(dtype, name))
     first, *rest = args
     chosen = constant_of(first) if name == "select" else None
     if chosen is not None:
@@ -238,9 +236,12 @@ def _call(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
         )
         return _op(scope, _INTRINSICS[name], expr.args, expr.dtype)
     if name in _FUNCTIONS:
+        of_floats, make = _FUNCTIONS[name]
         dtype = scope.dtype(expr.dtype, name)
-        arguments = _numbers(scope, name, expr.args)
-        return _FUNCTIONS[name](scope, dtype, [lower_expr(scope, arg) for arg in arguments])
+        arguments = [lower_expr(scope, arg) for arg in _numbers(scope, name, expr.args)]
+        is_taken = is_float(dtype) or not of_floats
+        scope.require(is_taken, of_floats, f"does not take {dtype}")
+        return make(scope, dtype, arguments)
     rule = _CALLS.get(name)
     if rule is not None:
         return rule(scope, expr)
@@ -352,47 +353,34 @@ def _numbers(scope: Scope, name: str, args: Sequence[Any]) -> list[Any]:
     if not name.startswith("tl.ieee_"):
         return found
     last = args[-1]
-    if type(last).__name__ == "StringImm" and str(last.value) != _NEAREST:
-        scope.refuse(f"{name} with rounding {last.value}")
+    if type(last).__name__ == "StringImm":
+        scope.require(str(last.value) == _NEAREST, f"{name} with rounding {last.value}")
     return found
 
 
-def _of(operation: str, scope: Scope, dtype: str, args: list[Expr]) -> Expr:
-    """One operation of floats, of the same arguments."""
-    _require_float(scope, operation, dtype)
+def _of(operation: str, _: Scope, dtype: str, args: list[Expr]) -> Expr:
+    """One operation, of the same arguments."""
     return Op(operation, tuple(args), dtype)
 
 
-def _reciprocal(scope: Scope, dtype: str, args: list[Expr]) -> Expr:
-    _require_float(scope, "a reciprocal", dtype)
+def _reciprocal(_: Scope, dtype: str, args: list[Expr]) -> Expr:
     return Op("div", (Const(1.0, dtype), args[0]), dtype)
 
 
-def _reciprocal_root(scope: Scope, dtype: str, args: list[Expr]) -> Expr:
+def _reciprocal_root(_: Scope, dtype: str, args: list[Expr]) -> Expr:
     """Rounded once, which the quotient of a rounded root is not."""
-    _require_float(scope, "ieee_frsqrt", dtype)
     wide = Op("rsqrt", (Cast(args[0], "float64"),), "float64")
     return wide if dtype == "float64" else Cast(wide, dtype)
 
 
-def _round_away(scope: Scope, dtype: str, args: list[Expr]) -> Expr:
+def _round_away(_: Scope, dtype: str, args: list[Expr]) -> Expr:
     """To the nearest whole number, from the middle to the one that is farther from 0."""
-    _require_float(scope, "round", dtype)
     value = args[0]
     whole = Op("trunc", (value,), dtype)
     rest = Op("abs", (Op("sub", (value, whole), dtype),), dtype)
     is_far = Op("ge", (rest, Const(0.5, dtype)), "bool")
     next_one = Op("add", (whole, Op("copysign", (Const(1.0, dtype), value), dtype)), dtype)
     return Op("select", (is_far, next_one, whole), dtype)
-
-
-def _infinity(scope: Scope, dtype: str, _: list[Expr]) -> Expr:
-    _require_float(scope, "infinity", dtype)
-    return Const(math.inf, dtype)
-
-
-def _require_float(scope: Scope, name: str, dtype: str) -> None:
-    scope.require(is_float(dtype), name, f"does not take {dtype}")
 
 
 def _clamp(_: Scope, dtype: str, args: list[Expr]) -> Expr:
@@ -420,22 +408,22 @@ def _scaled(_: Scope, dtype: str, args: list[Expr]) -> Expr:
     return Op("ldexp", (args[0], convert(args[1], dtype)), dtype)
 
 
-_FUNCTIONS: dict[str, Make] = {
-    "tl.infinity": _infinity,
-    "tirx.infinity": _infinity,
-    "tl.fast_rcp": _reciprocal,
-    "tl.ieee_frcp": _reciprocal,
-    "tl.ieee_add": partial(_of, "add"),
-    "tl.ieee_sub": partial(_of, "sub"),
-    "tl.ieee_mul": partial(_of, "mul"),
-    "tl.ieee_fdiv": partial(_of, "div"),
-    "tl.ieee_fmaf": partial(_of, "fma"),
-    "tl.ieee_fsqrt": partial(_of, "sqrt"),
-    "tl.ieee_frsqrt": _reciprocal_root,
-    "tl.round_ties_away_from_zero": _round_away,
-    "tl.clamp": _clamp,
-    "tirx.clz": lambda _, dtype, args: convert(Op("clz", (args[0],), args[0].dtype), dtype),
-    "tirx.ldexp": _scaled,
-    "tl.__ffs": _first_one,
+_FUNCTIONS: dict[str, tuple[str, Make]] = {
+    "tl.infinity": ("infinity", lambda _, dtype, args: Const(math.inf, dtype)),
+    "tirx.infinity": ("infinity", lambda _, dtype, args: Const(math.inf, dtype)),
+    "tl.fast_rcp": ("a reciprocal", _reciprocal),
+    "tl.ieee_frcp": ("a reciprocal", _reciprocal),
+    "tl.ieee_add": ("add", partial(_of, "add")),
+    "tl.ieee_sub": ("sub", partial(_of, "sub")),
+    "tl.ieee_mul": ("mul", partial(_of, "mul")),
+    "tl.ieee_fdiv": ("div", partial(_of, "div")),
+    "tl.ieee_fmaf": ("fma", partial(_of, "fma")),
+    "tl.ieee_fsqrt": ("sqrt", partial(_of, "sqrt")),
+    "tl.ieee_frsqrt": ("ieee_frsqrt", _reciprocal_root),
+    "tl.round_ties_away_from_zero": ("round", _round_away),
+    "tl.clamp": ("", _clamp),
+    "tirx.clz": ("", lambda _, dtype, args: convert(Op("clz", (args[0],), args[0].dtype), dtype)),
+    "tirx.ldexp": ("", _scaled),
+    "tl.__ffs": ("", _first_one),
 }
-"""What each of TVM's intrinsics becomes."""
+"""What each of TVM's intrinsics becomes; one of floats alone has the name by which it refuses other types."""

@@ -169,11 +169,6 @@ def _fp4(word: Expr, places: list[int]) -> Expr:
     return op("select", Op("ne", (sign, zero), "bool"), op("neg", value), value)
 
 
-def _quarter(i: int) -> tuple[int, int]:
-    """Bytes in turn, two bits higher after all four."""
-    return i % 4, 2 * (i // 4)
-
-
 @dataclass(frozen=True)
 class _Function:
     """A known function: a digest of its text, its result's type, what it does, and for how many numbers.

@@ -6,8 +6,8 @@ One module because lowering needs all that is known of the kernel, its arguments
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -28,17 +28,19 @@ from tileyard.frontend.recipes import Recipe
 from tileyard.ir.dtypes import DTYPES, find_dtype
 from tileyard.ir.nodes import Program
 from tileyard.ir.specs import scalar_params
-from tileyard.model import Kernel, KernelInfo, SourceLine, TensorSpec, Value
+from tileyard.model import KernelInfo, TensorSpec, Value
+
+if TYPE_CHECKING:
+    from tileyard.frontend.tilelang import MadeKernel
 
 INPUT_SEED = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Elaboration:
-    """A PrimFunc with the positions of its outputs, None where it is to be seen from its body."""
+    """A PrimFunc, and what it is to be compiled with."""
 
     func: Any
-    out_idx: tuple[int, ...] | None
     pass_options: dict[str, Value]
     flags: tuple[str, ...]
 
@@ -86,9 +88,8 @@ class Found:
         if self.recipe.where is None:
             return True
         what = f"where of {self.name}"
-        answer = call_by_name(self.recipe.where, values, what)
         with blame_user(what):
-            return bool(answer)
+            return bool(call_by_name(self.recipe.where, values, what))
 
     def complete(self, arguments: Arguments) -> dict[str, object]:
         """The arguments as the user's code has them, with the defaults of those not given."""
@@ -119,7 +120,6 @@ class Found:
         flags = attrs.get("tilelang_compile_flags")
         return Elaboration(
             func=func,
-            out_idx=self.recipe.out_idx,
             pass_options=self._plain_options({**dict(marked or {}), **options}),
             flags=(*map(str, flags or ()), *self.recipe.compile_flags),
         )
@@ -129,8 +129,8 @@ class Found:
         if self.recipe.flops is None:
             return 0.0
         what = f"flops of {self.name}"
-        answer: Any = call_by_name(self.recipe.flops, self.complete(arguments), what)
         with blame_user(what):
+            answer: Any = call_by_name(self.recipe.flops, self.complete(arguments), what)
             return float(answer)
 
     def supply_inputs(self, arguments: Arguments, specs: Sequence[TensorSpec]) -> object:
@@ -231,29 +231,9 @@ PROBES = 256
 """How many points of a space are put to ``where`` in search of one that shows the kernel's work."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LoweredConfig:
-    """A Kernel with its source lines; ``numbers`` are its dimensions and scalars by name.
-
-    ``signature`` is its Program, or its parameters where it has none. ``tir`` is TVM's JSON, empty
-    where nobody asked for it.
-    """
-
-    kernel: Kernel
-    signature: Program
-    lines: dict[int, SourceLine]
-    numbers: dict[str, Value]
-    tir: str
-
-    @property
-    def integers(self) -> dict[str, int]:
-        """The numbers that a shape can depend on."""
-        return {name: value for name, value in self.numbers.items() if type(value) is int}
-
-
 def lower_config(
     found: Found, arguments: Arguments, config: Arguments, *, with_tir: bool = False
-) -> LoweredConfig:
+) -> "MadeKernel":
     """Elaborate and lower one config.
 
     Raises UsageError and UserCodeError; UnsupportedError and InvalidProgramError too, except that
@@ -266,22 +246,12 @@ def lower_config(
 
     with blame_user(f"target of {found.name}"):
         func = for_target(elaboration.func, found.recipe.target)
-    made = make_kernel(
-        func,
-        elaboration.out_idx,
-        found.name,
-        with_tir=with_tir,
-    )
+    made = make_kernel(func, found.recipe.out_idx, found.name, with_tir=with_tir)
     kernel = msgspec.structs.replace(
         made.kernel, pass_options=elaboration.pass_options, flags=elaboration.flags
     )
-    return LoweredConfig(
-        kernel=kernel,
-        signature=made.signature,
-        lines=made.lines,
-        numbers=_bind_numbers(found, made.signature, arguments),
-        tir=made.tir,
-    )
+    numbers = _bind_numbers(found, made.signature, arguments)
+    return replace(made, kernel=kernel, numbers=numbers)
 
 
 def _bind_numbers(found: Found, program: Program, arguments: Arguments) -> dict[str, Value]:
@@ -308,7 +278,7 @@ def _bind_numbers(found: Found, program: Program, arguments: Arguments) -> dict[
     return numbers
 
 
-def probe(found: Found, arguments: Arguments, expansion: Expansion) -> LoweredConfig | None:
+def probe(found: Found, arguments: Arguments, expansion: Expansion) -> "MadeKernel | None":
     """What some config of a space lowers to; None where none can be made before more is known."""
     if not {*arguments, *expansion.names}.issuperset(found.parameters.required):
         return None

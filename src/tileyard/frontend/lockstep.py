@@ -209,18 +209,23 @@ class Lockstep:
         differs = any(map(self._code.depends, heads_of(item)))
         match type(item).__name__:
             case "For" if is_loop(item, PARALLEL):
-                loop = f"parallel loop over {item.loop_var.name}"
-                return refuse(loop, "with what single threads know is not covered")
+                return refuse(
+                    f"parallel loop over {item.loop_var.name}",
+                    "with what single threads know is not covered",
+                )
             case "IfThenElse" if differs:
                 return self._branch(item)
             case "For" | "While" as kind if differs:
-                reason = "in which some threads wait for others is not covered"
-                return refuse(f"{kind.lower()} loop", reason)
+                return refuse(
+                    f"{kind.lower()} loop",
+                    "in which some threads wait for others is not covered",
+                )
             case "AttrStmt" if call_name(getattr(item.body, "value", None)) == ALLREDUCE:
                 return self._allreduce(item)
             case "Evaluate":
-                name = call_name(item.value).rsplit(".", 1)[-1]
-                return refuse(name, "by single threads is not covered")
+                return refuse(
+                    call_name(item.value).rsplit(".", 1)[-1], "by single threads is not covered"
+                )
             case kind if not bodies_of(item):
                 return refuse(f"statement {kind}", "by single threads is not covered")
             case _:
@@ -233,15 +238,12 @@ class Lockstep:
         outside = self._mask
         chosen = self._own_buffer("runs", "bool")
         found = self._set_mask(chosen, outside, lambda: lower_expr(self._scope, item.condition))
-        self._mask = chosen
         found += self.lower(item.then_case)
         if item.else_case is not None:
             others = self._own_buffer("runs", "bool")
-            self._mask = outside
             found += self._set_mask(
                 others, outside, lambda: Op("not", (self._masked(chosen),), "bool")
             )
-            self._mask = others
             found += self.lower(item.else_case)
         self._mask = outside
         return found
@@ -249,7 +251,7 @@ class Lockstep:
     def _set_mask(
         self, mask: str, outside: str | None, condition: Callable[[], Expr]
     ) -> tuple[Stmt, ...]:
-        """Note for each thread whether it runs what follows."""
+        """Note for each thread whether it runs what follows, which is under ``mask`` from here on."""
 
         def store() -> tuple[Stmt, ...]:
             if outside is None:
@@ -260,9 +262,9 @@ class Lockstep:
             store = Store(mask, self._scope.position.indices, runs)
             return self._do.numbered((*self._scope.take_hoisted(), store))
 
-        before, self._mask = self._mask, None
+        self._mask = None
         found = self._each([store])
-        self._mask = before
+        self._mask = mask
         return found
 
     def _allreduce(self, item: Any) -> tuple[Stmt, ...]:  # noqa: ANN401

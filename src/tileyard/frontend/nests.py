@@ -28,15 +28,6 @@ ScanKind = Literal["add", "max"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scan:
-    """How a scan runs: over which axis, from which end, and what each step does."""
-
-    kind: ScanKind
-    axis: int
-    is_reverse: bool
-
-
-@dataclass(frozen=True, kw_only=True)
 class Window:
     """The window of a convolution, the same in both directions."""
 
@@ -65,12 +56,18 @@ def atomic(scope: Scope, kind: AtomicKind, source: Region | Expr, dst: Region) -
     return _nest(loops, dst.extents, (update,))
 
 
-def scan(scope: Scope, how: Scan, src: Region, dst: Region) -> tuple[Stmt, ...]:
-    """Each element of ``dst`` is that of ``src`` and all before it along the axis, in ``dst``'s dtype."""
+def scan(
+    scope: Scope, kind: ScanKind, regions: tuple[Region, Region], axis: int, is_reverse: bool
+) -> tuple[Stmt, ...]:
+    """Each element of the second region is that of the first and all before it along the axis, in its dtype.
+
+    With ``is_reverse`` the scan begins at the end.
+    """
+    src, dst = regions
     scope.require(
         src.extents == dst.extents, "scan", "of regions of different shapes is not covered"
     )
-    dtype, axis = scope.named(dst.buffer).dtype, how.axis
+    dtype = scope.named(dst.buffer).dtype
     extent = src.extents[axis]
     loops = _loops(scope, dst.extents)
     loops[axis] = ZERO
@@ -79,7 +76,7 @@ def scan(scope: Scope, how: Scan, src: Region, dst: Region) -> tuple[Stmt, ...]:
 
     def at(region: Region, place: Expr) -> tuple[Expr, ...]:
         moved = [*loops]
-        moved[axis] = _sub(last, place) if how.is_reverse else place
+        moved[axis] = _sub(last, place) if is_reverse else place
         return _move(region.starts, moved)
 
     def read(region: Region, place: Expr) -> Expr:
@@ -87,7 +84,7 @@ def scan(scope: Scope, how: Scan, src: Region, dst: Region) -> tuple[Stmt, ...]:
         return convert(Load(buffer, at(region, place), scope.named(buffer).dtype), dtype)
 
     before = _sub(step, Const(1, step.dtype))
-    total = Op(how.kind, (read(dst, before), read(src, step)), dtype)
+    total = Op(kind, (read(dst, before), read(src, step)), dtype)
     first = Store(dst.buffer, at(dst, Const(0, extent.dtype)), read(src, Const(0, extent.dtype)))
     others = For(
         step, Const(1, step.dtype), last, "serial", (Store(dst.buffer, at(dst, step), total),)

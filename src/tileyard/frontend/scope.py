@@ -179,13 +179,15 @@ class Scope:
         """The file of TileLang's in which the statement stands that was entered last; empty for the user's."""
         return "" if self._inside is None else Path(self._inside.where.file).stem
 
-    def enter_buffer(self, tir: object) -> SourceLine | None:
-        """Note the line where a buffer is declared or allocated; return the line before that."""
+    @contextmanager
+    def at_buffer(self, tir: object) -> Iterator[None]:
+        """Around what is done at the line where a buffer is declared or allocated."""
         before = self.where
         where = _line_of(tl_ir.get_buffer_span(tir))
         if where is not None and not where.file.startswith(_TILELANG):
             self.where = where
-        return before
+        yield
+        self.where = before
 
     def start(self, func: object) -> None:
         """Note the first line of ``func``."""
@@ -216,8 +218,7 @@ class Scope:
 
     def dtype(self, dtype: object, what: str) -> str:
         """The scalar type that TVM calls ``dtype``; refused where the tile IR has none."""
-        name = str(dtype)
-        name = _SYNONYMS.get(name, name)
+        name = _SYNONYMS.get(str(dtype), str(dtype))
         is_known = self._any_dtype or name in DTYPES
         return name if is_known else self.refuse(f"{name} ({what})", "is a type not covered")
 
@@ -337,12 +338,6 @@ class Scope:
             by = next((name for word, name in _ALLOCATORS.items() if word in scope), "scope")
             self.refuse(f"{by} {scope} ({tir.name})")  # type: ignore[attr-defined]
         return _SCOPES[scope]
-
-    def buffer(self, tir: object) -> Buffer:
-        """What a buffer of TIR is called here."""
-        found = self.known_buffer(tir)
-        name = str(tir.name)  # type: ignore[attr-defined]
-        return found or self.refuse(f"buffer {name}", "is not allocated in the kernel")
 
     def known_buffer(self, tir: object) -> Buffer | None:
         """What a buffer of TIR is called here; None for one that has not been declared."""

@@ -184,32 +184,29 @@ class BodyLowering:
     def _allocate(self, tir: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         """Declare a buffer; what has to be done before it can be used."""
         scope = self._scope
-        before = scope.enter_buffer(tir)
-        if str(tir.scope()) == BARRIERS:
-            ready = self._barriers.allocate(tir, self._arrivals.get(key_of(tir.data), ()))
-            scope.where = before
-            return (ready,)
-        storage = scope.storage_scope(tir)
-        scope.require(not len(tir.strides), f"buffer {tir.name} with strides")
-        shape = tuple(lower_expr(scope, extent) for extent in tir.shape)
-        scope.require(
-            all(isinstance(extent, Const) for extent in shape),
-            f"buffer {tir.name} of a size that is not constant",
-        )
-        is_own = self._code.is_own(tir)
-        buffer = Buffer(
-            scope.names.take(str(tir.name)),
-            scope.dtype(tir.dtype, str(tir.name)),
-            (*scope.position.extents, *shape) if is_own else shape,
-            storage,  # type: ignore[arg-type]
-        )
+        with scope.at_buffer(tir):
+            if str(tir.scope()) == BARRIERS:
+                return (self._barriers.allocate(tir, self._arrivals.get(key_of(tir.data), ())),)
+            storage = scope.storage_scope(tir)
+            scope.require(not len(tir.strides), f"buffer {tir.name} with strides")
+            shape = tuple(lower_expr(scope, extent) for extent in tir.shape)
+            scope.require(
+                all(isinstance(extent, Const) for extent in shape),
+                f"buffer {tir.name} of a size that is not constant",
+            )
+            is_own = self._code.is_own(tir)
+            buffer = Buffer(
+                scope.names.take(str(tir.name)),
+                scope.dtype(tir.dtype, str(tir.name)),
+                (*scope.position.extents, *shape) if is_own else shape,
+                storage,  # type: ignore[arg-type]
+            )
         scope.bind_buffer(tir, buffer)
         scope.buffers.append(buffer)
         if is_own:
             scope.position.own.add(buffer.name)
         if key_of(tir.data) in self._reducers:
             scope.reducers[buffer.name] = self._reducers[key_of(tir.data)]
-        scope.where = before
         return ()
 
     def _lower_AttrStmt(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401, N802
@@ -224,8 +221,7 @@ class BodyLowering:
         scope = self._scope
         unknown = [str(key) for key in stmt.annotations if str(key) not in LOOP_HINTS]
         scope.require(not unknown, f"loop with {', '.join(unknown)}")
-        if stmt.step is not None and not is_one(stmt.step):
-            scope.refuse(f"loop with step {stmt.step}")
+        scope.require(stmt.step is None or is_one(stmt.step), f"loop with step {stmt.step}")
         start, extent = lower_expr(scope, stmt.min), lower_expr(scope, stmt.extent)
         first = self._number()
         var = scope.bind_var(stmt.loop_var)
@@ -264,9 +260,11 @@ class BodyLowering:
         """A loop whose variable is the thread's index: the threads run its body side by side."""
         dimension, extent = dimension_of(stmt), self._scope.simplify(stmt.extent)
         count = int(extent.value) if type(extent).__name__ == "IntImm" else -1  # type: ignore[attr-defined]
-        if not is_zero(stmt.min) or (*self._threads.extents, 1, 1)[dimension] != count:
-            tag = str(stmt.thread_binding.thread_tag)
-            self._scope.refuse(f"loop bound to {tag}", "for some of the threads is not covered")
+        self._scope.require(
+            is_zero(stmt.min) and (*self._threads.extents, 1, 1)[dimension] == count,
+            f"loop bound to {stmt.thread_binding.thread_tag}",
+            "for some of the threads is not covered",
+        )
         self._scope.bind_thread(stmt.loop_var)
         self._threads.bind(stmt.loop_var, dimension)
         return self.lower(stmt.body)

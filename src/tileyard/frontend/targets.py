@@ -8,6 +8,8 @@ from typing import Any
 from tilelang import env
 from tilelang.backend.target import determine_target
 
+from tileyard.frontend.tir_queries import attributes_of
+
 TARGET_MARK = "target"
 """The attribute by which TVM marks a function's target."""
 
@@ -26,17 +28,13 @@ def for_target(func: Any, target: Any) -> Any:  # noqa: ANN401 (TVM's nodes are 
 
 def without_target(func: Any) -> Any:  # noqa: ANN401
     """``func`` for a target that the builder chooses."""
-    return func.without_attr(TARGET_MARK) if _mark(func) is not None else func
+    return func.without_attr(TARGET_MARK) if TARGET_MARK in attributes_of(func) else func
 
 
 def has_threads(func: Any) -> bool:  # noqa: ANN401
     """Whether a block of ``func`` is run by several threads."""
-    mark = _mark(func)
+    mark = attributes_of(func).get(TARGET_MARK)
     return mark is None or not _is_cpu(mark)
-
-
-def _mark(func: Any) -> Any:  # noqa: ANN401
-    return None if func.attrs is None else func.attrs.get(TARGET_MARK)
 
 
 def _is_cpu(target: Any) -> bool:  # noqa: ANN401

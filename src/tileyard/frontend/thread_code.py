@@ -54,7 +54,7 @@ class Access:
     rows: frozenset[tuple[int, int]]
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Leaf:
     """The accesses of one statement without its body, by the memory's identity.
 
@@ -62,7 +62,7 @@ class Leaf:
     """
 
     touched: dict[object, list[Access]] = field(default_factory=dict)
-    is_repeated: bool = False
+    is_repeated: bool
 
     def conflicts(self, other: "Leaf", dimensions: frozenset[int]) -> bool:
         """Whether what one thread does in one may change what another one does in the other."""
@@ -203,10 +203,10 @@ class ThreadCode:
 
     # ---- who touches what -------------------------------------------------------------------
 
-    def leaf(self, stmt: Any) -> Leaf:  # noqa: ANN401
+    def _leaf(self, stmt: Any, *, is_repeated: bool) -> Leaf:  # noqa: ANN401
         """What one statement touches by itself, its body aside."""
         parts = (stmt,) if type(stmt).__name__ in _NO_BODY else heads_of(stmt)
-        found = Leaf()
+        found = Leaf(is_repeated=is_repeated)
         for part in parts:
             atomics = {
                 key_of(inner)
@@ -239,8 +239,7 @@ class ThreadCode:
 
         In a loop that is longer for some threads than for others nobody can wait for the others.
         """
-        found = [self.leaf(stmt)]
-        found[0].is_repeated = is_repeated
+        found = [self._leaf(stmt, is_repeated=is_repeated)]
         if type(stmt).__name__ in ("For", "While"):
             is_repeated = not any(map(self.depends, heads_of(stmt)))
         for body in bodies_of(stmt):

@@ -29,7 +29,6 @@ from tileyard.frontend.tir_queries import (
     is_load,
     nodes_of,
 )
-from tileyard.ir.effects import buffer_effects
 from tileyard.ir.nodes import (
     Atomic,
     Await,
@@ -44,7 +43,7 @@ from tileyard.ir.nodes import (
     Stmt,
     Store,
 )
-from tileyard.ir.walk import convert
+from tileyard.ir.walk import buffer_effects, convert
 from tileyard.model import SourceLine
 
 ThreadSet = frozenset[int]
@@ -202,16 +201,23 @@ class Barriers:
 
     def lower(self, call: Any, threads: int) -> tuple[Stmt, ...] | None:  # noqa: ANN401
         """What a call means to a barrier if ``threads`` make it; None for another call."""
-        rule = _RULES.get(str(getattr(call.op, "name", "")))
-        return None if rule is None else rule(self, call, threads)
+        match call_name(call):
+            case "tl.mbarrier_wait_parity":
+                return self._wait(call)
+            case "tl.mbarrier_expect_tx":  # a transfer is over when it returns, whatever its bytes
+                return ()
+            case name if name in _ARRIVES or name == "tirx.ptx_arrive_barrier_expect_tx":
+                return self._arrive(call, threads)
+            case _:
+                return None
 
-    def arrive(self, call: Any, threads: int) -> tuple[Stmt, ...]:  # noqa: ANN401
+    def _arrive(self, call: Any, threads: int) -> tuple[Stmt, ...]:  # noqa: ANN401
         """Count the arrivals."""
         place = self._element(call.args[0])
         count = Op("add", (place, Const(threads, COUNT)), COUNT)
         return (Store(place.buffer, place.indices, count),)
 
-    def wait(self, call: Any, _: int) -> tuple[Stmt, ...]:  # noqa: ANN401
+    def _wait(self, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
         """Wait until a phase of that parity has ended."""
         place = self._element(call.args[0])
         parity = convert(lower_expr(self._scope, call.args[1]), COUNT)
@@ -239,20 +245,6 @@ class Barriers:
                 is_it = Op("eq", (place.indices[0], Const(number, "int32")), "bool")
                 found = Op("select", (is_it, Const(counts[number], COUNT), found), COUNT)
         return found
-
-
-def _nothing(*_: object) -> tuple[Stmt, ...]:
-    """Says how many bytes a transfer brings: here it is over when it returns."""
-    return ()
-
-
-_RULES: dict[str, Callable[[Barriers, Any, int], tuple[Stmt, ...]]] = {
-    "tirx.ptx_arrive_barrier": Barriers.arrive,
-    "tirx.ptx_arrive_barrier_expect_tx": Barriers.arrive,
-    "tl.ptx_cp_async_barrier_noinc": Barriers.arrive,
-    "tl.mbarrier_wait_parity": Barriers.wait,
-    "tl.mbarrier_expect_tx": _nothing,
-}
 
 
 class _Use(NamedTuple):

@@ -60,8 +60,7 @@ def lower_call(scope: Scope, call: Any) -> tuple[Stmt, ...] | None:  # noqa: ANN
         return None if rule is None else rule(scope, call)
     short = name.removeprefix(TILE_OPS)
     name = _SYNONYMS.get(short, short)
-    if name not in _RULES:
-        return scope.refuse(name)
+    scope.require(name in _RULES, name)
     lower, hints = _RULES[name]
     unknown = [str(key) for key in call.annotations if str(key) not in hints]
     scope.require(not unknown, f"{name} with {', '.join(unknown)}")
@@ -290,10 +289,9 @@ def _atomic(kind: AtomicKind, scope: Scope, call: Any) -> tuple[Stmt, ...]:  # n
 
 def _scan(kind: nests.ScanKind, scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     """``cumsum`` and ``cummax``: source, destination, axis, whether it runs backwards."""
-    src, dst = lower_region(scope, call.args[0]), lower_region(scope, call.args[1])
-    axis = int(call.args[2].value)
+    regions = lower_region(scope, call.args[0]), lower_region(scope, call.args[1])
     is_reverse = _flag(scope, "reverse", call.args[3])
-    return nests.scan(scope, nests.Scan(kind=kind, axis=axis, is_reverse=is_reverse), src, dst)
+    return nests.scan(scope, kind, regions, int(call.args[2].value), is_reverse)
 
 
 def _transpose(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401

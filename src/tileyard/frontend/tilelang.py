@@ -8,7 +8,7 @@ One module because both kinds of Programs have the same parameters.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
@@ -17,17 +17,16 @@ from tilelang import tvm
 from tileyard.artifacts.keys import digest_bytes
 from tileyard.errors import InvalidProgramError, UnsupportedError, UsageError
 from tileyard.frontend.divisors import guard_divisors
-from tileyard.frontend.expressions import is_row_major, lower_expr
+from tileyard.frontend.expressions import buffer_of, is_row_major, lower_expr
 from tileyard.frontend.scope import Scope, key_of
 from tileyard.frontend.statements import BodyLowering
 from tileyard.frontend.targets import TARGET_MARK, has_threads, without_target
 from tileyard.frontend.tir_queries import attributes_of, call_name, free_vars, is_zero, nodes_of
-from tileyard.ir.effects import Effects, buffer_effects
 from tileyard.ir.nodes import Buffer, Const, Expr, Param, Program, Scalar, Tensor, Var
 from tileyard.ir.text import print_program
 from tileyard.ir.verify import verify
-from tileyard.ir.walk import number_statements
-from tileyard.model import Diagnostic, Digest, Kernel, Record, SourceLine
+from tileyard.ir.walk import Effects, buffer_effects, number_statements
+from tileyard.model import Diagnostic, Digest, Kernel, Record, SourceLine, Value
 
 OUTPUTS_MARK = "tilelang_out_idx"
 """The attribute by which TileLang marks a function's outputs."""
@@ -66,17 +65,16 @@ def declare_params(scope: Scope, func: Any) -> tuple[list[Buffer | Var], list[Va
 
 
 def _declare_tensor(scope: Scope, tir: Any) -> Buffer:  # noqa: ANN401
-    before = scope.enter_buffer(tir)
-    scope.require(is_zero(tir.elem_offset), f"{tir.name} with an offset")
-    buffer = Buffer(
-        scope.names.take(str(tir.name)),
-        scope.dtype(tir.dtype, str(tir.name)),
-        tuple(lower_expr(scope, extent) for extent in tir.shape),
-        "global",
-        () if is_row_major(tir) else _lower_strides(scope, tir),
-    )
+    with scope.at_buffer(tir):
+        scope.require(is_zero(tir.elem_offset), f"{tir.name} with an offset")
+        buffer = Buffer(
+            scope.names.take(str(tir.name)),
+            scope.dtype(tir.dtype, str(tir.name)),
+            tuple(lower_expr(scope, extent) for extent in tir.shape),
+            "global",
+            () if is_row_major(tir) else _lower_strides(scope, tir),
+        )
     scope.bind_buffer(tir, buffer)
-    scope.where = before
     return buffer
 
 
@@ -144,9 +142,8 @@ def read_interface(
 
 def _find_effects(scope: Scope, func: Any) -> Effects:  # noqa: ANN401
     """Which parameters the body reads and writes; one whose address is taken, both."""
-    names = {
-        key_of(tir.data): scope.buffer(tir).name for tir in dict(func.buffer_map.items()).values()
-    }
+    params = dict(func.buffer_map.items()).values()
+    names = {key_of(tir.data): buffer_of(scope, tir).name for tir in params}
     accesses: list[tuple[Any, int]] = []
     loads: dict[object, Any] = {}
     masked: set[object] = set()
@@ -242,8 +239,7 @@ def _check(scope: Scope, program: Program, lines: dict[int, SourceLine]) -> None
         verify(program)
     except InvalidProgramError as error:
         scope.where = lines.get(error.statement, scope.where)
-        numbered = dict(number_statements(program))
-        culprit = numbered.get(error.statement)
+        culprit = dict(number_statements(program)).get(error.statement)
         operation = "kernel" if culprit is None else str(culprit.__struct_config__.tag)
         scope.refuse(operation, f"is not covered: {error.message}")
 
@@ -253,13 +249,20 @@ class MadeKernel:
     """A Kernel beside what is no part of it.
 
     ``signature`` is its Program, or one with its parameters and no body. ``tir`` is TVM's JSON with
-    source lines, empty where nobody asked for it.
+    source lines, empty where nobody asked for it. ``numbers`` are the dimensions and scalars by name,
+    where the arguments of the kernel are known.
     """
 
     kernel: Kernel
     signature: Program
     lines: dict[int, SourceLine]
     tir: str = ""
+    numbers: dict[str, Value] = field(default_factory=dict)
+
+    @property
+    def integers(self) -> dict[str, int]:
+        """The numbers that a shape can depend on."""
+        return {name: value for name, value in self.numbers.items() if type(value) is int}
 
 
 def make_kernel(
@@ -286,16 +289,10 @@ def make_kernel(
         if not with_tir:
             raise
         signature = read_interface(func, name)
-        kernel = Kernel(
-            name=name or signature.name,
-            refusal=_describe(error),
-            tir=digest,
-        )
+        kernel = Kernel(name=name or signature.name, refusal=_describe(error), tir=digest)
         return MadeKernel(kernel=kernel, signature=signature, lines={}, tir=tir)
     kernel = Kernel(
-        name=name or lowered.program.name,
-        program=print_program(lowered.program),
-        tir=digest,
+        name=name or lowered.program.name, program=print_program(lowered.program), tir=digest
     )
     return MadeKernel(kernel=kernel, signature=lowered.program, lines=lowered.lines, tir=tir)
 

@@ -37,13 +37,17 @@ _SYMBOLS: dict[type[ast.AST], str] = {
     ast.Not: "not",
     ast.Invert: "bitnot",
 }
-_ZERO = Const(0, "int32")
-_ONE = Const(1, "int32")
 
 
 def fail(node: ast.AST, message: str) -> NoReturn:
     """Raise InvalidProgramError naming the line of ``node``."""
     raise InvalidProgramError(f"line {getattr(node, 'lineno', 0)}: {message}")
+
+
+def require(node: ast.AST, holds: bool, message: str) -> None:
+    """Raise InvalidProgramError naming the line of ``node`` unless something holds."""
+    if not holds:
+        fail(node, message)
 
 
 def plain(node: ast.expr) -> object:
@@ -90,7 +94,7 @@ class ExprReader:
         """The region that ``node`` describes."""
         if isinstance(node, ast.Name):
             shape = self.known_buffer(node).shape
-            return Region(node.id, (_ZERO,) * len(shape), shape)
+            return Region(node.id, (syntax.ZERO,) * len(shape), shape)
         if not isinstance(node, ast.Subscript):
             fail(node, f"{ast.unparse(node)} is not a region of a buffer")
         buffer = self.known_buffer(node.value)
@@ -101,9 +105,9 @@ class ExprReader:
     def _span(self, part: ast.expr, buffer: Buffer, number: int) -> tuple[Expr, Expr]:
         match part:
             case ast.Slice(lower=None, upper=None, step=None):
-                if number >= len(buffer.shape):
-                    fail(part, f"{buffer.name} has only {len(buffer.shape)} dimensions")
-                return _ZERO, buffer.shape[number]
+                is_there = number < len(buffer.shape)
+                require(part, is_there, f"{buffer.name} has only {len(buffer.shape)} dimensions")
+                return syntax.ZERO, buffer.shape[number]
             case ast.Slice(
                 lower=ast.expr() as lower,
                 upper=ast.UnaryOp(op=ast.UAdd(), operand=extent),
@@ -113,7 +117,7 @@ class ExprReader:
             case ast.Slice():
                 fail(part, "a slice is `start : +extent` or `:`")
             case _:
-                return self.read(part), _ONE
+                return self.read(part), syntax.ONE
 
     def read_all(self, node: ast.expr) -> tuple[Expr, ...]:
         """The expressions of a tuple, or the one that stands alone."""
@@ -123,8 +127,7 @@ class ExprReader:
         """The expression; a bare number takes ``hint`` as its dtype where its kind agrees."""
         match node:
             case ast.Name(id=name) if name != "inf":
-                if name not in self.scalars:
-                    fail(node, f"{name} is not a variable")
+                require(node, name in self.scalars, f"{name} is not a variable")
                 return Var(name, self.scalars[name])
             case ast.Subscript():
                 buffer = self.known_buffer(node.value)
@@ -156,8 +159,7 @@ class ExprReader:
     def _call(self, name: str, node: ast.Call, hint: str | None) -> Expr:
         args = node.args
         if name in DTYPES:
-            if len(args) != 1:
-                fail(node, f"{name} converts one value")
+            require(node, len(args) == 1, f"{name} converts one value")
             number = _number(args[0])
             if number is None or isinstance(number, bool):
                 return Cast(self.read(args[0]), name)
@@ -166,12 +168,10 @@ class ExprReader:
             return Cast(self.read(args[0]), read_dtype(args[1]))
         if name == "typed" and len(args) == 2:
             return self._typed(args[0], read_dtype(args[1]))
-        if name not in OPS:
-            fail(node, f"{name} is not a scalar operation")
+        require(node, name in OPS, f"{name} is not a scalar operation")
         if OPS[name].result != "given":
             return self._op(name, args, hint)
-        if not args:
-            fail(node, f"{name} states its type last")
+        require(node, bool(args), f"{name} states its type last")
         inner = tuple(self.read(arg) for arg in args[:-1])
         return Op(name, inner, read_dtype(args[-1]))
 

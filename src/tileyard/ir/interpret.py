@@ -4,7 +4,7 @@ Scalar operations and conversions are defined in ``meanings.py``, tile operation
 """
 
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import assert_never
 
 import numpy as np
@@ -18,7 +18,9 @@ from tileyard.ir.nodes import (
     Axis,
     Break,
     Buffer,
+    Const,
     Copy,
+    Expr,
     Fill,
     For,
     Gemm,
@@ -31,6 +33,7 @@ from tileyard.ir.nodes import (
     Roles,
     Stmt,
     Store,
+    Var,
     While,
 )
 from tileyard.ir.printer import print_statement
@@ -44,7 +47,6 @@ from tileyard.ir.specs import (
     tensors,
 )
 from tileyard.ir.tiles import Array, Box, Memory, atomic, copy, fill, gemm, reduce
-from tileyard.ir.walk import walk
 from tileyard.model import Value
 
 
@@ -61,12 +63,14 @@ def interpret(
     written is its dtype's poison. ``say`` takes the lines that the kernel prints. Raises BindError, or KernelFault where the kernel itself fails.
     """
     numbers = bind_dims(program, [array.shape for array in arrays], scalars)
-    values = {var.name: convert_scalar(numbers[var.name], var.dtype) for var in program.dims}
     params = scalar_params(program)
     if len(scalars) != len(params):
         raise BindError(f"{program.name} takes {len(params)} scalars, not {len(scalars)}")
-    for var, value in zip(params, scalars, strict=True):
-        values[var.name] = convert_scalar(value, var.dtype)
+    given = [
+        *((var, numbers[var.name]) for var in program.dims),
+        *zip(params, scalars, strict=True),
+    ]
+    values = {var.name: convert_scalar(value, var.dtype) for var, value in given}
     parameters = _parameters(program, arrays, numbers)
     storage = dict(parameters)
     for buffer in program.buffers:
@@ -105,6 +109,9 @@ def _make(buffer: Buffer, known: dict[str, Array], numbers: dict[str, int]) -> A
     return np.full(shape, poison(buffer.dtype), dtype)
 
 
+_Plain = Let | Store | Atomic | Print | Assert | Copy | Fill | Gemm | Reduce
+
+
 class _Run:
     """The state of one run: the values of all variables, the content of all buffers."""
 
@@ -129,32 +136,59 @@ class _Run:
         if not axes:
             self._block()
             return
-        var = axes[0].var
-        for index in range(self._evaluator.number(axes[0].extent)):
-            self._values[var.name] = convert_scalar(index, var.dtype)
+        for _ in self._iterate(axes[0].var, Const(0, "int32"), axes[0].extent):
             self.blocks(axes[1:])
+
+    def _iterate(self, var: Var, start: Expr, extent: Expr) -> Iterator[None]:
+        """Bind ``var`` to one value after the other."""
+        first = self._evaluator.number(start)
+        for index in range(first, first + self._evaluator.number(extent)):
+            self._values[var.name] = convert_scalar(index, var.dtype)
+            yield
 
     def _block(self) -> None:
         tiles = self._memory.tiles
         for buffer in self._program.buffers:
             if buffer.scope != "global":
                 tiles[buffer.name] = _make(buffer, tiles, {})
-        self._body(self._program.body)
+        body = self._body(self._program.body)
+        for wait in body:
+            if not self._value(wait.cond):
+                body.throw(KernelFault(describe_deadlock(wait.message)))
 
-    def _body(self, body: tuple[Stmt, ...]) -> bool:
-        """Run ``body``; returns whether it was left by a break."""
+    def _body(self, body: tuple[Stmt, ...]) -> Generator[Await, None, bool]:
+        """Run ``body``, stopping at each wait; returns whether it was left by a break."""
         for stmt in body:
             try:
-                left = self._stmt(stmt)
+                match stmt:
+                    case For():
+                        for _ in self._iterate(stmt.var, stmt.start, stmt.extent):
+                            if (yield from self._body(stmt.body)):
+                                break
+                    case If():
+                        branch = stmt.then if self._value(stmt.cond) else stmt.orelse
+                        if (yield from self._body(branch)):
+                            return True
+                    case While():
+                        while self._value(stmt.cond):
+                            if (yield from self._body(stmt.body)):
+                                break
+                    case Break():
+                        return True
+                    case Await():
+                        yield stmt
+                    case Roles():
+                        self._run_roles(stmt)
+                    case _:
+                        self._run(stmt)
             except KernelFault as fault:
                 if " in `" not in fault.message:
                     fault.message += f" in `{print_statement(self._program, stmt)}`"
                 raise
-            if left:
-                return True
         return False
 
-    def _stmt(self, stmt: Stmt) -> bool:
+    def _run(self, stmt: _Plain) -> None:
+        """Run a statement that holds no others."""
         match stmt:
             case Let():
                 self._values[stmt.var.name] = self._value(stmt.value)
@@ -172,21 +206,6 @@ class _Run:
             case Assert():
                 if not self._value(stmt.cond):
                     raise KernelFault(stmt.message or "an assertion fails")
-            case For():
-                self._loop(stmt)
-            case If():
-                return self._body(stmt.then if self._value(stmt.cond) else stmt.orelse)
-            case While():
-                while self._value(stmt.cond):
-                    if self._body(stmt.body):
-                        break
-            case Break():
-                return True
-            case Roles():
-                self._side_by_side(stmt.bodies)
-            case Await():
-                if not self._value(stmt.cond):
-                    raise KernelFault(describe_deadlock(stmt.message))
             case Copy():
                 copy(self._memory, self._box(stmt.src), self._box(stmt.dst))
             case Fill():
@@ -197,21 +216,11 @@ class _Run:
                 reduce(self._memory, stmt, (self._box(stmt.src), self._box(stmt.dst)))
             case _:
                 assert_never(stmt)
-        return False
 
-    def _loop(self, stmt: For) -> None:
-        start = self._evaluator.number(stmt.start)
-        for index in range(start, start + self._evaluator.number(stmt.extent)):
-            self._values[stmt.var.name] = convert_scalar(index, stmt.var.dtype)
-            if self._body(stmt.body):
-                break
-
-    # ---- roles ------------------------------------------------------------------------------
-
-    def _side_by_side(self, bodies: tuple[tuple[Stmt, ...], ...]) -> None:
+    def _run_roles(self, stmt: Roles) -> None:
         """Let each role go on until it has to wait, in turn, until all have ended."""
-        waiting: dict[int, Await | None] = dict.fromkeys(range(len(bodies)))
-        roles = [self._role(body) for body in bodies]
+        waiting: dict[int, Await | None] = dict.fromkeys(range(len(stmt.bodies)))
+        roles = [self._body(body) for body in stmt.bodies]
         while waiting:
             has_moved = False
             for number, found in list(waiting.items()):
@@ -226,37 +235,13 @@ class _Run:
                 stuck = [found.message for found in waiting.values() if found is not None]
                 raise KernelFault("; ".join(map(describe_deadlock, stuck)))
 
-    def _role(self, body: tuple[Stmt, ...]) -> Generator[Await, None, bool]:
-        """Run ``body``, stopping at each wait; returns whether it was left by a break."""
-        for stmt in body:
-            match stmt:
-                case Await():
-                    yield stmt
-                case For() if _waits(stmt):
-                    start = self._evaluator.number(stmt.start)
-                    for index in range(start, start + self._evaluator.number(stmt.extent)):
-                        self._values[stmt.var.name] = convert_scalar(index, stmt.var.dtype)
-                        if (yield from self._role(stmt.body)):
-                            break
-                case While() if _waits(stmt):
-                    while self._value(stmt.cond):
-                        if (yield from self._role(stmt.body)):
-                            break
-                case If() if _waits(stmt):
-                    branch = stmt.then if self._value(stmt.cond) else stmt.orelse
-                    if (yield from self._role(branch)):
-                        return True
-                case _:
-                    if self._body((stmt,)):
-                        return True
-        return False
-
     def _box(self, region: Region) -> Box:
-        return self._memory.box(region, self._evaluator)
-
-
-def _waits(stmt: Stmt) -> bool:
-    return any(isinstance(inner, Await) for inner in walk((stmt,)))
+        """``region`` with its bounds evaluated."""
+        indices = self._evaluator.indices
+        starts, extents = indices(region.starts), indices(region.extents)
+        if any(extent < 0 for extent in extents):
+            raise KernelFault(f"a region of {region.buffer} has extents {extents}")
+        return Box(buffer=region.buffer, starts=starts, extents=extents)
 
 
 def describe_print(message: str, values: Sequence[str]) -> str:

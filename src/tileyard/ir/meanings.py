@@ -109,11 +109,7 @@ def _wrapped(function: Callable[[int, int], int]) -> Meaning:
 
 
 def _wrap(value: int, dtype: "np.dtype[np.generic]") -> Any:  # noqa: ANN401
-    bits = dtype.itemsize * 8
-    value &= (1 << bits) - 1
-    if np.issubdtype(dtype, np.signedinteger) and value >> (bits - 1):
-        value -= 1 << bits
-    return dtype.type(value)
+    return np.uint64(value & ((1 << 64) - 1)).astype(dtype)
 
 
 def _shifted(function: Callable[[int, int], int]) -> Meaning:

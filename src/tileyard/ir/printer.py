@@ -32,16 +32,12 @@ from tileyard.ir.nodes import (
     Scalar,
     Stmt,
     Store,
-    Tensor,
     Var,
     While,
 )
 from tileyard.ir.ops import OPS
+from tileyard.ir.specs import scalar_params, tensors
 from tileyard.ir.walk import walk
-
-_ZERO = Const(0, "int32")
-_ONE = Const(1, "int32")
-
 
 _INDENT = "    "
 
@@ -54,13 +50,10 @@ def print_program(program: Program) -> str:
     printer = _Printer(program)
     params = ", ".join(printer.param(param) for param in program.params)
     lines = [f"def {printer.name(program.name)}({params}):"]
-    for var in program.dims:
-        suffix = "" if var.dtype == "int32" else f".{var.dtype}"
-        lines.append(f"{_INDENT}{printer.name(var.name)}: dim{suffix}")
+    lines += [_INDENT + printer.scalar(var, "dim") for var in program.dims]
     for axis in program.grid:
-        suffix = "" if axis.var.dtype == "int32" else f".{axis.var.dtype}"
         extent = printer.expr(axis.extent, axis.var.dtype)
-        lines.append(f"{_INDENT}{printer.name(axis.var.name)}: grid{suffix}[{extent}]")
+        lines.append(f"{_INDENT}{printer.scalar(axis.var, 'grid')}[{extent}]")
     if program.threads:
         lines.append(f"{_INDENT}threads({', '.join(map(str, program.threads))})")
     for buffer in program.buffers:
@@ -97,17 +90,14 @@ class _Printer:
     """Keeps what the reader will know at each point, so that only what it cannot infer is stated."""
 
     def __init__(self, program: Program) -> None:
-        self.buffers: dict[str, Buffer] = {}
-        self.scalars: dict[str, str] = {}
-        for param in program.params:
-            if isinstance(param, Tensor):
-                self.buffers[param.buffer.name] = param.buffer
-            else:
-                self.scalars[param.var.name] = param.var.dtype
-        for var in (*program.dims, *(axis.var for axis in program.grid)):
-            self.scalars[var.name] = var.dtype
-        for buffer in program.buffers:
-            self.buffers[buffer.name] = buffer
+        arrays = (tensor.buffer for tensor in tensors(program))
+        self.buffers = {buffer.name: buffer for buffer in (*arrays, *program.buffers)}
+        variables = (*scalar_params(program), *program.dims, *(axis.var for axis in program.grid))
+        self.scalars = {var.name: var.dtype for var in variables}
+
+    def element(self, buffer: str) -> str | None:
+        """The dtype of a buffer's elements; None for one that is not declared."""
+        return self.buffers[buffer].dtype if buffer in self.buffers else None
 
     def declare(self, stmt: Stmt) -> None:
         """Note the variable that ``stmt`` brings into being."""
@@ -134,9 +124,9 @@ class _Printer:
         known = len(region.starts) == len(region.extents) == len(shape)
         parts = []
         for number, (start, extent) in enumerate(zip(region.starts, region.extents, strict=False)):
-            if known and start == _ZERO and extent == shape[number]:
+            if known and start == syntax.ZERO and extent == shape[number]:
                 parts.append(":")
-            elif extent == _ONE and extent.dtype == "int32":
+            elif extent == syntax.ONE:
                 parts.append(self.expr(start))
             else:
                 parts.append(f"{self.expr(start)} : +{self.expr(extent, level=syntax.PREFIX)}")
@@ -156,10 +146,8 @@ class _Printer:
                 known = self.scalars.get(expr.name) == expr.dtype
                 return self._typed(self.name(expr.name), expr, known)
             case Load():
-                buffer = self.buffers.get(expr.buffer)
-                known = buffer is not None and buffer.dtype == expr.dtype
                 text = f"{self.name(expr.buffer)}[{self.indices(expr.indices)}]"
-                return self._typed(text, expr, known)
+                return self._typed(text, expr, self.element(expr.buffer) == expr.dtype)
             case Cast():
                 if syntax.is_literal(expr.value):
                     return f"cast({self.expr(expr.value)}, {expr.dtype})"
@@ -229,6 +217,10 @@ class _Printer:
         owner = f" = {self.name(buffer.view_of)}" if buffer.view_of else ""
         return f"{self.name(buffer.name)}: {prefix}{buffer.dtype}[{shape}]{strides}{owner}"
 
+    def scalar(self, var: Var, word: str) -> str:
+        """A variable declared as ``word``, which says its type where that is not int32."""
+        return f"{self.name(var.name)}: {word}" + ("" if var.dtype == "int32" else f".{var.dtype}")
+
     def param(self, param: Param) -> str:
         if isinstance(param, Scalar):
             return f"{self.name(param.var.name)}: {param.var.dtype}"
@@ -247,8 +239,7 @@ class _Printer:
             case Let():
                 return [pad + self._let(stmt)]
             case Store():
-                buffer = self.buffers.get(stmt.buffer)
-                value = self.expr(stmt.value, buffer.dtype if buffer is not None else None)
+                value = self.expr(stmt.value, self.element(stmt.buffer))
                 return [f"{pad}{self.name(stmt.buffer)}[{self.indices(stmt.indices)}] = {value}"]
             case For():
                 return self._loop(stmt, depth)
@@ -261,23 +252,20 @@ class _Printer:
             case Roles():
                 return [f"{pad}with roles:", *self._roles(stmt, depth + 1)]
             case Await():
-                return [
-                    f"{pad}wait({', '.join([self.expr(stmt.cond), *self._said(stmt.message)])})"
-                ]
+                return [f"{pad}wait({self._condition(stmt)})"]
             case Atomic():
                 return [pad + self._atomic(stmt)]
             case Print():
                 parts = [_quoted(stmt.message), *map(self.expr, stmt.values)]
                 return [f"{pad}print({', '.join(parts)})"]
             case Assert():
-                return [
-                    f"{pad}assert {', '.join([self.expr(stmt.cond), *self._said(stmt.message)])}"
-                ]
+                return [f"{pad}assert {self._condition(stmt)}"]
             case _:
                 return [pad + self._call(stmt)]
 
-    def _said(self, message: str) -> list[str]:
-        return [_quoted(message)] if message else []
+    def _condition(self, stmt: Await | Assert) -> str:
+        said = [_quoted(stmt.message)] if stmt.message else []
+        return ", ".join([self.expr(stmt.cond), *said])
 
     def _roles(self, stmt: Roles, depth: int) -> list[str]:
         head = f"{_INDENT * depth}with role:"
@@ -290,27 +278,19 @@ class _Printer:
         return f"{self.name(stmt.var.name)}{stated} = {value}"
 
     def _atomic(self, stmt: Atomic) -> str:
-        buffer = self.buffers.get(stmt.buffer)
-        value = self.expr(stmt.value, buffer.dtype if buffer is not None else None)
-        text = (
-            f"atomic_{stmt.kind}({self.name(stmt.buffer)}[{self.indices(stmt.indices)}], {value})"
-        )
+        place = f"{self.name(stmt.buffer)}[{self.indices(stmt.indices)}]"
+        text = f"atomic_{stmt.kind}({place}, {self.expr(stmt.value, self.element(stmt.buffer))})"
         self.declare(stmt)
         if stmt.var is None:
             return text
-        known = buffer is not None and buffer.dtype == stmt.var.dtype
-        stated = "" if known else f": {stmt.var.dtype}"
+        stated = "" if self.element(stmt.buffer) == stmt.var.dtype else f": {stmt.var.dtype}"
         return f"{self.name(stmt.var.name)}{stated} = {text}"
 
     def _loop(self, stmt: For, depth: int) -> list[str]:
         nest = [stmt]
         while syntax.is_plain_loop(nest[-1]) and len(nest[-1].body) == 1:
             inner = nest[-1].body[0]
-            if (
-                not isinstance(inner, For)
-                or not syntax.is_plain_loop(inner)
-                or inner.kind != stmt.kind
-            ):
+            if not syntax.is_plain_loop(inner) or inner.kind != stmt.kind:
                 break
             nest.append(inner)
         args = [self.expr(loop.extent, loop.var.dtype) for loop in nest]
@@ -338,21 +318,19 @@ class _Printer:
 
     def _call(self, stmt: Stmt) -> str:
         name = str(stmt.__struct_config__.tag)
-        fields = syntax.FIELDS[name]
-        values = [(field, getattr(stmt, field.name)) for field in fields]
-        regions = [value for _, value in values if isinstance(value, Region)]
-        written = self.buffers.get(regions[0].buffer) if regions else None
-        hint = written.dtype if written is not None else None
-        args, keywords = [], []
-        for field, value in values:
+        hint = None
+        args = []
+        for field in syntax.FIELDS[name]:
+            value = getattr(stmt, field.name)
             match field.kind:
                 case "region":
+                    hint = hint or self.element(value.buffer)
                     args.append(self.region(value))
                 case "expr":
                     args.append(self.expr(value, hint))
                 case "plain" if value != field.default:
-                    plain = f'"{value}"' if isinstance(value, str) else repr(value)
-                    keywords.append(f"{field.name}={plain}")
+                    plain = _quoted(value) if isinstance(value, str) else repr(value)
+                    args.append(f"{field.name}={plain}")
                 case "plain":
                     pass
-        return f"{name}({', '.join(args + keywords)})"
+        return f"{name}({', '.join(args)})"

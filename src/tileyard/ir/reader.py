@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Sequence
 from itertools import takewhile
+from typing import get_args
 
 import msgspec
 
@@ -19,6 +20,7 @@ from tileyard.ir.expr_reader import (
     plain_text,
     prefix_of,
     read_dtype,
+    require,
 )
 from tileyard.ir.nodes import (
     Assert,
@@ -32,6 +34,7 @@ from tileyard.ir.nodes import (
     For,
     If,
     Let,
+    LoopKind,
     Param,
     Print,
     Program,
@@ -44,7 +47,6 @@ from tileyard.ir.nodes import (
     While,
 )
 
-_LOOPS = ("serial", "parallel", "unroll", "vectorized", "pipelined", "blocks")
 _WORDS = ("dim", "grid", *SCOPES)
 
 
@@ -78,7 +80,7 @@ class _Reader:
         for stmt in head:
             if isinstance(stmt, ast.AnnAssign) and prefix_of(stmt.annotation) not in _WORDS:
                 fail(stmt, f"{ast.unparse(stmt)} declares neither a dim, a grid nor a buffer")
-        dims = [self._scalar(stmt, "dim") for stmt in annotated(head, "dim")]
+        dims = tuple(self._scalar(stmt, "dim") for stmt in annotated(head, "dim"))
         for arg in args.args:
             if isinstance(arg.annotation, ast.Name):
                 self._exprs.scalars[arg.arg] = read_dtype(arg.annotation)
@@ -91,7 +93,7 @@ class _Reader:
         return Program(
             name=self._tree.name,
             params=params,
-            dims=tuple(dims),
+            dims=dims,
             grid=grid,
             threads=self._threads(head),
             buffers=buffers,
@@ -126,8 +128,7 @@ class _Reader:
         if isinstance(arg.annotation, ast.Name):
             return Scalar(Var(arg.arg, self._exprs.scalars[arg.arg]))
         buffer, role = self._buffer(ast.Name(arg.arg), arg.annotation)
-        if role in SCOPES:
-            fail(arg, f"{role} is not a role")
+        require(arg, role not in SCOPES, f"{role} is not a role")
         return Tensor(buffer, role)  # type: ignore[arg-type]
 
     def _buffer(
@@ -186,7 +187,7 @@ class _Reader:
             case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
                 return self._let(name, self._exprs.read(value), read_dtype(stmt.annotation))
             case ast.For(target=target, iter=ast.Call(func=ast.Name(id=kind)) as call) if (
-                kind in _LOOPS
+                kind in get_args(LoopKind)
             ):
                 return self._loop(stmt, target, kind, call)
             case ast.If():
@@ -252,8 +253,7 @@ class _Reader:
         zero = Const(0, dtype)
         start = self._exprs.read(words.pop("start"), dtype) if "start" in words else zero
         stages = plain_int(words.pop("stages")) if "stages" in words else 0
-        if words:
-            fail(stmt, f"a loop has no {', '.join(words)}")
+        require(stmt, not words, f"a loop has no {', '.join(words)}")
         extents = [self._exprs.read(arg, dtype) for arg in call.args]
         self._exprs.scalars.update(dict.fromkeys(names, dtype))
         body = self._body(stmt.body)

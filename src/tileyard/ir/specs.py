@@ -6,6 +6,7 @@ One module because all of it evaluates expressions over the numbers of dimension
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, assert_never
 
 import numpy as np
@@ -303,10 +304,8 @@ def _count(body: tuple[Stmt, ...], numbers: dict[str, int]) -> int:
     total = 0
     for stmt in body:
         if isinstance(stmt, Let) and not is_float(stmt.var.dtype):
-            try:
+            with suppress(_Unknown):
                 numbers = {**numbers, stmt.var.name: _known(stmt.value, numbers)}
-            except _Unknown:
-                continue
         elif isinstance(stmt, Gemm) or _has_gemm(stmt):
             total += _count_one(stmt, numbers)
     return total

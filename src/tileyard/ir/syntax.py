@@ -2,7 +2,7 @@
 
 import keyword
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Literal, TypeGuard, get_args
 
 import msgspec
 
@@ -48,6 +48,9 @@ PRECEDENCE = {
 
 PREFIX = 12
 TIGHTEST = 13
+
+ZERO = Const(0, "int32")
+ONE = Const(1, "int32")
 
 _COMPARISON = PRECEDENCE["eq"]
 
@@ -133,12 +136,13 @@ def side_precedences(name: str) -> tuple[int, int]:
     return own, own + 1
 
 
-def is_plain_loop(loop: For) -> bool:
-    """Whether ``loop`` can stand in one line with others of its kind."""
+def is_plain_loop(stmt: Stmt) -> TypeGuard[For]:
+    """Whether ``stmt`` is a loop that can stand in one line with others of its kind."""
     return (
-        loop.kind != "pipelined"
-        and loop.var.dtype == "int32"
-        and loop.start == Const(0, "int32")
-        and loop.stages == 0
-        and isinstance(loop.extent, Const)
+        isinstance(stmt, For)
+        and stmt.kind != "pipelined"
+        and stmt.var.dtype == "int32"
+        and stmt.start == ZERO
+        and stmt.stages == 0
+        and isinstance(stmt.extent, Const)
     )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tileyard.errors import KernelFault
 from tileyard.ir.dtypes import TENSOR_FLOAT, find_dtype, is_float, name_of
 from tileyard.ir.meanings import MEANINGS, convert, convert_one, cut_tensor_float
-from tileyard.ir.nodes import Atomic, Gemm, Reduce, ReduceKind, Region
+from tileyard.ir.nodes import Atomic, Gemm, Reduce, ReduceKind
 from tileyard.ir.specs import Evaluator
 
 Array = NDArray[np.generic]
@@ -59,9 +59,8 @@ class Memory:
         return element
 
     def store(self, buffer: str, indices: tuple[int, ...], value: np.generic) -> None:
-        """Write one element."""
-        if self.is_inside(buffer, indices):
-            self.array(buffer)[indices] = value
+        """Write one element that the buffer has."""
+        self.array(buffer)[indices] = value
 
     def is_inside(self, buffer: str, indices: tuple[int, ...]) -> bool:
         """Whether a buffer has an element at ``indices``. Raises KernelFault for a tile that has not."""
@@ -70,14 +69,6 @@ class Memory:
         if not inside and buffer in self.tiles:
             raise KernelFault(f"{buffer}{list(indices)} is outside its shape {shape}")
         return inside
-
-    @staticmethod
-    def box(region: Region, evaluator: Evaluator) -> Box:
-        """``region`` with its bounds evaluated."""
-        starts, extents = evaluator.indices(region.starts), evaluator.indices(region.extents)
-        if any(extent < 0 for extent in extents):
-            raise KernelFault(f"a region of {region.buffer} has extents {extents}")
-        return Box(buffer=region.buffer, starts=starts, extents=extents)
 
     def _overlap(self, box: Box) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
         """Where ``box`` lies inside its array: slices of the array, and of the box."""
@@ -138,8 +129,7 @@ def copy(memory: Memory, src: Box, dst: Box) -> None:
     content = memory.read(src)
     if _without_ones(src.extents) != _without_ones(dst.extents):
         raise KernelFault(f"a box of {src.extents} is copied to one of {dst.extents}")
-    target = memory.dtype(dst.buffer)
-    memory.write(dst, convert(content, target).reshape(dst.extents))
+    memory.write(dst, convert(content, memory.dtype(dst.buffer)).reshape(dst.extents))
 
 
 def _without_ones(extents: tuple[int, ...]) -> tuple[int, ...]:

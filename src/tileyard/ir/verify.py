@@ -7,7 +7,6 @@ from typing import assert_never
 from tileyard.errors import InvalidProgramError
 from tileyard.ir import verify_exprs as check
 from tileyard.ir.dtypes import is_integer
-from tileyard.ir.effects import expressions, read_regions, written_region
 from tileyard.ir.nodes import (
     Assert,
     Atomic,
@@ -28,7 +27,6 @@ from tileyard.ir.nodes import (
     Program,
     Reduce,
     Roles,
-    Scalar,
     Stmt,
     Store,
     Tensor,
@@ -36,9 +34,10 @@ from tileyard.ir.nodes import (
     While,
 )
 from tileyard.ir.printer import print_statement
+from tileyard.ir.specs import scalar_params, tensors
 from tileyard.ir.syntax import is_name
 from tileyard.ir.verify_exprs import require
-from tileyard.ir.walk import bodies, walk, walk_expr
+from tileyard.ir.walk import bodies, expressions, read_regions, walk, walk_expr, written_region
 
 _BREAKABLE = ("serial", "unroll", "pipelined", "while")
 _MAX_GRID = 3
@@ -79,20 +78,20 @@ class _Verifier:
         require(is_name(program.name), f"{program.name!r} cannot be a name")
         for var in program.dims:
             self._declare_var(var)
-        for param in program.params:
-            if isinstance(param, Scalar):
-                self._declare_var(param.var, is_integer_only=False)
-        for param in program.params:
-            if isinstance(param, Tensor):
-                self._tensor(param)
+        for var in scalar_params(program):
+            self._declare_var(var, is_integer_only=False)
+        for param in tensors(program):
+            self._tensor(param)
         self._check_dims()
         require(len(program.grid) <= _MAX_GRID, f"the grid has {len(program.grid)} dimensions")
         for axis in program.grid:
             self._size(axis.extent, f"the extent of {axis.var.name}")
         for axis in program.grid:
             self._declare_var(axis.var)
-        is_empty = any(count < 1 for count in program.threads)
-        require(not is_empty, f"a block of {program.threads} threads is empty")
+        require(
+            all(count > 0 for count in program.threads),
+            f"a block of {program.threads} threads is empty",
+        )
         for buffer in program.buffers:
             require(
                 buffer.scope == "global" or all(isinstance(e, Const) for e in buffer.shape),
@@ -138,8 +137,7 @@ class _Verifier:
 
     def _size(self, expr: Expr, what: str) -> None:
         check.integer(self._scope, expr, what)
-        is_read = any(isinstance(part, Load) for part in walk_expr(expr))
-        require(not is_read, f"{what} reads memory")
+        require(not any(isinstance(p, Load) for p in walk_expr(expr)), f"{what} reads memory")
         require(not isinstance(expr, Const) or expr.value >= 0, f"{what} is negative")
 
     def _tensor(self, param: Tensor) -> None:
@@ -151,7 +149,7 @@ class _Verifier:
             self._read_only.add(buffer.name)
 
     def _check_dims(self) -> None:
-        shapes = [p.buffer.shape for p in self._program.params if isinstance(p, Tensor)]
+        shapes = (tensor.buffer.shape for tensor in tensors(self._program))
         parts = (part for shape in shapes for extent in shape for part in walk_expr(extent))
         known = {part.name for part in parts if isinstance(part, Var)}
         for var in self._program.dims:
@@ -193,8 +191,9 @@ class _Verifier:
             case If() | While():
                 self._branch(stmt, loops)
             case Break():
-                is_inside = bool(loops) and loops[-1] in _BREAKABLE
-                require(is_inside, "break has no serial loop to leave")
+                require(
+                    bool(loops) and loops[-1] in _BREAKABLE, "break has no serial loop to leave"
+                )
             case Copy():
                 check.same_box(stmt.src, stmt.dst)
             case Fill() | Print():
@@ -207,8 +206,7 @@ class _Verifier:
                 assert_never(stmt)
 
     def _check_written(self, buffer: str) -> None:
-        is_writable = buffer not in self._read_only
-        require(is_writable, f"{buffer} is an `in` parameter, and it is written")
+        require(buffer not in self._read_only, f"{buffer} is an `in` parameter, and it is written")
 
     def _let(self, stmt: Let) -> None:
         require(
@@ -247,11 +245,9 @@ class _Verifier:
 
     def _roles(self, stmt: Roles, loops: tuple[LoopKind | str, ...]) -> None:
         require(not loops, "roles stand in no loop: each has loops of its own")
-        has_all = bool(stmt.bodies) and all(stmt.bodies)
-        require(has_all, "a role without a statement")
+        require(bool(stmt.bodies) and all(stmt.bodies), "a role without a statement")
         for body in stmt.bodies:
-            is_nested = any(isinstance(inner, Roles) for inner in walk(body))
-            require(not is_nested, "roles within a role")
+            require(not any(isinstance(s, Roles) for s in walk(body)), "roles within a role")
             self.body(body, loops)
 
     def _branch(self, stmt: If | While, loops: tuple[LoopKind | str, ...]) -> None:

@@ -57,16 +57,14 @@ def expr(scope: Scope, node: Expr) -> None:
     match node:
         case Var():
             known = scope.variables.get(node.name)
-            if known is None:
-                refuse(f"{node.name} is used before it is bound")
-            if known != node.dtype:
-                refuse(f"{node.name} is {known}, and is read as {node.dtype}")
+            require(known is not None, f"{node.name} is used before it is bound")
+            require(known == node.dtype, f"{node.name} is {known}, and is read as {node.dtype}")
         case Const():
             _const(node)
         case Load():
             buffer = element(scope, node.buffer, node.indices)
-            if node.dtype != buffer.dtype:
-                refuse(f"{buffer.name} holds {buffer.dtype}, and is read as {node.dtype}")
+            is_same = node.dtype == buffer.dtype
+            require(is_same, f"{buffer.name} holds {buffer.dtype}, and is read as {node.dtype}")
         case Cast():
             known_dtype(node.dtype)
             expr(scope, node.value)
@@ -90,8 +88,7 @@ def _const(node: Const) -> None:
         legal = not isinstance(value, float) and least <= value <= greatest
     else:
         legal = isinstance(value, bool)
-    if not legal:
-        refuse(f"{value!r} is no {node.dtype}")
+    require(legal, f"{value!r} is no {node.dtype}")
 
 
 def element(scope: Scope, name: str, indices: Sequence[Expr]) -> Buffer:
@@ -111,8 +108,7 @@ def _known(scope: Scope, name: str) -> Buffer:
 def integer(scope: Scope, node: Expr, what: str) -> None:
     """Check an expression that has to be an integer."""
     expr(scope, node)
-    if not is_integer(node.dtype):
-        refuse(f"{what} is {node.dtype}, not an integer")
+    require(is_integer(node.dtype), f"{what} is {node.dtype}, not an integer")
 
 
 def region(scope: Scope, node: Region) -> None:
@@ -124,14 +120,12 @@ def region(scope: Scope, node: Region) -> None:
     for start, extent, size in zip(node.starts, node.extents, buffer.shape, strict=True):
         integer(scope, start, f"a start in {node.buffer}")
         integer(scope, extent, f"an extent in {node.buffer}")
-        if not isinstance(extent, Const):
-            continue
-        require(extent.value >= 0, f"an extent in {node.buffer} is {extent.value}")
-        begin = start.value if isinstance(start, Const) else 0
-        if buffer.scope == "global" or not isinstance(size, Const):
-            continue
-        is_inside = 0 <= begin <= size.value - extent.value
-        require(is_inside, f"{begin} : +{extent.value} is outside {node.buffer}'s {size.value}")
+        if isinstance(extent, Const):
+            require(extent.value >= 0, f"an extent in {node.buffer} is {extent.value}")
+        if isinstance(extent, Const) and isinstance(size, Const) and buffer.scope != "global":
+            begin = start.value if isinstance(start, Const) else 0
+            is_inside = 0 <= begin <= size.value - extent.value
+            require(is_inside, f"{begin} : +{extent.value} is outside {node.buffer}'s {size.value}")
 
 
 def is_one(extent: Expr) -> bool:
@@ -156,8 +150,10 @@ def _same_extent(left: Expr, right: Expr) -> bool:
 
 def same_box(src: Region, dst: Region) -> None:
     """Check that two boxes can be matched element by element."""
-    is_same = _same(without_ones(src.extents), without_ones(dst.extents))
-    require(is_same, f"the extents of {src.buffer} and {dst.buffer} are not seen to match")
+    require(
+        _same(without_ones(src.extents), without_ones(dst.extents)),
+        f"the extents of {src.buffer} and {dst.buffer} are not seen to match",
+    )
 
 
 def gemm(scope: Scope, stmt: Gemm) -> None:
@@ -165,8 +161,10 @@ def gemm(scope: Scope, stmt: Gemm) -> None:
     operands = (stmt.a, stmt.b, stmt.c)
     for operand in operands:
         require(len(operand.extents) >= _MATRIX, f"{operand.buffer} is no matrix")
-        has_two = not without_ones(operand.extents[:-_MATRIX])
-        require(has_two, f"{operand.buffer} has more than two dimensions that are not 1")
+        require(
+            not without_ones(operand.extents[:-_MATRIX]),
+            f"{operand.buffer} has more than two dimensions that are not 1",
+        )
     a, b, c = (operand.extents[-_MATRIX:] for operand in operands)
     m, k = reversed(a) if stmt.transpose_a else a
     k_b, n = reversed(b) if stmt.transpose_b else b
@@ -190,8 +188,9 @@ def atomic(stmt: Atomic) -> None:
 def reduce(scope: Scope, stmt: Reduce) -> None:
     """Check the axis, shapes and types of a reduction."""
     rank = len(stmt.src.extents)
-    is_axis = 0 <= stmt.axis < rank
-    require(is_axis, f"axis {stmt.axis} is not one of the {rank} of {stmt.src.buffer}")
+    require(
+        0 <= stmt.axis < rank, f"axis {stmt.axis} is not one of the {rank} of {stmt.src.buffer}"
+    )
     rest = [*stmt.src.extents[: stmt.axis], *stmt.src.extents[stmt.axis + 1 :]]
     require(
         _same(without_ones(rest), without_ones(stmt.dst.extents)),

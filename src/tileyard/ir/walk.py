@@ -1,8 +1,34 @@
-"""Walks over Programs: the numbering of statements, and the parts of a node in order."""
+"""Walks over Programs: the numbering of statements, the parts of a node in order, and which buffers a statement
+reads and writes.
+"""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from tileyard.ir.nodes import Cast, Expr, For, If, Load, Op, Program, Roles, Stmt, While
+import msgspec
+
+from tileyard.ir.nodes import (
+    Assert,
+    Atomic,
+    Await,
+    Cast,
+    Copy,
+    Expr,
+    Fill,
+    For,
+    Gemm,
+    If,
+    Let,
+    Load,
+    Op,
+    Print,
+    Program,
+    Reduce,
+    Region,
+    Roles,
+    Stmt,
+    Store,
+    While,
+)
 
 
 def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
@@ -72,3 +98,94 @@ def replace_parts(expr: Expr, known: Callable[[Expr], Expr | None]) -> Expr:
             return Cast(replace_parts(expr.value, known), expr.dtype)
         case _:
             return expr
+
+
+# ---- what is read and written ---------------------------------------------------------------------
+
+
+class Effects(msgspec.Struct, frozen=True, kw_only=True):
+    """Names of buffers: those whose content matters, and those that are written."""
+
+    read: frozenset[str]
+    written: frozenset[str]
+
+    def through(self, owners: Mapping[str, str]) -> "Effects":
+        """The same, where what happens to a view happens to the buffer whose storage it is."""
+        read, written = (
+            frozenset(owners.get(name, name) for name in names)
+            for names in (self.read, self.written)
+        )
+        return Effects(read=read, written=written)
+
+
+def read_regions(stmt: Stmt) -> tuple[Region, ...]:
+    """The regions whose content ``stmt`` itself reads; nested bodies aside."""
+    match stmt:
+        case Copy():
+            return (stmt.src,)
+        case Gemm():
+            return (stmt.a, stmt.b) if stmt.clear else (stmt.a, stmt.b, stmt.c)
+        case Reduce():
+            return (stmt.src,) if stmt.clear else (stmt.src, stmt.dst)
+        case _:
+            return ()
+
+
+def written_region(stmt: Stmt) -> Region | None:
+    """The region that a tile operation writes, None for other statements."""
+    match stmt:
+        case Copy() | Fill() | Reduce():
+            return stmt.dst
+        case Gemm():
+            return stmt.c
+        case _:
+            return None
+
+
+def expressions(stmt: Stmt) -> Iterator[Expr]:
+    """The expressions that ``stmt`` itself evaluates, in order; nested bodies aside."""
+    match stmt:
+        case Let():
+            yield stmt.value
+        case Store() | Atomic():
+            yield from stmt.indices
+            yield stmt.value
+        case Print():
+            yield from stmt.values
+        case For():
+            yield stmt.start
+            yield stmt.extent
+        case If() | While() | Assert() | Await():
+            yield stmt.cond
+        case Fill():
+            yield stmt.value
+        case _:
+            pass
+    written = written_region(stmt)
+    regions = dict.fromkeys((*read_regions(stmt), *((written,) if written else ())))
+    for region in regions:
+        yield from region.starts
+        yield from region.extents
+
+
+def own_effects(stmt: Stmt) -> Effects:
+    """What ``stmt`` itself reads and writes; nested bodies aside."""
+    read = {region.buffer for region in read_regions(stmt)}
+    for expr in expressions(stmt):
+        read.update(part.buffer for part in walk_expr(expr) if isinstance(part, Load))
+    region = written_region(stmt)
+    written = set() if region is None else {region.buffer}
+    if isinstance(stmt, Store | Atomic):
+        written.add(stmt.buffer)
+    if isinstance(stmt, Atomic):
+        read.add(stmt.buffer)
+    return Effects(read=frozenset(read), written=frozenset(written))
+
+
+def buffer_effects(body: Iterable[Stmt]) -> Effects:
+    """What all statements of ``body`` read and write, nested ones included."""
+    found = [own_effects(stmt) for stmt in walk(tuple(body))]
+    return Effects(
+        read=frozenset().union(*(effects.read for effects in found)),
+        written=frozenset().union(*(effects.written for effects in found)),
+    )

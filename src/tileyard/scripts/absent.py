@@ -5,10 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from tileyard.errors import BindError
-from tileyard.ir.effects import own_effects
 from tileyard.ir.nodes import Param, Program, Scalar, Tensor, Var
 from tileyard.ir.specs import bind_dims, tensor_specs
-from tileyard.ir.walk import number_statements, walk_expr
+from tileyard.ir.walk import number_statements, own_effects, walk_expr
 from tileyard.model import SourceLine
 from tileyard.wording import name_line
 

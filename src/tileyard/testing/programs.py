@@ -2,6 +2,8 @@
 
 Indices are kept in range by ``%``, divisors and shift counts are constants, loops are short, and
 every tile is filled before it is read, so that each Program can be interpreted, built and compared.
+
+One module because statements are drawn with the expressions in them.
 """
 
 import math
@@ -9,15 +11,17 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from tileyard.ir.dtypes import is_float
+from tileyard.ir.dtypes import DTYPES, is_float
 from tileyard.ir.nodes import (
     Atomic,
     AtomicKind,
     Axis,
     Break,
     Buffer,
+    Cast,
     Const,
     Copy,
+    Expr,
     Fill,
     For,
     Gemm,
@@ -37,18 +41,122 @@ from tileyard.ir.nodes import (
     Var,
     While,
 )
-from tileyard.testing.expressions import DTYPE_NAMES, ExprMaker
-from tileyard.testing.expressions import int_literal as _int
 
 _SIZES = st.integers(1, 4)
+_DTYPES = ("float32", "float16", "bfloat16", "float64", "int32", "int8", "uint8", "int64")
+_FLOAT_UNARY = ("exp2", "sqrt", "tanh", "sigmoid", "floor", "round", "sin", "erf")
 
 
-class _Maker(ExprMaker):
-    """Draws statements; ``read_only`` are buffers that no statement may write."""
+def _int(value: int, dtype: str = "int32") -> Const:
+    """An integer literal."""
+    return Const(value, dtype)
+
+
+@st.composite
+def literals(draw: st.DrawFn, dtype: str) -> Expr:
+    """A literal of ``dtype``, infinities and zeros of both signs included."""
+    kind = DTYPES[dtype]
+    if kind.kind == "bool":
+        return Const(draw(st.booleans()), dtype)
+    if kind.is_float:
+        return Const(draw(st.floats(allow_nan=False)), dtype)
+    least, greatest = kind.range
+    return Const(draw(st.integers(least, greatest)), dtype)
+
+
+class _Maker:
+    """Draws expressions over ``vars`` and ``buffers``, which are what is in sight, and statements.
+
+    With ``is_exact`` only operations are drawn whose results all targets share to the last bit.
+    ``unread`` are buffers whose content is undefined, ``read_only`` those that no statement may write.
+    """
 
     def __init__(self, draw: st.DrawFn, *, is_exact: bool) -> None:
-        super().__init__(draw, is_exact=is_exact)
+        self.draw = draw
+        self.vars: list[Var] = []
+        self.buffers: list[Buffer] = []
+        self.unread: set[str] = set()
         self.read_only: set[str] = set()
+        self._unary = ("sqrt", "floor", "round", "ceil", "trunc") if is_exact else _FLOAT_UNARY
+        self._count = 0
+
+    def name(self, stem: str) -> str:
+        """A name that nothing else has."""
+        self._count += 1
+        return f"{stem}{self._count}"
+
+    # ---- expressions ------------------------------------------------------------------------
+
+    def expr(self, dtype: str, depth: int = 3) -> Expr:
+        """An expression of ``dtype``."""
+        draw = self.draw
+        leaves = [Var(v.name, v.dtype) for v in self.vars if v.dtype == dtype]
+        loads = [b for b in self.buffers if b.dtype == dtype and b.name not in self.unread]
+        choice = draw(st.integers(0, 5 if depth else 2))
+        if choice == 0 and leaves:
+            return draw(st.sampled_from(leaves))
+        if choice == 1 and loads:
+            buffer = draw(st.sampled_from(loads))
+            return Load(buffer.name, self.indices(buffer, depth - 1), dtype)
+        if choice <= 2:
+            return draw(literals(dtype))
+        if choice == 3 and dtype != "bool":
+            source = draw(st.sampled_from(_DTYPES))
+            return Cast(self.expr(source, depth - 1), dtype)
+        if choice == 4:
+            return Op(
+                "select",
+                (self.expr("bool", depth - 1), *(self.expr(dtype, depth - 1) for _ in range(2))),
+                dtype,
+            )
+        return self._op(dtype, depth - 1)
+
+    def _op(self, dtype: str, depth: int) -> Expr:
+        draw, kind = self.draw, DTYPES[dtype]
+        if kind.kind == "bool":
+            return self._bool(depth)
+        if kind.is_float:
+            if draw(st.booleans()):
+                name = draw(st.sampled_from((*self._unary, "neg", "abs")))
+                return Op(name, (self.expr(dtype, depth),), dtype)
+            name = draw(st.sampled_from(("add", "sub", "mul", "div", "min", "max")))
+            return Op(name, (self.expr(dtype, depth), self.expr(dtype, depth)), dtype)
+        name = draw(
+            st.sampled_from(
+                (
+                    *("add", "sub", "mul", "min", "max", "bitand", "bitor", "bitxor", "bitnot"),
+                    *("floordiv", "floormod", "truncdiv", "truncmod", "shl", "shr", "neg"),
+                )
+            )
+        )
+        if name in ("bitnot", "neg"):
+            return Op(name, (self.expr(dtype, depth),), dtype)
+        right = self.expr(dtype, depth)
+        if name in ("shl", "shr"):
+            right = _int(draw(st.integers(0, kind.bits - 1)), dtype)
+        elif name.endswith(("div", "mod")):
+            right = _int(draw(st.integers(1, 9)), dtype)
+        return Op(name, (self.expr(dtype, depth), right), dtype)
+
+    def _bool(self, depth: int) -> Expr:
+        name = self.draw(st.sampled_from(("eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not")))
+        if name == "not":
+            return Op(name, (self.expr("bool", depth),), "bool")
+        side = "bool" if name in ("and", "or") else self.draw(st.sampled_from(_DTYPES))
+        return Op(name, (self.expr(side, depth), self.expr(side, depth)), "bool")
+
+    def indices(self, buffer: Buffer, depth: int = 1) -> tuple[Expr, ...]:
+        """Indices of one element; those of a global buffer may lie outside it."""
+        found: list[Expr] = []
+        for extent in buffer.shape:
+            index = self.expr("int32", max(depth, 0))
+            size = extent.value if isinstance(extent, Const) else 1
+            if buffer.scope != "global":
+                index = Op("floormod", (index, _int(int(size))), "int32")
+            found.append(index)
+        return tuple(found)
+
+    # ---- statements -------------------------------------------------------------------------
 
     def body(self, depth: int, loops: int) -> tuple[Stmt, ...]:
         """Some statements; what they bind ends with them."""
@@ -118,11 +226,11 @@ class _Maker(ExprMaker):
 
     def _fill(self) -> list[Stmt]:
         buffer = self._writable()
-        value = self.expr(self.draw(st.sampled_from(DTYPE_NAMES)), 1)
+        value = self.expr(self.draw(st.sampled_from(_DTYPES)), 1)
         return [Fill(self._box(buffer), value)]
 
     def _let(self) -> list[Stmt]:
-        dtype = self.draw(st.sampled_from((*DTYPE_NAMES, "bool")))
+        dtype = self.draw(st.sampled_from((*_DTYPES, "bool")))
         value = self.expr(dtype)
         var = Var(self.name("v"), dtype)
         self.vars.append(var)
@@ -232,7 +340,7 @@ def _params(maker: _Maker) -> list[Param]:
     params: list[Param] = []
     roles = ("in", "out", "inout")
     for role in draw(st.lists(st.sampled_from(roles), min_size=1, max_size=3)):
-        dtype = draw(st.sampled_from((*DTYPE_NAMES, "bool")))
+        dtype = draw(st.sampled_from((*_DTYPES, "bool")))
         shape = tuple(_int(draw(_SIZES)) for _ in range(draw(st.integers(1, 2))))
         buffer = Buffer(maker.name("P"), dtype, shape, "global")
         params.append(Tensor(buffer, role))  # type: ignore[arg-type]
@@ -242,7 +350,7 @@ def _params(maker: _Maker) -> list[Param]:
         if role == "out":
             maker.unread.add(buffer.name)
     if draw(st.booleans()):
-        var = Var(maker.name("s"), draw(st.sampled_from(DTYPE_NAMES)))
+        var = Var(maker.name("s"), draw(st.sampled_from(_DTYPES)))
         params.append(Scalar(var))
         maker.vars.append(var)
     return params
@@ -263,7 +371,7 @@ def programs(draw: st.DrawFn, *, max_blocks: int = 4, is_exact: bool = False) ->
         grid.append(Axis(Var(maker.name("b"), "int32"), _int(extent)))
         max_blocks //= extent
     maker.vars += [axis.var for axis in grid]
-    maker.tile(draw(st.sampled_from(DTYPE_NAMES)), (draw(_SIZES), draw(_SIZES)))
+    maker.tile(draw(st.sampled_from(_DTYPES)), (draw(_SIZES), draw(_SIZES)))
     body = maker.body(2, 0)
     tiles = tuple(buffer for buffer in maker.buffers if buffer.scope != "global")
     fills = tuple(Fill(maker.whole(tile), _int(1)) for tile in tiles)

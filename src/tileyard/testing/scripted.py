@@ -8,6 +8,8 @@ import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
+
 from tileyard.artifacts.manifest import Artifact
 from tileyard.model import Device, TensorSpec, Value
 from tileyard.targets.base import NO_BINARIES, Array, Binaries, Build, Launch, Loaded, Source
@@ -42,13 +44,12 @@ class ScriptedTarget:
         self, sources: Sequence[Source], out: Path, known: Binaries = NO_BINARIES
     ) -> Sequence[Build]:
         """Build for the CPU, and keep the Program's text beside it."""
-        builds = list(self._cpu.build(sources, out, known))
+        builds = self._cpu.build(sources, out, known)
         for number, source in enumerate(sources):
             folder = out / str(number)
             if folder.is_dir():
-                (folder / "latency.txt").write_text(
-                    repr(scripted_latency_ns(source.elaborated.kernel.program)), encoding="utf-8"
-                )
+                latency_ns = scripted_latency_ns(source.elaborated.kernel.program)
+                (folder / "latency.txt").write_text(repr(latency_ns), encoding="utf-8")
         return [_with_latency(build) for build in builds]
 
     def load(self, artifact: Artifact, device: Device) -> Loaded:
@@ -58,16 +59,8 @@ class ScriptedTarget:
 
 
 def _with_latency(build: Build) -> Build:
-    if not build.files:
-        return build
-    return Build(
-        outcome=build.outcome,
-        files=(*build.files, "latency.txt"),
-        manifest=build.manifest,
-        log=build.log,
-        diagnostic=build.diagnostic,
-        binary=build.binary,
-    )
+    files = (*build.files, "latency.txt") if build.files else ()
+    return msgspec.structs.replace(build, files=files)
 
 
 class _ScriptedLoaded:

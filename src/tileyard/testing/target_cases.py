@@ -7,7 +7,7 @@ import numpy as np
 
 from tileyard.ir.dtypes import DTYPES, TENSOR_FLOAT, find_dtype
 from tileyard.ir.nodes import Program
-from tileyard.ir.specs import tensor_specs, tensors
+from tileyard.ir.specs import tensor_specs
 from tileyard.ir.text import read_program
 from tileyard.model import Value
 from tileyard.targets.base import Array
@@ -38,13 +38,11 @@ class TargetCase:
         """Arrays for the tensors that are read, the same ones every time."""
         if self.values:
             return list(self.values)
-        program, rng = self.program, np.random.default_rng(7)
-        specs = tensor_specs(program, self.dims)
-        roles = [tensor.role for tensor in tensors(program)]
+        rng = np.random.default_rng(7)
         return [
             random_array(rng, spec.dtype, spec.shape)
-            for spec, role in zip(specs, roles, strict=True)
-            if role != "out"
+            for spec in tensor_specs(self.program, self.dims)
+            if spec.role != "out"
         ]
 
 

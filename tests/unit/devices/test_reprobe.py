@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
+from tests.endings import has_ended
 
 from tileyard.devices.health import quarantine_device, read_health, readmit_device
 from tileyard.devices.locks import prepare_directory
@@ -17,7 +18,6 @@ from tileyard.devices.reprobe import is_curable, look_after
 from tileyard.devices.reprobing import Reprobing
 from tileyard.model import Device
 from tileyard.processes.keeper.quarantine import put_in_quarantine
-from tileyard.testing.endings import has_ended
 
 DEADLINE_S = 60.0
 HOUR_S = 3600.0

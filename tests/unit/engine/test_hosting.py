@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import msgspec
 import pytest
+from tests.endings import has_ended
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
@@ -26,7 +27,6 @@ from tileyard.model import (
     OutputCheck,
     Step,
 )
-from tileyard.testing.endings import has_ended
 from tileyard.workers.command_protocol import (
     CompareOutputs,
     DigestFiles,

@@ -3,10 +3,9 @@
 import pytest
 
 from tileyard.errors import BindError, UsageError
-from tileyard.ir.effects import buffer_effects
 from tileyard.ir.specs import bind_dims, count_gemm_flops, tensor_specs
 from tileyard.ir.text import print_statement, read_program
-from tileyard.ir.walk import number_statements
+from tileyard.ir.walk import buffer_effects, number_statements
 from tileyard.model import TensorSpec
 
 GEMM = read_program("""\

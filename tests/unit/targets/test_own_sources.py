@@ -14,7 +14,7 @@ from tileyard.targets.own_sources import find_own_sources
 
 PACKAGE = Path(tileyard.__file__).parent
 TARGETS = ("command", "cpu", "cuda")
-NAMED = ("ir.effects", "ir.verify", "ir.dtypes", "targets.cpu.abi", "targets.cpu.emit.program")
+NAMED = ("ir.walk", "ir.verify", "ir.dtypes", "targets.cpu.abi", "targets.cpu.emit.program")
 
 EDITS = """
 import json, sys

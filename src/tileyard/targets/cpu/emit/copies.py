@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from tileyard.errors import UnsupportedError
 from tileyard.ir.dtypes import TENSOR_FLOAT, find_dtype
-from tileyard.ir.effects import own_effects
 from tileyard.ir.nodes import (
     Const,
     Copy,
@@ -28,7 +27,7 @@ from tileyard.ir.nodes import (
     Stmt,
     While,
 )
-from tileyard.ir.walk import bodies, walk
+from tileyard.ir.walk import bodies, own_effects, walk
 from tileyard.targets.cpu.emit.context import Bound, Context
 from tileyard.targets.cpu.emit.exprs import (
     condition,

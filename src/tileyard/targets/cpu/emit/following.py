@@ -13,10 +13,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from tileyard.ir.dtypes import find_dtype
-from tileyard.ir.effects import (
-    buffer_effects,
-    own_effects,
-)
 from tileyard.ir.nodes import (
     Cast,
     Const,
@@ -32,7 +28,7 @@ from tileyard.ir.nodes import (
     Store,
     Var,
 )
-from tileyard.ir.walk import bodies, replace_parts, walk, walk_expr
+from tileyard.ir.walk import bodies, buffer_effects, own_effects, replace_parts, walk, walk_expr
 from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.copies import Boxes, match_boxes
 from tileyard.targets.cpu.emit.exprs import place

@@ -13,13 +13,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tileyard.ir.effects import (
-    buffer_effects,
-    expressions,
-    own_effects,
-    read_regions,
-    written_region,
-)
 from tileyard.ir.nodes import (
     Atomic,
     Axis,
@@ -40,7 +33,15 @@ from tileyard.ir.nodes import (
 )
 from tileyard.ir.ranges import Ranges
 from tileyard.ir.specs import tensors
-from tileyard.ir.walk import walk, walk_expr
+from tileyard.ir.walk import (
+    buffer_effects,
+    expressions,
+    own_effects,
+    read_regions,
+    walk,
+    walk_expr,
+    written_region,
+)
 from tileyard.targets.cpu.emit.parts import covers, find_bodies, find_number, reads
 from tileyard.targets.cpu.emit.tiles import Rows, Tile
 

@@ -12,7 +12,6 @@ from typing import TypeGuard, TypeVar
 
 import msgspec
 
-from tileyard.ir.effects import buffer_effects, expressions
 from tileyard.ir.nodes import (
     Atomic,
     Cast,
@@ -28,7 +27,7 @@ from tileyard.ir.nodes import (
     Var,
 )
 from tileyard.ir.ranges import Interval
-from tileyard.ir.walk import children, replace_parts, walk, walk_expr
+from tileyard.ir.walk import buffer_effects, children, expressions, replace_parts, walk, walk_expr
 from tileyard.targets.cpu.emit.context import Bound, Context
 from tileyard.targets.cpu.emit.exprs import index_side, unrounded
 from tileyard.targets.cpu.emit.parts import add, is_zero, reads

@@ -4,9 +4,8 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping
 
 from tileyard.errors import UnsupportedError
-from tileyard.ir.effects import buffer_effects, read_regions, written_region
 from tileyard.ir.nodes import Const, Expr, For, Load, Op, Region, Stmt
-from tileyard.ir.walk import bodies, walk, walk_expr
+from tileyard.ir.walk import bodies, buffer_effects, read_regions, walk, walk_expr, written_region
 
 ZERO = Const(0, "int32")
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 
 from tileyard.errors import UnsupportedError
 from tileyard.ir.dtypes import find_dtype, is_float, is_integer
-from tileyard.ir.effects import expressions
 from tileyard.ir.nodes import (
     Atomic,
     Buffer,
@@ -24,7 +23,7 @@ from tileyard.ir.nodes import (
     Store,
 )
 from tileyard.ir.specs import tensors
-from tileyard.ir.walk import walk
+from tileyard.ir.walk import expressions, walk
 from tileyard.targets.cpu.emit.keeping import Forwarding, Keeping, find_forwarded, find_kept
 from tileyard.targets.cpu.emit.parts import (
     extent_of,

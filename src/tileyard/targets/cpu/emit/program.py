@@ -7,11 +7,10 @@ import math
 from dataclasses import dataclass
 
 from tileyard.errors import UnsupportedError
-from tileyard.ir.effects import buffer_effects
 from tileyard.ir.nodes import Axis, Buffer, Const, Expr, Program, Var
 from tileyard.ir.ranges import Ranges
 from tileyard.ir.specs import scalar_params, tensors
-from tileyard.ir.walk import bodies, number_statements
+from tileyard.ir.walk import bodies, buffer_effects, number_statements
 from tileyard.model import SourceLine
 from tileyard.targets.cpu.abi import Details
 from tileyard.targets.cpu.emit.context import Context, Fault, Names, Writer

@@ -12,10 +12,6 @@ from typing import TypeGuard
 
 import msgspec
 
-from tileyard.ir.effects import (
-    buffer_effects,
-    own_effects,
-)
 from tileyard.ir.nodes import (
     Atomic,
     Axis,
@@ -38,7 +34,7 @@ from tileyard.ir.nodes import (
     While,
 )
 from tileyard.ir.specs import scalar_params
-from tileyard.ir.walk import bodies, walk_expr
+from tileyard.ir.walk import bodies, buffer_effects, own_effects, walk_expr
 from tileyard.targets.cpu.emit.parts import covers, is_zero, numbered, reads, touched
 from tileyard.targets.cpu.emit.scalars import SCALARS
 

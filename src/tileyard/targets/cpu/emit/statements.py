@@ -5,7 +5,6 @@ from contextlib import contextmanager, nullcontext
 from typing import assert_never
 
 from tileyard.errors import UnsupportedError
-from tileyard.ir.effects import buffer_effects
 from tileyard.ir.nodes import (
     Assert,
     Atomic,
@@ -25,6 +24,7 @@ from tileyard.ir.nodes import (
     While,
 )
 from tileyard.ir.text import print_statement
+from tileyard.ir.walk import buffer_effects
 from tileyard.model import SourceLine
 from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.copies import emit_copy, emit_fill, is_put, match_boxes, settle
