@@ -126,7 +126,7 @@ def tune(  # noqa: PLR0913 - options, by keyword only
     )
     client = RunClient(start, settings, None if author is None else author.answer)
     shown = sys.stderr.isatty() if progress is None else progress
-    return Study(_run(client, settings, shown=shown), settings)
+    return Study(run_study(client, settings, shown=shown), settings)
 
 
 def _import_kernel(named: str) -> object:
@@ -156,7 +156,8 @@ def _read_config(config: Mapping[str, Sequence[Value]]) -> dict[str, tuple[Value
     return {key: tuple(map(to_plain, values)) for key, values in config.items()}
 
 
-def _run(client: RunClient[StudyResult], settings: Settings, *, shown: bool) -> StudyResult:
+def run_study(client: RunClient[StudyResult], settings: Settings, *, shown: bool) -> StudyResult:
+    """The result of a tuning run. With ``shown`` its progress and its table of results go to stderr."""
     if not shown:
         return client.run(_ignore)
     console = Console(stderr=True)

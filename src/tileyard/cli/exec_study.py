@@ -3,16 +3,13 @@
 import sys
 from collections.abc import Callable, Sequence
 
-from tileyard.events import Event
+from tileyard.api.tune import run_study
 from tileyard.model import CheckPolicy, TimingPolicy, Trial
-from tileyard.report.console import Console
-from tileyard.report.progress import Progress
-from tileyard.report.study import print_study
 from tileyard.scripts.tuner_author import StudyOrder
 from tileyard.service.client import RunClient
 from tileyard.service.verbs import StartTune
 from tileyard.settings import Settings
-from tileyard.tuning.request import StudyResult, TuneRequest
+from tileyard.tuning.request import TuneRequest
 from tileyard.workers.protocol import AuthorReply, AuthorRequest
 
 LONGEST_NS = 100_000_000
@@ -45,23 +42,11 @@ class StudyOfScript:
         start = StartTune(
             request=request, target="cpu", file="", reuse=True, queue_limit_s=QUEUE_LIMIT_S
         )
-        result = self._run(RunClient(start, self._settings, answer))
+        client = RunClient(start, self._settings, answer)
+        result = run_study(client, self._settings, shown=sys.stderr.isatty())
         best = "" if result.best is None else result.best.id
         return sorted(result.trials, key=lambda trial: (trial.id != best, _median_ns(trial)))
-
-    def _run(self, client: RunClient[StudyResult]) -> StudyResult:
-        if not sys.stderr.isatty():
-            return client.run(_ignore)
-        console = Console(stderr=True)
-        with Progress(console) as progress:
-            result = client.run(progress)
-        print_study(console, result, self._settings.home)
-        return result
 
 
 def _median_ns(trial: Trial) -> float:
     return trial.measurement.median_ns if trial.measurement is not None else float("inf")
-
-
-def _ignore(_event: Event) -> None:
-    """Nobody watches."""
