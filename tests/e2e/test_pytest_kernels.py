@@ -2,10 +2,13 @@
 
 import importlib.util
 import os
+import signal
+import subprocess
+import sys
 
 import pytest
 from tests.conftest import ROOT
-from tests.e2e.pytest_tree import KERNELS, Tree
+from tests.e2e.pytest_tree import KERNELS, OPTIONS, Tree, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -104,6 +107,38 @@ def test_failed_steps_fail_their_tests_alone(tree: Tree) -> None:
     assert "tile_kernel names 'nothing', which is no parameter of the test" in ran.text
     assert "is called while the test holds no device" in ran.text
     assert ran.outcome("test_good") == "passed"
+
+
+def test_an_interrupt_while_kernels_are_built_ends_all(tree: Tree) -> None:
+    """Ctrl-C ends what builds, and pytest with it: no test runs, and the run of the builds says so."""
+    tree.write(
+        test_endless="""
+            import threading, pytest
+            from pathlib import Path
+
+            def endless():
+                Path("begun").touch()
+                threading.Event().wait()
+
+            @pytest.mark.tile_kernel(kernel=endless)
+            def test_never(tile_kernel): pass
+        """,
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", *OPTIONS, "--tileyard"],
+        cwd=tree.folder,
+        env=tree.environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    wait_for(tree.folder / "begun")
+    process.send_signal(signal.SIGINT)
+    text, _ = process.communicate()
+    interrupted = 2
+    assert process.returncode == interrupted, text
+    assert "no tests ran" in text
+    for run in (tree.folder / "home" / "runs").iterdir():
+        assert '"reason":"interrupted"' in run.read_text()
 
 
 def test_functions_build_before_the_tests(tree: Tree) -> None:

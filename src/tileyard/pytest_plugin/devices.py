@@ -1,7 +1,7 @@
 """What a test does with devices: ``tile_device``."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import ParamSpec, TypeVar
 
 from tileyard.devices.classes import find_class
@@ -114,16 +114,13 @@ class TileDevice:
     def __init__(self, holdings: Holdings) -> None:
         self._holdings = holdings
 
-    @contextmanager
-    def __call__(self) -> Iterator[LeasedDevice]:
+    def __call__(self) -> AbstractContextManager[LeasedDevice]:
         """Hold a device for the block, waiting for it first.
 
         The wait does not count to the test's limit. Raises QueueTimeoutError after the queue limit,
         and NestedLeaseError where one is held already.
         """
-        __tracebackhide__ = True
-        with self._holdings.hold() as device:
-            yield device
+        return self._holdings.hold()
 
     def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a function while holding a device, and return what it returns."""

@@ -1,8 +1,8 @@
 """Carries compile steps out: many at a time, with no device, each in a process that may die.
 
-This process is the author: a kernel is elaborated in a copy of it, and then built by the compile
-workers that ``tileyard tune`` uses, under the same keys. A function runs in a copy. Under pytest-xdist
-the steps are shared out among its processes.
+Kernels are the cases of a verb, built as those of ``tileyard compile`` are. They live in this process, so it
+is author and engine: they are elaborated in copies of it, and the run is driven by its event loop. A function
+runs in a copy. Under pytest-xdist the steps are shared out among its processes.
 
 One module because each part is one stage of the way from a step to its result.
 """
@@ -16,26 +16,19 @@ import os
 import pickle
 import time
 import zlib
-from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 import pytest
 
-from tileyard.artifacts.keys import build_key
-from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.engine.authors import Author as AskedAuthor
-from tileyard.engine.authors import Authors
-from tileyard.engine.compilers import CompilePool
-from tileyard.engine.yard import Yard
 from tileyard.errors import InvalidProgramError, TileyardError, UnsupportedError
+from tileyard.events import BuildStarted, Event, RunStarted
 from tileyard.frontend.blame import call_by_name
-from tileyard.model import BuildKey, Elaborated, Limits, Outcome, Side
+from tileyard.model import Case, Elaborated, KernelWork, Limits, Outcome, Record, Trial
 from tileyard.modes import make_folder, open_file, write_file
 from tileyard.pytest_plugin.bodies import Ready, lower, read_body
 from tileyard.pytest_plugin.forked import Forked, Teller, follow
@@ -48,102 +41,95 @@ from tileyard.pytest_plugin.records import (
     StepResult,
 )
 from tileyard.pytest_plugin.tilelang_jit import Reading
+from tileyard.service.bench import Bench, carry_out
+from tileyard.service.runs import Plan, Workplace
+from tileyard.service.verbs import Verb
 from tileyard.settings import Settings
 from tileyard.targets.registry import make_target
+from tileyard.tuning.sweep import WELL_BUILT, Sweep
 from tileyard.workers.author import Author
 from tileyard.workers.protocol import (
     AuthorReply,
-    BuildKernel,
+    AuthorRequest,
     ElaborateConfig,
     ElaboratedConfig,
     Failed,
-    TargetInfo,
 )
 
 Make = Callable[[Sequence[Step]], list[StepResult]]
 S = TypeVar("S")
 MOST_AT_A_TIME = 16
-"""How many kernels are elaborated in one copy, since a copy takes as long as some kernels do."""
+"""How many bodies are read in one copy, since a copy takes as long as reading some does."""
 
 
-class CopyAuthor:
-    """Author of the kernels of this process: asked in copies of it. ``folder`` gets their logs."""
+class BuiltKernels(Record):
+    """How the kernels ended, each as a trial that names its step as its kernel."""
 
-    def __init__(self, objects: ObjectStore, folder: Path) -> None:
-        self._objects = objects
-        self._folder = folder
-        self._number = 0
+    trials: tuple[Trial, ...]
 
-    async def elaborate(
-        self, steps: Sequence[KernelStep], limit_s: float, *, with_tir: bool
-    ) -> AsyncGenerator[tuple[StepResult, AuthorReply], None]:
-        """Elaborate kernels one after another; whatever goes wrong with one is its Failed alone.
 
-        With each answer comes a result that says when it was begun and how long it took.
-        """
+class BuildKernels(Verb[BuiltKernels]):
+    """Build kernels that live in the client's process, and run none."""
 
-        answer = functools.partial(self._elaborate, with_tir=with_tir)
-        async for step, at, reply in self._ask_all(steps, answer, limit_s):
-            result = StepResult(
-                step=step.id, target=step.target, at=at, seconds=time.monotonic() - at
-            )
-            yield result, reply
+    cases: tuple[Case, ...]
 
-    async def read_bodies(
-        self, steps: Sequence[BodyStep], limit_s: float
-    ) -> AsyncGenerator[Ready, None]:
-        """Elaborate what tests compile in their bodies, as far as that is found.
+    async def open(self, bench: Bench) -> Plan[BuiltKernels]:
+        """See ``Verb``."""
+        sweep = Sweep(self.cases)
+        return Plan(
+            source=sweep,
+            fold=lambda _: BuiltKernels(trials=tuple(sweep.trials.values())),
+            authors=bench.make_authors(),
+            grounds={case.target: () for case in self.cases},
+            begun=RunStarted(title="pytest", cases=len(self.cases)),
+            workplace=Workplace(reuse=False),
+        )
 
-        What TileLang compiles itself it has compiled, into its own cache: nothing is left to build.
-        """
-        make_reading = functools.cache(Reading)
 
-        def answer(step: BodyStep) -> list[Ready]:
-            return read_body(step, make_reading())  # in a copy, where the first step makes it
+class KernelHolder:
+    """The client of such a run, in whose process the kernels live: it answers for them.
 
-        async for _, _, reply in self._ask_all(steps, answer, limit_s):
-            if not isinstance(reply, Failed):  # else the test itself will tell
-                for ready in reply:
-                    yield ready
+    ``made`` gets the answer for each step, and a result that says how long elaborating it took. ``run`` is
+    the run itself.
+    """
 
-    async def _ask_all(
-        self, steps: Sequence[S], answer: Callable[[S], object], limit_s: float
-    ) -> AsyncGenerator[tuple[S, float, Any], None]:
-        """The answers for all steps, made in copies; each with when it was begun."""
-        left = list(steps)
-        while left:
-            at = time.monotonic()
-            todo = tuple(left)
+    run: asyncio.Task[BuiltKernels]
 
-            def work(teller: Teller, todo: tuple[S, ...] = todo) -> None:
-                for step in todo:
-                    teller.tell(Answered(reply=answer(step)))
+    def __init__(self, steps: Iterable[str]) -> None:
+        self.made: dict[str, asyncio.Future[tuple[StepResult, AuthorReply]]] = {
+            step: asyncio.Future() for step in steps
+        }
+        self._began: dict[str, float] = {}
 
-            self._number += 1
-            copy = Forked(work, limit_s, self._folder / f"elaborate-{self._number}.log")
-            async with contextlib.aclosing(follow(copy)) as messages:
-                async for message in messages:
-                    if isinstance(message, Answered):
-                        copy.begin_anew()
-                        yield left.pop(0), at, message.reply
-                        at = time.monotonic()
-            if left:
-                yield left.pop(0), at, describe_death(copy, "elaborating it")
+    async def ask(self, request: AuthorRequest) -> AuthorReply:
+        """The answer for a kernel, once it is there."""
+        if not isinstance(request, ElaborateConfig):
+            raise AssertionError(f"a run that only builds asked its client {request}")
+        _, reply = await self.made[request.kernel]
+        return reply
 
-    def _elaborate(self, step: KernelStep, *, with_tir: bool) -> AuthorReply:
-        if type(step.source).__name__ != "PrimFunc":
-            found = step.source
-            author = Author({found.name: found}, self._objects)
-            return author.answer(
-                ElaborateConfig(
-                    kernel=found.name, arguments=step.arguments, config={}, with_tir=with_tir
-                )
-            )
-        try:
-            elaborated = lower(step.source, step.out_idx)
-        except (UnsupportedError, InvalidProgramError) as error:
-            return Failed(message=str(error), outcome=Outcome.COMPILE_ERROR)
-        return ElaboratedConfig(elaborated=elaborated)
+    def tell_event(self, event: Event) -> None:
+        """Take note of the builds that begin."""
+        if isinstance(event, BuildStarted):
+            self._began[event.case] = time.monotonic()
+
+    def list_results(self) -> list[StepResult]:
+        """What became of the steps, once the run is over."""
+        return [self._describe(trial) for trial in self.run.result().trials]
+
+    def _describe(self, trial: Trial) -> StepResult:
+        result, _ = self.made[trial.kernel].result()
+        is_built = trial.outcome in WELL_BUILT
+        at = self._began.get(trial.case)
+        return msgspec.structs.replace(
+            result,
+            outcome=Outcome.PASSED if is_built else trial.outcome,
+            message="" if is_built else trial.message,
+            at=result.at if at is None else at,
+            seconds=result.seconds if at is None else trial.build_s,
+            reused=at is None and trial.keys.build != "",
+            build=trial.keys.build,
+        )
 
 
 def describe_death(copy: Forked, what: str) -> Failed:
@@ -156,87 +142,6 @@ def describe_death(copy: Forked, what: str) -> Failed:
     return Failed(message=f"the process {what} {end.describe(copy.limit_s)}{tail}", outcome=outcome)
 
 
-@dataclass(kw_only=True)
-class Wanted:
-    """What is to be built for one target: kernels, and what is elaborated already."""
-
-    kernels: list[KernelStep] = field(default_factory=list)
-    ready: list[tuple[StepResult, Elaborated]] = field(default_factory=list)
-
-
-class Builds:
-    """Builds kernels of one target on compile workers. ``results`` grow as they are known."""
-
-    def __init__(
-        self, objects: ObjectStore, pool: CompilePool, info: TargetInfo, limits: Limits
-    ) -> None:
-        self.results: list[StepResult] = []
-        self._objects = objects
-        self._pool = pool
-        self._info = info
-        self._limits = limits
-        self._first: dict[BuildKey, asyncio.Task[StepResult]] = {}
-        self._free: asyncio.Queue[int] = asyncio.Queue()
-        for worker in range(len(pool.cores)):
-            self._free.put_nowait(worker)
-
-    async def prepare(
-        self,
-        steps: Sequence[KernelStep],
-        author: CopyAuthor,
-        lanes: asyncio.Semaphore,
-        group: asyncio.TaskGroup,
-    ) -> None:
-        """Elaborate some kernels, and have each built as soon as that is done."""
-        replies = author.elaborate(steps, self._limits.elaborate_s, with_tir=self._info.needs_tir)
-        async with lanes, contextlib.aclosing(replies):
-            async for result, reply in replies:
-                if isinstance(reply, Failed):
-                    failed = {"outcome": reply.outcome, "message": reply.message}
-                    self.results.append(msgspec.structs.replace(result, **failed))
-                elif isinstance(reply, ElaboratedConfig):
-                    self.take(result, reply.elaborated, group)
-                else:
-                    raise AssertionError(f"an author answered an elaboration with {reply}")
-
-    def take(self, result: StepResult, elaborated: Elaborated, group: asyncio.TaskGroup) -> None:
-        """Build what is not there yet, once however many ask for it."""
-        key = build_key(elaborated.kernel, result.target, self._info.fingerprint, {})
-        result = msgspec.structs.replace(result, build=key)
-        if key not in self._first and find_artifact(key, self._objects) is not None:
-            self.results.append(msgspec.structs.replace(result, reused=True))
-        elif key in self._first:
-            group.create_task(self._await_first(result))
-        else:
-            self._first[key] = group.create_task(self._build(result, elaborated))
-
-    async def _await_first(self, result: StepResult) -> None:
-        first = await self._first[result.build]
-        self.results.append(
-            msgspec.structs.replace(
-                result, reused=True, outcome=first.outcome, message=first.message
-            )
-        )
-
-    async def _build(self, result: StepResult, elaborated: Elaborated) -> StepResult:
-        wanted = BuildKernel(
-            case=result.step, build=result.build, elaborated=elaborated, options={}
-        )
-        worker = await self._free.get()
-        at = time.monotonic()
-        process = (("", result.target), worker)
-        try:
-            async for built in self._pool.build(process, [wanted], [self._limits.build_s]):
-                result = msgspec.structs.replace(
-                    result, at=at, outcome=built.outcome, message=built.message
-                )
-        finally:
-            self._free.put_nowait(worker)
-        result = msgspec.structs.replace(result, seconds=time.monotonic() - at)
-        self.results.append(result)
-        return result
-
-
 class Preparing:
     """The compile steps of a run, or of one process's share of them.
 
@@ -246,12 +151,11 @@ class Preparing:
     def __init__(
         self, settings: Settings, cores: tuple[int, ...], folder: Path, build_limit_s: float
     ) -> None:
-        self._settings = settings
-        self._cores = cores
+        self._settings = msgspec.structs.replace(settings, cores=cores)
         self._folder = folder
         self._limits = Limits(build_s=build_limit_s)
         self._objects = ObjectStore(settings.home / "objects")
-        self._author = CopyAuthor(self._objects, folder)
+        self._copies = 0
 
     def run(self, steps: Sequence[Step]) -> list[StepResult]:
         """Carry them out. Raises UsageError of pytest where a target cannot be used at all."""
@@ -267,45 +171,49 @@ class Preparing:
         raise pytest.UsageError(message)
 
     async def _run(self, steps: Sequence[Step]) -> list[StepResult]:
-        self._lanes = asyncio.Semaphore(len(self._cores))  # of this loop
-        wanted: defaultdict[str, Wanted] = defaultdict(Wanted)
-        for step in steps:
-            if isinstance(step, KernelStep):
-                wanted[step.target].kernels.append(step)
+        self._lanes = asyncio.Semaphore(len(self._settings.cores))  # of this loop
+        kernels = [step for step in steps if isinstance(step, KernelStep)]
         bodies = [step for step in steps if isinstance(step, BodyStep)]
         functions = [step for step in steps if isinstance(step, FunctionStep)]
         async with asyncio.TaskGroup() as group:
             calls = [group.create_task(self._call(step)) for step in functions]
-            results = await self._read_bodies(bodies, wanted)
-            for target, work in wanted.items():
-                results += await self._build_all(target, work)
-        return [*results, *(call.result() for call in calls)]
+            found = await self._read_bodies(bodies)
+            ready = [(result, elaborated) for result, elaborated in found if elaborated is not None]
+            client = self._begin_builds(kernels, ready, group) if kernels or ready else None
+        # Not within the block: a run outlives that it is cancelled, and ends as if it was over.
+        built = [] if client is None else client.list_results()
+        compiled = [result for result, elaborated in found if elaborated is None]
+        return [*compiled, *built, *(call.result() for call in calls)]
 
     # ---- kernels ------------------------------------------------------------------------------
 
-    async def _read_bodies(
-        self, steps: Sequence[BodyStep], wanted: defaultdict[str, Wanted]
-    ) -> list[StepResult]:
-        """What TileLang has compiled of what tests compile in their bodies.
+    async def _read_bodies(self, steps: Sequence[BodyStep]) -> list[Ready]:
+        """What tests compile in their bodies, as far as that is found and the target is one.
 
-        What is left to build becomes ``wanted`` of the target that the test names, where there is
-        such a one.
+        What TileLang compiles itself it has compiled, into its own cache: nothing is left to build.
         """
-        done: list[StepResult] = []
+        done: list[Ready] = []
         limit_s = self._limits.elaborate_s + self._limits.build_s
         is_usable = functools.cache(self._is_usable)
+        make_reading = functools.cache(Reading)
+
+        def answer(step: BodyStep) -> list[Ready]:
+            return read_body(step, make_reading())  # in a copy, where the first step makes it
 
         async def read(part: Sequence[BodyStep]) -> None:
             async with self._lanes:
-                async for result, elaborated in self._author.read_bodies(part, limit_s):
-                    if elaborated is None:
-                        done.append(result)
-                    elif is_usable(result.target):
-                        wanted[result.target].ready.append((result, elaborated))
+                async for _, _, reply in self._ask_all(part, answer, limit_s):
+                    if not isinstance(reply, Failed):  # else the test itself will tell
+                        done.extend(
+                            (result, elaborated)
+                            for result, elaborated in reply
+                            if elaborated is None or is_usable(result.target)
+                        )
 
+        size = max(1, min(MOST_AT_A_TIME, math.ceil(len(steps) / len(self._settings.cores))))
         async with asyncio.TaskGroup() as group:
-            for part in self._split(steps):
-                group.create_task(read(part))
+            for start in range(0, len(steps), size):
+                group.create_task(read(steps[start : start + size]))
         return done
 
     def _is_usable(self, target: str) -> bool:
@@ -316,33 +224,81 @@ class Preparing:
             return False
         return True
 
-    async def _build_all(self, target: str, work: Wanted) -> list[StepResult]:
-        """Build for one target: a worker for each core, or for each kernel if they are fewer."""
-        cores = self._cores[: len(work.kernels) + len(work.ready)]
-        yard = Yard(
-            settings=self._settings,
-            store=None,  # type: ignore[arg-type]  # compile workers record nothing
-            objects=self._objects,
-            authors=Authors((Side(),), cores, _refuse),
-            grounds={target: ()},
+    def _begin_builds(
+        self,
+        steps: Sequence[KernelStep],
+        ready: Sequence[tuple[StepResult, Elaborated]],
+        group: asyncio.TaskGroup,
+    ) -> KernelHolder:
+        """Begin to build what is elaborated, and the kernels of steps as soon as they are."""
+        targets = {
+            **{result.step: result.target for result, _ in ready},
+            **{step.id: step.target for step in steps},
+        }
+        client = KernelHolder(targets)
+        for result, elaborated in ready:
+            client.made[result.step].set_result((result, ElaboratedConfig(elaborated=elaborated)))
+        # Dealt out in turn: they are asked for in order, and what is asked for first is made first.
+        count = len(self._settings.cores)
+        for start in range(min(count, len(steps))):
+            group.create_task(self._elaborate_all(steps[start::count], client))
+        cases = tuple(
+            Case(
+                id=f"{number}",
+                work=KernelWork(file="", kernel=step),
+                target=target,
+                until="built",
+                timing=None,
+                limits=self._limits,
+                expected_s=0.0,
+            )
+            for number, (step, target) in enumerate(targets.items(), start=1)
         )
-        pool = CompilePool(yard, cores)
-        try:
-            info = await pool.describe(("", target))
-            builds = Builds(self._objects, pool, info, self._limits)
-            async with asyncio.TaskGroup() as group:
-                for result, elaborated in work.ready:
-                    builds.take(result, elaborated, group)
-                for part in self._split(work.kernels):
-                    group.create_task(builds.prepare(part, self._author, self._lanes, group))
-        finally:
-            await pool.close()
-        return builds.results
+        bench = Bench(self._settings, client)
+        run = carry_out(BuildKernels(cases=cases), bench, asyncio.Event())
+        client.run = group.create_task(run)
+        return client
 
-    def _split(self, steps: Sequence[S]) -> list[Sequence[S]]:
-        """Steps in groups for one copy each: at least one group for each core."""
-        size = max(1, min(MOST_AT_A_TIME, math.ceil(len(steps) / len(self._cores))))
-        return [steps[start : start + size] for start in range(0, len(steps), size)]
+    async def _elaborate_all(self, steps: Sequence[KernelStep], client: KernelHolder) -> None:
+        """Elaborate kernels one after another; whatever goes wrong with one is its Failed alone."""
+        # Here, and not in a copy: what a target imports is imported once.
+        names = {step.target for step in steps}
+        needs_tir = {name: make_target(name, self._settings.plugins).needs_tir for name in names}
+
+        def answer(step: KernelStep) -> AuthorReply:
+            return _elaborate(step, self._objects, with_tir=needs_tir[step.target])
+
+        async for step, at, reply in self._ask_all(steps, answer, self._limits.elaborate_s):
+            result = StepResult(
+                step=step.id, target=step.target, at=at, seconds=time.monotonic() - at
+            )
+            client.made[step.id].set_result((result, reply))
+
+    # ---- copies -------------------------------------------------------------------------------
+
+    async def _ask_all(
+        self, steps: Sequence[S], answer: Callable[[S], object], limit_s: float
+    ) -> AsyncGenerator[tuple[S, float, Any], None]:
+        """The answers for all steps, made in copies; each with when it was begun."""
+        left = list(steps)
+        while left:
+            todo = tuple(left)
+
+            def work(teller: Teller, todo: tuple[S, ...] = todo) -> None:
+                for step in todo:
+                    teller.tell(Answered(reply=answer(step)))
+
+            self._copies += 1
+            at = time.monotonic()
+            copy = Forked(work, limit_s, self._folder / f"elaborate-{self._copies}.log")
+            async with contextlib.aclosing(follow(copy)) as messages:
+                async for message in messages:
+                    if isinstance(message, Answered):
+                        copy.begin_anew()
+                        yield left.pop(0), at, message.reply
+                        at = time.monotonic()
+            if left:
+                yield left.pop(0), at, describe_death(copy, "elaborating it")
 
     # ---- functions ----------------------------------------------------------------------------
 
@@ -374,8 +330,19 @@ class Preparing:
         return msgspec.structs.replace(result, outcome=outcome, message=str(answers[0]))
 
 
-def _refuse(side: Side, file: str) -> AskedAuthor:
-    raise AssertionError(f"compile workers ask no author of {file}")
+def _elaborate(step: KernelStep, objects: ObjectStore, *, with_tir: bool) -> AuthorReply:
+    """In the copy."""
+    if type(step.source).__name__ != "PrimFunc":
+        found = step.source
+        request = ElaborateConfig(
+            kernel=found.name, arguments=step.arguments, config={}, with_tir=with_tir
+        )
+        return Author({found.name: found}, objects).answer(request)
+    try:
+        elaborated = lower(step.source, step.out_idx)
+    except (UnsupportedError, InvalidProgramError) as error:
+        return Failed(message=str(error), outcome=Outcome.COMPILE_ERROR)
+    return ElaboratedConfig(elaborated=elaborated)
 
 
 def _call_function(step: FunctionStep, folder: Path, pickled: Path) -> str:

@@ -239,21 +239,22 @@ def _functions_of(build: KernelBuild) -> dict[str, dict[str, float]]:
     for taken in build.resources:
         name = taken.symbol.rpartition("_")[0] or taken.symbol
         seen[name] += 1
-        found[name if seen[name] == 1 else f"{name}#{seen[name]}"] = dict(_figures_of(taken))
+        found[name if seen[name] == 1 else f"{name}#{seen[name]}"] = _figures_of(taken)
     return found
 
 
-def _figures_of(taken: Resources) -> Iterator[tuple[str, float]]:
-    yield "registers", taken.registers
-    yield "spills", taken.spilled_bytes
-    yield "stack", taken.stack_bytes
-    if taken.dynamic_shared_bytes is not None:
-        yield "shared", taken.shared_bytes + taken.dynamic_shared_bytes
-    if taken.threads is not None:
-        yield "threads", taken.threads
-    if taken.occupancy is not None:
-        yield "occupancy", 100 * taken.occupancy
-    yield "code", taken.code_bytes
-    yield "instructions", sum(taken.mix.values())
-    for kind, count in taken.mix.items():
-        yield f"{MIX}{kind}", count
+def _figures_of(taken: Resources) -> dict[str, float]:
+    """The figures that are known."""
+    dynamic, occupancy = taken.dynamic_shared_bytes, taken.occupancy
+    figures: dict[str, float | None] = {
+        "registers": taken.registers,
+        "spills": taken.spilled_bytes,
+        "stack": taken.stack_bytes,
+        "shared": None if dynamic is None else taken.shared_bytes + dynamic,
+        "threads": taken.threads,
+        "occupancy": None if occupancy is None else 100 * occupancy,
+        "code": taken.code_bytes,
+        "instructions": sum(taken.mix.values()),
+        **{f"{MIX}{kind}": count for kind, count in taken.mix.items()},
+    }
+    return {name: figure for name, figure in figures.items() if figure is not None}

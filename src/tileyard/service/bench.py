@@ -12,7 +12,7 @@ from tileyard.clock import Clock
 from tileyard.engine.authors import Author, Authors, WorkerAuthor
 from tileyard.engine.remembered import RememberedAuthor
 from tileyard.model import Device, Side
-from tileyard.service.conversation import ClientAuthor, Conversation
+from tileyard.service.conversation import Client, ClientAuthor
 from tileyard.service.verbs import ResultT, Verb
 from tileyard.settings import Settings
 from tileyard.targets.registry import BUILT_IN, make_target
@@ -27,7 +27,7 @@ HERE = Side()
 class Bench:
     """What a verb finds in the engine process. What is opened here is closed when the run is over."""
 
-    def __init__(self, settings: Settings, conversation: Conversation) -> None:
+    def __init__(self, settings: Settings, conversation: Client) -> None:
         self.settings = settings
         self.clock = Clock()
         self.objects = ObjectStore(settings.home / "objects")

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 from tileyard.errors import EngineLostError
 from tileyard.events import Event
@@ -9,6 +10,18 @@ from tileyard.processes.async_wire import AsyncChannel
 from tileyard.service.messages import Answer, ClientMessage, EngineMessage, Happened, Start, Stop
 from tileyard.service.messages import Question as Asked
 from tileyard.workers.protocol import AnswerT, AuthorReply, AuthorRequest, Failed, Question
+
+
+class Client(Protocol):
+    """The client of a run, as the run sees it."""
+
+    def tell_event(self, event: Event) -> None:
+        """Take in an event of the run."""
+        ...
+
+    async def ask(self, request: AuthorRequest) -> AuthorReply:
+        """Answer a question about kernels that live in the client's process."""
+        ...
 
 
 class Conversation:
@@ -74,7 +87,7 @@ class Conversation:
 class ClientAuthor:
     """The author that lives in the client's own process: its cores are all of them."""
 
-    def __init__(self, conversation: Conversation, cores: tuple[int, ...]) -> None:
+    def __init__(self, conversation: Client, cores: tuple[int, ...]) -> None:
         self.cores = cores
         self._conversation = conversation
 

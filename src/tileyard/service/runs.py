@@ -103,7 +103,7 @@ async def drive(plan: Plan[ResultT], bench: Bench, stopping: asyncio.Event) -> R
     with EventLog(bench.settings.home, bench.run) as log:
         yard = _open_yard(plan, bench, log)
         async with AsyncExitStack() as stack:
-            stack.push(_survive_cancelling)
+            stack.push(partial(_survive_cancelling, stopping))
             driver = await _open_driver(plan, bench, yard, stack)
             stack.push_async_callback(driver.close)
             _tell_start(plan, bench, yard, driver)
@@ -195,10 +195,13 @@ def _cut_short(plan: Plan[ResultT], driver: Driver) -> None:
         driver.trim(plan.budget_reason)
 
 
-def _survive_cancelling(kind: type[BaseException] | None, *_: object) -> bool:
-    """Go on after a block that was cancelled."""
+def _survive_cancelling(
+    stopping: asyncio.Event, kind: type[BaseException] | None, *_: object
+) -> bool:
+    """Go on after a block that was cancelled: the run was interrupted."""
     task = asyncio.current_task()
     is_cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
     if is_cancelled and task is not None:
         task.uncancel()
+        stopping.set()
     return is_cancelled
