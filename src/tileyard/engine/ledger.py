@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from tileyard.artifacts.build import Build
 from tileyard.artifacts.keys import measurement_key, paired_key
 from tileyard.engine.alike import Alike
 from tileyard.engine.programs import name_log
@@ -31,6 +32,7 @@ from tileyard.model import (
 from tileyard.workers.protocol import CaseRan, CommandRun, Golden
 from tileyard.workers.run_records import find_run
 
+UNBUILT = Build(outcome=Outcome.NOT_RUN)
 ANY_RUN = "any"
 """Says that whichever run a case passed in proves it."""
 
@@ -47,7 +49,7 @@ class Progress:
     command: CommandRun | None = None
     golden: Golden | None = None
     keys: Keys = field(default_factory=Keys)
-    build_s: float = 0.0
+    built: Build = UNBUILT
     attempts: tuple[Attempt, ...] = ()
     flags: tuple[str, ...] = ()
     lost_on: str = ""
@@ -166,7 +168,7 @@ class Ledger:
             keys=progress.keys,
             limits=case.limits,
             started_at=progress.started_at,
-            build_s=progress.build_s,
+            build_s=progress.built.build_s,
             log=progress.log if (self._yard.home / progress.log).is_file() else "",
             attempts=progress.attempts,
         )
@@ -287,6 +289,8 @@ class Ledger:
     def _end(self, progress: Progress, trial: Trial) -> None:
         del self._open[progress.case.key]
         self._fresh.append(trial)
+        if progress.case.until != "judged":
+            self._yard.builds[progress.case.key] = _build_of(progress.built, trial)
         timing, measured = progress.case.timing, trial.measurement
         if timing is not None and measured is not None and trial.outcome in WELL:
             best_ns = self._bounds_ns.get(timing.group, measured.high_ns)
@@ -308,7 +312,7 @@ class Ledger:
             run=self._run,
             keys=progress.keys,
             started_at=progress.started_at,
-            build_s=progress.build_s,
+            build_s=progress.built.build_s,
             reused=False,
         )
         self._unrecorded.append(trial)
@@ -330,6 +334,20 @@ def _as_case(trial: Trial, progress: Progress, **changes: object) -> Trial:
         config=case.config,
         **changes,
     )
+
+
+def _build_of(built: Build, trial: Trial) -> Build:
+    """How the build of a case ended that is not run here: as its trial did, if that is no build's end."""
+    if trial.outcome is not Outcome.SKIPPED:
+        built = Build(
+            outcome=trial.outcome,
+            message=trial.message,
+            diagnostic=built.diagnostic,
+            build=trial.keys.build,
+            build_s=trial.build_s,
+            reused=trial.reused,
+        )
+    return msgspec.structs.replace(built, case=trial.key, log=trial.log)
 
 
 def _says_enough(known: Trial, limits: Limits) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tileyard.artifacts.build import Build
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.clock import Clock, SystemClock
 from tileyard.devices.reprobing import INTERVAL_S
@@ -44,7 +45,7 @@ class Yard:
     what suits the target. ``proven_by`` is the run, or ``any``,
     whose passed cases are skipped where their run keys are the same; empty for none. ``packed`` finds
     what was built elsewhere; then nothing is built here. ``shelf`` takes what a runner would need for
-    each case that is not run here, by its key.
+    each case that is not run here, by its key, and ``builds`` how the build of such a case ended.
     ``reprobe_s`` is how long a device in quarantine is left alone between two probes. ``judge`` is the
     module that compares outputs, and ``handed_over`` are those that it has not seen yet.
     """
@@ -66,6 +67,7 @@ class Yard:
     proven_by: str = ""
     packed: FindEntry | None = None
     shelf: dict[str, RunEntry] = field(default_factory=dict)
+    builds: dict[str, Build] = field(default_factory=dict)
     reprobe_s: float = INTERVAL_S
     clock: Clock = field(default_factory=SystemClock)
     judge: str = JUDGE

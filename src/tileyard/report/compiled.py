@@ -8,10 +8,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tileyard.artifacts.build import Build
 from tileyard.model import Outcome
 from tileyard.report.words import format_config, format_seconds, outcome_style
 from tileyard.targets.reported import PADDING, Resources, read_reported
-from tileyard.tuning.request import BuiltConfig, CompileResult
+from tileyard.tuning.request import CompileResult
 
 COLUMNS = ("kernel", "registers", "spills", "shared", "threads", "occupancy", "code", "mix")
 SHOWN_KEY = 10
@@ -92,17 +93,17 @@ def _choose_columns(taken: Sequence[tuple[Resources, ...]], width: int) -> list[
     return [name for name in COLUMNS if name not in left_out]
 
 
-def _name_artifact(one: BuiltConfig) -> str:
+def _name_artifact(one: Build) -> str:
     """So much of a build key as names it among others; nothing for what could not be built."""
     return one.build[:SHOWN_KEY] if one.outcome is Outcome.PASSED else ""
 
 
-def is_too_large(one: BuiltConfig) -> bool:
+def is_too_large(one: Build) -> bool:
     """Whether a config was built and can never be launched: no multiprocessor holds a block of it."""
     return any(taken.occupancy == 0 for taken in _resources_of(one))
 
 
-def _resources_of(one: BuiltConfig) -> tuple[Resources, ...]:
+def _resources_of(one: Build) -> tuple[Resources, ...]:
     """What each device function of a config takes; nothing for targets that do not say."""
     return read_reported(one.details).resources
 

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from tileyard.artifacts.build import Build
 from tileyard.devices.locks import prepare_locks
 from tileyard.engine.anonymous import KIND, AnonymousSlots
 from tileyard.engine.authors import Authors
@@ -19,7 +20,7 @@ from tileyard.engine.programs import Programs, ProgramSite
 from tileyard.engine.source import CaseSource
 from tileyard.engine.yard import Listener, Yard
 from tileyard.events import Note, RunEnded, RunStarted, StopReason
-from tileyard.model import WELL, Case, Device, Record
+from tileyard.model import WELL, Case, Device, Outcome, Record
 from tileyard.service.bench import Bench
 from tileyard.service.choosing import choose_queues
 from tileyard.store.events import EventLog
@@ -33,10 +34,10 @@ STOPPING = (
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """How a run ended: why, when it had begun, and what a runner would need for cases that were only built.
+    """How a run ended: why, when it had begun, and how cases were built that were not to be run here.
 
-    ``shelf`` is by the case's key, and ``seconds`` the duration from the opening of the verb on. ``tell`` sends an
-    event to all listeners of the run.
+    ``shelf`` is what a runner would need for them, by the case's key, as ``builds`` is. ``seconds`` is the
+    duration from the opening of the verb on. ``tell`` sends an event to all listeners of the run.
     """
 
     run: str
@@ -44,7 +45,14 @@ class Ending:
     began_at: float
     seconds: float
     shelf: Mapping[str, RunEntry]
+    builds: Mapping[str, Build]
     tell: Listener
+
+    def build_of(self, case: Case, name: str) -> Build:
+        """How a case was built, under the name that people know it by."""
+        never = Build(outcome=Outcome.NOT_RUN, message="never begun")
+        built = self.builds.get(case.key, never)
+        return msgspec.structs.replace(built, case=name, config=case.config)
 
 
 class Workplace(Record):
@@ -125,6 +133,7 @@ async def drive(plan: Plan[ResultT], bench: Bench, stopping: asyncio.Event) -> R
             began_at=began_at,
             seconds=bench.elapsed_s,
             shelf=yard.shelf,
+            builds=yard.builds,
             tell=yard.emit,
         )
         result = plan.fold(ending)

@@ -8,9 +8,12 @@ import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
+
+from tileyard.artifacts.build import Build
 from tileyard.artifacts.manifest import Artifact
 from tileyard.model import Device, TensorSpec, Value
-from tileyard.targets.base import NO_BINARIES, Array, Binaries, Build, Launch, Loaded, Source
+from tileyard.targets.base import NO_BINARIES, Array, Binaries, Launch, Loaded, Source
 from tileyard.targets.registry import make_target
 
 FASTEST_NS = 100_000.0
@@ -60,14 +63,7 @@ class ScriptedTarget:
 def _with_latency(build: Build) -> Build:
     if not build.files:
         return build
-    return Build(
-        outcome=build.outcome,
-        files=(*build.files, "latency.txt"),
-        manifest=build.manifest,
-        log=build.log,
-        diagnostic=build.diagnostic,
-        binary=build.binary,
-    )
+    return msgspec.structs.replace(build, files=(*build.files, "latency.txt"))
 
 
 class _ScriptedLoaded:

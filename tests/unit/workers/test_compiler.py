@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from tileyard.artifacts.build import Build
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.model import BuildKey, Elaborated, Kernel, Outcome
 from tileyard.targets.needs import PROGRAM_FILE
 from tileyard.workers.compiler import Compiler
-from tileyard.workers.protocol import BuildKernel, BuildKernels, Built, BuiltKernels, DescribeTarget
+from tileyard.workers.protocol import BuildKernel, BuildKernels, BuiltKernels, DescribeTarget
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +23,7 @@ PROGRAM = """def twice(A: float32[64], B: out.float32[64]):
 """
 
 
-def build(compiler: Compiler, key: str, text: str) -> Built:
+def build(compiler: Compiler, key: str, text: str) -> Build:
     """Build a Program under a key."""
     compiler.answer(DescribeTarget(target="cpu", plugins={}))
     kernel = Kernel(name="twice", program=text)
