@@ -43,7 +43,6 @@ class Preparation:
         self._yard = yard
         self._ledger = ledger
         self._pool = pool
-        self._targets: dict[Builder, TargetInfo] = {}
         self._goldens: dict[str, Golden] = {}
         self._artifacts: set[BuildKey] = set()
         self._failed: dict[BuildKey, tuple[Build, Progress]] = {}
@@ -58,10 +57,8 @@ class Preparation:
                 await self.describe((side, target))
 
     async def describe(self, builder: Builder) -> TargetInfo:
-        """What a target says of itself, asked once. Raises ToolMissingError where it cannot be used."""
-        if builder not in self._targets:
-            self._targets[builder] = await self._pool.describe(builder)
-        return self._targets[builder]
+        """What a target says of itself. Raises ToolMissingError where it cannot be used."""
+        return await self._pool.describe(builder)
 
     async def prepare(self, progress: Progress) -> bool:
         """Elaborate, make inputs and reference, derive the keys, and look up what is known."""
@@ -171,6 +168,7 @@ class Preparation:
         reply = await self._ask_elaborated(case, with_tir=info.needs_tir)
         self._ledger.write_log(progress, reply.log)
         if isinstance(reply, Failed):
+            progress.built = Build(outcome=reply.outcome, diagnostic=reply.diagnostic)
             self._ledger.finish(progress, reply.outcome, reply.message)
             return False
         progress.elaborated, progress.command = reply.elaborated, reply.command
