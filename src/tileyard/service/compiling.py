@@ -7,11 +7,12 @@ import msgspec
 
 from tileyard.artifacts.bundles import Packing, write_bundle
 from tileyard.engine.authors import Authors
+from tileyard.engine.yard import Workplace
 from tileyard.errors import UsageError
 from tileyard.events import Event, Note, RunStarted
 from tileyard.model import Case
 from tileyard.service.bench import Bench
-from tileyard.service.runs import Ending, Plan, Workplace
+from tileyard.service.runs import Ending, Plan
 from tileyard.service.verbs import StartCompile
 from tileyard.suite.packed import pack_suite
 from tileyard.suite.records import Suite, SuiteCase

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -18,9 +18,9 @@ from tileyard.engine.foreign_queue.slots import Lenders
 from tileyard.engine.hosting import StepHost
 from tileyard.engine.programs import Programs, ProgramSite
 from tileyard.engine.source import CaseSource
-from tileyard.engine.yard import Listener, Yard
+from tileyard.engine.yard import Listener, Workplace, Yard
 from tileyard.events import Note, RunEnded, RunStarted, StopReason
-from tileyard.model import WELL, Case, Device, Outcome, Record
+from tileyard.model import WELL, Case, Device, Outcome
 from tileyard.service.bench import Bench
 from tileyard.service.choosing import choose_queues
 from tileyard.store.events import EventLog
@@ -55,21 +55,6 @@ class Ending:
         return msgspec.structs.replace(built, case=name, config=case.config)
 
 
-class Workplace(Record):
-    """How a run uses the machine. The fields are those of a yard."""
-
-    reuse: bool = True
-    rebuild: bool = False
-    overlap: bool = True
-    queue_limit_s: float = 1800.0
-    compile_workers: int | None = None
-    group_size: int | None = None
-    proven_by: str = ""
-
-
-NO_WISHES = Workplace()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Plan(Generic[ResultT]):
     """What a verb has made of itself: a source of cases, and the fold that gives its result.
@@ -89,7 +74,7 @@ class Plan(Generic[ResultT]):
     named: Sequence[str] = ()
     notes: Sequence[Note] = ()
     listeners: Sequence[Listener] = ()
-    workplace: Workplace = NO_WISHES
+    workplace: Workplace = field(default_factory=Workplace)
     programs: ProgramSite | None = None
     keep_work: bool = False
     packed: Callable[[Programs | None, Case], RunEntry] | None = None
@@ -154,7 +139,7 @@ def _open_yard(plan: Plan[ResultT], bench: Bench, log: EventLog) -> Yard:
         listeners=[log.add, bench.conversation.tell_event, *plan.listeners],
         flushes=[log.flush],
         clock=bench.clock,
-        **msgspec.structs.asdict(plan.workplace),
+        **vars(plan.workplace),
     )
 
 

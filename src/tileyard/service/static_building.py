@@ -7,12 +7,13 @@ import msgspec
 
 from tileyard.artifacts.build import Build
 from tileyard.engine.authors import Authors
+from tileyard.engine.yard import Workplace
 from tileyard.errors import KernelFileError, UsageError
 from tileyard.events import RunStarted
 from tileyard.model import Case, KernelInfo, Outcome
 from tileyard.regress.static import Rounds
 from tileyard.service.bench import Bench
-from tileyard.service.runs import Ending, Plan, Workplace
+from tileyard.service.runs import Ending, Plan
 from tileyard.service.verbs import StartStatic
 from tileyard.tuning.request import ALL_CONFIGS, TuneRequest
 from tileyard.tuning.space import ASK_LIMIT_S, open_space

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 import msgspec
 
 from tileyard.engine.authors import Authors
+from tileyard.engine.yard import Workplace
 from tileyard.events import Note, RunStarted
 from tileyard.model import Device
 from tileyard.service.bench import Bench
-from tileyard.service.runs import Ending, Plan, Workplace
+from tileyard.service.runs import Ending, Plan
 from tileyard.service.verbs import StartTune
 from tileyard.store.trials import TrialQuery
 from tileyard.tuning.finals import judge_finals
