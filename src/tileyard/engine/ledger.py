@@ -78,7 +78,6 @@ class Ledger:
         self._run = run
         self._open: dict[str, Progress] = {}
         self._fresh: list[Trial] = []
-        self._unrecorded: list[Trial] = []
         self._alike: Alike[Progress] = Alike()
         self._followed: set[str] = set()
         self._identities = {
@@ -122,9 +121,8 @@ class Ledger:
     def take(self) -> list[Trial]:
         """The trials that ended since the last call, oldest first: recorded, then told to listeners."""
         fresh, self._fresh = self._fresh, []
-        unrecorded, self._unrecorded = self._unrecorded, []
-        if unrecorded:
-            self._yard.store.record_all(unrecorded)
+        if new := [trial for trial in fresh if not trial.reused]:
+            self._yard.store.record_all(new)
         for trial in fresh:
             self._yard.emit(CaseEnded(trial=trial))
         self._yard.flush()
@@ -189,7 +187,6 @@ class Ledger:
                 measurement=ran.reply.measurement,
                 mismatch=ran.reply.mismatch,
             )
-        self._unrecorded.append(trial)
         self._end(progress, trial)
 
     def abandon(self, message: str) -> None:
@@ -315,7 +312,6 @@ class Ledger:
             build_s=progress.built.build_s,
             reused=False,
         )
-        self._unrecorded.append(trial)
         self._followed.add(trial.key)
         self._end(progress, trial)
 
