@@ -81,7 +81,6 @@ class Space(Record, tag="space"):
 
     axes: dict[str, tuple[Value, ...]] = {}
     configs: tuple[dict[str, Value], ...] = ()
-    has_where: bool = False
     flops: float = 0.0
 
 
@@ -182,7 +181,7 @@ class MakeGolden(Question[Golden], tag="make_golden"):
     reference: str = ""
 
 
-class Judged(Record):
+class Judged(Record, tag="judged"):
     """What the outputs of a case are worth; ``log`` is what the judge has printed."""
 
     outcome: Outcome
