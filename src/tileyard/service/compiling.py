@@ -28,10 +28,7 @@ async def open_compiling(
     """Plan the build of the first config, or of all."""
     request = start.request
     space = await open_space(authors.of("", start.file), request)
-    if start.all_configs:
-        await space.draw(space.wanted)
-    else:
-        del space.configs[1:]
+    await space.choose(everything=start.all_configs)
     until = "packed" if start.pack_to else "built"
     cases = [
         msgspec.structs.replace(case, until=until)

@@ -115,10 +115,7 @@ class _Opened:
     ) -> list[Case]:
         request = TuneRequest(kernel=info.name, shape=shape, trials=ALL_CONFIGS)
         space = await open_space(authors.of(self._side, file), request)
-        if self._start.all_configs:
-            await space.draw(space.wanted)
-        else:
-            del space.configs[1:]
+        await space.choose(everything=self._start.all_configs)
         cases = make_cases(space, file, self._start.target, self._start.limits, folder)
         return [msgspec.structs.replace(case, side=self._side) for case in cases]
 

@@ -13,7 +13,6 @@ class Sweep:
         self.cases = tuple(case for cases in rounds for case in cases)
         self._rounds = [list(reversed(cases)) for cases in reversed(rounds)]
         self._pending = 0
-        self._told = 0
 
     async def ask(self, limit: int) -> Sequence[Batch]:
         """The next configs of this round, each a batch of its own; the next round once this one is over."""
@@ -27,11 +26,10 @@ class Sweep:
     def tell(self, trial: Trial) -> None:
         """Take in how a config ended."""
         self._pending -= 1
-        self._told += 1
 
     def done(self) -> bool:
         """All is asked and told."""
-        return self._told == len(self.cases)
+        return not self._pending and not any(self._rounds)
 
 
 def make_cases(
