@@ -22,9 +22,10 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from tileyard.artifacts.build import Build
 from tileyard.artifacts.manifest import Artifact
 from tileyard.model import Device, SourceLine, TensorSpec, Value
-from tileyard.targets.base import NO_BINARIES, Array, Binaries, Build, Launch, Source
+from tileyard.targets.base import NO_BINARIES, Array, Binaries, Launch, Source
 from tileyard.targets.registry import make_target
 
 SIZES = {"1 kB": 1 << 8, "1 MB": 1 << 18, "64 MB": 1 << 24}

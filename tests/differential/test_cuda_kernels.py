@@ -23,12 +23,13 @@ from tests.differential import host_reader
 from tests.differential.cuda_examples import EXAMPLES, REFUSED
 from tests.gpu.conftest import CLIENT, compile_stub, stubbed
 
+from tileyard.artifacts.build import Build
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.nodes import Expr, Scalar, Var
 from tileyard.ir.specs import evaluate_size
 from tileyard.ir.walk import walk_expr
 from tileyard.model import Elaborated, Outcome, Value
-from tileyard.targets.base import Build, Source
+from tileyard.targets.base import Source
 from tileyard.targets.cuda.grouping import LARGEST
 from tileyard.targets.cuda.records import (
     CUBIN_FILE,
@@ -75,7 +76,7 @@ class Built:
     def details(self) -> Details:
         """What the artifact says of itself."""
         assert self.build.outcome is Outcome.PASSED, self.build
-        return msgspec.json.decode(self.build.manifest, type=Details)
+        return msgspec.json.decode(self.build.details, type=Details)
 
     def text(self, name: str) -> str:
         """One of its files."""
@@ -310,7 +311,7 @@ def test_every_artifact_is_loaded_and_launched(
         key[0]: one for key, one in built.items() if key in BUILT and key[1] == architecture
     }
     for name, one in examples.items():
-        (tmp_path / f"{name}.json").write_text(one.build.manifest, encoding="utf-8")
+        (tmp_path / f"{name}.json").write_text(one.build.details, encoding="utf-8")
         shutil.copy(one.folder / CUBIN_FILE, tmp_path / f"{name}.cubin")
     numbers = {name: dict(EXAMPLES[name].numbers) for name in examples}
     (tmp_path / "numbers.json").write_text(json.dumps(numbers), encoding="utf-8")

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
+from tileyard.engine.yard import Workplace
 from tileyard.events import RunStarted
 from tileyard.model import Batch, Case, KernelWork, Measurement, Record, Side, TimingPolicy, Trial
 from tileyard.service.bench import Bench
 from tileyard.service.choosing import choose_devices
-from tileyard.service.runs import Ending, Plan, Workplace
+from tileyard.service.runs import Ending, Plan
 from tileyard.service.verbs import Verb
 
 SIDES = ("base", "head")

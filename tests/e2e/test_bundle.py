@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.conftest import KERNELS, CommandLine
+from tests.run_records import remember_run
 
 import tileyard
 from tileyard.artifacts.bundle_manifest import Expected
@@ -27,7 +28,7 @@ from tileyard.artifacts.toolchains import Layout, Toolchain, open_toolchain
 from tileyard.artifacts.trees import Trees
 from tileyard.errors import BundleError, IncompatibleError
 from tileyard.model import RunKey
-from tileyard.workers.run_records import RunRecord, find_run, remember_run
+from tileyard.workers.run_records import RunRecord, find_run
 
 pytestmark = pytest.mark.slow
 

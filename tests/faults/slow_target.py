@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
+from tileyard.artifacts.build import Build
 from tileyard.model import Outcome
-from tileyard.targets.base import NO_BINARIES, Aside, Binaries, Build, Source
+from tileyard.targets.base import NO_BINARIES, Aside, Binaries, Source
 
 LONG_S = 1.5
 
@@ -41,7 +42,7 @@ class SlowTarget:
         """Do what the names say."""
         for source in sources:
             self._do(source.elaborated.kernel.name)
-        return [Build(outcome=Outcome.PASSED, manifest="{}") for _ in sources]
+        return [Build(outcome=Outcome.PASSED, details="{}") for _ in sources]
 
     def _do(self, deed: str) -> None:
         match deed:

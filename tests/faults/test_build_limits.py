@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from tileyard.artifacts.build import Build
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.engine import compilers
 from tileyard.engine.authors import Authors
@@ -13,7 +14,7 @@ from tileyard.engine.compilers import CompilePool
 from tileyard.engine.yard import Yard
 from tileyard.model import BuildKey, Elaborated, Kernel, Outcome, Side
 from tileyard.settings import Settings
-from tileyard.workers.protocol import BuildKernel, Built
+from tileyard.workers.protocol import BuildKernel
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +28,7 @@ def _findable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
 
 
-def build(home: Path, *names: str, target: str = "slow") -> dict[str, Built]:
+def build(home: Path, *names: str, target: str = "slow") -> dict[str, Build]:
     """Build kernels of these names together, in a worker of their own."""
     yard = Yard(
         settings=Settings(
@@ -51,7 +52,7 @@ def build(home: Path, *names: str, target: str = "slow") -> dict[str, Built]:
         for number, name in enumerate(names)
     ]
 
-    async def run() -> dict[str, Built]:
+    async def run() -> dict[str, Build]:
         pool = CompilePool(yard, (0,))
         try:
             built = pool.build((("", target), 0), kernels, [LIMIT_S] * len(kernels))
@@ -62,7 +63,7 @@ def build(home: Path, *names: str, target: str = "slow") -> dict[str, Built]:
     return asyncio.run(run())
 
 
-def outcomes(built: dict[str, Built]) -> dict[str, Outcome]:
+def outcomes(built: dict[str, Build]) -> dict[str, Outcome]:
     """How each kernel's build ended."""
     return {name: one.outcome for name, one in built.items()}
 
@@ -72,7 +73,7 @@ def test_what_kernels_share_takes_nothing_of_their_limit(tmp_path: Path) -> None
     expected = {"shared": Outcome.PASSED, "fine": Outcome.PASSED}
     built = build(tmp_path, "shared", "fine")
     assert outcomes(built) == expected
-    assert sum(one.seconds for one in built.values()) < LIMIT_S
+    assert sum(one.build_s for one in built.values()) < LIMIT_S
 
 
 def test_warming_up_takes_nothing_of_the_first_limit(tmp_path: Path) -> None:
@@ -111,5 +112,5 @@ def test_each_worker_that_dies_is_judged_by_its_own_last_words(tmp_path: Path) -
     }
     built = build(tmp_path, "memory", "abort", "fine")
     assert outcomes(built) == expected
-    assert "LLVM ERROR: out of memory" in built["memory"].log
-    assert built["abort"].log == ""
+    assert "LLVM ERROR: out of memory" in built["memory"].printed
+    assert built["abort"].printed == ""

@@ -79,12 +79,12 @@ def build(sources: Mapping[str, Source], architecture: str, here: Path) -> dict[
         target.caches = Path(place) / "caches"
         builds = target.build(list(sources.values()), Path(place))
         for number, (name, one) in enumerate(zip(sources, builds, strict=True)):
-            if not one.manifest:
+            if not one.details:
                 reason = one.diagnostic.message if one.diagnostic else one.outcome
                 sys.stdout.write(f"{name} was not built for {architecture}: {reason}\n")
                 continue
-            built[name] = one.manifest
-            (here / f"{name}.json").write_text(one.manifest)
+            built[name] = one.details
+            (here / f"{name}.json").write_text(one.details)
             cubin = (Path(place) / str(number) / CUBIN_FILE).read_bytes()
             (here / f"{name}.cubin.gz").write_bytes(gzip.compress(cubin, mtime=0))
     return built

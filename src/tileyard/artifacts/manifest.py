@@ -1,14 +1,15 @@
-"""What an artifact says of itself, and an artifact opened from the store."""
+"""What an artifact says of itself, how it was built, and an artifact opened from the store."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from tileyard.artifacts.build import Build
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
 from tileyard.decoding import decode_json
-from tileyard.model import BuildKey, Digest, Record
+from tileyard.model import BuildKey, Digest, Outcome, Record
 
 MANIFEST_VERSION = 1
 TREE_FILE = "tree.json"
@@ -64,3 +65,18 @@ def find_artifact(build: BuildKey, objects: ObjectStore) -> Artifact | None:
     if tree is not None and not Trees(objects).has(tree):
         return None
     return Artifact(manifest, objects)
+
+
+def find_build(build: BuildKey, objects: ObjectStore) -> Build | None:
+    """How the artifact with this build key was built, as far as it says; None as in ``find_artifact``."""
+    artifact = find_artifact(build, objects)
+    if artifact is None:
+        return None
+    manifest = artifact.manifest
+    return Build(
+        build=build,
+        outcome=Outcome.PASSED,
+        files=tuple(manifest.files),
+        binary=manifest.binary,
+        details=manifest.details,
+    )

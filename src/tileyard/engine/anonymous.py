@@ -11,7 +11,6 @@ from tileyard.engine.hosting import StepHost
 from tileyard.engine.provider import LeaseLostError, Slot, Waiting, Watch
 from tileyard.errors import TileyardError
 from tileyard.model import Batch, Device
-from tileyard.workers.command_protocol import HostReply
 from tileyard.workers.protocol import BatchRan, CaseBegan, CaseRan, RunBatch, RunEntry
 
 KIND = "slot"
@@ -54,7 +53,6 @@ class _Slot:
     def __init__(self, host: StepHost, device: Device) -> None:
         self.device = device
         self._host = host
-        self._running: asyncio.Task[None] | None = None
 
     async def warm(self) -> None:
         """The host runs already."""
@@ -68,29 +66,18 @@ class _Slot:
 
     async def run(self, batch: Batch, entries: Sequence[RunEntry], watch: Watch) -> bool:
         """Run them all; see ``Slot``."""
-        cases = {entry.case for entry in entries}
-        request = RunBatch(
-            batch=batch,
-            entries=tuple(entries),
-            plugins={},
-            device=self.device,
-        )
-        answered: set[str] = set()
+        request = RunBatch(batch=batch, entries=tuple(entries), plugins={}, device=self.device)
         try:
             async for reply in self._host.follow(request):
-                if isinstance(reply, BatchRan):
-                    return True
-                self._tell(reply, watch, answered)
+                match reply:
+                    case CaseBegan(case=case):
+                        watch.began(case)
+                    case CaseRan():
+                        watch.ran(reply, self.device.name, 0)
+                    case BatchRan():
+                        return True
+                    case _:
+                        raise AssertionError(f"a step host answered a batch with {reply}")
         except TileyardError as error:
             raise LeaseLostError(str(error)) from error
-        raise AssertionError(f"{len(cases - answered)} cases were never answered for")
-
-    def _tell(self, reply: HostReply, watch: Watch, answered: set[str]) -> None:
-        match reply:
-            case CaseBegan(case=case):
-                watch.began(case)
-            case CaseRan(case=case):
-                answered.add(case)
-                watch.ran(reply, self.device.name, 0)
-            case _:
-                raise AssertionError(f"a step host answered a batch with {reply}")
+        raise AssertionError("a step host ended a batch without saying so")

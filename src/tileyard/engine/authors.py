@@ -26,15 +26,12 @@ class Author(Protocol):
 
     async def begin(self) -> None:
         """Start whatever has to be started, without waiting for what it imports."""
-        ...
 
     async def ask(self, request: Question[AnswerT], limit_s: float) -> AnswerT | Failed:
         """Ask one question; a crash, a hang or an exception of the user's code is a Failed."""
-        ...
 
     async def close(self) -> None:
         """End whatever process was started for it."""
-        ...
 
 
 class TracedAuthor(Author, Protocol):

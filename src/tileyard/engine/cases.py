@@ -29,17 +29,12 @@ MAX_RETRIES = 2
 
 @dataclass
 class _BatchState:
-    batch: Batch
-    devices: frozenset[str]
-    timed: bool
-    expected_s: float | None = 0.0
-    output_bytes: int = 0
-    looked_up: bool = False
-    avoid: frozenset[str] = frozenset()
+    """A batch, and what will stand for it among those that are ready."""
 
-    @property
-    def interleaved(self) -> bool:
-        return self.batch.order == "interleaved"
+    batch: Batch
+    entry: Ready
+    timed: bool
+    looked_up: bool = False
 
     @property
     def is_run(self) -> bool:
@@ -77,7 +72,15 @@ class PlannedCases:
         for batch in fact.batches:
             timed = any(case.timing is not None for case in batch.cases)
             grounds = [self._grounds.get(case.target, frozenset()) for case in batch.cases]
-            self._batches[batch.id] = _BatchState(batch, frozenset.intersection(*grounds), timed)
+            entry = Ready(
+                batch=batch.id,
+                memory_bytes=batch.cases[0].runner_bytes,
+                devices=frozenset.intersection(*grounds),
+                expected_s=0.0,
+                interleaved=batch.order == "interleaved",
+                alone=batch.order != "any" or batch.process == "fresh",
+            )
+            self._batches[batch.id] = _BatchState(batch, entry, timed)
             for case in batch.cases:
                 self.stages[case.key] = Stage.WAITING
                 self._batch_of[case.key] = batch.id
@@ -85,10 +88,10 @@ class PlannedCases:
 
     def prepare(self, fact: CasePrepared) -> None:
         """A case is prepared: it is built already, or comes in line for that."""
-        state = self._batches[self._batch_of[fact.case]]
-        known = fact.expected_s is not None and state.expected_s is not None
-        state.expected_s = (state.expected_s or 0.0) + (fact.expected_s or 0.0) if known else None
-        state.output_bytes += fact.output_bytes
+        entry = self._batches[self._batch_of[fact.case]].entry
+        known = fact.expected_s is not None and entry.expected_s is not None
+        entry.expected_s = (entry.expected_s or 0.0) + (fact.expected_s or 0.0) if known else None
+        entry.output_bytes += fact.output_bytes
         if fact.built:
             self.move(fact.case, Stage.BUILT)
             return
@@ -104,8 +107,7 @@ class PlannedCases:
     def lose(self, case: str, device: str, *, may_retry: bool) -> None:
         """Have a case run again, elsewhere if there is another device, or give it up."""
         self._lost[case] = self._lost.get(case, 0) + 1
-        batch = self._batches[self._batch_of[case]]
-        batch.avoid |= {device}
+        self._batches[self._batch_of[case]].entry.avoid |= {device}
         if self._lost[case] > MAX_RETRIES or not may_retry or case in self._trimmed:
             self._dropped.add(case)
             self._due.append(GiveUp(case=case))
@@ -169,7 +171,7 @@ class PlannedCases:
     def strand_without(self, usable: frozenset[str], device: str) -> None:
         """Give up what no usable device can run, as far as no process works on it: ``device`` was the last."""
         for state in list(self._batches.values()):
-            if not state.is_run or state.devices & usable:
+            if not state.is_run or state.entry.devices & usable:
                 continue
             self.ready.discard(state.batch.id)
             for case in state.batch.cases:
@@ -201,8 +203,8 @@ class PlannedCases:
         elif not state.is_run:
             self._dropped.update(case.key for case in runnable)
             self._due.extend(Keep(case=case.key) for case in runnable)
-        elif state.looked_up or not (state.interleaved or state.batch.alike):
-            self.ready.add(_ready_entry(state))
+        elif state.looked_up or not (state.entry.interleaved or state.batch.alike):
+            self.ready.add(state.entry)
         elif batch not in self.looked_up_now:
             self.looked_up_now.add(batch)
             self._due.append(LookUp(batch=batch))
@@ -217,17 +219,3 @@ class PlannedCases:
             self._lost.pop(case.key, None)
             self._dropped.discard(case.key)
             self._trimmed.discard(case.key)
-
-
-def _ready_entry(state: _BatchState) -> Ready:
-    batch = state.batch
-    return Ready(
-        batch=batch.id,
-        memory_bytes=batch.cases[0].runner_bytes,
-        devices=state.devices,
-        expected_s=state.expected_s,
-        output_bytes=state.output_bytes,
-        interleaved=state.interleaved,
-        alone=batch.order != "any" or batch.process == "fresh",
-        avoid=state.avoid,
-    )

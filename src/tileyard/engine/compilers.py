@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+from tileyard.artifacts.build import Build
 from tileyard.engine.yard import Yard
 from tileyard.errors import ToolMissingError, WorkerLostError
 from tileyard.model import Outcome
@@ -21,7 +22,6 @@ from tileyard.workers.protocol import (
     BuildKernel,
     BuildKernels,
     BuildRefused,
-    Built,
     BuiltKernels,
     CompilerReply,
     DescribeTarget,
@@ -73,7 +73,7 @@ class CompilePool:
         worker: tuple[Builder, int],
         kernels: Sequence[BuildKernel],
         limits_s: Sequence[float],
-    ) -> AsyncIterator[Built]:
+    ) -> AsyncIterator[Build]:
         """Build kernels together; yield a verdict for each, in order.
 
         A compiler that hangs, crashes or eats memory becomes an outcome. Where that happened to
@@ -110,12 +110,13 @@ class CompilePool:
                 async for built in self.build(worker, [kernel], [own_limit_s]):
                     yield built
             return
-        yield Built(
+        yield Build(
             case=kernels[0].case,
+            build=kernels[0].build,
             outcome=end.outcome,
-            seconds=self._yard.clock.monotonic_s() - started,
+            build_s=self._yard.clock.monotonic_s() - started,
             message=f"the compile worker {end.message}",
-            log=ended.log_tail,
+            printed=ended.log_tail,
         )
 
     async def close(self) -> None:

@@ -217,7 +217,9 @@ class Driver:
             case LookAfter(devices=devices):
                 self._readmission.look_after(devices)
             case Keep(case=case):
-                self._yard.shelf[case] = run_entry(self._ledger.progress(case))
+                progress = self._ledger.progress(case)
+                self._preparation.find_built(progress)
+                self._yard.shelf[case] = run_entry(progress)
                 self._end(case, Outcome.SKIPPED, SHELVED)
             case Drop(case=case):
                 self._end(case, Outcome.NOT_RUN, self._drop_reason)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from tileyard.artifacts.build import Build
 from tileyard.artifacts.keys import measurement_key, paired_key
 from tileyard.engine.alike import Alike
 from tileyard.engine.programs import name_log
@@ -31,6 +32,7 @@ from tileyard.model import (
 from tileyard.workers.protocol import CaseRan, CommandRun, Golden
 from tileyard.workers.run_records import find_run
 
+UNBUILT = Build(outcome=Outcome.NOT_RUN)
 ANY_RUN = "any"
 """Says that whichever run a case passed in proves it."""
 
@@ -47,7 +49,7 @@ class Progress:
     command: CommandRun | None = None
     golden: Golden | None = None
     keys: Keys = field(default_factory=Keys)
-    build_s: float = 0.0
+    built: Build = UNBUILT
     attempts: tuple[Attempt, ...] = ()
     flags: tuple[str, ...] = ()
     lost_on: str = ""
@@ -76,7 +78,6 @@ class Ledger:
         self._run = run
         self._open: dict[str, Progress] = {}
         self._fresh: list[Trial] = []
-        self._unrecorded: list[Trial] = []
         self._alike: Alike[Progress] = Alike()
         self._followed: set[str] = set()
         self._identities = {
@@ -120,9 +121,8 @@ class Ledger:
     def take(self) -> list[Trial]:
         """The trials that ended since the last call, oldest first: recorded, then told to listeners."""
         fresh, self._fresh = self._fresh, []
-        unrecorded, self._unrecorded = self._unrecorded, []
-        if unrecorded:
-            self._yard.store.record_all(unrecorded)
+        if new := [trial for trial in fresh if not trial.reused]:
+            self._yard.store.record_all(new)
         for trial in fresh:
             self._yard.emit(CaseEnded(trial=trial))
         self._yard.flush()
@@ -166,7 +166,7 @@ class Ledger:
             keys=progress.keys,
             limits=case.limits,
             started_at=progress.started_at,
-            build_s=progress.build_s,
+            build_s=progress.built.build_s,
             log=progress.log if (self._yard.home / progress.log).is_file() else "",
             attempts=progress.attempts,
         )
@@ -187,7 +187,6 @@ class Ledger:
                 measurement=ran.reply.measurement,
                 mismatch=ran.reply.mismatch,
             )
-        self._unrecorded.append(trial)
         self._end(progress, trial)
 
     def abandon(self, message: str) -> None:
@@ -287,6 +286,8 @@ class Ledger:
     def _end(self, progress: Progress, trial: Trial) -> None:
         del self._open[progress.case.key]
         self._fresh.append(trial)
+        if progress.case.until != "judged":
+            self._yard.builds[progress.case.key] = _build_of(progress.built, trial)
         timing, measured = progress.case.timing, trial.measurement
         if timing is not None and measured is not None and trial.outcome in WELL:
             best_ns = self._bounds_ns.get(timing.group, measured.high_ns)
@@ -308,10 +309,9 @@ class Ledger:
             run=self._run,
             keys=progress.keys,
             started_at=progress.started_at,
-            build_s=progress.build_s,
+            build_s=progress.built.build_s,
             reused=False,
         )
-        self._unrecorded.append(trial)
         self._followed.add(trial.key)
         self._end(progress, trial)
 
@@ -330,6 +330,20 @@ def _as_case(trial: Trial, progress: Progress, **changes: object) -> Trial:
         config=case.config,
         **changes,
     )
+
+
+def _build_of(built: Build, trial: Trial) -> Build:
+    """How the build of a case ended that is not run here: as its trial did, if that is no build's end."""
+    if trial.outcome is not Outcome.SKIPPED:
+        built = Build(
+            outcome=trial.outcome,
+            message=trial.message,
+            diagnostic=built.diagnostic,
+            build=trial.keys.build,
+            build_s=trial.build_s,
+            reused=trial.reused,
+        )
+    return msgspec.structs.replace(built, case=trial.key, log=trial.log)
 
 
 def _says_enough(known: Trial, limits: Limits) -> bool:

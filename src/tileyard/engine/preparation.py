@@ -4,8 +4,9 @@ from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 
+from tileyard.artifacts.build import Build
 from tileyard.artifacts.keys import build_key, canonical_json, digest_parts, run_key
-from tileyard.artifacts.manifest import find_artifact
+from tileyard.artifacts.manifest import find_artifact, find_build
 from tileyard.engine.compilers import Builder, CompilePool
 from tileyard.engine.ledger import Ledger, Progress
 from tileyard.engine.programs import Programs
@@ -24,7 +25,6 @@ from tileyard.model import (
 from tileyard.workers.handing_over import count_output_bytes
 from tileyard.workers.protocol import (
     BuildKernel,
-    Built,
     ElaborateConfig,
     ElaboratedConfig,
     Failed,
@@ -43,10 +43,9 @@ class Preparation:
         self._yard = yard
         self._ledger = ledger
         self._pool = pool
-        self._targets: dict[Builder, TargetInfo] = {}
         self._goldens: dict[str, Golden] = {}
         self._artifacts: set[BuildKey] = set()
-        self._failed: dict[BuildKey, tuple[Built, Progress]] = {}
+        self._failed: dict[BuildKey, tuple[Build, Progress]] = {}
         self._durations: dict[tuple[str, str], dict[str, float]] = {}
         self._records = RunRecords(yard.objects)
         yard.flushes.append(self._records.flush)
@@ -58,10 +57,8 @@ class Preparation:
                 await self.describe((side, target))
 
     async def describe(self, builder: Builder) -> TargetInfo:
-        """What a target says of itself, asked once. Raises ToolMissingError where it cannot be used."""
-        if builder not in self._targets:
-            self._targets[builder] = await self._pool.describe(builder)
-        return self._targets[builder]
+        """What a target says of itself. Raises ToolMissingError where it cannot be used."""
+        return await self._pool.describe(builder)
 
     async def prepare(self, progress: Progress) -> bool:
         """Elaborate, make inputs and reference, derive the keys, and look up what is known."""
@@ -91,18 +88,27 @@ class Preparation:
         key = progress.keys.build
         if self._yard.rebuild:
             return False
-        built = key in self._artifacts or find_artifact(key, self._yard.objects) is not None
-        if built:
-            self._artifacts.add(key)
-            at = self._yard.clock.wall_s()
-            self._yard.emit(BuildEnded(case=progress.case.key, at=at, ok=True, reused=True))
-        return built
+        if key not in self._artifacts and find_artifact(key, self._yard.objects) is None:
+            return False
+        self._artifacts.add(key)
+        progress.built = Build(outcome=Outcome.PASSED, build=key, reused=True)
+        at = self._yard.clock.wall_s()
+        self._yard.emit(BuildEnded(case=progress.case.key, at=at, ok=True, reused=True))
+        return True
+
+    def find_built(self, progress: Progress) -> Build:
+        """How a case was built that has an artifact; one that was there says itself what it is."""
+        if not progress.built.files:
+            known = find_build(progress.keys.build, self._yard.objects)
+            if known is not None:
+                progress.built = msgspec.structs.replace(known, reused=progress.built.reused)
+        return progress.built
 
     def identify(self, progress: Progress) -> None:
         """Complete the keys of a case that is built by what its artifact does, whatever it was built from."""
-        artifact = find_artifact(progress.keys.build, self._yard.objects)
-        if artifact is not None and artifact.manifest.binary:
-            binary = digest_parts(artifact.manifest.binary, artifact.manifest.details)
+        built = self.find_built(progress)
+        if built.binary:
+            binary = digest_parts(built.binary, built.details)
             progress.keys = msgspec.structs.replace(progress.keys, binary=binary)
 
     async def build(
@@ -136,9 +142,9 @@ class Preparation:
         async for built in self._pool.build(process, tuple(requests.values()), limits_s):
             yield by_case[built.case], self._take_verdict(by_case[built.case], built)
 
-    def _take_verdict(self, progress: Progress, built: Built) -> bool:
-        progress.build_s = built.seconds
-        self._ledger.write_log(progress, built.log)
+    def _take_verdict(self, progress: Progress, built: Build) -> bool:
+        self._ledger.write_log(progress, built.printed)
+        progress.built = built = msgspec.structs.replace(built, printed="")
         ok = built.outcome is Outcome.PASSED
         at = self._yard.clock.wall_s()
         self._yard.emit(BuildEnded(case=progress.case.key, at=at, ok=ok, reused=False))
@@ -151,7 +157,7 @@ class Preparation:
             self._ledger.finish(progress, built.outcome, built.message)
         return ok
 
-    def _fail_alike(self, progress: Progress, built: Built, first: Progress) -> None:
+    def _fail_alike(self, progress: Progress, built: Build, first: Progress) -> None:
         """End a case whose build has failed in this run, for another case that shares it."""
         self._ledger.write_log(progress, f"built for {first.case.key}: see {first.log}")
         self._ledger.finish(progress, built.outcome, built.message)
@@ -162,6 +168,7 @@ class Preparation:
         reply = await self._ask_elaborated(case, with_tir=info.needs_tir)
         self._ledger.write_log(progress, reply.log)
         if isinstance(reply, Failed):
+            progress.built = Build(outcome=reply.outcome, diagnostic=reply.diagnostic)
             self._ledger.finish(progress, reply.outcome, reply.message)
             return False
         progress.elaborated, progress.command = reply.elaborated, reply.command

@@ -5,6 +5,7 @@ One module because the steps of a case share its folder, its log and its keys.
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,7 +39,7 @@ from tileyard.workers.command_protocol import (
     StepDone,
 )
 from tileyard.workers.file_digests import find_arguments
-from tileyard.workers.protocol import CommandRun, ElaboratedConfig, Failed, Golden, Judged
+from tileyard.workers.protocol import AnswerT, CommandRun, ElaboratedConfig, Failed, Golden, Judged
 
 WORK, GOLDEN, CHECK = "work", "golden", "check"
 SEED = "TILEYARD_SEED"
@@ -91,24 +92,15 @@ class Programs:
     async def elaborate(self, case: Case, work: CommandWork) -> ElaboratedConfig | Failed:
         """What is built for a case, and what is run once that is there."""
         self._note_hot(case)
-        try:
-            return await self._elaborate(case, work)
-        except TileyardError as error:
-            return _refuse(error)
+        return await _try(self._elaborate(case, work))
 
     async def make_golden(self, case: Case, work: CommandWork) -> Golden | Failed:
         """What the golden step makes, or made before; then the case's folder with a copy of it."""
-        try:
-            return await self._make_golden(case, work)
-        except TileyardError as error:
-            return _refuse(error)
+        return await _try(self._make_golden(case, work))
 
     async def judge(self, case: Case, work: CommandWork, build: BuildKey) -> Judged | Failed:
         """The comparisons that need no program first, then the case's own check step."""
-        try:
-            return await self._judge(case, work, build)
-        except TileyardError as error:
-            return _refuse(error)
+        return await _try(self._judge(case, work, build))
 
     # ---- folders ---------------------------------------------------------------------------------
 
@@ -214,7 +206,7 @@ class Programs:
             async with self._lanes:
                 reply = await self._host.ask(compare)
             if work.check is None or reply.outcome is not Outcome.PASSED:
-                return Judged(outcome=reply.outcome, message=reply.message, mismatch=reply.mismatch)
+                return reply
         if work.check is None:
             return Judged(outcome=Outcome.PASSED)
         request = msgspec.structs.replace(self._request(case, work.check, CHECK), build=build)
@@ -279,11 +271,14 @@ def _failed(what: str, done: StepDone) -> Failed:
     return Failed(message=f"{what}: {done.message}", outcome=outcome)
 
 
-def _refuse(error: TileyardError) -> Failed:
-    """The user's own files are the case's failure; anything else is one of the host."""
-    is_users = isinstance(error, UsageError)
-    outcome = Outcome.RUNTIME_ERROR if is_users else Outcome.INFRA_ERROR
-    return Failed(message=str(error), outcome=outcome)
+async def _try(answer: Awaitable[AnswerT | Failed]) -> AnswerT | Failed:
+    """An answer. The user's own files are the case's failure; anything else is one of the host."""
+    try:
+        return await answer
+    except UsageError as error:
+        return Failed(message=str(error), outcome=Outcome.RUNTIME_ERROR)
+    except TileyardError as error:
+        return Failed(message=str(error), outcome=Outcome.INFRA_ERROR)
 
 
 def name_run(run: str, attempt: int) -> str:

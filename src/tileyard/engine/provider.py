@@ -36,7 +36,6 @@ class Watch(Protocol):
 
     def began(self, case: str) -> None:
         """The runner turned to this case: whatever happens next is its doing."""
-        ...
 
     def ran(self, reply: CaseRan, device: str, lease: int) -> None:
         """A case ended, on this device and under this lease.
@@ -44,7 +43,6 @@ class Watch(Protocol):
         ``infra_error`` says that the device or the host was at fault: the engine may run the case
         again. Every other outcome is final.
         """
-        ...
 
 
 class Slot(Protocol):
@@ -62,7 +60,6 @@ class Slot(Protocol):
 
         Tells of no failure: ``acquire`` tries again. Harmless when repeated.
         """
-        ...
 
     async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
         """Return the number of the lease once it is held; 0 where none is held between batches.
@@ -71,7 +68,6 @@ class Slot(Protocol):
         LeaseLostError where the device is sick, its runner does not start, or the queue limit
         passes; then nothing is held either.
         """
-        ...
 
     async def run(self, batch: Batch, entries: Sequence[RunEntry], watch: Watch) -> bool:
         """Run ``entries``, members of ``batch``; return whether the lease is still held.
@@ -81,11 +77,9 @@ class Slot(Protocol):
         the rest. At least one entry is answered, or LeaseLostError is raised, or what was to run was
         withdrawn before it began.
         """
-        ...
 
     async def release(self) -> None:
         """End the runner and give the lease up. Harmless where nothing is held."""
-        ...
 
 
 class LeaseProvider(Protocol):
@@ -98,18 +92,15 @@ class LeaseProvider(Protocol):
 
         Raises a TileyardError where they cannot.
         """
-        ...
 
     def withdraw(self) -> None:
         """What is planned is dropped: take back what a queue was given and has not begun.
 
         The slots' ``run`` then returns without an answer for it.
         """
-        ...
 
     async def close(self) -> None:
         """Give everything up; ends whatever still runs."""
-        ...
 
 
 def case_limit_s(batch: Batch, case: Case) -> float:

@@ -46,7 +46,8 @@ class ReadyQueue:
         return iter(self._entries.values())
 
     def add(self, entry: Ready) -> None:
-        """Put a batch at the end."""
+        """Put a batch at the end, as one that has not waited yet."""
+        entry.asked, entry.overtaken = False, 0
         self._entries[entry.batch] = entry
 
     def put_back(self, entries: list[Ready]) -> None:

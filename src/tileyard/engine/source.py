@@ -14,12 +14,9 @@ class CaseSource(Protocol):
 
         May take its time, as to question an author: the engine goes on meanwhile, and asks once at a time.
         """
-        ...
 
     def tell(self, trial: Trial) -> None:
         """How a case ended. Builds that failed are trials too."""
-        ...
 
     def done(self) -> bool:
         """Nothing will ever be asked again."""
-        ...

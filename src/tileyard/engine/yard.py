@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tileyard.artifacts.build import Build
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.clock import Clock
 from tileyard.devices.reprobing import INTERVAL_S
@@ -29,22 +30,37 @@ FindEntry = Callable[[Case], RunEntry]
 log = logging.getLogger(__name__)
 
 
-@dataclass
-class Yard:
+@dataclass(kw_only=True)
+class Workplace:
+    """How a run uses the machine.
+
+    ``reuse`` allows recorded trials to answer for new cases; with ``rebuild`` everything is built although it
+    is there. Without ``overlap`` everything is built before anything is run. ``queue_limit_s`` bounds the
+    wait for a device. ``compile_workers`` is None for one on each core that no device owns; ``group_size`` is
+    how many kernels are built in one request, None for what suits the target. ``proven_by`` is the run, or
+    ``any``, whose passed cases are skipped where their run keys are the same; empty for none.
+    """
+
+    reuse: bool = True
+    rebuild: bool = False
+    overlap: bool = True
+    queue_limit_s: float = 1800.0
+    compile_workers: int | None = None
+    group_size: int | None = None
+    proven_by: str = ""
+
+
+@dataclass(kw_only=True)
+class Yard(Workplace):
     """What the engine works with. ``grounds`` are, for each target, the devices that run what is built for it.
 
-    ``programs`` answers for cases of programs, None where there are none. ``reuse`` allows recorded trials to
-    answer for new cases; with ``rebuild`` everything is built although it is there.
+    ``programs`` answers for cases of programs, None where there are none.
 
     ``listeners`` are told every event, and ``flushes`` are called whenever some have been told: a
     listener may keep events until then.
 
-    ``queue_limit_s`` bounds the wait for a device. ``compile_workers`` is None for one on each core
-    that no device owns; ``group_size`` is how many kernels are built in one request, None for
-    what suits the target. ``proven_by`` is the run, or ``any``,
-    whose passed cases are skipped where their run keys are the same; empty for none. ``packed`` finds
-    what was built elsewhere; then nothing is built here. ``shelf`` takes what a runner would need for
-    each case that is not run here, by its key.
+    ``packed`` finds what was built elsewhere; then nothing is built here. ``shelf`` takes what a runner would need for
+    each case that is not run here, by its key, and ``builds`` how the build of such a case ended.
     ``reprobe_s`` is how long a device in quarantine is left alone between two probes. ``judge`` is the
     module that compares outputs, and ``handed_over`` are those that it has not seen yet.
     """
@@ -57,15 +73,9 @@ class Yard:
     programs: Programs | None = None
     listeners: list[Listener] = field(default_factory=list)
     flushes: list[Callable[[], None]] = field(default_factory=list)
-    reuse: bool = True
-    rebuild: bool = False
-    overlap: bool = True
-    queue_limit_s: float = 1800.0
-    compile_workers: int | None = None
-    group_size: int | None = None
-    proven_by: str = ""
     packed: FindEntry | None = None
     shelf: dict[str, RunEntry] = field(default_factory=dict)
+    builds: dict[str, Build] = field(default_factory=dict)
     reprobe_s: float = INTERVAL_S
     clock: Clock = field(default_factory=Clock)
     judge: str = JUDGE

@@ -24,11 +24,13 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
+from tileyard.artifacts.build import Build
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.engine.yard import Workplace
 from tileyard.errors import InvalidProgramError, TileyardError, UnsupportedError
 from tileyard.events import BuildStarted, Event, RunStarted
 from tileyard.frontend.blame import call_by_name
-from tileyard.model import Case, Elaborated, KernelWork, Limits, Outcome, Record, Trial
+from tileyard.model import Case, Elaborated, KernelWork, Limits, Outcome, Record
 from tileyard.modes import make_folder, open_file, write_file
 from tileyard.pytest_plugin.bodies import Ready, lower, read_body
 from tileyard.pytest_plugin.forked import Forked, Teller, follow
@@ -42,11 +44,11 @@ from tileyard.pytest_plugin.records import (
 )
 from tileyard.pytest_plugin.tilelang_jit import Reading
 from tileyard.service.bench import Bench, carry_out
-from tileyard.service.runs import Plan, Workplace
+from tileyard.service.runs import Ending, Plan
 from tileyard.service.verbs import Verb
 from tileyard.settings import Settings
 from tileyard.targets.registry import make_target
-from tileyard.tuning.sweep import WELL_BUILT, Sweep
+from tileyard.tuning.sweep import Sweep
 from tileyard.workers.author import Author
 from tileyard.workers.protocol import (
     AuthorReply,
@@ -63,9 +65,9 @@ MOST_AT_A_TIME = 16
 
 
 class BuiltKernels(Record):
-    """How the kernels ended, each as a trial that names its step as its kernel."""
+    """How each kernel was built, in the order of the cases."""
 
-    trials: tuple[Trial, ...]
+    builds: tuple[Build, ...]
 
 
 class BuildKernels(Verb[BuiltKernels]):
@@ -75,10 +77,13 @@ class BuildKernels(Verb[BuiltKernels]):
 
     async def open(self, bench: Bench) -> Plan[BuiltKernels]:
         """See ``Verb``."""
-        sweep = Sweep(self.cases)
+
+        def fold(ending: Ending) -> BuiltKernels:
+            return BuiltKernels(builds=tuple(ending.build_of(case, case.id) for case in self.cases))
+
         return Plan(
-            source=sweep,
-            fold=lambda _: BuiltKernels(trials=tuple(sweep.trials.values())),
+            source=Sweep(self.cases),
+            fold=fold,
             authors=bench.make_authors(),
             grounds={case.target: () for case in self.cases},
             begun=RunStarted(title="pytest", cases=len(self.cases)),
@@ -115,20 +120,20 @@ class KernelHolder:
 
     def list_results(self) -> list[StepResult]:
         """What became of the steps, once the run is over."""
-        return [self._describe(trial) for trial in self.run.result().trials]
+        builds = self.run.result().builds
+        return [self._describe(*one) for one in zip(self.made, builds, strict=True)]
 
-    def _describe(self, trial: Trial) -> StepResult:
-        result, _ = self.made[trial.kernel].result()
-        is_built = trial.outcome in WELL_BUILT
-        at = self._began.get(trial.case)
+    def _describe(self, step: str, build: Build) -> StepResult:
+        result, _ = self.made[step].result()
+        at = self._began.get(build.case)
         return msgspec.structs.replace(
             result,
-            outcome=Outcome.PASSED if is_built else trial.outcome,
-            message="" if is_built else trial.message,
+            outcome=build.outcome,
+            message=build.message,
             at=result.at if at is None else at,
-            seconds=result.seconds if at is None else trial.build_s,
-            reused=at is None and trial.keys.build != "",
-            build=trial.keys.build,
+            seconds=result.seconds if at is None else build.build_s,
+            reused=at is None and build.build != "",
+            build=build.build,
         )
 
 

@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
+from tileyard.artifacts.build import Build
 from tileyard.events import StopReason
 from tileyard.model import Outcome, Record
-from tileyard.targets.reported import Resources
+from tileyard.targets.reported import Resources, read_reported
 
 BUILD = "build"
 MIX = "mix."
@@ -32,31 +33,14 @@ State = Literal["built", "fails", "missing"]
 """What a side has of a kernel: a binary, a reason why there is none, or not even the kernel."""
 
 
-class KernelBuild(Record):
-    """One kernel with one shape and config, as one side built it.
+class Rounds(Record):
+    """What both sides made in each round, in the order of their kernels.
 
-    ``outcome`` is ``passed``, or says with ``message`` why there is no binary.
+    ``reason`` says why no further round was made.
     """
 
-    case: str
-    outcome: Outcome
-    message: str = ""
-    build_s: float = 0.0
-    resources: tuple[Resources, ...] = ()
-
-
-class SideBuild(Record):
-    """What one side made in one round, in the order of its kernels. ``compiler`` names what made it."""
-
-    kernels: tuple[KernelBuild, ...]
-    compiler: str = ""
-
-
-class Rounds(Record):
-    """What both sides made, a SideBuild for each round. ``reason`` says why no further round was made."""
-
-    base: tuple[SideBuild, ...]
-    head: tuple[SideBuild, ...]
+    base: tuple[tuple[Build, ...], ...]
+    head: tuple[tuple[Build, ...], ...]
     reason: StopReason = "done"
 
 
@@ -122,7 +106,10 @@ class Comparison(Record):
 
 
 def compare_sides(
-    target: str, names: tuple[str, str], base: Sequence[SideBuild], head: Sequence[SideBuild]
+    target: str,
+    names: tuple[str, str],
+    base: Sequence[Sequence[Build]],
+    head: Sequence[Sequence[Build]],
 ) -> Comparison:
     """Compare what was built in at least one round each; the first one gives the figures."""
     rounds = _Rounds(base, head)
@@ -131,20 +118,26 @@ def compare_sides(
         target=target,
         base=names[0],
         head=names[1],
-        base_compiler=base[0].compiler,
-        head_compiler=head[0].compiler,
+        base_compiler=_name_compiler(base[0]),
+        head_compiler=_name_compiler(head[0]),
         rows=tuple(row for row in rows if not _is_same(row)),
         unchanged=sum(map(_is_same, rows)),
         build=rounds.time_builds(),
     )
 
 
+def _name_compiler(builds: Sequence[Build]) -> str:
+    """What built them; empty where nothing was built, or nothing says it."""
+    named = (read_reported(build.details).compiler for build in builds)
+    return next(filter(None, named), "")
+
+
 class _Rounds:
     """All rounds of both sides by case."""
 
-    def __init__(self, base: Sequence[SideBuild], head: Sequence[SideBuild]) -> None:
-        self._base = [{one.case: one for one in side.kernels} for side in base]
-        self._head = [{one.case: one for one in side.kernels} for side in head]
+    def __init__(self, base: Sequence[Sequence[Build]], head: Sequence[Sequence[Build]]) -> None:
+        self._base = [{one.case: one for one in builds} for builds in base]
+        self._head = [{one.case: one for one in builds} for builds in head]
         self.cases = tuple(dict.fromkeys([*self._base[0], *self._head[0]]))
 
     def describe(self, case: str) -> Row:
@@ -191,14 +184,14 @@ class _Rounds:
         return _passed_times(self._base[counted], case), _passed_times(self._head[counted], case)
 
 
-def _passed_times(rounds: Sequence[Mapping[str, KernelBuild]], case: str) -> tuple[float, ...]:
+def _passed_times(rounds: Sequence[Mapping[str, Build]], case: str) -> tuple[float, ...]:
     """None of them unless the kernel was built in every round."""
     builds = [one[case] for one in rounds if case in one]
     passed = [build.build_s for build in builds if build.outcome is Outcome.PASSED]
     return tuple(passed) if len(passed) == len(rounds) else ()
 
 
-def _state(build: KernelBuild | None) -> State:
+def _state(build: Build | None) -> State:
     if build is None:
         return "missing"
     return "built" if build.outcome is Outcome.PASSED else "fails"
@@ -208,7 +201,7 @@ def _is_same(row: Row) -> bool:
     return row.base == row.head == "built" and not row.changes
 
 
-def _find_changes(base: KernelBuild, head: KernelBuild) -> Iterator[Change]:
+def _find_changes(base: Build, head: Build) -> Iterator[Change]:
     here, there = _functions_of(base), _functions_of(head)
     names = dict.fromkeys([*here, *there])
     for name in names:
@@ -232,11 +225,11 @@ def _find_build_change(base_s: tuple[float, ...], head_s: tuple[float, ...]) -> 
         yield Change(metric=BUILD, base=base, head=head)
 
 
-def _functions_of(build: KernelBuild) -> dict[str, dict[str, float]]:
+def _functions_of(build: Build) -> dict[str, dict[str, float]]:
     """Figures of each device function by its name, without what makes the name unique."""
     seen: Counter[str] = Counter()
     found: dict[str, dict[str, float]] = {}
-    for taken in build.resources:
+    for taken in read_reported(build.details).resources:
         name = taken.symbol.rpartition("_")[0] or taken.symbol
         seen[name] += 1
         found[name if seen[name] == 1 else f"{name}#{seen[name]}"] = _figures_of(taken)

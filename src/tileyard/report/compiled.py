@@ -9,11 +9,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tileyard.artifacts.build import Build
 from tileyard.model import Outcome
 from tileyard.report.console import new_table
 from tileyard.report.words import format_bytes, format_config, format_seconds, outcome_style
 from tileyard.targets.reported import PADDING, Resources, read_reported
-from tileyard.tuning.request import BuiltConfig, CompileResult
+from tileyard.tuning.request import CompileResult
 
 if TYPE_CHECKING:
     from tileyard.artifacts.manifest import Artifact
@@ -97,17 +98,17 @@ def _choose_columns(taken: Sequence[tuple[Resources, ...]], width: int) -> list[
     return [name for name in COLUMNS if name not in left_out]
 
 
-def _name_artifact(one: BuiltConfig) -> str:
+def _name_artifact(one: Build) -> str:
     """So much of a build key as names it among others; nothing for what could not be built."""
     return one.build[:SHOWN_KEY] if one.outcome is Outcome.PASSED else ""
 
 
-def is_too_large(one: BuiltConfig) -> bool:
+def is_too_large(one: Build) -> bool:
     """Whether a config was built and can never be launched: no multiprocessor holds a block of it."""
     return any(taken.occupancy == 0 for taken in _resources_of(one))
 
 
-def _resources_of(one: BuiltConfig) -> tuple[Resources, ...]:
+def _resources_of(one: Build) -> tuple[Resources, ...]:
     """What each device function of a config takes; nothing for targets that do not say."""
     return read_reported(one.details).resources
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tileyard.artifacts.build import Build
 from tileyard.model import WELL, Measurement, Outcome, Trial
 from tileyard.report.compiled import is_too_large
 from tileyard.report.words import (
@@ -19,13 +20,7 @@ from tileyard.report.words import (
     format_time,
     outcome_style,
 )
-from tileyard.tuning.request import (
-    BuiltConfig,
-    CompileResult,
-    StudyResult,
-    median_ns,
-    one_per_binary,
-)
+from tileyard.tuning.request import CompileResult, StudyResult, median_ns, one_per_binary
 
 ROWS = 10
 BUILDS, TOO_LARGE = "builds", "too large"
@@ -99,7 +94,7 @@ def _builds(built: CompileResult, trials: Sequence[Trial]) -> Text:
     return Text(words[0], style="" if words[0] == BUILDS else "yellow") if words else Text("")
 
 
-def _say_build(one: BuiltConfig) -> str:
+def _say_build(one: Build) -> str:
     if one.outcome is not Outcome.PASSED:
         return str(one.outcome)
     return TOO_LARGE if is_too_large(one) else BUILDS

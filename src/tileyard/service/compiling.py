@@ -7,17 +7,18 @@ import msgspec
 
 from tileyard.artifacts.bundles import Packing, write_bundle
 from tileyard.engine.authors import Authors
+from tileyard.engine.yard import Workplace
 from tileyard.errors import UsageError
-from tileyard.events import Note, RunStarted
+from tileyard.events import Event, Note, RunStarted
 from tileyard.model import Case
 from tileyard.service.bench import Bench
-from tileyard.service.runs import Ending, Plan, Workplace
+from tileyard.service.runs import Ending, Plan
 from tileyard.service.verbs import StartCompile
 from tileyard.suite.packed import pack_suite
 from tileyard.suite.records import Suite, SuiteCase
 from tileyard.tuning.request import CompileResult
 from tileyard.tuning.space import OpenSpace, open_space
-from tileyard.tuning.sweep import BuildNotes, Sweep, make_cases
+from tileyard.tuning.sweep import Sweep, make_cases
 from tileyard.workers.protocol import RunEntry
 
 
@@ -27,22 +28,24 @@ async def open_compiling(
     """Plan the build of the first config, or of all."""
     request = start.request
     space = await open_space(authors.of("", start.file), request)
-    if start.all_configs:
-        await space.draw(space.wanted)
-    else:
-        del space.configs[1:]
+    await space.choose(everything=start.all_configs)
     until = "packed" if start.pack_to else "built"
     cases = [
         msgspec.structs.replace(case, until=until)
         for case in make_cases(space, start.file, start.target, request.limits)
     ]
-    sweep, builds = Sweep(cases), BuildNotes()
+    sweep = Sweep(cases)
+    warnings: list[str] = []
     notes = []
     if len(space.configs) < space.size:
         text = f"{len(space.configs)} of {space.size} points of the space are built"
         notes.append(
             Note(text=text + ("" if start.all_configs else "; --all-configs builds them all"))
         )
+
+    def keep_warning(event: Event) -> None:
+        if isinstance(event, Note) and event.level == "warning":
+            warnings.append(event.text)
 
     def fold(ending: Ending) -> CompileResult:
         result = CompileResult(
@@ -51,11 +54,8 @@ async def open_compiling(
             arguments=space.arguments,
             target=start.target,
             space=space.size,
-            configs=tuple(
-                builds.describe(case, sweep.trials.get(case.id), bench.objects)
-                for case in sweep.cases
-            ),
-            notes=tuple(builds.warnings),
+            configs=tuple(ending.build_of(case, case.id) for case in sweep.cases),
+            notes=tuple(warnings),
             reason=ending.reason,
             seconds=ending.seconds,
             lines=next((entry.lines for entry in ending.shelf.values()), {}),
@@ -77,7 +77,7 @@ async def open_compiling(
         grounds={start.target: ()},
         begun=RunStarted(title=f"compile {space.kernel}", cases=len(sweep.cases)),
         notes=notes,
-        listeners=[builds],
+        listeners=[keep_warning],
         workplace=Workplace(
             reuse=start.reuse,
             compile_workers=start.compile_workers,

@@ -21,9 +21,9 @@ from tileyard.service.messages import Ended, Refused, Stop
 from tileyard.settings import read_settings
 
 
-async def serve(channel: AsyncChannel) -> None:
-    """Carry out the client's request and tell it how that ended."""
-    conversation = Conversation(channel)
+async def serve() -> None:
+    """Carry out the request of the client that started this process, and tell it how that ended."""
+    conversation = Conversation(AsyncChannel.inherited())
     start = await conversation.wait_start()
     if start is None:
         return
@@ -56,11 +56,7 @@ async def serve(channel: AsyncChannel) -> None:
 def main() -> None:
     """Serve the client that started this process."""
     logging.basicConfig(level=logging.WARNING, format="tileyard engine: %(message)s")
-    asyncio.run(_main())
-
-
-async def _main() -> None:
-    await serve(AsyncChannel.inherited())
+    asyncio.run(serve())
 
 
 if __name__ == "__main__":

@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, TypeVar
 
 import msgspec
 
+from tileyard.artifacts.build import Build
 from tileyard.devices.locks import prepare_locks
 from tileyard.engine.anonymous import KIND, AnonymousSlots
 from tileyard.engine.authors import Authors
@@ -17,9 +18,9 @@ from tileyard.engine.foreign_queue.slots import Lenders
 from tileyard.engine.hosting import StepHost
 from tileyard.engine.programs import Programs, ProgramSite
 from tileyard.engine.source import CaseSource
-from tileyard.engine.yard import Listener, Yard
+from tileyard.engine.yard import Listener, Workplace, Yard
 from tileyard.events import Note, RunEnded, RunStarted, StopReason
-from tileyard.model import WELL, Case, Device, Record
+from tileyard.model import WELL, Case, Device, Outcome
 from tileyard.service.bench import Bench
 from tileyard.service.choosing import choose_queues
 from tileyard.store.events import EventLog
@@ -33,10 +34,10 @@ STOPPING = (
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """How a run ended: why, when it had begun, and what a runner would need for cases that were only built.
+    """How a run ended: why, when it had begun, and how cases were built that were not to be run here.
 
-    ``shelf`` is by the case's key, and ``seconds`` the duration from the opening of the verb on. ``tell`` sends an
-    event to all listeners of the run.
+    ``shelf`` is what a runner would need for them, by the case's key, as ``builds`` is. ``seconds`` is the
+    duration from the opening of the verb on. ``tell`` sends an event to all listeners of the run.
     """
 
     run: str
@@ -44,22 +45,14 @@ class Ending:
     began_at: float
     seconds: float
     shelf: Mapping[str, RunEntry]
+    builds: Mapping[str, Build]
     tell: Listener
 
-
-class Workplace(Record):
-    """How a run uses the machine. The fields are those of a yard."""
-
-    reuse: bool = True
-    rebuild: bool = False
-    overlap: bool = True
-    queue_limit_s: float = 1800.0
-    compile_workers: int | None = None
-    group_size: int | None = None
-    proven_by: str = ""
-
-
-NO_WISHES = Workplace()
+    def build_of(self, case: Case, name: str) -> Build:
+        """How a case was built, under the name that people know it by."""
+        never = Build(outcome=Outcome.NOT_RUN, message="never begun")
+        built = self.builds.get(case.key, never)
+        return msgspec.structs.replace(built, case=name, config=case.config)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +74,7 @@ class Plan(Generic[ResultT]):
     named: Sequence[str] = ()
     notes: Sequence[Note] = ()
     listeners: Sequence[Listener] = ()
-    workplace: Workplace = NO_WISHES
+    workplace: Workplace = field(default_factory=Workplace)
     programs: ProgramSite | None = None
     keep_work: bool = False
     packed: Callable[[Programs | None, Case], RunEntry] | None = None
@@ -125,6 +118,7 @@ async def drive(plan: Plan[ResultT], bench: Bench, stopping: asyncio.Event) -> R
             began_at=began_at,
             seconds=bench.elapsed_s,
             shelf=yard.shelf,
+            builds=yard.builds,
             tell=yard.emit,
         )
         result = plan.fold(ending)
@@ -145,7 +139,7 @@ def _open_yard(plan: Plan[ResultT], bench: Bench, log: EventLog) -> Yard:
         listeners=[log.add, bench.conversation.tell_event, *plan.listeners],
         flushes=[log.flush],
         clock=bench.clock,
-        **msgspec.structs.asdict(plan.workplace),
+        **vars(plan.workplace),
     )
 
 

@@ -31,22 +31,19 @@ try:
     version = importlib.metadata.version("tilelang")
 except importlib.metadata.PackageNotFoundError:
     version = ""
-spec = find("tilelang")
 print(json.dumps({
     "python": list(sys.version_info[:2]),
     "tilelang": version,
-    "where": spec.origin or "" if spec else "",
     "missing": [name for name in sys.argv[1:] if find(name) is None],
 }))
 """
 
 
 class Installed(Record):
-    """What a side's Python says of itself. ``where`` is the file of its TileLang."""
+    """What a side's Python says of itself."""
 
     python: tuple[int, int]
     tilelang: str
-    where: str
     missing: tuple[str, ...]
 
 

@@ -5,20 +5,19 @@ from pathlib import Path
 
 import msgspec
 
-from tileyard.artifacts.manifest import find_artifact
-from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.build import Build
 from tileyard.engine.authors import Authors
+from tileyard.engine.yard import Workplace
 from tileyard.errors import KernelFileError, UsageError
 from tileyard.events import RunStarted
-from tileyard.model import Case, KernelInfo, Outcome, Trial
-from tileyard.regress.static import KernelBuild, Rounds, SideBuild
+from tileyard.model import Case, KernelInfo, Outcome
+from tileyard.regress.static import Rounds
 from tileyard.service.bench import Bench
-from tileyard.service.runs import Ending, Plan, Workplace
+from tileyard.service.runs import Ending, Plan
 from tileyard.service.verbs import StartStatic
-from tileyard.targets.reported import read_reported
 from tileyard.tuning.request import ALL_CONFIGS, TuneRequest
 from tileyard.tuning.space import ASK_LIMIT_S, open_space
-from tileyard.tuning.sweep import WELL_BUILT, Sweep, make_cases
+from tileyard.tuning.sweep import Sweep, make_cases
 from tileyard.workers.protocol import DescribeKernels, Failed
 
 
@@ -35,10 +34,9 @@ async def open_rounds(start: StartStatic, bench: Bench) -> Plan[Rounds]:
     sweep = Sweep(*rounds)
 
     def fold(ending: Ending) -> Rounds:
-        def describe(side: str) -> tuple[SideBuild, ...]:
+        def describe(side: str) -> tuple[tuple[Build, ...], ...]:
             return tuple(
-                opened[side].describe(f"{number}/{side}/", sweep, bench.objects)
-                for number in range(start.rounds)
+                opened[side].describe(f"{number}/{side}/", ending) for number in range(start.rounds)
             )
 
         return Rounds(base=describe("base"), head=describe("head"), reason=ending.reason)
@@ -75,7 +73,7 @@ class _Opened:
         self.cases: list[Case] = []
         self._start = start
         self._side = side
-        self._refused: list[KernelBuild] = []
+        self._refused: list[Build] = []
 
     @classmethod
     async def of(cls, start: StartStatic, authors: Authors, side: str) -> "_Opened":
@@ -86,7 +84,7 @@ class _Opened:
             try:
                 await opened._read(authors, file, kernel, prefix)
             except KernelFileError as error:
-                failed = KernelBuild(
+                failed = Build(
                     case=Path(file).name, outcome=Outcome.COMPILE_ERROR, message=str(error)
                 )
                 opened._refused.append(failed)
@@ -107,7 +105,7 @@ class _Opened:
                 try:
                     self.cases += await self._open(authors, file, info, shape, f"{prefix}{name}/")
                 except (UsageError, KernelFileError) as error:
-                    build = KernelBuild(
+                    build = Build(
                         case=f"{prefix}{name}", outcome=Outcome.NOT_RUN, message=str(error)
                     )
                     self._refused.append(build)
@@ -117,31 +115,13 @@ class _Opened:
     ) -> list[Case]:
         request = TuneRequest(kernel=info.name, shape=shape, trials=ALL_CONFIGS)
         space = await open_space(authors.of(self._side, file), request)
-        if self._start.all_configs:
-            await space.draw(space.wanted)
-        else:
-            del space.configs[1:]
+        await space.choose(everything=self._start.all_configs)
         cases = make_cases(space, file, self._start.target, self._start.limits, folder)
         return [msgspec.structs.replace(case, side=self._side) for case in cases]
 
-    def describe(self, folder: str, sweep: Sweep, objects: ObjectStore) -> SideBuild:
+    def describe(self, folder: str, ending: Ending) -> tuple[Build, ...]:
         """What came of the cases below ``folder``: those of one round."""
-        compiler, kernels = "", []
-        for case in self.cases:
-            trial = sweep.trials.get(folder + case.id)
-            artifact = None
-            if trial is not None and trial.outcome in WELL_BUILT:
-                artifact = find_artifact(trial.keys.build, objects)
-            details = read_reported("" if artifact is None else artifact.manifest.details)
-            compiler = compiler or details.compiler
-            build = _describe(case.id, trial)
-            kernels.append(msgspec.structs.replace(build, resources=details.resources))
-        return SideBuild(kernels=(*kernels, *self._refused), compiler=compiler)
-
-
-def _describe(case: str, trial: Trial | None) -> KernelBuild:
-    if trial is None:
-        return KernelBuild(case=case, outcome=Outcome.NOT_RUN, message="never begun")
-    if trial.outcome not in WELL_BUILT:
-        return KernelBuild(case=case, outcome=trial.outcome, message=trial.message)
-    return KernelBuild(case=case, outcome=Outcome.PASSED, build_s=trial.build_s)
+        cases = [
+            (msgspec.structs.replace(case, id=folder + case.id), case.id) for case in self.cases
+        ]
+        return (*(ending.build_of(case, name) for case, name in cases), *self._refused)

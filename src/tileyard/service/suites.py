@@ -14,12 +14,13 @@ from tileyard.artifacts.toolchains import open_toolchain
 from tileyard.engine.anonymous import make_slots
 from tileyard.engine.ledger import ANY_RUN
 from tileyard.engine.programs import ProgramSite
+from tileyard.engine.yard import Workplace
 from tileyard.errors import UsageError
 from tileyard.events import Note, RunStarted
 from tileyard.model import CommandWork, Device
 from tileyard.service.bench import Bench
 from tileyard.service.choosing import choose_devices, share_cores
-from tileyard.service.runs import Ending, Plan, Workplace
+from tileyard.service.runs import Ending, Plan
 from tileyard.service.verbs import StartTest
 from tileyard.store.run_times import RunTime, RunTimeQuery
 from tileyard.suite.achieved import (

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 import msgspec
 
 from tileyard.engine.authors import Authors
+from tileyard.engine.yard import Workplace
 from tileyard.events import Note, RunStarted
 from tileyard.model import Device
 from tileyard.service.bench import Bench
-from tileyard.service.runs import Ending, Plan, Workplace
+from tileyard.service.runs import Ending, Plan
 from tileyard.service.verbs import StartTune
 from tileyard.store.trials import TrialQuery
 from tileyard.tuning.finals import judge_finals
 from tileyard.tuning.request import CompileResult, StudyResult
 from tileyard.tuning.space import open_space
 from tileyard.tuning.study import FINALS, Place, Study
-from tileyard.tuning.sweep import BuildNotes
 from tileyard.wording import count_of
 
 
@@ -29,7 +29,6 @@ async def open_study(
     also_build = tuple(dict.fromkeys(start.also_build))
     place = Place(file=start.file, target=start.target, also_build=also_build)
     study = Study(request, space, bench.clock, place)
-    builds = BuildNotes()
     notes = []
     if len({device.identity for device in devices}) > 1:
         text = "the devices differ, so times of configs that ran on different ones do too"
@@ -42,7 +41,7 @@ async def open_study(
         result = study.result(ending.run, ending.reason, devices[0])
         for note in _doubt_busy_runs(bench, result, request.timing.confidence):
             ending.tell(note)
-        built = [_also_built(study, target, bench, builds, ending) for target in also_build]
+        built = [_also_built(study, target, ending) for target in also_build]
         return msgspec.structs.replace(result, also_built=tuple(built))
 
     return Plan(
@@ -58,7 +57,6 @@ async def open_study(
             flops=space.flops,
         ),
         notes=notes,
-        listeners=[builds],
         workplace=Workplace(
             reuse=start.reuse,
             overlap=start.overlap,
@@ -73,9 +71,7 @@ async def open_study(
     )
 
 
-def _also_built(
-    study: Study, target: str, bench: Bench, builds: BuildNotes, ending: Ending
-) -> CompileResult:
+def _also_built(study: Study, target: str, ending: Ending) -> CompileResult:
     """How the configs of a study could be built for a further target."""
     sweep = study.also_built
     cases = [case for case in sweep.cases if case.target == target and case.id.startswith(target)]
@@ -85,9 +81,7 @@ def _also_built(
         arguments=study.space.arguments,
         target=target,
         space=study.space.size,
-        configs=tuple(
-            builds.describe(case, sweep.trials.get(case.id), bench.objects) for case in cases
-        ),
+        configs=tuple(ending.build_of(case, case.id.removeprefix(f"{target}/")) for case in cases),
         reason=ending.reason,
         seconds=ending.seconds,
     )

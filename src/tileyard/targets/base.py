@@ -8,12 +8,11 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from tileyard.artifacts.build import Build
 from tileyard.artifacts.manifest import Artifact
 from tileyard.model import (
     Device,
-    Diagnostic,
     Elaborated,
-    Outcome,
     Record,
     SourceLine,
     TensorSpec,
@@ -29,23 +28,6 @@ class Source(Record):
 
     elaborated: Elaborated
     options: dict[str, Value] = {}
-
-
-class Build(Record):
-    """The verdict on one source. ``outcome`` is ``passed`` or says how the build failed.
-
-    ``files`` are the artifact's files, relative to the directory given to ``build``; ``tree`` is a
-    directory there that becomes part of it as a whole, empty for none. ``manifest`` is the target's own part of the manifest as JSON text. ``log`` is what the
-    compiler said. ``binary`` identifies the device source with its compiler and flags.
-    """
-
-    outcome: Outcome
-    files: tuple[str, ...] = ()
-    tree: str = ""
-    manifest: str = ""
-    log: str = ""
-    diagnostic: Diagnostic | None = None
-    binary: str = ""
 
 
 class Binaries(Protocol):

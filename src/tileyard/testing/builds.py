@@ -5,6 +5,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
+from tileyard.artifacts.build import Build
 from tileyard.artifacts.manifest import Artifact, Manifest
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.ir.dtypes import find_dtype
@@ -12,7 +13,7 @@ from tileyard.ir.nodes import Program
 from tileyard.ir.specs import scalar_params, tensor_specs
 from tileyard.ir.text import print_program
 from tileyard.model import BuildKey, Device, Elaborated, Kernel, Outcome, Value
-from tileyard.targets.base import Array, Build, Loaded, Source, Target
+from tileyard.targets.base import Array, Loaded, Source, Target
 from tileyard.testing.target_cases import TargetCase, random_array
 
 
@@ -33,7 +34,7 @@ def store_artifact(target: Target, build: Build, folder: Path) -> Artifact:
         build=BuildKey("key"),
         binary=build.binary,
         files=files,
-        details=build.manifest,
+        details=build.details,
     )
     return Artifact(manifest, objects)
 

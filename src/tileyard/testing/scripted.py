@@ -10,9 +10,10 @@ from pathlib import Path
 
 import msgspec
 
+from tileyard.artifacts.build import Build
 from tileyard.artifacts.manifest import Artifact
 from tileyard.model import Device, TensorSpec, Value
-from tileyard.targets.base import NO_BINARIES, Array, Binaries, Build, Launch, Loaded, Source
+from tileyard.targets.base import NO_BINARIES, Array, Binaries, Launch, Loaded, Source
 from tileyard.targets.registry import make_target
 
 FASTEST_NS = 100_000.0

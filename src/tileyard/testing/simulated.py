@@ -17,10 +17,11 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from tileyard.artifacts.build import Build
 from tileyard.artifacts.manifest import Artifact
 from tileyard.errors import ContextLostError, KernelFault
 from tileyard.model import Device, Diagnostic, Outcome, Record, TensorSpec, Value
-from tileyard.targets.base import NO_BINARIES, Array, Binaries, Build, Launch, Source
+from tileyard.targets.base import NO_BINARIES, Array, Binaries, Launch, Source
 
 RIGHT = 1.0
 CLAIMS_VARIABLE = "TILEYARD_SIMULATED_CLAIMS"
@@ -80,7 +81,7 @@ class SimulatedTarget:
             _hang()
         if behaviour.fault == "build_crash":
             ctypes.string_at(0)
-        return Build(outcome=Outcome.PASSED, manifest=text, binary=source.elaborated.kernel.name)
+        return Build(outcome=Outcome.PASSED, details=text, binary=source.elaborated.kernel.name)
 
 
 class GroupedTarget(SimulatedTarget):

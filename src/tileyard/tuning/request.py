@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
+from tileyard.artifacts.build import Build
 from tileyard.artifacts.keys import canonical_json
 from tileyard.events import StopReason
 from tileyard.model import (
     INFRASTRUCTURE,
-    BuildKey,
     CheckPolicy,
     Limits,
     Measurement,
@@ -99,24 +99,6 @@ def one_per_binary(trials: Iterable[Trial]) -> list[Trial]:
     return list(first.values())
 
 
-class BuiltConfig(Record):
-    """How the build of one config ended. ``outcome`` is ``passed``, or says how it failed.
-
-    ``details`` is what its artifact says of itself, the target's own JSON text; empty where there is
-    none. ``reused`` says that it was built before. ``build_s`` is its share of what was done together.
-    """
-
-    case: str
-    config: dict[str, Value]
-    outcome: Outcome
-    message: str = ""
-    build: BuildKey = BuildKey("")
-    build_s: float = 0.0
-    reused: bool = False
-    details: str = ""
-    log: str = ""
-
-
 class CompileResult(Record):
     """What building a space came to. ``configs`` are in the order of the space.
 
@@ -128,13 +110,13 @@ class CompileResult(Record):
     arguments: dict[str, Value]
     target: str
     space: int
-    configs: tuple[BuiltConfig, ...]
+    configs: tuple[Build, ...]
     notes: tuple[str, ...] = ()
     reason: StopReason = "done"
     seconds: float = 0.0
     lines: dict[int, SourceLine] = {}
 
-    def find(self, config: dict[str, Value]) -> BuiltConfig | None:
+    def find(self, config: dict[str, Value]) -> Build | None:
         """How the build of a config ended; None for one that was not to be built."""
         named = canonical_json(config)
         return next((one for one in self.configs if canonical_json(one.config) == named), None)

@@ -66,6 +66,13 @@ class OpenSpace:
                 del self.configs[self.wanted :]
             self.is_whole = not chunk or len(self.configs) == self.wanted
 
+    async def choose(self, *, everything: bool) -> None:
+        """Draw all configs that are wanted, or keep the first one alone."""
+        if everything:
+            await self.draw(self.wanted)
+        else:
+            del self.configs[1:]
+
     @property
     def at_most(self) -> int:
         """How many configs there are in all, or can be."""

@@ -2,26 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 
-from tileyard.artifacts.manifest import find_artifact
-from tileyard.artifacts.objects import ObjectStore
-from tileyard.events import BuildEnded, Event, Note
-from tileyard.model import Batch, Case, KernelWork, Limits, Outcome, Trial, Value
-from tileyard.tuning.request import BuiltConfig
+from tileyard.model import Batch, Case, KernelWork, Limits, Trial, Value
 from tileyard.tuning.space import OpenSpace
-
-WELL_BUILT = frozenset({Outcome.SKIPPED})
-"""How the trial of a config ends that could be built: it was not to be run."""
 
 
 class Sweep:
-    """A CaseSource: every case once, in order, one round after the other.
-
-    ``trials`` are those told so far, by the case's id.
-    """
+    """A CaseSource: every case once, in order, one round after the other."""
 
     def __init__(self, *rounds: Sequence[Case]) -> None:
         self.cases = tuple(case for cases in rounds for case in cases)
-        self.trials: dict[str, Trial] = {}
         self._rounds = [list(reversed(cases)) for cases in reversed(rounds)]
         self._pending = 0
 
@@ -37,45 +26,10 @@ class Sweep:
     def tell(self, trial: Trial) -> None:
         """Take in how a config ended."""
         self._pending -= 1
-        self.trials[trial.case] = trial
 
     def done(self) -> bool:
         """All is asked and told."""
-        return len(self.trials) == len(self.cases)
-
-
-class BuildNotes:
-    """A listener that keeps what else is said of builds: ``warnings``, and the cases that were built before."""
-
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-        self._reused: set[str] = set()
-
-    def __call__(self, event: Event) -> None:
-        """Take in an event."""
-        if isinstance(event, BuildEnded) and event.reused:
-            self._reused.add(event.case)
-        if isinstance(event, Note) and event.level == "warning":
-            self.warnings.append(event.text)
-
-    def describe(self, case: Case, trial: Trial | None, objects: ObjectStore) -> BuiltConfig:
-        """How the build of a config ended."""
-        name = case.id.rpartition("/")[2]
-        if trial is None:
-            return BuiltConfig(case=name, config=case.config, outcome=Outcome.NOT_RUN)
-        is_built = trial.outcome in WELL_BUILT
-        artifact = find_artifact(trial.keys.build, objects) if is_built else None
-        return BuiltConfig(
-            case=name,
-            config=case.config,
-            outcome=Outcome.PASSED if is_built else trial.outcome,
-            message="" if is_built else trial.message,
-            build=trial.keys.build,
-            build_s=trial.build_s,
-            reused=case.id in self._reused or trial.reused,
-            details="" if artifact is None else artifact.manifest.details,
-            log=trial.log,
-        )
+        return not self._pending and not any(self._rounds)
 
 
 def make_cases(

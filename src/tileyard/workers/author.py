@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self, assert_never
 
+import msgspec
+
 from tileyard.artifacts.keys import canonical_json
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.errors import (
@@ -120,7 +122,6 @@ class Author:
         return Space(
             axes=expansion.axes,
             configs=expansion.configs,
-            has_where=found.recipe.where is not None,
             flops=flops,
         )
 
@@ -205,19 +206,9 @@ def describe_failure(error: TileyardError | MemoryError, request: AuthorRequest)
 
 
 def _with_log(reply: AuthorReply, log: str) -> AuthorReply:
-    match reply:
-        case ElaboratedConfig(elaborated=elaborated):
-            return ElaboratedConfig(elaborated=elaborated, log=log)
-        case Failed():
-            return Failed(
-                message=reply.message,
-                outcome=reply.outcome,
-                diagnostic=reply.diagnostic,
-                usage=reply.usage,
-                log=log,
-            )
-        case _:
-            return reply
+    if isinstance(reply, ElaboratedConfig | Failed):
+        return msgspec.structs.replace(reply, log=log)
+    return reply
 
 
 # ---- the worker ---------------------------------------------------------------------------------

@@ -31,9 +31,12 @@ class Stores:
         self.objects = ObjectStore(home / "objects")
         self.trees = Trees(self.objects)
 
-    def find_built(self, build: BuildKey) -> Path | None:
-        """The directory that a build step has filled; None where nothing was built."""
-        artifact = find_artifact(build, self.objects)
-        if artifact is None or TREE_FILE not in artifact.manifest.files:
-            return None
-        return self.trees.path(artifact.manifest.files[TREE_FILE])
+    def find_made(self, golden: Digest, build: BuildKey) -> dict[str, str]:
+        """The directories that a golden and a build step have filled, by place; none for what made nothing."""
+        places: dict[str, str] = {}
+        if golden:
+            places["golden"] = str(self.trees.path(golden))
+        artifact = find_artifact(build, self.objects) if build else None
+        if artifact is not None and TREE_FILE in artifact.manifest.files:
+            places["build"] = str(self.trees.path(artifact.manifest.files[TREE_FILE]))
+        return places

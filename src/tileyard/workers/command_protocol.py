@@ -1,8 +1,8 @@
 """What engine and step host say to each other."""
 
-from tileyard.model import BuildKey, Digest, GoldenKey, Mismatch, Outcome, OutputCheck, Record, Step
+from tileyard.model import BuildKey, Digest, GoldenKey, OutputCheck, Record, Step
 from tileyard.processes.steps import StepEnd
-from tileyard.workers.protocol import BatchRan, CaseBegan, CaseRan, Question, RunBatch
+from tileyard.workers.protocol import BatchRan, CaseBegan, CaseRan, Judged, Question, RunBatch
 
 
 class StepDone(Record, tag="step_done"):
@@ -20,20 +20,8 @@ class FilesDigested(Record, tag="files_digested"):
     missing: tuple[str, ...] = ()
 
 
-class FolderReady(Record, tag="folder_ready"):
-    """Answer to PrepareFolder."""
-
-
-class OutputsCompared(Record, tag="outputs_compared"):
-    """Answer to CompareOutputs."""
-
-    outcome: Outcome
-    message: str = ""
-    mismatch: Mismatch | None = None
-
-
-class BatchesStopped(Record, tag="batches_stopped"):
-    """Answer to StopBatches."""
+class Done(Record, tag="done"):
+    """Answer to PrepareFolder and StopBatches."""
 
 
 class HostFailed(Record, tag="host_failed"):
@@ -74,14 +62,14 @@ class DigestFiles(Question[FilesDigested], tag="digest_files"):
     patterns: tuple[str, ...]
 
 
-class PrepareFolder(Question[FolderReady], tag="prepare_folder"):
+class PrepareFolder(Question[Done], tag="prepare_folder"):
     """Make a case's folder anew, with a copy of a tree as its data."""
 
     folder: str
     golden: Digest
 
 
-class CompareOutputs(Question[OutputsCompared], tag="compare_outputs"):
+class CompareOutputs(Question[Judged], tag="compare_outputs"):
     """Compare a case's outputs with what its golden step made."""
 
     work: str
@@ -89,22 +77,12 @@ class CompareOutputs(Question[OutputsCompared], tag="compare_outputs"):
     checks: tuple[OutputCheck, ...]
 
 
-class StopBatches(Question[BatchesStopped], tag="stop_batches"):
+class StopBatches(Question[Done], tag="stop_batches"):
     """Begin no further case of the batches that run. Their BatchRan follow."""
 
 
 HostRequest = DoStep | StopBatches | DigestFiles | PrepareFolder | CompareOutputs | RunBatch
-HostReply = (
-    StepDone
-    | BatchesStopped
-    | FilesDigested
-    | FolderReady
-    | OutputsCompared
-    | HostFailed
-    | CaseBegan
-    | CaseRan
-    | BatchRan
-)
+HostReply = StepDone | Done | FilesDigested | Judged | HostFailed | CaseBegan | CaseRan | BatchRan
 
 
 class Asked(Record):

@@ -72,7 +72,7 @@ class CommandRuns:
                 self._run_alone(members[0], request.device)
 
     def _run_alone(self, member: Member, device: Device) -> None:
-        self._tell(CaseBegan(case=member.case.key))
+        self._tell_began(member)
         started_s = time.monotonic()
         try:
             order = self._order(member, member.command.run, device, [member])
@@ -100,7 +100,8 @@ class CommandRuns:
             heard = HotOutput(
                 hot=hot,
                 members={m.command.name: m for m in left},
-                telling=self,
+                tell_began=self._tell_began,
+                tell_ended=self._answer,
                 is_stopped=self.is_stopped,
                 heading=describe_start(msgspec.structs.replace(order, title="run")),
                 limit_s=limit_s,
@@ -119,7 +120,7 @@ class CommandRuns:
                 continue
             culprit = heard.current or left[0]
             if culprit is not heard.current:
-                self._tell(CaseBegan(case=culprit.case.key))
+                self._tell_began(culprit)
             outcome, message = judge_run(end, order, self._own_folders(culprit, end))
             if outcome is Outcome.PASSED:
                 outcome = Outcome.INFRA_ERROR
@@ -130,6 +131,9 @@ class CommandRuns:
             note_in(culprit.log, end.refusal or f"{how} after {end.seconds:.2f} s")
             self._answer(culprit, outcome, message, heard.since_s or started_s)
             left.remove(culprit)
+
+    def _tell_began(self, member: Member) -> None:
+        self._tell(CaseBegan(case=member.case.key))
 
     def _answer(self, member: Member, outcome: Outcome, message: str, started_s: float) -> None:
         self._tell(
@@ -157,12 +161,8 @@ class CommandRuns:
             "threads": str(command.threads),
             "cases": tuple(other.command.name for other in members),
             "works": tuple(str(self._home / other.command.folder / DATA) for other in members),
+            **self._stores.find_made(member.entry.golden.tree, member.entry.build),
         }
-        if member.entry.golden.tree:
-            places["golden"] = str(self._trees.path(member.entry.golden.tree))
-        built = self._stores.find_built(member.entry.build)
-        if built:
-            places["build"] = str(built)
         return StepOrder(
             argv=fill_argv(step.argv, places),
             env=step_environment(command.env, step.env, places, folder / TEMPORARY),
@@ -176,13 +176,10 @@ class CommandRuns:
         """Where what a case brings lies, if its program could not be started; all else is the host's."""
         if not end.refusal:
             return []
-        own = [self._home / member.command.folder]
-        if member.entry.golden.tree:
-            own.append(self._trees.path(member.entry.golden.tree))
-        if (built := self._stores.find_built(member.entry.build)) is not None:
-            own.append(built)
+        made = self._stores.find_made(member.entry.golden.tree, member.entry.build)
         site = find_site()
-        return [*own, *(Path(place) for place in (site.suite, site.toolchain) if place)]
+        shared = (Path(place) for place in (*made.values(), site.suite, site.toolchain) if place)
+        return [self._home / member.command.folder, *shared]
 
     def _begin(self, member: Member) -> None:
         """Mark a case's folder as used; what an earlier attempt has used is made anew."""
@@ -191,14 +188,6 @@ class CommandRuns:
         if (folder / USED).exists() or not (folder / DATA).exists():
             make_case_folder(folder, member.entry.golden.tree, self._trees)
         write_file(folder / USED, b"")
-
-    def hear_began(self, member: Member) -> None:
-        """A hot process turned to a case."""
-        self._tell(CaseBegan(case=member.case.key))
-
-    def hear_ended(self, member: Member, outcome: Outcome, message: str, started_s: float) -> None:
-        """A hot process is done with a case."""
-        self._answer(member, outcome, message, started_s)
 
 
 def step_environment(

@@ -9,6 +9,7 @@ from typing import assert_never
 
 import msgspec
 
+from tileyard.artifacts.build import Build
 from tileyard.artifacts.copying import scratch_folder
 from tileyard.artifacts.manifest import TREE_FILE, Manifest, publish
 from tileyard.artifacts.objects import ObjectStore
@@ -21,7 +22,6 @@ from tileyard.processes.wire import Channel
 from tileyard.targets.base import (
     NO_BINARIES,
     Binaries,
-    Build,
     Groups,
     KeepsCaches,
     MakesShared,
@@ -36,7 +36,6 @@ from tileyard.workers.protocol import (
     BuildKernel,
     BuildKernels,
     BuildRefused,
-    Built,
     BuiltKernels,
     CompilerNotice,
     CompilerReply,
@@ -133,7 +132,7 @@ class Compiler:
             self._tell(SharedEnded())
             self._aside_s += time.monotonic() - started
 
-    def _build(self, kernels: Sequence[BuildKernel], known: Binaries) -> Iterator[Built]:
+    def _build(self, kernels: Sequence[BuildKernel], known: Binaries) -> Iterator[Build]:
         if self._target is None:
             raise AssertionError("a build was asked for before its target was named")
         started, aside_s = time.monotonic(), self._aside_s
@@ -148,27 +147,32 @@ class Compiler:
                     )
             # What was done together is shared out equally.
             spent_s = time.monotonic() - started - (self._aside_s - aside_s)
-            seconds = spent_s / max(len(kernels), 1)
         for kernel, build in zip(kernels, builds, strict=True):
-            yield Built(
+            yield msgspec.structs.replace(
+                build,
                 case=kernel.case,
-                outcome=build.outcome,
-                seconds=seconds,
-                message=_describe(build),
-                log=build.log,
-                diagnostic=build.diagnostic,
+                build=kernel.build,
+                build_s=spent_s / len(kernels),
+                message=_describe(build.diagnostic),
             )
 
     def _publish(self, request: BuildKernel, build: Build, folder: Path, target: str) -> Build:
         """Keep what was built; the build itself, or a failed one where that cannot be kept."""
         kernel = request.elaborated.kernel
-        files = {name: self._objects.put_file(folder / name) for name in build.files}
-        if build.tree:
+        files: dict[str, Digest] = {}
+        for name in build.files:
+            if not name.endswith("/"):
+                files[name] = self._objects.put_file(folder / name)
+                continue
             try:
-                files[TREE_FILE] = Trees(self._objects).put(folder / build.tree)
+                files[TREE_FILE] = Trees(self._objects).put(folder / name)
             except UsageError as error:
                 reason = Diagnostic(message=f"build step: left what cannot be kept: {error}")
-                return Build(outcome=Outcome.COMPILE_ERROR, log=build.log, diagnostic=reason)
+                return Build(
+                    outcome=Outcome.COMPILE_ERROR, printed=build.printed, diagnostic=reason
+                )
+        if build.binary:
+            self._objects.put_record(BINARY, build.binary, msgspec.json.encode(files))
         if kernel.program:
             files[PROGRAM_FILE] = self._objects.put_bytes(kernel.program.encode())
         manifest = Manifest(
@@ -178,22 +182,18 @@ class Compiler:
             build=request.build,
             binary=build.binary,
             files=files,
-            details=build.manifest,
+            details=build.details,
         )
         publish(manifest, self._objects)
-        if build.binary:
-            files = {name: manifest.files[name] for name in build.files}
-            self._objects.put_record(BINARY, build.binary, msgspec.json.encode(files))
-        return build
+        return msgspec.structs.replace(build, files=tuple(files))
 
 
-def _describe(build: Build) -> str:
+def _describe(found: Diagnostic | None) -> str:
     """One line that says why a build failed, with the user's source line where it is known."""
-    if build.diagnostic is None:
+    if found is None:
         return ""
-    where = build.diagnostic.where
-    place = f"{name_line(where.file, where.line)}: " if where else ""
-    return f"{place}{build.diagnostic.message}"
+    place = f"{name_line(found.where.file, found.where.line)}: " if found.where else ""
+    return f"{place}{found.message}"
 
 
 def main(home: str) -> None:

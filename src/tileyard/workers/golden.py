@@ -53,20 +53,17 @@ class GoldenMaker:
         """Look the result up by its key; where it is new or has no key beforehand, compute it."""
         reference = self._bind()
         key = self._derive_key(reference)
-        record = None if key is None else _find(self.objects, key)
-        if record is not None and key is not None:
-            return _golden(key, record, reused=True)
-        with cap_threads(self.request.threads), keep_on_cpu():
-            inputs = self._make_inputs()
-            outputs = self._run(reference, inputs)
-        record = GoldenRecord(
-            inputs=tuple(put_array(self.objects, array) for array in inputs),
-            outputs=tuple(put_array(self.objects, array) for array in outputs),
+        known = None if key is None else _find(self.objects, key)
+        record = known or self._compute(reference)
+        if key is not None and known is None:
+            self.objects.put_record(RECORD_KIND, key, msgspec.json.encode(record))
+        return Golden(
+            key=key or _content_key(record),
+            inputs=record.inputs,
+            outputs=record.outputs,
+            reused=known is not None,
+            is_identified=key is not None,
         )
-        if key is None:
-            return Golden(key=_content_key(record), inputs=record.inputs, outputs=record.outputs)
-        self.objects.put_record(RECORD_KIND, key, msgspec.json.encode(record))
-        return _golden(key, record, reused=False)
 
     # ---- identity ---------------------------------------------------------------------------
 
@@ -100,6 +97,15 @@ class GoldenMaker:
         return closure_digest((given, self.found.complete(self.request.arguments)))
 
     # ---- content ----------------------------------------------------------------------------
+
+    def _compute(self, reference: Reference | None) -> GoldenRecord:
+        with cap_threads(self.request.threads), keep_on_cpu():
+            inputs = self._make_inputs()
+            outputs = self._run(reference, inputs)
+        return GoldenRecord(
+            inputs=tuple(put_array(self.objects, array) for array in inputs),
+            outputs=tuple(put_array(self.objects, array) for array in outputs),
+        )
 
     def _make_inputs(self) -> list[Array]:
         specs = self.request.specs
@@ -172,16 +178,6 @@ def _find(objects: ObjectStore, key: GoldenKey) -> GoldenRecord | None:
     except (msgspec.DecodeError, DamagedError):
         return None
     return record
-
-
-def _golden(key: GoldenKey, record: GoldenRecord, *, reused: bool) -> Golden:
-    return Golden(
-        key=key,
-        inputs=record.inputs,
-        outputs=record.outputs,
-        reused=reused,
-        is_identified=True,
-    )
 
 
 def _content_key(record: GoldenRecord) -> GoldenKey:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from tileyard.model import WELL, Case, HotRun, Outcome
 from tileyard.processes.steps import Heard, note_in
@@ -26,22 +25,12 @@ class Member:
     log: Path
 
 
-class Telling(Protocol):
-    """What is done with the news of a hot process."""
-
-    def hear_began(self, member: Member) -> None:
-        """It turned to a case."""
-        ...
-
-    def hear_ended(self, member: Member, outcome: Outcome, message: str, started_s: float) -> None:
-        """It is done with a case."""
-        ...
-
-
 @dataclass(kw_only=True)
 class HotOutput(Heard):
     """Tells of ``members``, by their names, as the process comes to them.
 
+    ``tell_began`` is called with a case that the process turned to, and ``tell_ended`` with one that it is done with, its
+    outcome, a message, and when it began.
     Each case has its own limit, from when the process turned to it, if ``limits_cases``. ``limit_s`` is the
     process's own: for its start, for each gap between two cases, and for what it does after the last one. Each
     log begins with ``heading``.
@@ -49,7 +38,8 @@ class HotOutput(Heard):
 
     hot: HotRun
     members: Mapping[str, Member]
-    telling: Telling
+    tell_began: Callable[[Member], None]
+    tell_ended: Callable[[Member, Outcome, str, float], None]
     is_stopped: Callable[[], bool]
     heading: str
     limit_s: float
@@ -126,7 +116,7 @@ class HotOutput(Heard):
 
     def _begin(self, member: Member) -> None:
         self.current, self.since_s = member, time.monotonic()
-        self.telling.hear_began(member)
+        self.tell_began(member)
 
     def _end(self, member: Member, verdict: str, said: str) -> None:
         if self.current is not member:
@@ -140,4 +130,4 @@ class HotOutput(Heard):
             outcome = Outcome.UNCHECKED
         since_s, self.since_s = self.since_s, time.monotonic()
         self.current, self._last = None, member
-        self.telling.hear_ended(member, outcome or Outcome.INFRA_ERROR, message, since_s)
+        self.tell_ended(member, outcome or Outcome.INFRA_ERROR, message, since_s)

@@ -5,6 +5,7 @@ One module because it is the whole language: who reads a question looks for its 
 
 from typing import Generic, TypeVar, get_args
 
+from tileyard.artifacts.build import Build
 from tileyard.frontend.footprint import Footprint
 from tileyard.model import (
     Batch,
@@ -80,7 +81,6 @@ class Space(Record, tag="space"):
 
     axes: dict[str, tuple[Value, ...]] = {}
     configs: tuple[dict[str, Value], ...] = ()
-    has_where: bool = False
     flops: float = 0.0
 
 
@@ -181,7 +181,7 @@ class MakeGolden(Question[Golden], tag="make_golden"):
     reference: str = ""
 
 
-class Judged(Record):
+class Judged(Record, tag="judged"):
     """What the outputs of a case are worth; ``log`` is what the judge has printed."""
 
     outcome: Outcome
@@ -251,24 +251,10 @@ class BuildRefused(Record, tag="build_refused"):
     hint: str = ""
 
 
-class Built(Record):
-    """The verdict on one kernel. ``outcome`` is ``passed``, or how the build failed.
-
-    ``diagnostic`` says what ``message`` says, in parts, where that is known.
-    """
-
-    case: str
-    outcome: Outcome
-    seconds: float
-    message: str = ""
-    log: str = ""
-    diagnostic: Diagnostic | None = None
-
-
 class BuiltKernels(Record, tag="built_kernels"):
     """Answer to BuildKernels: one verdict for each kernel, in order."""
 
-    verdicts: tuple[Built, ...]
+    verdicts: tuple[Build, ...]
 
 
 class SharedBegan(Record, tag="shared_began"):

@@ -55,13 +55,6 @@ class RunRecords:
             os.close(fd)
 
 
-def remember_run(objects: ObjectStore, key: RunKey, record: RunRecord) -> None:
-    """Keep a single run under its key. Raises OSError."""
-    records = RunRecords(objects)
-    records.add(key, record)
-    records.flush()
-
-
 def find_run(objects: ObjectStore, key: str) -> RunRecord | None:
     """The latest run with this key; None where it was never made here, or its record is torn."""
     wanted = key.encode() + b" "

@@ -24,16 +24,14 @@ from tileyard.targets.command.step_site import find_site
 from tileyard.workers.case_folders import TEMPORARY, Stores, make_case_folder
 from tileyard.workers.command_protocol import (
     Asked,
-    BatchesStopped,
     CompareOutputs,
     DigestFiles,
+    Done,
     DoStep,
     FilesDigested,
-    FolderReady,
     HostFailed,
     HostReply,
     HostRequest,
-    OutputsCompared,
     PrepareFolder,
     StepDone,
     StopBatches,
@@ -41,7 +39,7 @@ from tileyard.workers.command_protocol import (
 )
 from tileyard.workers.command_runs import CommandRuns, step_environment
 from tileyard.workers.file_digests import FileDigests
-from tileyard.workers.protocol import BatchRan, RunBatch
+from tileyard.workers.protocol import BatchRan, Judged, RunBatch
 
 GOLDEN = "golden-tree"
 """The kind of record that says which tree a golden step has made."""
@@ -82,14 +80,14 @@ class StepHost:
                 return FilesDigested(digest=digest, missing=missing)
             case PrepareFolder(folder=folder, golden=golden):
                 make_case_folder(self._home / folder, golden, self._trees)
-                return FolderReady()
+                return Done()
             case CompareOutputs():
                 return self._compare(request)
             case StopBatches():
                 # Batches that come after this one are run.
                 self._stopped.set()
                 self._stopped = threading.Event()
-                return BatchesStopped()
+                return Done()
             case RunBatch():
                 tell = functools.partial(self._tell, number)
                 CommandRuns(self._stores, tell, self._stopped.is_set).run(request)
@@ -129,13 +127,10 @@ class StepHost:
     ) -> tuple[StepEnd, str]:
         """How the program ended, and one line on what went wrong, empty if nothing did."""
         make_folder(temporary)
-        step, places = request.step, {**find_site().places, **request.places}
+        made = self._stores.find_made(request.golden, request.build)
+        step, places = request.step, {**find_site().places, **request.places, **made}
         if out is not None:
             places["out"] = str(out)
-        if request.golden:
-            places["golden"] = str(self._trees.path(request.golden))
-        if request.build and (built := self._stores.find_built(request.build)) is not None:
-            places["build"] = str(built)
         log = Path(request.log)
         make_folder(log.parent)
         order = StepOrder(
@@ -149,7 +144,7 @@ class StepHost:
         end = run_step(order)
         return end, "" if end.ok else describe_end(end, order)
 
-    def _compare(self, request: CompareOutputs) -> OutputsCompared:
+    def _compare(self, request: CompareOutputs) -> Judged:
         # NumPy takes a tenth of a second to load, and many suites compare with programs of their own.
         from tileyard.workers.output_checks import compare_outputs
 

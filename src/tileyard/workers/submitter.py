@@ -41,8 +41,6 @@ class Submit(Record, tag="submit"):
 class Cancel(Record, tag="cancel"):
     """Cancel the task and end the client. A SubmitEnded follows."""
 
-    reason: str
-
 
 class Printed(Record, tag="printed"):
     """What the client printed."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from tests.run_records import remember_run
 
 from tileyard.artifacts.keys import measurement_key
 from tileyard.engine.borrowing import Borrower
@@ -30,7 +31,7 @@ from tileyard.model import (
 )
 from tileyard.testing.engine import open_simulated_yard
 from tileyard.workers.protocol import CaseRan, Golden, RunEntry
-from tileyard.workers.run_records import RunRecord, remember_run
+from tileyard.workers.run_records import RunRecord
 
 BOARDS = tuple(Device(name=f"board:{n}", kind="board", identity=f"silicon {n}") for n in range(2))
 

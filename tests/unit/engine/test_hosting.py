@@ -32,10 +32,17 @@ from tileyard.workers.command_protocol import (
     DigestFiles,
     DoStep,
     FilesDigested,
-    OutputsCompared,
     StepDone,
 )
-from tileyard.workers.protocol import CaseBegan, CaseRan, CommandRun, Golden, RunBatch, RunEntry
+from tileyard.workers.protocol import (
+    CaseBegan,
+    CaseRan,
+    CommandRun,
+    Golden,
+    Judged,
+    RunBatch,
+    RunEntry,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -224,7 +231,7 @@ def test_outputs_are_compared_with_the_golden_tree(tmp_path: Path) -> None:
     check = OutputCheck(file="output.bin", golden="golden.bin", dtype="uint8", shape=(2,))
     request = CompareOutputs(work=str(work), golden=tree, checks=(check,))
     reply = talk(tmp_path, lambda host: host.ask(request))
-    assert isinstance(reply, OutputsCompared)
+    assert isinstance(reply, Judged)
     assert reply.outcome is Outcome.MISMATCH
     assert "output.bin[0] is 9, expected 1" in reply.message
 

@@ -5,11 +5,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from tileyard.artifacts.build import Build
 from tileyard.artifacts.keys import build_key
 from tileyard.engine.authors import Authors
 from tileyard.engine.ledger import Ledger, Progress
 from tileyard.engine.preparation import Preparation
-from tileyard.model import Batch, Case, Elaborated, Kernel, KernelWork, Outcome, Side, Value
+from tileyard.model import (
+    Batch,
+    Case,
+    Diagnostic,
+    Elaborated,
+    Kernel,
+    KernelWork,
+    Outcome,
+    Side,
+    Value,
+)
 from tileyard.testing.engine import open_simulated_yard
 from tileyard.workers.protocol import AnswerT, ElaboratedConfig, Failed, Question, TargetInfo
 
@@ -18,8 +29,9 @@ KERNEL = Kernel(name="add", tir="abc", pass_options={"tl.one": 1, "tl.two": 2})
 
 @dataclass
 class OneKernel:
-    """An author of one kernel."""
+    """An author of one kernel, or of one that it refuses."""
 
+    refusal: Failed | None = None
     cores: tuple[int, ...] = (0,)
     asked: list[object] = field(default_factory=list)
 
@@ -29,6 +41,8 @@ class OneKernel:
     async def ask(self, request: Question[AnswerT], limit_s: float) -> AnswerT | Failed:
         """The kernel."""
         self.asked.append(request)
+        if self.refusal is not None:
+            return self.refusal
         return request.check(ElaboratedConfig(elaborated=Elaborated(kernel=KERNEL)))
 
     async def close(self) -> None:
@@ -53,8 +67,8 @@ def prepare(
     side: str = "",
     needs_tir: bool = True,
     **pass_options: Value,
-) -> Progress | Outcome:
-    """Prepare a case that is only built; what is known of it then, or how it ended."""
+) -> Progress | Build:
+    """Prepare a case that is only built; what is known of it then, or how its build ended."""
     sides = [Side(), Side(name="head", pass_options=pass_options)]
     case = Case(id="c", work=KernelWork(kernel="add"), side=side, until="built", options={"o": 1})
     with open_simulated_yard(
@@ -67,7 +81,9 @@ def prepare(
         if asyncio.run(preparation.prepare(progress)):
             return progress
         (trial,) = ledger.take()
-        return trial.outcome
+        built = yard.builds[trial.key]
+        assert (built.outcome, built.message) == (trial.outcome, trial.message)
+        return built
 
 
 def test_a_sides_pass_options_take_the_place_of_the_kernels_own(tmp_path: Path) -> None:
@@ -93,5 +109,18 @@ def test_another_side_has_none_of_them(tmp_path: Path) -> None:
 def test_a_target_without_passes_refuses_options(tmp_path: Path) -> None:
     """Where the target reads no TIR, each config is refused before anybody is asked."""
     author = OneKernel()
-    outcome = prepare(tmp_path, author, side="head", needs_tir=False, **{"tl.new": 1})
-    assert (outcome, author.asked) == (Outcome.COMPILE_ERROR, [])
+    built = prepare(tmp_path, author, side="head", needs_tir=False, **{"tl.new": 1})
+    assert isinstance(built, Build)
+    assert (built.outcome, author.asked) == (Outcome.COMPILE_ERROR, [])
+
+
+def test_what_an_author_refuses_is_in_the_record_of_its_build(tmp_path: Path) -> None:
+    """Outcome, message and what is known in parts, as if a target had refused it."""
+    reason = Diagnostic(message="no such copy", operation="copy")
+    refusal = Failed(message="no such copy", outcome=Outcome.COMPILE_ERROR, diagnostic=reason)
+    built = prepare(tmp_path, OneKernel(refusal))
+    assert isinstance(built, Build)
+    expected = Build(
+        case="c", outcome=Outcome.COMPILE_ERROR, message="no such copy", diagnostic=reason
+    )
+    assert built == expected

@@ -16,10 +16,9 @@ from tileyard.suite.packed import find_named
 from tileyard.workers.command_protocol import (
     CompareOutputs,
     DigestFiles,
+    Done,
     DoStep,
     FilesDigested,
-    FolderReady,
-    OutputsCompared,
     PrepareFolder,
     StepDone,
 )
@@ -46,7 +45,7 @@ class FakeHost(StepHost):
         super().__init__(Path(), (), 1)
         self.asked: list[object] = []
         self.done = StepDone(end=FINE, tree=Digest("ab" * 20))
-        self.compared = OutputsCompared(outcome=Outcome.PASSED)
+        self.compared = Judged(outcome=Outcome.PASSED)
 
     async def ask(self, request: Question[AnswerT]) -> AnswerT:
         """Keep the question, and answer it."""
@@ -59,7 +58,7 @@ class FakeHost(StepHost):
                 digest, missing = FileDigests().digest(Path(folder), patterns)
                 return FilesDigested(digest=digest, missing=missing)
             case PrepareFolder():
-                return FolderReady()
+                return Done()
             case CompareOutputs():
                 return self.compared
             case _:
@@ -283,7 +282,7 @@ def test_a_verdict_takes_comparison_and_check_step(
     """Exit status 2 is a wrong result; after a comparison that fails no check is run."""
     folder = write_suite(tmp_path / "suite")
     host = FakeHost()
-    host.compared = OutputsCompared(
+    host.compared = Judged(
         outcome=compared, message="o.bin is off" if compared is Outcome.MISMATCH else ""
     )
     case = make_case(folder, golden=None)

@@ -1,8 +1,10 @@
 """Builds of sides that were never made."""
 
+import msgspec
+
+from tileyard.artifacts.build import Build
 from tileyard.model import Outcome
-from tileyard.regress.static import KernelBuild, SideBuild
-from tileyard.targets.reported import Resources
+from tileyard.targets.reported import Reported, Resources
 
 
 def function(symbol: str = "main_kernel_0123456789ab", **figures: object) -> Resources:
@@ -23,17 +25,18 @@ def function(symbol: str = "main_kernel_0123456789ab", **figures: object) -> Res
     return Resources(**{**fields, **figures})
 
 
-def built(case: str = "gemm/block=1", *functions: Resources, build_s: float = 1.0) -> KernelBuild:
+def built(case: str = "gemm/block=1", *functions: Resources, build_s: float = 1.0) -> Build:
     """A kernel that was built."""
-    resources = functions or (function(),)
-    return KernelBuild(case=case, outcome=Outcome.PASSED, build_s=build_s, resources=resources)
+    reported = Reported(resources=functions or (function(),), compiler="NVRTC 13.0")
+    details = msgspec.json.encode(reported).decode()
+    return Build(case=case, outcome=Outcome.PASSED, build_s=build_s, details=details)
 
 
-def failed(case: str = "gemm/block=1", message: str = "no") -> KernelBuild:
+def failed(case: str = "gemm/block=1", message: str = "no") -> Build:
     """A kernel that was not."""
-    return KernelBuild(case=case, outcome=Outcome.COMPILE_ERROR, message=message)
+    return Build(case=case, outcome=Outcome.COMPILE_ERROR, message=message)
 
 
-def side(*kernels: KernelBuild) -> SideBuild:
+def side(*kernels: Build) -> tuple[Build, ...]:
     """One round of a side."""
-    return SideBuild(kernels=kernels, compiler="NVRTC 13.0")
+    return kernels

@@ -3,12 +3,13 @@
 import pytest
 from tests.unit.regress.sides import built, failed, function, side
 
+from tileyard.artifacts.build import Build
 from tileyard.errors import UsageError
 from tileyard.regress.limits import find_regressions, parse_limits
-from tileyard.regress.static import Comparison, KernelBuild, compare_sides
+from tileyard.regress.static import Comparison, compare_sides
 
 
-def compare(base: KernelBuild, head: KernelBuild) -> Comparison:
+def compare(base: Build, head: Build) -> Comparison:
     """One round of each."""
     return compare_sides("cuda:sm_80", ("a", "b"), [side(base)], [side(head)])
 

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import pytest
 from tests.unit.regress.sides import built, failed, function, side
 
-from tileyard.regress.static import BUILD, Change, Comparison, KernelBuild, compare_sides
+from tileyard.artifacts.build import Build
+from tileyard.regress.static import BUILD, Change, Comparison, compare_sides
 
 
-def compare(base: Sequence[KernelBuild], head: Sequence[KernelBuild]) -> Comparison:
+def compare(base: Sequence[Build], head: Sequence[Build]) -> Comparison:
     """One round of each."""
     return compare_sides("cuda:sm_80", ("a", "b"), [side(*base)], [side(*head)])
 

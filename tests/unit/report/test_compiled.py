@@ -6,10 +6,11 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
+from tileyard.artifacts.build import Build
 from tileyard.model import BuildKey, Outcome
 from tileyard.report.compiled import print_compiled
 from tileyard.targets.reported import Resources
-from tileyard.tuning.request import BuiltConfig, CompileResult
+from tileyard.tuning.request import CompileResult
 
 FIRST = Resources(
     symbol="main_kernel_0123456789ab",
@@ -38,7 +39,7 @@ def _details(*resources: Resources) -> str:
     return msgspec.json.encode({"resources": resources, "arch": "sm_90a"}).decode()
 
 
-def _result(*configs: BuiltConfig, notes: tuple[str, ...] = ()) -> CompileResult:
+def _result(*configs: Build, notes: tuple[str, ...] = ()) -> CompileResult:
     return CompileResult(
         run="r",
         kernel="gemm",
@@ -57,7 +58,7 @@ def _print(result: CompileResult, home: Path, *, with_report: bool = True) -> li
     return stream.getvalue().splitlines()
 
 
-GOOD = BuiltConfig(
+GOOD = Build(
     case="a=1",
     config={"a": 1},
     outcome=Outcome.PASSED,
@@ -65,7 +66,7 @@ GOOD = BuiltConfig(
     build_s=0.5,
     details=_details(FIRST, SECOND),
 )
-BAD = BuiltConfig(
+BAD = Build(
     case="a=2",
     config={"a": 2},
     outcome=Outcome.COMPILE_ERROR,

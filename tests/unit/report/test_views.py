@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
+from tileyard.artifacts.build import Build
 from tileyard.events import (
     BuildEnded,
     BuildStarted,
@@ -26,7 +27,7 @@ from tileyard.model import Case, Device, KernelWork, Keys, Measurement, Outcome,
 from tileyard.report.progress import Progress
 from tileyard.report.study import print_study, render_study
 from tileyard.report.words import format_rate, format_seconds, format_time
-from tileyard.tuning.request import BuiltConfig, CompileResult, Control, Final, StudyResult
+from tileyard.tuning.request import CompileResult, Control, Final, StudyResult
 
 DEVICE = Device(name="cpu:0", kind="cpu", identity="x", cores=(0, 1))
 
@@ -231,12 +232,12 @@ def test_configs_with_one_binary_are_one_row() -> None:
     assert [line.split("│")[2].strip() for line in lines if line.startswith("│")] == ["64,128"]
 
 
-def built(tile: int, outcome: Outcome, occupancy: float | None = None) -> BuiltConfig:
+def built(tile: int, outcome: Outcome, occupancy: float | None = None) -> Build:
     """How config ``tile=number`` could be built for another target."""
     taken = {"symbol": "k", "occupancy": occupancy}
     sizes = ("registers", "spilled_bytes", "stack_bytes", "shared_bytes", "code_bytes")
     taken |= dict.fromkeys((*sizes, "parameter_bytes"), 0)
-    return BuiltConfig(
+    return Build(
         case=f"tile={tile}",
         config={"tile": tile},
         outcome=outcome,
@@ -245,7 +246,7 @@ def built(tile: int, outcome: Outcome, occupancy: float | None = None) -> BuiltC
     )
 
 
-def also_built(*configs: BuiltConfig) -> CompileResult:
+def also_built(*configs: Build) -> CompileResult:
     """What another target came to."""
     return CompileResult(
         run="b", kernel="gemm", arguments={}, target="cuda:sm_90a", space=3, configs=configs

@@ -8,9 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tileyard.artifacts.build import Build
 from tileyard.artifacts.keys import canonical_json
 from tileyard.model import Elaborated, Kernel, Outcome
-from tileyard.targets.base import Build, Source
+from tileyard.targets.base import Source
 from tileyard.targets.command import target as command_target
 from tileyard.targets.command.step_site import VARIABLE, StepSite
 from tileyard.targets.command.target import BuildCommand, CommandTarget
@@ -51,7 +52,11 @@ def test_a_build_step_fills_a_folder(target: CommandTarget, tmp_path: Path) -> N
     verdict = shell(target, tmp_path / "out", script, targets=("rows", "columns"))
     expected = ["rows", "columns", "3", str(tmp_path), "yes", str(tmp_path / "out/0/tmp")]
     told = (tmp_path / "out/0/built/told").read_text().split()
-    assert (verdict.outcome, verdict.tree, verdict.diagnostic) == (Outcome.PASSED, "built", None)
+    assert (verdict.outcome, verdict.files, verdict.diagnostic) == (
+        Outcome.PASSED,
+        ("built/",),
+        None,
+    )
     assert told == expected
     assert not (tmp_path / "out/0/tmp").exists()
 
@@ -72,8 +77,8 @@ def test_a_build_that_fails_says_how(
     assert verdict.outcome is Outcome.COMPILE_ERROR
     assert verdict.diagnostic is not None
     assert verdict.diagnostic.message.startswith(expected)
-    assert verdict.log.startswith("==== build: sh -euc ")
-    assert f"==== in {tmp_path}\n" in verdict.log
+    assert verdict.printed.startswith("==== build: sh -euc ")
+    assert f"==== in {tmp_path}\n" in verdict.printed
 
 
 def test_a_place_that_means_nothing_is_a_failed_build(
@@ -94,7 +99,7 @@ def test_a_build_that_complains_and_passes_is_flagged(
     assert verdict.outcome is Outcome.PASSED
     assert verdict.diagnostic is not None
     assert verdict.diagnostic.message == "build step wrote 1 line to stderr, kept in its log"
-    assert "deprecated" in verdict.log.splitlines()
+    assert "deprecated" in verdict.printed.splitlines()
 
 
 def test_of_a_long_log_begin_and_end_are_kept(
@@ -103,16 +108,16 @@ def test_of_a_long_log_begin_and_end_are_kept(
     """A log has to fit into a message."""
     monkeypatch.setattr(command_target, "LOG_BYTES", 2000)
     verdict = shell(target, tmp_path / "out", "yes | head -c 9000; echo the end")
-    assert verdict.log.startswith("==== build: ")
-    assert "the end\n==== ended with exit code 0" in verdict.log
-    assert "bytes are left out here" in verdict.log
-    assert len(verdict.log) < 2100
+    assert verdict.printed.startswith("==== build: ")
+    assert "the end\n==== ended with exit code 0" in verdict.printed
+    assert "bytes are left out here" in verdict.printed
+    assert len(verdict.printed) < 2100
 
 
 def test_without_a_step_nothing_is_built(target: CommandTarget, tmp_path: Path) -> None:
     """And no cache is made."""
     verdict = build(target, tmp_path / "out")
-    assert (verdict.outcome, verdict.tree) == (Outcome.PASSED, "")
+    assert (verdict.outcome, verdict.files) == (Outcome.PASSED, ())
     assert not target.caches.exists()
 
 
@@ -121,7 +126,7 @@ def test_the_cache_stays_from_build_to_build(target: CommandTarget, tmp_path: Pa
     script = "touch $2/$3; ls $2 > $1/seen"
     for number, (targets, inputs) in enumerate([("a", "1"), ("b", "1"), ("c", "2")]):
         out = tmp_path / str(number)
-        assert shell(target, out, script, targets=(targets,), inputs=inputs).log
+        assert shell(target, out, script, targets=(targets,), inputs=inputs).printed
     other = shell(target, tmp_path / "other", f"{script}; true", targets=("d",))
     seen = [(tmp_path / n / "0/built/seen").read_text().split() for n in ("0", "1", "2", "other")]
     assert other.outcome is Outcome.PASSED

@@ -138,7 +138,7 @@ def test_c_that_does_not_compile_is_a_compile_error(
     expected = "the C compiler failed"
     assert build.diagnostic.message.startswith(expected)
     assert "planted" in build.diagnostic.message
-    assert "planted" in build.log
+    assert "planted" in build.printed
 
 
 def test_unknown_options_are_refused(cpu: CpuTarget, tmp_path: Path) -> None:
@@ -160,8 +160,8 @@ def test_a_portable_level_builds_too(tmp_path: Path) -> None:
     (build,) = portable.build([make_source(read_program(SCALE))], tmp_path)
     expected = Outcome.PASSED
     assert build.outcome is expected
-    assert "avx2" in build.manifest
-    assert "avx512f" not in build.manifest
+    assert "avx2" in build.details
+    assert "avx512f" not in build.details
 
 
 @pytest.mark.slow

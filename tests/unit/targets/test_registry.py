@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from tileyard.artifacts.build import Build
 from tileyard.artifacts.manifest import Artifact
 from tileyard.errors import UsageError
 from tileyard.model import Device
-from tileyard.targets.base import Build, Loaded, Source
+from tileyard.targets.base import Loaded, Source
 from tileyard.targets.registry import BUILT_IN, make_target
 
 

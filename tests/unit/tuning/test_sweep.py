@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
+from tileyard.artifacts.build import Build
 from tileyard.events import StopReason
 from tileyard.model import Limits, Outcome, Value
-from tileyard.tuning.request import BuiltConfig, CompileResult
+from tileyard.tuning.request import CompileResult
 from tileyard.tuning.space import OpenSpace
 from tileyard.tuning.sweep import Sweep, make_cases, name_config
 
@@ -65,7 +66,7 @@ def test_exit_status(outcomes: tuple[Outcome, ...], reason: StopReason, expected
         arguments={},
         target="cuda:sm_80",
         space=2,
-        configs=tuple(BuiltConfig(case="c", config={}, outcome=outcome) for outcome in outcomes),
+        configs=tuple(Build(case="c", config={}, outcome=outcome) for outcome in outcomes),
         reason=reason,
     )
     assert result.exit_status == expected

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tileyard.artifacts.manifest import find_artifact
+from tileyard.artifacts.build import Build
+from tileyard.artifacts.manifest import find_artifact, find_build
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.model import BuildKey, Elaborated, Kernel, Outcome
 from tileyard.targets.needs import PROGRAM_FILE
 from tileyard.workers.compiler import Compiler
-from tileyard.workers.protocol import BuildKernel, BuildKernels, Built, BuiltKernels, DescribeTarget
+from tileyard.workers.protocol import BuildKernel, BuildKernels, BuiltKernels, DescribeTarget
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +23,7 @@ PROGRAM = """def twice(A: float32[64], B: out.float32[64]):
 """
 
 
-def build(compiler: Compiler, key: str, text: str) -> Built:
+def build(compiler: Compiler, key: str, text: str) -> Build:
     """Build a Program under a key."""
     compiler.answer(DescribeTarget(target="cpu", plugins={}))
     kernel = Kernel(name="twice", program=text)
@@ -43,6 +44,18 @@ def test_an_artifact_has_binary_source_and_program(tmp_path: Path) -> None:
     expected = text
     assert artifact.file(PROGRAM_FILE).read_text() == expected
     assert "kernel.so" in artifact.manifest.files
+
+
+def test_the_record_of_a_build_is_that_of_its_artifact(tmp_path: Path) -> None:
+    """Files, binary and details are the artifact's, whether it was built just now or is found."""
+    key = BuildKey("a" * 40)
+    built = build(Compiler(tmp_path), key, PROGRAM.format(threads=128))
+    found = find_build(key, ObjectStore(tmp_path / "objects"))
+    assert found is not None
+    assert built.build == found.build == key
+    assert {"kernel.so", PROGRAM_FILE} <= set(built.files)
+    assert (built.files, built.binary, built.details) == (found.files, found.binary, found.details)
+    assert find_build(BuildKey("b" * 40), ObjectStore(tmp_path / "objects")) is None
 
 
 def test_programs_that_give_the_same_source_are_compiled_once(

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.run_records import remember_run
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.pins import hold
@@ -14,7 +15,6 @@ from tileyard.workers.run_records import (
     RunRecord,
     RunRecords,
     find_run,
-    remember_run,
     sweep_runs,
 )
 

@@ -20,7 +20,6 @@ from tileyard.engine.foreign_queue.far_judging import FarJudging
 from tileyard.engine.foreign_queue.submission import exit_code
 from tileyard.engine.handed_over import HandedOver
 from tileyard.engine.provider import LeaseLostError, Slot, Waiting
-from tileyard.engine.runners import RunnerSlot
 from tileyard.errors import DamagedError, UsageError
 from tileyard.model import Batch, Device, Digest, Outcome
 from tileyard.settings import Settings
@@ -233,8 +232,3 @@ class RunnerSite:
     def home(self) -> Path:
         """The directory with objects and logs."""
         return self.settings.home
-
-
-def local_slot(site: RunnerSite, device: Device) -> Slot:
-    """A slot of this host's own."""
-    return RunnerSlot(site, device)

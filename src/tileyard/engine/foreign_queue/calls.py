@@ -31,7 +31,7 @@ class Deadline(Record):
     limit: str
 
 
-Hear = Callable[[Side, str], None]
+Hear = Callable[[Side, str], object]
 AskDeadline = Callable[[], Deadline]
 
 
@@ -94,7 +94,7 @@ class QueueCall:
                     limit = due.limit
                     end_s = queue.cancel_limit_s + END_MARGIN_S
                     last_at = asyncio.get_running_loop().time() + end_s
-                    await worker.send(Cancel(reason=limit))
+                    await worker.send(Cancel())
                     continue
                 match reply:
                     case Printed(side=side, text=text):
@@ -122,6 +122,6 @@ class QueueCall:
         """Let the submitter cancel what is still in the queue, then see that its tree is gone."""
         with contextlib.suppress(WorkerLostError, TimeoutError):
             async with asyncio.timeout(grace_s):
-                await worker.send(Cancel(reason="it is not wanted any more"))
+                await worker.send(Cancel())
                 await worker.ended()
         await worker.kill("the call is over")

@@ -21,12 +21,12 @@ from tileyard.engine.foreign_queue.artifact_runs import (
     Tell,
     check_environment,
     find_device_name,
-    local_slot,
     read_task,
 )
 from tileyard.engine.foreign_queue.far_judging import FarJudging
 from tileyard.engine.judge import JudgeProcess
 from tileyard.engine.provider import Slot
+from tileyard.engine.runners import RunnerSlot
 from tileyard.errors import TileyardError, UsageError
 from tileyard.model import Device
 from tileyard.settings import read_settings
@@ -76,7 +76,7 @@ def run_task(task: Task, objects: Path, device: Device, tell: Tell) -> int:
             read_settings(os.environ, Path.cwd()), home=home, plugins=task.plugins
         )
         site = RunnerSite(settings=settings)
-        slot = local_slot(site, device)
+        slot = RunnerSlot(site, device)
         free = tuple(core for core in settings.cores if core not in device.cores)
         judge = JudgeProcess(home, free or settings.cores, site.handed_over)
         judging = FarJudging(judge, site.handed_over, device)

@@ -17,7 +17,6 @@ from tileyard.engine.foreign_queue.tasks import far_side_command
 from tileyard.errors import TileyardError, WorkerLostError
 from tileyard.model import Record
 from tileyard.modes import make_folder, write_file
-from tileyard.workers.task_lines import Side, TokenRead, try_read_line
 
 READ_LIMIT_S = 60.0
 """How long the far side may take to read one file, our program's start included."""
@@ -57,12 +56,12 @@ async def _read_back(queue: ForeignQueue, objects: Path) -> Reach:
     path = objects / TOKENS / token
     make_folder(path.parent)
     write_file(path, token.encode("ascii"))
-    heard = _Heard(token)
+    heard = Submission(token, ())
     call = QueueCall(queue, far_side_command(queue, objects, "--read-token", token), READ_LIMIT_S)
     submitted_at = asyncio.get_running_loop().time()
 
     def deadline() -> Deadline:
-        if heard.streams.started is None and queue.streams:
+        if heard.started is None and queue.streams:
             limit_s, name = queue.queue_limit_s, "queue limit"
         else:
             limit_s, name = queue.queue_limit_s + READ_LIMIT_S + queue.margin_s, "limit"
@@ -70,7 +69,7 @@ async def _read_back(queue: ForeignQueue, objects: Path) -> Reach:
 
     try:
         with tempfile.TemporaryDirectory(prefix="tileyard-doctor-") as scratch:
-            end = await call.follow(heard.hear, deadline, Path(scratch) / "queue.log")
+            end = await call.follow(heard.read, deadline, Path(scratch) / "queue.log")
     except WorkerLostError as error:
         message = f"{queue.submit[0]} could not be started: {error}"
         return Reach(queue=queue.name, ok=False, message=message)
@@ -82,31 +81,13 @@ async def _read_back(queue: ForeignQueue, objects: Path) -> Reach:
     return _judge(queue, path, heard, end)
 
 
-class _Heard:
-    """The far side's answer, and the ends of both streams."""
-
-    def __init__(self, token: str) -> None:
-        self.token = token
-        self.answer: TokenRead | None = None
-        self.streams = Submission(token, ())
-        self._partial = ""
-
-    def hear(self, side: Side, text: str) -> None:
-        self.streams.read(side, text)
-        if side == "stdout":
-            *lines, self._partial = (self._partial + text).split("\n")
-            for found in map(try_read_line, lines):
-                if isinstance(found, TokenRead) and found.token == self.token:
-                    self.answer = found
-
-
-def _judge(queue: ForeignQueue, path: Path, heard: _Heard, end: ClientEnd) -> Reach:
-    here, answer = socket.gethostname(), heard.answer
+def _judge(queue: ForeignQueue, path: Path, heard: Submission, end: ClientEnd) -> Reach:
+    here, answer = socket.gethostname(), heard.token_read
     if answer is None and end.limit:
         message = f"no device came: {end.describe()}"
         return Reach(queue=queue.name, ok=None, message=message, hint="try when it is less busy")
     if answer is None:
-        message = heard.streams.explain(f"the far side did not answer: {end.describe()}", end)
+        message = heard.explain(f"the far side did not answer: {end.describe()}", end)
         hint = "the far side must find the same interpreter and package; see `python` of the queue"
         return Reach(queue=queue.name, ok=False, message=message, hint=hint)
     sides = (

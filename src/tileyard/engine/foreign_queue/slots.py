@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from tileyard.devices.foreign import QUEUE_KIND, ForeignQueue, refuse_nesting
-from tileyard.engine.foreign_queue.tasks import QueueTask, infra_error, task_limit_s
+from tileyard.engine.foreign_queue.submission import infra_error
+from tileyard.engine.foreign_queue.tasks import QueueTask, task_limit_s
 from tileyard.engine.provider import LeaseProvider, Slot, Waiting, Watch
 from tileyard.engine.runners import LocalDevices
 from tileyard.engine.yard import Yard

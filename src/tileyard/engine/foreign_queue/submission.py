@@ -11,12 +11,14 @@ from typing import Final
 from tileyard.devices.foreign import ExitMeaning
 from tileyard.model import INFRASTRUCTURE, WELL, Outcome, Record
 from tileyard.processes.outcomes import describe_signal
+from tileyard.workers.protocol import CaseRan
 from tileyard.workers.task_lines import (
     CaseResult,
     CaseTurnedTo,
     Side,
     TaskEnded,
     TaskStarted,
+    TokenRead,
     try_read_line,
 )
 
@@ -55,13 +57,6 @@ class ClientEnd(Record):
         return f"{client} {how}" + (f" ({self.cancelled})" if self.cancelled else "")
 
 
-class Fault(Record):
-    """A case that has no verdict, and why that is nobody's fault but the host's or the queue's."""
-
-    case: str
-    message: str
-
-
 class Submission:
     """One task: ``read`` what its client prints, then ``conclude`` from its end."""
 
@@ -70,6 +65,7 @@ class Submission:
         self.token = token
         self.started: TaskStarted | None = None
         self.ended: TaskEnded | None = None
+        self.token_read: TokenRead | None = None
         self.current = ""
         self.tails: dict[Side, str] = {"stdout": "", "stderr": ""}
         self._partial: dict[Side, str] = {"stdout": "", "stderr": ""}
@@ -84,8 +80,8 @@ class Submission:
         *lines, self._partial[side] = (self._partial[side] + text).split("\n")
         return [news for line in lines for news in self._take(line)]
 
-    def conclude(self, end: ClientEnd) -> tuple[list[CaseResult], list[Fault]]:
-        """The last certain results, and the cases that were begun and have none."""
+    def conclude(self, end: ClientEnd) -> tuple[list[CaseResult], list[CaseRan]]:
+        """The last certain results, and an ``infra_error`` for each case that was begun and has none."""
         # The last line may lack its end where the client was cut off.
         certain = [
             news
@@ -93,18 +89,18 @@ class Submission:
             for news in self._take(self._partial[side])
             if isinstance(news, CaseResult)
         ]
-        faults: list[Fault] = []
+        faults: list[CaseRan] = []
         held, self._held = self._held, None
         if held is not None:
             if self._fits(end):
                 certain.append(held)
             else:
                 said = f"it printed {held.outcome.value}, but {end.describe()}"
-                faults.append(Fault(case=held.case, message=self.explain(said, end)))
+                faults.append(infra_error(held.case, self.explain(said, end)))
         for case in self._turned_to:
             if case not in self._results:
                 said = f"no result line came for this case: {end.describe()}"
-                faults.append(Fault(case=case, message=self.explain(said, end)))
+                faults.append(infra_error(case, self.explain(said, end)))
         return certain, faults
 
     def find_loss(self, end: ClientEnd, meanings: dict[int, ExitMeaning]) -> tuple[Outcome, str]:
@@ -140,6 +136,8 @@ class Submission:
                 self.started = self.started or line
             case TaskEnded():
                 self.ended = self.ended or line
+            case TokenRead():
+                self.token_read = line
             case CaseTurnedTo(case=case):
                 if case in self._cases and case not in self._turned_to:
                     self._turned_to.append(case)
@@ -152,8 +150,6 @@ class Submission:
                     released = self._release()
                     self._held = line
                     return released
-            case _:
-                pass
         return []
 
     def _release(self) -> list[CaseTurnedTo | CaseResult]:
@@ -177,3 +173,8 @@ def exit_code(outcomes: set[Outcome]) -> int:
     if not bad:
         return 0
     return 3 if bad <= INFRASTRUCTURE else 1
+
+
+def infra_error(case: str, message: str) -> CaseRan:
+    """The answer for a case that the device, the host or the queue has failed."""
+    return CaseRan(case=case, outcome=Outcome.INFRA_ERROR, seconds=0.0, message=message)

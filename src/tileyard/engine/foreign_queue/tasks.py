@@ -83,7 +83,7 @@ class QueueTask:
             self._tell(result)
         for fault in faults:
             self._yard.append_log(self._logs[fault.case], self._describe_streams(end))
-            self._answer(infra_error(fault.case, fault.message))
+            self._answer(fault)
         if not self._answered:
             self._lose(end)
         self._keep_stderr(end)
@@ -225,8 +225,3 @@ def task_limit_s(batch: Batch, members: Sequence[Case]) -> float:
     if batch.order == "interleaved":
         runs_s *= 2  # checked one by one, then timed in turn
     return START_LIMIT_S + runs_s + RESTART_LIMIT_S * len(members)
-
-
-def infra_error(case: str, message: str) -> CaseRan:
-    """The answer for a case that the device, the host or the queue has failed."""
-    return CaseRan(case=case, outcome=Outcome.INFRA_ERROR, seconds=0.0, message=message)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from tileyard.artifacts.build import Build
 from tileyard.artifacts.copying import remove_folder
 from tileyard.artifacts.keys import digest_parts
 from tileyard.artifacts.manifest import Artifact
@@ -16,7 +17,7 @@ from tileyard.errors import TileyardError
 from tileyard.model import Device, Diagnostic, Outcome, Record
 from tileyard.modes import make_folder, open_file
 from tileyard.processes.steps import StepOrder, describe_complaints, describe_end, run_step
-from tileyard.targets.base import NO_BINARIES, Binaries, Build, Loaded, Source
+from tileyard.targets.base import NO_BINARIES, Binaries, Loaded, Source
 from tileyard.targets.command.filling import Place, fill, fill_argv
 from tileyard.targets.command.step_site import find_site
 from tileyard.targets.own_sources import digest_own_sources
@@ -98,7 +99,7 @@ class CommandTarget:
         if end.ok:
             flag = describe_complaints(end, "build step ")
             said = Diagnostic(message=flag) if flag else None
-            return Build(outcome=Outcome.PASSED, tree=BUILT, log=log, diagnostic=said)
+            return Build(outcome=Outcome.PASSED, files=(f"{BUILT}/",), printed=log, diagnostic=said)
         return _failed(describe_end(end, order), log)
 
     @contextlib.contextmanager
@@ -124,4 +125,4 @@ def _read_log(path: Path) -> str:
 
 
 def _failed(message: str, log: str) -> Build:
-    return Build(outcome=Outcome.COMPILE_ERROR, log=log, diagnostic=Diagnostic(message=message))
+    return Build(outcome=Outcome.COMPILE_ERROR, printed=log, diagnostic=Diagnostic(message=message))

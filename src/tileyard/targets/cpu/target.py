@@ -9,13 +9,14 @@ from pathlib import Path
 
 import msgspec
 
+from tileyard.artifacts.build import Build
 from tileyard.artifacts.keys import digest_parts
 from tileyard.artifacts.manifest import Artifact
 from tileyard.errors import InvalidProgramError, ToolMissingError, UnsupportedError, UsageError
 from tileyard.ir.text import read_program
 from tileyard.ir.verify import verify
 from tileyard.model import Device, Diagnostic, Elaborated, Outcome, SourceLine
-from tileyard.targets.base import NO_BINARIES, Binaries, Build, Loaded, Source
+from tileyard.targets.base import NO_BINARIES, Binaries, Loaded, Source
 from tileyard.targets.cpu.abi import HEADER_FILE, KERNEL_FILE, RUNTIME_FILE, SOURCE_FILE
 from tileyard.targets.cpu.emit.program import generate
 from tileyard.targets.cpu.loaded import CpuLoaded
@@ -112,7 +113,7 @@ class CpuTarget:
         built = Build(
             outcome=Outcome.PASSED,
             files=(KERNEL_FILE, SOURCE_FILE, HEADER_FILE, RUNTIME_FILE),
-            manifest=msgspec.json.encode(generated.details).decode(),
+            details=msgspec.json.encode(generated.details).decode(),
             binary=digest_parts("binary", generated.text, self.fingerprint()),
         )
         if known.fetch(built.binary, folder):
@@ -124,12 +125,12 @@ class CpuTarget:
         if not compiled.ok:
             return Build(
                 outcome=Outcome.COMPILE_ERROR,
-                log=compiled.log,
+                printed=compiled.log,
                 diagnostic=Diagnostic(
                     message=f"the C compiler failed: {first_error(compiled.log)}"
                 ),
             )
-        return msgspec.structs.replace(built, log=compiled.log)
+        return msgspec.structs.replace(built, printed=compiled.log)
 
 
 def _diagnose(error: UnsupportedError | InvalidProgramError, elaborated: Elaborated) -> Diagnostic:

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import msgspec
 
+from tileyard.artifacts.build import Build
 from tileyard.artifacts.keys import canonical_json, digest_bytes, digest_parts
 from tileyard.artifacts.manifest import Artifact
 from tileyard.decoding import decode_json
 from tileyard.errors import BindError, DamagedError, ToolMissingError, UsageError
 from tileyard.model import Device, Diagnostic, Outcome, Record
-from tileyard.targets.base import NO_BINARIES, Aside, Binaries, Build, Loaded, Source
+from tileyard.targets.base import NO_BINARIES, Aside, Binaries, Loaded, Source
 from tileyard.targets.cuda.architectures import Architecture, parse_architecture
 from tileyard.targets.cuda.driver import find_gpu
 from tileyard.targets.cuda.grouping import GroupSize, Member, compile_in_groups
@@ -139,7 +140,9 @@ class CudaTarget:
         try:
             lowered = lower(source.elaborated, self.architecture.name)
         except LoweringError as error:
-            return Build(outcome=Outcome.COMPILE_ERROR, diagnostic=error.diagnostic, log=error.log)
+            return Build(
+                outcome=Outcome.COMPILE_ERROR, diagnostic=error.diagnostic, printed=error.log
+            )
         flags = kernel_flags(source.elaborated.kernel)
         binary = digest_parts("binary", lowered.source, canonical_json(flags), self._identity)
         launches = [
@@ -192,7 +195,7 @@ class CudaTarget:
                 return Build(
                     outcome=Outcome.COMPILE_ERROR,
                     diagnostic=Diagnostic(message=f"NVRTC: {first_error(said)}"),
-                    log=f"{one.log}{said}\n\n{one.headers}{one.member.text}",
+                    printed=f"{one.log}{said}\n\n{one.headers}{one.member.text}",
                 )
             files[CUBIN_FILE].write_bytes(cubin)
             files[LOG_FILE].write_text(said)
@@ -209,9 +212,9 @@ class CudaTarget:
         return Build(
             outcome=Outcome.PASSED,
             files=(CUBIN_FILE, LOG_FILE, SOURCE_FILE, HOST_FILE),
-            manifest=msgspec.json.encode(details).decode(),
+            details=msgspec.json.encode(details).decode(),
             # The headers' own warnings are none of the kernels'.
-            log=one.log
+            printed=one.log
             + "".join(
                 f"{line}\n" for line in said.splitlines() if line.startswith(f"{SOURCE_FILE}(")
             ),

@@ -21,8 +21,8 @@ def _build(sources: Sequence[Source], size: int, folder: Path) -> dict[str, byte
     target.group_size = size
     found: dict[str, bytes] = {}
     for number, build in enumerate(target.build(sources, folder)):
-        assert build.outcome is Outcome.PASSED, build.log
-        (launch,) = msgspec.json.decode(build.manifest, type=Details).launch.launches
+        assert build.outcome is Outcome.PASSED, build.printed
+        (launch,) = msgspec.json.decode(build.details, type=Details).launch.launches
         functions = read_cubin((folder / str(number) / CUBIN_FILE).read_bytes())
         found |= {one.symbol: one.code for one in functions if one.symbol == launch.symbol}
     return found
