@@ -17,11 +17,13 @@ class TileyardError(Exception):
 
     code: ClassVar[str] = "error"
     exit_status: ClassVar[int] = 2
+    by_code: ClassVar[dict[str, type["TileyardError"]]] = {}
 
     def __init_subclass__(cls, *, code: str, exit_status: int | None = None) -> None:
         """A class has its base's exit status unless it gives another one."""
         super().__init_subclass__()
         cls.code = code
+        cls.by_code[code] = cls
         if exit_status is not None:
             cls.exit_status = exit_status
 

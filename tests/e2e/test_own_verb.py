@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.race_verb import Race
+from tests.e2e.refusing_verb import Refuse
 
+from tileyard.errors import SickDeviceError
 from tileyard.events import CaseEnded, Event, RunStarted
 from tileyard.model import Outcome
 from tileyard.service.client import RunClient
@@ -70,3 +72,12 @@ def test_a_side_that_cannot_be_read_fails_alone(tmp_path: Path) -> None:
     assert ended["head"] not in (Outcome.PASSED, Outcome.NOT_RUN)
     assert ended["base"] is Outcome.PASSED
     assert ratio == 0
+
+
+def test_a_refusal_keeps_its_class(tmp_path: Path) -> None:
+    """With its exit status, hint and all, although the engine that raises it is another process."""
+    settings = Settings(home=tmp_path / "home", lock_dir=tmp_path / "locks", cores=(0,))
+    with pytest.raises(SickDeviceError, match="it is in quarantine") as raised:
+        RunClient(Refuse(), settings).run(lambda event: None)
+    expected = 3
+    assert (raised.value.exit_status, raised.value.hint) == (expected, "give it back")

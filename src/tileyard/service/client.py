@@ -101,8 +101,8 @@ class RunClient(Generic[ResultT]):
 
 def _refusal(refused: Refused) -> TileyardError:
     """The engine's error, as the class that its code names."""
-    known = {kind.code: kind for kind in TileyardError.__subclasses__()}
-    return known.get(refused.code, TileyardError)(refused.message, refused.hint)
+    kind = TileyardError.by_code.get(refused.code, TileyardError)
+    return kind(refused.message, refused.hint)
 
 
 def _lost(code: int, hint: str, *, is_asked: bool) -> TileyardError:

@@ -1,0 +1,19 @@
+"""A verb of somebody else that is always refused."""
+
+from tileyard.errors import SickDeviceError
+from tileyard.model import Record
+from tileyard.service.bench import Bench
+from tileyard.service.runs import Plan
+from tileyard.service.verbs import Verb
+
+
+class Nothing(Record):
+    """What never comes of it."""
+
+
+class Refuse(Verb[Nothing]):
+    """A verb whose device is in quarantine."""
+
+    async def open(self, bench: Bench) -> Plan[Nothing]:
+        """Say so."""
+        raise SickDeviceError("it is in quarantine", "give it back")
