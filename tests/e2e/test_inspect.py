@@ -152,7 +152,7 @@ def test_machine_code_without_nvdisasm(built: Built) -> None:
     planted.write_text("#!/bin/sh\n")
     planted.chmod(0o755)
     hidden = (
-        "import tileyard.targets.cuda.disassembly as d; d.importlib.util.find_spec = lambda _: None"
+        "import importlib.util; importlib.util.find_spec = lambda name, package=None: None"
     )
     script = built.cli.cwd / "without.py"
     script.write_text(
