@@ -151,9 +151,7 @@ def test_machine_code_without_nvdisasm(built: Built) -> None:
     planted = built.cli.cwd / "nvdisasm"
     planted.write_text("#!/bin/sh\n")
     planted.chmod(0o755)
-    hidden = (
-        "import importlib.util; importlib.util.find_spec = lambda name, package=None: None"
-    )
+    hidden = "import importlib.util; importlib.util.find_spec = lambda name, package=None: None"
     script = built.cli.cwd / "without.py"
     script.write_text(
         f"import sys\n{hidden}\nfrom tileyard.cli.main import main\nsys.exit(main(sys.argv[1:]))\n"

@@ -13,7 +13,7 @@ from tileyard.frontend.tilelang import make_kernel
 from tileyard.model import Elaborated, Outcome, SourceLine, Trial
 from tileyard.service.choosing import require_fit
 from tileyard.settings import Settings, read_settings
-from tileyard.store.trials import TrialStore
+from tileyard.store.trials import open_store
 from tileyard.targets.base import KnowsLines
 from tileyard.targets.registry import find_needs, make_target
 from tileyard.wording import show_value
@@ -96,7 +96,7 @@ def load(
     Raises UsageError if there is no such trial, DamagedError if its artifact is gone.
     """
     settings = settings_for(home)
-    with TrialStore.open(settings.make_home()) as store:
+    with open_store(settings.make_home()) as store:
         found = store.get_trial(trial)
     return load_trial(found, settings, device)
 

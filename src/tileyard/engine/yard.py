@@ -21,7 +21,7 @@ from tileyard.settings import Settings
 from tileyard.workers.protocol import RunEntry
 
 if TYPE_CHECKING:  # what runs on a device has no store, and need not import it
-    from tileyard.store.trials import TrialStore
+    from tileyard.store.base import Store
 
 Listener = Callable[[Event], None]
 FindEntry = Callable[[Case], RunEntry]
@@ -66,7 +66,7 @@ class Yard(Workplace):
     """
 
     settings: Settings
-    store: "TrialStore"
+    store: "Store"
     objects: ObjectStore
     authors: Authors
     grounds: Mapping[str, tuple[Device, ...]]

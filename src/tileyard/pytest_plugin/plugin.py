@@ -36,7 +36,7 @@ from tileyard.pytest_plugin.running import run_all
 from tileyard.service.choosing import choose_devices
 from tileyard.service.naming import claim_run_name
 from tileyard.settings import Settings, read_settings
-from tileyard.store.trials import TrialStore
+from tileyard.store.trials import open_store
 from tileyard.targets.registry import make_target
 
 SHARED = "tileyard"
@@ -62,7 +62,7 @@ def activate(config: pytest.Config) -> Active:
             config.pluginmanager.register(worker, "tileyard-run")
             return active
         began = time.monotonic()
-        store = TrialStore.open(settings.make_home())
+        store = open_store(settings.make_home())
         config.add_cleanup(store.close)
         run = claim_run_name(settings.home, store)
         active = Active(options, settings, devices, settings.home / RUNS / run)

@@ -27,9 +27,9 @@ from tileyard.pytest_plugin.records import (
 )
 from tileyard.report.suite_files import write_atomically
 from tileyard.report.words import clean_line
+from tileyard.store.base import Store
 from tileyard.store.events import EventLog, run_file
 from tileyard.store.run_times import RunTimeQuery
-from tileyard.store.trials import TrialStore
 
 TARGET = "pytest"
 """The target of the trials of tests."""
@@ -41,7 +41,7 @@ def case_of(nodeid: str) -> str:
     return f"{file}/{name or 'test'}"
 
 
-def read_durations(store: TrialStore) -> dict[str, float]:
+def read_durations(store: Store) -> dict[str, float]:
     """How long tests take, in seconds by case: the median of the latest runs.
 
     A case's name without its parameters has the median over all of these, which stands for those
@@ -80,7 +80,7 @@ def _expect_s(nodeid: str, durations: Mapping[str, float]) -> float:
 class TrialWriter:
     """Writes a run's tests down: in its event stream, and in the store. A run without any leaves no trace."""
 
-    def __init__(self, home: Path, store: TrialStore, run: str) -> None:
+    def __init__(self, home: Path, store: Store, run: str) -> None:
         self._home = home
         self._store = store
         self._run = run

@@ -18,7 +18,7 @@ from tileyard.settings import Settings
 from tileyard.targets.registry import BUILT_IN, make_target
 
 if TYPE_CHECKING:
-    from tileyard.store.trials import TrialStore
+    from tileyard.store.base import Store
 
 HERE = Side()
 """The side that most runs have: the Python that runs the engine."""
@@ -33,17 +33,17 @@ class Bench:
         self.objects = ObjectStore(settings.home / "objects")
         self.started_s = self.clock.monotonic_s()
         self.conversation = conversation
-        self._store: TrialStore | None = None
+        self._store: Store | None = None
         self._run = ""
         self._stack = AsyncExitStack()
 
     @property
-    def store(self) -> "TrialStore":
+    def store(self) -> "Store":
         """The trials of the data directory; both are made where they do not exist yet."""
         if self._store is None:
-            from tileyard.store.trials import TrialStore
+            from tileyard.store.trials import open_store
 
-            self._store = self._stack.enter_context(TrialStore.open(self.settings.make_home()))
+            self._store = self._stack.enter_context(open_store(self.settings.make_home()))
         return self._store
 
     @property

@@ -4,11 +4,11 @@ import secrets
 import time
 from pathlib import Path
 
+from tileyard.store.base import Store, TrialQuery
 from tileyard.store.events import begin_run_file
-from tileyard.store.trials import TrialQuery, TrialStore
 
 
-def claim_run_name(home: Path, store: TrialStore) -> str:
+def claim_run_name(home: Path, store: Store) -> str:
     """A name that no other run of ``home`` has or will have; names sort by time.
 
     Year, month and day, hour and minute, four random digits. The name is claimed by the creation of

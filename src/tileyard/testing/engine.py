@@ -30,7 +30,7 @@ from tileyard.model import (
     Trial,
 )
 from tileyard.settings import Settings
-from tileyard.store.trials import TrialStore
+from tileyard.store.trials import open_store
 from tileyard.testing.simulated import RIGHT, Behaviour
 from tileyard.workers.protocol import (
     AnswerT,
@@ -173,7 +173,7 @@ def open_simulated_yard(
     home = folder / "home"
     settings = Settings(home=home, lock_dir=folder / "locks", cores=cores, plugins=PLUGINS)
     objects = ObjectStore(home / "objects")
-    with TrialStore.open(home) as store:
+    with open_store(home) as store:
         yield Yard(
             settings=settings,
             store=store,
