@@ -1,4 +1,4 @@
-"""No room but their own knows targets and classes of devices by name: it asks what they need."""
+"""No room but their own knows targets, classes of devices and databases by name: it asks what they need."""
 
 import ast
 from collections.abc import Iterator
@@ -125,3 +125,9 @@ def test_a_comparison_is_seen_in_every_form(code: str) -> None:
 def test_a_name_may_be_chosen(code: str) -> None:
     """A default, or an argument, compares nothing."""
     assert not list(find_comparisons(ast.parse(code)))
+
+
+def test_only_the_store_knows_which_database_it_is() -> None:
+    """Other rooms ask ``open_store``, so that another one is named in one place."""
+    named = [name for name, text in read_sources().items() if "TrialStore" in text]
+    assert [name for name in named if not name.startswith("store/")] == []
