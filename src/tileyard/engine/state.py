@@ -236,10 +236,7 @@ class EngineState:
     @property
     def _is_more_to_come(self) -> bool:
         """Something is on its way to being ready."""
-        cases = self.cases
-        return bool(
-            cases.waiting or cases.to_build or cases.looked_up_now or self._building or self._asking
-        )
+        return bool(self.cases.waiting or self.cases.to_build or self._building or self._asking)
 
     def _start_runs(self) -> None:
         usable = self._devices.usable
@@ -283,7 +280,8 @@ class EngineState:
         Verdicts that nobody waits for lead to nothing more as a rule.
         """
         is_more_to_come = self._is_more_to_come or self._asked or self._unjudged.has_rivals
-        if is_shared(device, self.site) or not is_more_to_come:
+        # A batch that is looked up may also wait for one that runs like it: no device is asked for it.
+        if is_shared(device, self.site) or not (is_more_to_come or self.cases.looked_up_now):
             self._release(device)
         else:
             self._linger(device)

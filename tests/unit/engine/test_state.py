@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from typing import Literal
 
+import msgspec
 import pytest
 
 from tileyard.engine.cases import MAX_RETRIES
@@ -534,6 +535,15 @@ def test_a_lease_lingers_while_the_next_batch_is_looked_up() -> None:
     assert of_kind(idle, LookUp) == [LookUp(batch="finals")]
     found = state.step(NothingKnown(batch="finals"))
     assert of_kind(found, Run) == [Run(device="board:0", cases=("b", "c"))]
+
+
+def test_a_batch_that_waits_for_one_like_it_keeps_no_device_away() -> None:
+    """It is looked up until the other has run, on a device whose cores building needs, too."""
+    state = EngineState(all_cores())
+    state.start()
+    first, second = (msgspec.structs.replace(batch(name), alike=True) for name in "ab")
+    assert len(of_kind(prepared(state, first, second), LookUp)) == 2
+    assert of_kind(state.step(NothingKnown(batch="a")), Acquire)
 
 
 # ---- faults of devices ----------------------------------------------------------------------
