@@ -65,17 +65,6 @@ class LineTable:
 NO_LINES = LineTable({})
 
 
-def explain(kernel: str, faults: Sequence[Fault], report: Report, lines: LineTable) -> KernelFault:
-    """The error that a launch reported; the report is ready for the next one then."""
-    sites, value = list(report.sites)[: report.site_count], int(report.value)
-    text = bytes(report.text).decode("utf-8", "replace")
-    report.is_taken, report.site_count, report.text = 0, 0, b""
-    told = [_describe(faults[site - 1], value, text, lines) for site in sites]
-    if not any(lines.find(faults[site - 1].statement) for site in sites):
-        return KernelFault(f"{kernel}: {'; '.join(told)}")
-    return KernelFault("; ".join(told))
-
-
 def _describe(fault: Fault, value: int, text: str, lines: LineTable) -> str:
     place = lines.find(fault.statement)
     values = f"{fault.value} = {value}" if fault.value else text
@@ -101,23 +90,17 @@ class Call(ctypes.Structure):
     )
 
 
-class Runtime:
-    """``runtime.so`` loaded."""
-
-    def __init__(self, path: Path) -> None:
-        library = ctypes.CDLL(str(path))
-        self.open = library.ty_pool_open
-        self.open.restype = ctypes.c_void_p
-        self.open.argtypes = (ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.c_int32)
-        self.reserve = library.ty_pool_reserve
-        self.reserve.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-        self.launch = library.ty_launch
-        self.launch.argtypes = (ctypes.c_void_p, ctypes.POINTER(Call))
-        self.sample = library.ty_sample
-        self.sample.argtypes = (
-            *self.launch.argtypes,
-            *(ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p),
-        )
+def load_runtime(path: str) -> ctypes.CDLL:
+    """``runtime.so``, whose functions know what they take."""
+    library = ctypes.CDLL(path)
+    library.ty_pool_open.restype = ctypes.c_void_p
+    cores = ctypes.POINTER(ctypes.c_int32)
+    library.ty_pool_open.argtypes = (ctypes.c_int32, cores, ctypes.c_int32)
+    library.ty_pool_reserve.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+    launch = (ctypes.c_void_p, ctypes.POINTER(Call))
+    library.ty_launch.argtypes = launch
+    library.ty_sample.argtypes = (*launch, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+    return library
 
 
 class Binding:
@@ -137,11 +120,12 @@ class Binding:
         self.lines = lines
         self.report: Report = lines.make_report()
         addresses = (*buffers, ctypes.addressof(self.report))
-        self._buffers = (ctypes.c_void_p * len(addresses))(*addresses)
-        self._scalars = (ctypes.c_int64 * max(len(scalars), 1))(*scalars)
-        self._grids = (ctypes.c_int64 * len(grids))(*grids)
-        arrays = (self._buffers, self._scalars, self._grids)
-        places = [ctypes.addressof(array) for array in arrays]
+        self._arrays = (  # which the call only points to
+            (ctypes.c_void_p * len(addresses))(*addresses),
+            (ctypes.c_int64 * max(len(scalars), 1))(*scalars),
+            (ctypes.c_int64 * len(grids))(*grids),
+        )
+        places = [ctypes.addressof(array) for array in self._arrays]
         self.call = Call(
             binary.kernel, *places, len(grids), binary.details.claims, binary.details.tags
         )
@@ -150,7 +134,7 @@ class Binding:
 class Pool:
     """The threads that run kernels on some cores. They live as long as the process."""
 
-    def __init__(self, runtime: Runtime, cores: tuple[int, ...], *, is_pinned: bool) -> None:
+    def __init__(self, runtime: ctypes.CDLL, cores: tuple[int, ...], *, is_pinned: bool) -> None:
         self._runtime = runtime
         self._cores = cores
         self._is_pinned = is_pinned
@@ -163,7 +147,7 @@ class Pool:
         """The pool in C; a forked child has lost its parent's threads and opens its own."""
         if self._handle is None or self._process != os.getpid():
             numbers = (ctypes.c_int32 * len(self._cores))(*self._cores)
-            handle = self._runtime.open(len(self._cores), numbers, int(self._is_pinned))
+            handle = self._runtime.ty_pool_open(len(self._cores), numbers, int(self._is_pinned))
             if not handle:
                 raise MemoryError(f"no memory for {len(self._cores)} threads")
             self._handle, self._process = handle, os.getpid()
@@ -172,7 +156,7 @@ class Pool:
 
     def reserve(self, scratch_bytes: int, shared_bytes: int) -> None:
         """Have this much memory for each thread, and for all of them together. Raises MemoryError."""
-        if self._runtime.reserve(self._opened(), scratch_bytes, shared_bytes):
+        if self._runtime.ty_pool_reserve(self._opened(), scratch_bytes, shared_bytes):
             raise MemoryError(
                 f"no memory for {scratch_bytes} bytes of scratch on each thread"
                 f" and {shared_bytes} for all"
@@ -182,13 +166,13 @@ class Pool:
 
     def launch(self, binding: Binding) -> int:
         """Run all blocks once; the number of the kernel's own fault, or 0."""
-        fault: int = self._runtime.launch(self._opened(), ctypes.byref(binding.call))
+        fault: int = self._runtime.ty_launch(self._opened(), ctypes.byref(binding.call))
         return fault
 
     def sample(self, binding: Binding, samples: int, launches: int) -> tuple[int, list[float]]:
         """A fault or 0, and ``samples`` times of ``launches`` launches, in ns per launch."""
         times = (ctypes.c_double * samples)()
-        fault: int = self._runtime.sample(
+        fault: int = self._runtime.ty_sample(
             *(self._opened(), ctypes.byref(binding.call), samples, launches, times)
         )
         return fault, list(times)
@@ -208,7 +192,7 @@ def _open_pool(runtime: str, cores: tuple[int, ...], is_pinned: bool) -> Pool:
     foreign = sorted(set(cores) - set(range(os.cpu_count() or 1)))
     if foreign:
         raise BindError(f"this host has no core {foreign[0]}")
-    return Pool(Runtime(Path(runtime)), cores, is_pinned=is_pinned)
+    return Pool(load_runtime(runtime), cores, is_pinned=is_pinned)
 
 
 # ---- the kernel -----------------------------------------------------------------------------------
@@ -268,5 +252,11 @@ class CpuBinary:
         return tuple(self._blocks(given, grid) for grid in range(self.details.grids))
 
     def explain(self, binding: Binding) -> KernelFault:
-        """The error that a launch with this binding has reported."""
-        return explain(self.signature.name, self.details.faults, binding.report, binding.lines)
+        """The error that a launch with this binding has reported; its report is ready for the next one then."""
+        report, lines = binding.report, binding.lines
+        faults = [self.details.faults[site - 1] for site in report.sites[: report.site_count]]
+        value, text = int(report.value), bytes(report.text).decode("utf-8", "replace")
+        report.is_taken, report.site_count, report.text = 0, 0, b""
+        told = "; ".join(_describe(fault, value, text, lines) for fault in faults)
+        is_placed = any(lines.find(fault.statement) for fault in faults)
+        return KernelFault(told if is_placed else f"{self.signature.name}: {told}")

@@ -68,8 +68,7 @@ def read_operand(value: object, tensor: Tensor) -> Operand:
 def _read_numpy(value: object, name: str, dtype: str) -> Operand:
     if not isinstance(value, np.ndarray):
         raise BindError(f"{name} is an array, not {type(value).__name__}")
-    want = find_dtype(dtype).numpy
-    if value.dtype != want:
+    if value.dtype != find_dtype(dtype).numpy:
         raise BindError(f"{name} is {dtype}, the array {value.dtype}")
     flags = value.flags
     is_plain = flags.c_contiguous and flags.aligned
@@ -171,16 +170,19 @@ class CpuCallable:
                 spec = next(spec for spec in specs if spec.name == name)
                 outputs.append(make(spec.shape, spec.dtype))
                 operands[name] = read_operand(outputs[-1], tensor)
-        self._check_written(taken, operands)
+        written = [
+            (param.buffer.name, argument)
+            for param, argument in taken
+            if isinstance(param, Tensor) and param.role != "in"
+        ]
+        check_written(written, operands)
         addresses = [operands[tensor.buffer.name].address for tensor in self._tensors]
         binding = Binding(self._binary, addresses, numbers, grids, self._lines)
         if self._pool.launch(binding):
             raise self._binary.explain(binding)
-        for param, argument in taken:
-            if isinstance(param, Tensor) and param.role != "in":
-                operand = operands[param.buffer.name]
-                if operand.is_copy:
-                    write_back(argument, operand)
+        for name, argument in written:
+            if operands[name].is_copy:
+                write_back(argument, operands[name])
         return unwrap(outputs)
 
     def _sizes(
@@ -196,22 +198,18 @@ class CpuCallable:
             self._known[key] = (specs, numbers, self._binary.grids(numbers))
         return self._known[key]
 
-    def _check_written(
-        self, taken: list[tuple[Tensor | Scalar, object]], operands: dict[str, Operand]
-    ) -> None:
-        """Arrays that are written must be writable and share no memory with any other."""
-        for param, argument in taken:
-            if not isinstance(param, Tensor) or param.role == "in":
-                continue
-            name = param.buffer.name
-            if isinstance(argument, np.ndarray) and not argument.flags.writeable:
-                raise BindError(f"{name} is written, and the array is read-only")
-            for other, operand in operands.items():
-                if other != name and operands[name].overlaps(operand):
-                    raise BindError(
-                        f"{name} is written, and shares memory with {other}",
-                        hint="pass a copy of one of them",
-                    )
+
+def check_written(written: list[tuple[str, object]], operands: dict[str, Operand]) -> None:
+    """Raise BindError where an array that is written is read-only or shares memory with another one."""
+    for name, argument in written:
+        if isinstance(argument, np.ndarray) and not argument.flags.writeable:
+            raise BindError(f"{name} is written, and the array is read-only")
+        for other, operand in operands.items():
+            if other != name and operands[name].overlaps(operand):
+                raise BindError(
+                    f"{name} is written, and shares memory with {other}",
+                    hint="pass a copy of one of them",
+                )
 
 
 # ---- launches -------------------------------------------------------------------------------------

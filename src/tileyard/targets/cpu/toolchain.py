@@ -23,9 +23,8 @@ from tileyard.targets.cpu.machine import Machine, describe_machine
 # ---- options --------------------------------------------------------------------------------------
 
 
-_WIDTHS = ("128", "256", "512")
 _CHOICES = {
-    "vectors": _WIDTHS,
+    "vectors": ("128", "256", "512"),
     "optimize": ("1", "2", "3"),
     "unroll": ("0", "1"),
     "debug": ("0", "1"),
@@ -59,10 +58,8 @@ class CpuOptions(Record):
     @property
     def flags(self) -> tuple[str, ...]:
         """Flags of the C compiler, its vectors aside."""
-        unroll = ("-funroll-loops",) if self.unroll else ()
-        if self.debug:
-            return (f"-march={self.level}", "-O0", "-g", *unroll)
-        return (f"-march={self.level}", f"-O{self.optimize}", *unroll)
+        effort = ("-O0", "-g") if self.debug else (f"-O{self.optimize}",)
+        return (f"-march={self.level}", *effort, *(("-funroll-loops",) if self.unroll else ()))
 
 
 def parse_options(text: str) -> CpuOptions:
@@ -205,9 +202,6 @@ def _ask(
     if done.returncode != 0:
         first = next(iter(done.stderr.strip().splitlines()), f"exit status {done.returncode}")
         raise ToolMissingError(f"{shlex.join(command)} cannot build for {level}: {first}")
-    macros = {}
-    for line in done.stdout.splitlines():
-        _, _, rest = line.partition("#define ")
-        name, _, value = rest.partition(" ")
-        macros[name] = value
+    defined = (line.partition("#define ")[2] for line in done.stdout.splitlines())
+    macros = {name: value for name, _, value in (text.partition(" ") for text in defined)}
     return macros, macros.get("__VERSION__", "unknown").strip('"')

@@ -101,10 +101,7 @@ class Names:
 
     def __init__(self, program: Program) -> None:
         self._used = set(_TAKEN)
-        self._names: dict[str, str] = {}
-        for name in _names_of(program):
-            if name not in self._names:
-                self._names[name] = self.fresh(name)
+        self._names = {name: self.fresh(name) for name in dict.fromkeys(_names_of(program))}
 
     def __getitem__(self, name: str) -> str:
         """The C name of one of the Program's names."""
@@ -209,8 +206,8 @@ class Context:
         for name in self.plan.tiles:
             if name.startswith("@"):
                 self.names.alias(name, self.names.fresh(name[1:]))
-        for name in self.plan.keeping.tiles:
-            self.claims[name] = self.names.fresh(f"{self.names[name]}_claims")
+        kept = self.plan.keeping.tiles
+        self.claims = {name: self.names.fresh(f"{self.names[name]}_claims") for name in kept}
 
     def storage(self, buffer: str) -> str:
         """The buffer whose memory this one is: itself, unless it is a view."""
@@ -239,6 +236,10 @@ class Context:
         """The C type of an element in memory."""
         scalar = self.scalar(buffer)
         return scalar.memory if buffer in self.arrays else scalar.tile
+
+    def narrow(self, buffer: str) -> str:
+        """The mark of the narrow type that the memory of an array holds; empty for all others, and for tiles."""
+        return self.scalar(buffer).narrow if buffer in self.arrays else ""
 
     def shape(self, buffer: str) -> tuple[Expr, ...]:
         """The extents of a buffer."""

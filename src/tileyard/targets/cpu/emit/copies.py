@@ -121,12 +121,10 @@ class Boxes:
     def move_row(self, ctx: Context, to: str, source: str, count: str) -> None:
         """Write the move of ``count`` contiguous elements between two addresses."""
         element = ctx.element_type(self.dst.buffer)
-        if self.is_plain(ctx):
-            write_row(ctx, self.dst.buffer, "memcpy", to, source, f"{count} * sizeof({element})")
-            return
-        function = self._row_function(ctx)
+        function = "memcpy" if self.is_plain(ctx) else self._row_function(ctx)
         if function:
-            write_row(ctx, self.dst.buffer, function, to, source, count)
+            size = f"{count} * sizeof({element})" if function == "memcpy" else count
+            write_row(ctx, self.dst.buffer, function, to, source, size)
             return
         with ctx.out.block(""):
             ctx.out.line(f"const {ctx.element_type(self.src.buffer)} *from_ = {source};")
@@ -144,16 +142,15 @@ class Boxes:
     def _row_function(self, ctx: Context) -> str:
         """The function of tile.h that moves whole rows so; empty where there is none."""
         source, target = self.src.buffer, self.dst.buffer
-        a, b = ctx.scalar(source), ctx.scalar(target)
-        held = a.narrow if source in ctx.arrays else ""
+        held, narrow = ctx.narrow(source), ctx.scalar(target).narrow
         if held and ctx.element_type(target) == "float":
             is_kept = ctx.dtype(target) in ("float32", ctx.dtype(source))
             return f"ty_row_from_{held}" if is_kept else ""
-        if held or ctx.element_type(source) != "float" or not b.narrow:
+        if held or ctx.element_type(source) != "float" or not narrow:
             return ""
         if ctx.dtype(source) == ctx.dtype(target):
-            return f"ty_row_pack_{b.narrow}"
-        return f"ty_row_{'to' if target in ctx.arrays else 'round'}_{b.narrow}"
+            return f"ty_row_pack_{narrow}"
+        return f"ty_row_{'to' if target in ctx.arrays else 'round'}_{narrow}"
 
 
 def write_row(ctx: Context, buffer: str, function: str, *arguments: str) -> None:
@@ -193,14 +190,17 @@ def inside_tests(ctx: Context, region: Region) -> dict[tuple[Bound, str], str]:
 
     A region of a tile that may lie outside is a fault, which is reported at once.
     """
-    tests: dict[tuple[Bound, str], str] = {}
     first, last = ends(region)
-    for bound, is_low, _ in ctx.open_bounds(region.buffer, first):
-        if is_low:
-            tests[bound, "low"] = f"{index_side(ctx, bound[0])} >= 0"
-    for bound, _, is_high in ctx.open_bounds(region.buffer, last):
-        if is_high:
-            tests[bound, "high"] = f"{index_side(ctx, bound[0])} < {index_side(ctx, bound[1])}"
+    tests = {
+        (bound, "low"): f"{index_side(ctx, bound[0])} >= 0"
+        for bound, is_low, _ in ctx.open_bounds(region.buffer, first)
+        if is_low
+    }
+    tests |= {
+        (bound, "high"): f"{index_side(ctx, bound[0])} < {index_side(ctx, bound[1])}"
+        for bound, _, is_high in ctx.open_bounds(region.buffer, last)
+        if is_high
+    }
     if region.buffer in ctx.arrays or not tests:
         return tests
     shape = list(ctx.plan.tiles[region.buffer].shape)
@@ -292,9 +292,7 @@ def _each_element(ctx: Context, boxes: Boxes, segment: Segment, *, is_inside: bo
     inside = "" if is_inside else condition(ctx, src, source)
     if inside:
         text = f"{inside} ? {text} : 0"
-    test = ""
-    if dst in ctx.arrays and not is_inside:
-        test = guard(ctx, dst, element_indices(boxes.dst, segment, var))
+    test = "" if is_inside else guard(ctx, dst, element_indices(boxes.dst, segment, var))
     step = index(ctx, times(var, segment.step))
     if loop(ctx, var, segment.count):
         ctx.out.line("TY_INDEPENDENT")
@@ -351,8 +349,12 @@ def lazy_tiles(program: Program, plan: Plan) -> list[str]:
 def is_clear(stmt: Fill, plan: Plan) -> bool:
     """Whether ``stmt`` sets a whole tile to zero."""
     tile = plan.tiles.get(stmt.dst.buffer)
-    is_matrix = tile is not None and len(tile.shape) == 2 and is_whole(stmt.dst, tile.shape)
-    return is_matrix and _is_zero(stmt)
+    return (
+        tile is not None
+        and len(tile.shape) == 2
+        and is_whole(stmt.dst, tile.shape)
+        and _is_zero(stmt)
+    )
 
 
 def is_result(stmt: Gemm, plan: Plan) -> bool:
@@ -431,9 +433,8 @@ def _clear(ctx: Context, stmt: Fill) -> None:
     tile = ctx.packed(stmt.dst.buffer)
     size = f"sizeof({ctx.element_type(stmt.dst.buffer)})"
     if tile is not None:
-        start = index(ctx, matrix_start(ctx, tile, stmt.dst))
-        name = ctx.names[stmt.dst.buffer]
-        ctx.out.line(f"memset(&{name}[{start}], 0, {tile.matrix_elements} * {size});")
+        start = f"{ctx.names[tile.name]}[{index(ctx, matrix_start(ctx, tile, stmt.dst))}]"
+        ctx.out.line(f"memset(&{start}, 0, {tile.matrix_elements} * {size});")
         return
     for segment in segments(ctx, stmt.dst):
         ctx.out.line(f"memset({segment.address}, 0, {index_term(ctx, segment.count)} * {size});")
@@ -441,8 +442,8 @@ def _clear(ctx: Context, stmt: Fill) -> None:
 
 def _fill_rows(ctx: Context, stmt: Fill, *, is_inside: bool) -> None:
     for segment in segments(ctx, stmt.dst):
-        test, var = "", counter(ctx, "e", segment.count)
-        if not is_inside:
-            test = guard(ctx, stmt.dst.buffer, element_indices(stmt.dst, segment, var))
+        var = counter(ctx, "e", segment.count)
+        indices = element_indices(stmt.dst, segment, var)
+        test = "" if is_inside else guard(ctx, stmt.dst.buffer, indices)
         with ctx.out.block(loop(ctx, var, segment.count)):
             ctx.out.line(f"{test}({segment.address})[{index(ctx, var)}] = fill_;")

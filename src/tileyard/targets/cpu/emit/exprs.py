@@ -98,8 +98,7 @@ def element(ctx: Context, buffer: str, indices: tuple[Expr, ...]) -> str:
     for at, extent in zip(indices, ctx.shape(buffer), strict=True):
         text = index(ctx, at)
         if (at, extent) in open_:
-            said = f"an index of {buffer} is outside its shape {list(tile.shape)}"
-            site = ctx.fault(said, at)
+            site = ctx.fault(f"an index of {buffer} is outside its shape {list(tile.shape)}", at)
             text = f"ty_index({text}, {index(ctx, extent)}, &fault, {site})"
         texts.append(text)
     return ctx.names[buffer] + "".join(f"[{text}]" for text in texts or ["0"])
@@ -119,14 +118,14 @@ def load_as(ctx: Context, buffer: str, indices: tuple[Expr, ...], dtype: str) ->
 
 def from_memory(ctx: Context, buffer: str, text: str) -> str:
     """The value that an lvalue of a buffer holds."""
-    narrow = ctx.scalar(buffer).narrow
-    return f"ty_from_{narrow}({text})" if narrow and buffer in ctx.arrays else text
+    narrow = ctx.narrow(buffer)
+    return f"ty_from_{narrow}({text})" if narrow else text
 
 
 def to_memory(ctx: Context, buffer: str, text: str) -> str:
     """What an lvalue of a buffer must be set to, so that it holds ``text``, a value of its dtype."""
-    narrow = ctx.scalar(buffer).narrow
-    return f"ty_pack_{narrow}({text})" if narrow and buffer in ctx.arrays else text
+    narrow = ctx.narrow(buffer)
+    return f"ty_pack_{narrow}({text})" if narrow else text
 
 
 def store(ctx: Context, buffer: str, indices: tuple[Expr, ...], text: str) -> None:
@@ -152,17 +151,16 @@ def _index(ctx: Context, expr: Expr) -> C:
     return _wide(ctx, expr)
 
 
-def _never_wraps(ctx: Context, expr: Expr) -> bool:
-    """Whether no sum, difference or product in ``expr`` leaves its dtype."""
-    if isinstance(expr, Op) and expr.name in ("add", "sub", "mul"):
-        return ctx.ranges.is_exact(expr) and all(_never_wraps(ctx, arg) for arg in expr.args)
-    if isinstance(expr, Op) and expr.name in ("floordiv", "floormod", "min", "max"):
-        return all(_never_wraps(ctx, arg) for arg in expr.args)
-    return True
-
-
 _WIDENED = frozenset({"add", "sub", "mul", "min", "max", "floordiv", "floormod"})
 """Operations that are computed in 64 bits where their own dtype may not hold the result."""
+
+
+def _never_wraps(ctx: Context, expr: Expr) -> bool:
+    """Whether no sum, difference or product in ``expr`` leaves its dtype."""
+    if not isinstance(expr, Op) or expr.name not in _WIDENED:
+        return True
+    is_sure = expr.name not in ("add", "sub", "mul") or ctx.ranges.is_exact(expr)
+    return is_sure and all(_never_wraps(ctx, arg) for arg in expr.args)
 
 
 def _wide(ctx: Context, expr: Expr) -> C:

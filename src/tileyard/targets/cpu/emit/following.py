@@ -54,11 +54,10 @@ def find_unwritten(
     ctx: Context, found: Pass, rest: Sequence[Stmt], *, is_outermost: bool
 ) -> frozenset[str]:
     """The tiles that a pass writes for itself only; ``rest`` is what follows it in the same body."""
-    steps = found.nest.steps
-    stored = {step.buffer for step in steps if isinstance(step, Store)} & ctx.plan.tiles.keys()
+    stored = {step.buffer for step in found.nest.steps if isinstance(step, Store)}
     return frozenset(
         name
-        for name in stored
+        for name in stored & ctx.plan.tiles.keys()
         if not ctx.is_aliased(name)
         and (
             (is_outermost and not touching(rest, name))

@@ -40,94 +40,84 @@ from tileyard.targets.cpu.emit.tiles import (
 # ---- micro-kernels --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Micro:
-    """One micro-kernel of ``blocks``: ``rows`` x ``vectors`` accumulators.
+def micro_kernel(blocks: "Blocks", rows: int, vectors: int) -> str:
+    """A C function, ``@`` its name: ``c = (is_clear ? 0 : c) + a @ b`` over ``depth`` steps, in order.
 
-    Its ``depth`` may be no multiple of a chunk where that of the blocks is none.
+    It has ``rows`` x ``vectors`` accumulators, and fetches what the next panel of rows will need. Its
+    ``depth`` may be no multiple of a chunk where that of the blocks is none.
     """
-
-    blocks: "Blocks"
-    rows: int
-    vectors: int
-
-    def write(self, name: str) -> str:
-        """The C function ``name``: ``c = (is_clear ? 0 : c) + a @ b`` over ``depth`` steps, in order.
-
-        It fetches what the next panel of rows will need.
-        """
-        blocks, shape = self.blocks, self.blocks.shape
-        scalar, chunk = shape.scalar, shape.chunk
-        vector = f"ty_{scalar}x{shape.lanes}"
-        text = [
-            f"TY_MICRO void {name}(int64_t depth, const {scalar} *restrict a, const {scalar} *restrict b,",
-            f"    {scalar} *restrict c, int is_clear, const {scalar} *next_a, const {scalar} *next_b) {{",
-            "  TY_FUSED",
-        ]
-        names = [[f"c{i}_{v}" for v in range(self.vectors)] for i in range(self.rows)]
-        text += [f"  {vector} {', '.join(f'{name} = {{0}}' for name in row)};" for row in names]
-        text.append("  if (!is_clear) {")
-        text += [f"    {line}" for line in self._result(vector, "{name} = {place};")]
+    shape = blocks.shape
+    scalar, chunk = shape.scalar, shape.chunk
+    text = [
+        f"TY_MICRO void @(int64_t depth, const {scalar} *restrict a, const {scalar} *restrict b,",
+        f"    {scalar} *restrict c, int is_clear, const {scalar} *next_a, const {scalar} *next_b) {{",
+        "  TY_FUSED",
+    ]
+    names = [[f"c{i}_{v}" for v in range(vectors)] for i in range(rows)]
+    text += [f"  {shape.vector} {', '.join(f'{name} = {{0}}' for name in row)};" for row in names]
+    text.append("  if (!is_clear) {")
+    text += [f"    {line}" for line in _result(blocks, rows, vectors, "{name} = {place};")]
+    text.append("  }")
+    for row in range(rows, 2 * rows):
+        text.append(f"  __builtin_prefetch(c + {row * blocks.c_row}, 1);")
+    per_line = LINE // C_BYTES[scalar]
+    text += [f"  __builtin_prefetch(next_b + {i * per_line}, 0, 2);" for i in range(blocks.lines)]
+    a_step = chunk * blocks.left.stride(rows)
+    advance = f"a += {a_step}, next_a += {a_step}, b += {chunk * shape.columns}"
+    text.append(f"  for (; depth >= {chunk}; depth -= {chunk}, {advance}) {{")
+    fetched = _fetches(blocks, rows)
+    for step in range(chunk):
+        text += [f"    {line}" for line in fetched.get(step, [])]
+        text += [f"    {line}" for line in _step(blocks, rows, vectors, step)]
+    text.append("  }")
+    if blocks.plan.k % chunk:
+        step_by_step = f"--depth, a += {blocks.left.depth}, b += {shape.columns}"
+        text.append(f"  for (; depth > 0; {step_by_step}) {{")
+        text += [f"    {line}" for line in _step(blocks, rows, vectors, 0)]
         text.append("  }")
-        below = range(self.rows, 2 * self.rows)
-        text += [f"  __builtin_prefetch(c + {i * blocks.c_row}, 1);" for i in below]
-        per_line = LINE // C_BYTES[scalar]
-        text += [
-            f"  __builtin_prefetch(next_b + {i * per_line}, 0, 2);" for i in range(blocks.lines)
-        ]
-        a_step = chunk * blocks.left.stride(self.rows)
-        advance = f"a += {a_step}, next_a += {a_step}, b += {chunk * shape.columns}"
-        text.append(f"  for (; depth >= {chunk}; depth -= {chunk}, {advance}) {{")
-        fetched = self._fetches()
-        for step in range(chunk):
-            text += [f"    {line}" for line in fetched.get(step, [])]
-            text += [f"    {line}" for line in self._step(vector, step)]
-        text.append("  }")
-        if blocks.plan.k % chunk:
-            step_by_step = f"--depth, a += {blocks.left.depth}, b += {shape.columns}"
-            text.append(f"  for (; depth > 0; {step_by_step}) {{")
-            text += [f"    {line}" for line in self._step(vector, 0)]
-            text.append("  }")
-        text += [f"  {line}" for line in self._result(vector, "{place} = {name};")]
-        return "\n".join([*text, "}", ""])
+    text += [f"  {line}" for line in _result(blocks, rows, vectors, "{place} = {name};")]
+    return "\n".join([*text, "}", ""])
 
-    def _fetches(self) -> dict[int, list[str]]:
-        """Which lines of the next panel of ``a`` are fetched at which step of a chunk."""
-        shape, left = self.blocks.shape, self.blocks.left
-        if left.depth != 1:
-            return {}
-        offsets = range(0, self.rows * left.row, left.row)
-        if left.row == shape.chunk:
-            offsets = range(0, self.rows * shape.chunk, LINE // C_BYTES[shape.scalar])
-        found: dict[int, list[str]] = {}
-        for i, offset in enumerate(offsets):
-            step = i * shape.chunk // len(offsets)
-            found.setdefault(step, []).append(f"__builtin_prefetch(next_a + {offset});")
-        return found
 
-    def _step(self, vector: str, step: int) -> list[str]:
-        shape, left = self.blocks.shape, self.blocks.left
-        loads = [
-            f"const {vector} b{v} = *(const {vector} *)(b + {step * shape.columns + v * shape.lanes});"
-            for v in range(self.vectors)
-        ]
-        lines = ["{ " + " ".join(loads)]
-        for i in range(self.rows):
-            read = f"const {shape.scalar} a{i} = a[{i * left.row + step * left.depth}];"
-            sums = " ".join(f"c{i}_{v} += a{i} * b{v};" for v in range(self.vectors))
-            lines.append(f"  {read} {sums}")
-        lines[-1] += " TY_STEP; }"
-        return lines
+def _fetches(blocks: "Blocks", rows: int) -> dict[int, list[str]]:
+    """Which lines of the next panel of ``a`` are fetched at which step of a chunk."""
+    shape, left = blocks.shape, blocks.left
+    if left.depth != 1:
+        return {}
+    offsets = range(0, rows * left.row, left.row)
+    if left.row == shape.chunk:
+        offsets = range(0, rows * shape.chunk, LINE // C_BYTES[shape.scalar])
+    found: dict[int, list[str]] = {}
+    for i, offset in enumerate(offsets):
+        step = i * shape.chunk // len(offsets)
+        found.setdefault(step, []).append(f"__builtin_prefetch(next_a + {offset});")
+    return found
 
-    def _result(self, vector: str, form: str) -> list[str]:
-        return [
-            form.format(
-                name=f"c{i}_{v}",
-                place=f"*({vector} *)(c + {i * self.blocks.c_row + v * self.blocks.shape.lanes})",
-            )
-            for i in range(self.rows)
-            for v in range(self.vectors)
-        ]
+
+def _step(blocks: "Blocks", rows: int, vectors: int, step: int) -> list[str]:
+    shape, left = blocks.shape, blocks.left
+    loads = [
+        f"const {shape.vector} b{v} = *(const {shape.vector} *)(b + {step * shape.columns + v * shape.lanes});"
+        for v in range(vectors)
+    ]
+    lines = ["{ " + " ".join(loads)]
+    for i in range(rows):
+        read = f"const {shape.scalar} a{i} = a[{i * left.row + step * left.depth}];"
+        sums = " ".join(f"c{i}_{v} += a{i} * b{v};" for v in range(vectors))
+        lines.append(f"  {read} {sums}")
+    lines[-1] += " TY_STEP; }"
+    return lines
+
+
+def _result(blocks: "Blocks", rows: int, vectors: int, form: str) -> list[str]:
+    return [
+        form.format(
+            name=f"c{i}_{v}",
+            place=f"*({blocks.shape.vector} *)(c + {i * blocks.c_row + v * blocks.shape.lanes})",
+        )
+        for i in range(rows)
+        for v in range(vectors)
+    ]
 
 
 # ---- loops around them ----------------------------------------------------------------------------
@@ -198,8 +188,8 @@ def emit_gemm(ctx: Context, stmt: Gemm) -> None:
     _emit_blocks(ctx, blocks, "1" if plan.staged_c else _clear_test(ctx, stmt))
     if plan.staged_c:
         _add_result(ctx, stmt, blocks)
-    else:
-        _round_result(ctx, stmt, blocks)
+    elif narrow := ctx.scalar(stmt.c.buffer).narrow:
+        _round_result(ctx, blocks, narrow)
     if stmt.c.buffer in ctx.lazy:
         ctx.out.line(f"{ctx.lazy[stmt.c.buffer]} = 0;")
 
@@ -288,15 +278,14 @@ def _emit_blocks(ctx: Context, blocks: Blocks, clear: str) -> None:
 def _range(ctx: Context, names: tuple[str, str], whole: int, part: int) -> Iterator[None]:
     """A loop over ``whole`` in parts: where the part begins, and how long it is."""
     at, length = names
-    if part >= whole:
-        with ctx.out.block(""):
-            ctx.out.line(f"const int64_t {at} = 0, {length} = {whole};")
-            yield
-        return
-    with ctx.out.block(f"for (int64_t {at} = 0; {at} < {whole}; {at} += {part})"):
+    head, declared = "", f"{at} = 0, {length} = {whole}"
+    if part < whole:
+        head = f"for (int64_t {at} = 0; {at} < {whole}; {at} += {part})"
         rest = f"{whole} - {at}"
         size = f"{rest} < {part} ? {rest} : {part}" if whole % part else str(part)
-        ctx.out.line(f"const int64_t {length} = {size};")
+        declared = f"{length} = {size}"
+    with ctx.out.block(head):
+        ctx.out.line(f"const int64_t {declared};")
         yield
 
 
@@ -312,7 +301,7 @@ def _emit_panels(ctx: Context, blocks: Blocks, vectors: int) -> None:
     skip = blocks.lines * (LINE // C_BYTES[shape.scalar])
     first_panel = first_row = 0
     for height, count in blocks.split:
-        name = _function(ctx, Micro(blocks=blocks, rows=height, vectors=vectors))
+        name = _function(ctx, blocks, height, vectors)
         end = "p_ < end_"
         if first_panel + count < sum(count for _, count in blocks.split):
             end += f" && p_ < {first_panel + count}"
@@ -331,27 +320,23 @@ def _emit_panels(ctx: Context, blocks: Blocks, vectors: int) -> None:
         first_panel, first_row = first_panel + count, first_row + height * count
 
 
-def _function(ctx: Context, micro: Micro) -> str:
-    """The name of the micro-kernel in C; it is written once, as is the type of its vectors."""
-    scalar, lanes = micro.blocks.shape.scalar, micro.blocks.shape.lanes
-    size = C_BYTES[scalar]
-    attributes = f"vector_size({lanes * size}), aligned({size}), may_alias"
-    ctx.functions[f"typedef {scalar} ty_{scalar}x{lanes} __attribute__(({attributes}));\n"] = ""
-    text = micro.write("@")
+def _function(ctx: Context, blocks: Blocks, rows: int, vectors: int) -> str:
+    """The name of a micro-kernel in C; it is written once, as is the type of its vectors."""
+    shape, size = blocks.shape, C_BYTES[blocks.shape.scalar]
+    attributes = f"vector_size({shape.lanes * size}), aligned({size}), may_alias"
+    ctx.functions[f"typedef {shape.scalar} {shape.vector} __attribute__(({attributes}));\n"] = ""
+    text = micro_kernel(blocks, rows, vectors)
     if text not in ctx.functions:
-        ctx.functions[text] = ctx.names.fresh(f"micro_{micro.rows}x{micro.vectors * lanes}")
+        ctx.functions[text] = ctx.names.fresh(f"micro_{rows}x{vectors * shape.lanes}")
     return ctx.functions[text]
 
 
-def _round_result(ctx: Context, stmt: Gemm, blocks: Blocks) -> None:
+def _round_result(ctx: Context, blocks: Blocks, narrow: str) -> None:
     """A result of a narrow type is rounded once, after the last step."""
-    narrow, plan = ctx.scalar(stmt.c.buffer).narrow, blocks.plan
-    if not narrow:
-        return
-    with ctx.out.block(f"for (int64_t i_ = 0; i_ < {plan.m}; ++i_)"):
+    with ctx.out.block(f"for (int64_t i_ = 0; i_ < {blocks.plan.m}; ++i_)"):
         ctx.out.line(f"float *row_ = result_ + i_ * {blocks.c_row};")
         ctx.out.line("TY_INDEPENDENT")
-        with ctx.out.block(f"for (int64_t j_ = 0; j_ < {plan.n}; ++j_)"):
+        with ctx.out.block(f"for (int64_t j_ = 0; j_ < {blocks.plan.n}; ++j_)"):
             ctx.out.line(f"row_[j_] = ty_round_{narrow}(row_[j_]);")
 
 

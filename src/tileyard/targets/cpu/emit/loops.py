@@ -48,9 +48,8 @@ def is_independent(ctx: Context, stmt: For) -> bool:
         return False
     stores = [part for part in inner if isinstance(part, Store)]
     places = {store.buffer: store.indices for store in stores}
-    uses: list[Store | Load] = [*stores]
-    for part in inner:
-        uses += reads(*expressions(part))
+    loads = (load for part in inner for load in reads(*expressions(part)))
+    uses: list[Store | Load] = [*stores, *loads]
     stored = {ctx.storage(buffer) for buffer in places}
     return all(
         places.get(one.buffer) == one.indices and moves(one.indices, stmt.var)
@@ -320,12 +319,7 @@ def is_row(ctx: Context, one: Store | Load, var: Var) -> bool:
 
 def is_narrow_row(ctx: Context, expr: Expr, var: Var) -> bool:
     """Whether ``expr`` reads contiguous numbers of a narrow array, all of which exist."""
-    return (
-        isinstance(expr, Load)
-        and expr.buffer in ctx.arrays
-        and bool(ctx.scalar(expr.buffer).narrow)
-        and is_row(ctx, expr, var)
-    )
+    return isinstance(expr, Load) and bool(ctx.narrow(expr.buffer)) and is_row(ctx, expr, var)
 
 
 def rounds(ctx: Context, expr: Expr) -> bool:
@@ -344,7 +338,7 @@ def has_gain(ctx: Context, store: Store, stmt: For) -> bool:
     """Whether a store converts, rounds, calls a function of rows or divides the loop's variable."""
     return (
         (store.buffer in ctx.large and ctx.element_type(store.buffer) == "float")
-        or (store.buffer in ctx.arrays and bool(ctx.scalar(store.buffer).narrow))
+        or bool(ctx.narrow(store.buffer))
         or any(
             is_narrow_row(ctx, part, stmt.var) or rounds(ctx, part) or is_row_function(part)
             for part in walk_expr(store.value)

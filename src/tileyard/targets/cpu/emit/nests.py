@@ -260,8 +260,9 @@ def _has_gain(ctx: Context, found: Pass) -> bool:
     (stmt,) = found.statements
     loop = innermost(found.nest.loop())
     with ctx.assuming(ctx.assumed | set(found.tests)):
-        stores = [step for step in found.nest.steps if isinstance(step, Store)]
-        return isinstance(stmt, For) and any(has_gain(ctx, store, loop) for store in stores)
+        return isinstance(stmt, For) and any(
+            isinstance(step, Store) and has_gain(ctx, step, loop) for step in found.nest.steps
+        )
 
 
 def _repeated(ctx: Context, steps: Iterable[Step], standing: set[str]) -> tuple[Step, ...]:
@@ -285,8 +286,7 @@ def _repeated(ctx: Context, steps: Iterable[Step], standing: set[str]) -> tuple[
 
 def _storages(ctx: Context, steps: tuple[Step, ...]) -> set[str]:
     """The storage that steps touch."""
-    names = {name for step in steps for name in (step.buffer, *(x.buffer for x in loads(step)))}
-    return set(map(ctx.storage, names))
+    return {ctx.storage(one.buffer) for step in steps for one in (step, *loads(step))}
 
 
 def _is_connected(touched: Sequence[set[str]]) -> bool:
@@ -305,21 +305,19 @@ def _checked(ctx: Context, statements: tuple[Stmt, ...], nest: Nest) -> Pass | N
     tests = interior_tests(ctx, nest.loop())
     with ctx.assuming(ctx.assumed | set(tests)):
         for step in nest.steps:
-            places = [(step.buffer, step.indices), *((x.buffer, x.indices) for x in loads(step))]
-            fails = isinstance(step, Store) and can_fail(ctx, step.value)
-            if fails or any(ctx.open_bounds(*place) for place in places):
+            is_open = any(ctx.open_bounds(x.buffer, x.indices) for x in (step, *loads(step)))
+            if is_open or (isinstance(step, Store) and can_fail(ctx, step.value)):
                 return None
     return Pass(statements=statements, nest=nest, tests=tests)
 
 
 def _is_covered(ctx: Context, step: Step) -> bool:
     """Whether a step is done by vectors of floats."""
-    buffers = (step.buffer, *(load.buffer for load in loads(step)))
     operations = {part.name for part in walk_expr(step.value) if isinstance(part, Op)}
     is_known = (
         step.value.dtype in FLOATS if isinstance(step, Fold) else not operations & ROW_FUNCTIONS
     )
-    is_packed = any(ctx.packed(name) is not None for name in buffers)
+    is_packed = any(ctx.packed(one.buffer) is not None for one in (step, *loads(step)))
     return is_known and not is_packed and ctx.dtype(step.buffer) in FLOATS
 
 

@@ -134,21 +134,20 @@ class _Rows:
         """What is the same for all elements of a row: numbers, totals, and how outputs are aligned."""
         ctx = self._ctx
         for i, step in enumerate(self._nest.steps):
+            self._hoist(step.value)
             if isinstance(step, Fold):
-                self._totals[i] = self._ctx.names.fresh("total")
+                self._totals[i] = ctx.names.fresh("total")
                 for form in (QUAD, ONE):
-                    self._parts[form, i] = self._ctx.names.fresh("totals")
-                self._hoist(step.value)
+                    self._parts[form, i] = ctx.names.fresh("totals")
                 start = f"({load(ctx, step.buffer, step.indices).text})"
                 if step.clear:
                     start = identity_literal(step.kind, ctx.dtype(step.buffer))
                 ctx.out.line(f"float {self._totals[i]} = {start};")
                 continue
-            self._hoist(step.value)
             if (table := find_table(ctx, self._nest, step)) and not self._is_read(i, step):
                 self._tables[i] = table, write_table(ctx, table, step.buffer)
             if step.buffer in ctx.large:
-                self._places[i] = self._ctx.names.fresh("past")
+                self._places[i] = ctx.names.fresh("past")
                 first = self._first(step)
                 ctx.out.line(
                     f"const int {self._places[i]} = TY_PLACE(&{first}, {ctx.large[step.buffer]});"
@@ -219,7 +218,7 @@ class _Rows:
                 out.line(f"ty_quad_look_up({target}, {at}, {name}{past});")
                 continue
             text, rounding = self._vectors.unrounded(step.value)
-            narrow = ctx.scalar(step.buffer).narrow if step.buffer in ctx.arrays else ""
+            narrow = ctx.narrow(step.buffer)
             key = self._key(step)
             is_read = self._is_read(i, step)
             self._vectors.spilled.pop(key, None)

@@ -135,12 +135,12 @@ def failure(ctx: Context, site: int, about: Iterable[Expr] = ()) -> str:
     shown = dict.fromkeys(
         part for expr in about for part in walk_expr(expr) if isinstance(part, Var | Load)
     )
-    forms, texts = [], []
-    for part in list(shown)[:MOST_VALUES]:
-        mark, text = _conversion(ctx, part)
-        forms.append(f"{print_expr(ctx.program, part).replace('%', '%%')} = {mark}")
-        texts.append(text)
-    return f"return ty_fail({', '.join(('report', str(site), _quoted(', '.join(forms)), *texts))});"
+    told = [(part, *_conversion(ctx, part)) for part in list(shown)[:MOST_VALUES]]
+    form = ", ".join(
+        f"{print_expr(ctx.program, part).replace('%', '%%')} = {mark}" for part, mark, _ in told
+    )
+    arguments = ("report", str(site), _quoted(form), *(text for _, _, text in told))
+    return f"return ty_fail({', '.join(arguments)});"
 
 
 def _conversion(ctx: Context, expr: Expr) -> tuple[str, str]:

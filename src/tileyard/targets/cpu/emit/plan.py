@@ -115,9 +115,8 @@ class _Planner:
         self._shapes = {buffer.name: constant_shape(buffer) for buffer in self._tiles}
         views = [buffer for buffer in program.buffers if buffer.view_of]
         self._aliased = {name for view in views for name in (view.name, view.view_of)}
-        self._dtypes = {buffer.name: buffer.dtype for buffer in program.buffers}
-        for tensor in tensors(program):
-            self._dtypes[tensor.buffer.name] = tensor.buffer.dtype
+        buffers = (*program.buffers, *(tensor.buffer for tensor in tensors(program)))
+        self._dtypes = {buffer.name: buffer.dtype for buffer in buffers}
         self._forwarding = find_forwarded(program)
         self._lefts: set[str] = set()
         self._plan = Plan(forwarding=self._forwarding)
@@ -129,12 +128,12 @@ class _Planner:
         layouts = self._layouts(gemms, shapes)
         results = {stmt.c.buffer for stmt in gemms}
         used_by_tiles = {name for stmt in walk(self._program.body) for name in tiles_of(stmt)}
-        tiles = []
-        for buffer in self._tiles:
-            if buffer.name in self._forwarding.sources:
-                continue
-            is_variable = buffer.scope == "local" and buffer.name not in used_by_tiles
-            tiles.append(self._tile(buffer, layouts, buffer.name in results, is_variable))
+        variables = {b.name for b in self._tiles if b.scope == "local"} - used_by_tiles
+        tiles = [
+            self._tile(buffer, layouts, buffer.name in results, buffer.name in variables)
+            for buffer in self._tiles
+            if buffer.name not in self._forwarding.sources
+        ]
         self._plan.keeping = find_kept(self._program, tiles)
         self._plan.claims = max(self._plan.keeping.claims, claims)
         self._plan.shared_bytes = -(-CLAIM_BYTES * self._plan.claims // LINE) * LINE

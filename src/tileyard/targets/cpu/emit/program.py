@@ -94,8 +94,8 @@ def generate(program: Program, machine: Machine, lines: dict[int, SourceLine]) -
 
 def _write_grid(ctx: Context, grid: Grid, lines: dict[int, SourceLine], name: str) -> None:
     """The function ``name`` that runs some blocks of one grid."""
-    for buffer in lazy_tiles(grid.program, ctx.plan):
-        ctx.lazy[buffer] = ctx.names.fresh(f"{ctx.names[buffer]}_is_clear")
+    lazy = lazy_tiles(grid.program, ctx.plan)
+    ctx.lazy = {buffer: ctx.names.fresh(f"{ctx.names[buffer]}_is_clear") for buffer in lazy}
     with ctx.out.block(f"static {KERNEL.format(name=name)}"):
         declare(ctx)
         place = ctx.out.place()
@@ -195,11 +195,12 @@ def declare(ctx: Context) -> None:
     read_only = {tensor.buffer.name for tensor in tensors(program) if tensor.role == "in"}
     for buffer in program.buffers:
         if buffer.scope == "global":
-            if buffer.view_of:
-                place = names[buffer.view_of]
-            else:
-                place = f"(shared + {ctx.plan.workspaces[buffer.name]})"
             pointer = _pointer(ctx, buffer, buffer.view_of in read_only)
+            place = (
+                names[buffer.view_of]
+                if buffer.view_of
+                else f"(shared + {ctx.plan.workspaces[buffer.name]})"
+            )
             ctx.out.line(f"{pointer} = (void *){place};")
     for tile in ctx.plan.tiles.values():
         if not tile.is_variable:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tileyard.ir.nodes import Const, Expr, Region, Var
 from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.exprs import index, index_side, place
-from tileyard.targets.cpu.emit.parts import ZERO, add, constant, find_number, times
+from tileyard.targets.cpu.emit.parts import ZERO, add, constant, times
 from tileyard.targets.cpu.emit.scalars import C_BYTES
 from tileyard.targets.cpu.emit.tiles import ColumnPanels, RowPanels, Rows, Tile, panel_elements
 
@@ -33,15 +33,14 @@ def segments(ctx: Context, region: Region) -> Iterator[Segment]:
     """
     tile = ctx.plan.tiles.get(region.buffer)
     if tile is None or isinstance(tile.layout, Rows):
-        yield from _in_rows(ctx, region)
-        return
+        return _in_rows(ctx, region)
     match tile.layout:
         case RowPanels() as layout:
-            yield from _in_row_panels(ctx, region, tile, layout)
+            return _in_row_panels(ctx, region, tile, layout)
         case ColumnPanels(transposed=False) as layout:
-            yield from _in_column_panels(ctx, region, tile, layout)
+            return _in_column_panels(ctx, region, tile, layout)
         case ColumnPanels() as layout:
-            yield from _in_lanes(ctx, region, tile, layout)
+            return _in_lanes(ctx, region, tile, layout)
 
 
 def loop(ctx: Context, var: Expr, extent: Expr) -> str:
@@ -78,12 +77,10 @@ def _in_rows(ctx: Context, region: Region) -> Iterator[Segment]:
     coordinates: list[Expr] = []
     with ExitStack() as stack:
         for extent in region.extents[:-1]:
-            if find_number(extent) == 1:
-                coordinates.append(ZERO)
-                continue
             var = counter(ctx, "i", extent)
-            stack.enter_context(ctx.out.block(loop(ctx, var, extent)))
             coordinates.append(var)
+            if isinstance(var, Var):
+                stack.enter_context(ctx.out.block(loop(ctx, var, extent)))
         coordinates += [ZERO] * min(len(region.extents), 1)
         at = tuple(add(start, i) for start, i in zip(region.starts, coordinates, strict=True))
         count = region.extents[-1] if region.extents else constant(1)

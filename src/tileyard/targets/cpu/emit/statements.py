@@ -144,7 +144,8 @@ class Statements:
             case Let():
                 self._let(stmt)
             case Store():
-                self._store(stmt)
+                text = value_as(self._ctx, stmt.value, self._ctx.dtype(stmt.buffer))
+                store(self._ctx, stmt.buffer, stmt.indices, text)
             case Atomic():
                 emit_atomic(self._ctx, stmt)
             case Print():
@@ -225,10 +226,6 @@ class Statements:
         if var.dtype == stmt.value.dtype and SCALARS[var.dtype].suffix[0] in "iu":
             ctx.ranges.bind(var, ctx.ranges.of(stmt.value))
         ctx.out.line(f"{ctx.binding(var)} = {text};")
-
-    def _store(self, stmt: Store) -> None:
-        text = value_as(self._ctx, stmt.value, self._ctx.dtype(stmt.buffer))
-        store(self._ctx, stmt.buffer, stmt.indices, text)
 
     def _roles(self, stmt: Roles, number: int) -> None:
         def write(role: Role, place: int) -> None:

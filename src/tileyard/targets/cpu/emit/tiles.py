@@ -31,6 +31,11 @@ class Shape:
         return self.lanes * self.vectors
 
     @property
+    def vector(self) -> str:
+        """The C type of one accumulator."""
+        return f"ty_{self.scalar}x{self.lanes}"
+
+    @property
     def chunk(self) -> int:
         """Elements of a row of ``a`` that lie together: half a cache line.
 

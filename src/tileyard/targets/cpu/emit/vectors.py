@@ -49,8 +49,7 @@ def unrounded_vector(ctx: Context, expr: Expr, var: Var) -> tuple[str, str]:
         return f"({value(ctx, expr)})", ""
     match expr:
         case Load():
-            narrow = ctx.scalar(expr.buffer).narrow if expr.buffer in ctx.arrays else ""
-            return _load(ctx, expr, var, narrow or "f32"), ""
+            return _load(ctx, expr, var, ctx.narrow(expr.buffer) or "f32"), ""
         case Cast():
             return _cast(ctx, expr, var)
         case Op(name="add" | "sub" | "mul" | "div"):
@@ -178,7 +177,7 @@ class Vectors:
             case Const():
                 return f"ty_{form}_of({literal(expr)})", ""
             case Load() if is_along(expr.indices, self._at) and expr.dtype in FLOATS:
-                mark = narrow if expr.buffer in ctx.arrays and narrow else "f32"
+                mark = ctx.narrow(expr.buffer) or "f32"
                 return f"ty_{self.moved}_load_{mark}(&{place(ctx, expr.buffer, expr.indices)})", ""
             case Op() if expr.dtype in FLOATS and expr.name in _BINARY | _UNARY:
                 args = ", ".join(self.write(arg) for arg in expr.args)
@@ -260,8 +259,6 @@ ENTRIES = 16
 _LEAST = 8 * ENTRIES
 """Elements of a row from which on a table is worth being computed."""
 
-_NARROW = frozenset({"float16", "bfloat16"})
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
@@ -283,8 +280,7 @@ class Table:
 
 def find_table(ctx: Context, nest: Nest, step: Store) -> Table | None:
     """How what a step stores can be looked up; None where it cannot."""
-    is_narrow = step.buffer in ctx.arrays and ctx.dtype(step.buffer) in _NARROW
-    if not is_narrow or nest.columns < _LEAST:
+    if ctx.narrow(step.buffer) not in ROUNDED or nest.columns < _LEAST:
         return None
     parts = _changing(ctx, step.value, nest.along)
     if len(parts) != 1 or nest.along in parts:
