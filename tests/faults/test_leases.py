@@ -462,13 +462,13 @@ def test_who_waits_gets_a_device_that_has_come_back(host: Host) -> None:
         "from tileyard.cli.lease import Wanted, find_choices\n"
         "from tileyard.devices.reprobing import Reprobing\n"
         "from tileyard.processes.records import Limits\n"
-        "from tileyard.processes.wrapping import WrappedCommand\n"
+        "from tileyard.devices.wrapping import WrappedCommand\n"
         "from tileyard.processes.records import LeaseRequest\n"
         "choices = find_choices(Wanted(sys.argv[1:]))\n"
         "class Soon(Reprobing):\n"
         "    every_s = 0.05\n"
         "command = WrappedCommand(['sh', '-c', 'echo $TASK_DEVICE'], LeaseRequest(choices=choices),\n"
-        "    Limits(), lambda status: None, meanwhile=Soon(choices, 0.05))\n"
+        "    Limits(), lambda status: None, reprobing=Soon(choices, 0.05))\n"
         "sys.exit(command.run().code)\n"
     )
     arguments = ("--device", "npu:0", "--device", "npu:1", "--", "true")

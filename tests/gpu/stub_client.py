@@ -180,7 +180,7 @@ def everything(folder: Path) -> object:
     numbers = json.loads((folder / "numbers.json").read_text())
     for name in sorted(numbers):
         loaded = load(folder, name)
-        specs = loaded.module.specs(numbers[name])
+        specs = loaded.specs_for(numbers[name])
         arrays = [np.zeros(one.shape, one.dtype) for one in specs if one.role != "out"]
         params = [one.var.name for one in loaded.signature.params if isinstance(one, Scalar)]
         launch = loaded.bind(arrays, [numbers[name][param] for param in params])

@@ -101,6 +101,16 @@ def collection_began(root: Path) -> float:
         return 0.0
 
 
+@contextlib.contextmanager
+def locked_cache(folder: Path) -> Iterator[None]:
+    """Have a folder of caches for oneself within the block, made where it is missing. Raises OSError."""
+    make_folder(folder.parent)
+    with open(folder.with_name(f"{folder.name}.lock"), "w", opener=open_file) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        make_folder(folder)  # under the lock: who collects garbage takes it, too
+        yield
+
+
 def try_lock(descriptor: int, how: int) -> bool:
     """Lock a file without waiting: ``LOCK_SH`` or ``LOCK_EX``; False where others hold it. Raises OSError."""
     try:

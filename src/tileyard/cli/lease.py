@@ -16,11 +16,11 @@ from tileyard.cli.lease_help import describe
 from tileyard.devices.locks import prepare_directory
 from tileyard.devices.registry import resolve_devices
 from tileyard.devices.reprobing import Reprobing
+from tileyard.devices.wrapping import WrappedCommand
 from tileyard.drafts import draft_of
 from tileyard.errors import TileyardError, UsageError
 from tileyard.model import Device
 from tileyard.processes.records import LeaseRequest, LeaseStatus, Limits, State
-from tileyard.processes.wrapping import WrappedCommand
 from tileyard.settings import read_settings
 
 OPTIONS = ("device", "count", "priority", "queue-timeout", "max-time", "status-file")
@@ -145,7 +145,7 @@ def _lease(arguments: list[str]) -> int:
         teller.write(LeaseStatus(state=State.NO_DEVICE, message=str(error)))
         return say(str(error), NO_DEVICE)
     status = WrappedCommand(
-        wanted.argv, request, wanted.limits, teller.tell, meanwhile=Reprobing(request.choices)
+        wanted.argv, request, wanted.limits, teller.tell, reprobing=Reprobing(request.choices)
     ).run()
     code = exit_status(status)
     return say(status.message, code) if status.message else code

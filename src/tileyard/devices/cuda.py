@@ -1,4 +1,4 @@
-"""CUDA devices: plain facts that NVML states, translated to Devices and to a verdict on health.
+"""CUDA devices: plain facts that NVML states, translated to Devices.
 
 The facts are read by ``nvml``, in a process of its own: a driver that hangs only hangs that one. What a GPU
 says of itself while it is used is asked by the runner that holds it, which is ended as any that hangs.
@@ -7,7 +7,7 @@ says of itself while it is used is asked by the runner that holds it, which is e
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -66,16 +66,6 @@ class GpuList(Record):
     failure: str = ""
 
 
-class GpuHealth(Record):
-    """What NVML states of one GPU's health. ``failure`` is the error of a question it refused."""
-
-    failure: str = ""
-    uncorrected_errors: int = 0
-    remapping_failed: bool = False
-    remapping_pending: bool = False
-    retirement_pending: bool = False
-
-
 def has_driver(root: Path = Path("/")) -> bool:
     """Whether NVIDIA's driver shows itself; where it does not, nobody needs to ask NVML."""
     return any((root / sign).exists() for sign in DRIVER_SIGNS)
@@ -95,7 +85,7 @@ def list_visible_gpus() -> GpuList:
 def find_gpus(settings: Settings) -> Found:
     """The GPUs of this host, how busy they are, or why they are not listed."""
     listed = list_visible_gpus()
-    devices = make_gpus(listed.gpus, settings.lock_dir)
+    devices = tuple(make_gpu(gpu, settings.lock_dir) for gpu in listed.gpus)
     return Found(
         devices=devices,
         failure=f"GPUs are not listed: {listed.failure}" if listed.failure else "",
@@ -105,11 +95,6 @@ def find_gpus(settings: Settings) -> Found:
             if gpu.busy_percent is not None
         },
     )
-
-
-def make_gpus(gpus: Iterable[Gpu], lock_dir: Path) -> tuple[Device, ...]:
-    """Devices ``cuda:INDEX``, or ``cuda:INDEX.SLICE`` where a GPU is sliced."""
-    return tuple(_make_gpu(gpu, lock_dir) for gpu in gpus)
 
 
 def filter_visible(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> tuple[Gpu, ...]:
@@ -130,25 +115,13 @@ def filter_visible(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> tuple[Gpu
     return tuple(gpu for gpu in gpus if gpu in left)
 
 
-def judge_health(health: GpuHealth) -> str:
-    """Why this GPU is sick, in a few words; empty if it is well."""
-    if health.failure:
-        return f"NVML cannot ask it: {health.failure}"
-    if health.remapping_failed:
-        return "a row of its memory could not be remapped: it needs replacement"
-    if health.uncorrected_errors:
-        return f"{health.uncorrected_errors} uncorrected memory errors since its driver was loaded"
-    if health.remapping_pending or health.retirement_pending:
-        return "memory waits to be remapped or retired: it needs a reset"
-    return ""
-
-
 def nvml_command(*arguments: str) -> tuple[str, ...]:
     """The command line of the program that talks to NVML."""
     return (sys.executable, "-P", "-m", PROGRAM, *arguments)
 
 
-def _make_gpu(gpu: Gpu, lock_dir: Path) -> Device:
+def make_gpu(gpu: Gpu, lock_dir: Path) -> Device:
+    """The device ``cuda:INDEX``, or ``cuda:INDEX.SLICE`` where a GPU is sliced."""
     which = str(gpu.index) if gpu.slice < 0 else f"{gpu.index}.{gpu.slice}"
     return Device(
         name=f"cuda:{which}",

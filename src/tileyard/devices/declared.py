@@ -139,9 +139,7 @@ def make_device(declaration: Declaration, where: str, settings: Settings) -> Dev
     kind = class_of(name)
     values = {"id": declaration.id, "index": index_of(name), "name": name}
     templates = find_class(kind).env if declaration.env is None else declaration.env
-    cores: tuple[int, ...] = ()
-    if declaration.cores:
-        cores = parse_cores(declaration.cores, f"{where}.cores")
+    cores = parse_cores(declaration.cores, f"{where}.cores") if declaration.cores else ()
     return Device(
         name=name,
         kind=kind,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, TypeVar
 
-from tileyard.devices.cuda import Gpu, GpuHealth, GpuList, judge_health
+from tileyard.devices.cuda import Gpu, GpuList
 from tileyard.processes.keeper.watching import CANNOT_TELL
 from tileyard.processes.wire import Channel
 
@@ -47,26 +47,25 @@ def list_gpus(nvml: ModuleType) -> GpuList:
     return GpuList(gpus=tuple(found), failure="; ".join(failures))
 
 
-def read_health(nvml: ModuleType, uuid: str) -> GpuHealth:
-    """The health of one GPU, or of the GPU that a slice is part of."""
+def find_fault(nvml: ModuleType, uuid: str) -> str:
+    """Why one GPU, or the GPU that a slice is part of, is sick, in a few words; empty if it is well."""
     try:
         handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
         nvml.nvmlDeviceGetMemoryInfo(handle)  # fails for a GPU that fell off the bus
     except nvml.NVMLError as error:
-        return GpuHealth(failure=str(error))
+        return f"NVML cannot ask it: {error}"
     whole = _ask(nvml, lambda: nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle), handle)
     kind, counter = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+    errors = _ask(nvml, lambda: nvml.nvmlDeviceGetTotalEccErrors(whole, kind, counter), 0)
     remapped = _ask(nvml, lambda: nvml.nvmlDeviceGetRemappedRows(whole), (0, 0, 0, 0))
-    return GpuHealth(
-        uncorrected_errors=_ask(
-            nvml, lambda: nvml.nvmlDeviceGetTotalEccErrors(whole, kind, counter), 0
-        ),
-        remapping_pending=bool(remapped[2]),
-        remapping_failed=bool(remapped[3]),
-        retirement_pending=bool(
-            _ask(nvml, lambda: nvml.nvmlDeviceGetRetiredPagesPendingStatus(whole), 0)
-        ),
-    )
+    is_waiting, has_failed = remapped[2:]
+    if has_failed:
+        return "a row of its memory could not be remapped: it needs replacement"
+    if errors:
+        return f"{errors} uncorrected memory errors since its driver was loaded"
+    if is_waiting or _ask(nvml, lambda: nvml.nvmlDeviceGetRetiredPagesPendingStatus(whole), 0):
+        return "memory waits to be remapped or retired: it needs a reset"
+    return ""
 
 
 def try_context() -> str:
@@ -120,7 +119,7 @@ def main(arguments: list[str]) -> int:
         return _fail(arguments, f"NVML cannot be used: {error}", status)
     if arguments == ["list"]:
         return _answer(_list(nvml))
-    status, said = SICK, judge_health(read_health(nvml, arguments[1]))
+    status, said = SICK, find_fault(nvml, arguments[1])
     if not said:
         try:
             status, said = WELL, try_context()

@@ -150,11 +150,10 @@ def check_objects(settings: Settings) -> Iterator[Finding]:
     """Stored objects can be read and hold what their names promise; a sample of them is read."""
     root = settings.home / "objects"
     blobs = (p for p in root.glob("[0-9a-f][0-9a-f]/*") if len(p.name) == DIGEST_LENGTH)
-    read = 0
+    paths = list(itertools.islice(blobs, SAMPLE))
     damaged: list[str] = []
     closed: list[Path] = []
-    for path in itertools.islice(blobs, SAMPLE):
-        read += 1
+    for path in paths:
         try:
             if digest_bytes(path.read_bytes()) != path.name:
                 damaged.append(path.name)
@@ -163,26 +162,25 @@ def check_objects(settings: Settings) -> Iterator[Finding]:
         except PermissionError:
             closed.append(path)
     if closed:
+        # Whom a home is shared with, as chmod calls them.
+        sharers = "a" if mode_in(settings.home, 0o005) == 0o005 else "g"
         yield Finding(
             subject="objects",
             level=Level.FAIL,
-            message=f"{closed[0]} and {len(closed) - 1} others of {read} may not be read",
-            todo=f"let their owner run chmod -R {_sharers(settings.home)}+rX {root}",
+            message=f"{closed[0]} and {len(closed) - 1} others of {len(paths)} may not be read",
+            todo=f"let their owner run chmod -R {sharers}+rX {root}",
         )
     elif damaged:
         yield Finding(
             subject="objects",
             level=Level.WARN,
-            message=f"{len(damaged)} of {read} of {root} are damaged, as {damaged[0]}",
+            message=f"{len(damaged)} of {len(paths)} of {root} are damaged, as {damaged[0]}",
             todo="look at the disk; what is damaged is set aside when needed, and made anew",
         )
     else:
-        yield Finding(subject="objects", level=Level.OK, message=f"{read} of {root} were read")
-
-
-def _sharers(home: Path) -> str:
-    """Whom a home is shared with, as chmod calls them."""
-    return "a" if mode_in(home, 0o005) == 0o005 else "g"
+        yield Finding(
+            subject="objects", level=Level.OK, message=f"{len(paths)} of {root} were read"
+        )
 
 
 def nearest_folder(path: Path) -> Path:

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from tileyard.devices.classes import find_class
-from tileyard.devices.cuda import has_driver, list_visible_gpus, make_gpus
+from tileyard.devices.cuda import has_driver, list_visible_gpus, make_gpu
 from tileyard.devices.declared import declaration_files, read_devices
 from tileyard.devices.foreign import SUBMISSION_VARIABLE
 from tileyard.devices.health import (
@@ -77,12 +77,11 @@ def check_gpus(settings: Settings) -> Iterator[Finding]:
             message=f"there is an NVIDIA driver, but: {found.failure}",
             todo="install what is missing, or declare the GPUs in devices.toml",
         )
-        return
-    devices = make_gpus(found.gpus, settings.lock_dir)
-    names = ", ".join(
-        f"{device.name} {gpu.product}" for device, gpu in zip(devices, found.gpus, strict=True)
-    )
-    yield Finding(subject="GPUs", level=Level.OK, message=names or "NVML lists none")
+    else:
+        names = ", ".join(
+            f"{make_gpu(gpu, settings.lock_dir).name} {gpu.product}" for gpu in found.gpus
+        )
+        yield Finding(subject="GPUs", level=Level.OK, message=names or "NVML lists none")
 
 
 def check_devices(settings: Settings) -> Iterator[Finding]:
@@ -128,18 +127,16 @@ def check_leftovers(settings: Settings) -> Iterator[Finding]:
     with open_directory(settings.lock_dir) as directory:
         read_requests(directory)
         records = list(_find_unclean(directory))
-    found = False
-    for record in records:
-        if pids := find_marked(record.tree):
-            found = True
-            yield Finding(
-                subject="leftovers",
-                level=Level.WARN,
-                message=f"lease {record.number} of {record.device} ({record.command}) was killed, "
-                f"and left processes {', '.join(map(str, pids))}",
-                todo=f"the next lease of {record.device} ends them; or end them by hand",
-            )
-    if not found:
+    left = [(record, pids) for record in records if (pids := find_marked(record.tree))]
+    for record, pids in left:
+        yield Finding(
+            subject="leftovers",
+            level=Level.WARN,
+            message=f"lease {record.number} of {record.device} ({record.command}) was killed, "
+            f"and left processes {', '.join(map(str, pids))}",
+            todo=f"the next lease of {record.device} ends them; or end them by hand",
+        )
+    if not left:
         yield Finding(subject="leftovers", level=Level.OK, message="nothing of dead leases is left")
 
 

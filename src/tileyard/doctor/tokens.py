@@ -95,25 +95,24 @@ def compare_token(settings: Settings, token: Token, boot: str) -> Iterator[Findi
             "locks that are held here",
             "share devices within one kernel only; give each virtual machine devices of its own",
         )
-        return
-    if here.st_ino != token.inode or not stat.S_ISREG(left.st_mode):
+    elif here.st_ino != token.inode or not stat.S_ISREG(left.st_mode):
         yield _differ(
             f"{folder} holds the token, but is another directory than the other side's",
             "mount the directory itself, and not a copy of it",
         )
-        return
-    yield Finding(
-        subject=SUBJECT,
-        level=Level.OK,
-        message=f"both sides see {folder} (inode {here.st_ino}) under one kernel",
-    )
-    if left.st_uid != token.uid:
+    else:
         yield Finding(
             subject=SUBJECT,
-            level=Level.WARN,
-            message=f"the other side's user {token.uid} is user {left.st_uid} here",
-            todo="leases are safe; names of users that are shown mean something on one side only",
+            level=Level.OK,
+            message=f"both sides see {folder} (inode {here.st_ino}) under one kernel",
         )
+        if left.st_uid != token.uid:
+            yield Finding(
+                subject=SUBJECT,
+                level=Level.WARN,
+                message=f"the other side's user {token.uid} is user {left.st_uid} here",
+                todo="leases are safe; names of users that are shown mean something on one side only",
+            )
 
 
 def read_boot_id() -> str:

@@ -6,8 +6,8 @@ whatever way; the engine is then expected to end its workers and itself.
 
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Self
 
 from tileyard.processes.wire import CHANNEL_VARIABLE, Channel, format_channel, open_pipes
 
@@ -15,7 +15,7 @@ CLOSE_LIMIT_S = 30.0
 
 
 @dataclass(frozen=True)
-class EngineProcess:
+class EngineProcess(AbstractContextManager["EngineProcess"]):
     """A started engine. ``channel`` leads to it; leaving the ``with`` block lets it end."""
 
     process: subprocess.Popen[bytes]
@@ -33,9 +33,6 @@ class EngineProcess:
         except subprocess.TimeoutExpired:
             self.process.kill()
             return self.process.wait()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -16,13 +16,6 @@ class LeaseRequest(Record):
     priority: int = 0
 
 
-class Grant(Record):
-    """A device that a worker holds, and the number of its lease, which only grows per device."""
-
-    device: Device
-    number: int
-
-
 class Place(Record):
     """Where a request for devices stands: 1 is next in turn. ``holder`` says who has one of them."""
 

@@ -94,15 +94,13 @@ class Follower:
         self._heard = heard
         self._started_s = started_s
         self._handle = os.pidfd_open(process.pid)
-        self._process = process
         self._poll = select.poll()
         self._poll.register(self._handle, select.POLLIN)
         self._streams: dict[int, bytes] = {}
-        for stream in (process.stdout, process.stderr):
-            if stream is not None:
-                os.set_blocking(stream.fileno(), False)
-                self._streams[stream.fileno()] = b""
-                self._poll.register(stream.fileno(), select.POLLIN)
+        for stream in filter(None, (process.stdout, process.stderr)):
+            os.set_blocking(stream.fileno(), False)
+            self._streams[stream.fileno()] = b""
+            self._poll.register(stream.fileno(), select.POLLIN)
         self._stderr = process.stderr.fileno() if process.stderr is not None else -1
 
     def follow(self, limit_s: float) -> bool:

@@ -25,10 +25,10 @@ from tileyard.modes import open_file
 from tileyard.processes.async_wire import AsyncChannel
 from tileyard.processes.keeper.tree import kill_marked
 from tileyard.processes.keeper_line import Report, explain_refusal, keeper_argv
-from tileyard.processes.records import Ended, Grant, LeaseRequest, Place, WorkerCommand
+from tileyard.processes.records import Ended, LeaseRequest, Place, WorkerCommand
 from tileyard.processes.wire import CHANNEL_VARIABLE, format_channel, open_pipes
 
-__all__ = ["Ended", "Grant", "LeaseRequest", "Place", "Worker", "WorkerCommand"]
+__all__ = ["Ended", "LeaseRequest", "Place", "Worker", "WorkerCommand"]
 
 GRACE_S: Final = 0.2
 KEEPER_MARGIN_S: Final = 5.0
@@ -61,7 +61,7 @@ class KeeperLink:
     ) -> None:
         """Start it on the running loop; the worker inherits ``worker_fds``. Raises WorkerStartError; then nothing was started."""
         self.pid = 0
-        self.grants: tuple[Grant, ...] = ()
+        self.lease = 0
         self.waiting: Callable[[Place], None] | None = None
         self.reason = ""
         self._loop = asyncio.get_running_loop()
@@ -148,11 +148,7 @@ class KeeperLink:
                 if self.waiting is not None:
                     self.waiting(Place(position=report.position, holder=report.holder))
             case "locked":
-                choices = self._command.lease.choices if self._command.lease else ()
-                self.grants = tuple(
-                    Grant(device=choices[index], number=number)
-                    for index, number in zip(report.choices, report.leases, strict=True)
-                )
+                self.lease = report.leases[0]
                 self.leased.set_result(None)
             case "quarantined":
                 log.warning("put in quarantine: %s", report.text)
@@ -168,9 +164,8 @@ class KeeperLink:
     def _finish(self) -> None:
         """Nothing more will be heard."""
         self._loop.remove_reader(self._reports)
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+        for pipe in filter(None, (self._process.stdin, self._process.stdout)):
+            pipe.close()
         last = self._last
         for step in (self.started, self.leased):
             if not step.done():
@@ -178,8 +173,7 @@ class KeeperLink:
         command = self._command
         ended = Ended(memory_bytes=command.memory_bytes, reason=self.reason)
         if last is None:
-            lost = tuple(kill_marked(self._tree))
-            ended = msgspec.structs.replace(ended, survivors=lost)
+            ended = msgspec.structs.replace(ended, survivors=tuple(kill_marked(self._tree)))
         elif last.event != "ended":
             ended = msgspec.structs.replace(ended, confirmed=True)
         else:
@@ -239,7 +233,7 @@ def _read_tail(log: str, start: int) -> str:
         return ""
 
 
-class Worker:
+class Worker(contextlib.AbstractAsyncContextManager["Worker"]):
     """A started worker. An ``async with`` on it ends it, at the latest, at the end of the block."""
 
     def __init__(self, command: WorkerCommand, keeper: KeeperLink, channel: AsyncChannel) -> None:
@@ -313,13 +307,8 @@ class Worker:
 
     @property
     def lease(self) -> int:
-        """The number of its first lease, 0 where it has none."""
-        return self.grants[0].number if self.grants else 0
-
-    @property
-    def grants(self) -> tuple[Grant, ...]:
-        """The devices that it holds, in the order of its choices."""
-        return self._keeper.grants
+        """The number of its lease, 0 where it has none. It only grows per device."""
+        return self._keeper.lease
 
     async def send(self, record: Record) -> None:
         """Send one message, waiting for room. Raises WorkerLostError once the worker has ended."""
@@ -372,9 +361,6 @@ class Worker:
         except TimeoutError:
             self._keeper.give_up()
             return await self.ended()
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.kill("it was not wanted any more")

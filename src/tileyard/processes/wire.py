@@ -120,7 +120,7 @@ def claim_channel(environ: MutableMapping[str, str]) -> tuple[int, int, int]:
     return read_fd, write_fd, peer
 
 
-class Channel:
+class Channel(contextlib.AbstractContextManager["Channel"]):
     """The blocking side. One thread may send while another receives; not more than one of each."""
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
@@ -168,9 +168,6 @@ class Channel:
         for fd in {self._read_fd, self._write_fd} - {-1}:
             os.close(fd)
         self._read_fd = self._write_fd = -1
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -7,11 +7,9 @@ import pytest
 
 from tileyard.devices.cuda import (
     Gpu,
-    GpuHealth,
     filter_visible,
     has_driver,
-    judge_health,
-    make_gpus,
+    make_gpu,
 )
 
 LOCKS = Path("/locks")
@@ -35,13 +33,13 @@ SLICE = msgspec.structs.replace(
 
 def test_a_gpu_is_known_by_its_uuid() -> None:
     """The index is for people; lock, environment and probe go by what never changes."""
-    (device,) = make_gpus([H200], LOCKS)
+    device = make_gpu(H200, LOCKS)
     expected = ("cuda:1", "cuda", (f"/locks/device-{H200.uuid.lower()}.lock",))
     assert (device.name, device.kind, device.locks) == expected
     assert device.env == {"CUDA_VISIBLE_DEVICES": H200.uuid}
     assert device.arch == "sm_90"
     assert device.probe[-2:] == ("probe", H200.uuid)
-    again = make_gpus([msgspec.structs.replace(H200, index=0)], LOCKS)[0]
+    again = make_gpu(msgspec.structs.replace(H200, index=0), LOCKS)
     assert (again.name, again.locks) == ("cuda:0", device.locks)
 
 
@@ -51,25 +49,25 @@ def test_identity_is_silicon_and_how_it_is_driven() -> None:
         "NVIDIA H200 (233510de), sm_90, 143771 MiB, driver 580.95.05, up to 1980 MHz, "
         "power limit 700 W, ECC on"
     )
-    assert make_gpus([H200], LOCKS)[0].identity == expected
+    assert make_gpu(H200, LOCKS).identity == expected
     slow = msgspec.structs.replace(H200, graphics_mhz=1200, memory_mhz=3201, persistent=False)
     expected = (
         "NVIDIA H200 (233510de), sm_90, 143771 MiB, driver 580.95.05, clocks 1200/3201 MHz, "
         "up to 1980 MHz, power limit 700 W, ECC on, not persistent"
     )
-    assert make_gpus([slow], LOCKS)[0].identity == expected
+    assert make_gpu(slow, LOCKS).identity == expected
 
 
 def test_what_nvml_does_not_state_is_left_out() -> None:
     """A GPU of which only name and UUID are known is a device all the same."""
-    (device,) = make_gpus([Gpu(index=0, uuid="GPU-1", product="T4")], LOCKS)
+    device = make_gpu(Gpu(index=0, uuid="GPU-1", product="T4"), LOCKS)
     expected = ("T4", "")
     assert (device.identity, device.arch) == expected
 
 
 def test_a_slice_is_a_device_of_its_own() -> None:
     """Slices of one GPU have names, locks and environments of their own."""
-    (device,) = make_gpus([SLICE], LOCKS)
+    device = make_gpu(SLICE, LOCKS)
     expected = ("cuda:1.2", ("/locks/device-mig-aaaa.lock",), {"CUDA_VISIBLE_DEVICES": "MIG-aaaa"})
     assert (device.name, device.locks, device.env) == expected
 
@@ -92,26 +90,6 @@ def test_a_job_sees_what_its_cluster_gave_it(value: str | None, expected: list[s
     gpus = [Gpu(index=n, uuid=u, product="x") for n, u in enumerate(("GPU-aa", "GPU-ab", "GPU-c"))]
     environ = {} if value is None else {"CUDA_VISIBLE_DEVICES": value}
     assert [gpu.uuid for gpu in filter_visible(gpus, environ)] == expected
-
-
-@pytest.mark.parametrize(
-    ("health", "expected"),
-    [
-        (GpuHealth(), ""),
-        (GpuHealth(failure="GPU is lost"), "NVML cannot ask it: GPU is lost"),
-        (
-            GpuHealth(uncorrected_errors=2),
-            "2 uncorrected memory errors since its driver was loaded",
-        ),
-        (GpuHealth(remapping_failed=True), "a row of its memory could not be remapped"),
-        (GpuHealth(remapping_pending=True), "it needs a reset"),
-        (GpuHealth(retirement_pending=True), "it needs a reset"),
-    ],
-)
-def test_health_is_judged_from_plain_values(health: GpuHealth, expected: str) -> None:
-    """Each kind of fault has its words; none means well."""
-    assert expected in judge_health(health)
-    assert bool(judge_health(health)) == bool(expected)
 
 
 def test_a_driver_is_seen_without_asking_it(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tileyard.devices import cuda
-from tileyard.devices.cuda import Gpu, GpuList, make_gpus
+from tileyard.devices.cuda import Gpu, GpuList, make_gpu
 from tileyard.devices.health import quarantine_device
 from tileyard.devices.locks import prepare_directory
 from tileyard.devices.occupancy import Holder, Occupancy, try_hold
@@ -131,7 +131,7 @@ def test_what_nvml_says_of_a_gpu_is_its_share(
         )
     )
     monkeypatch.setattr(cuda, "list_visible_gpus", lambda: gpus)
-    held, _ = make_gpus(gpus.gpus, settings.lock_dir)
+    held = make_gpu(gpus.gpus[0], settings.lock_dir)
     with try_hold(held):
         states = survey_devices(settings, 0.0, pause=lambda _: None).devices
     expected = {"cuda:0": (0.25, 0.75), "cuda:1": (None, 0.0)}

@@ -121,7 +121,10 @@ def mark_ended(fd: int) -> None:
 
 
 class LockDirectory:
-    """An open lock directory. What it returns is as of now: only under ``try_lock`` does it stay so."""
+    """An open lock directory. What it returns is as of now: only under ``try_lock`` does it stay so.
+
+    ``orders`` says where each request stands that was listed last.
+    """
 
     def __init__(self, path: str) -> None:
         """Raises RefusedError where it cannot be trusted, OSError where it cannot be used."""
@@ -133,7 +136,7 @@ class LockDirectory:
             os.close(self.root)
             raise
         self.quarantines = Quarantines(stated)
-        self._orders: dict[str, tuple[int, str]] = {}
+        self.orders: dict[str, tuple[int, str]] = {}
         self._parsed: dict[str, Request] = {}
         self._with_drafts: set[int] = set()
 
@@ -161,20 +164,16 @@ class LockDirectory:
     def list_requests(self) -> list[str]:
         """The names of all requests in order, also of those whose owners are dead."""
         names = set(self._list(self.requests))
-        for name in self._orders.keys() - names:
-            del self._orders[name]
+        for name in self.orders.keys() - names:
+            del self.orders[name]
             self._parsed.pop(name, None)
-        for name in names - self._orders.keys():
+        for name in names - self.orders.keys():
             try:
                 asked_ns = os.stat(name, dir_fd=self.requests, follow_symlinks=False).st_ctime_ns
-                self._orders[name] = order_of(name, asked_ns)
+                self.orders[name] = order_of(name, asked_ns)
             except (OSError, ValueError):
                 pass  # it has just gone, or is none of ours
-        return sorted(self._orders, key=self._orders.__getitem__)
-
-    def order_of(self, name: str) -> tuple[int, str]:
-        """Where a listed request stands."""
-        return self._orders[name]
+        return sorted(self.orders, key=self.orders.__getitem__)
 
     def read_request(self, name: str) -> Request | None:
         """The request of this name if its owner lives. A dead one of this user is taken away."""

@@ -15,7 +15,7 @@ import os
 import stat
 import time
 
-from .files import open_directory, open_folders
+from .files import open_directory, open_folders, remove
 
 MAX_BYTES = 1 << 14
 LIFTED = "lifted."
@@ -171,10 +171,7 @@ class Quarantines:
     def remove_own(self, name: str, uid: int) -> None:
         """Remove a file that is this user's, or anyone's where this user is root."""
         if os.geteuid() in (0, uid):
-            try:
-                os.unlink(name, dir_fd=self.folder)
-            except OSError:
-                pass  # gone meanwhile
+            remove(self.folder, name)
 
     def write(self, name: str, facts: dict[str, object]) -> None:
         """Make a new file for everyone to read. Raises FileExistsError if there is one, OSError."""

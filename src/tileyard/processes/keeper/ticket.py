@@ -310,7 +310,7 @@ class Ticket:
             os.close(self._request)  # somebody who may has removed it: ask again, at the end
             self._request = -1
         mine = (order_key(self._priority, time.time_ns()), "~")
-        return [name for name in names if self.directory.order_of(name) < mine]
+        return [name for name in names if self.directory.orders[name] < mine]
 
     def _read_ahead(
         self, names: list[str], late: set[str], found: list[Request]

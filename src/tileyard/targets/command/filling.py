@@ -15,16 +15,15 @@ def fill(template: str, places: Places) -> str:
 
     A place that stands for several texts is their list with a space between.
     """
-    parts: list[str] = []
-    for literal, name, _, _ in string.Formatter().parse(template):
-        parts.append(literal)
-        if name is not None:
-            if name not in places:
-                said = f"{{{name}}} in {template!r} stands for nothing in this step of this case"
-                raise BindError(said)
-            value = places[name]
-            parts.append(value if isinstance(value, str) else " ".join(value))
-    return "".join(parts)
+    for _, name, _, _ in string.Formatter().parse(template):
+        if name is not None and name not in places:
+            said = f"{{{name}}} in {template!r} stands for nothing in this step of this case"
+            raise BindError(said)
+    texts = {
+        name: " ".join(value) if isinstance(value, tuple) else value
+        for name, value in places.items()
+    }
+    return template.format_map(texts)
 
 
 def fill_argv(argv: Sequence[str], places: Places) -> tuple[str, ...]:

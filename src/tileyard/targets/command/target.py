@@ -1,10 +1,9 @@
 """The target ``command``: builds with a program of the user's, and keeps the directory that it fills."""
 
 import contextlib
-import fcntl
 import os
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,9 +12,10 @@ from tileyard.artifacts.build import Build
 from tileyard.artifacts.copying import remove_folder
 from tileyard.artifacts.keys import digest_parts
 from tileyard.artifacts.manifest import Artifact
+from tileyard.artifacts.pins import locked_cache
 from tileyard.errors import TileyardError
 from tileyard.model import Device, Diagnostic, Outcome, Record
-from tileyard.modes import make_folder, open_file
+from tileyard.modes import make_folder
 from tileyard.processes.steps import StepOrder, describe_complaints, describe_end, run_step
 from tileyard.targets.base import NO_BINARIES, Binaries, Loaded, Source
 from tileyard.targets.command.filling import Place, fill, fill_argv
@@ -73,7 +73,9 @@ class CommandTarget:
         make_folder(built)
         make_folder(temporary)
         site = find_site()
-        with self._cache(command) as cache:
+        # A directory that stays, for one build at a time; it does not depend on what is selected.
+        cache = self.caches / digest_parts("cache", command.cwd, *command.argv)[:16]
+        with locked_cache(cache):
             places: dict[str, Place] = {
                 **site.places,
                 "out": str(built),
@@ -101,17 +103,6 @@ class CommandTarget:
             said = Diagnostic(message=flag) if flag else None
             return Build(outcome=Outcome.PASSED, files=(f"{BUILT}/",), printed=log, diagnostic=said)
         return _failed(describe_end(end, order), log)
-
-    @contextlib.contextmanager
-    def _cache(self, command: BuildCommand) -> Iterator[Path]:
-        """A directory that stays, for one build at a time; it does not depend on what is selected."""
-        key = digest_parts("cache", command.cwd, *command.argv)
-        folder = self.caches / key[:16]
-        make_folder(self.caches)
-        with open(self.caches / f"{key[:16]}.lock", "w", opener=open_file) as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            make_folder(folder)  # under the lock: who collects garbage takes it, too
-            yield folder
 
 
 def _read_log(path: Path) -> str:

@@ -345,7 +345,7 @@ class CudaCallable:
         ready = self._known.get(key)
         if ready is None:
             numbers = self._module.numbers(shapes, scalars)
-            specs = self._module.specs(numbers)
+            specs = self._module.specs_for(numbers)
             places = [at for at, (param, _) in enumerate(taken) if isinstance(param, Tensor)]
             ready = Ready(Plan(self._module, numbers), specs, (places, frozenset(operands)))
             if len(self._known) >= MOST_KNOWN:

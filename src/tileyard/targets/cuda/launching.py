@@ -154,7 +154,6 @@ class Packed:
         skip = -raw.ctypes.data % MAP_ALIGNMENT
         space = raw[skip : skip + maps + 8 * (words + count)]
         base = space.ctypes.data
-        self._raw = raw
         self.words = memoryview(space.data).cast("Q")
         self.map_places = [base + MAP_BYTES * number for number in range(len(record.maps))]
         first = maps // 8
@@ -243,7 +242,7 @@ class CudaModule:
             )
         return {**{var.name: one for var, one in zip(params, scalars, strict=True)}, **dims}
 
-    def specs(self, numbers: Mapping[str, Value]) -> tuple[TensorSpec, ...]:
+    def specs_for(self, numbers: Mapping[str, Value]) -> tuple[TensorSpec, ...]:
         """The tensor parameters with concrete shapes."""
         dims = {name: one for name, one in numbers.items() if isinstance(one, int)}
         return tensor_specs(self.signature, dims)

@@ -19,7 +19,6 @@ from tileyard.targets.cuda.callable import CudaCallable
 from tileyard.targets.cuda.driver import Gpu
 from tileyard.targets.cuda.launching import CudaModule, Plan
 from tileyard.targets.cuda.memory import Buffer, Memory, bytes_of, guarded
-from tileyard.targets.cuda.records import Details
 
 MOST_COLD, MOST_CAPTURED = 64, 64
 """How many launches of a sample begin with an empty cache, and how many one graph holds."""
@@ -31,23 +30,18 @@ def memory_of(gpu: Gpu) -> Memory:
     return Memory(gpu)
 
 
-class CudaLoaded:
+class CudaLoaded(CudaModule):
     """An artifact loaded on one GPU."""
-
-    def __init__(self, gpu: Gpu, details: Details, cubin: bytes) -> None:
-        """Raises BindError where this device or its driver cannot run it, DamagedError for no sound cubin."""
-        self.module = CudaModule(gpu, details, cubin)
-        self.signature = self.module.signature
 
     def specs(
         self, shapes: Sequence[tuple[int, ...]], scalars: Sequence[Value]
     ) -> Sequence[TensorSpec]:
         """The tensor parameters with concrete shapes, given the tensors' shapes. May raise BindError."""
-        return self.module.specs(self.module.numbers(shapes, scalars))
+        return self.specs_for(self.numbers(shapes, scalars))
 
     def as_callable(self) -> Callable[..., object]:
         """The kernel as a function on arrays that lie on the device; see ``CudaCallable``."""
-        return CudaCallable(self.module)
+        return CudaCallable(self)
 
     def bind(self, arrays: Sequence[Array], scalars: Sequence[Value]) -> "CudaLaunch":
         """Bind ``arrays``, one for each ``in`` and ``inout`` tensor in calling order.
@@ -62,10 +56,10 @@ class CudaLoaded:
     ) -> "CudaLaunch":
         """As ``bind``; outputs are copied from the device to arrays that ``allocate`` has made."""
         check_arrays(self.signature, arrays)
-        self.module.gpu.activate()
-        numbers = self.module.numbers([array.shape for array in arrays], scalars)
-        plan, specs = Plan(self.module, numbers), self.module.specs(numbers)
-        return CudaLaunch(self.module, plan, specs, arrays, allocate)
+        self.gpu.activate()
+        numbers = self.numbers([array.shape for array in arrays], scalars)
+        plan, specs = Plan(self, numbers), self.specs_for(numbers)
+        return CudaLaunch(self, plan, specs, arrays, allocate)
 
 
 class CudaLaunch:

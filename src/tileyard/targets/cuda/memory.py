@@ -32,8 +32,9 @@ class Buffer:
         self.bytes = bytes_
         self.name = name
         # The guard behind begins right after the last byte: one element too many is seen.
-        self._whole = guarded(bytes_)
-        base = int(self._driver.call("cuMemAlloc", self._whole))
+        whole = guarded(bytes_)
+        self._behind = whole - GUARD_BYTES - bytes_
+        base = int(self._driver.call("cuMemAlloc", whole))
         self.address = base + GUARD_BYTES
         weakref.finalize(self, _free, self._driver, base).atexit = False
         self.guard()
@@ -41,13 +42,11 @@ class Buffer:
     def guard(self) -> None:
         """Write both guards."""
         set_bytes(self._driver, self.address - GUARD_BYTES, GUARD, GUARD_BYTES)
-        behind = self._whole - GUARD_BYTES - self.bytes
-        set_bytes(self._driver, self.address + self.bytes, GUARD, behind)
+        set_bytes(self._driver, self.address + self.bytes, GUARD, self._behind)
 
     def check(self, kernel: str) -> None:
         """Raise KernelFault where something was written beside it."""
-        behind = self._whole - GUARD_BYTES - self.bytes
-        places = (("before", -GUARD_BYTES, GUARD_BYTES), ("behind", self.bytes, behind))
+        places = (("before", -GUARD_BYTES, GUARD_BYTES), ("behind", self.bytes, self._behind))
         for where, offset, size in places:
             found = np.empty(size, np.uint8)
             self._driver.call("cuMemcpyDtoH", found.ctypes.data, self.address + offset, size)

@@ -12,20 +12,20 @@ One module because all of it is how NVRTC is asked.
 
 import contextlib
 import ctypes
-import fcntl
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tileyard.artifacts.keys import digest_parts
+from tileyard.artifacts.pins import locked_cache
 from tileyard.errors import ToolMissingError, UsageError
 from tileyard.model import Kernel, Record, Value
-from tileyard.modes import make_folder, mode_in, open_file
+from tileyard.modes import mode_in
 from tileyard.targets.base import Aside
 from tileyard.targets.cuda.overhearing import overhear
 from tileyard.targets.cuda.packages import INSTALL, include_folders
@@ -75,11 +75,7 @@ def making(image: Path) -> Iterator[Path | None]:
 
     It stands in its place once the block is left without an error. Its time says when it was last used.
     """
-    make_folder(image.parent.parent)
-    lock_file = image.parent.with_name(f"{image.parent.name}.lock")
-    with open(lock_file, "w", opener=open_file) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        make_folder(image.parent)  # under the lock: who collects garbage takes it, too
+    with locked_cache(image.parent):
         if image.exists():
             yield None
             return
@@ -125,12 +121,10 @@ class Compiled(Record):
 @cache
 def nvrtc_version() -> tuple[int, int]:
     """NVRTC's release. The first call loads the library. Raises ToolMissingError."""
-    nvrtc = _bindings()
     try:
-        status, major, minor = nvrtc.nvrtcVersion()
-        _check(status)
+        major, minor = _call("nvrtcVersion")
         if (major, minor) >= _WITH_PCH_HEAP:
-            _check(nvrtc.nvrtcSetPCHHeapSize(PCH_HEAP_BYTES)[0])
+            _call("nvrtcSetPCHHeapSize", PCH_HEAP_BYTES)
     except (OSError, RuntimeError, NvrtcError) as error:
         first = next(iter(str(error).splitlines()), "no reason given")
         raise ToolMissingError(f"NVRTC cannot be loaded: {first}", INSTALL) from error
@@ -141,11 +135,7 @@ def nvrtc_version() -> tuple[int, int]:
 def supported_architectures() -> frozenset[int]:
     """The compute capabilities that this NVRTC compiles for, as in 90 for 9.0."""
     nvrtc_version()
-    nvrtc = _bindings()
-    status, count = nvrtc.nvrtcGetNumSupportedArchs()
-    _check(status)
-    status, found = nvrtc.nvrtcGetSupportedArchs()
-    _check(status)
+    count, found = _call("nvrtcGetNumSupportedArchs"), _call("nvrtcGetSupportedArchs")
     return frozenset(int(one) for one in list(found)[:count])
 
 
@@ -185,11 +175,10 @@ class Nvrtc:
         headers = PREAMBLE + headers
         all_flags = (*self._base, *flags)
         image = find_image(self._caches, headers, (self._identity, self._layout, *all_flags))
-        if not self._layout or image in self._unfit:
-            return _compile(headers + body, (*all_flags, "-pch"))
-        if not image.exists():
+        is_usable = bool(self._layout) and image not in self._unfit
+        if is_usable and not image.exists():
             self._make(image, headers, all_flags)
-        if not image.exists():
+        if not is_usable or not image.exists():
             return _compile(headers + body, (*all_flags, "-pch"))
         os.utime(image)
         compiled = _compile(headers + body, (*all_flags, f"-use-pch={image}"))
@@ -213,7 +202,7 @@ def _compile(source: str, flags: Sequence[str]) -> Compiled:
         options = [flag.encode() for flag in flags]
         with overhear() as said:
             (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
-        text = _read(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
+        text = _read(program, "ProgramLog")
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             text += said[0]  # where ptxas ends with a fatal error, it has told nobody else
         refused = _MEMORY_SIGNS.search(text)
@@ -221,20 +210,18 @@ def _compile(source: str, flags: Sequence[str]) -> Compiled:
             raise MemoryError(f"NVRTC: {refused[0] if refused else status}")
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             raise NvrtcError(text or str(status))
-        cubin = _read_bytes(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
+        cubin = _read_bytes(program, "CUBIN")
         return Compiled(cubin=cubin, log=text)
 
 
 @contextmanager
 def _opened(source: str) -> Iterator[object]:
     """A source as a program of NVRTC's. Raises NvrtcError."""
-    nvrtc = _bindings()
-    status, program = nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], [])
-    _check(status)
+    program = _call("nvrtcCreateProgram", source.encode(), b"kernel.cu", 0, [], [])
     try:
         yield program
     finally:
-        nvrtc.nvrtcDestroyProgram(program)
+        _bindings().nvrtcDestroyProgram(program)
 
 
 def _bindings() -> Any:  # noqa: ANN401 (an optional dependency)
@@ -247,21 +234,23 @@ def _bindings() -> Any:  # noqa: ANN401 (an optional dependency)
     return nvrtc
 
 
-def _read(program: object, size: Callable[..., Any], get: Callable[..., Any]) -> str:
-    return _read_bytes(program, size, get).rstrip(b"\0").decode(errors="replace")
-
-
-def _read_bytes(program: object, size: Callable[..., Any], get: Callable[..., Any]) -> bytes:
-    status, length = size(program)
-    _check(status)
-    data = bytes(length)
-    _check(get(program, data)[0])
-    return data
-
-
-def _check(status: Any) -> None:  # noqa: ANN401
+def _call(name: str, *arguments: object) -> Any:  # noqa: ANN401 - whatever NVRTC gives
+    """What a function of NVRTC gives besides its status: nothing, one value or a tuple. Raises NvrtcError."""
+    status, *values = getattr(_bindings(), name)(*arguments)
     if int(status) != 0:
         raise NvrtcError(str(status))
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def _read(program: object, what: str) -> str:
+    return _read_bytes(program, what).rstrip(b"\0").decode(errors="replace")
+
+
+def _read_bytes(program: object, what: str) -> bytes:
+    """What NVRTC has made of a program: ``ProgramLog``, ``CUBIN`` or ``PTX``."""
+    data = bytes(_call(f"nvrtcGet{what}Size", program))
+    _call(f"nvrtcGet{what}", program, data)
+    return data
 
 
 # ---- PTX ------------------------------------------------------------------------------------------
@@ -282,13 +271,13 @@ def compile_ptx(source: str, architecture: str, flags: Sequence[str]) -> str:
         with _opened(PREAMBLE + source) as program:
             (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
             if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-                said = _read(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
+                said = _read(program, "ProgramLog")
                 first = next((line for line in said.splitlines() if "error" in line), str(status))
                 raise UsageError(
                     f"NVRTC refuses the kept source: {first}",
                     "were CUDA or TileLang changed since?",
                 )
-            return _read(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX)
+            return _read(program, "PTX")
     except NvrtcError as error:
         raise ToolMissingError(f"NVRTC does not work here: {error}") from error
 

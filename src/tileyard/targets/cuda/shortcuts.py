@@ -21,14 +21,12 @@ was linked with. It is therefore opened before TileLang is imported, or not at a
 
 import ctypes
 import gc
-import importlib.util
 import logging
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +37,7 @@ from tileyard.artifacts.keys import digest_parts
 from tileyard.errors import ToolMissingError
 from tileyard.targets.cpu.toolchain import RUNTIME_FLAGS, find_compiler
 from tileyard.targets.cuda.nvrtc import making
+from tileyard.targets.cuda.packages import package_folder
 
 # ---- the refuter ----------------------------------------------------------------------------------
 
@@ -53,35 +52,11 @@ class NoRefuterError(Exception):
     """Why the refuter cannot be used here."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Refuter:
-    """The loaded refuter: it stays in the process, and answers while it is switched on."""
+def load_refuter(caches: Path, cc: str) -> ctypes.CDLL:
+    """Compile the refuter, once for all processes, and load it, switched off; it stays in the process.
 
-    library: ctypes.CDLL
-
-    def connect(self) -> bool:
-        """Find the Z3 that TileLang has loaded; False if it is not the one that is known."""
-        return bool(self.library.tileyard_refuter_open(Z3_FILE.encode()))
-
-    def switch(self, *, on: bool) -> None:
-        """Have it answer from here on, or let every question through to Z3."""
-        self.library.tileyard_refuter_switch(int(on))
-
-    @property
-    def asked(self) -> int:
-        """How many questions came by so far."""
-        return int(self.library.tileyard_refuter_asked())
-
-    @property
-    def refuted(self) -> int:
-        """How many of them it has answered."""
-        return int(self.library.tileyard_refuter_refuted())
-
-
-def load_refuter(caches: Path, cc: str) -> Refuter:
-    """Compile the refuter, once for all processes, and load it, switched off.
-
-    It may be switched on once TileLang was imported and ``connect`` said that it can.
+    It may be switched on once TileLang was imported and it has found the Z3 that it knows. It counts
+    the questions that came by, and those that it has answered.
     ``cc`` is the command of a C compiler, empty for one that is found. Raises NoRefuterError where
     TileLang is imported already, or there is no compiler, or another Z3.
     """
@@ -91,20 +66,17 @@ def load_refuter(caches: Path, cc: str) -> Refuter:
     opened = ctypes.CDLL(str(_compile(caches, cc)), mode=os.RTLD_NOW | os.RTLD_GLOBAL)
     for name in ("asked", "refuted"):
         getattr(opened, f"tileyard_refuter_{name}").restype = ctypes.c_long
-    return Refuter(library=opened)
+    return opened
 
 
 def _check_z3() -> None:
     """Make sure of the Z3 that TileLang will load, before there is no way back."""
-    spec = importlib.util.find_spec("z3")
-    places = spec.submodule_search_locations if spec is not None else None
-    path = Path(next(iter(places or ("",)))) / "lib" / "libz3.so"
     try:
-        with path.open("rb") as file:
+        with (package_folder("z3") / "lib" / "libz3.so").open("rb") as file:
             dynamic: Any = ELFFile(file).get_section_by_name(".dynamic")
             tags = dynamic.iter_tags("DT_SONAME")
             found = next((tag.soname for tag in tags), "no name")
-    except (OSError, ELFError) as error:
+    except (OSError, ELFError, ToolMissingError) as error:
         raise NoRefuterError(f"TileLang's Z3 cannot be read: {error}") from error
     if found != Z3_FILE:
         raise NoRefuterError(f"TileLang's Z3 is {found}, and not {Z3_FILE}")
@@ -144,7 +116,7 @@ Imports make even more, which stay: there they cost a sixth.
 log = logging.getLogger(__name__)
 
 
-def import_tilelang(caches: Path, environ: Mapping[str, str] = os.environ) -> Refuter | None:
+def import_tilelang(caches: Path, environ: Mapping[str, str] = os.environ) -> ctypes.CDLL | None:
     """Import TileLang's passes with every shortcut that can be used here; the refuter, if it is.
 
     What cannot be used is logged. For a process of its own: these shortcuts stay.
@@ -153,14 +125,14 @@ def import_tilelang(caches: Path, environ: Mapping[str, str] = os.environ) -> Re
         _import()
         return None
     gc.set_threshold(*GC_THRESHOLDS)
-    refuter: Refuter | None = None
+    refuter: ctypes.CDLL | None = None
     try:
         refuter = load_refuter(caches, environ.get("CC", ""))
     except NoRefuterError as error:
         log.warning("TileLang's passes ask Z3 everything: %s", error)
     _import()
-    if refuter is not None and refuter.connect():
-        refuter.switch(on=True)
+    if refuter is not None and refuter.tileyard_refuter_open(Z3_FILE.encode()):
+        refuter.tileyard_refuter_switch(1)
     # Heavy, and only there once TileLang is imported.
     from tileyard.targets.cuda.macros import remember_macros
 

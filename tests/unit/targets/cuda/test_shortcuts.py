@@ -37,7 +37,7 @@ for func in kernels:
     made = make_kernel(func, name="kernel", with_tir=True)
     lowered = lower(Elaborated(kernel=made.kernel, tir=made.tir, lines={}, specs=(), scalars=()), "sm_80")
     sources.append(hashlib.sha256(lowered.source.encode()).hexdigest())
-counts = [refuter.asked, refuter.refuted] if refuter else [0, 0]
+counts = [refuter.tileyard_refuter_asked(), refuter.tileyard_refuter_refuted()] if refuter else [0, 0]
 print(json.dumps([sources, counts]))
 """
 
@@ -55,9 +55,9 @@ for claim in (x * x >= x, x * x != 7, x * y <= 8 * y, x * x != 9):
     prover = tvm.arith.Analyzer()
     prover.bind(x, tvm.ir.Range(0, 10))
     prover.bind(y, tvm.ir.Range(0, 100))
-    before = refuter.asked, refuter.refuted
+    before = refuter.tileyard_refuter_asked(), refuter.tileyard_refuter_refuted()
     proved = bool(prover.can_prove(claim))
-    verdicts.append([proved, refuter.asked - before[0], refuter.refuted - before[1]])
+    verdicts.append([proved, refuter.tileyard_refuter_asked() - before[0], refuter.tileyard_refuter_refuted() - before[1]])
 print(json.dumps(verdicts))
 """
 

@@ -12,10 +12,11 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
+from tileyard.devices.reprobing import Reprobing
 from tileyard.processes.keeper.tree import kill_marked
 from tileyard.processes.keeper_line import PYTHON, Report, explain_refusal, keeper_argv
 from tileyard.processes.records import LeaseRequest, LeaseStatus, Limits, State
@@ -52,22 +53,11 @@ def heed_signals() -> Iterator[int]:
         os.close(write_end)
 
 
-class Meanwhile(Protocol):
-    """What is to be done while a command waits in the queue. Neither call may take long."""
-
-    every_s: float
-
-    def look(self) -> object:
-        """See to it: when the waiting begins, and every ``every_s`` from then on."""
-        ...
-
-    def stop(self) -> None:
-        """The waiting is over. Harmless when repeated, or where there was none."""
-        ...
-
-
 class WrappedCommand:
-    """One command under a lease. ``tell`` gets every change of its status, the last one included."""
+    """One command under a lease. ``tell`` gets every change of its status, the last one included.
+
+    While it waits in the queue, ``reprobing`` looks again and again whether devices in quarantine are well.
+    """
 
     def __init__(
         self,
@@ -76,14 +66,14 @@ class WrappedCommand:
         limits: Limits,
         tell: Callable[[LeaseStatus], None],
         *,
-        meanwhile: Meanwhile,
+        reprobing: Reprobing,
     ) -> None:
         self.status = LeaseStatus(state=State.WAITING)
         self._argv = argv
         self._lease = lease
         self._limits = limits
         self._tell = tell
-        self._meanwhile = meanwhile
+        self._reprobing = reprobing
         self._look_at: float | None = None
         self._asked = self._locked = self._started = self._over = 0.0
         self._end: State | None = None
@@ -191,13 +181,13 @@ class WrappedCommand:
         if self._look_at is None:
             return None
         if self._look_at <= time.monotonic():
-            self._meanwhile.look()
-            self._look_at = time.monotonic() + self._meanwhile.every_s
+            self._reprobing.look()
+            self._look_at = time.monotonic() + self._reprobing.every_s
         return self._look_at - time.monotonic()
 
     def _stop_looking(self) -> None:
         self._look_at = None
-        self._meanwhile.stop()
+        self._reprobing.stop()
 
     def _heed(self, number: signal.Signals) -> None:
         if number == signal.SIGTSTP:
