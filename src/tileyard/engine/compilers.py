@@ -56,7 +56,6 @@ class CompilePool:
         self._workers: dict[tuple[Builder, int], Worker] = {}
         self._used: set[tuple[Builder, int]] = set()
         self._logs: set[Path] = set()
-        self._started = 0
         self._memory_bytes = choose_memory(host_memory_bytes(), len(cores))
         self._infos: dict[Builder, TargetInfo] = {}
 
@@ -146,8 +145,7 @@ class CompilePool:
         (side_name, target), number = which
         side = self._yard.authors.sides[side_name]
         # A log of its own: last words decide what a worker has died of.
-        self._started += 1
-        log = self._yard.home / "logs" / self._run / f"compiler-{self._started}.log"
+        log = self._yard.home / "logs" / self._run / f"compiler-{len(self._logs) + 1}.log"
         make_folder(log.parent)
         self._logs.add(log)
         is_wide = find_needs(target).uses_all_cores

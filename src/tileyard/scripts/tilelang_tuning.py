@@ -47,7 +47,6 @@ class Race:
     best: BestSoFar = field(default_factory=BestSoFar)
     times_ms: dict[str, float] = field(default_factory=dict)
     failures: dict[str, Exception] = field(default_factory=dict)
-    inputs: list[Any] | None = None
     reference_ms: float | None = None
 
 
@@ -109,8 +108,9 @@ class TunerHooks:
             return None
         self._note(trials)
         pool = concurrent.futures.ThreadPoolExecutor(max_workers=1)
-        find = partial(self._find_winner, tuner, trials, author, configs, compiled)
-        future = pool.submit(lambda: list(find()))
+        future = pool.submit(
+            lambda: list(self._find_winner(tuner, trials, author, configs, compiled))
+        )
         units = {future: [(number, config) for number, config in enumerate(configs)]}
         return pool, [future], units, "Configurations in a study"
 

@@ -183,12 +183,11 @@ class MakeGolden(Question[Golden], tag="make_golden"):
 
 
 class Judged(Record, tag="judged"):
-    """What the outputs of a case are worth; ``log`` is what the judge has printed."""
+    """What the outputs of a case are worth."""
 
     outcome: Outcome
     message: str = ""
     mismatch: Mismatch | None = None
-    log: str = ""
 
 
 AuthorRequest = DescribeKernels | ExpandSpace | CheckConfigs | ElaborateConfig | MakeGolden

@@ -50,10 +50,7 @@ def run_submitted(named: str, objects: Path, device: str, environment: str, tell
             check_environment(task, environment, os.environ)
         chosen = accept_device(find_device_name(task, device, os.environ))
     except TileyardError as error:
-        ended = TaskEnded(
-            token=task.token, code=INFRASTRUCTURE_CODE, cases=0, message=error.message
-        )
-        tell(ended)
+        tell(TaskEnded(token=task.token, code=INFRASTRUCTURE_CODE, cases=0, message=error.message))
         return INFRASTRUCTURE_CODE
     os.environ[SUBMISSION_VARIABLE] = task.token
     return run_task(task, objects, chosen, tell)
