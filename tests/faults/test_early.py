@@ -10,8 +10,7 @@ import psutil
 import pytest
 from tests.faults.test_processes import ask, command, gone, lock_file, run, wish
 
-from tileyard.engine.foreign_queue.artifact_runs import RunnerSite
-from tileyard.engine.runners import RunnerSlot
+from tileyard.engine.runners import RunnerSite, RunnerSlot
 from tileyard.errors import SickDeviceError, WorkerStartError
 from tileyard.events import Note
 from tileyard.model import Device

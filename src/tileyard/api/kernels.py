@@ -4,13 +4,14 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tileyard.artifacts.build import Build
 from tileyard.artifacts.keys import build_key
 from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.registry import parse_device
-from tileyard.errors import DamagedError, UnsupportedError, UsageError
+from tileyard.errors import DamagedError, ToolMissingError, UnsupportedError, UsageError
 from tileyard.frontend.tilelang import make_kernel
-from tileyard.model import Elaborated, Outcome, SourceLine, Trial
+from tileyard.model import Elaborated, SourceLine, Trial
 from tileyard.service.choosing import require_fit
 from tileyard.settings import Settings, read_settings
 from tileyard.store.trials import open_store
@@ -18,14 +19,7 @@ from tileyard.targets.base import KnowsLines
 from tileyard.targets.registry import find_needs, make_target
 from tileyard.wording import show_value
 from tileyard.workers.compiler import Compiler
-from tileyard.workers.protocol import (
-    BuildKernel,
-    BuildKernels,
-    BuildRefused,
-    BuiltKernels,
-    DescribeTarget,
-    TargetInfo,
-)
+from tileyard.workers.protocol import BuildKernel, DescribeTarget
 from tileyard.workers.run_records import find_run
 
 
@@ -61,11 +55,11 @@ def compile(  # noqa: A001 - the field's own word, always used as tileyard.compi
         raise UsageError(f"{show_value(prim_func)} is no PrimFunc", hint)
     settings = settings_for(home)
     compiler = Compiler(settings.make_home())
-    info = compiler.answer(DescribeTarget(target=target, plugins=settings.plugins))
-    if isinstance(info, BuildRefused):
-        raise UsageError(info.message, info.hint)
-    if not isinstance(info, TargetInfo):
-        raise AssertionError(f"a compiler described its target with {info}")
+    request = DescribeTarget(target=target, plugins=settings.plugins)
+    try:
+        info = request.check(compiler.answer(request))
+    except ToolMissingError as error:
+        raise UsageError(error.message, error.hint) from None
     made = make_kernel(prim_func, out_idx, with_tir=info.needs_tir)
     kernel = made.kernel
     key = build_key(kernel, target, info.fingerprint, {})
@@ -74,17 +68,12 @@ def compile(  # noqa: A001 - the field's own word, always used as tileyard.compi
     if artifact is None:
         elaborated = Elaborated(kernel=kernel, tir=made.tir, lines=made.lines)
         wanted = BuildKernel(case=kernel.name, build=key, elaborated=elaborated, options={})
-        reply = compiler.answer(BuildKernels(kernels=(wanted,)))
-        if not isinstance(reply, BuiltKernels):
-            raise AssertionError(f"a compiler answered a build with {reply}")
-        (built,) = reply.verdicts
-        if built.outcome is not Outcome.PASSED:
+        built = compiler.build_alone(wanted)
+        if isinstance(built, Build):
             raise UnsupportedError(
                 built.message or f"{kernel.name} could not be built for {target}"
             )
-        artifact = find_artifact(key, objects)
-    if artifact is None:
-        raise DamagedError(f"the artifact of {kernel.name} is gone right after it was built")
+        artifact = built
     return _callable(artifact, target, settings, device, made.lines)
 
 

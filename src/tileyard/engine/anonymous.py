@@ -5,10 +5,10 @@ the programs and ends each at its own limit.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tileyard.engine.hosting import StepHost
-from tileyard.engine.provider import LeaseLostError, Slot, Waiting, Watch
+from tileyard.engine.provider import LeaseLostError, Slot, UnheldSlot, Watch
 from tileyard.errors import TileyardError
 from tileyard.model import Batch, Device
 from tileyard.workers.protocol import BatchRan, CaseBegan, CaseRan, RunBatch, RunEntry
@@ -45,24 +45,14 @@ class AnonymousSlots:
             await asyncio.wait({self._stopping})
 
 
-class _Slot:
-    """One program at a time."""
+class _Slot(UnheldSlot):
+    """One program at a time; it is always free, and its host runs already."""
 
     appetite = 0
 
     def __init__(self, host: StepHost, device: Device) -> None:
         self.device = device
         self._host = host
-
-    async def warm(self) -> None:
-        """The host runs already."""
-
-    async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
-        """Always free."""
-        return 0
-
-    async def release(self) -> None:
-        """Nothing is held."""
 
     async def run(self, batch: Batch, entries: Sequence[RunEntry], watch: Watch) -> bool:
         """Run them all; see ``Slot``."""

@@ -4,14 +4,13 @@ import asyncio
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from tileyard.errors import WorkerLostError
 from tileyard.frontend.footprint import Footprint
 from tileyard.model import Side
-from tileyard.processes.outcomes import judge_end
 from tileyard.processes.supervise import Worker, WorkerCommand
 from tileyard.workers.environment import worker_environment
 from tileyard.workers.protocol import Answered, AnswerT, Failed, Question
@@ -77,14 +76,9 @@ class WorkerAuthor:
             async with asyncio.timeout(limit):
                 await worker.send(request)
                 answered = await worker.receive(Answered)
-        except TimeoutError:
+        except (TimeoutError, WorkerLostError) as error:
             self._worker = None
-            ended = await worker.kill("time limit")
-            end = judge_end(ended, limit=f"limit of {limit:g} s")
-        except WorkerLostError:
-            self._worker = None
-            ended = await worker.ended()
-            end = judge_end(ended)
+            end, ended = await worker.judge_silence(error, f"limit of {limit:g} s")
         else:
             if answered.footprint is not None:
                 self.footprint = answered.footprint
@@ -111,17 +105,17 @@ class WorkerAuthor:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class OneAuthor:
-    """The author of one file of a run."""
+    """The author of one file of a run, which answers one question after the other."""
 
-    authors: "Authors"
-    side: str
-    file: str
+    author: Author
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def ask(self, request: Question[AnswerT], limit_s: float) -> AnswerT | Failed:
         """Ask one question."""
-        return await self.authors.ask(self.side, self.file, request, limit_s)
+        async with self.asking:
+            return await self.author.ask(request, limit_s)
 
 
 MakeAuthor = Callable[[Side, str], Author]
@@ -137,32 +131,19 @@ class Authors:
         self.cores = cores
         self.sides = {side.name: side for side in sides}
         self._make = make
-        self._authors: dict[tuple[str, str], Author] = {}
-        self._asking: dict[tuple[str, str], asyncio.Lock] = {}
+        self._authors: dict[tuple[str, str], OneAuthor] = {}
 
     async def begin(self, side: str, file: str) -> None:
         """Start the author of a file ahead of the first question, if that pays."""
-        await self._find(side, file).begin()
+        await self.of(side, file).author.begin()
 
-    async def ask(
-        self, side: str, file: str, request: Question[AnswerT], limit_s: float
-    ) -> AnswerT | Failed:
-        """Ask the author of a file; it answers one question after the other."""
-        author = self._find(side, file)
-        async with self._asking[side, file]:
-            return await author.ask(request, limit_s)
-
-    def of(self, side: str, file: str) -> "OneAuthor":
+    def of(self, side: str, file: str) -> OneAuthor:
         """The author of a file, to be asked without naming it."""
-        return OneAuthor(authors=self, side=side, file=file)
+        if (side, file) not in self._authors:
+            self._authors[side, file] = OneAuthor(self._make(self.sides[side], file))
+        return self._authors[side, file]
 
     async def close(self) -> None:
         """End them all."""
-        for author in self._authors.values():
-            await author.close()
-
-    def _find(self, side: str, file: str) -> Author:
-        if (side, file) not in self._authors:
-            self._authors[side, file] = self._make(self.sides[side], file)
-            self._asking[side, file] = asyncio.Lock()
-        return self._authors[side, file]
+        for one in self._authors.values():
+            await one.author.close()

@@ -11,17 +11,15 @@ from pathlib import Path
 
 from tileyard.artifacts.build import Build
 from tileyard.engine.yard import Yard
-from tileyard.errors import ToolMissingError, WorkerLostError
+from tileyard.errors import WorkerLostError
 from tileyard.model import Outcome
 from tileyard.modes import make_folder
-from tileyard.processes.outcomes import judge_end
 from tileyard.processes.supervise import Worker, WorkerCommand
 from tileyard.targets.registry import find_needs
 from tileyard.workers.environment import worker_environment
 from tileyard.workers.protocol import (
     BuildKernel,
     BuildKernels,
-    BuildRefused,
     BuiltKernels,
     CompilerReply,
     DescribeTarget,
@@ -58,7 +56,6 @@ class CompilePool:
         self._workers: dict[tuple[Builder, int], Worker] = {}
         self._used: set[tuple[Builder, int]] = set()
         self._logs: set[Path] = set()
-        self._started = 0
         self._memory_bytes = choose_memory(host_memory_bytes(), len(cores))
         self._infos: dict[Builder, TargetInfo] = {}
 
@@ -93,14 +90,9 @@ class CompilePool:
                 await process.send(BuildKernels(kernels=tuple(kernels), anew=self._yard.rebuild))
                 while not isinstance(reply := await process.receive(CompilerReply), BuiltKernels):
                     watch.take(reply)
-        except TimeoutError:
+        except (TimeoutError, WorkerLostError) as error:
             self._forget(worker)
-            ended = await process.kill("time limit")
-            end = judge_end(ended, limit=watch.limit)
-        except WorkerLostError:
-            self._forget(worker)
-            ended = await process.ended()
-            end = judge_end(ended)
+            end, ended = await process.judge_silence(error, watch.limit)
         else:
             for built in reply.verdicts:
                 yield built
@@ -137,30 +129,23 @@ class CompilePool:
             process = await Worker.start(self._command(which))
             self._workers[which] = process
             side = self._yard.authors.sides[which[0][0]]
+            request = DescribeTarget(
+                target=which[0][1],
+                plugins=self._yard.settings.plugins,
+                group_size=self._yard.group_size or 0,
+                # Images of compilers' memory fit only processes with the same libraries.
+                caches=side.name if side.python else "",
+            )
             async with asyncio.timeout(START_LIMIT_S):
-                await process.send(
-                    DescribeTarget(
-                        target=which[0][1],
-                        plugins=self._yard.settings.plugins,
-                        group_size=self._yard.group_size or 0,
-                        # Images of compilers' memory fit only processes with the same libraries.
-                        caches=side.name if side.python else "",
-                    )
-                )
-                reply = await process.receive(CompilerReply)
-            if isinstance(reply, BuildRefused):
-                raise ToolMissingError(reply.message, reply.hint)
-            if not isinstance(reply, TargetInfo):
-                raise AssertionError(f"a compile worker described its target with {reply}")
-            self._infos[which[0]] = reply
+                await process.send(request)
+                self._infos[which[0]] = request.check(await process.receive(CompilerReply))
         return self._workers[which]
 
     def _command(self, which: tuple[Builder, int]) -> WorkerCommand:
         (side_name, target), number = which
         side = self._yard.authors.sides[side_name]
         # A log of its own: last words decide what a worker has died of.
-        self._started += 1
-        log = self._yard.home / "logs" / self._run / f"compiler-{self._started}.log"
+        log = self._yard.home / "logs" / self._run / f"compiler-{len(self._logs) + 1}.log"
         make_folder(log.parent)
         self._logs.add(log)
         is_wide = find_needs(target).uses_all_cores

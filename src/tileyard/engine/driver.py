@@ -270,13 +270,12 @@ class Driver:
 
     async def _prepare(self, members: Sequence[Progress]) -> None:
         for progress in members:
-            case = progress.case.key
             if await self._preparation.prepare(progress):
                 output_bytes = self._preparation.output_bytes(progress)
                 await self._yard.handed_over.make_ready(output_bytes)
                 self._tell(await self._describe(progress))
             else:
-                self._tell(CaseFinished(case=case))
+                self._tell(CaseFinished(case=progress.case.key))
         self._tell(AuthorFreed())
 
     async def _describe(self, progress: Progress) -> CasePrepared:

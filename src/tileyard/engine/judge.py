@@ -89,18 +89,14 @@ class JudgeProcess:
             worker = await self._start()
         except WorkerLostError as error:
             return str(error)
-        limit = ""
         try:
             async with asyncio.timeout(limit_s):
                 await worker.send(request)
                 return request.check(await worker.receive(JudgeReply))
-        except TimeoutError:
-            limit = f"limit of {limit_s:g} s"
-            ended = await worker.kill("time limit")
-        except WorkerLostError:
-            ended = await worker.ended()
-        self._worker = None
-        return judge_end(ended, limit=limit).message
+        except (TimeoutError, WorkerLostError) as error:
+            end, _ = await worker.judge_silence(error, f"limit of {limit_s:g} s")
+            self._worker = None
+            return end.message
 
     async def _start(self) -> Worker:
         """The process, ready to be asked. Raises WorkerLostError where there is none."""

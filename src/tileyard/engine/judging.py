@@ -67,8 +67,6 @@ class Judging:
         return await self._yard.programs.judge(case, case.work, progress.keys.build)
 
     def _end(self, progress: Progress, ran: RanOn, verdict: Judged | Failed) -> None:
-        if verdict.log:
-            self._ledger.write_log(progress, verdict.log)
         reply = conclude(ran.reply, verdict)
         ended = msgspec.structs.replace(ran, reply=reply)
         self._ledger.finish(progress, reply.outcome, reply.message, ended)

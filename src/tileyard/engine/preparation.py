@@ -45,6 +45,7 @@ class Preparation:
         self._pool = pool
         self._goldens: dict[str, Golden] = {}
         self._artifacts: set[BuildKey] = set()
+        # Builds that have failed in this run, each with the case that it was made for.
         self._failed: dict[BuildKey, tuple[Build, Progress]] = {}
         self._durations: dict[tuple[str, str], dict[str, float]] = {}
         self._records = RunRecords(yard.objects)
@@ -64,7 +65,9 @@ class Preparation:
         """Elaborate, make inputs and reference, derive the keys, and look up what is known."""
         if not (await self._elaborate(progress) and await self._make_golden(progress)):
             return False
-        self._remember(progress)
+        # What the case is made of is kept, so that it can be run again by hand.
+        record = RunRecord(case=progress.case, entry=run_entry(progress))
+        self._records.add(progress.keys.run, record)
         return True
 
     def expected_s(self, progress: Progress) -> float | None:
@@ -122,7 +125,9 @@ class Preparation:
             if self._ledger.recall(progress, yard.store.find_build_failure(key)):
                 yield progress, False
             elif key in self._failed:
-                self._fail_alike(progress, *self._failed[key])
+                built, first = self._failed[key]
+                self._ledger.write_log(progress, f"built for {first.case.key}: see {first.log}")
+                self._ledger.finish(progress, built.outcome, built.message)
                 yield progress, False
             elif self.is_built(progress):
                 yield progress, True
@@ -157,11 +162,6 @@ class Preparation:
             self._ledger.finish(progress, built.outcome, built.message)
         return ok
 
-    def _fail_alike(self, progress: Progress, built: Build, first: Progress) -> None:
-        """End a case whose build has failed in this run, for another case that shares it."""
-        self._ledger.write_log(progress, f"built for {first.case.key}: see {first.log}")
-        self._ledger.finish(progress, built.outcome, built.message)
-
     async def _elaborate(self, progress: Progress) -> bool:
         case, yard = progress.case, self._yard
         info = await self.describe(builder_of(case))
@@ -187,8 +187,8 @@ class Preparation:
         request = ElaborateConfig(
             kernel=work.kernel, arguments=work.arguments, config=work.config, with_tir=with_tir
         )
-        authors, limit_s = self._yard.authors, case.limits.elaborate_s
-        reply = await authors.ask(case.side, work.file, request, limit_s)
+        author = self._yard.authors.of(case.side, work.file)
+        reply = await author.ask(request, case.limits.elaborate_s)
         if isinstance(reply, Failed) or not options:
             return reply
         kernel = reply.elaborated.kernel
@@ -222,7 +222,7 @@ class Preparation:
         return progress.batch.order == "interleaved" or not self._ledger.recall_measured(progress)
 
     async def _ask_golden(self, case: Case, elaborated: Elaborated) -> Golden | Failed:
-        work, authors = case.work, self._yard.authors
+        work = case.work
         if not isinstance(work, KernelWork):
             return await programs_of(self._yard).make_golden(case, work)
         request = MakeGolden(
@@ -230,15 +230,11 @@ class Preparation:
             arguments=work.arguments,
             specs=elaborated.specs,
             scalars=elaborated.scalars,
-            threads=len(authors.cores),
+            threads=len(self._yard.authors.cores),
             reference=work.reference,
         )
-        return await authors.ask(case.side, work.file, request, case.limits.golden_s)
-
-    def _remember(self, progress: Progress) -> None:
-        """Keep what the case is made of, so that it can be run again by hand."""
-        record = RunRecord(case=progress.case, entry=run_entry(progress))
-        self._records.add(progress.keys.run, record)
+        author = self._yard.authors.of(case.side, work.file)
+        return await author.ask(request, case.limits.golden_s)
 
 
 def builder_of(case: Case) -> Builder:

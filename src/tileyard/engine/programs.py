@@ -5,9 +5,11 @@ One module because the steps of a case share its folder, its log and its keys.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable
+import functools
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ParamSpec
 
 import msgspec
 
@@ -39,8 +41,17 @@ from tileyard.workers.command_protocol import (
     StepDone,
 )
 from tileyard.workers.file_digests import find_arguments
-from tileyard.workers.protocol import AnswerT, CommandRun, ElaboratedConfig, Failed, Golden, Judged
+from tileyard.workers.protocol import (
+    AnswerT,
+    CommandRun,
+    ElaboratedConfig,
+    Failed,
+    Golden,
+    Judged,
+    Question,
+)
 
+P = ParamSpec("P")
 WORK, GOLDEN, CHECK = "work", "golden", "check"
 SEED = "TILEYARD_SEED"
 """The variable in which steps find their case's seed."""
@@ -63,6 +74,23 @@ class ProgramSite:
     def generalize(self, template: str) -> str:
         """A template without the place of this suite, so that an equal one elsewhere has equal keys."""
         return StepSite(suite=str(self.folder)).generalize(template)
+
+
+def _answering(
+    ask: Callable[P, Awaitable[AnswerT | Failed]],
+) -> Callable[P, Coroutine[object, object, AnswerT | Failed]]:
+    """Have what goes wrong be an answer: of the user's own files the case's failure, else one of the host."""
+
+    @functools.wraps(ask)
+    async def answered(*args: P.args, **kwargs: P.kwargs) -> AnswerT | Failed:
+        try:
+            return await ask(*args, **kwargs)
+        except UsageError as error:
+            return Failed(message=str(error), outcome=Outcome.RUNTIME_ERROR)
+        except TileyardError as error:
+            return Failed(message=str(error), outcome=Outcome.INFRA_ERROR)
+
+    return answered
 
 
 class Programs:
@@ -88,19 +116,6 @@ class Programs:
         self._goldens[case.key] = tree
         self._note_hot(case)
         return str(self._folder(case.id, case.attempt))
-
-    async def elaborate(self, case: Case, work: CommandWork) -> ElaboratedConfig | Failed:
-        """What is built for a case, and what is run once that is there."""
-        self._note_hot(case)
-        return await _try(self._elaborate(case, work))
-
-    async def make_golden(self, case: Case, work: CommandWork) -> Golden | Failed:
-        """What the golden step makes, or made before; then the case's folder with a copy of it."""
-        return await _try(self._make_golden(case, work))
-
-    async def judge(self, case: Case, work: CommandWork, build: BuildKey) -> Judged | Failed:
-        """The comparisons that need no program first, then the case's own check step."""
-        return await _try(self._judge(case, work, build))
 
     # ---- folders ---------------------------------------------------------------------------------
 
@@ -142,7 +157,10 @@ class Programs:
 
     # ---- steps -----------------------------------------------------------------------------------
 
-    async def _elaborate(self, case: Case, work: CommandWork) -> ElaboratedConfig:
+    @_answering
+    async def elaborate(self, case: Case, work: CommandWork) -> ElaboratedConfig | Failed:
+        """What is built for a case, and what is run once that is there."""
+        self._note_hot(case)
         build = BuildCommand()
         if work.build is not None:
             build = BuildCommand(
@@ -169,7 +187,9 @@ class Programs:
             ),
         )
 
-    async def _make_golden(self, case: Case, work: CommandWork) -> Golden | Failed:
+    @_answering
+    async def make_golden(self, case: Case, work: CommandWork) -> Golden | Failed:
+        """What the golden step makes, or made before; then the case's folder with a copy of it."""
         parts = [str(case.seed)]
         tree, flag = Digest(""), ""
         if work.golden is not None:
@@ -196,15 +216,16 @@ class Programs:
         key = GoldenKey(digest_parts("case", *parts, canonical_json(work.outputs)))
         return Golden(key=key, inputs=(), outputs=(), tree=tree, flag=flag)
 
-    async def _judge(self, case: Case, work: CommandWork, build: BuildKey) -> Judged | Failed:
+    @_answering
+    async def judge(self, case: Case, work: CommandWork, build: BuildKey) -> Judged | Failed:
+        """The comparisons that need no program first, then the case's own check step."""
         if work.outputs:
             compare = CompareOutputs(
                 work=str(self._folder(case.id, case.attempt) / DATA),
                 golden=self._goldens[case.key],
                 checks=work.outputs,
             )
-            async with self._lanes:
-                reply = await self._host.ask(compare)
+            reply = await self._do(compare)
             if work.check is None or reply.outcome is not Outcome.PASSED:
                 return reply
         if work.check is None:
@@ -221,7 +242,7 @@ class Programs:
 
     # ---- what steps are told -------------------------------------------------------------------
 
-    async def _do(self, request: DoStep) -> StepDone:
+    async def _do(self, request: Question[AnswerT]) -> AnswerT:
         async with self._lanes:
             return await self._host.ask(request)
 
@@ -269,16 +290,6 @@ def _failed(what: str, done: StepDone) -> Failed:
     timed_out = done.end is not None and done.end.timed_out
     outcome = Outcome.TIMEOUT if timed_out else Outcome.RUNTIME_ERROR
     return Failed(message=f"{what}: {done.message}", outcome=outcome)
-
-
-async def _try(answer: Awaitable[AnswerT | Failed]) -> AnswerT | Failed:
-    """An answer. The user's own files are the case's failure; anything else is one of the host."""
-    try:
-        return await answer
-    except UsageError as error:
-        return Failed(message=str(error), outcome=Outcome.RUNTIME_ERROR)
-    except TileyardError as error:
-        return Failed(message=str(error), outcome=Outcome.INFRA_ERROR)
 
 
 def name_run(run: str, attempt: int) -> str:

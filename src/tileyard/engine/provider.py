@@ -82,6 +82,20 @@ class Slot(Protocol):
         """End the runner and give the lease up. Harmless where nothing is held."""
 
 
+class UnheldSlot:
+    """What there is to a slot of which nothing is held between batches."""
+
+    async def warm(self) -> None:
+        """Nothing is made ready before a batch."""
+
+    async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
+        """Whatever is to be waited for, the batch itself waits for."""
+        return 0
+
+    async def release(self) -> None:
+        """Nothing is held."""
+
+
 class LeaseProvider(Protocol):
     """Gives the engine its slots, one for each batch that may run at the same time."""
 

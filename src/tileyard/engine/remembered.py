@@ -1,6 +1,5 @@
 """Answers of an author that are known: as long as what they depend on is as it was, nobody is asked."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -56,7 +55,9 @@ class RememberedAuthor:
         self._recall = recall
         self._environ = worker_environment(threads=len(author.cores))
         self._content = identify_file(self._file)
-        self._place = _place(self._file, self._content, author.cores, self._environ)
+        # The part of all keys that is no question: the file, and everything that surrounds it.
+        surroundings = describe_surroundings(self._environ)
+        self._place = digest_parts(self._file, self._content, str(author.cores), *surroundings)
         self._current: dict[Digest, bool] = {}
         self._kept: list[tuple[Record, AuthorReply, Footprint]] = []
 
@@ -127,8 +128,3 @@ class RememberedAuthor:
         # Not JSON, which has neither NaN nor infinity.
         question = digest_bytes(msgspec.msgpack.encode(request, order="sorted"))
         return digest_parts(RECORD_KIND, RECIPE, self._place, question)
-
-
-def _place(file: str, content: str, cores: tuple[int, ...], environ: Mapping[str, str]) -> Digest:
-    """The part of all keys that is no question: the file, and everything that surrounds it."""
-    return digest_parts(file, content, str(cores), *describe_surroundings(environ))

@@ -9,8 +9,8 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -40,44 +40,30 @@ from tileyard.workers.protocol import (
 START_LIMIT_S = 60.0
 
 
-class Surroundings(Protocol):
-    """What a runner has to be told of where it works. A yard is one."""
+@dataclass(kw_only=True)
+class RunnerSite:
+    """What a runner has to be told of where it works.
 
-    @property
-    def settings(self) -> Settings:
-        """Plug-ins, and where things are."""
-        ...
+    ``grounds`` are, for each target, the devices that run what is built for it, as far as that is known
+    ahead. ``queue_limit_s`` bounds the wait for a device, and ``handed_over`` is where runners leave outputs.
+    """
+
+    settings: Settings
+    grounds: Mapping[str, tuple[Device, ...]]
+    queue_limit_s: float = 1800.0
+    clock: Clock = field(default_factory=Clock)
+    handed_over: HandedOver = field(default_factory=HandedOver)
 
     @property
     def home(self) -> Path:
         """The directory with objects and logs."""
-        ...
-
-    @property
-    def queue_limit_s(self) -> float:
-        """How long a device may be waited for."""
-        ...
-
-    @property
-    def clock(self) -> Clock:
-        """What time it is."""
-        ...
-
-    @property
-    def grounds(self) -> Mapping[str, tuple[Device, ...]]:
-        """The devices of each target, as far as that is known ahead."""
-        ...
-
-    @property
-    def handed_over(self) -> HandedOver:
-        """Where runners leave outputs."""
-        ...
+        return self.settings.home
 
 
 class LocalDevices:
     """A provider of devices that this host's own locks decide about."""
 
-    def __init__(self, site: Surroundings, devices: Sequence[Device]) -> None:
+    def __init__(self, site: RunnerSite, devices: Sequence[Device]) -> None:
         self.slots = tuple(RunnerSlot(site, device) for device in devices)
 
     async def open(self) -> None:
@@ -102,7 +88,7 @@ class RunnerSlot:
 
     appetite = 0
 
-    def __init__(self, site: Surroundings, device: Device) -> None:
+    def __init__(self, site: RunnerSite, device: Device) -> None:
         self.device = device
         self._site = site
         self._memory = site.handed_over.open(device.name)
@@ -242,14 +228,16 @@ class RunnerSlot:
                             return None
                         case RunnerSpent():
                             limit.reschedule(None)
-                            await self._replace(worker)
+                            # Its device is probed before anybody uses it.
+                            reason = "its process can use the device no more"
+                            await worker.kill(reason, is_suspect=True)
+                            self._forget()
                             return None
                         case RunnerReady():
                             raise AssertionError("a runner began twice")
         except (TimeoutError, WorkerLostError) as error:
             is_late = isinstance(error, TimeoutError)
-            ended = await (worker.kill("time limit") if is_late else worker.ended())
-        end = judge_end(ended, limit=f"run limit of {limit_s:g} s" if is_late else "")
+            end, _ = await worker.judge_silence(error, f"run limit of {limit_s:g} s")
         if not left:  # all are answered, so nobody is to blame
             self._forget()
             return None
@@ -266,11 +254,6 @@ class RunnerSlot:
             message=end.message,
             lease=worker.lease,
         )
-
-    async def _replace(self, worker: Worker) -> None:
-        """End a runner that said that it is spent, and have its device probed before anybody uses it."""
-        await worker.kill("its process can use the device no more", is_suspect=True)
-        self._forget()
 
     def _request(self, batch: Batch, left: dict[str, RunEntry]) -> RunBatch:
         cases = tuple(case for case in batch.cases if case.key in left)

@@ -1,23 +1,20 @@
 """The open handle on everything a run uses: store, objects, devices, target, author, listeners."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tileyard.artifacts.build import Build
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.clock import Clock
 from tileyard.devices.reprobing import INTERVAL_S
 from tileyard.engine.authors import Authors
-from tileyard.engine.handed_over import HandedOver
 from tileyard.engine.judge import JUDGE
 from tileyard.engine.programs import Programs
+from tileyard.engine.runners import RunnerSite
 from tileyard.events import Event
 from tileyard.model import Case, Device
 from tileyard.modes import make_folder, open_file
-from tileyard.settings import Settings
 from tileyard.workers.protocol import RunEntry
 
 if TYPE_CHECKING:  # what runs on a device has no store, and need not import it
@@ -51,8 +48,8 @@ class Workplace:
 
 
 @dataclass(kw_only=True)
-class Yard(Workplace):
-    """What the engine works with. ``grounds`` are, for each target, the devices that run what is built for it.
+class Yard(Workplace, RunnerSite):
+    """What the engine works with, where its runners work too.
 
     ``programs`` answers for cases of programs, None where there are none.
 
@@ -62,14 +59,12 @@ class Yard(Workplace):
     ``packed`` finds what was built elsewhere; then nothing is built here. ``shelf`` takes what a runner would need for
     each case that is not run here, by its key, and ``builds`` how the build of such a case ended.
     ``reprobe_s`` is how long a device in quarantine is left alone between two probes. ``judge`` is the
-    module that compares outputs, and ``handed_over`` are those that it has not seen yet.
+    module that compares outputs.
     """
 
-    settings: Settings
     store: "Store"
     objects: ObjectStore
     authors: Authors
-    grounds: Mapping[str, tuple[Device, ...]]
     programs: Programs | None = None
     listeners: list[Listener] = field(default_factory=list)
     flushes: list[Callable[[], None]] = field(default_factory=list)
@@ -77,20 +72,13 @@ class Yard(Workplace):
     shelf: dict[str, RunEntry] = field(default_factory=dict)
     builds: dict[str, Build] = field(default_factory=dict)
     reprobe_s: float = INTERVAL_S
-    clock: Clock = field(default_factory=Clock)
     judge: str = JUDGE
-    handed_over: HandedOver = field(default_factory=HandedOver)
 
     @property
     def devices(self) -> tuple[Device, ...]:
         """All devices of the run, each once."""
         each = {device.name: device for found in self.grounds.values() for device in found}
         return tuple(each.values())
-
-    @property
-    def home(self) -> Path:
-        """The directory with store, objects, logs and runs."""
-        return self.settings.home
 
     def append_log(self, log: str, text: str) -> None:
         """Append whole lines to a log, named by its path below the home; no text makes no file."""

@@ -25,6 +25,7 @@ from tileyard.modes import open_file
 from tileyard.processes.async_wire import AsyncChannel
 from tileyard.processes.keeper.tree import kill_marked
 from tileyard.processes.keeper_line import Report, explain_refusal, keeper_argv
+from tileyard.processes.outcomes import Verdict, judge_end
 from tileyard.processes.records import Ended, LeaseRequest, Place, WorkerCommand
 from tileyard.processes.wire import CHANNEL_VARIABLE, format_channel, open_pipes
 
@@ -294,6 +295,16 @@ class Worker(contextlib.AbstractAsyncContextManager["Worker"]):
         finally:
             if not is_done:
                 await self.kill("it was not wanted any more")
+
+    async def judge_silence(
+        self, error: TimeoutError | WorkerLostError, limit: str
+    ) -> tuple[Verdict, Ended]:
+        """What it means that no answer came: one that ran past its ``limit`` is ended, else it was lost."""
+        if isinstance(error, TimeoutError):
+            ended = await self.kill("time limit")
+            return judge_end(ended, limit=limit), ended
+        ended = await self.ended()
+        return judge_end(ended), ended
 
     @property
     def pid(self) -> int:

@@ -82,7 +82,13 @@ class Built:
 
 
 class Active:
-    """Options, devices and what was prepared. In a test's own process also what that one holds."""
+    """Options, devices and what was prepared. In a test's own process also what that one holds.
+
+    ``declared`` is there once the tests were read, before any of them runs.
+    """
+
+    declared: DeclaredSteps
+    _holdings: Holdings  # in a test's own process
 
     def __init__(
         self,
@@ -97,9 +103,7 @@ class Active:
         self.devices = devices
         self.folder = folder
         self.processes = options.workers
-        self.declared: DeclaredSteps | None = None
         self.results: dict[str, StepResult] = {}
-        self._holdings: Holdings | None = None
 
     @property
     def failed_builds(self) -> set[str]:
@@ -114,8 +118,6 @@ class Active:
 
     def find_failure(self, item: pytest.Item) -> tuple[Outcome, str] | None:
         """Why a test cannot run: a compile step that failed."""
-        if self.declared is None:
-            raise AssertionError("a test is about to run and nothing was prepared")
         refusal = self.declared.refusals.get(item.nodeid)
         if refusal is not None:
             return Outcome.COMPILE_ERROR, refusal
@@ -130,12 +132,12 @@ class Active:
 
     def device(self) -> TileDevice:
         """For ``tile_device``."""
-        return TileDevice(self._inside())
+        return TileDevice(self._holdings)
 
     def kernels(self, item: pytest.Item) -> Mapping[str, PreparedKernel]:
         """For ``tile_kernels``."""
         return {
-            name: PreparedKernel(result, name, self.settings, self._inside())
+            name: PreparedKernel(result, name, self.settings, self._holdings)
             for name, result in self._results(item, kernels=True).items()
         }
 
@@ -159,15 +161,8 @@ class Active:
         return _only(self.builds(item), "tile_compile", "tile_builds")
 
     def _results(self, item: pytest.Item, *, kernels: bool) -> dict[str, StepResult]:
-        if self.declared is None:
-            raise AssertionError("a test runs and nothing was prepared")
         named = self.declared.kernels if kernels else self.declared.functions
         return {name: self.results[step] for name, step in named.get(item.nodeid, {}).items()}
-
-    def _inside(self) -> Holdings:
-        if self._holdings is None:
-            raise AssertionError("a test runs outside a process of its own")
-        return self._holdings
 
 
 def _only(found: Mapping[str, T], marker: str, fixture: str) -> T:

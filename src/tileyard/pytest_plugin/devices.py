@@ -62,7 +62,7 @@ class Holdings:
         try:
             yield _describe(held)
         finally:
-            self._give_back()
+            self.close()
 
     def hold_to_the_end(self) -> None:
         """Hold a device from here on, unless one is held already; ``close`` gives it back."""
@@ -72,19 +72,19 @@ class Holdings:
     def close(self) -> None:
         """Give back what is held."""
         if self._held is not None:
-            self._give_back()
+            held, self._held = self._held, None
+            self._teller.tell(HoldEnded(at=held.release()))
 
     def _take(self, *, dynamic: bool) -> HeldLease:
         if len(self._choices) == 1 and find_class(self._choices[0].kind).is_cores:
             while self._loaders:
                 self._loaders.pop()(self._choices[0])
         self._teller.tell(DeviceWanted())
-        held: HeldLease | None = None
         try:
             held = HeldLease(self._choices, self._queue_limit_s)
-        finally:
-            if held is None:
-                self._teller.tell(DeviceRefused())
+        except BaseException:
+            self._teller.tell(DeviceRefused())
+            raise
         self._held, self._is_dynamic = held, dynamic
         self._teller.tell(
             HoldBegan(
@@ -99,13 +99,6 @@ class Holdings:
             # The runtime of an accelerator stays with the device that this process used first.
             self._choices = (held.device,)
         return held
-
-    def _give_back(self) -> None:
-        if self._held is None:
-            raise AssertionError("no device is held")
-        held, self._held = self._held, None
-        at = held.release()
-        self._teller.tell(HoldEnded(device=held.device.name, lease=held.number, at=at))
 
 
 class TileDevice:

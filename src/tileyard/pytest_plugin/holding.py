@@ -52,13 +52,11 @@ class HeldLease:
         asked = time.monotonic()
         self._tree = secrets.token_hex(8)
         self._keeper, self._control, self._reports, self._word = self._spawn()
-        is_held = False
         try:
             granted = self._wait(asked + queue_limit_s, queue_limit_s)
-            is_held = True
-        finally:
-            if not is_held:
-                self._end(b"kill 0\n")
+        except BaseException:
+            self._end(b"kill 0\n")
+            raise
         self.waited_s = self.at - asked
         self.device = choices[granted.choices[0]]
         self.number = granted.leases[0]

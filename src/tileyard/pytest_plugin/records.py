@@ -81,8 +81,6 @@ class HoldBegan(Record):
 class HoldEnded(Record):
     """The device is given back, and that is confirmed."""
 
-    device: str
-    lease: int
     at: float
 
 

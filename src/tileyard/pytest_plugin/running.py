@@ -79,7 +79,8 @@ class Inside:
         self._has_begun = True
         _renew_capture(config, self._log)
         allow_threads(len(self._active.settings.cores), self._active.processes)
-        watch_compiles(self._begin_compile, self._end_compile)
+        # What was compiled may run from then on, in ways that nobody sees.
+        watch_compiles(self._begin_compile, self._holdings.hold_to_the_end)
         try:
             config.hook.pytest_runtest_protocol(item=self._item, nextitem=None)
         except pytest.exit.Exception as error:
@@ -154,10 +155,6 @@ class Inside:
             "(declare it with @pytest.mark.tile_kernel, or allow it with --tileyard-dynamic=lease)"
         )
         pytest.fail(self._broken, pytrace=False)
-
-    def _end_compile(self) -> None:
-        """What was compiled may run from now on, in ways that nobody sees."""
-        self._holdings.hold_to_the_end()
 
     # ---- inside -------------------------------------------------------------------------------
 

@@ -12,11 +12,11 @@ from tileyard.artifacts.keys import build_key, digest_parts
 from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.cpu import plain_cpu
-from tileyard.errors import DamagedError, InvalidProgramError, ToolMissingError, UnsupportedError
+from tileyard.errors import InvalidProgramError, UnsupportedError
 from tileyard.frontend.tilelang import MadeKernel, make_kernel
 from tileyard.frontend.tir_queries import attributes_of
 from tileyard.ir.nodes import Program
-from tileyard.model import BuildKey, Digest, Elaborated, Outcome, SourceLine
+from tileyard.model import BuildKey, Digest, Elaborated, SourceLine
 from tileyard.scripts.cpu_work import as_cpu_work
 from tileyard.scripts.tally import Refusal, Tally
 from tileyard.settings import Settings
@@ -24,14 +24,7 @@ from tileyard.targets.annotated import annotate
 from tileyard.targets.base import KnowsLines
 from tileyard.targets.registry import find_needs, make_target
 from tileyard.workers.compiler import Compiler
-from tileyard.workers.protocol import (
-    BuildKernel,
-    BuildKernels,
-    BuildRefused,
-    BuiltKernels,
-    DescribeTarget,
-    TargetInfo,
-)
+from tileyard.workers.protocol import BuildKernel, DescribeTarget
 
 TARGET = "cpu"
 SOURCE = find_needs(TARGET).emits["c"]
@@ -112,37 +105,26 @@ class Builder:
         with self._lock:
             if not self._fingerprint:
                 self._settings.make_home()
-                info = self._compiler.answer(
-                    DescribeTarget(target=TARGET, plugins=self._settings.plugins)
-                )
-                if isinstance(info, BuildRefused):
-                    raise ToolMissingError(info.message, info.hint)
-                if not isinstance(info, TargetInfo):
-                    raise AssertionError(f"a compiler described its target with {info}")
+                request = DescribeTarget(target=TARGET, plugins=self._settings.plugins)
+                info = request.check(self._compiler.answer(request))
                 self._fingerprint = info.fingerprint
             return self._fingerprint
 
     def _make(self, name: str, made: MadeKernel, key: BuildKey) -> Artifact:
         elaborated = Elaborated(kernel=made.kernel, tir=made.tir, lines=made.lines)
         wanted = BuildKernel(case=name, build=key, elaborated=elaborated, options={})
-        reply = self._compiler.answer(BuildKernels(kernels=(wanted,)))
-        if not isinstance(reply, BuiltKernels):
-            raise AssertionError(f"a compiler answered a build with {reply}")
-        (built,) = reply.verdicts
-        if built.outcome is not Outcome.PASSED:
-            found = built.diagnostic
-            where = None if found is None else found.where
-            cause = UnsupportedError(
-                built.message,
-                operation="" if found is None else found.operation,
-                file="" if where is None else where.file,
-                line=0 if where is None else where.line,
-            )
-            raise self._refuse(name, built.message or "it could not be built", cause)
-        artifact = find_artifact(key, self._objects)
-        if artifact is None:
-            raise DamagedError(f"the artifact of {name} is gone right after it was built")
-        return artifact
+        built = self._compiler.build_alone(wanted)
+        if isinstance(built, Artifact):
+            return built
+        found = built.diagnostic
+        where = None if found is None else found.where
+        cause = UnsupportedError(
+            built.message,
+            operation="" if found is None else found.operation,
+            file="" if where is None else where.file,
+            line=0 if where is None else where.line,
+        )
+        raise self._refuse(name, built.message or "it could not be built", cause)
 
     def _refuse(
         self, name: str, message: str, cause: UnsupportedError | None = None

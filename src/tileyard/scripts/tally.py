@@ -41,8 +41,7 @@ class Tally:
     def __init__(self, cores: int) -> None:
         self._lock = threading.Lock()
         self._cores = cores
-        self._built: set[str] = set()
-        self._cached: set[str] = set()
+        self._kernels: dict[str, bool] = {}
         self._launched = 0
         self._refused: dict[Refusal, None] = {}
         self._promoted: Counter[str] = Counter()
@@ -51,8 +50,7 @@ class Tally:
     def note_kernel(self, build: str, *, is_built: bool) -> None:
         """Note a kernel by its build key: built now, or built before. One kernel counts once."""
         with self._lock:
-            if build not in self._built and build not in self._cached:
-                (self._built if is_built else self._cached).add(build)
+            self._kernels.setdefault(build, is_built)
 
     def note_launch(self) -> None:
         """Note one launch."""
@@ -78,8 +76,8 @@ class Tally:
         """What was counted so far."""
         with self._lock:
             return Summary(
-                built=len(self._built),
-                cached=len(self._cached),
+                built=sum(self._kernels.values()),
+                cached=sum(not is_built for is_built in self._kernels.values()),
                 launched=self._launched,
                 cores=self._cores,
                 refused=tuple(self._refused),

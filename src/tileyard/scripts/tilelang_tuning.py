@@ -24,7 +24,7 @@ from tileyard.model import INFRASTRUCTURE, Limits, Outcome, Trial
 from tileyard.scripts.tally import Refusal, Tally
 from tileyard.scripts.tilelang_jit import find_outputs
 from tileyard.scripts.tilelang_timing import time_call
-from tileyard.scripts.tuner_author import RunStudy, StudyOrder, Tuned, TunerAuthor
+from tileyard.scripts.tuner_author import RunStudy, StudyOrder, TunerAuthor
 from tileyard.settings import Settings
 
 BUDGET_MS = 100.0
@@ -47,7 +47,6 @@ class Race:
     best: BestSoFar = field(default_factory=BestSoFar)
     times_ms: dict[str, float] = field(default_factory=dict)
     failures: dict[str, Exception] = field(default_factory=dict)
-    inputs: list[Any] | None = None
     reference_ms: float | None = None
 
 
@@ -96,11 +95,11 @@ class TunerHooks:
         if self._study is None:
             return None
         configs, compiled = asked["config_args"], asked["compile_func"]
-        author = TunerAuthor(self._describe(tuner, asked), self._objects)
+        author = self._make_author(tuner, asked)
         limit_s = getattr(tuner, LIMIT, 0.0) or Limits().run_s
         try:
             order = StudyOrder(
-                kernel=author.tuned.kernel, configs=author.open(), limits=Limits(run_s=limit_s)
+                kernel=author.kernel, configs=author.open(), limits=Limits(run_s=limit_s)
             )
             trials = self._study(order, author.answer)
         except TileyardError:
@@ -109,16 +108,18 @@ class TunerHooks:
             return None
         self._note(trials)
         pool = concurrent.futures.ThreadPoolExecutor(max_workers=1)
-        find = partial(self._find_winner, tuner, trials, author, configs, compiled)
-        future = pool.submit(lambda: list(find()))
+        future = pool.submit(
+            lambda: list(self._find_winner(tuner, trials, author, configs, compiled))
+        )
         units = {future: [(number, config) for number, config in enumerate(configs)]}
         return pool, [future], units, "Configurations in a study"
 
-    def _describe(self, tuner: Any, asked: dict[str, Any]) -> Tuned:  # noqa: ANN401
+    def _make_author(self, tuner: Any, asked: dict[str, Any]) -> TunerAuthor:  # noqa: ANN401
         configs, elaborate = asked["config_args"], asked["elaborate_func"]
         profile, out_idx = tuner.profile_args, tuner.compile_args.out_idx
         target = tuner.compile_args.target
-        return Tuned(
+        return TunerAuthor(
+            objects=self._objects,
             kernel=str(getattr(tuner.fn, "__name__", "kernel")),
             configs=[{k: v for k, v in config.items() if v is not None} for config in configs],
             elaborate=lambda number: for_target(elaborate(**dict(configs[number])), target),

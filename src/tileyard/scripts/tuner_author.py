@@ -6,7 +6,7 @@ them is the study's.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, assert_never
+from typing import Any, assert_never
 
 import msgspec
 
@@ -58,23 +58,23 @@ class StudyOrder(Record):
     limits: Limits
 
 
-class RunStudy(Protocol):
-    """Carries a study out, and shows it to people."""
+RunStudy = Callable[[StudyOrder, Callable[[AuthorRequest], AuthorReply]], Sequence[Trial]]
+"""Carries a study out, and shows it to people: the trials, those that may win first, the best of them foremost.
 
-    def __call__(
-        self, order: StudyOrder, answer: Callable[[AuthorRequest], AuthorReply]
-    ) -> Sequence[Trial]:
-        """The trials, those that may win first, the best of them foremost. Raises TileyardError."""
-        ...
+Raises TileyardError.
+"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tuned:
-    """What a tuner tunes: ``elaborate`` gives the PrimFunc of a config, by its number.
+@dataclass(kw_only=True)
+class TunerAuthor:
+    """Answers for one tuner: ``elaborate`` gives the PrimFunc of a config, by its number.
 
     ``positions`` says which parameters of one are returned; ``supply`` gives the tensors for all the
     others, in order, of the config with that number. ``identity`` stands for what ``supply`` gives, None
     where nobody can say.
+
+    Of configs that are the same work on a CPU, since they differ in stages or threads only, the study hears
+    of the first.
     """
 
     kernel: str
@@ -83,20 +83,9 @@ class Tuned:
     positions: Callable[[Any], Sequence[int] | None]
     supply: Callable[[int], Sequence[object]]
     identity: str | None
-
-
-@dataclass
-class TunerAuthor:
-    """Answers for one tuner.
-
-    Of configs that are the same work on a CPU, since they differ in stages or threads only, the study hears
-    of the first.
-    """
-
-    tuned: Tuned
     objects: ObjectStore
     _numbers: dict[str, int] = field(default_factory=dict)
-    _configs: list[dict[str, Value]] = field(default_factory=list)
+    _tried: list[dict[str, Value]] = field(default_factory=list)
     _made: dict[int, Elaborated | TileyardError] = field(default_factory=dict)
     _alike: dict[str, tuple[int, Sequence[int]]] = field(default_factory=dict)
 
@@ -106,7 +95,7 @@ class TunerAuthor:
         Raises TileyardError where there can be none, since not even one has sizes that are fixed.
         """
         known: set[str] = set()
-        for number, config in enumerate(self.tuned.configs):
+        for number, config in enumerate(self.configs):
             named = {
                 key: value if isinstance(value, PLAIN) else repr(value)
                 for key, value in config.items()
@@ -121,10 +110,10 @@ class TunerAuthor:
                     continue
                 known.add(made.kernel.program)
             self._numbers[canonical_json(named)] = number
-            self._configs.append(named)
+            self._tried.append(named)
         if not known:
             raise next(error for error in self._made.values() if isinstance(error, TileyardError))
-        return len(self._configs)
+        return len(self._tried)
 
     def answer(self, request: AuthorRequest) -> AuthorReply:
         """Carry out one request; what the script does wrong becomes a failure of the case."""
@@ -140,11 +129,11 @@ class TunerAuthor:
     def _answer(self, request: AuthorRequest) -> AuthorReply:
         match request:
             case DescribeKernels():
-                names = tuple(dict.fromkeys(key for config in self._configs for key in config))
+                names = tuple(dict.fromkeys(key for config in self._tried for key in config))
                 return Kernels(
                     kernels=(
                         KernelInfo(
-                            name=self.tuned.kernel,
+                            name=self.kernel,
                             file="",
                             style="autotune",
                             parameters=names,
@@ -154,7 +143,7 @@ class TunerAuthor:
                     )
                 )
             case ExpandSpace():
-                return Space(configs=tuple(self._configs))
+                return Space(configs=tuple(self._tried))
             case CheckConfigs(configs=configs):
                 return Accepted(accepted=(True,) * len(configs))
             case ElaborateConfig(config=config):
@@ -169,8 +158,8 @@ class TunerAuthor:
 
     def _elaborate(self, number: int) -> Elaborated:
         with blame_user():
-            func = self.tuned.elaborate(number)
-        positions = self.tuned.positions(func)
+            func = self.elaborate(number)
+        positions = self.positions(func)
         made = make_kernel(func, positions)
         specs = fixed_specs(made)
         self._alike.setdefault(canonical_json(specs), (number, tuple(positions or ())))
@@ -179,8 +168,8 @@ class TunerAuthor:
     def _make_inputs(self, request: MakeGolden) -> Golden:
         number, returned = self._alike[canonical_json(request.specs)]
         known = None
-        if self.tuned.identity is not None:
-            parts = ("script", self.tuned.identity, canonical_json(request.specs))
+        if self.identity is not None:
+            parts = ("script", self.identity, canonical_json(request.specs))
             known = GoldenKey(digest_parts(*parts))
             data = self.objects.get_record(RECORD_KIND, known)
             record = None if data is None else decode_json(data, GoldenRecord)
@@ -189,7 +178,7 @@ class TunerAuthor:
                     key=known, inputs=record.inputs, outputs=(), reused=True, is_identified=True
                 )
         with blame_user():
-            tensors = list(self.tuned.supply(number))
+            tensors = list(self.supply(number))
         taken = [spec for place, spec in enumerate(request.specs) if place not in returned]
         arrays = [
             to_numpy(tensor)

@@ -71,8 +71,8 @@ class RunClient(Generic[ResultT]):
                         listen(event)
                     case Question(number=number, request=request):
                         engine.channel.send(Answer(number=number, reply=self._reply(request)))
-                    case Refused():
-                        raise _refusal(message)
+                    case Refused(code=code, message=text, hint=hint):
+                        raise TileyardError.by_code.get(code, TileyardError)(text, hint)
                     case Ended(result=result):
                         return msgspec.msgpack.decode(result, type=self._verb.result_type())
                     case None:
@@ -97,12 +97,6 @@ class RunClient(Generic[ResultT]):
         if self._answer is None:
             raise AssertionError(f"the engine asked a client without an author for {request}")
         return self._answer(request)
-
-
-def _refusal(refused: Refused) -> TileyardError:
-    """The engine's error, as the class that its code names."""
-    kind = TileyardError.by_code.get(refused.code, TileyardError)
-    return kind(refused.message, refused.hint)
 
 
 def _lost(code: int, hint: str, *, is_asked: bool) -> TileyardError:

@@ -91,7 +91,7 @@ class _Opened:
         return opened
 
     async def _read(self, authors: Authors, file: str, kernel: str, prefix: str) -> None:
-        described = await authors.ask(self._side, file, DescribeKernels(), ASK_LIMIT_S)
+        described = await authors.of(self._side, file).ask(DescribeKernels(), ASK_LIMIT_S)
         if isinstance(described, Failed):
             raise KernelFileError(described.message)
         kernels = [one for one in described.kernels if kernel in ("", one.name)]

@@ -51,8 +51,7 @@ async def open_suite(start: StartTest, bench: Bench) -> Plan[SuiteResult]:
     """Plan the run of a suite. Raises TileyardError where the request makes no sense."""
     packed = _open_bundle(start, bench) if start.is_bundle else None
     suite = packed.suite if packed is not None else await _read_suite(start, bench)
-    opened = _OpenSuite(start, bench, suite, packed)
-    return opened.plan()
+    return _OpenSuite(start, bench, suite, packed).plan()
 
 
 async def _read_suite(start: StartTest, bench: Bench) -> Suite:

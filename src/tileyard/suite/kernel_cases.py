@@ -41,7 +41,7 @@ async def read_suite_with_kernels(path: Path, settings: Settings, authors: Autho
 
 
 async def _describe(file: str, authors: Authors) -> tuple[KernelInfo, ...]:
-    reply = await authors.ask("", file, DescribeKernels(), ASK_LIMIT_S)
+    reply = await authors.of("", file).ask(DescribeKernels(), ASK_LIMIT_S)
     if isinstance(reply, Failed):
         raise KernelFileError(reply.message, trace=reply.log)
     if not reply.kernels:

@@ -11,8 +11,9 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, Self, assert_never
+from typing import Self, assert_never
 
 import msgspec
 
@@ -49,6 +50,8 @@ from tileyard.workers.protocol import (
     MakeGolden,
     Space,
 )
+
+Answer = Callable[[AuthorRequest], AuthorReply]
 
 IMPORT_THRESHOLDS = (100_000, 50, 100)
 """Imports make a million objects that stay: to search them again and again costs a sixth of the time."""
@@ -223,24 +226,21 @@ def main(home: str, file: str) -> None:
     recorder = Recorder(os.environ, apart=(Path(home),))
     recorder.begin()
     objects = ObjectStore(Path(home) / "objects")
-    author: Author | None = None
-    refusal: TileyardError | MemoryError | None = None
+    answer: Answer
     try:
-        author = Author.of_file(Path(file), objects)
+        answer = Author.of_file(Path(file), objects).answer
     except (TileyardError, MemoryError) as error:
-        refusal = error
+        answer = partial(describe_failure, error)
     gc.freeze()
     gc.set_threshold(*thresholds)
     while (request := channel.receive(AuthorRequest)) is not None:
-        reply = _serve(author, refusal, request)
+        reply = _serve(answer, request)
         channel.send(Answered(reply=reply, footprint=recorder.news()))
 
 
-def _serve(author: Author | None, refusal: Any, request: AuthorRequest) -> AuthorReply:  # noqa: ANN401
-    if author is None:
-        return describe_failure(refusal, request)
+def _serve(answer: Answer, request: AuthorRequest) -> AuthorReply:
     try:
-        return author.answer(request)
+        return answer(request)
     except Exception as error:  # noqa: BLE001 - a worker's entry: a bug of ours ends one case only
         return Failed(
             message=f"tileyard failed: {type(error).__name__}: {error}",

@@ -14,10 +14,9 @@ class StepDone(Record, tag="step_done"):
 
 
 class FilesDigested(Record, tag="files_digested"):
-    """Answer to DigestFiles. ``missing`` are patterns that fit no file."""
+    """Answer to DigestFiles."""
 
     digest: str
-    missing: tuple[str, ...] = ()
 
 
 class Done(Record, tag="done"):

@@ -50,7 +50,6 @@ class CommandRuns:
         self.is_stopped = is_stopped
         self._home = stores.home
         self._stores = stores
-        self._trees = stores.trees
         self._tell = tell
         self._lease = lease
         self._limited = limited
@@ -186,7 +185,7 @@ class CommandRuns:
         make_folder(member.log.parent)
         folder = self._home / member.command.folder
         if (folder / USED).exists() or not (folder / DATA).exists():
-            make_case_folder(folder, member.entry.golden.tree, self._trees)
+            make_case_folder(folder, member.entry.golden.tree, self._stores.trees)
         write_file(folder / USED, b"")
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from tileyard.artifacts.build import Build
 from tileyard.artifacts.copying import scratch_folder
-from tileyard.artifacts.manifest import TREE_FILE, Manifest, publish
+from tileyard.artifacts.manifest import TREE_FILE, Artifact, Manifest, find_artifact, publish
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
 from tileyard.decoding import decode_json
@@ -114,6 +114,20 @@ class Compiler:
                 return BuiltKernels(verdicts=tuple(self._build(kernels, known)))
             case _:
                 assert_never(request)
+
+    def build_alone(self, wanted: BuildKernel) -> Artifact | Build:
+        """One kernel, for who asks in this very process: its artifact, or how its build failed.
+
+        Raises DamagedError where the artifact does not stay.
+        """
+        request = BuildKernels(kernels=(wanted,))
+        (built,) = request.check(self.answer(request)).verdicts
+        if built.outcome is not Outcome.PASSED:
+            return built
+        artifact = find_artifact(wanted.build, self._objects)
+        if artifact is None:
+            raise DamagedError(f"the artifact of {wanted.case} is gone right after it was built")
+        return artifact
 
     def warm_up(self) -> None:
         """Do what every build of the target needs, while nothing is asked for yet."""

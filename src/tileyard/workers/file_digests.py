@@ -35,22 +35,19 @@ class FileDigests:
         self._known: dict[str, tuple[_Stamp, str]] = {}
         self._lock = threading.Lock()
 
-    def digest(self, folder: Path, patterns: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-        """The digest of names and contents of all files that fit, and the patterns that fit none.
+    def digest(self, folder: Path, patterns: Sequence[str]) -> str:
+        """The digest of names and contents of all files that fit; a pattern may fit none.
 
         A pattern is a path or a glob below ``folder``, or absolute; a directory stands for all files in
         it. Names count as they are found from ``folder``, so that the same tree elsewhere is the same.
         Raises UsageError for a file that cannot be read, and for more than anybody could read.
         """
         parts: list[str] = []
-        missing: list[str] = []
         size = 0
         for pattern in patterns:
             files = sorted(set(find_files(folder, pattern)))
             if len(parts) + len(files) > MOST_FILES:
                 raise UsageError(f"inputs {pattern!r}: these are more than {MOST_FILES:,} files")
-            if not files:
-                missing.append(pattern)
             for path in files:
                 name = os.path.relpath(path, folder) if path.is_relative_to(folder) else path.name
                 try:
@@ -60,7 +57,7 @@ class FileDigests:
                     raise UsageError(
                         f"inputs {pattern!r}: cannot read {path}: {error.strerror}"
                     ) from error
-        return digest_parts("files", *parts), tuple(missing)
+        return digest_parts("files", *parts)
 
     def _digest_file(self, path: Path) -> str:
         status = path.stat()

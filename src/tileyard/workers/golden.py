@@ -58,7 +58,8 @@ class GoldenMaker:
         if key is not None and known is None:
             self.objects.put_record(RECORD_KIND, key, msgspec.json.encode(record))
         return Golden(
-            key=key or _content_key(record),
+            key=key
+            or GoldenKey(digest_parts("golden content", *record.inputs, "to", *record.outputs)),
             inputs=record.inputs,
             outputs=record.outputs,
             reused=known is not None,
@@ -178,10 +179,6 @@ def _find(objects: ObjectStore, key: GoldenKey) -> GoldenRecord | None:
     except (msgspec.DecodeError, DamagedError):
         return None
     return record
-
-
-def _content_key(record: GoldenRecord) -> GoldenKey:
-    return GoldenKey(digest_parts("golden content", *record.inputs, "to", *record.outputs))
 
 
 @functools.cache

@@ -6,6 +6,7 @@ One module because it is the whole language: who reads a question looks for its 
 from typing import Generic, TypeVar, get_args
 
 from tileyard.artifacts.build import Build
+from tileyard.errors import ToolMissingError
 from tileyard.frontend.footprint import Footprint
 from tileyard.model import (
     Batch,
@@ -182,12 +183,11 @@ class MakeGolden(Question[Golden], tag="make_golden"):
 
 
 class Judged(Record, tag="judged"):
-    """What the outputs of a case are worth; ``log`` is what the judge has printed."""
+    """What the outputs of a case are worth."""
 
     outcome: Outcome
     message: str = ""
     mismatch: Mismatch | None = None
-    log: str = ""
 
 
 AuthorRequest = DescribeKernels | ExpandSpace | CheckConfigs | ElaborateConfig | MakeGolden
@@ -204,19 +204,6 @@ class Answered(Record, tag="answered"):
 # ---- compile worker: never touches a device ------------------------------------------------------
 
 
-class DescribeTarget(Record, tag="describe_target"):
-    """Load a target. Answer: TargetInfo, or BuildRefused.
-
-    ``group_size`` is how many kernels it may build as one at most, 0 for what pays. ``caches`` names the folder
-    in which its tools keep what they need not do twice, apart from others' where it is not empty.
-    """
-
-    target: str
-    plugins: dict[str, str]
-    group_size: int = 0
-    caches: str = ""
-
-
 class BuildKernel(Record):
     """A kernel to be built into the object store."""
 
@@ -224,16 +211,6 @@ class BuildKernel(Record):
     build: BuildKey
     elaborated: Elaborated
     options: dict[str, Value]
-
-
-class BuildKernels(Record, tag="build_kernels"):
-    """Build these kernels in one call of the target. Answer: BuiltKernels.
-
-    Where they are built ``anew``, no binary that was compiled before is used.
-    """
-
-    kernels: tuple[BuildKernel, ...]
-    anew: bool = False
 
 
 class TargetInfo(Record, tag="target_info"):
@@ -255,6 +232,35 @@ class BuiltKernels(Record, tag="built_kernels"):
     """Answer to BuildKernels: one verdict for each kernel, in order."""
 
     verdicts: tuple[Build, ...]
+
+
+class DescribeTarget(Question[TargetInfo], tag="describe_target"):
+    """Load a target. Answer: TargetInfo, or BuildRefused.
+
+    ``group_size`` is how many kernels it may build as one at most, 0 for what pays. ``caches`` names the folder
+    in which its tools keep what they need not do twice, apart from others' where it is not empty.
+    """
+
+    target: str
+    plugins: dict[str, str]
+    group_size: int = 0
+    caches: str = ""
+
+    def check(self, answer: object) -> TargetInfo:
+        """See ``Question``. Raises ToolMissingError where the target cannot be used."""
+        if isinstance(answer, BuildRefused):
+            raise ToolMissingError(answer.message, answer.hint)
+        return super().check(answer)
+
+
+class BuildKernels(Question[BuiltKernels], tag="build_kernels"):
+    """Build these kernels in one call of the target. Answer: BuiltKernels.
+
+    Where they are built ``anew``, no binary that was compiled before is used.
+    """
+
+    kernels: tuple[BuildKernel, ...]
+    anew: bool = False
 
 
 class SharedBegan(Record, tag="shared_began"):

@@ -76,8 +76,7 @@ class StepHost:
             case DoStep():
                 return self._do_step(request)
             case DigestFiles(folder=folder, patterns=patterns):
-                digest, missing = self._digests.digest(Path(folder), patterns)
-                return FilesDigested(digest=digest, missing=missing)
+                return FilesDigested(digest=self._digests.digest(Path(folder), patterns))
             case PrepareFolder(folder=folder, golden=golden):
                 make_case_folder(self._home / folder, golden, self._trees)
                 return Done()

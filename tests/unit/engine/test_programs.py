@@ -55,8 +55,7 @@ class FakeHost(StepHost):
     def _answer(self, request: object) -> object:
         match request:
             case DigestFiles(folder=folder, patterns=patterns):
-                digest, missing = FileDigests().digest(Path(folder), patterns)
-                return FilesDigested(digest=digest, missing=missing)
+                return FilesDigested(digest=FileDigests().digest(Path(folder), patterns))
             case PrepareFolder():
                 return Done()
             case CompareOutputs():

@@ -27,7 +27,7 @@ from tileyard.model import (
     Outcome,
     Step,
 )
-from tileyard.processes.records import Ended
+from tileyard.processes.supervise import Ended, Worker
 from tileyard.settings import Settings
 from tileyard.workers.case_folders import Stores
 from tileyard.workers.command_runs import CommandRuns
@@ -65,6 +65,8 @@ class SilentWorker:
     async def ended(self) -> Ended:
         """It crashed."""
         return Ended(signal=11, confirmed=True)
+
+    judge_silence = Worker.judge_silence
 
 
 class Heard:

@@ -27,7 +27,7 @@ def make_author(folder: Path, size: object = 64) -> Any:  # noqa: ANN401 - TileL
     """An author of a kernel that takes any block but 7."""
     import tilelang.language as T  # noqa: N812
 
-    from tileyard.scripts.tuner_author import Tuned, TunerAuthor
+    from tileyard.scripts.tuner_author import TunerAuthor
 
     def elaborate(number: int) -> object:
         block, threads = CONFIGS[number]["block"], CONFIGS[number].get("threads", 32)
@@ -43,7 +43,8 @@ def make_author(folder: Path, size: object = 64) -> Any:  # noqa: ANN401 - TileL
 
         return double
 
-    tuned = Tuned(
+    return TunerAuthor(
+        objects=ObjectStore(folder),
         kernel="double",
         configs=CONFIGS,
         elaborate=elaborate,
@@ -51,7 +52,6 @@ def make_author(folder: Path, size: object = 64) -> Any:  # noqa: ANN401 - TileL
         supply=lambda number: [np.full(64, number, np.float32)],
         identity="ones",
     )
-    return TunerAuthor(tuned, ObjectStore(folder))
 
 
 @pytest.mark.slow

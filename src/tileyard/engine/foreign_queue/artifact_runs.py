@@ -6,23 +6,19 @@ database. A case that crashes or hangs ends its own runner; the rest goes on in 
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.clock import Clock
 from tileyard.decoding import decode_json
 from tileyard.devices.foreign import digest_environment, name_device
 from tileyard.engine.foreign_queue.far_judging import FarJudging
 from tileyard.engine.foreign_queue.submission import exit_code
-from tileyard.engine.handed_over import HandedOver
-from tileyard.engine.provider import LeaseLostError, Slot, Waiting
+from tileyard.engine.provider import LeaseLostError, Slot
 from tileyard.errors import DamagedError, UsageError
-from tileyard.model import Batch, Device, Digest, Outcome
-from tileyard.settings import Settings
+from tileyard.model import Batch, Digest, Outcome
 from tileyard.workers.handing_over import ROOM_BYTES, count_output_bytes
 from tileyard.workers.protocol import CaseRan, RunEntry
 from tileyard.workers.task_lines import (
@@ -87,7 +83,8 @@ class TaskRun:
             memory_bytes = self._cases[entries[0].case].runner_bytes
             try:
                 if not held:
-                    await slot.acquire(memory_bytes, _wait_silently)
+                    # Nobody reads a task's output for who else waits.
+                    await slot.acquire(memory_bytes, lambda _: None)
                 with self._judging.beside(is_timed=self._is_timed):
                     held = await slot.run(self._bounded_batch(), entries, self)
                 failures = 0
@@ -204,10 +201,6 @@ def find_device_name(task: Task, given: str, environ: Mapping[str, str]) -> str:
     return name_device(task.device, value)
 
 
-def _wait_silently(_: Waiting) -> None:
-    """Nobody reads a task's output for who else waits."""
-
-
 def _read_end(path: Path) -> str:
     try:
         with path.open("rb") as file:
@@ -216,19 +209,3 @@ def _read_end(path: Path) -> str:
             return file.read().decode(errors="replace")
     except OSError:
         return ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunnerSite:
-    """What a runner's slot needs to know of its surroundings."""
-
-    settings: Settings
-    queue_limit_s: float = 1800.0
-    clock: Clock = field(default_factory=Clock)
-    handed_over: HandedOver = field(default_factory=HandedOver)
-    grounds: Mapping[str, tuple[Device, ...]] = field(default_factory=dict)
-
-    @property
-    def home(self) -> Path:
-        """The directory with objects and logs."""
-        return self.settings.home

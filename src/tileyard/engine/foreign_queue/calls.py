@@ -10,6 +10,8 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
+
 from tileyard.devices.foreign import ForeignQueue, fill_submit
 from tileyard.devices.queues import submitter_argv
 from tileyard.engine.foreign_queue.submission import ClientEnd
@@ -107,15 +109,8 @@ class QueueCall:
             )
 
     def _ended(self, reply: SubmitEnded, limit: str) -> ClientEnd:
-        return ClientEnd(
-            argv=self._shown,
-            cwd=self.cwd,
-            code=reply.code,
-            signal=reply.signal,
-            error=reply.error,
-            limit=limit,
-            cancelled=reply.cancelled,
-        )
+        ended = msgspec.structs.asdict(reply)
+        return ClientEnd(argv=self._shown, cwd=self.cwd, limit=limit, **ended)
 
     @staticmethod
     async def _end(worker: Worker, grace_s: float) -> None:

@@ -16,7 +16,6 @@ from tileyard.devices.locks import prepare_locks
 from tileyard.devices.names import NAME, index_of
 from tileyard.devices.registry import parse_device
 from tileyard.engine.foreign_queue.artifact_runs import (
-    RunnerSite,
     TaskRun,
     Tell,
     check_environment,
@@ -26,7 +25,7 @@ from tileyard.engine.foreign_queue.artifact_runs import (
 from tileyard.engine.foreign_queue.far_judging import FarJudging
 from tileyard.engine.judge import JudgeProcess
 from tileyard.engine.provider import Slot
-from tileyard.engine.runners import RunnerSlot
+from tileyard.engine.runners import RunnerSite, RunnerSlot
 from tileyard.errors import TileyardError, UsageError
 from tileyard.model import Device
 from tileyard.settings import read_settings
@@ -51,10 +50,7 @@ def run_submitted(named: str, objects: Path, device: str, environment: str, tell
             check_environment(task, environment, os.environ)
         chosen = accept_device(find_device_name(task, device, os.environ))
     except TileyardError as error:
-        ended = TaskEnded(
-            token=task.token, code=INFRASTRUCTURE_CODE, cases=0, message=error.message
-        )
-        tell(ended)
+        tell(TaskEnded(token=task.token, code=INFRASTRUCTURE_CODE, cases=0, message=error.message))
         return INFRASTRUCTURE_CODE
     os.environ[SUBMISSION_VARIABLE] = task.token
     return run_task(task, objects, chosen, tell)
@@ -75,7 +71,7 @@ def run_task(task: Task, objects: Path, device: Device, tell: Tell) -> int:
         settings = msgspec.structs.replace(
             read_settings(os.environ, Path.cwd()), home=home, plugins=task.plugins
         )
-        site = RunnerSite(settings=settings)
+        site = RunnerSite(settings=settings, grounds={})
         slot = RunnerSlot(site, device)
         free = tuple(core for core in settings.cores if core not in device.cores)
         judge = JudgeProcess(home, free or settings.cores, site.handed_over)

@@ -6,14 +6,14 @@ Nothing is held between batches.
 import asyncio
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from tileyard.devices.foreign import QUEUE_KIND, ForeignQueue, refuse_nesting
 from tileyard.engine.foreign_queue.submission import infra_error
 from tileyard.engine.foreign_queue.tasks import QueueTask, task_limit_s
-from tileyard.engine.provider import LeaseProvider, Slot, Waiting, Watch
+from tileyard.engine.provider import LeaseProvider, Slot, UnheldSlot, Watch
 from tileyard.engine.runners import LocalDevices
 from tileyard.engine.yard import Yard
 from tileyard.errors import ToolMissingError
@@ -75,8 +75,8 @@ class QueueProvider:
         """Nothing is held: a task ends with the ``run`` that submitted it."""
 
 
-class QueueSlot:
-    """One task of the queue at a time."""
+class QueueSlot(UnheldSlot):
+    """One task of the queue at a time, to each of which the queue gives a device on its own."""
 
     def __init__(self, queue: ForeignQueue, device: Device, yard: Yard) -> None:
         self.device = device
@@ -84,16 +84,6 @@ class QueueSlot:
         self._queue = queue
         self._yard = yard
         self._task: QueueTask | None = None
-
-    async def warm(self) -> None:
-        """There is nothing to do before a batch is submitted."""
-
-    async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
-        """The queue gives a device to each task on its own."""
-        return 0
-
-    async def release(self) -> None:
-        """Nothing is held."""
 
     async def run(self, batch: Batch, entries: Sequence[RunEntry], watch: Watch) -> bool:
         """Submit as many of ``entries`` as one task may hold, and answer for what it ran."""

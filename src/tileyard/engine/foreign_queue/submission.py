@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from tileyard.devices.foreign import ExitMeaning
-from tileyard.model import INFRASTRUCTURE, WELL, Outcome, Record
+from tileyard.model import INFRASTRUCTURE, WELL, Outcome
 from tileyard.processes.outcomes import describe_signal
 from tileyard.workers.protocol import CaseRan
+from tileyard.workers.submitter import SubmitEnded
 from tileyard.workers.task_lines import (
     CaseResult,
     CaseTurnedTo,
@@ -26,20 +27,12 @@ TAIL_CHARS: Final = 4096
 SHORT_TAIL_CHARS: Final = 160
 
 
-class ClientEnd(Record):
-    """How a call of the queue's client ended.
-
-    ``limit`` names the limit of ours that ended it, empty for none; ``error`` says why the client
-    did not start. ``cancelled`` is how the cancel command went.
-    """
+class ClientEnd(SubmitEnded, kw_only=True):
+    """How a call of the queue's client ended; ``limit`` names the limit of ours that ended it, empty for none."""
 
     argv: tuple[str, ...]
     cwd: str
-    code: int | None = None
-    signal: int | None = None
-    error: str = ""
     limit: str = ""
-    cancelled: str = ""
 
     def describe(self) -> str:
         """How it ended, in a few words."""
