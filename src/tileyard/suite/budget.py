@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from tileyard.errors import UsageError
 from tileyard.model import INFRASTRUCTURE, WELL, Outcome, Record
-from tileyard.store.run_times import RunTime
+from tileyard.store.base import RunTime
 from tileyard.suite.pieces import NO_COSTS, Costs
 from tileyard.suite.plan import make_plan, say_seconds
 from tileyard.suite.records import Expected, LeftOut
@@ -118,27 +118,21 @@ def fit_budget(
 def rank(facts: Sequence[CaseFacts]) -> list[tuple[Reason, CaseFacts]]:
     """All cases, the one that is to run first in front."""
     by_value = sorted(facts, key=lambda one: -one.value)
-    ranked: list[tuple[Reason, CaseFacts]] = []
-    rest = []
-    for one in by_value:
-        if one.is_changed:
-            ranked.append((Reason.CHANGED, one))
-        elif one.failures:
-            ranked.append((Reason.FAILED, one))
-        else:
-            rest.append(one)
-    ranked.sort(key=lambda pair: pair[0])  # stable: within a reason by value
-    covered = {one.family for _, one in ranked}
+    covered = {one.family for one in facts if one.is_changed or one.failures}
     cheapest: dict[str, CaseFacts] = {}
-    for one in rest:
-        best = cheapest.get(one.family)
-        is_better = best is None or one.expected.seconds < best.expected.seconds
-        if one.family not in covered and is_better:
-            cheapest[one.family] = one
-    stands = {one.expected.case for one in cheapest.values()}
-    ranked += [(Reason.UNCOVERED, one) for one in rest if one.expected.case in stands]
-    ranked += [(Reason.VALUE, one) for one in rest if one.expected.case not in stands]
-    return ranked
+    for one in sorted(by_value, key=lambda one: one.expected.seconds):
+        if one.family not in covered:
+            cheapest.setdefault(one.family, one)
+
+    def reason_of(one: CaseFacts) -> Reason:
+        if one.is_changed:
+            return Reason.CHANGED
+        if one.failures:
+            return Reason.FAILED
+        return Reason.UNCOVERED if cheapest.get(one.family) is one else Reason.VALUE
+
+    ranked = [(reason_of(one), one) for one in by_value]
+    return sorted(ranked, key=lambda pair: pair[0])  # stable: within a reason by value
 
 
 def _choose(

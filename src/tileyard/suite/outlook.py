@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from tileyard.model import CommandWork, Record
-from tileyard.store.run_times import RunTime
+from tileyard.store.base import RunTime
 from tileyard.suite.budget import fit_budget, gather_facts
 from tileyard.suite.choosing import choose, find_policy, find_uncovered
 from tileyard.suite.durations import Known, expect, learn

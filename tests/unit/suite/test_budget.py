@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tileyard.errors import UsageError
 from tileyard.model import Outcome
-from tileyard.store.run_times import RunTime
+from tileyard.store.base import RunTime
 from tileyard.suite.budget import CaseFacts, Reason, fit_budget, gather_facts, rank
 from tileyard.suite.pieces import Costs
 from tileyard.suite.plan import make_plan
