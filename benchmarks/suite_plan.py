@@ -19,8 +19,7 @@ from tileyard.model import CommandWork, Step
 from tileyard.suite.durations import Known, expect, expect_imported
 from tileyard.suite.imports import read_times
 from tileyard.suite.pieces import Costs
-from tileyard.suite.plan import compare, make_plan
-from tileyard.suite.prediction import find_floor_s
+from tileyard.suite.plan import compare, find_floor_s, make_plan
 from tileyard.suite.records import Expected, SuiteCase
 from tileyard.suite.shards import assign_shards
 

@@ -16,7 +16,7 @@ from tileyard.model import Side
 from tileyard.report.ci import print_duplicates, print_matrix
 from tileyard.report.console import Console
 from tileyard.report.suite_files import write_atomically
-from tileyard.store.run_times import RunTime
+from tileyard.store.base import RunTime
 from tileyard.suite.content import Change, Contents, find_root, parse_changed
 from tileyard.suite.durations import learn_imported
 from tileyard.suite.imports import read_times

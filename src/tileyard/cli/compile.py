@@ -95,7 +95,7 @@ def compile_configs(  # noqa: PLR0913 - options, by keyword only
 
     Exit status: 0 all were built, 1 some were not, 2 bad usage, 130 interrupted.
     """
-    from tileyard.cli.compile_session import run
+    from tileyard.cli import kernel_session
     from tileyard.model import Limits
     from tileyard.service.verbs import StartCompile
     from tileyard.tuning.request import ALL_CONFIGS, TuneRequest
@@ -134,7 +134,7 @@ def compile_configs(  # noqa: PLR0913 - options, by keyword only
         compile_workers=compile_workers,
         group_size=None if group_size == "auto" else parse_count(group_size, "--group-size"),
     )
-    return run(start, emit=emit, with_report=report, as_json=json)
+    return kernel_session.compile_configs(start, emit=emit, with_report=report, as_json=json)
 
 
 def _check_output(output: Path) -> None:

@@ -60,11 +60,10 @@ def history(  # noqa: PLR0913 - options, by keyword only
 def _export(file: Path, target: str, device_class: str) -> int:
     """Write what a run of the suites would expect of the cases in this store."""
     from tileyard.cli.opening import open_store
-    from tileyard.store.run_times import RunTimeQuery
     from tileyard.suite.durations import tabulate
 
     with open_store() as (store, home):
-        table = tabulate(store.list_run_times(RunTimeQuery(target=target)), device_class)
+        table = tabulate(store.list_run_times(target), device_class)
     if not table:
         raise UsageError(_say_nothing(home, target, device_class))
     try:

@@ -110,15 +110,7 @@ INTERNAL_ERROR = 70
 
 
 def main(arguments: list[str]) -> int:
-    """Run one command and return its exit status."""
-    if arguments[:1] == ["lease"]:  # typer would take a part of the user's own command line
-        from tileyard.cli.lease import run_lease
-
-        return run_lease(arguments[1:])
-    if arguments[:1] == ["exec"]:  # likewise
-        from tileyard.cli.exec import run_exec
-
-        return run_exec(arguments[1:])
+    """Run one command, but for those that ``entry`` carries out itself, and return its exit status."""
     try:
         status = app(arguments, prog_name="tileyard", standalone_mode=False)
     except typer.TyperException as error:

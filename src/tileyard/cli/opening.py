@@ -16,8 +16,7 @@ from tileyard.settings import Settings, read_settings
 
 if TYPE_CHECKING:
     from tileyard.report.console import Console
-    from tileyard.store.base import Store
-    from tileyard.store.run_times import RunTime
+    from tileyard.store.base import RunTime, Store
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -55,12 +54,10 @@ def _has_records(home: Path) -> bool:
 
 def read_run_times() -> Sequence["RunTime"]:
     """How long cases of suites took; nothing where there is no store yet."""
-    from tileyard.store.run_times import RunTimeQuery
-
     if not _has_records(load_settings().home):
         return ()
     with open_store() as (store, _):
-        return store.list_run_times(RunTimeQuery())
+        return store.list_run_times()
 
 
 def parse_outcome(text: str) -> Outcome:

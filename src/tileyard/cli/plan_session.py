@@ -10,14 +10,13 @@ from msgspec.structs import replace
 from tileyard.cli.opening import load_settings, present, read_run_times
 from tileyard.errors import UsageError
 from tileyard.report.plan import print_prediction
-from tileyard.store.run_times import RunTime
+from tileyard.store.base import RunTime
 from tileyard.suite.durations import Known, expect_imported, learn_imported
 from tileyard.suite.imports import read_times
 from tileyard.suite.memory import read_memory
 from tileyard.suite.outlook import Bounds, Outlook, expect_all, look_ahead, narrow, target_of
 from tileyard.suite.pieces import NO_COSTS
-from tileyard.suite.plan import Split
-from tileyard.suite.prediction import predict
+from tileyard.suite.plan import Split, predict
 from tileyard.suite.reading import read_suite
 from tileyard.suite.records import Expected, Suite, SuiteCase, Wish
 from tileyard.suite.shards import Shard

@@ -65,7 +65,7 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
     Exit status: 0 it passed, or nothing says what is right, 1 it did not, 2 bad usage, 3
     infrastructure only, 130 interrupted.
     """
-    from tileyard.cli.run_session import run
+    from tileyard.cli import kernel_session
     from tileyard.model import CheckPolicy, Limits
     from tileyard.service.verbs import StartTune
     from tileyard.tuning.request import TuneRequest
@@ -106,4 +106,4 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
         reuse=False,
         queue_limit_s=parse_duration_s(queue_limit),
     )
-    return run(start, emit=emit, as_json=json, for_debugger=debug)
+    return kernel_session.run_config(start, emit=emit, as_json=json, for_debugger=debug)

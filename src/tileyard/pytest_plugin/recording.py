@@ -29,7 +29,6 @@ from tileyard.report.suite_files import write_atomically
 from tileyard.report.words import clean_line
 from tileyard.store.base import Store
 from tileyard.store.events import EventLog, run_file
-from tileyard.store.run_times import RunTimeQuery
 
 TARGET = "pytest"
 """The target of the trials of tests."""
@@ -49,7 +48,7 @@ def read_durations(store: Store) -> dict[str, float]:
     """
     by_case: dict[str, list[float]] = {}
     by_function: dict[str, list[float]] = {}
-    for run in store.list_run_times(RunTimeQuery(target=TARGET)):
+    for run in store.list_run_times(TARGET):
         if run.run_s > 0:
             by_case.setdefault(run.case, []).append(run.run_s)
             by_function.setdefault(run.case.partition("[")[0], []).append(run.run_s)

@@ -58,21 +58,15 @@ def print_compiled(
 def _table(result: CompileResult, width: int) -> Table:
     keys = list(dict.fromkeys(key for one in result.configs for key in one.config))
     work = f" {format_config(result.arguments)}" if result.arguments else ""
-    table = Table(
-        title=f"{result.kernel}{work} for {result.target}",
-        title_justify="left",
-        header_style="bold",
-        box=None,
-    )
     taken = [_resources_of(one) for one in result.configs]
     shown = _choose_columns(taken, width)
-    for key in keys:
-        table.add_column(key, justify="right")
-    for name in shown:
-        table.add_column(name, justify="left" if name in ("kernel", "mix") else "right")
-    table.add_column("build", justify="right")
-    table.add_column("outcome", no_wrap=True)
-    table.add_column("artifact", no_wrap=True)
+    wrapped = (*keys, *shown, "build")
+    table = new_table(
+        (*wrapped, "outcome", "artifact"),
+        left=("kernel", "mix", "outcome", "artifact"),
+        wrapped=wrapped,
+    )
+    table.title, table.title_justify = f"{result.kernel}{work} for {result.target}", "left"
     for one, resources in zip(result.configs, taken, strict=True):
         config = [str(one.config.get(key, "")) for key in keys]
         outcome = Text(str(one.outcome), style=outcome_style(one.outcome))

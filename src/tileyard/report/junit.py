@@ -7,12 +7,11 @@ that failed to the end has its first failed attempt as the failure, the others a
 ``rerunError``). Cases in quarantine that failed are ``skipped``: readers of this file gate by it.
 """
 
-import enum
 import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import assert_never
+from typing import Literal, assert_never
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 from xml.sax.saxutils import quoteattr
@@ -39,13 +38,8 @@ _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 """What no XML 1.0 document may contain, not even escaped."""
 
 
-class _Kind(enum.StrEnum):
-    """How readers count a case."""
-
-    PASSED = "passed"
-    FAILURE = "failures"
-    ERROR = "errors"
-    SKIPPED = "skipped"
+_Kind = Literal["passed", "failures", "errors", "skipped"]
+"""How readers count a case."""
 
 
 class _Suite(Record):
@@ -57,9 +51,9 @@ class _Suite(Record):
     def count(self) -> dict[str, int]:
         """The counts that a ``testsuite`` states."""
         kinds = Counter(map(_kind_of, self.verdicts))
-        kinds[_Kind.SKIPPED] += len(self.left_out)
-        stated = (_Kind.FAILURE, _Kind.ERROR, _Kind.SKIPPED)
-        return {"tests": kinds.total(), **{str(kind): kinds[kind] for kind in stated}}
+        kinds["skipped"] += len(self.left_out)
+        stated: tuple[_Kind, ...] = ("failures", "errors", "skipped")
+        return {"tests": kinds.total(), **{kind: kinds[kind] for kind in stated}}
 
 
 def write_junit(result: SuiteResult, path: Path) -> None:
@@ -135,14 +129,14 @@ def _testcase(suite: Element, verdict: CaseVerdict, quotes: "_Quotes") -> None:
         element.set("line", line)
     failed = failed_attempts(verdict)
     match _kind_of(verdict):
-        case _Kind.SKIPPED:
+        case "skipped":
             _element(element, "skipped", message=_skip_reason(verdict))
             for attempt in failed[-1:]:
                 _quote(element, attempt, quotes)
-        case _Kind.PASSED:
+        case "passed":
             for attempt in failed:
                 _add_attempt(element, "flaky", attempt, quotes)
-        case _Kind.FAILURE | _Kind.ERROR:
+        case "failures" | "errors":
             _add_failures(element, verdict, quotes)
         case kind:
             assert_never(kind)
@@ -206,12 +200,12 @@ class _Quotes:
 
 def _kind_of(verdict: CaseVerdict) -> _Kind:
     if verdict.outcome is Outcome.SKIPPED:
-        return _Kind.SKIPPED
+        return "skipped"
     if not verdict.is_bad:
-        return _Kind.PASSED
+        return "passed"
     if not verdict.gates:
-        return _Kind.SKIPPED
-    return _Kind.ERROR if verdict.outcome in ERRORS else _Kind.FAILURE
+        return "skipped"
+    return "errors" if verdict.outcome in ERRORS else "failures"
 
 
 def _skip_reason(verdict: CaseVerdict) -> str:

@@ -7,8 +7,7 @@ from rich.text import Text
 from tileyard.report.console import new_table, say
 from tileyard.report.words import clean_line, format_seconds
 from tileyard.suite.outlook import IN_SHARD
-from tileyard.suite.plan import WhatIf
-from tileyard.suite.prediction import Prediction
+from tileyard.suite.plan import Prediction, WhatIf
 from tileyard.suite.records import LeftOut
 from tileyard.wording import count_of
 

@@ -5,42 +5,25 @@ CPU time that belongs to the cases. What lines and the view of one kind of run l
 """
 
 import threading
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 from tileyard.clock import Clock
 from tileyard.events import DeviceAwaited, Event, Note, RunStarted
 from tileyard.report.study_progress import StudyLayout
+from tileyard.report.suite_progress import SuiteLayout
 from tileyard.report.view import Judged, RunView
 from tileyard.report.words import clean_line
 
+Layout = StudyLayout | SuiteLayout
+"""How the progress of one kind of run looks: its ``title``, the ``end`` of an attempt, the view and its ``state``.
 
-class Layout(Protocol):
-    """How the progress of one kind of run looks.
-
-    A view is drawn every ``redraw_s`` at most, and without a terminal a line is printed every ``heartbeat_s``. Both
-    happen on events, and every ``tick_s`` where that is not 0.
-    """
-
-    redraw_s: float
-    heartbeat_s: float
-    tick_s: float
-
-    def title(self, view: RunView) -> Text:
-        """The line with which a run begins."""
-
-    def end(self, view: RunView, judged: Judged, *, is_live: bool) -> Text | None:
-        """The lines that are printed for the attempt that just ended, None for none."""
-
-    def draw(self, view: RunView, now_s: float, options: ConsoleOptions) -> RenderableType:
-        """The view."""
-
-    def state(self, view: RunView, now_s: float) -> Text:
-        """The same in a line."""
+A view is drawn every ``redraw_s`` at most, and without a terminal a line is printed every ``heartbeat_s``. Both
+happen on events, and every ``tick_s`` where that is not 0.
+"""
 
 
 class Progress:
@@ -70,12 +53,7 @@ class Progress:
             self._ticking.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         if self._ticking.is_alive():
             self._ticking.join()

@@ -28,7 +28,6 @@ from tileyard.workers.run_records import find_run
 
 SAID = 20
 """So many lines of what a case has printed are shown with its verdict."""
-NO_LINES: Mapping[int, SourceLine] = {}
 
 
 def print_trials(console: Console, found: list[Trial]) -> None:
@@ -52,7 +51,7 @@ def print_trials(console: Console, found: list[Trial]) -> None:
 def print_trial(console: Console, trial: Trial, home: Path, *, source: bool) -> None:
     """One trial: its record, its log and, with ``source``, its Program and generated code."""
     _show_record(console, trial)
-    _show_text(console, "log", _find_log(trial, home))
+    _show_text(console, "log", _find_log(trial, home), {})
     if source:
         _show_sources(console, trial, home)
 
@@ -148,7 +147,7 @@ def _show_sources(console: Console, trial: Trial, home: Path) -> None:
 
 
 def _show_text(
-    console: Console, title: str, path: Path | None, lines: Mapping[int, SourceLine] = NO_LINES
+    console: Console, title: str, path: Path | None, lines: Mapping[int, SourceLine]
 ) -> None:
     if path is None or not path.is_file() or not path.stat().st_size:
         return

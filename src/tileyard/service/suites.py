@@ -22,7 +22,7 @@ from tileyard.service.bench import Bench
 from tileyard.service.choosing import choose_devices, share_cores
 from tileyard.service.runs import Ending, Plan
 from tileyard.service.verbs import StartTest
-from tileyard.store.run_times import RunTime, RunTimeQuery
+from tileyard.store.base import RunTime
 from tileyard.suite.achieved import (
     Achieved,
     Startup,
@@ -36,7 +36,7 @@ from tileyard.suite.imports import read_times
 from tileyard.suite.kernel_cases import read_suite_with_kernels
 from tileyard.suite.memory import read_memory, update_memory
 from tileyard.suite.outlook import Bounds, Outlook, expect_all, look_ahead, target_of
-from tileyard.suite.packed import PackedCases, PackedSuite, check_suite, pack_suite, unpack_suite
+from tileyard.suite.packed import PackedSuite, check_suite, find_packed, pack_suite, unpack_suite
 from tileyard.suite.plan import make_plan
 from tileyard.suite.records import Expected, Suite, SuiteCase, Wish
 from tileyard.suite.result import Makespan, SuiteResult, judge_cases
@@ -124,7 +124,7 @@ class _OpenSuite:
             ),
             programs=self._program_site(selection.cases),
             keep_work=start.keep_work,
-            packed=PackedCases(self._packed).find if self._packed is not None else None,
+            packed=None if self._packed is None else partial(find_packed, self._packed),
         )
 
     def _program_site(self, cases: Sequence[SuiteCase]) -> ProgramSite | None:
@@ -226,7 +226,7 @@ class _OpenSuite:
         wish = self._find_wish()
         targets = dict.fromkeys(map(self._target_of, suite.cases))
         devices = {target: self._choose_devices(target) for target in targets}
-        times = self._bench.store.list_run_times(RunTimeQuery())
+        times = self._bench.store.list_run_times()
         told = read_times(Path(start.durations)) if start.durations else ()
         imported = learn_imported(told, suite.cases)
         if told and not imported:

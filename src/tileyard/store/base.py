@@ -1,11 +1,9 @@
 """What a store of trials promises, and what it is asked; readable without loading any SQL."""
 
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import Protocol, Self
 
 from tileyard.model import BuildKey, MeasurementKey, Outcome, Record, RunKey, Trial
-from tileyard.store.run_times import CaseTimes, RunTime, RunTimeQuery
 
 REUSABLE = frozenset(
     {
@@ -22,6 +20,31 @@ REUSABLE = frozenset(
 
 BUILD_FAILURES = frozenset({Outcome.COMPILE_ERROR, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY})
 """Outcomes of a build that say something of the source."""
+
+
+LATEST = 8
+"""How many runs of a case are read where nothing else is asked for."""
+
+
+class RunTime(Record):
+    """One attempt at a suite's case. ``run_s`` is 0 where it did not get to a device."""
+
+    case: str
+    testcase: str
+    target: str
+    device: str
+    outcome: Outcome
+    started_at: float
+    run_s: float
+
+
+class CaseTimes(Record):
+    """How long the attempts at a suite's case took, in seconds: those from before some date, and later ones."""
+
+    case: str
+    testcase: str
+    before_s: Sequence[float]
+    after_s: Sequence[float]
 
 
 class TrialQuery(Record):
@@ -65,12 +88,7 @@ class Store(Protocol):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def describe_skipped(self) -> str:
@@ -101,8 +119,11 @@ class Store(Protocol):
         The keys are ``canonical_json((arguments, config))``.
         """
 
-    def list_run_times(self, query: RunTimeQuery) -> list[RunTime]:
-        """How long cases of suites ran, in the order of cases, each case's oldest first."""
+    def list_run_times(self, target: str = "", latest: int = LATEST) -> list[RunTime]:
+        """How long the ``latest`` attempts at each case of a suite ran; an empty target matches all.
+
+        They are in the order of cases, each case's oldest first.
+        """
 
     def list_case_times(
         self,

@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Connection, func, or_, select
 
 from tileyard.clock import LONGEST_S
 from tileyard.model import Outcome
-from tileyard.store.run_times import CaseTimes, RunTime, RunTimeQuery
+from tileyard.store.base import CaseTimes, RunTime
 from tileyard.store.schema import suite_trials
 
 Doubles = Callable[
@@ -30,18 +30,17 @@ LAST_S = 1e11
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 
 
-def read_run_times(connection: Connection, query: RunTimeQuery) -> tuple[list[RunTime], int]:
-    """What was attempted anew, in the order of cases, each case's oldest first.
+def read_run_times(connection: Connection, target: str, latest: int) -> tuple[list[RunTime], int]:
+    """The latest of what was attempted anew, in the order of cases, each case's oldest first.
 
     The second is the number of rows that were skipped because they make no sense.
     """
-    conditions = [
+    conditions: list[ColumnElement[bool]] = [
         suite_trials.c.reused.is_(False),
         suite_trials.c.outcome.in_(_TOLD),
-        suite_trials.c.started_at >= query.since,
     ]
-    if query.target:
-        conditions.append(suite_trials.c.target == query.target)
+    if target:
+        conditions.append(suite_trials.c.target == target)
     # In the order of the table: nothing is sorted, and a window function would take thrice as long.
     statement = select(*_COLUMNS).where(*conditions).order_by(_COLUMNS[0], _COLUMNS[5])
     rows = connection.execute(statement).all()
@@ -57,9 +56,7 @@ def read_run_times(connection: Connection, query: RunTimeQuery) -> tuple[list[Ru
             run_s=run_s or 0.0,
         )
         for _, attempts in groupby(sound, key=itemgetter(0))
-        for case, testcase, target, device, outcome, started_at, run_s in list(attempts)[
-            -query.latest :
-        ]
+        for case, testcase, target, device, outcome, started_at, run_s in list(attempts)[-latest:]
     ]
     return times, len(rows) - len(sound)
 

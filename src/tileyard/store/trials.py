@@ -9,12 +9,19 @@ from sqlalchemy.types import NullType
 
 from tileyard.errors import UsageError
 from tileyard.model import WELL, BuildKey, MeasurementKey, Outcome, RunKey, Trial
-from tileyard.store.base import BUILD_FAILURES, REUSABLE, RunSummary, Store
+from tileyard.store.base import (
+    BUILD_FAILURES,
+    LATEST,
+    REUSABLE,
+    CaseTimes,
+    RunSummary,
+    RunTime,
+    Store,
+)
 from tileyard.store.base import TrialQuery as TrialQuery
 from tileyard.store.events import list_run_files, read_run
 from tileyard.store.filesystem import MOUNTS
 from tileyard.store.rows import DURATIONS, Row, durations_of, row_of, try_trial
-from tileyard.store.run_times import CaseTimes, RunTime, RunTimeQuery
 from tileyard.store.schema import is_unbuilt, suite_trials, trials
 from tileyard.store.sqlite import Lookup, Sqlite, open_database
 from tileyard.store.sqlite import has_store as has_store
@@ -139,10 +146,10 @@ class TrialStore(Store):
             records: Sequence[object] = connection.execute(statement).scalars().all()
         return durations_of(reversed(records))
 
-    def list_run_times(self, query: RunTimeQuery) -> list[RunTime]:
-        """How long cases of suites ran, in the order of cases, each case's oldest first."""
+    def list_run_times(self, target: str = "", latest: int = LATEST) -> list[RunTime]:
+        """How long the ``latest`` attempts at each case of a suite ran; an empty target matches all."""
         with self._database.reading() as connection:
-            times, skipped = read_run_times(connection, query)
+            times, skipped = read_run_times(connection, target, latest)
         self._skipped += skipped
         return times
 

@@ -4,28 +4,18 @@ First what was changed, then what failed recently, then the cheapest case of eac
 covers yet, then whatever finds most failures for its time.
 """
 
-import enum
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from tileyard.errors import UsageError
 from tileyard.model import INFRASTRUCTURE, WELL, Outcome, Record
-from tileyard.store.run_times import RunTime
+from tileyard.store.base import RunTime
 from tileyard.suite.pieces import NO_COSTS, Costs
 from tileyard.suite.plan import make_plan, say_seconds
-from tileyard.suite.records import Expected, LeftOut
+from tileyard.suite.records import Expected
 
 SQUEEZE = 0.98
 """How much less is tried where a choice does not fit its budget when it is planned."""
-
-
-class Reason(enum.IntEnum):
-    """Why a case is worth its time; the first ones go before the others."""
-
-    CHANGED = 0
-    FAILED = 1
-    UNCOVERED = 2
-    VALUE = 3
 
 
 class CaseFacts(Record):
@@ -41,15 +31,6 @@ class CaseFacts(Record):
     def value(self) -> float:
         """How likely it fails, for each second; a case that never ran is as likely to as not."""
         return (self.failures + 1) / (self.runs + 2) / max(self.expected.seconds, 1e-9)
-
-
-class Budgeted(Record):
-    """The cases that run, in the order of the suite, why each does, and those that do not."""
-
-    cases: tuple[str, ...]
-    reasons: dict[str, Reason]
-    left_out: tuple[LeftOut, ...]
-    predicted_s: float
 
 
 def gather_facts(
@@ -80,75 +61,60 @@ def is_failure(outcome: Outcome) -> bool:
 
 def fit_budget(
     facts: Sequence[CaseFacts], budget_s: float, slots: int, costs: Costs = NO_COSTS
-) -> Budgeted:
-    """The most valuable cases whose plan on ``slots`` ends within ``budget_s``.
+) -> dict[str, str]:
+    """The cases that are left out, in the order of the suite, each with its reason.
 
-    Raises UsageError where not a single one fits.
+    The others are the most valuable ones whose plan on ``slots`` ends within ``budget_s``. Raises
+    UsageError where not a single one fits.
     """
     if slots < 1:
         raise UsageError(f"{slots} slots run nothing", "there must be at least one")
     ranked = rank(facts)
     room_s = budget_s * slots
     while True:
-        chosen, left_out = _choose(ranked, budget_s, room_s, costs)
-        if not chosen:
+        left_out = _leave_out(ranked, budget_s, room_s, costs)
+        expected = [one.expected for one in facts if one.expected.case not in left_out]
+        if not expected:
             shortest_s = min((one.expected.seconds for one in facts), default=0.0)
             raise UsageError(
                 f"no case fits into a budget of {say_seconds(budget_s)}:"
                 f" the shortest of {len(facts)} is expected to take {say_seconds(shortest_s)}"
             )
-        expected = [one.expected for one in facts if one.expected.case in chosen]
         plan = make_plan(expected, slots, "auto", costs)
         if plan.predicted_s <= budget_s * (1 + 1e-9):
-            return Budgeted(
-                cases=tuple([one.case for one in expected]),
-                reasons=chosen,
-                left_out=tuple(
-                    LeftOut(case=one.expected.case, reason=left_out[one.expected.case])
-                    for one in facts
-                    if one.expected.case in left_out
-                ),
-                predicted_s=plan.predicted_s,
-            )
+            cases = (one.expected.case for one in facts)
+            return {case: left_out[case] for case in cases if case in left_out}
         # Slots end unevenly, or processes start late: less must do, by as much as it was too much.
         used_s = sum(one.seconds for one in expected)
         room_s = min(room_s, used_s) * min(SQUEEZE, budget_s / plan.predicted_s)
 
 
-def rank(facts: Sequence[CaseFacts]) -> list[tuple[Reason, CaseFacts]]:
+def rank(facts: Sequence[CaseFacts]) -> list[CaseFacts]:
     """All cases, the one that is to run first in front."""
     by_value = sorted(facts, key=lambda one: -one.value)
-    ranked: list[tuple[Reason, CaseFacts]] = []
-    rest = []
-    for one in by_value:
-        if one.is_changed:
-            ranked.append((Reason.CHANGED, one))
-        elif one.failures:
-            ranked.append((Reason.FAILED, one))
-        else:
-            rest.append(one)
-    ranked.sort(key=lambda pair: pair[0])  # stable: within a reason by value
-    covered = {one.family for _, one in ranked}
+    covered = {one.family for one in facts if one.is_changed or one.failures}
     cheapest: dict[str, CaseFacts] = {}
-    for one in rest:
-        best = cheapest.get(one.family)
-        is_better = best is None or one.expected.seconds < best.expected.seconds
-        if one.family not in covered and is_better:
-            cheapest[one.family] = one
-    stands = {one.expected.case for one in cheapest.values()}
-    ranked += [(Reason.UNCOVERED, one) for one in rest if one.expected.case in stands]
-    ranked += [(Reason.VALUE, one) for one in rest if one.expected.case not in stands]
-    return ranked
+    for one in sorted(by_value, key=lambda one: one.expected.seconds):
+        if one.family not in covered:
+            cheapest.setdefault(one.family, one)
+
+    def place(one: CaseFacts) -> int:
+        if one.is_changed:
+            return 0
+        if one.failures:
+            return 1
+        return 2 if cheapest.get(one.family) is one else 3
+
+    return sorted(by_value, key=place)  # stable: in each place by value
 
 
-def _choose(
-    ranked: Iterable[tuple[Reason, CaseFacts]], budget_s: float, room_s: float, costs: Costs
-) -> tuple[dict[str, Reason], dict[str, str]]:
-    """As many as there is room for, in their order; and why each of the others has none."""
-    chosen: dict[str, Reason] = {}
+def _leave_out(
+    ranked: Iterable[CaseFacts], budget_s: float, room_s: float, costs: Costs
+) -> dict[str, str]:
+    """Take as many as there is room for, in their order; why each of the others has none."""
     left_out: dict[str, str] = {}
     started: set[str] = set()
-    for reason, one in ranked:
+    for one in ranked:
         case, testcase = one.expected.case, one.expected.testcase
         start_s = costs.case_s + (0.0 if testcase in started else costs.piece_s)
         needs_s = one.expected.seconds + start_s
@@ -163,7 +129,6 @@ def _choose(
                 " were left when its turn came"
             )
         else:
-            chosen[case] = reason
             started.add(testcase)
             room_s -= needs_s
-    return chosen, left_out
+    return left_out

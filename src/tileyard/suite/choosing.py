@@ -133,7 +133,7 @@ def _follow_lists(suite: Suite, sieve: _Sieve) -> None:
             {
                 case.id: "is not on the allow list"
                 for case in sieve.rest
-                if first_fitting(allowed, case.id) is None
+                if not any(fits(glob, case.id) for glob in allowed)
             }
         )
     for rule in suite.skip:
@@ -176,7 +176,11 @@ def _follow_policy(policy: Policy, sieve: _Sieve, expected_s: Mapping[str, float
     if policy.cases:
         reason = f"policy {policy.name} takes only cases like {', '.join(policy.cases)}"
         sieve.drop(
-            {case.id: reason for case in sieve.rest if first_fitting(policy.cases, case.id) is None}
+            {
+                case.id: reason
+                for case in sieve.rest
+                if not any(fits(glob, case.id) for glob in policy.cases)
+            }
         )
     if policy.tags:
         reason = f"policy {policy.name} takes only cases tagged {', '.join(policy.tags)}"
@@ -342,11 +346,6 @@ def nearest(text: str, cases: Sequence[SuiteCase]) -> tuple[str, ...]:
     if len(cases) <= MANY:
         names.update(dict.fromkeys(case.id for case in cases))
     return tuple(get_close_matches(text, names, n=NEAREST, cutoff=0.5))
-
-
-def first_fitting(globs: Iterable[str], case: str) -> str | None:
-    """The first of the globs that a case's id is like."""
-    return next((glob for glob in globs if fits(glob, case)), None)
 
 
 @lru_cache(maxsize=1024)

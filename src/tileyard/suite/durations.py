@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tileyard.devices.names import class_of
 from tileyard.model import Outcome, Record
-from tileyard.store.run_times import RunTime
+from tileyard.store.base import RunTime
 from tileyard.suite.imports import ImportedTime
 from tileyard.suite.records import Expected, SuiteCase
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tileyard.model import Record
-from tileyard.store.run_times import CaseTimes
+from tileyard.store.base import CaseTimes
 from tileyard.suite.durations import HIGH, LIKELY, find_quantile
 
 Seconds = NDArray[np.float64]

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from tileyard.devices.names import class_of
 from tileyard.errors import UsageError
 from tileyard.model import CommandWork, Digest, Record, Step
-from tileyard.store.run_times import RunTime
+from tileyard.store.base import RunTime
 from tileyard.suite.content import Contents
 from tileyard.suite.files.places import Document, Place
 from tileyard.suite.files.tables import Seconds, Strict, decode

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from tileyard.model import CommandWork, Record
-from tileyard.store.run_times import RunTime
+from tileyard.store.base import RunTime
 from tileyard.suite.budget import fit_budget, gather_facts
 from tileyard.suite.choosing import choose, find_policy, find_uncovered
 from tileyard.suite.durations import Known, expect, learn
@@ -59,8 +59,7 @@ def narrow(
     if bounds.budget_s:
         facts = gather_facts(expected, families, times)
         kept = [one for one in facts if one.expected.case not in left_out]
-        fitting = fit_budget(kept, bounds.budget_s, bounds.slots, bounds.costs)
-        left_out |= {left.case: left.reason for left in fitting.left_out}
+        left_out |= fit_budget(kept, bounds.budget_s, bounds.slots, bounds.costs)
     return Narrowed(
         expected=tuple(one for one in expected if one.case not in left_out),
         left_out=tuple(LeftOut(case=case, reason=why) for case, why in left_out.items()),

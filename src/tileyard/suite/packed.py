@@ -85,20 +85,14 @@ def check_suite(manifest: BundleManifest, read: Callable[[Digest], bytes]) -> No
         raise BundleError("the bundle holds no suite: its files are not in it")
 
 
-class PackedCases:
-    """Finds what was packed for the cases of a run; ``programs`` gives each its folder."""
-
-    def __init__(self, packed: PackedSuite) -> None:
-        self._entries = packed.entries
-
-    def find(self, programs: Programs | None, case: Case) -> RunEntry:
-        """The entry of a case, or of a further attempt at it."""
-        entry = self._entries[case.id]
-        command = entry.command
-        if command is not None and programs is not None:
-            folder = programs.adopt(case, entry.golden.tree)
-            command = msgspec.structs.replace(command, folder=folder)
-        return msgspec.structs.replace(entry, case=case.key, command=command)
+def find_packed(packed: PackedSuite, programs: Programs | None, case: Case) -> RunEntry:
+    """What was packed for a case, also for a further attempt at it; ``programs`` gives it its folder."""
+    entry = packed.entries[case.id]
+    command = entry.command
+    if command is not None and programs is not None:
+        folder = programs.adopt(case, entry.golden.tree)
+        command = msgspec.structs.replace(command, folder=folder)
+    return msgspec.structs.replace(entry, case=case.key, command=command)
 
 
 class _Files(Record):

@@ -1,9 +1,11 @@
 """Plans: which cases run together, in which order they start, and when that will be over.
 
 The longest piece starts first, whichever slot is free takes the next one. Testcases stay whole, which
-saves start-up, unless that costs wall time; then the length of a piece is searched for.
+saves start-up, unless that costs wall time; then the length of a piece is searched for. One module because a prediction is a plan beside what is usual
+instead, simulated in the same way.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heapreplace
 from math import inf, log2
@@ -15,7 +17,8 @@ from msgspec.structs import replace
 from tileyard.errors import UsageError
 from tileyard.model import Record
 from tileyard.suite.pieces import NO_COSTS, Costs, Cuts, Work, cut, gather, to_pieces
-from tileyard.suite.records import Expected, Piece, Plan
+from tileyard.suite.records import Expected, LeftOut, Piece, Plan
+from tileyard.suite.shards import Shard
 
 Split = Literal["auto", "off"] | float
 """How long a piece may be, in seconds; ``auto`` searches for it, ``off`` leaves testcases whole."""
@@ -44,6 +47,31 @@ class WhatIf(Record):
     name: str
     pieces: int
     predicted_s: float
+
+
+class Prediction(Record):
+    """A plan beside other ways to run the same cases.
+
+    ``floor_s`` is max(longest case, total / slots) without any start-up: no split can be faster.
+    ``sources`` counts what the expected times come from. ``shards_s`` is what each shard takes in all.
+    ``then`` is what runs afterwards: programs and kernels of one suite are parts of its run.
+    """
+
+    cases: int
+    testcases: int
+    floor_s: float
+    plan: Plan
+    instead: tuple[WhatIf, ...]
+    sources: dict[str, int]
+    left_out: tuple[LeftOut, ...] = ()
+    shard: Shard | None = None
+    shards_s: tuple[float, ...] = ()
+    then: tuple["Prediction", ...] = ()
+
+    @property
+    def predicted_s(self) -> float:
+        """When the last part ends."""
+        return self.plan.predicted_s + sum(part.predicted_s for part in self.then)
 
 
 class _Tried(NamedTuple):
@@ -95,6 +123,27 @@ def compare(
     )
 
 
+def predict(
+    expected: Sequence[Expected], slots: int, split: Split = "auto", costs: Costs = NO_COSTS
+) -> Prediction:
+    """The plan for these cases, and what is usual. Raises UsageError where no plan can be made."""
+    plan = make_plan(expected, slots, split, costs)
+    return Prediction(
+        cases=len(expected),
+        testcases=len({one.testcase for one in expected}),
+        floor_s=find_floor_s(expected, slots),
+        plan=plan,
+        instead=compare(expected, slots, costs),
+        sources=dict(Counter(one.source for one in expected)),
+    )
+
+
+def find_floor_s(expected: Sequence[Expected], slots: int) -> float:
+    """No split of testcases and no order of their cases can be faster than this."""
+    seconds = [one.seconds for one in expected]
+    return max(*seconds, sum(seconds) / slots)
+
+
 def _require(expected: Sequence[Expected], slots: int, split: Split) -> None:
     """Refuse what no plan can be made of."""
     if not expected:
@@ -138,8 +187,6 @@ def simulate_chains(
     chains_s: Sequence[Sequence[float]], slots: int, launch_s: float = 0.0
 ) -> list[float]:
     """When each piece ends where it is a chain of processes, one for each of its cases."""
-    if not launch_s:
-        return simulate([sum(chain) for chain in chains_s], slots)
     ends_s = [0.0] * len(chains_s)
     launcher_s, waiting = 0.0, 0
     # When a slot is free, who it is (ties go to the first), and what it goes on with.

@@ -113,7 +113,7 @@ class Suite(Record):
 class Wish(Record):
     """What was asked for. ``rerun`` are the ids of cases to run again, None where all may run.
 
-    ``select`` holds texts as ``globs.find_meant`` reads them, of which a case must fit one.
+    ``select`` holds texts as ``choosing.find_meant`` reads them, of which a case must fit one.
     """
 
     policy: str = "full"

@@ -9,10 +9,10 @@ from rich.console import Console
 
 from tileyard.report.history import print_history
 from tileyard.report.plan import LISTED, print_prediction
-from tileyard.store.run_times import CaseTimes
+from tileyard.store.base import CaseTimes
 from tileyard.suite.history import summarize_history
 from tileyard.suite.outlook import Bounds, narrow
-from tileyard.suite.prediction import predict
+from tileyard.suite.plan import predict
 from tileyard.suite.records import Expected, LeftOut
 from tileyard.suite.shards import Shard
 

@@ -11,7 +11,6 @@ from tests.unit.store.older import SCHEMA, TRIALS, WITHOUT_SUITES, make_store, m
 from tileyard.model import Outcome, RunKey, Trial
 from tileyard.store.events import is_recorded, read_run, run_file
 from tileyard.store.rows import try_trial
-from tileyard.store.run_times import RunTimeQuery
 from tileyard.store.schema import SCHEMA_VERSION
 from tileyard.store.trials import TrialQuery, TrialStore
 
@@ -84,7 +83,7 @@ def test_histories_of_version_1_stay(store: TrialStore) -> None:
         ("dir/a/x~3", "dir/a", 3.0),
         ("tests/a.py/test_b[1]", "test_b", 6.0),
     ]
-    times = store.list_run_times(RunTimeQuery())
+    times = store.list_run_times()
     assert [(time.case, time.testcase, time.run_s) for time in times] == expected
     [case, *_] = store.list_case_times([Outcome.PASSED], 2.0, "command", "npu")
     assert (list(case.before_s), list(case.after_s)) == ([1.0], [2.0])
@@ -119,6 +118,6 @@ def test_an_interrupted_migration_is_done_again(
             TrialStore.open(tmp_path)
     with TrialStore.open(tmp_path) as store:
         store.record(make_trial("t7", case="dir/a/x", testcase="dir/a", kernel="", started_at=7.0))
-        found = store.list_run_times(RunTimeQuery())
+        found = store.list_run_times()
     expected = ["dir/a/x"] * 3
     assert [time.case for time in found][:3] == expected

@@ -10,7 +10,6 @@ import pytest
 from sqlalchemy import event
 
 from tileyard.model import Outcome, Trial
-from tileyard.store.run_times import RunTimeQuery
 from tileyard.store.trials import TrialStore
 
 MakeTrial = Callable[..., Trial]
@@ -42,7 +41,7 @@ def test_rows_that_make_no_sense_are_counted(
         assert [(one.case, list(one.before_s)) for one in times] == [("s/a", [1.0])]
         told = "" if expected else "skipped what cannot be read: 1 row of"
         assert store.describe_skipped().startswith(told)
-        assert len(store.list_run_times(RunTimeQuery())) == (2 if expected else 1)
+        assert len(store.list_run_times()) == (2 if expected else 1)
 
 
 def test_records_are_not_read(tmp_path: Path) -> None:
@@ -51,7 +50,7 @@ def test_records_are_not_read(tmp_path: Path) -> None:
     with TrialStore.open(tmp_path) as store, store._database.reading() as connection:
         engine = connection.engine
         event.listen(engine, "before_cursor_execute", lambda *e: asked.append(e[2:4]))
-        store.list_run_times(RunTimeQuery(target="command", since=1.0))
+        store.list_run_times("command")
         store.list_case_times([Outcome.PASSED], 1.0, "command", "npu")
         assert len(asked) == 2
         plans = [

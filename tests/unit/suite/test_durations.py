@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tileyard.model import CommandWork, Outcome, Step
-from tileyard.store.run_times import RunTime
+from tileyard.store.base import RunTime
 from tileyard.suite.durations import (
     DEFAULT_S,
     FARTHEST,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tileyard.store.run_times import CaseTimes
+from tileyard.store.base import CaseTimes
 from tileyard.suite.history import Quantile, summarize_history
 
 DATE = 100.0

@@ -7,7 +7,7 @@ import pytest
 
 from tileyard.errors import UsageError
 from tileyard.model import CommandWork, KernelWork, Outcome, Step
-from tileyard.store.run_times import RunTime
+from tileyard.store.base import RunTime
 from tileyard.suite.durations import Known
 from tileyard.suite.outlook import Bounds, Outlook, expect_all, look_ahead, target_of
 from tileyard.suite.records import Expected, Policy, Quarantine, Suite, SuiteCase, Wish

@@ -12,7 +12,7 @@ from tileyard.engine.hosting import StepHost
 from tileyard.engine.programs import Programs, ProgramSite
 from tileyard.errors import BundleError, DamagedError
 from tileyard.model import BuildKey, Case, CommandWork, Digest, GoldenKey, HotRun, Step
-from tileyard.suite.packed import PackedCases, PackedSuite, pack_suite, unpack_suite
+from tileyard.suite.packed import PackedSuite, find_packed, pack_suite, unpack_suite
 from tileyard.suite.records import Suite, SuiteCase
 from tileyard.workers.protocol import CommandRun, Golden, RunEntry
 
@@ -142,11 +142,10 @@ def test_each_attempt_finds_its_entry_and_gets_a_folder(
     )
     site = ProgramSite(folder=folder, lanes=1, threads=1)
     programs = Programs(site, Path("/home-of-it"), "now", StepHost(tmp_path, (), 1))
-    cases = PackedCases(packed)
     work = suite.cases[0].work
     first = Case(id="t/a", testcase="t", work=work)
     second = Case(id="t/a", testcase="t", work=work, attempt=2)
-    found = [cases.find(programs, first), cases.find(programs, second)]
+    found = [find_packed(packed, programs, case) for case in (first, second)]
     expected = [(first.key, "/home-of-it/work/now/t/a"), (second.key, "/home-of-it/work/now.2/t/a")]
     assert [(e.case, e.command.folder) for e in found if e.command is not None] == expected
     assert msgspec.structs.replace(found[1], case="t/a", command=None) == msgspec.structs.replace(

@@ -7,7 +7,7 @@ from tileyard.suite.durations import expect_imported
 from tileyard.suite.imports import ImportedTime
 from tileyard.suite.outlook import IN_SHARD, Bounds, Narrowed, narrow
 from tileyard.suite.pieces import Costs
-from tileyard.suite.prediction import predict
+from tileyard.suite.plan import predict
 from tileyard.suite.records import Expected
 from tileyard.suite.shards import Shard
 
