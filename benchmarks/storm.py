@@ -61,8 +61,8 @@ class Recovery:
 async def storm(folder: Path, count: int) -> None:
     """Run it, and print."""
     planted = list(plant_faults(count, folder))
-    batches = list(plan_cases((p.config for p in planted), limits=LIMITS))
-    fault_of = {b.id: p.fault for b, p in zip(batches, planted, strict=True)}
+    batches = list(plan_cases(iter(planted), limits=LIMITS))
+    fault_of = {b.id: str(p["fault"]) for b, p in zip(batches, planted, strict=True)}
     recovery = Recovery(fault_of)
     source = FixedSource(iter(batches))
     devices = simulated_devices(1, folder / "locks")

@@ -23,7 +23,7 @@ from tests.differential import host_reader
 from tests.differential.cuda_examples import EXAMPLES, REFUSED
 from tests.gpu.conftest import CLIENT, compile_stub, stubbed
 
-from tileyard.artifacts.build import Build
+from tileyard.artifacts.manifest import Build
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.nodes import Expr, Scalar, Var
 from tileyard.ir.specs import evaluate_size

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from tileyard.artifacts.build import Build
+from tileyard.artifacts.manifest import Build
 from tileyard.model import Outcome
 from tileyard.targets.base import NO_BINARIES, Aside, Binaries, Source
 

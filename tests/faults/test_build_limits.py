@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from tileyard.artifacts.build import Build
+from tileyard.artifacts.manifest import Build
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.engine import compilers
 from tileyard.engine.authors import Authors

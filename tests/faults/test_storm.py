@@ -21,7 +21,10 @@ from tileyard.testing.engine import (
     simulated_devices,
 )
 from tileyard.testing.simulated import CLAIMS_VARIABLE
-from tileyard.testing.storm import ATTEMPTS_OF, OUTCOME_OF, plant_faults
+from tileyard.testing.storm import OUTCOME_OF, plant_faults
+
+ATTEMPTS_OF = {"killed_once": 1, "killed": 2}
+"""How often such a case is lost before the attempt that counts."""
 
 COUNT = int(os.environ.get("TILEYARD_STORM", "60"))
 """How many cases the storm has; 200 for the figures."""
@@ -74,10 +77,10 @@ def test_every_case_of_a_storm_has_its_one_right_outcome(
     claims.mkdir()
     monkeypatch.setenv(CLAIMS_VARIABLE, str(claims))
     planted = list(plant_faults(COUNT, tmp_path))
-    batches = list(plan_cases((p.config for p in planted), limits=LIMITS))
+    batches = list(plan_cases(iter(planted), limits=LIMITS))
     devices = simulated_devices(2, tmp_path / "locks")
     trials = asyncio.run(run_storm(tmp_path, batches, devices))
-    fault_of = {b.id: p.fault for b, p in zip(batches, planted, strict=True)}
+    fault_of = {b.id: str(p["fault"]) for b, p in zip(batches, planted, strict=True)}
     expected = {case: OUTCOME_OF[fault] for case, fault in fault_of.items()}
     assert {trial.case: trial.outcome for trial in trials} == expected
     for trial in trials:

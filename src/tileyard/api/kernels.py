@@ -4,9 +4,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tileyard.artifacts.build import Build
 from tileyard.artifacts.keys import build_key
-from tileyard.artifacts.manifest import Artifact, find_artifact
+from tileyard.artifacts.manifest import Artifact, Build, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.registry import parse_device
 from tileyard.errors import DamagedError, ToolMissingError, UnsupportedError, UsageError

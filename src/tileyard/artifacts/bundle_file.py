@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 import zstandard
 
-from tileyard.artifacts.bundle_manifest import BundleManifest, unsound
+from tileyard.artifacts.bundle_manifest import BundleManifest, decode_manifest, unsound
 from tileyard.artifacts.copying import copy_file, scratch_folder, writing_to
 from tileyard.artifacts.folders import Listing, TreeFile, TreeLink, decode_listing
 from tileyard.artifacts.keys import find_digests
@@ -93,13 +93,13 @@ class BundleReader:
         self._at = 0
         self._decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW).decompressobj()
         with self._reading():
-            self.size = os.fstat(file.fileno()).st_size
-            self._left = self.size - _FOOT_SIZE
+            self._size = os.fstat(file.fileno()).st_size
+            self._left = self._size - _FOOT_SIZE
             if self._left < _BLOCK // 16:
                 raise unsound(self._name, "it is too short")
 
-    def read_manifest(self) -> bytes:
-        """The first member."""
+    def read_manifest(self) -> BundleManifest:
+        """The first member, which keeps all rules."""
         header = self._take(_BLOCK)
         try:
             size = int(header[124:135], 8)
@@ -109,7 +109,7 @@ class BundleReader:
             raise unsound(self._name, "it does not begin with a manifest")
         if size > BIGGEST_MANIFEST:
             raise unsound(self._name, f"its manifest of {size} bytes is too large")
-        return b"".join(self._content(size))
+        return decode_manifest(b"".join(self._content(size)), self._name, self._size)
 
     def read(self, name: str, size: int) -> Iterator[bytes]:
         """The next member, which must have this name and size."""
@@ -126,6 +126,17 @@ class BundleReader:
             pass
         if self._at < len(self._pending) or self._left or not self._decompressor.eof:
             raise unsound(self._name, "there is more in it than its manifest says")
+        self._check_foot()
+
+    def verify(self) -> None:
+        """Make sure that the file is what was written, without decompressing what is left of it."""
+        with self._reading():
+            while piece := self._file.read(min(self._left, _PIECE)):
+                self._left -= len(piece)
+                self._sum.update(piece)
+        self._check_foot()
+
+    def _check_foot(self) -> None:
         with self._reading():
             foot = self._file.read(_FOOT_SIZE + 1)
         if foot != _FOOT + self._sum.digest():
@@ -175,21 +186,6 @@ class BundleReader:
             yield
         except OSError as error:
             raise unsound(self._name, f"it cannot be read ({error.strerror})") from error
-
-
-def verify_foot(file: BinaryIO, name: str) -> None:
-    """Make sure that a bundle's bytes are those that were written. Raises BundleError."""
-    try:
-        left = os.fstat(file.fileno()).st_size - _FOOT_SIZE
-        state = hashlib.sha256()
-        while left > 0 and (piece := file.read(min(left, _PIECE))):
-            left -= len(piece)
-            state.update(piece)
-        foot = file.read(_FOOT_SIZE + 1)
-    except OSError as error:
-        raise BundleError(f"{name} cannot be read: {error.strerror}") from error
-    if foot != _FOOT + state.digest():
-        raise unsound(name, "its bytes are not those that were written")
 
 
 def member_name(digest: str) -> str:

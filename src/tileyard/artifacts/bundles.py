@@ -26,7 +26,6 @@ from tileyard.artifacts.bundle_file import (
     Unpacking,
     member_name,
     private_folder,
-    verify_foot,
 )
 from tileyard.artifacts.bundle_manifest import (
     BundleManifest,
@@ -35,7 +34,6 @@ from tileyard.artifacts.bundle_manifest import (
     Kind,
     PackedRecord,
     Reference,
-    decode_manifest,
     find_mismatches,
 )
 from tileyard.artifacts.compat import (
@@ -250,8 +248,7 @@ def _read_details(record: bytes) -> _Details:
 def read_manifest(path: Path) -> BundleManifest:
     """What a bundle says of itself, its content unread. Raises BundleError."""
     with _opened(path) as file:
-        reader = BundleReader(file, path.name)
-        return decode_manifest(reader.read_manifest(), path.name, reader.size)
+        return BundleReader(file, path.name).read_manifest()
 
 
 def check_bundle(
@@ -262,9 +259,10 @@ def check_bundle(
     Raises IncompatibleError with one line for each requirement that is not met, or BundleError.
     ``host`` is this one where it is None.
     """
-    manifest = read_manifest(path)
     with _opened(path) as file:
-        verify_foot(file, path.name)
+        reader = BundleReader(file, path.name)
+        manifest = reader.read_manifest()
+        reader.verify()
     _require_fit(path.name, expected, host, manifest)
     return manifest
 
@@ -285,7 +283,7 @@ def open_bundle(
     """
     with _opened(path) as file:
         reader = BundleReader(file, path.name)
-        manifest = decode_manifest(reader.read_manifest(), path.name, reader.size)
+        manifest = reader.read_manifest()
         if expected is not None:
             _require_fit(path.name, expected, host, manifest)
         with private_folder(objects.root) as folder:

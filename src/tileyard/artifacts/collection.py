@@ -9,7 +9,7 @@ import errno
 import fcntl
 import os
 import stat
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatch
 from itertools import chain
@@ -179,12 +179,11 @@ def _remove(holding: Holding, root: Path, protected: float) -> bool:
         with gate(root, fcntl.LOCK_EX), _locked(holding.lock) as is_free:
             if not is_free or _latest(holding) >= protected:
                 return False
+            if holding.folder != holding.marker:
+                holding.marker.unlink()
             if holding.folder is not None:
                 # Out of sight at once: to remove a folder takes its time.
                 hidden = holding.folder.with_name(f".{holding.folder.name}.{os.getpid()}")
-            if holding.folder != holding.marker:
-                holding.marker.unlink()
-            if hidden is not None and holding.folder is not None:
                 holding.folder.chmod(0o700)
                 holding.folder.rename(hidden)
         if hidden is not None:
@@ -211,14 +210,13 @@ def _locked(lock: Path | None) -> Iterator[bool]:
         yield try_lock(file.fileno(), fcntl.LOCK_EX)
 
 
-def _sum_up(gone: Iterable[Holding]) -> Iterator[Freed]:
-    counts: Counter[str] = Counter()
-    sizes: Counter[str] = Counter()
+def _sum_up(gone: Iterable[Holding]) -> list[Freed]:
+    """What was removed by kind, the most bytes first."""
+    sizes: dict[str, list[int]] = defaultdict(list)
     for holding in gone:
-        counts[holding.what] += 1
-        sizes[holding.what] += holding.size
-    for what, size in sizes.most_common():
-        yield Freed(what=what, count=counts[what], size=size)
+        sizes[holding.what].append(holding.size)
+    freed = [Freed(what=what, count=len(own), size=sum(own)) for what, own in sizes.items()]
+    return sorted(freed, key=lambda one: -one.size)
 
 
 @contextlib.contextmanager

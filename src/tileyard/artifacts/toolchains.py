@@ -73,7 +73,6 @@ class Toolchain(Record):
     """
 
     folder: Path
-    commit: str
     tree: Digest
     paths: dict[str, tuple[str, ...]]
     variables: dict[str, str]
@@ -120,7 +119,6 @@ def open_toolchain(path: Path, commit: str, home: Path) -> Toolchain:
         folders.append(root / CXX)
     return Toolchain(
         folder=root / CONTENT,
-        commit=manifest.commit,
         tree=tree,
         paths={
             "PATH": tuple(str(root / name) for name in layout.programs),

@@ -9,7 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from tileyard.artifacts.build import Build
+from tileyard.artifacts.manifest import Build
 from tileyard.engine.yard import Yard
 from tileyard.errors import WorkerLostError
 from tileyard.model import Outcome

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tileyard.artifacts.build import Build
 from tileyard.artifacts.keys import measurement_key, paired_key
+from tileyard.artifacts.manifest import Build
 from tileyard.engine.alike import Alike
 from tileyard.engine.programs import name_log
 from tileyard.engine.yard import Yard

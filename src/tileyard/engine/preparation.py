@@ -4,9 +4,8 @@ from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 
-from tileyard.artifacts.build import Build
 from tileyard.artifacts.keys import build_key, canonical_json, digest_parts, run_key
-from tileyard.artifacts.manifest import find_artifact, find_build
+from tileyard.artifacts.manifest import Build, find_artifact, find_build
 from tileyard.engine.compilers import Builder, CompilePool
 from tileyard.engine.ledger import Ledger, Progress
 from tileyard.engine.programs import Programs

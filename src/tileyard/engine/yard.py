@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tileyard.artifacts.build import Build
+from tileyard.artifacts.manifest import Build
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.reprobing import INTERVAL_S
 from tileyard.engine.authors import Authors

@@ -30,6 +30,7 @@ from tileyard.frontend.blame import (
     installed_version,
     own_name,
 )
+from tileyard.frontend.recipes import is_instance_of
 from tileyard.model import Digest
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, types.EllipsisType)
@@ -175,7 +176,7 @@ class _Walk:
                 self._visit_class(value)
             case enum.Enum():
                 self._visit_all("member", type(value), value.name, value.value)
-            case _ if _is_tensor(value):
+            case _ if is_instance_of(value, "torch", "Tensor"):
                 self._visit_tensor(value)
             case _:
                 self._visit_instance(value)
@@ -306,11 +307,6 @@ class _Walk:
     def _add_module(self, name: str, version: str) -> None:
         self.modules.add(name.partition(".")[0])
         self._add("module", name, version)
-
-
-def _is_tensor(value: object) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
 
 
 def _global_names(code: types.CodeType) -> set[str]:

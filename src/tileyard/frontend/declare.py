@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from tileyard.errors import UsageError
-from tileyard.model import Tolerance, Value
+from tileyard.model import KernelInfo, Tolerance, Value
 from tileyard.wording import show_value
 
 P = ParamSpec("P")
@@ -201,6 +201,19 @@ def user_function(decorated: object) -> object:
     for name in ("function", "jit_impl", "func", "orig_func"):
         decorated = getattr(decorated, name, decorated)
     return decorated
+
+
+def shape_arguments(info: KernelInfo, shape: str, where: str = "") -> dict[str, Value]:
+    """The arguments of a kernel's shape, of its first one for an empty name.
+
+    Raises UsageError, which begins with ``where``, for a shape that it has not.
+    """
+    if not shape:
+        return next(iter(info.shapes.values()), {})
+    if shape not in info.shapes:
+        known = ", ".join(info.shapes) or "none"
+        raise UsageError(f"{where}{info.name} has no shape {shape!r}", f"it has: {known}")
+    return info.shapes[shape]
 
 
 def _check_callable(name: str, given: object) -> None:

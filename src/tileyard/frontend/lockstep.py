@@ -79,6 +79,7 @@ class Lockstep:
         found: list[Stmt] = []
         group: list[Callable[[], tuple[Stmt, ...]]] = []
         touched: list[Leaf] = []
+        dimensions = frozenset(self._threads.wide)
 
         def finish() -> None:
             found.extend(self._each(group))
@@ -102,7 +103,7 @@ class Lockstep:
                 finish()
                 found += self._split(item)
                 continue
-            if self._meet(touched, leaves):
+            if any(a.conflicts(b, dimensions) for a in touched for b in leaves):
                 finish()
             group.append(self._thunk(item))
             touched += leaves
@@ -126,10 +127,6 @@ class Lockstep:
             return False
         pairs = ((a, b) for i, a in enumerate(leaves) for b in leaves[i + (not a.is_repeated) :])
         return not any(a.conflicts(b, frozenset(self._threads.wide)) for a, b in pairs)
-
-    def _meet(self, before: list[Leaf], after: list[Leaf]) -> bool:
-        dimensions = frozenset(self._threads.wide)
-        return any(a.conflicts(b, dimensions) for a in before for b in after)
 
     def _thunk(self, item: Any) -> Callable[[], tuple[Stmt, ...]]:  # noqa: ANN401
         """How ``item`` is lowered for one thread. What it binds is kept for the statements after it."""

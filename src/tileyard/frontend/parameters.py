@@ -17,7 +17,7 @@ import numpy as np
 
 from tileyard.artifacts.keys import canonical_json
 from tileyard.errors import UsageError
-from tileyard.frontend.recipes import Recipe, kinds_of, named_parameters
+from tileyard.frontend.recipes import Recipe, is_instance_of, kinds_of, named_parameters
 from tileyard.ir.dtypes import DTYPES
 from tileyard.model import Value
 from tileyard.wording import show_value
@@ -68,8 +68,7 @@ def is_scalar(value: object) -> bool:
 
 def is_torch_dtype(value: object) -> bool:
     """Whether a value is one of torch's dtypes; torch is not imported to find out."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.dtype)
+    return is_instance_of(value, "torch", "dtype")
 
 
 class Parameter:
@@ -201,7 +200,7 @@ class Parameters:
         kinds |= dict.fromkeys(runtime.constants, frozenset({int}))
         kinds |= {key: kinds_of(parameter.annotation) for key, parameter in signature.items()}
         self._known = {key: Parameter(key, kinds[key]) for key in self.names}
-        self._options = Parameter(PASS_CONFIGS, frozenset())
+        self._tunable = {PASS_CONFIGS: Parameter(PASS_CONFIGS, frozenset())} | self._known
         self.default_values: dict[str, object] = {
             key: p.default for key, p in signature.items() if p.default is not p.empty
         }
@@ -218,12 +217,15 @@ class Parameters:
 
     def restore(self, arguments: Arguments) -> dict[str, object]:
         """Arguments as the user's code has them."""
-        return {key: self._find(key, "argument").restore(value) for key, value in arguments.items()}
+        return {
+            key: self._find(self._known, key, "argument").restore(value)
+            for key, value in arguments.items()
+        }
 
     def restore_config(self, config: Arguments) -> dict[str, object]:
         """A config as the user's code has it; what its space holds must have been read before."""
         return {
-            key: self._find_tunable(key, "config key").restore(value)
+            key: self._find(self._tunable, key, "config key").restore(value)
             for key, value in config.items()
         }
 
@@ -242,25 +244,19 @@ class Parameters:
 
     def is_untyped(self, key: str, value: Value) -> bool:
         """Whether ``value`` is no whole number, and nothing says what the parameter takes."""
-        return isinstance(value, str | float) and not self._find_tunable(key, "value").kinds
+        return isinstance(value, str | float) and not self._find(self._tunable, key, "value").kinds
 
     def describe(self) -> str:
         """A hint that names them."""
         return f"its parameters are {', '.join(self.names)}" if self.names else ""
 
-    def _find(self, key: str, what: str) -> Parameter:
-        known = self._known.get(key)
-        if known is None:
+    def _find(self, among: Mapping[str, Parameter], key: str, what: str) -> Parameter:
+        if key not in among:
             raise UsageError(f"{self.kernel} has no {what} {key!r}", hint=self.describe())
-        return known
-
-    def _find_tunable(self, key: str, what: str) -> Parameter:
-        if key == PASS_CONFIGS and key not in self._known:
-            return self._options
-        return self._find(key, what)
+        return among[key]
 
     def _read_axis(self, key: str, values: object) -> tuple[Value, ...]:
-        parameter = self._find_tunable(key, "parameter of its space,")
+        parameter = self._find(self._tunable, key, "parameter of its space,")
         if isinstance(values, str) or not isinstance(values, Iterable):
             raise UsageError(
                 f"the space of {self.kernel} gives {key}={show_value(values)}, which is not a list of values"
@@ -274,7 +270,7 @@ class Parameters:
         if not isinstance(config, Mapping):
             raise UsageError(f"a config of {self.kernel} is not a mapping: {show_value(config)}")
         return {
-            str(key): self._find_tunable(str(key), "parameter of its space,").learn(value)
+            str(key): self._find(self._tunable, str(key), "parameter of its space,").learn(value)
             for key, value in config.items()
             # TileLang reads None as no options.
             if not (key == PASS_CONFIGS and value is None)

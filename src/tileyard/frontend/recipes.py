@@ -142,9 +142,9 @@ def read_recipe(value: object) -> Recipe | None:
     match value:
         case KernelDeclaration():
             return _read_declaration(value)
-        case _ if _is_instance(value, "tilelang.autotuner.tuner", "AutoTuneImpl"):
+        case _ if is_instance_of(value, "tilelang.autotuner.tuner", "AutoTuneImpl"):
             return _read_autotune(value)
-        case _ if _is_instance(value, "tilelang.jit", "JITImpl"):
+        case _ if is_instance_of(value, "tilelang.jit", "JITImpl"):
             return _read_jit(value)
         case _:
             return None
@@ -220,7 +220,7 @@ def _read_autotune(value: Any) -> Recipe:  # noqa: ANN401 - as above
     )
 
 
-def _is_instance(value: object, module: str, name: str) -> bool:
+def is_instance_of(value: object, module: str, name: str) -> bool:
     """``isinstance`` for a class of a module that need not have been imported."""
     cls = getattr(sys.modules.get(module), name, None)
     return isinstance(cls, type) and isinstance(value, cls)

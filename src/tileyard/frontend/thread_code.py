@@ -142,10 +142,9 @@ class ThreadCode:
     # ---- what is a thread's own -------------------------------------------------------------
 
     def _is_mention(self, node: Any) -> bool:  # noqa: ANN401
-        kind = type(node).__name__
-        if kind in ("Var", "SizeVar"):
+        if is_var(node):
             return key_of(node) in self._vars
-        return kind in ("BufferLoad", "BufferStore") and self.is_own(node.buffer)
+        return _is_access(node) and self.is_own(node.buffer)
 
     def _visit(self, stmt: Any, *, is_own: bool, is_shared: bool = False) -> None:  # noqa: ANN401
         """Note what ``stmt`` makes a thread's own; with ``is_own`` only some threads may run it.

@@ -30,75 +30,92 @@ class Operation:
     condition: bool = False
 
 
-def _table() -> dict[str, Operation]:
-    rows = [
-        Operation(name="select", arity=3, accepts="any", condition=True),
-        Operation(name="pow", arity=2, accepts="float"),
-        Operation(name="fmod", arity=2, accepts="float"),
-        Operation(name="atan2", arity=2, accepts="float"),
-        Operation(name="hypot", arity=2, accepts="float"),
-        Operation(name="copysign", arity=2, accepts="float"),
-        Operation(name="nextafter", arity=2, accepts="wide"),
-        Operation(name="ldexp", arity=2, accepts="wide"),
-        Operation(name="fma", arity=3, accepts="float"),
-        Operation(name="popcount", arity=1, accepts="integer"),
-        Operation(name="clz", arity=1, accepts="integer"),
-        Operation(name="min", arity=2, accepts="number"),
-        Operation(name="max", arity=2, accepts="number"),
-        Operation(name="truncdiv", arity=2, accepts="integer"),
-        Operation(name="truncmod", arity=2, accepts="integer"),
-        Operation(name="abs", arity=1, accepts="number"),
-        Operation(name="nan", arity=0, accepts="float", result="given"),
-        Operation(name="reinterpret", arity=1, accepts="any", result="given"),
-        Operation(name="neg", arity=1, accepts="number", symbol="-"),
-        Operation(name="not", arity=1, accepts="bool", symbol="not"),
-        Operation(name="bitnot", arity=1, accepts="bits", symbol="~"),
-    ]
-    infix: tuple[tuple[str, str, Accepts], ...] = (
-        ("add", "+", "number"),
-        ("sub", "-", "number"),
-        ("mul", "*", "number"),
-        ("div", "/", "float"),
-        ("floordiv", "//", "integer"),
-        ("floormod", "%", "integer"),
-        ("and", "and", "bool"),
-        ("or", "or", "bool"),
-        ("bitand", "&", "bits"),
-        ("bitor", "|", "bits"),
-        ("bitxor", "^", "bits"),
-        ("shl", "<<", "integer"),
-        ("shr", ">>", "integer"),
-    )
-    rows += [Operation(name=n, arity=2, accepts=a, symbol=s) for n, s, a in infix]
-    comparisons: tuple[tuple[str, str, Accepts], ...] = (
-        ("eq", "==", "any"),
-        ("ne", "!=", "any"),
-        ("lt", "<", "number"),
-        ("le", "<=", "number"),
-        ("gt", ">", "number"),
-        ("ge", ">=", "number"),
-    )
-    rows += [
-        Operation(name=n, arity=2, accepts=a, result="bool", symbol=s) for n, s, a in comparisons
-    ]
-    unary = (
-        "exp exp2 exp10 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan "
-        "sinh cosh tanh asinh acosh atanh sigmoid erf"
-    )
-    rows += [
-        Operation(name=name, arity=1, accepts="float")
-        for name in (*unary.split(), "floor", "ceil", "round", "trunc")
-    ]
-    rows += [
-        Operation(name=name, arity=1, accepts="float", result="bool")
-        for name in ("isnan", "isinf", "isfinite")
-    ]
-    return {row.name: row for row in rows}
+_INFIX: tuple[tuple[str, str, Accepts], ...] = (
+    ("add", "+", "number"),
+    ("sub", "-", "number"),
+    ("mul", "*", "number"),
+    ("div", "/", "float"),
+    ("floordiv", "//", "integer"),
+    ("floormod", "%", "integer"),
+    ("and", "and", "bool"),
+    ("or", "or", "bool"),
+    ("bitand", "&", "bits"),
+    ("bitor", "|", "bits"),
+    ("bitxor", "^", "bits"),
+    ("shl", "<<", "integer"),
+    ("shr", ">>", "integer"),
+)
+_COMPARISONS: tuple[tuple[str, str, Accepts], ...] = (
+    ("eq", "==", "any"),
+    ("ne", "!=", "any"),
+    ("lt", "<", "number"),
+    ("le", "<=", "number"),
+    ("gt", ">", "number"),
+    ("ge", ">=", "number"),
+)
+_FUNCTIONS = [
+    "exp",
+    "exp2",
+    "exp10",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sqrt",
+    "rsqrt",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "sigmoid",
+    "erf",
+    "floor",
+    "ceil",
+    "round",
+    "trunc",
+]
+"""Functions of one float."""
 
+_ROWS = (
+    Operation(name="select", arity=3, accepts="any", condition=True),
+    Operation(name="pow", arity=2, accepts="float"),
+    Operation(name="fmod", arity=2, accepts="float"),
+    Operation(name="atan2", arity=2, accepts="float"),
+    Operation(name="hypot", arity=2, accepts="float"),
+    Operation(name="copysign", arity=2, accepts="float"),
+    Operation(name="nextafter", arity=2, accepts="wide"),
+    Operation(name="ldexp", arity=2, accepts="wide"),
+    Operation(name="fma", arity=3, accepts="float"),
+    Operation(name="popcount", arity=1, accepts="integer"),
+    Operation(name="clz", arity=1, accepts="integer"),
+    Operation(name="min", arity=2, accepts="number"),
+    Operation(name="max", arity=2, accepts="number"),
+    Operation(name="truncdiv", arity=2, accepts="integer"),
+    Operation(name="truncmod", arity=2, accepts="integer"),
+    Operation(name="abs", arity=1, accepts="number"),
+    Operation(name="nan", arity=0, accepts="float", result="given"),
+    Operation(name="reinterpret", arity=1, accepts="any", result="given"),
+    Operation(name="neg", arity=1, accepts="number", symbol="-"),
+    Operation(name="not", arity=1, accepts="bool", symbol="not"),
+    Operation(name="bitnot", arity=1, accepts="bits", symbol="~"),
+    *(Operation(name=n, arity=2, accepts=a, symbol=s) for n, s, a in _INFIX),
+    *(Operation(name=n, arity=2, accepts=a, result="bool", symbol=s) for n, s, a in _COMPARISONS),
+    *(Operation(name=n, arity=1, accepts="float") for n in _FUNCTIONS),
+    *(
+        Operation(name=n, arity=1, accepts="float", result="bool")
+        for n in ("isnan", "isinf", "isfinite")
+    ),
+)
 
-_WIDE = 32
-
-OPS = _table()
+OPS = {row.name: row for row in _ROWS}
 """Every scalar operation, by name."""
 
 
@@ -136,7 +153,7 @@ _KINDS: dict[Accepts, frozenset[str]] = {
 
 
 def _accepts(accepts: Accepts, dtype: DType) -> bool:
-    is_wide = dtype.bits >= _WIDE or accepts != "wide"
+    is_wide = dtype.bits >= 32 or accepts != "wide"
     return is_wide and dtype.kind in _KINDS[accepts]
 
 

@@ -205,8 +205,9 @@ class _Printer:
                 return f"{op.name}({arg(0)})", syntax.TIGHTEST
             space = " " if row.symbol.isalpha() else ""
             return f"{row.symbol}{space}{arg(0, own)}", own
-        left, right = syntax.side_precedences(op.name)
-        return f"{arg(0, left)} {row.symbol} {arg(1, right)}", own
+        is_comparison = own == syntax.PRECEDENCE["eq"]  # two of them in a row are not one of both
+        left = arg(0, own + 1 if is_comparison else own)
+        return f"{left} {row.symbol} {arg(1, own + 1)}", own
 
     # ---- names and storage ------------------------------------------------------------------
 
@@ -322,15 +323,12 @@ class _Printer:
         args = []
         for field in syntax.FIELDS[name]:
             value = getattr(stmt, field.name)
-            match field.kind:
-                case "region":
-                    hint = hint or self.element(value.buffer)
-                    args.append(self.region(value))
-                case "expr":
-                    args.append(self.expr(value, hint))
-                case "plain" if value != field.default:
-                    plain = _quoted(value) if isinstance(value, str) else repr(value)
-                    args.append(f"{field.name}={plain}")
-                case "plain":
-                    pass
+            if isinstance(value, Region):
+                hint = hint or self.element(value.buffer)
+                args.append(self.region(value))
+            elif isinstance(value, Expr):
+                args.append(self.expr(value, hint))
+            elif value != field.default:
+                plain = _quoted(value) if isinstance(value, str) else repr(value)
+                args.append(f"{field.name}={plain}")
         return f"{name}({', '.join(args)})"

@@ -38,6 +38,7 @@ from tileyard.ir.nodes import (
     Param,
     Print,
     Program,
+    Region,
     Roles,
     Scalar,
     Stmt,
@@ -264,20 +265,20 @@ class _Reader:
 
     def _call(self, name: str, call: ast.Call) -> Stmt:
         fields = syntax.FIELDS[name]
-        by_position = [field for field in fields if field.kind != "plain"]
+        by_position = [field for field in fields if field.type in syntax.OPERANDS]
         if len(call.args) != len(by_position):
             wanted = ", ".join(field.name for field in by_position)
             fail(call, f"{name} takes {wanted}")
         values: dict[str, object] = {}
         hint = None
         for field, arg in zip(by_position, call.args, strict=True):
-            if field.kind == "expr":
+            if field.type is not Region:
                 values[field.name] = self._exprs.read(arg, hint)
                 continue
             region = self._exprs.region(arg)
             hint = hint or self._exprs.buffers[region.buffer].dtype
             values[field.name] = region
-        types = {field.name: field.type for field in fields if field.kind == "plain"}
+        types = {field.name: field.type for field in fields if field not in by_position}
         for word in call.keywords:
             if word.arg not in types:
                 fail(call, f"{name} has no {word.arg}")

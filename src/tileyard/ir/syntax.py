@@ -2,7 +2,7 @@
 
 import keyword
 from collections.abc import Sequence
-from typing import Literal, TypeGuard, get_args
+from typing import TypeGuard, get_args
 
 import msgspec
 
@@ -52,8 +52,6 @@ TIGHTEST = 13
 ZERO = Const(0, "int32")
 ONE = Const(1, "int32")
 
-_COMPARISON = PRECEDENCE["eq"]
-
 STATEMENTS = {
     str(kind.__struct_config__.tag): kind
     for kind in get_args(Stmt)
@@ -64,33 +62,11 @@ STATEMENTS = {
 ATOMICS: dict[str, AtomicKind] = {f"atomic_{kind}": kind for kind in get_args(AtomicKind)}
 """The calls that are atomic updates of an element."""
 
-FieldKind = Literal["region", "expr", "plain"]
+FIELDS = {name: msgspec.structs.fields(kind) for name, kind in STATEMENTS.items()}
+"""The fields of each of ``STATEMENTS``, in order; all but those of ``OPERANDS`` are given by keyword."""
 
-
-class Field(msgspec.Struct, frozen=True, kw_only=True):
-    """One field of a statement that is spelled as a call. Only plain ones are given by keyword."""
-
-    name: str
-    kind: FieldKind
-    type: object
-    default: object = msgspec.NODEFAULT
-
-
-def _fields(node: type[Stmt]) -> tuple[Field, ...]:
-    kinds: dict[object, FieldKind] = {Region: "region", Expr: "expr"}
-    return tuple(
-        Field(
-            name=field.name,
-            kind=kinds.get(field.type, "plain"),
-            type=field.type,
-            default=field.default,
-        )
-        for field in msgspec.structs.fields(node)
-    )
-
-
-FIELDS = {name: _fields(kind) for name, kind in STATEMENTS.items()}
-"""The fields of each of ``STATEMENTS``, in order."""
+OPERANDS = (Region, Expr)
+"""The types of fields that are given by position."""
 
 
 def is_name(name: str) -> bool:
@@ -126,14 +102,6 @@ def result_dtype(name: str, dtypes: Sequence[str]) -> str | None:
     if result == "bool":
         return "bool"
     return dtypes[0] if result == "same" and dtypes else None
-
-
-def side_precedences(name: str) -> tuple[int, int]:
-    """The least precedence of a left and a right operand that needs no parentheses."""
-    own = PRECEDENCE[name]
-    if own == _COMPARISON:
-        return own + 1, own + 1
-    return own, own + 1
 
 
 def is_plain_loop(stmt: Stmt) -> TypeGuard[For]:

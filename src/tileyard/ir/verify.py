@@ -235,10 +235,9 @@ class _Verifier:
             )
         most = stmt.stages if stmt.kind == "pipelined" else 0
         require(0 <= stmt.stages <= most, f"a {stmt.kind} loop has {stmt.stages} stages")
-        outside = dict(self._scope.variables)
         self._declare_var(stmt.var)
         self.body(stmt.body, (*loops, stmt.kind))
-        self._scope.variables = outside
+        del self._scope.variables[stmt.var.name]
 
     def _condition(self, cond: Expr) -> None:
         require(cond.dtype == "bool", f"the condition is {cond.dtype}, not bool")

@@ -7,7 +7,6 @@ members are compared within rounds only. What is left is noise, which the contro
 binary, entered twice, must come out equal.
 """
 
-import enum
 import math
 from collections.abc import Sequence
 
@@ -22,14 +21,6 @@ FEWEST_ROUNDS = 8
 """Enough for an interval at 0.95, which takes six."""
 
 
-class Verdict(enum.StrEnum):
-    """How head did against base."""
-
-    FASTER = "faster"
-    SLOWER = "slower"
-    TIED = "tied"
-
-
 class LogRatio(MedianInterval):
     """The median over rounds of ln(head / base), and its interval; negative where head is faster."""
 
@@ -40,12 +31,13 @@ class LogRatio(MedianInterval):
         """Head's time as a multiple of base's."""
         return math.exp(self.median)
 
+    @property
+    def excludes_tie(self) -> bool:
+        """Whether equal times lie outside the interval: between two entries of one binary, a false alarm.
 
-class Control(Record):
-    """One binary against itself. ``false_alarm`` says that the interval excludes a tie all the same."""
-
-    ratio: LogRatio
-    false_alarm: bool
+        On an undisturbed machine that happens in at most 1 - ``confidence`` of all batches.
+        """
+        return self.low > 0.0 or self.high < 0.0
 
 
 class Ranking(Record):
@@ -56,6 +48,7 @@ class Ranking(Record):
     that of ``fastest``. ``tied`` are the members that cannot be told from ``fastest``, itself among
     them, in canonical order; ``winner`` is the first of these whose median is within the smallest
     effect that counts. ``order`` has all members but the control, the winner first, then by their medians.
+    ``control`` is the second entry of a binary against its first.
     """
 
     winner: int
@@ -63,7 +56,7 @@ class Ranking(Record):
     tied: tuple[int, ...]
     order: tuple[int, ...]
     ratios: tuple[LogRatio, ...]
-    control: Control | None
+    control: LogRatio | None
 
 
 def interleave(
@@ -115,25 +108,6 @@ def compare_pair(base: Sequence[float], head: Sequence[float], confidence: float
     return LogRatio(**asdict(interval), rounds=len(logs))
 
 
-def judge(ratio: LogRatio, min_effect: float) -> Verdict:
-    """Faster or slower where the whole interval is so by more than ``min_effect``, a share of base."""
-    threshold = math.log1p(min_effect)
-    if ratio.high < -threshold:
-        return Verdict.FASTER
-    if ratio.low > threshold:
-        return Verdict.SLOWER
-    return Verdict.TIED
-
-
-def judge_control(first: Sequence[float], second: Sequence[float], confidence: float) -> Control:
-    """What two entries of one binary say of the measurement: any difference is a false alarm.
-
-    On an undisturbed machine this happens in at most 1 - ``confidence`` of all batches.
-    """
-    ratio = compare_pair(first, second, confidence)
-    return Control(ratio=ratio, false_alarm=ratio.low > 0.0 or ratio.high < 0.0)
-
-
 def rank(
     samples: Sequence[Sequence[float]],
     confidence: float,
@@ -148,9 +122,11 @@ def rank(
     fastest unless its whole interval lies above ``min_effect`` and above both the half width and
     the median of the control's interval: what a binary does to itself is no difference.
     """
-    alarm = None
-    if control is not None:
-        alarm = judge_control(samples[control[0]], samples[control[1]], confidence)
+    itself = (
+        None
+        if control is None
+        else compare_pair(samples[control[0]], samples[control[1]], confidence)
+    )
     entries = [i for i in range(len(samples)) if control is None or i != control[1]]
     # Against the round's own mean, so that drift between rounds moves no median.
     logs = np.log(np.asarray(samples, dtype=np.float64))
@@ -159,9 +135,9 @@ def rank(
     fastest = _unbeaten(by_median, samples, confidence)
     ratios = tuple(compare_pair(samples[fastest], own, confidence) for own in samples)
     threshold = math.log1p(min_effect)
-    if alarm is not None:
-        half_width = (alarm.ratio.high - alarm.ratio.low) / 2.0
-        threshold = max(threshold, half_width, abs(alarm.ratio.median))
+    if itself is not None:
+        half_width = (itself.high - itself.low) / 2.0
+        threshold = max(threshold, half_width, abs(itself.median))
     tied = tuple(i for i in entries if i == fastest or ratios[i].low <= threshold)
     winner = next(i for i in tied if ratios[i].median <= math.log1p(min_effect))
     return Ranking(
@@ -170,7 +146,7 @@ def rank(
         tied=tied,
         order=(winner, *(i for i in by_median if i != winner)),
         ratios=ratios,
-        control=alarm,
+        control=itself,
     )
 
 

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from tileyard.artifacts.build import Build
+from tileyard.artifacts.manifest import Build
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.engine.yard import Workplace
 from tileyard.errors import InvalidProgramError, TileyardError, UnsupportedError

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
-from tileyard.artifacts.build import Build
+from tileyard.artifacts.manifest import Build
 from tileyard.events import StopReason
 from tileyard.model import Outcome, Record
 from tileyard.targets.reported import Resources, read_reported

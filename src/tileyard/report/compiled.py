@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tileyard.artifacts.build import Build
+from tileyard.artifacts.manifest import Build
 from tileyard.model import Outcome
 from tileyard.report.console import new_table
 from tileyard.report.words import format_bytes, format_config, format_seconds, outcome_style

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tileyard.artifacts.build import Build
+from tileyard.artifacts.manifest import Build
 from tileyard.model import WELL, Measurement, Outcome, Trial
 from tileyard.report.compiled import is_too_large
 from tileyard.report.words import (

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from tileyard.artifacts.build import Build
+from tileyard.artifacts.manifest import Build
 from tileyard.devices.locks import prepare_locks
 from tileyard.engine.anonymous import KIND, AnonymousSlots
 from tileyard.engine.authors import Authors

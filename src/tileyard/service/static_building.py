@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from tileyard.artifacts.build import Build
+from tileyard.artifacts.manifest import Build
 from tileyard.engine.authors import Authors
 from tileyard.engine.yard import Workplace
 from tileyard.errors import KernelFileError, UsageError

@@ -9,7 +9,8 @@ import msgspec
 
 from tileyard.engine.authors import Authors
 from tileyard.errors import KernelFileError, UsageError
-from tileyard.model import KernelInfo, KernelWork, Value
+from tileyard.frontend.declare import shape_arguments
+from tileyard.model import KernelInfo, KernelWork
 from tileyard.settings import Settings
 from tileyard.suite.files.drafts import Draft, KernelFile, find_seed, limit_kernel
 from tileyard.suite.files.tables import CaseTable
@@ -115,16 +116,7 @@ def _find_kernel(kernels: Sequence[KernelInfo], name: str, where: str) -> Kernel
 
 def _complete_work(work: KernelWork, info: KernelInfo, where: str) -> KernelWork:
     """With the kernel's name, the arguments of its shape, and the tolerance that its author asks for."""
-    shape: dict[str, Value] = {}
-    if work.shape:
-        if work.shape not in info.shapes:
-            known = ", ".join(info.shapes) or "none"
-            raise UsageError(
-                f"{where}: {info.name} has no shape {work.shape!r}", f"it has: {known}"
-            )
-        shape = info.shapes[work.shape]
-    elif info.shapes:
-        shape = next(iter(info.shapes.values()))
+    shape = shape_arguments(info, work.shape, f"{where}: ")
     for key in (*work.arguments, *work.config):
         if info.parameters and key not in info.parameters:
             known = ", ".join(info.parameters)

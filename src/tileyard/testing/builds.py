@@ -5,16 +5,15 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from tileyard.artifacts.build import Build
-from tileyard.artifacts.manifest import Artifact, Manifest
+from tileyard.artifacts.manifest import Artifact, Build, Manifest
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.nodes import Program
-from tileyard.ir.specs import scalar_params, tensor_specs
+from tileyard.ir.specs import scalar_params
 from tileyard.ir.text import print_program
 from tileyard.model import BuildKey, Device, Elaborated, Kernel, Outcome, Value
 from tileyard.targets.base import Array, Loaded, Source, Target
-from tileyard.testing.target_cases import TargetCase, random_array
+from tileyard.testing.target_cases import TargetCase, random_array, random_arrays
 
 
 def make_source(program: Program, name: str = "kernel") -> Source:
@@ -76,11 +75,7 @@ def _limits(dtype: "np.dtype[np.generic]") -> tuple[float, float]:
 def random_arguments(program: Program, seed: int) -> tuple[list[Array], list[Value]]:
     """Arrays and scalars for a Program without dimensions."""
     rng = np.random.default_rng(seed)
-    arrays = [
-        random_array(rng, spec.dtype, spec.shape)
-        for spec in tensor_specs(program, {})
-        if spec.role != "out"
-    ]
+    arrays = random_arrays(rng, program, {})
     scalars: list[Value] = []
     for var in scalar_params(program):
         number = random_array(rng, var.dtype, (1,))[0]

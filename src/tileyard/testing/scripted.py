@@ -10,8 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from tileyard.artifacts.build import Build
-from tileyard.artifacts.manifest import Artifact
+from tileyard.artifacts.manifest import Artifact, Build
 from tileyard.model import Device, TensorSpec, Value
 from tileyard.targets.base import NO_BINARIES, Array, Binaries, Launch, Loaded, Source
 from tileyard.targets.registry import make_target
@@ -45,23 +44,19 @@ class ScriptedTarget:
         self, sources: Sequence[Source], out: Path, known: Binaries = NO_BINARIES
     ) -> Sequence[Build]:
         """Build for the CPU, and keep the Program's text beside it."""
-        builds = self._cpu.build(sources, out, known)
-        for number, source in enumerate(sources):
-            folder = out / str(number)
-            if folder.is_dir():
+        builds = list(self._cpu.build(sources, out, known))
+        for number, (source, build) in enumerate(zip(sources, builds, strict=True)):
+            if build.files:
                 latency_ns = scripted_latency_ns(source.elaborated.kernel.program)
-                (folder / "latency.txt").write_text(repr(latency_ns), encoding="utf-8")
-        return [_with_latency(build) for build in builds]
+                path = out / str(number) / "latency.txt"
+                path.write_text(repr(latency_ns), encoding="utf-8")
+                builds[number] = msgspec.structs.replace(build, files=(*build.files, path.name))
+        return builds
 
     def load(self, artifact: Artifact, device: Device) -> Loaded:
         """Load for the CPU."""
         latency_ns = float(artifact.file("latency.txt").read_text(encoding="utf-8"))
         return _ScriptedLoaded(self._cpu.load(artifact, device), latency_ns)
-
-
-def _with_latency(build: Build) -> Build:
-    files = (*build.files, "latency.txt") if build.files else ()
-    return msgspec.structs.replace(build, files=files)
 
 
 class _ScriptedLoaded:

@@ -17,8 +17,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from tileyard.artifacts.build import Build
-from tileyard.artifacts.manifest import Artifact
+from tileyard.artifacts.manifest import Artifact, Build
 from tileyard.errors import ContextLostError, KernelFault
 from tileyard.model import Device, Diagnostic, Outcome, Record, TensorSpec, Value
 from tileyard.targets.base import NO_BINARIES, Array, Binaries, Launch, Source

@@ -4,6 +4,7 @@ One module because it is one contract. A store's test class inherits ``StoreCont
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -27,11 +28,15 @@ OF_SUITE = {"case": "s/a", "testcase": "s", "kernel": "", "arguments": {}, "conf
 """What tells a trial of a suite's program from one of a kernel that is tuned."""
 
 
-def _make_trial(
-    trial_id: str, build: str = "", run_key: str = "", measurement_key: str = "", **fields: object
+def make_trial(
+    trial_id: str,
+    **fields: Any,  # noqa: ANN401 (of whatever type: a wrong one fails where it is recorded)
 ) -> Trial:
-    """A trial of a kernel that is tuned; ``fields`` are those of Trial that are to be others."""
-    content: dict[str, object] = {
+    """A trial of a kernel that is tuned; ``fields`` are those of Trial that are to be others.
+
+    ``build``, ``run_key`` and ``measurement_key`` are its keys, empty where they are not given.
+    """
+    content: dict[str, Any] = {
         "run": "r1",
         "case": "c1",
         "batch": "b1",
@@ -42,19 +47,15 @@ def _make_trial(
         "outcome": PASSED,
         "started_at": 1.0,
         "keys": Keys(
-            build=BuildKey(build),
-            run=RunKey(run_key),
-            measurement=MeasurementKey(measurement_key),
+            build=BuildKey(fields.pop("build", "")),
+            run=RunKey(fields.pop("run_key", "")),
+            measurement=MeasurementKey(fields.pop("measurement_key", "")),
         ),
         "measurement": Measurement(
             median_ns=2.5, low_ns=2.0, high_ns=3.0, confidence=0.95, samples_ns=(2.0, 2.5, 3.0)
         ),
     }
-    return Trial(id=trial_id, **(content | fields))  # type: ignore[arg-type]  # fields by name
-
-
-make_trial: Callable[..., Trial] = _make_trial
-"""Fields by name, of whatever type: a wrong one fails where it is recorded."""
+    return Trial(id=trial_id, **(content | fields))
 
 
 class StoreContract:

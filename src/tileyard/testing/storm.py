@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-from tileyard.model import Outcome, Record, Value
+from tileyard.model import Outcome
 
 OUTCOME_OF: dict[str, Outcome] = {
     "": Outcome.PASSED,
@@ -23,22 +23,12 @@ OUTCOME_OF: dict[str, Outcome] = {
 }
 """How a case with a fault ends; what ends its runner by a signal from outside is tried again."""
 
-ATTEMPTS_OF = {"killed_once": 1, "killed": 2}
-"""How often such a case is lost before the attempt that counts."""
-
 RARE = ("hang", "killed", "build_hang")
 """Faults that cost seconds each."""
 
 
-class Planted(Record):
-    """A case of the storm: its config, and the fault in it."""
-
-    config: dict[str, Value]
-    fault: str
-
-
-def plant_faults(count: int, folder: Path, seed: int = 0) -> Iterator[Planted]:
-    """``count`` cases in random order, two in five of them faulty, every kind of fault among them."""
+def plant_faults(count: int, folder: Path, seed: int = 0) -> Iterator[dict[str, str | int | float]]:
+    """Configs of ``count`` cases in random order, two in five of them faulty, every fault among them."""
     generator = random.Random(seed)
     kinds = [fault for fault in OUTCOME_OF if fault]
     often = [fault for fault in kinds if fault not in RARE]
@@ -51,10 +41,9 @@ def plant_faults(count: int, folder: Path, seed: int = 0) -> Iterator[Planted]:
     faults += [""] * (count - len(faults))
     generator.shuffle(faults)
     for number, fault in enumerate(faults):
-        config: dict[str, Value] = {
+        yield {
             "n": number,
             "fault": fault,
             "sample_ns": 1000.0 + number,
             "note": str(folder / f"killed-{number}") if fault == "killed_once" else "",
         }
-        yield Planted(config=config, fault=fault)

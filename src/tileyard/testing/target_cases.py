@@ -1,6 +1,6 @@
 """Programs that every target must run as the interpreter does, each with the arrays it is given."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,12 +38,18 @@ class TargetCase:
         """Arrays for the tensors that are read, the same ones every time."""
         if self.values:
             return list(self.values)
-        rng = np.random.default_rng(7)
-        return [
-            random_array(rng, spec.dtype, spec.shape)
-            for spec in tensor_specs(self.program, self.dims)
-            if spec.role != "out"
-        ]
+        return random_arrays(np.random.default_rng(7), self.program, self.dims)
+
+
+def random_arrays(
+    rng: np.random.Generator, program: Program, dims: Mapping[str, int]
+) -> list[Array]:
+    """An array of small numbers for each tensor that is read."""
+    return [
+        random_array(rng, spec.dtype, spec.shape)
+        for spec in tensor_specs(program, dims)
+        if spec.role != "out"
+    ]
 
 
 def random_array(rng: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> Array:

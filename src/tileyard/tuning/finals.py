@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 
 from tileyard.artifacts.keys import canonical_json
-from tileyard.measure.paired import Control as PairedControl
 from tileyard.measure.paired import LogRatio, rank
 from tileyard.model import Record, Trial
 from tileyard.tuning.request import Control, Final
@@ -65,7 +64,7 @@ def _final(trial: Trial, member: Trial, ratio: LogRatio, *, tied: bool) -> Final
     return Final(
         trial=trial.id,
         config=dict(trial.config),
-        ratio=math.exp(ratio.median),
+        ratio=ratio.ratio,
         low=math.exp(ratio.low),
         high=math.exp(ratio.high),
         tied=tied,
@@ -73,12 +72,12 @@ def _final(trial: Trial, member: Trial, ratio: LogRatio, *, tied: bool) -> Final
     )
 
 
-def _control(control: PairedControl, *, reused: bool) -> Control:
+def _control(control: LogRatio, *, reused: bool) -> Control:
     return Control(
-        ratio=math.exp(control.ratio.median),
-        low=math.exp(control.ratio.low),
-        high=math.exp(control.ratio.high),
-        false_alarm=control.false_alarm,
+        ratio=control.ratio,
+        low=math.exp(control.low),
+        high=math.exp(control.high),
+        false_alarm=control.excludes_tie,
         reused=reused,
     )
 

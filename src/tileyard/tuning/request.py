@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from tileyard.artifacts.build import Build
 from tileyard.artifacts.keys import canonical_json
+from tileyard.artifacts.manifest import Build
 from tileyard.events import StopReason
 from tileyard.model import (
     INFRASTRUCTURE,

@@ -11,6 +11,7 @@ from typing import Protocol
 import msgspec
 
 from tileyard.errors import KernelFileError, UsageError
+from tileyard.frontend.declare import shape_arguments
 from tileyard.model import KernelInfo, Tolerance, Value
 from tileyard.tuning.request import TuneRequest
 from tileyard.wording import count_of
@@ -163,14 +164,7 @@ def choose_kernel(kernels: Sequence[KernelInfo], name: str) -> KernelInfo:
 
 def _complete_arguments(info: KernelInfo, request: TuneRequest) -> dict[str, Value]:
     """The named shape (the first one if none is named), then the arguments given by hand."""
-    shape: dict[str, Value] = {}
-    if request.shape:
-        if request.shape not in info.shapes:
-            known = ", ".join(info.shapes) or "none"
-            raise UsageError(f"{info.name} has no shape {request.shape!r}", f"it has: {known}")
-        shape = info.shapes[request.shape]
-    elif info.shapes:
-        shape = next(iter(info.shapes.values()))
+    shape = shape_arguments(info, request.shape)
     for key, what in [(k, "argument") for k in request.arguments] + [
         (k, "config key") for k in request.overrides
     ]:

@@ -9,9 +9,8 @@ from typing import assert_never
 
 import msgspec
 
-from tileyard.artifacts.build import Build
 from tileyard.artifacts.copying import scratch_folder
-from tileyard.artifacts.manifest import TREE_FILE, Artifact, Manifest, find_artifact, publish
+from tileyard.artifacts.manifest import TREE_FILE, Artifact, Build, Manifest, find_artifact, publish
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
 from tileyard.decoding import decode_json

@@ -5,7 +5,7 @@ One module because it is the whole language: who reads a question looks for its 
 
 from typing import Generic, TypeVar, get_args
 
-from tileyard.artifacts.build import Build
+from tileyard.artifacts.manifest import Build
 from tileyard.errors import ToolMissingError
 from tileyard.frontend.footprint import Footprint
 from tileyard.model import (

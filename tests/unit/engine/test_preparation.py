@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from tileyard.artifacts.build import Build
 from tileyard.artifacts.keys import build_key
+from tileyard.artifacts.manifest import Build
 from tileyard.engine.authors import Authors
 from tileyard.engine.ledger import Ledger, Progress
 from tileyard.engine.preparation import Preparation

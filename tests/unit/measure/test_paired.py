@@ -12,13 +12,9 @@ from numpy.typing import NDArray
 
 from tileyard.measure.paired import (
     FEWEST_ROUNDS,
-    LogRatio,
     Ranking,
-    Verdict,
     compare_pair,
     interleave,
-    judge,
-    judge_control,
     rank,
 )
 from tileyard.targets.base import Launch
@@ -137,7 +133,7 @@ def test_sequential_timing_takes_drift_for_a_difference() -> None:
 
     first, second = one_after_another(members, 20)
 
-    assert judge(compare_pair(first, second, 0.95), min_effect=0.01) is Verdict.SLOWER
+    assert compare_pair(first, second, 0.95).low > math.log1p(0.01)
 
 
 def batches(interleaved: bool) -> Iterator[tuple[list[float], list[float]]]:
@@ -155,7 +151,7 @@ def batches(interleaved: bool) -> Iterator[tuple[list[float], list[float]]]:
 @pytest.mark.slow
 def test_control_raises_false_alarms_as_rarely_as_it_promises() -> None:
     """At 0.95, twenty rounds give 4.1 % by the binomial distribution, whatever the machine does."""
-    alarms = [judge_control(*batch, 0.95).false_alarm for batch in batches(interleaved=True)]
+    alarms = [compare_pair(*batch, 0.95).excludes_tie for batch in batches(interleaved=True)]
     expected = 1.0 - compare_pair([1.0] * 20, [1.0] * 20, 0.95).coverage
 
     assert expected == pytest.approx(0.0414, abs=1e-3)
@@ -165,7 +161,7 @@ def test_control_raises_false_alarms_as_rarely_as_it_promises() -> None:
 
 def test_control_shows_when_timing_is_not_interleaved() -> None:
     """Timed one after the other, the same machines raise an alarm most of the time."""
-    alarms = [judge_control(*batch, 0.95).false_alarm for batch in batches(interleaved=False)]
+    alarms = [compare_pair(*batch, 0.95).excludes_tie for batch in batches(interleaved=False)]
 
     assert np.mean(alarms) > 0.5
 
@@ -191,35 +187,6 @@ def test_single_disturbed_rounds_do_not_move_the_ratio() -> None:
     found = compare_pair([100.0] * 20, head, 0.95)
 
     assert found.low == found.high == pytest.approx(math.log(1.1))
-
-
-def ratio(low: float, high: float) -> LogRatio:
-    """An interval given as effects, such as 0.02 for 2 % slower."""
-    return LogRatio(
-        median=math.log1p((low + high) / 2),
-        low=math.log1p(low),
-        high=math.log1p(high),
-        coverage=0.95,
-        rounds=20,
-    )
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "expected"),
-    [
-        (0.02, 0.03, Verdict.SLOWER),
-        (-0.03, -0.02, Verdict.FASTER),
-        (-0.01, 0.03, Verdict.TIED),
-        (0.005, 0.03, Verdict.TIED),
-        (0.001, 0.002, Verdict.TIED),
-        (-0.03, -0.005, Verdict.TIED),
-    ],
-)
-def test_verdict_needs_the_whole_interval_beyond_the_smallest_effect(
-    low: float, high: float, expected: Verdict
-) -> None:
-    """What may be a tie, or too small to matter, is a tie."""
-    assert judge(ratio(low, high), min_effect=0.01) is expected
 
 
 ROUNDS = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8, 100.1, 99.9, 100.0]
@@ -269,7 +236,7 @@ def test_control_wins_nothing() -> None:
 
     assert (found.winner, found.order) == expected
     assert found.control is not None
-    assert found.control.false_alarm
+    assert found.control.excludes_tie
 
 
 def test_noisy_control_makes_ties() -> None:

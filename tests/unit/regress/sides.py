@@ -2,7 +2,7 @@
 
 import msgspec
 
-from tileyard.artifacts.build import Build
+from tileyard.artifacts.manifest import Build
 from tileyard.model import Outcome
 from tileyard.targets.reported import Reported, Resources
 

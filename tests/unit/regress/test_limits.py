@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.regress.sides import built, failed, function, side
 
-from tileyard.artifacts.build import Build
+from tileyard.artifacts.manifest import Build
 from tileyard.errors import UsageError
 from tileyard.regress.limits import find_regressions, parse_limits
 from tileyard.regress.static import Comparison, compare_sides

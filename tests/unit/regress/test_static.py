@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from tests.unit.regress.sides import built, failed, function, side
 
-from tileyard.artifacts.build import Build
+from tileyard.artifacts.manifest import Build
 from tileyard.regress.static import BUILD, Change, Comparison, compare_sides
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from tileyard.artifacts.build import Build
+from tileyard.artifacts.manifest import Build
 from tileyard.model import BuildKey, Outcome
 from tileyard.report.compiled import print_compiled
 from tileyard.targets.reported import Resources

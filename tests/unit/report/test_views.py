@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from tileyard.artifacts.build import Build
+from tileyard.artifacts.manifest import Build
 from tileyard.events import (
     BuildEnded,
     BuildStarted,

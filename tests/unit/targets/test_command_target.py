@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tileyard.artifacts.build import Build
 from tileyard.artifacts.keys import canonical_json
+from tileyard.artifacts.manifest import Build
 from tileyard.model import Elaborated, Kernel, Outcome
 from tileyard.targets.base import Source
 from tileyard.targets.command import target as command_target

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tileyard.artifacts.build import Build
-from tileyard.artifacts.manifest import Artifact
+from tileyard.artifacts.manifest import Artifact, Build
 from tileyard.errors import UsageError
 from tileyard.model import Device
 from tileyard.targets.base import Loaded, Source

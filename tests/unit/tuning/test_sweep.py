@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tileyard.artifacts.build import Build
+from tileyard.artifacts.manifest import Build
 from tileyard.events import StopReason
 from tileyard.model import Limits, Outcome, Value
 from tileyard.tuning.request import CompileResult

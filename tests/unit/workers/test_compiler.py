@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tileyard.artifacts.build import Build
-from tileyard.artifacts.manifest import find_artifact, find_build
+from tileyard.artifacts.manifest import Build, find_artifact, find_build
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.model import BuildKey, Elaborated, Kernel, Outcome
 from tileyard.targets.needs import PROGRAM_FILE

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from tileyard.artifacts.build import Build
 from tileyard.artifacts.copying import remove_folder
 from tileyard.artifacts.keys import digest_parts
-from tileyard.artifacts.manifest import Artifact
+from tileyard.artifacts.manifest import Artifact, Build
 from tileyard.artifacts.pins import locked_cache
 from tileyard.errors import TileyardError
 from tileyard.model import Device, Diagnostic, Outcome, Record

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from tileyard.artifacts.build import Build
 from tileyard.artifacts.keys import digest_parts
-from tileyard.artifacts.manifest import Artifact
+from tileyard.artifacts.manifest import Artifact, Build
 from tileyard.errors import InvalidProgramError, ToolMissingError, UnsupportedError, UsageError
 from tileyard.ir.text import read_program
 from tileyard.ir.verify import verify

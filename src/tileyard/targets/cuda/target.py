@@ -9,9 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from tileyard.artifacts.build import Build
 from tileyard.artifacts.keys import canonical_json, digest_bytes, digest_parts
-from tileyard.artifacts.manifest import Artifact
+from tileyard.artifacts.manifest import Artifact, Build
 from tileyard.decoding import decode_json
 from tileyard.errors import BindError, DamagedError, ToolMissingError, UsageError
 from tileyard.model import Device, Diagnostic, Outcome, Record
