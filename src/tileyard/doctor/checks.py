@@ -29,6 +29,7 @@ from tileyard.doctor.findings import Check, Finding, Level
 from tileyard.errors import HomeError, UsageError
 from tileyard.modes import mode_in
 from tileyard.settings import LOCK_DIR, Settings
+from tileyard.store.base import TrialQuery
 from tileyard.store.filesystem import NETWORK, find_filesystem, require_local
 from tileyard.store.trials import has_store, open_store
 from tileyard.targets.cpu.toolchain import CpuOptions, open_toolchain
@@ -126,7 +127,7 @@ def check_home(settings: Settings) -> Iterator[Finding]:
         file.write(b"\0" * 4096)
     if has_store(home):
         with open_store(home) as store:
-            store.list_runs(limit=1)
+            store.list_trials(TrialQuery(limit=1))
     kind = find_filesystem(home) or "a file system of an unknown kind"
     free_bytes = shutil.disk_usage(folder).free
     message = f"{home} ({kind}, {free_bytes / 2**30:.1f} GiB free)"

@@ -279,7 +279,7 @@ class EngineState:
 
         Verdicts that nobody waits for lead to nothing more as a rule.
         """
-        is_more_to_come = self._is_more_to_come or self._asked or self._unjudged.has_rivals
+        is_more_to_come = self._is_more_to_come or self._asked or self._unjudged.rivals
         # A batch that is looked up may also wait for one that runs like it: no device is asked for it.
         if is_shared(device, self.site) or not (is_more_to_come or self.cases.looked_up_now):
             self._release(device)

@@ -13,7 +13,8 @@ used again only once the whole question is answered."""
 class Unjudged:
     """Cases that wait for the judge, in the order in which they ran. Plain values; nothing here acts.
 
-    ``rooms`` are the bytes of outputs that may wait, by device; 0 for a device that hands none over.
+    ``rooms`` are the bytes of outputs that may wait, by device; 0 for a device that hands none over. ``rivals`` are
+    the cases whose times may spare others once they are judged.
     """
 
     def __init__(self, rooms: Mapping[str, int]) -> None:
@@ -22,7 +23,7 @@ class Unjudged:
         self._asked: set[str] = set()
         self._bytes: dict[str, tuple[str, int]] = {}
         self._used: dict[str, int] = dict.fromkeys(rooms, 0)
-        self._rivals: set[str] = set()
+        self.rivals: set[str] = set()
 
     def __bool__(self) -> bool:
         return bool(self._bytes)
@@ -38,14 +39,9 @@ class Unjudged:
         return bool(self._waiting)
 
     @property
-    def has_rivals(self) -> bool:
-        """Times wait for a verdict that may spare others."""
-        return bool(self._rivals)
-
-    @property
     def is_due(self) -> bool:
         """Verdicts are wanted soon: times wait for them that may spare others, or half of the room is used."""
-        return self.has_rivals or any(
+        return bool(self.rivals) or any(
             2 * used > self._rooms[device] for device, used in self._used.items()
         )
 
@@ -55,7 +51,7 @@ class Unjudged:
         self._bytes[case] = (device, size)
         self._used[device] = self._used.get(device, 0) + size
         if is_rival:
-            self._rivals.add(case)
+            self.rivals.add(case)
 
     def take(self) -> tuple[str, ...]:
         """The cases of the next question."""
@@ -72,7 +68,7 @@ class Unjudged:
             device, size = self._bytes.pop(case)
             self._used[device] -= size
             self._asked.discard(case)
-            self._rivals.discard(case)
+            self.rivals.discard(case)
 
     def left_bytes(self, device: str) -> int | None:
         """How many bytes of outputs a device may hand over now; None for any number."""

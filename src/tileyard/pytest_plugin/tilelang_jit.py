@@ -122,7 +122,7 @@ class Reading:
 
         self.compiled: list[str] = []
         self._may_compile = False
-        kernels.lower_prim_func = _refuse  # type: ignore[attr-defined]
+        kernels.make_kernel = _refuse  # type: ignore[attr-defined]  # as it was imported there
         watch_tilelang(begin=self._begin, run=_refuse)
         torch: Any = sys.modules.get("torch")
         if torch is not None:

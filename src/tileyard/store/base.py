@@ -60,21 +60,6 @@ class TrialQuery(Record):
     limit: int = 50
 
 
-class RunSummary(Record):
-    """The trials of one run, summed up; times are seconds since the epoch.
-
-    ``kernels`` has the testcase of each trial without a kernel.
-    """
-
-    run: str
-    target: str
-    kernels: tuple[str, ...]
-    trials: int
-    well: int
-    first_started_at: float
-    last_started_at: float
-
-
 class Store(Protocol):
     """The trials of one data directory; a context manager, usable from any thread.
 
@@ -139,9 +124,6 @@ class Store(Protocol):
 
     def get_trial(self, id_prefix: str) -> Trial:
         """The trial whose id begins so. Raises UsageError where there is none, or several."""
-
-    def list_runs(self, limit: int = 0) -> list[RunSummary]:
-        """A summary of every run that has a trial, the newest first; ``limit`` 0 means all."""
 
     def has_all(self, ids: Sequence[str]) -> bool:
         """Whether every one of these trials is recorded."""

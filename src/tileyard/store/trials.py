@@ -4,17 +4,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
-from sqlalchemy import ColumnElement, Integer, bindparam, cast, func, select, type_coerce
+from sqlalchemy import ColumnElement, bindparam, func, select, type_coerce
 from sqlalchemy.types import NullType
 
 from tileyard.errors import UsageError
-from tileyard.model import WELL, BuildKey, MeasurementKey, Outcome, RunKey, Trial
+from tileyard.model import BuildKey, MeasurementKey, Outcome, RunKey, Trial
 from tileyard.store.base import (
     BUILD_FAILURES,
     LATEST,
     REUSABLE,
     CaseTimes,
-    RunSummary,
     RunTime,
     Store,
 )
@@ -31,7 +30,6 @@ from tileyard.wording import count_of
 # As it is in the file: what is no bytes would fail within SQLAlchemy.
 _RECORD: ColumnElement[object] = type_coerce(trials.c.record, NullType())
 _NEWEST = (trials.c.started_at.desc(), trials.c.number.desc())
-_WELL = sorted(outcome.value for outcome in WELL)
 _MOST_IDS = 500
 """So many ids are asked for at once."""
 _HAS_PASSED = (suite_trials.c.number == trials.c.number) & (
@@ -201,42 +199,6 @@ class TrialStore(Store):
                 hint="give more of it",
             )
         return found[0]
-
-    def list_runs(self, limit: int = 0) -> list[RunSummary]:
-        """A summary of every run that has a trial, the newest first; ``limit`` 0 means all."""
-        statement = (
-            select(
-                trials.c.run,
-                func.min(trials.c.target),
-                func.count(),
-                func.sum(cast(trials.c.outcome.in_(_WELL), Integer)),
-                func.min(trials.c.started_at),
-                func.max(trials.c.started_at),
-            )
-            .group_by(trials.c.run)
-            .order_by(func.max(trials.c.started_at).desc(), func.max(trials.c.number).desc())
-            .limit(limit or None)
-        )
-        named = select(trials.c.run, trials.c.label).distinct()
-        labels: dict[str, list[str]] = {}
-        with self._database.reading() as connection:
-            found = connection.execute(statement).all()
-            if limit:
-                named = named.where(trials.c.run.in_([row[0] for row in found]))
-            for run, label in connection.execute(named):
-                labels.setdefault(run, []).append(label)
-        return [
-            RunSummary(
-                run=run,
-                target=target,
-                kernels=tuple(sorted(labels[run])),
-                trials=count,
-                well=well,
-                first_started_at=first,
-                last_started_at=last,
-            )
-            for run, target, count, well, first, last in found
-        ]
 
     def has_all(self, ids: Sequence[str]) -> bool:
         """Whether every one of these trials is recorded."""

@@ -20,7 +20,7 @@ from tileyard.model import (
     RunKey,
     Trial,
 )
-from tileyard.store.base import BUILD_FAILURES, REUSABLE, RunSummary, Store, TrialQuery
+from tileyard.store.base import BUILD_FAILURES, REUSABLE, Store, TrialQuery
 
 OpenStore = Callable[[], Store]
 PASSED, CRASHED = Outcome.PASSED, Outcome.CRASHED
@@ -213,36 +213,6 @@ class StoreContract:
         store.record_all([make_trial("ab"), make_trial("abc")])
         with pytest.raises(UsageError, match=message):
             store.get_trial(prefix)
-
-    def test_runs_are_summarised_newest_first(self, store: Store) -> None:
-        """A run has its kernels or testcases, how many trials, and how many of these are well."""
-        expected = [
-            RunSummary(
-                run="r2",
-                target="cpu",
-                kernels=("s",),
-                trials=1,
-                well=0,
-                first_started_at=9.0,
-                last_started_at=9.0,
-            ),
-            RunSummary(
-                run="r1",
-                target="cpu",
-                kernels=("gemm", "softmax"),
-                trials=3,
-                well=2,
-                first_started_at=1.0,
-                last_started_at=3.0,
-            ),
-        ]
-        unchecked, mismatch = Outcome.UNCHECKED, {**OF_SUITE, "outcome": Outcome.MISMATCH}
-        store.record(make_trial("a", started_at=1.0))
-        store.record(make_trial("b", started_at=2.0, kernel="softmax", outcome=unchecked))
-        store.record(make_trial("c", started_at=3.0, outcome=Outcome.TIMEOUT))
-        store.record(make_trial("d", started_at=9.0, run="r2", **mismatch))
-        assert store.list_runs() == expected
-        assert store.list_runs(limit=1) == expected[:1]
 
     def test_the_latest_runs_of_each_case_are_read(self, store: Store) -> None:
         """At most so many of each case as are asked for, all attempts at it alike, the oldest first."""

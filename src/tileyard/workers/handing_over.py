@@ -81,8 +81,8 @@ class OutputMemory:
         """The lowest gap, whose pages were most likely used before: the first touch of a page costs more than a copy."""
         page = mmap.PAGESIZE
         need, start, place = -(-size // page) * page, 0, 0
-        if not self._taken:
-            self._drop_behind(need)
+        if not self._taken and os.fstat(self._descriptor).st_size > max(need, ROOM_BYTES):
+            os.ftruncate(self._descriptor, max(need, ROOM_BYTES))  # what an unusual size has left
         for place, extent in enumerate([*self._taken, _END]):  # noqa: B007 - the last one is the end
             if extent.start - start >= need:
                 break
@@ -91,11 +91,6 @@ class OutputMemory:
         found = Extent(start=start, size=need)
         self._taken.insert(place, found)
         return found
-
-    def _drop_behind(self, need: int) -> None:
-        """Give back what an earlier output of unusual size has left."""
-        if os.fstat(self._descriptor).st_size > max(need, ROOM_BYTES):
-            os.ftruncate(self._descriptor, max(need, ROOM_BYTES))
 
     def _reserve(self, end: int) -> None:
         """Have memory up to there: a page that is not to be had ends a process that writes to it."""

@@ -91,8 +91,7 @@ def test_histories_of_version_1_stay(store: TrialStore) -> None:
     assert proof is not None
     assert proof.id == "t6"
     assert list(store.find_durations("gemm", "cpu").values()) == [5.0]
-    [run] = store.list_runs()
-    assert (run.kernels, run.trials) == (("dir/a", "gemm", "test_b"), len(TRIALS))
+    assert len(store.list_trials(TrialQuery())) == len(TRIALS)
     of_testcase = store.list_trials(TrialQuery(kernel="dir/a"))
     assert [trial.id for trial in of_testcase] == ["t3", "t2", "t1"]
     assert store.describe_skipped() == ""
