@@ -103,7 +103,7 @@ class Contents:
 
     def _digest(self, patterns: tuple[str, ...]) -> str:
         if patterns not in self._known:
-            self._known[patterns] = self._files.digest(self._root, patterns)[0]
+            self._known[patterns] = self._files.digest(self._root, patterns)
         return self._known[patterns]
 
 
