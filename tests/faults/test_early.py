@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -217,3 +218,41 @@ def test_a_runner_imports_its_target_before_it_has_its_device(
     asyncio.run(main())
     expected = "False"
     assert (tmp_path / "noted").read_text() == expected
+
+
+KERNEL = """
+import numpy as np, tilelang.language as T, tileyard
+@tileyard.kernel(space={"block": [64, 128, 256]}, reference=lambda A: A + np.float32(1))
+def add_one(N, block=128):
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, block), threads=128) as bx:
+            for i in T.Parallel(block):
+                B[bx * block + i] = A[bx * block + i] + 1.0
+    return main
+"""
+
+
+def test_nothing_is_imported_under_a_lease(tmp_path: Path) -> None:
+    """Screening and finals of a study: what running, timing and summing up need is there before."""
+    kernels, home, note = tmp_path / "kernels.py", tmp_path / "home", tmp_path / "imported"
+    kernels.write_text(KERNEL)
+    home.mkdir()
+    (home / "devices.toml").write_text('[[device]]\nname = "board:0"\nid = "early"\n')
+    command = [sys.executable, "-m", "tileyard", "tune", str(kernels), "--arg", "N=4096"]
+    subprocess.run(
+        [*command, "--target", "importing", "--devices", "board:0"],
+        env={
+            **os.environ,
+            "TILEYARD_HOME": str(home),
+            "TILEYARD_LOCK_DIR": str(tmp_path / "locks"),
+            "TILEYARD_PLUGINS": "importing=importing_target:ImportingTarget",
+            "TILEYARD_IMPORTED": str(note),
+            "PYTHONPATH": str(Path(__file__).parent),
+        },
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    lines = note.read_text().splitlines()
+    assert len(lines) >= 2 * 3
+    assert lines == [""] * len(lines)

@@ -8,6 +8,7 @@ binary, entered twice, must come out equal.
 """
 
 import math
+import random
 from collections.abc import Sequence
 
 import numpy as np
@@ -75,7 +76,7 @@ def interleave(
     its round; each member is sampled once before the first round, to warm up. ``seed`` decides the
     orders. A launch that appears twice in ``launches`` is timed as two members.
     """
-    random = np.random.Generator(np.random.PCG64(seed))
+    draw = random.Random(seed)
     members = list(zip(launches, launches_each, strict=True))
     for launch, count in members:
         launch.sample_ns(1, count)
@@ -84,7 +85,7 @@ def interleave(
     for number in range(rounds):
         if number >= FEWEST_ROUNDS and spent_ns >= max_ns:
             break
-        order = [int(i) for i in random.permutation(len(members))]
+        order = draw.sample(range(len(members)), len(members))
         sums = [0.0] * len(members)
         for index in (*order, *reversed(order)):
             launch, count = members[index]

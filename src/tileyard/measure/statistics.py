@@ -1,13 +1,13 @@
 """Distribution-free statistics of times: the interval of a median, and signs of drift.
 
-Written for the runner's path: importing scipy.stats would take longer than most measurements.
+Written for the runner's path, under a lease: importing scipy.stats would take longer than most
+measurements, and NumPy's median imports all of ``numpy.ma``.
 """
 
 import math
+import statistics
 from collections.abc import Sequence
 from functools import lru_cache
-
-import numpy as np
 
 from tileyard.model import Record
 
@@ -38,12 +38,12 @@ def median_interval(samples: Sequence[float], confidence: float) -> MedianInterv
     sample, where k is the largest number for which the binomial distribution gives at least
     ``confidence``.
     """
-    ordered = np.sort(np.asarray(samples, dtype=np.float64))
+    ordered = sorted(map(float, samples))
     position, coverage = _interval_rank(len(ordered), confidence)
     return MedianInterval(
-        median=float(np.median(ordered)),
-        low=float(ordered[position]),
-        high=float(ordered[-1 - position]),
+        median=statistics.median(ordered),
+        low=ordered[position],
+        high=ordered[-1 - position],
         coverage=coverage,
     )
 
@@ -64,8 +64,8 @@ def is_falling(samples: Sequence[float], tolerance: float) -> bool:
     if len(samples) < 4:
         return False
     half = len(samples) // 2
-    early, late = np.median(samples[:half]), np.median(samples[-half:])
-    return bool(early > late * (1.0 + tolerance))
+    early, late = statistics.median(samples[:half]), statistics.median(samples[-half:])
+    return early > late * (1.0 + tolerance)
 
 
 def is_steady(samples: Sequence[float], confidence: float, tolerance: float) -> bool:

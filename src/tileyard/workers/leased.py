@@ -15,8 +15,8 @@ def wait_for_lease(environ: MutableMapping[str, str]) -> int:
     """
     pipe = environ.pop(PIPE_VARIABLE, "")
     if pipe:
-        with os.fdopen(int(pipe), "r", encoding="ascii") as numbers:
-            line = numbers.readline()
+        with os.fdopen(int(pipe), "rb") as numbers:
+            line = numbers.readline().decode()
         if not line.endswith("\n"):
             raise SystemExit("the keeper is gone: there will be no lease")
         environ[NUMBER_VARIABLE] = line.rstrip()
