@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import os
 import random
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -195,6 +196,44 @@ def test_a_slow_judge_slows_the_device_down_and_fills_no_memory(
     assert 0 < handed_over.peak_bytes <= 4 << 20
 
 
+def test_a_batch_with_more_outputs_than_room_runs_in_parts(
+    odd: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """The memory grows no further than the room, and its pages are used again."""
+    odd("slow")
+    handed_over, sizes = HandedOver(room_bytes=4 << 20), [0]
+    (memory,) = (handed_over.open(device.name) for device in simulated_devices(1, tmp_path))
+
+    def look(_: Driver, event: Event) -> None:
+        if isinstance(event, CaseEnded):
+            sizes.append(os.fstat(memory).st_size)
+
+    cases = tuple(batch.cases[0] for batch in plan_cases(configs(20, size=MB)))
+    whole = Batch(id="whole", cases=cases)
+    trials = run_cases(tmp_path, [whole], heard=look, judge="odd_judge", handed_over=handed_over)
+    assert {trial.outcome for trial in trials.values()} == {Outcome.PASSED}
+    assert len(trials) == 20
+    assert 0 < handed_over.peak_bytes <= 4 << 20
+    assert max(sizes) == 4 << 20
+
+
+def test_a_runner_hears_within_a_batch_what_was_judged(tmp_path: Path) -> None:
+    """While it is at a long case the first ones are judged: those that follow grow no memory."""
+    handed_over, sizes = HandedOver(), [0]
+    (memory,) = (handed_over.open(device.name) for device in simulated_devices(1, tmp_path))
+
+    def look(_: Driver, event: Event) -> None:
+        if isinstance(event, CaseEnded):
+            sizes.append(os.fstat(memory).st_size)
+
+    fields = [{"run_s": 3.0 if number == 10 else 0.0} for number in range(20)]
+    planned = plan_cases({"n": number, "size": MB, **each} for number, each in enumerate(fields))
+    whole = Batch(id="whole", cases=tuple(batch.cases[0] for batch in planned))
+    trials = run_cases(tmp_path, [whole], heard=look, handed_over=handed_over)
+    assert {trial.outcome for trial in trials.values()} == {Outcome.PASSED}
+    assert max(sizes) <= 12 << 20
+
+
 def test_what_ran_is_judged_when_the_run_is_stopped(
     odd: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -290,11 +329,51 @@ def test_outputs_that_were_made_in_the_memory_are_not_copied(tmp_path: Path) -> 
         made[:] = 3.0
         handed = memory.put("out", made)
         assert handed.extent == Extent(start=1 << 20, size=1 << 20)
+        assert (get_output(handed) == np.float32(3.0)).all()
+        assert wasted.shape == made.shape
+        memory.turn_to("")
+        assert memory.put("next", np.ones(MB, np.float32)).extent == Extent(start=0, size=1 << 20)
+    finally:
+        handed_over.close()
+
+
+def test_nothing_writes_to_what_was_handed_over() -> None:
+    """Neither the kernel that made it nor a later one: it dies."""
+    script = """if True:
+        import os
+        import numpy as np
+        from tileyard.workers.handing_over import OutputMemory
+        memory = OutputMemory(os.memfd_create("outputs"))
+        made = memory.allocate((1 << 18,), np.dtype(np.float32))
+        made[:] = 3.0
+        memory.put("out", made)
+        print("handed over", flush=True)
         made[0] = 4.0
-        expected = 4.0
-        assert get_output(handed)[0] == expected
-        memory.drop()
-        assert memory.put("next", wasted).extent == Extent(start=0, size=1 << 20)
+        print("written")
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (-signal.SIGSEGV, "handed over\n")
+
+
+def test_what_is_judged_within_a_batch_is_used_again(tmp_path: Path) -> None:
+    """Only that: the others of the batch keep their room, whatever is mapped."""
+    handed_over = HandedOver()
+    try:
+        memory = OutputMemory(handed_over.open("d"))
+        memory.begin([])
+        put = {}
+        for name in "abc":
+            memory.turn_to(name)
+            put[name] = memory.put("out", np.full(MB, ord(name), np.float32))
+        memory.free(("b", "not of this batch"))
+        assert memory.unmap()
+        memory.turn_to("d")
+        put["d"] = memory.put("out", np.full(MB, ord("d"), np.float32))
+        assert put["d"].extent == put["b"].extent
+        for name in "acd":
+            assert (get_output(put[name]) == np.float32(ord(name))).all()
     finally:
         handed_over.close()
 

@@ -6,7 +6,7 @@ ready once each of its cases is built or has ended.
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tileyard.engine.builds import BuildQueue
 from tileyard.engine.commands import (
@@ -35,6 +35,7 @@ class _BatchState:
     entry: Ready
     timed: bool
     looked_up: bool = False
+    output_bytes: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_run(self) -> bool:
@@ -88,10 +89,15 @@ class PlannedCases:
 
     def prepare(self, fact: CasePrepared) -> None:
         """A case is prepared: it is built already, or comes in line for that."""
-        entry = self._batches[self._batch_of[fact.case]].entry
+        state = self._batches[self._batch_of[fact.case]]
+        entry, state.output_bytes[fact.case] = state.entry, fact.output_bytes
         known = fact.expected_s is not None and entry.expected_s is not None
         entry.expected_s = (entry.expected_s or 0.0) + (fact.expected_s or 0.0) if known else None
         entry.output_bytes += fact.output_bytes
+        is_divisible = state.batch.order == "any"
+        entry.least_bytes = (
+            max(entry.least_bytes, fact.output_bytes) if is_divisible else entry.output_bytes
+        )
         if fact.built:
             self.move(fact.case, Stage.BUILT)
             return
@@ -133,6 +139,23 @@ class PlannedCases:
             for case in self._batches[batch].batch.cases
             if self.stages[case.key] is Stage.BUILT and case.key not in self._dropped
         ]
+
+    def start(self, entry: Ready, room_bytes: int) -> list[str]:
+        """Have a batch run that was taken from the queue, and say which cases these are.
+
+        Where their outputs would take more than ``room_bytes``, unless that is 0, the rest stays ready.
+        """
+        state = self._batches[entry.batch]
+        started: list[str] = []
+        used_bytes = 0
+        for case in self.runnable(entry.batch):
+            used_bytes += state.output_bytes[case.key]
+            if started and 0 < room_bytes < used_bytes and state.batch.order == "any":
+                self.ready.put_back([entry])
+                break
+            self.move(case.key, Stage.RUNNING)
+            started.append(case.key)
+        return started
 
     def take_back(self, cases: Iterable[str]) -> None:
         """Put at the front of the queue again what was given to a device and did not end."""

@@ -41,6 +41,7 @@ from tileyard.engine.commands import (
     TrimAsked,
 )
 from tileyard.engine.compilers import CompilePool
+from tileyard.engine.handed_over import READY
 from tileyard.engine.judging import Judging
 from tileyard.engine.ledger import Ledger, Progress
 from tileyard.engine.lending import DeviceSite
@@ -269,13 +270,21 @@ class Driver:
         self._tell(BatchesPlanned(batches=batches, exhausted=exhausted))
 
     async def _prepare(self, members: Sequence[Progress]) -> None:
+        # What is run is going to be judged; and where the judge starts nothing may be timed.
+        warming: asyncio.Task[None] | None = None
         for progress in members:
             if await self._preparation.prepare(progress):
-                output_bytes = self._preparation.output_bytes(progress)
-                await self._yard.handed_over.make_ready(output_bytes)
+                batch, output_bytes = progress.batch, self._preparation.output_bytes(progress)
+                is_whole = batch.order == "interleaved"
+                count = len(batch.cases) if is_whole else min(READY, self._ledger.open_cases)
+                if output_bytes and warming is None and not self._judging.is_warm:
+                    warming = self._start(self._judging.warm())
+                await self._yard.handed_over.make_ready(output_bytes, count)
                 self._tell(await self._describe(progress))
             else:
                 self._tell(CaseFinished(case=progress.case.key))
+        if warming is not None:
+            await warming
         self._tell(AuthorFreed())
 
     async def _describe(self, progress: Progress) -> CasePrepared:
@@ -292,17 +301,10 @@ class Driver:
         )
 
     async def _build(self, members: Sequence[Progress], worker: int) -> None:
-        # What is built is going to be judged; and where the judge starts nothing may be timed.
-        warming = self._start(self._warm_judge(members))
         async for progress, is_built in self._preparation.build(members, worker):
             case = progress.case.key
             self._tell(CaseBuilt(case=case) if is_built else BuildFailed(case=case))
-        await warming
         self._tell(CompilerFreed(worker=worker))
-
-    async def _warm_judge(self, members: Sequence[Progress]) -> None:
-        if any(self._preparation.output_bytes(member) for member in members):
-            await self._judging.warm()
 
     async def _judge(self, cases: Sequence[str]) -> None:
         async for case in self._judging.judge(cases):

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import mmap
 import os
 
 from tileyard.workers.handing_over import IN_MESSAGE_BYTES, ROOM_BYTES
@@ -9,6 +10,7 @@ from tileyard.workers.protocol import CaseRan, Extent
 
 READY = 4
 """Outputs for which there is memory beforehand: one that is written, one that is judged, and two that wait."""
+_TOUCHED_BYTES = 1 << 20
 
 
 class HandedOver:
@@ -20,6 +22,7 @@ class HandedOver:
         self._ready_bytes = 0
         self._memories: dict[str, int] = {}
         self._taken: dict[str, dict[str, tuple[Extent, ...]]] = {}
+        self._judged: dict[str, list[str]] = {}
         self.peak_bytes = 0
 
     @property
@@ -31,28 +34,30 @@ class HandedOver:
         """The descriptor of a device's memory, which is made when it is first asked for."""
         if device not in self._memories:
             self._memories[device] = os.memfd_create("tileyard-outputs", os.MFD_CLOEXEC)
-            self._taken[device] = {}
+            self._taken[device], self._judged[device] = {}, []
         return self._memories[device]
 
     def room_bytes(self, device: str) -> int:
         """How much of a device's outputs may wait for the judge; 0 for a device that hands none over."""
         return self._room_bytes // len(self._memories) if device in self._memories else 0
 
-    async def make_ready(self, output_bytes: int) -> None:
-        """Have memory for a few outputs of this size before a device is held: it costs more to get than to fill.
+    async def make_ready(self, output_bytes: int, count: int) -> None:
+        """Have memory for so many outputs before a device is held: it costs more to get than to fill.
 
         Where there is none to have, the runner will say so.
         """
-        if output_bytes <= max(self._ready_bytes, IN_MESSAGE_BYTES):
+        if output_bytes <= IN_MESSAGE_BYTES or output_bytes * count <= self._ready_bytes:
             return
-        self._ready_bytes = output_bytes
+        ready, self._ready_bytes = self._ready_bytes, output_bytes * count
         for device, memory in self._memories.items():
-            size = min(READY * output_bytes, max(self.room_bytes(device), output_bytes))
-            with contextlib.suppress(OSError):
-                await asyncio.to_thread(os.posix_fallocate, memory, 0, size)
+            end = min(self._ready_bytes, max(self.room_bytes(device), output_bytes))
+            if ready < end:
+                with contextlib.suppress(OSError):
+                    await asyncio.to_thread(_touch, memory, ready, end)
 
     def taken(self, device: str) -> tuple[Extent, ...]:
-        """What of a device's memory is not to be written to."""
+        """What of a device's memory is not to be written to, all that was judged until now left out."""
+        self._judged[device].clear()
         return tuple(extent for each in self._taken[device].values() for extent in each)
 
     def take(self, device: str, ran: CaseRan) -> int:
@@ -66,12 +71,20 @@ class HandedOver:
     @property
     def waiting_bytes(self) -> int:
         """All that is handed over and not judged."""
-        return sum(extent.size for device in self._taken for extent in self.taken(device))
+        taken = [extents for each in self._taken.values() for extents in each.values()]
+        return sum(extent.size for extents in taken for extent in extents)
 
     def free(self, case: str) -> None:
         """Let go of what a case has left, if anything."""
-        for taken in self._taken.values():
-            taken.pop(case, None)
+        for device, taken in self._taken.items():
+            if taken.pop(case, None) is not None:
+                self._judged[device].append(case)
+
+    def take_judged(self, device: str) -> tuple[str, ...]:
+        """The cases whose memory can be used again, and whose device does not know it yet."""
+        judged = tuple(self._judged[device])
+        self._judged[device].clear()
+        return judged
 
     def close(self) -> None:
         """Give the memory back. No runner and no judge may need it any more."""
@@ -79,3 +92,12 @@ class HandedOver:
             os.close(descriptor)
         self._memories.clear()
         self._taken.clear()
+
+
+def _touch(memory: int, start: int, end: int) -> None:
+    """Have the system find and clear pages; what is in them stays. Raises OSError."""
+    os.posix_fallocate(memory, start, end - start)
+    flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
+    # In steps, since each holds the interpreter up.
+    for at in range(start - start % mmap.PAGESIZE, end, _TOUCHED_BYTES):
+        mmap.mmap(memory, min(_TOUCHED_BYTES, end - at), flags=flags, offset=at).close()

@@ -100,6 +100,11 @@ class Ledger:
         """What is known of an open case, by its key."""
         return self._open[case]
 
+    @property
+    def open_cases(self) -> int:
+        """How many cases have not ended."""
+        return len(self._open)
+
     def is_open(self, case: str) -> bool:
         """Whether a case has not ended."""
         return case in self._open

@@ -29,6 +29,7 @@ from tileyard.workers.protocol import (
     BatchRan,
     CaseBegan,
     CaseRan,
+    OutputsJudged,
     RunBatch,
     RunEntry,
     RunnerReady,
@@ -212,7 +213,7 @@ class RunnerSlot:
             async with asyncio.timeout(limit_s) as limit:
                 await worker.send(self._request(batch, left))
                 while True:
-                    reply: RunnerReply = await worker.receive(RunnerReply)
+                    reply = await self._hear(worker)
                     match reply:
                         case CaseBegan(case=case):
                             current, since = case, clock.monotonic_s()
@@ -254,6 +255,13 @@ class RunnerSlot:
             message=end.message,
             lease=worker.lease,
         )
+
+    async def _hear(self, worker: Worker) -> RunnerReply:
+        """What a runner says next; it is told before what was judged meanwhile."""
+        if judged := self._site.handed_over.take_judged(self.device.name):
+            await worker.send(OutputsJudged(cases=judged))
+        reply: RunnerReply = await worker.receive(RunnerReply)
+        return reply
 
     def _request(self, batch: Batch, left: dict[str, RunEntry]) -> RunBatch:
         cases = tuple(case for case in batch.cases if case.key in left)

@@ -265,7 +265,7 @@ class EngineState:
         """
         unjudged = self._unjudged
         left_bytes = unjudged.left_bytes(device.name)
-        if left_bytes is not None and entry.output_bytes > left_bytes:
+        if left_bytes is not None and entry.least_bytes > left_bytes:
             return True
         if not self.cases.is_timed(entry.batch) or not is_judged_here(device, entry, self.site):
             return False
@@ -277,9 +277,10 @@ class EngineState:
     def _idle(self, device: Borrowing) -> None:
         """Keep a device for a moment only if more may come that does not need its cores first.
 
-        Verdicts that nobody waits for lead to nothing more as a rule.
+        Verdicts lead to nothing more as a rule where the source has nothing else to give.
         """
-        is_more_to_come = self._is_more_to_come or self._asked or self._unjudged.rivals
+        is_asked_soon = bool(self._unjudged.rivals) and not self._exhausted
+        is_more_to_come = self._is_more_to_come or self._asked or is_asked_soon
         # A batch that is looked up may also wait for one that runs like it: no device is asked for it.
         if is_shared(device, self.site) or not (is_more_to_come or self.cases.looked_up_now):
             self._release(device)
@@ -298,11 +299,9 @@ class EngineState:
         left_bytes = self._unjudged.left_bytes(device.name)
         room_bytes = device.site.room_bytes if left_bytes is None else left_bytes
         taken = self.cases.ready.take(device.name, usable, room, room_bytes)
-        cases = tuple(case.key for entry in taken for case in self.cases.runnable(entry.batch))
+        cases = tuple(case for entry in taken for case in self.cases.start(entry, room_bytes))
         device.running = cases
         device.timed = any(self.cases.is_timed(entry.batch) for entry in taken)
-        for case in cases:
-            self.cases.move(case, Stage.RUNNING)
         self._due.append(Run(device=device.name, cases=cases))
 
     def _ask_for_devices(self) -> None:

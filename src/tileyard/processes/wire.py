@@ -78,6 +78,9 @@ class Inbox:
     def __init__(self) -> None:
         self._bytes = bytearray()
 
+    def __len__(self) -> int:
+        return len(self._bytes)
+
     def add(self, data: bytes) -> None:
         """Take in what was read."""
         self._bytes += data
@@ -161,7 +164,7 @@ class Channel(contextlib.AbstractContextManager["Channel"]):
 
     def has_news(self) -> bool:
         """Whether something has arrived, or the other side is gone: ``receive`` would not wait long."""
-        return bool(select.select([self._read_fd], [], [], 0)[0])
+        return bool(self._inbox or select.select([self._read_fd], [], [], 0)[0])
 
     def close(self) -> None:
         """Close both ends, which the other side sees as the end. Harmless when repeated."""

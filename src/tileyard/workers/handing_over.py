@@ -5,6 +5,7 @@ else can open it, and it is gone with the last process that has it.
 """
 
 import contextlib
+import ctypes
 import mmap
 import os
 from collections.abc import Iterable, Iterator
@@ -12,6 +13,7 @@ from math import prod
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from tileyard.ir.dtypes import find_dtype, name_of
 from tileyard.model import TensorSpec
@@ -21,36 +23,69 @@ from tileyard.workers.protocol import Extent, HandedOutput
 IN_MESSAGE_BYTES = 4096
 """Outputs of up to this size travel in the message: less than a page of memory is worth."""
 
+ROOM_BYTES = 512 << 20
+"""The most bytes of outputs in all that are handed over and not judged, unless those of one interleaved batch or
+of one case are more.
 
-WINDOW_BYTES = 4 << 20
-"""How much of the memory is mapped at once to copy an output: a kernel near its limit of memory has no room for two."""
+Several outputs of the largest kernels fit in, so that a device rarely waits for the judge; on a host with
+little memory it is a small part of what such kernels' inputs and references take.
+"""
+MAPPED_BYTES = 128 << 20
+"""How much stays mapped: the end of a process takes the longer, the more is."""
+_WRITE_BYTES = 1 << 30
+"""The system writes at most 2 GiB at once."""
+_PROT_NONE, _PROT_WRITE = 0, mmap.PROT_READ | mmap.PROT_WRITE
 
 
 class OutputMemory:
     """The runner's side: finds room for outputs, which are written there or copied to it.
 
-    Nothing of it stays mapped but what the kernel at hand writes: one that writes where it should not meets no
-    other case's outputs.
+    What was mapped stays so, since to map it costs more than to fill it. Only what the case at hand writes can be touched:
+    a kernel that writes where it should not ends, and meets no other case's outputs.
     """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._taken: list[Extent] = []
         self._made: dict[int, Extent] = {}
+        self._handed: dict[str, list[Extent]] = {}
+        self._mapped: dict[Extent, NDArray[np.uint8]] = {}
+        self._case = ""
+        self._protect = ctypes.CDLL(None, use_errno=True).mprotect
         os.set_inheritable(descriptor, False)
 
     def begin(self, taken: Iterable[Extent]) -> None:
         """Leave these extents alone, and no others: their outputs are not judged yet."""
+        self.turn_to("")
         self._taken = sorted(taken, key=lambda extent: extent.start)
+        self._handed.clear()
+
+    def turn_to(self, case: str) -> None:
+        """Take outputs of this case from here on, and take back the room of arrays that were not handed over."""
+        for extent in self._made.values():
+            self._close(extent)
+            self._taken.remove(extent)
         self._made.clear()
+        self._case = case
+
+    def free(self, cases: Iterable[str]) -> None:
+        """Use room again that these cases took since ``begin``: their outputs are judged."""
+        for extent in (extent for case in cases for extent in self._handed.pop(case, ())):
+            self._taken.remove(extent)
+
+    def unmap(self) -> bool:
+        """Leave more of the address space to a kernel; False if nothing was mapped."""
+        was_mapped = bool(self._mapped)
+        self._mapped.clear()
+        return was_mapped
 
     def allocate(self, shape: tuple[int, ...], dtype: "np.dtype[np.generic]") -> Array:
         """An array for an output, at the beginning of a page; ``put`` need not copy it. Raises MemoryError."""
         size = prod(shape) * dtype.itemsize
         if size <= IN_MESSAGE_BYTES:
-            return _as_array(mmap.mmap(-1, IN_MESSAGE_BYTES), shape, dtype)
+            return _as_array(_as_bytes(mmap.mmap(-1, IN_MESSAGE_BYTES)), shape, dtype)
         extent = self._take_room(size)
-        array = _as_array(self._map(extent), shape, dtype)
+        array = _as_array(self._open(extent), shape, dtype)
         self._made[array.ctypes.data] = extent
         return array
 
@@ -60,28 +95,33 @@ class OutputMemory:
         if array.nbytes <= IN_MESSAGE_BYTES:
             return msgspec.structs.replace(handed, data=array.tobytes())
         extent = self._made.pop(array.ctypes.data, None) or self._copy(array)
+        self._handed.setdefault(self._case, []).append(extent)
+        self._close(extent)
         return msgspec.structs.replace(handed, memory=self._descriptor, extent=extent)
-
-    def drop(self) -> None:
-        """Take back the room of arrays that were not handed over."""
-        for extent in self._made.values():
-            self._taken.remove(extent)
-        self._made.clear()
 
     def _copy(self, array: Array) -> Extent:
         bits = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         extent = self._take_room(bits.nbytes)
-        for start in range(0, bits.nbytes, WINDOW_BYTES):
-            part = bits[start : start + WINDOW_BYTES]
-            window = self._map(Extent(start=extent.start + start, size=part.nbytes))
-            np.frombuffer(window, np.uint8)[:] = part
+        # The system writes as fast as what is mapped for once, and needs no address space.
+        with contextlib.suppress(MemoryError):
+            if extent in self._mapped or self._mapped_bytes + extent.size <= MAPPED_BYTES:
+                self._open(extent)[: bits.nbytes] = bits
+                return extent
+        for start in range(0, bits.nbytes, _WRITE_BYTES):
+            part = bits[start : start + _WRITE_BYTES]
+            os.pwrite(self._descriptor, part.data, extent.start + start)
         return extent
+
+    @property
+    def _mapped_bytes(self) -> int:
+        return sum(extent.size for extent in self._mapped)
 
     def _take_room(self, size: int) -> Extent:
         """The lowest gap, whose pages were most likely used before: the first touch of a page costs more than a copy."""
         page = mmap.PAGESIZE
         need, start, place = -(-size // page) * page, 0, 0
         if not self._taken and os.fstat(self._descriptor).st_size > max(need, ROOM_BYTES):
+            self.unmap()
             os.ftruncate(self._descriptor, max(need, ROOM_BYTES))  # what an unusual size has left
         for place, extent in enumerate([*self._taken, _END]):  # noqa: B007 - the last one is the end
             if extent.start - start >= need:
@@ -99,10 +139,30 @@ class OutputMemory:
             with _as_memory_error():
                 os.posix_fallocate(self._descriptor, size, end - size)
 
-    def _map(self, extent: Extent) -> mmap.mmap:
+    def _open(self, extent: Extent) -> NDArray[np.uint8]:
+        """The bytes of an extent, to be written. Raises MemoryError."""
+        known = self._mapped.pop(extent, None)
+        if known is not None:
+            self._set_access(known, _PROT_WRITE)
+            self._mapped[extent] = known
+            return known
+        while self._mapped and self._mapped_bytes + extent.size > MAPPED_BYTES:
+            del self._mapped[next(iter(self._mapped))]  # the one that was used longest ago
+        flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
         with _as_memory_error():
-            flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
-            return mmap.mmap(self._descriptor, extent.size, flags=flags, offset=extent.start)
+            mapped = mmap.mmap(self._descriptor, extent.size, flags=flags, offset=extent.start)
+        self._mapped[extent] = _as_bytes(mapped)
+        return self._mapped[extent]
+
+    def _close(self, extent: Extent) -> None:
+        """Have nobody touch an extent; what is not mapped any more nobody can, but for a launch that is over."""
+        if extent in self._mapped:
+            self._set_access(self._mapped[extent], _PROT_NONE)
+
+    def _set_access(self, mapped: NDArray[np.uint8], access: int) -> None:
+        address, size = ctypes.c_void_p(mapped.ctypes.data), ctypes.c_size_t(mapped.nbytes)
+        if self._protect(address, size, access):
+            raise OSError(ctypes.get_errno(), "cannot protect outputs")
 
 
 _END = Extent(start=1 << 62, size=0)
@@ -116,19 +176,17 @@ def _as_memory_error() -> Iterator[None]:
         raise MemoryError(f"no memory to keep outputs in: {error.strerror}") from error
 
 
-def _as_array(mapped: mmap.mmap, shape: tuple[int, ...], dtype: "np.dtype[np.generic]") -> Array:
-    """The beginning of a mapping, which lasts as long as the array."""
-    raw = np.frombuffer(mapped, np.uint8, count=prod(shape) * dtype.itemsize)
-    array: Array = raw.view(dtype).reshape(shape)
+def _as_bytes(mapped: mmap.mmap) -> NDArray[np.uint8]:
+    """All of a mapping, which lasts as long as the array."""
+    return np.frombuffer(mapped, np.uint8)
+
+
+def _as_array(
+    mapped: NDArray[np.uint8], shape: tuple[int, ...], dtype: "np.dtype[np.generic]"
+) -> Array:
+    """The beginning of a mapping."""
+    array: Array = mapped[: prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
     return array
-
-
-ROOM_BYTES = 512 << 20
-"""The most bytes of outputs in all that are handed over and not judged, unless those of one batch are more.
-
-Several outputs of the largest kernels fit in, so that a device rarely waits for the judge; on a host with
-little memory it is a small part of what such kernels' inputs and references take.
-"""
 
 
 def count_output_bytes(specs: Iterable[TensorSpec]) -> int:
@@ -149,4 +207,4 @@ def get_output(handed: HandedOutput) -> Array:
         prot=mmap.PROT_READ,
         offset=handed.extent.start,
     )
-    return _as_array(mapped, handed.shape, dtype)
+    return _as_array(_as_bytes(mapped), handed.shape, dtype)

@@ -338,6 +338,12 @@ class StopBatch(Record, tag="stop_batch"):
     """Begin no further case of the batch that runs. Answer: its BatchRan; none if nothing runs."""
 
 
+class OutputsJudged(Record, tag="outputs_judged"):
+    """Outputs of these cases of the batch that runs are judged: their memory may be used again. No answer."""
+
+    cases: tuple[str, ...]
+
+
 class RunnerReady(Record, tag="runner_ready"):
     """The first message of a runner: it has loaded what it needs, and waits for a batch."""
 
@@ -376,7 +382,7 @@ class RunnerSpent(Record, tag="runner_spent"):
     batch: str
 
 
-RunnerRequest = RunBatch | StopBatch
+RunnerRequest = RunBatch | StopBatch | OutputsJudged
 RunnerReply = RunnerReady | CaseBegan | CaseRan | BatchRan | RunnerSpent
 
 

@@ -2,6 +2,8 @@
 
 It neither builds nor judges. Whatever is slow to make (inputs, golden results, artifacts) is in the object
 store before the lease is asked for, and stays loaded from case to case.
+
+One module because each way in which a case can end gives back what the steps before have taken.
 """
 
 import contextlib
@@ -27,6 +29,7 @@ from tileyard.model import (
     Case,
     Device,
     Digest,
+    Measurement,
     Outcome,
     TimingPolicy,
 )
@@ -43,6 +46,7 @@ from tileyard.workers.protocol import (
     CaseBegan,
     CaseRan,
     HandedOutput,
+    OutputsJudged,
     RunBatch,
     RunEntry,
     RunnerReady,
@@ -82,14 +86,16 @@ class Runner:
         self._artifacts: dict[BuildKey, Artifact] = {}
         self._arrays: dict[Digest, Array] = {}
         self._is_spent = False
+        self._stopped = False
         self._ask_state: Callable[[], dict[str, str]] | None = None
         self._printed = Printed(home)
         self._commands = CommandRuns(
-            Stores(home), channel.send, channel.has_news, lease=self._lease, limited=False
+            Stores(home), channel.send, self._is_stopped, lease=self._lease, limited=False
         )
 
     def run(self, request: RunBatch) -> None:
         """Run every entry of a batch; each is answered by its own CaseRan."""
+        self._stopped = False
         self._memory.begin(request.taken)
         if all(entry.command is not None for entry in request.entries):
             # Whoever listens ends this process, and with it the device's use, at a case's limit.
@@ -98,12 +104,21 @@ class Runner:
             self._run_interleaved(request)
         else:
             for entry in request.entries:
-                # News is to stop, or that the engine is gone.
-                if self._is_spent or self._channel.has_news():
+                if self._is_spent or self._is_stopped():
                     break
                 self._run_alone(request, entry)
         over = RunnerSpent if self._is_spent else BatchRan
         self._channel.send(over(batch=request.batch.id))
+
+    def _is_stopped(self) -> bool:
+        """Whether to begin no further case of the batch: that was said, or the engine is gone."""
+        while not self._stopped and self._channel.has_news():
+            news = self._channel.receive(RunnerRequest)
+            if isinstance(news, OutputsJudged):
+                self._memory.free(news.cases)
+            else:
+                self._stopped = True
+        return self._stopped
 
     def _run_alone(self, request: RunBatch, entry: RunEntry) -> None:
         case = _case(request, entry)
@@ -112,13 +127,7 @@ class Runner:
         if isinstance(ran, CaseRan):
             self._tell(ran)
             return
-        ended = CaseRan(
-            case=case.key,
-            outcome=Outcome.UNCHECKED,
-            seconds=0.0,
-            lease=self._lease,
-            outputs=ran.outputs,
-        )
+        measurement: Measurement | None = None
         if case.timing is not None:
             best = BestSoFar()
             best.lower(case.abandon_above_ns)
@@ -127,11 +136,10 @@ class Runner:
                 measurement = msgspec.structs.replace(
                     measure(ran.launch, case.timing, best), device_state=self._state(request.device)
                 )
-                ended = msgspec.structs.replace(ended, measurement=measurement)
             except (MemoryError, TileyardError) as error:
-                ended = self._fail(case, error, started)
-        seconds = time.monotonic() - started
-        self._tell(msgspec.structs.replace(ended, seconds=seconds))
+                self._tell(self._fail(case, error, started))
+                return
+        self._tell(self._end_well(case, ran, started, measurement))
 
     def _run_interleaved(self, request: RunBatch) -> None:
         """Run every member once, then time in turn those that ran well."""
@@ -148,16 +156,8 @@ class Runner:
                 members.append((case, ran, TimedLaunch(case, ran.launch)))
         samples = self._time_in_turn(request, members)
         for (case, ran, _), times in zip(members, samples, strict=True):
-            self._tell(
-                CaseRan(
-                    case=case.key,
-                    outcome=Outcome.UNCHECKED,
-                    seconds=time.monotonic() - started,
-                    measurement=summarize(times, case, self._state(request.device)),
-                    lease=self._lease,
-                    outputs=ran.outputs,
-                )
-            )
+            measurement = summarize(times, case, self._state(request.device))
+            self._tell(self._end_well(case, ran, started, measurement))
 
     def _time_in_turn(
         self, request: RunBatch, members: list[tuple[Case, "Ran", TimedLaunch]]
@@ -186,7 +186,7 @@ class Runner:
         case = _case(request, entry)
         self._printed.turn_to(entry.log)
         self._channel.send(CaseBegan(case=case.key))
-        self._memory.drop()
+        self._memory.turn_to(case.key)
         try:
             launch = self._bind(request, entry)
             launch.run()
@@ -198,6 +198,18 @@ class Runner:
         names = [spec.name for spec in entry.specs if spec.role != "in"]
         return tuple(
             self._memory.put(name, got) for name, got in zip(names, launch.read(), strict=True)
+        )
+
+    def _end_well(
+        self, case: Case, ran: Ran, started: float, measurement: Measurement | None
+    ) -> CaseRan:
+        return CaseRan(
+            case=case.key,
+            outcome=Outcome.UNCHECKED,
+            seconds=time.monotonic() - started,
+            measurement=measurement,
+            lease=self._lease,
+            outputs=ran.outputs,
         )
 
     def _fail(
@@ -222,6 +234,14 @@ class Runner:
         return Outcome.INFRA_ERROR if is_ours else Outcome.RUNTIME_ERROR, str(error)
 
     def _bind(self, request: RunBatch, entry: RunEntry) -> Launch:
+        try:
+            return self._load(request, entry)
+        except MemoryError:
+            if not self._memory.unmap():
+                raise
+            return self._load(request, entry)
+
+    def _load(self, request: RunBatch, entry: RunEntry) -> Launch:
         artifact = self._artifacts.get(entry.build) or find_artifact(entry.build, self._objects)
         if artifact is None:
             raise DamagedError(f"artifact {entry.build} is missing or damaged")
@@ -283,7 +303,7 @@ def main(home: str, memory: str, *targets: str) -> None:
     lease = wait_for_lease(os.environ)
     runner = Runner(Path(home), channel, lease, OutputMemory(int(memory)))
     while (request := channel.receive(RunnerRequest)) is not None:
-        if isinstance(request, RunBatch):  # a StopBatch that came too late says nothing
+        if isinstance(request, RunBatch):  # others came after their batch, and say nothing
             runner.run(request)
 
 

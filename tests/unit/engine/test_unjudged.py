@@ -30,24 +30,37 @@ from tileyard.model import Batch, BuildKey, Case, KernelWork, TimingPolicy
 OWN, OTHER = frozenset({0}), frozenset({1})
 
 
-def make_state(
-    *names: str, cores: frozenset[int] = OWN, judge: frozenset[int] = OWN, timed: bool = True
+def make_state(  # noqa: PLR0913 - each test changes one or two
+    *names: str,
+    cores: frozenset[int] = OWN,
+    judge: frozenset[int] = OWN,
+    timed: bool = True,
+    is_one: bool = False,
+    window: int = 16,
+    exhausted: bool = True,
+    room_bytes: int = 100,
 ) -> EngineState:
-    """A device with room for 100 bytes of outputs, and built cases whose outputs take 40 bytes each."""
+    """A device with room for 100 bytes of outputs, and built cases whose outputs take 40 bytes each.
+
+    Each is a batch of its own, unless all of them are one.
+    """
     site = Site(
         workers=(min(judge),),
-        devices={"d": DeviceSite(cores=cores, room_bytes=100)},
+        devices={"d": DeviceSite(cores=cores, room_bytes=room_bytes)},
         author=judge,
         judge=judge,
         grounds={"cpu": frozenset({"d"})},
         lanes=16,
+        window=window,
     )
     state = EngineState(site)
     state.start()
     timing = TimingPolicy(group="g") if timed else None
     cases = [Case(id=name, work=KernelWork(kernel="k"), timing=timing) for name in names]
     planned = [Batch(id=case.id, cases=(case,)) for case in cases]
-    state.step(BatchesPlanned(batches=tuple(planned), exhausted=True))
+    if is_one:
+        planned = [Batch(id="one", cases=tuple(cases))]
+    state.step(BatchesPlanned(batches=tuple(planned), exhausted=exhausted))
     return state
 
 
@@ -157,13 +170,45 @@ def test_a_device_that_waits_for_room_is_given_back_after_a_while() -> None:
 
 
 @pytest.mark.parametrize("is_rival", [False, True])
-def test_a_device_is_held_for_verdicts_that_more_may_follow(*, is_rival: bool) -> None:
-    """Times that spare others are waited for; that outputs are right leads to nothing more."""
-    state = make_state("a", judge=OTHER, cores=frozenset())
-    begin(state, "a")
-    commands = run_well(state, "a", is_rival=is_rival)
-    expected = Linger(device="d") if is_rival else Release(device="d")
-    assert expected in commands
+@pytest.mark.parametrize("is_exhausted", [False, True])
+def test_a_device_is_held_for_verdicts_that_more_may_follow(
+    *, is_rival: bool, is_exhausted: bool
+) -> None:
+    """Times that spare others are waited for where the source has more to give; others lead to nothing."""
+    names = "abcd"
+    state = make_state(*names, judge=OTHER, window=4, exhausted=is_exhausted, room_bytes=1000)
+    begin(state, *names)
+    for name in names:
+        commands = run_well(state, name, is_rival=is_rival)
+    expected = Linger if is_rival and not is_exhausted else Release
+    assert expected(device="d") in commands
+
+
+def test_a_batch_with_more_outputs_than_room_runs_in_parts() -> None:
+    """Two cases of 40 bytes in 100; another once one of them is judged, and no case twice."""
+    names = [f"c{number}" for number in range(4)]
+    state = make_state(*names, judge=OTHER, timed=False, is_one=True)
+    assert runs(begin(state, *names)) == [("c0", "c1")]
+    commands = run_well(state, "c0", "c1", is_rival=False)
+    assert (runs(commands), judged(commands)) == ([], [("c0", "c1")])
+    assert runs(state.step(CaseFinished(case="c0"))) == [("c2",)]
+    run_well(state, "c2", is_rival=False)
+    assert runs(state.step(CaseFinished(case="c1"))) == [("c3",)]
+    run_well(state, "c3", is_rival=False)
+    state.step(CaseFinished(case="c2"))
+    state.step(CaseFinished(case="c3"))
+    assert not state.cases.stages
+
+
+def test_the_rest_of_a_batch_in_parts_is_run_after_a_crash() -> None:
+    """What the crashed runner did not reach goes on, beside what had no room."""
+    names = [f"c{number}" for number in range(4)]
+    state = make_state(*names, judge=OTHER, timed=False, is_one=True)
+    begin(state, *names)
+    state.step(CaseFinished(case="c0", device="d"), RunOver(device="d", held=False))
+    assert runs(state.step(Leased(device="d"))) == [("c1", "c2")]
+    run_well(state, "c1", "c2", is_rival=False)
+    assert runs(state.step(CaseFinished(case="c1"))) == [("c3",)]
 
 
 def test_a_device_that_waits_for_room_has_the_others_pause() -> None:
