@@ -13,6 +13,7 @@ import itertools
 import os
 import pstats
 import resource
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,7 +22,9 @@ from pathlib import Path
 from tileyard.engine.driver import Driver
 from tileyard.model import Value
 from tileyard.store.events import EventLog
-from tileyard.testing.engine import FixedSource, open_simulated_yard, plan_cases, simulated_devices
+
+sys.path[:0] = [str(Path(__file__).parents[1])]
+from tests.simulated_yard import FixedSource, open_simulated_yard, plan_cases, simulated_devices
 
 STEP = 10_000
 

@@ -18,20 +18,20 @@ import msgspec
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.faults.deed_target import plan_deeds  # noqa: E402 - after the path
+from tests.faults.deed_target import plan_deeds
 
-from tileyard.artifacts.objects import ObjectStore  # noqa: E402
-from tileyard.devices.foreign import ForeignQueue, decode_queues  # noqa: E402
-from tileyard.devices.locks import prepare_locks  # noqa: E402
-from tileyard.devices.registry import parse_device  # noqa: E402
-from tileyard.engine.authors import Authors  # noqa: E402
-from tileyard.engine.foreign_queue.slots import QueueSlot  # noqa: E402
-from tileyard.engine.provider import Slot  # noqa: E402
-from tileyard.engine.runners import RunnerSlot  # noqa: E402
-from tileyard.engine.yard import Yard  # noqa: E402
-from tileyard.model import Batch, Side  # noqa: E402
-from tileyard.settings import Settings  # noqa: E402
-from tileyard.workers.protocol import CaseRan, RunEntry  # noqa: E402
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.devices.foreign import ForeignQueue, decode_queues
+from tileyard.devices.locks import prepare_locks
+from tileyard.devices.registry import parse_device
+from tileyard.engine.authors import Authors
+from tileyard.engine.foreign_queue.slots import QueueSlot
+from tileyard.engine.provider import Slot
+from tileyard.engine.runners import RunnerSlot
+from tileyard.engine.yard import Yard
+from tileyard.model import Batch, Side
+from tileyard.settings import Settings
+from tileyard.workers.protocol import CaseRan, RunEntry
 
 QUEUE = ROOT / "tests" / "faults" / "fake_queue.py"
 CORE = min(os.sched_getaffinity(0))

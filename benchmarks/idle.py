@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import os
 import random
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,7 +22,9 @@ from pathlib import Path
 from tileyard.engine.driver import Driver
 from tileyard.events import BuildEnded, CaseEnded, CaseStarted, DeviceAsked, Event
 from tileyard.model import Device, Value
-from tileyard.testing.engine import (
+
+sys.path[:0] = [str(Path(__file__).parents[1])]
+from tests.simulated_yard import (
     FixedSource,
     drive,
     open_simulated_yard,

@@ -8,6 +8,7 @@ device is asked for anew; the start of the next runner is shown apart.
 import argparse
 import asyncio
 import os
+import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
@@ -16,14 +17,16 @@ from pathlib import Path
 from tileyard.engine.driver import Driver
 from tileyard.events import CaseStarted, DeviceAsked, DeviceLeased, Event
 from tileyard.model import Limits
-from tileyard.testing.engine import (
+
+sys.path[:0] = [str(Path(__file__).parents[1])]
+from tests.faults.planted_faults import OUTCOME_OF, plant_faults
+from tests.simulated_yard import (
     FixedSource,
     drive,
     open_simulated_yard,
     plan_cases,
     simulated_devices,
 )
-from tileyard.testing.storm import OUTCOME_OF, plant_faults
 
 LIMITS = Limits(run_s=1.0, build_s=1.5, memory_bytes=4 << 30)
 FATAL = {"hang": 1.0, "segv": 0.0, "abort": 0.0, "killed": 0.0, "killed_once": 0.0}

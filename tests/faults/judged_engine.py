@@ -5,8 +5,9 @@ import itertools
 import sys
 from pathlib import Path
 
+from tests.simulated_yard import FixedSource, open_simulated_yard, plan_cases, simulated_devices
+
 from tileyard.engine.driver import Driver
-from tileyard.testing.engine import FixedSource, open_simulated_yard, plan_cases, simulated_devices
 
 
 async def run(folder: Path) -> None:

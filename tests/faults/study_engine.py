@@ -9,12 +9,13 @@ import os
 import sys
 from pathlib import Path
 
+from tests.simulated_yard import drive, open_simulated_yard, simulated_devices
+
 from tileyard.clock import Clock
 from tileyard.engine.driver import Driver
 from tileyard.model import Limits, Value
 from tileyard.service.naming import claim_run_name
 from tileyard.store.events import EventLog
-from tileyard.testing.engine import drive, open_simulated_yard, simulated_devices
 from tileyard.tuning.request import StudyResult, TuneRequest
 from tileyard.tuning.space import OpenSpace
 from tileyard.tuning.study import Place, Study

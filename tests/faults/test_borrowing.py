@@ -9,6 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.endings import has_ended
+from tests.simulated_yard import (
+    FixedSource,
+    drive,
+    open_simulated_yard,
+    plan_cases,
+    simulated_devices,
+)
 
 from tileyard.engine.driver import Driver
 from tileyard.events import (
@@ -24,13 +31,6 @@ from tileyard.events import (
 from tileyard.model import Device, Limits, Outcome, Trial, Value
 from tileyard.processes.keeper.quarantine import put_in_quarantine
 from tileyard.processes.supervise import LeaseRequest, Worker, WorkerCommand
-from tileyard.testing.engine import (
-    FixedSource,
-    drive,
-    open_simulated_yard,
-    plan_cases,
-    simulated_devices,
-)
 from tileyard.testing.simulated import CLAIMS_VARIABLE
 
 LIMITS = Limits(run_s=20.0, build_s=1.0, memory_bytes=4 << 30)

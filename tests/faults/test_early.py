@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.faults.test_processes import ask, command, gone, lock_file, run, wish
+from tests.simulated_yard import simulated_devices
 
 from tileyard.engine.runners import RunnerSite, RunnerSlot
 from tileyard.errors import SickDeviceError, WorkerStartError
@@ -20,7 +21,6 @@ from tileyard.processes.keeper.tree import read_process
 from tileyard.processes.records import Place
 from tileyard.processes.supervise import LeaseRequest, Worker
 from tileyard.settings import Settings
-from tileyard.testing.engine import simulated_devices
 
 pytestmark = pytest.mark.slow
 

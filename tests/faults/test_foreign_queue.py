@@ -20,6 +20,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.endings import has_ended
 from tests.faults.deed_target import OUTCOME_OF, plan_deeds
+from tests.simulated_yard import FixedSource, drive, open_simulated_yard, plan_cases
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.foreign import ForeignQueue, decode_queues
@@ -34,7 +35,6 @@ from tileyard.errors import ToolMissingError, UsageError
 from tileyard.events import Event, Note
 from tileyard.model import Batch, Limits, Outcome, Side
 from tileyard.settings import Settings
-from tileyard.testing.engine import FixedSource, drive, open_simulated_yard, plan_cases
 from tileyard.workers.protocol import CaseRan, RunEntry
 
 QUEUE = Path(__file__).with_name("fake_queue.py")

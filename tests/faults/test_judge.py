@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from tests.simulated_yard import FixedSource, open_simulated_yard, plan_cases, simulated_devices
 
 from tileyard.artifacts.arrays import put_array
 from tileyard.artifacts.objects import ObjectStore
@@ -31,7 +32,6 @@ from tileyard.model import (
     Trial,
     Value,
 )
-from tileyard.testing.engine import FixedSource, open_simulated_yard, plan_cases, simulated_devices
 from tileyard.workers.handing_over import OutputMemory, get_output
 from tileyard.workers.protocol import CaseToJudge, Extent, Judged
 
@@ -250,8 +250,8 @@ def test_what_ran_is_judged_when_the_run_is_stopped(
 
 def test_nothing_is_left_of_an_engine_that_is_killed(tmp_path: Path) -> None:
     """Runner and judge end with it, and with the last of them the memory of outputs, which has no name."""
-    script = [sys.executable, str(HERE / "judged_engine.py"), str(tmp_path)]
-    with subprocess.Popen(script, stdout=subprocess.PIPE) as engine:
+    script = [sys.executable, "-m", "tests.faults.judged_engine", str(tmp_path)]
+    with subprocess.Popen(script, stdout=subprocess.PIPE, cwd=HERE.parents[1]) as engine:
         assert engine.stdout is not None
         assert engine.stdout.readline() == b"judged\n"
         tree = psutil.Process(engine.pid).children(recursive=True)

@@ -16,7 +16,7 @@ KILLS = int(os.environ.get("TILEYARD_KILLS", "5"))
 """How often the engine is killed; 20 for the figures."""
 CONFIGS = 12 * KILLS
 """So many that the last kill still hits a study that has something to do."""
-ENGINE = str(Path(__file__).with_name("study_engine.py"))
+ROOT = Path(__file__).parents[2]
 DEADLINE_S = 120.0
 
 pytestmark = pytest.mark.slow
@@ -26,7 +26,10 @@ def start(folder: Path) -> subprocess.Popen[str]:
     """Begin the study, or go on with it."""
     folder.mkdir(exist_ok=True)
     return subprocess.Popen(
-        [sys.executable, ENGINE, str(folder), str(CONFIGS)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "tests.faults.study_engine", str(folder), str(CONFIGS)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
     )
 
 

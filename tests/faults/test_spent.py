@@ -10,17 +10,17 @@ from pathlib import Path
 
 import msgspec
 import pytest
-
-from tileyard.engine.driver import Driver
-from tileyard.events import DeviceLeased, Event
-from tileyard.model import Batch, Device, Limits, Outcome, TimingPolicy, Trial, Value
-from tileyard.testing.engine import (
+from tests.simulated_yard import (
     FixedSource,
     drive,
     open_simulated_yard,
     plan_cases,
     simulated_devices,
 )
+
+from tileyard.engine.driver import Driver
+from tileyard.events import DeviceLeased, Event
+from tileyard.model import Batch, Device, Limits, Outcome, TimingPolicy, Trial, Value
 
 LIMITS = Limits(run_s=20.0, build_s=5.0, memory_bytes=4 << 30)
 DEADLINE_S = 60.0

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import psutil
 import pytest
-
-from tileyard.engine.driver import Driver
-from tileyard.events import CaseEnded, Event
-from tileyard.model import Batch, Case, Device, Limits, Outcome, Trial
-from tileyard.processes.supervise import LeaseRequest, Worker, WorkerCommand
-from tileyard.testing.engine import (
+from tests.faults.planted_faults import OUTCOME_OF, plant_faults
+from tests.simulated_yard import (
     FixedSource,
     drive,
     open_simulated_yard,
     plan_cases,
     simulated_devices,
 )
+
+from tileyard.engine.driver import Driver
+from tileyard.events import CaseEnded, Event
+from tileyard.model import Batch, Case, Device, Limits, Outcome, Trial
+from tileyard.processes.supervise import LeaseRequest, Worker, WorkerCommand
 from tileyard.testing.simulated import CLAIMS_VARIABLE
-from tileyard.testing.storm import OUTCOME_OF, plant_faults
 
 ATTEMPTS_OF = {"killed_once": 1, "killed": 2}
 """How often such a case is lost before the attempt that counts."""

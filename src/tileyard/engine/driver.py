@@ -92,6 +92,7 @@ class Driver:
         devices = [slot.device for slot in self._provider.slots]
         self._readmission = Readmission(devices, yard.reprobe_s, self._tell)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._warming: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         self._drop_reason = ""
 
@@ -270,21 +271,19 @@ class Driver:
         self._tell(BatchesPlanned(batches=batches, exhausted=exhausted))
 
     async def _prepare(self, members: Sequence[Progress]) -> None:
-        # What is run is going to be judged; and where the judge starts nothing may be timed.
-        warming: asyncio.Task[None] | None = None
         for progress in members:
             if await self._preparation.prepare(progress):
                 batch, output_bytes = progress.batch, self._preparation.output_bytes(progress)
                 is_whole = batch.order == "interleaved"
                 count = len(batch.cases) if is_whole else min(READY, self._ledger.open_cases)
-                if output_bytes and warming is None and not self._judging.is_warm:
-                    warming = self._start(self._judging.warm())
+                if output_bytes and self._warming is None:
+                    self._warming = self._start(self._judging.warm())
                 await self._yard.handed_over.make_ready(output_bytes, count)
                 self._tell(await self._describe(progress))
             else:
                 self._tell(CaseFinished(case=progress.case.key))
-        if warming is not None:
-            await warming
+        if self._warming is not None:  # where the judge starts nothing may be timed
+            await self._warming
         self._tell(AuthorFreed())
 
     async def _describe(self, progress: Progress) -> CasePrepared:

@@ -17,7 +17,7 @@ class HandedOver:
     """The memory of a run's runners, one part for each device, so that it outlives the runner that wrote it."""
 
     def __init__(self, room_bytes: int = ROOM_BYTES) -> None:
-        """``room_bytes`` are shared by all devices."""
+        """``room_bytes`` are shared by all devices; ``peak_bytes`` is the most that waited at once."""
         self._room_bytes = room_bytes
         self._ready_bytes = 0
         self._memories: dict[str, int] = {}
@@ -65,14 +65,11 @@ class HandedOver:
         extents = tuple(output.extent for output in ran.outputs if output.extent is not None)
         if extents:
             self._taken[device][ran.case] = extents
-            self.peak_bytes = max(self.peak_bytes, self.waiting_bytes)
+            waiting = (
+                one for each in self._taken.values() for ones in each.values() for one in ones
+            )
+            self.peak_bytes = max(self.peak_bytes, sum(extent.size for extent in waiting))
         return sum(extent.size for extent in extents)
-
-    @property
-    def waiting_bytes(self) -> int:
-        """All that is handed over and not judged."""
-        taken = [extents for each in self._taken.values() for extents in each.values()]
-        return sum(extent.size for extents in taken for extent in extents)
 
     def free(self, case: str) -> None:
         """Let go of what a case has left, if anything."""
@@ -82,8 +79,7 @@ class HandedOver:
 
     def take_judged(self, device: str) -> tuple[str, ...]:
         """The cases whose memory can be used again, and whose device does not know it yet."""
-        judged = tuple(self._judged[device])
-        self._judged[device].clear()
+        judged, self._judged[device] = tuple(self._judged[device]), []
         return judged
 
     def close(self) -> None:

@@ -50,17 +50,12 @@ class JudgeProcess:
         self._worker: Worker | None = None
         self._program = program
 
-    @property
-    def is_warm(self) -> bool:
-        """The process was started, or is being so."""
-        return self._worker is not None or self._asking.locked()
-
     async def warm(self) -> None:
         """Start the process unless it is there; return once it has loaded what it needs.
 
         A failure shows when it is asked.
         """
-        if not self.is_warm:
+        if self._worker is None and not self._asking.locked():
             async with self._asking:
                 with contextlib.suppress(WorkerLostError):
                     await self._start()

@@ -23,11 +23,6 @@ class Judging:
         self._judge = JudgeProcess(yard.home, cores, yard.handed_over, yard.judge)
         self._ran: dict[str, RanOn] = {}
 
-    @property
-    def is_warm(self) -> bool:
-        """The judge was started."""
-        return self._judge.is_warm
-
     async def warm(self) -> None:
         """Have the judge ready for the kernels that are being prepared."""
         await self._judge.warm()

@@ -75,15 +75,14 @@ class OutputMemory:
 
     def unmap(self) -> bool:
         """Leave more of the address space to a kernel; False if nothing was mapped."""
-        was_mapped = bool(self._mapped)
-        self._mapped.clear()
-        return was_mapped
+        unmapped, self._mapped = self._mapped, {}
+        return bool(unmapped)
 
     def allocate(self, shape: tuple[int, ...], dtype: "np.dtype[np.generic]") -> Array:
         """An array for an output, at the beginning of a page; ``put`` need not copy it. Raises MemoryError."""
         size = prod(shape) * dtype.itemsize
         if size <= IN_MESSAGE_BYTES:
-            return _as_array(_as_bytes(mmap.mmap(-1, IN_MESSAGE_BYTES)), shape, dtype)
+            return _as_array(mmap.mmap(-1, IN_MESSAGE_BYTES), shape, dtype)
         extent = self._take_room(size)
         array = _as_array(self._open(extent), shape, dtype)
         self._made[array.ctypes.data] = extent
@@ -151,7 +150,7 @@ class OutputMemory:
         flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
         with _as_memory_error():
             mapped = mmap.mmap(self._descriptor, extent.size, flags=flags, offset=extent.start)
-        self._mapped[extent] = _as_bytes(mapped)
+        self._mapped[extent] = np.frombuffer(mapped, np.uint8)
         return self._mapped[extent]
 
     def _close(self, extent: Extent) -> None:
@@ -176,16 +175,11 @@ def _as_memory_error() -> Iterator[None]:
         raise MemoryError(f"no memory to keep outputs in: {error.strerror}") from error
 
 
-def _as_bytes(mapped: mmap.mmap) -> NDArray[np.uint8]:
-    """All of a mapping, which lasts as long as the array."""
-    return np.frombuffer(mapped, np.uint8)
-
-
 def _as_array(
-    mapped: NDArray[np.uint8], shape: tuple[int, ...], dtype: "np.dtype[np.generic]"
+    mapped: mmap.mmap | NDArray[np.uint8], shape: tuple[int, ...], dtype: "np.dtype[np.generic]"
 ) -> Array:
-    """The beginning of a mapping."""
-    array: Array = mapped[: prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+    """The beginning of a mapping, which lasts as long as the array."""
+    array: Array = np.frombuffer(mapped, dtype, count=prod(shape)).reshape(shape)
     return array
 
 
@@ -199,7 +193,7 @@ def get_output(handed: HandedOutput) -> Array:
     """An output that was handed over, read-only. Raises OSError or ValueError where it is not there."""
     dtype = find_dtype(handed.dtype).numpy
     if handed.extent is None:
-        return np.frombuffer(handed.data, dtype=np.uint8).view(dtype).reshape(handed.shape)
+        return np.frombuffer(handed.data, dtype).reshape(handed.shape)
     mapped = mmap.mmap(
         handed.memory,
         handed.extent.size,
@@ -207,4 +201,4 @@ def get_output(handed: HandedOutput) -> Array:
         prot=mmap.PROT_READ,
         offset=handed.extent.start,
     )
-    return _as_array(_as_bytes(mapped), handed.shape, dtype)
+    return _as_array(mapped, handed.shape, dtype)

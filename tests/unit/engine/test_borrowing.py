@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.run_records import remember_run
+from tests.simulated_yard import open_simulated_yard
 
 from tileyard.artifacts.keys import measurement_key
 from tileyard.engine.borrowing import Borrower
@@ -29,7 +30,6 @@ from tileyard.model import (
     SourceLine,
     Trial,
 )
-from tileyard.testing.engine import open_simulated_yard
 from tileyard.workers.protocol import CaseRan, Golden, RunEntry
 from tileyard.workers.run_records import RunRecord
 

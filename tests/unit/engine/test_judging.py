@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tests.simulated_yard import FixedSource, open_simulated_yard
 
 from tileyard.artifacts.keys import run_key
 from tileyard.artifacts.manifest import Manifest, publish
@@ -38,7 +39,6 @@ from tileyard.model import (
     Step,
     Trial,
 )
-from tileyard.testing.engine import FixedSource, open_simulated_yard
 from tileyard.workers.protocol import (
     CaseRan,
     CommandRun,

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from tests.simulated_yard import open_simulated_yard
+
 from tileyard.artifacts.keys import build_key
 from tileyard.artifacts.manifest import Build
 from tileyard.engine.authors import Authors
@@ -21,7 +23,6 @@ from tileyard.model import (
     Side,
     Value,
 )
-from tileyard.testing.engine import open_simulated_yard
 from tileyard.workers.protocol import AnswerT, ElaboratedConfig, Failed, Question, TargetInfo
 
 KERNEL = Kernel(name="add", tir="abc", pass_options={"tl.one": 1, "tl.two": 2})
