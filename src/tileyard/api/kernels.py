@@ -47,7 +47,7 @@ def compile(  # noqa: A001 - the field's own word, always used as tileyard.compi
 
     Raises:
         UnsupportedError: The kernel uses an operation that is not covered; it names the line.
-        ToolMissingError: There is no C compiler, or no GPU's driver.
+        UsageError: There is no C compiler, or no GPU's driver; or ``prim_func`` is none.
     """
     if type(prim_func).__name__ != "PrimFunc":
         hint = "tileyard.tune takes functions that make one; jit_function.get_tir(...) gives one"

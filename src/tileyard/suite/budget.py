@@ -1,11 +1,11 @@
 """A budget of wall time: the most valuable cases that fit, and why the others are left out.
 
-First what was changed, then what failed recently, then the cheapest case of each family that nothing
-covers yet, then whatever finds most failures for its time.
+First what failed recently, then the cheapest case of each family that nothing covers yet, then what finds
+most failures for its time.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from tileyard.errors import UsageError
 from tileyard.model import INFRASTRUCTURE, WELL, Outcome, Record
@@ -19,11 +19,10 @@ SQUEEZE = 0.98
 
 
 class CaseFacts(Record):
-    """What a case's worth depends on: ``failures`` of its last ``runs``, and whether it was changed."""
+    """What a case's worth depends on: ``failures`` of its last ``runs``, and its family."""
 
     expected: Expected
     family: str
-    is_changed: bool = False
     failures: int = 0
     runs: int = 0
 
@@ -37,16 +36,14 @@ def gather_facts(
     expected: Sequence[Expected],
     families: Sequence[str],
     times: Sequence[RunTime] = (),
-    changed: Collection[str] = (),
 ) -> tuple[CaseFacts, ...]:
-    """The facts of cases with these families, from what runs told and from the ids that changed."""
+    """The facts of cases with these families, from what runs told."""
     runs = Counter(time.case for time in times if time.outcome not in INFRASTRUCTURE)
     failures = Counter(time.case for time in times if is_failure(time.outcome))
     return tuple(
         CaseFacts(
             expected=one,
             family=family,
-            is_changed=one.case in changed,
             failures=failures[one.case],
             runs=runs[one.case],
         )
@@ -92,18 +89,16 @@ def fit_budget(
 def rank(facts: Sequence[CaseFacts]) -> list[CaseFacts]:
     """All cases, the one that is to run first in front."""
     by_value = sorted(facts, key=lambda one: -one.value)
-    covered = {one.family for one in facts if one.is_changed or one.failures}
+    covered = {one.family for one in facts if one.failures}
     cheapest: dict[str, CaseFacts] = {}
     for one in sorted(by_value, key=lambda one: one.expected.seconds):
         if one.family not in covered:
             cheapest.setdefault(one.family, one)
 
     def place(one: CaseFacts) -> int:
-        if one.is_changed:
-            return 0
         if one.failures:
-            return 1
-        return 2 if cheapest.get(one.family) is one else 3
+            return 0
+        return 1 if cheapest.get(one.family) is one else 2
 
     return sorted(by_value, key=place)  # stable: in each place by value
 

@@ -30,25 +30,18 @@ def fitting(
 
 all_facts = st.lists(
     st.builds(
-        lambda seconds, family, testcase, changed, failures: (
-            seconds,
-            family,
-            testcase,
-            changed,
-            failures,
-        ),
+        lambda seconds, family, testcase, failures: (seconds, family, testcase, failures),
         st.floats(0.01, 50.0),
         st.sampled_from("abc"),
         st.sampled_from("tuvw"),
-        st.booleans(),
         st.integers(0, 2),
     ),
     min_size=1,
     max_size=40,
 ).map(
     lambda rows: [
-        facts(f"{t}/{i}", seconds, family, is_changed=changed, failures=failures, runs=3)
-        for i, (seconds, family, t, changed, failures) in enumerate(rows)
+        facts(f"{t}/{i}", seconds, family, failures=failures, runs=3)
+        for i, (seconds, family, t, failures) in enumerate(rows)
     ]
 )
 
@@ -77,16 +70,15 @@ def test_what_runs_fits_and_nothing_is_lost(
 
 
 def test_what_matters_goes_first() -> None:
-    """Changed, recently failing, one of each family that is not covered, then the cheap ones."""
+    """Recently failing, one of each family that is not covered, then the cheap ones."""
     content = [
         facts("t/cheap", 1.0, "sum"),
         facts("t/cheaper", 0.5, "sum"),
         facts("t/failed", 40.0, "sum", failures=1, runs=4),
-        facts("t/changed", 90.0, "sum", is_changed=True),
         facts("t/new", 30.0, "scan"),
         facts("t/newer", 20.0, "scan"),
     ]
-    expected = ["t/changed", "t/failed", "t/newer", "t/cheaper", "t/cheap", "t/new"]
+    expected = ["t/failed", "t/newer", "t/cheaper", "t/cheap", "t/new"]
     assert [one.expected.case for one in rank(content)] == expected
 
 
@@ -111,10 +103,10 @@ def test_reasons_are_told() -> None:
 
 
 def test_smaller_cases_fill_what_a_large_one_leaves() -> None:
-    """A changed case that does not fit keeps nobody else out."""
+    """A case that failed and does not fit keeps nobody else out."""
     content = [
-        facts("t/a", 80.0, is_changed=True),
-        facts("t/b", 60.0, is_changed=True),
+        facts("t/a", 80.0, failures=1, runs=4),
+        facts("t/b", 60.0, failures=1, runs=4),
         facts("t/c", 15.0),
     ]
     expected = ("t/b", "t/c")
@@ -157,9 +149,9 @@ def test_facts_come_from_what_ran() -> None:
         for case, outcome in outcomes
     ]
     cases = [Expected(case=f"t/{name}", testcase="t", seconds=1.0) for name in "abc"]
-    found = gather_facts(cases, ["x", "y", "z"], times, {"t/c"})
-    expected = [("x", 1, 2, False), ("y", 0, 1, False), ("z", 0, 0, True)]
-    assert [(f.family, f.failures, f.runs, f.is_changed) for f in found] == expected
+    found = gather_facts(cases, ["x", "y", "z"], times)
+    expected = [("x", 1, 2), ("y", 0, 1), ("z", 0, 0)]
+    assert [(f.family, f.failures, f.runs) for f in found] == expected
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ class LaunchRecord(Record):
 class Details(Record):
     """The target's part of the manifest. ``compiler`` names what made the binary.
 
-    ``binary_version`` is that of the CUDA release whose driver, or a later one, loads the cubin.
+    ``cuda`` is the version of the CUDA release whose driver, or a later one, loads the cubin.
     """
 
     arch: str
