@@ -276,7 +276,8 @@ class Driver:
                 batch, output_bytes = progress.batch, self._preparation.output_bytes(progress)
                 is_whole = batch.order == "interleaved"
                 count = len(batch.cases) if is_whole else min(READY, self._ledger.open_cases)
-                if output_bytes and self._warming is None:
+                is_looked_up = is_whole or batch.alike  # once it is built; it may be known
+                if output_bytes and not is_looked_up and self._warming is None:
                     self._warming = self._start(self._judging.warm())
                 await self._yard.handed_over.make_ready(output_bytes, count)
                 self._tell(await self._describe(progress))
