@@ -9,6 +9,7 @@ binary, entered twice, must come out equal.
 
 import math
 import random
+import statistics
 from collections.abc import Sequence
 
 import numpy as np
@@ -131,8 +132,8 @@ def rank(
     entries = [i for i in range(len(samples)) if control is None or i != control[1]]
     # Against the round's own mean, so that drift between rounds moves no median.
     logs = np.log(np.asarray(samples, dtype=np.float64))
-    typical = np.median(logs - logs.mean(axis=0), axis=1)
-    by_median = sorted(entries, key=lambda i: (float(typical[i]), i))
+    typical = [statistics.median(own) for own in (logs - logs.mean(axis=0)).tolist()]
+    by_median = sorted(entries, key=lambda i: (typical[i], i))
     fastest = _unbeaten(by_median, samples, confidence)
     ratios = tuple(compare_pair(samples[fastest], own, confidence) for own in samples)
     threshold = math.log1p(min_effect)
