@@ -297,7 +297,8 @@ class EngineState:
         share = ceil(len(self.cases.ready) / (2 * len(usable)))
         room = max(min(self._fit_into(RUN_S), share), device.site.appetite)
         left_bytes = self._unjudged.left_bytes(device.name)
-        room_bytes = device.site.room_bytes if left_bytes is None else left_bytes
+        # What hands nothing over is run where there is no room left, and alone: 0 would be any number.
+        room_bytes = device.site.room_bytes if left_bytes is None else max(left_bytes, 1)
         taken = self.cases.ready.take(device.name, usable, room, room_bytes)
         cases = tuple(case for entry in taken for case in self.cases.start(entry, room_bytes))
         device.running = cases

@@ -39,6 +39,7 @@ def make_state(  # noqa: PLR0913 - each test changes one or two
     window: int = 16,
     exhausted: bool = True,
     room_bytes: int = 100,
+    appetite: int = 0,
 ) -> EngineState:
     """A device with room for 100 bytes of outputs, and built cases whose outputs take 40 bytes each.
 
@@ -46,7 +47,7 @@ def make_state(  # noqa: PLR0913 - each test changes one or two
     """
     site = Site(
         workers=(min(judge),),
-        devices={"d": DeviceSite(cores=cores, room_bytes=room_bytes)},
+        devices={"d": DeviceSite(cores=cores, room_bytes=room_bytes, appetite=appetite)},
         author=judge,
         judge=judge,
         grounds={"cpu": frozenset({"d"})},
@@ -198,6 +199,26 @@ def test_a_batch_with_more_outputs_than_room_runs_in_parts() -> None:
     state.step(CaseFinished(case="c2"))
     state.step(CaseFinished(case="c3"))
     assert not state.cases.stages
+
+
+def test_what_hands_nothing_over_needs_no_room() -> None:
+    """It is run although nothing else can be, and takes nothing else with it."""
+    later = ["none", "c2", "c3", "c4"]
+    state = make_state("c0", "c1", *later, judge=OTHER, timed=False, room_bytes=80, appetite=8)
+    facts = [
+        CasePrepared(
+            case=name,
+            build=BuildKey(name),
+            built=True,
+            expected_s=0.001,
+            output_bytes=0 if name == "none" else 40,
+        )
+        for name in later
+    ]
+    prepare(state, "c0", "c1")
+    assert runs(state.step(Leased(device="d"))) == [("c0", "c1")]
+    state.step(*facts)
+    assert runs(run_well(state, "c0", "c1", is_rival=False)) == [("none",)]
 
 
 def test_the_rest_of_a_batch_in_parts_is_run_after_a_crash() -> None:
