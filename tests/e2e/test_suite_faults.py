@@ -169,7 +169,9 @@ def test_whatever_ends_a_run_leaves_nothing(how: str, cli: CommandLine) -> None:
     (cli.cwd / "suite.toml").write_text(ENDLESS)
     os.mkfifo(cli.cwd / "fifo")
     reports = ("--junit", "junit.xml", "--summary", "summary.json")
+    inherited = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run under nohup
     process = cli.start("test", "suite.toml", "--slots", "1", *reports)
+    signal.signal(signal.SIGHUP, inherited)
     pid = int((cli.cwd / "fifo").read_text())
     match how:
         case "ctrl-c twice":
