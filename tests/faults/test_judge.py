@@ -13,7 +13,13 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from tests.simulated_yard import FixedSource, open_simulated_yard, plan_cases, simulated_devices
+from tests.simulated_yard import (
+    FixedSource,
+    drive,
+    open_simulated_yard,
+    plan_cases,
+    simulated_devices,
+)
 
 from tileyard.artifacts.arrays import put_array
 from tileyard.artifacts.objects import ObjectStore
@@ -32,6 +38,7 @@ from tileyard.model import (
     Trial,
     Value,
 )
+from tileyard.workers import handing_over as outputs
 from tileyard.workers.handing_over import OutputMemory, get_output
 from tileyard.workers.protocol import CaseToJudge, Extent, Judged
 
@@ -101,12 +108,7 @@ def run_cases(
         ) as yard:
             driver = Driver(source, yard, "r")
             yard.listeners.append(lambda event: heard(driver, event))
-            await driver.open()
-            try:
-                async for _ in driver.trials():
-                    pass
-            finally:
-                await driver.close()
+            await drive(driver)
 
     asyncio.run(follow())
     return {trial.case: trial for trial in source.trials}
@@ -196,18 +198,27 @@ def test_a_slow_judge_slows_the_device_down_and_fills_no_memory(
     assert 0 < handed_over.peak_bytes <= 4 << 20
 
 
-def test_a_batch_with_more_outputs_than_room_runs_in_parts(
-    odd: Callable[[str], Path], tmp_path: Path
-) -> None:
-    """The memory grows no further than the room, and its pages are used again."""
-    odd("slow")
-    handed_over, sizes = HandedOver(room_bytes=4 << 20), [0]
-    (memory,) = (handed_over.open(device.name) for device in simulated_devices(1, tmp_path))
+def follow_size(
+    handed_over: HandedOver, folder: Path
+) -> tuple[list[int], Callable[[Driver, Event], None]]:
+    """The sizes of one device's memory whenever a case has ended, and the listener that takes them."""
+    sizes: list[int] = []
+    (memory,) = (handed_over.open(device.name) for device in simulated_devices(1, folder))
 
     def look(_: Driver, event: Event) -> None:
         if isinstance(event, CaseEnded):
             sizes.append(os.fstat(memory).st_size)
 
+    return sizes, look
+
+
+def test_a_batch_with_more_outputs_than_room_runs_in_parts(
+    odd: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """The memory grows no further than the room, and its pages are used again."""
+    odd("slow")
+    handed_over = HandedOver(room_bytes=4 << 20)
+    sizes, look = follow_size(handed_over, tmp_path)
     cases = tuple(batch.cases[0] for batch in plan_cases(configs(20, size=MB)))
     whole = Batch(id="whole", cases=cases)
     trials = run_cases(tmp_path, [whole], heard=look, judge="odd_judge", handed_over=handed_over)
@@ -219,13 +230,8 @@ def test_a_batch_with_more_outputs_than_room_runs_in_parts(
 
 def test_a_runner_hears_within_a_batch_what_was_judged(tmp_path: Path) -> None:
     """While it is at long cases the first ones are judged: not each that follows grows the memory."""
-    handed_over, sizes = HandedOver(), [0]
-    (memory,) = (handed_over.open(device.name) for device in simulated_devices(1, tmp_path))
-
-    def look(_: Driver, event: Event) -> None:
-        if isinstance(event, CaseEnded):
-            sizes.append(os.fstat(memory).st_size)
-
+    handed_over = HandedOver()
+    sizes, look = follow_size(handed_over, tmp_path)
     fields = [{"run_s": 0.5 if number >= 10 else 0.0} for number in range(20)]
     planned = plan_cases({"n": number, "size": MB, **each} for number, each in enumerate(fields))
     whole = Batch(id="whole", cases=tuple(batch.cases[0] for batch in planned))
@@ -325,16 +331,28 @@ def test_outputs_that_were_made_in_the_memory_are_not_copied(tmp_path: Path) -> 
     handed_over = HandedOver()
     try:
         memory = OutputMemory(handed_over.open("d"))
-        wasted, made = (memory.allocate((MB,), np.dtype(np.float32)) for _ in range(2))
+        _, made = (memory.allocate((MB,), np.dtype(np.float32)) for _ in range(2))
         made[:] = 3.0
         handed = memory.put("out", made)
         assert handed.extent == Extent(start=1 << 20, size=1 << 20)
         assert (get_output(handed) == np.float32(3.0)).all()
-        assert wasted.shape == made.shape
         memory.turn_to("")
         assert memory.put("next", np.ones(MB, np.float32)).extent == Extent(start=0, size=1 << 20)
     finally:
         handed_over.close()
+
+
+def test_an_output_that_is_not_mapped_is_written_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where others are mapped already the system writes it, and may take less than it is given."""
+    write, memory = os.pwrite, HandedOver()
+    monkeypatch.setattr(outputs, "MAPPED_BYTES", 0)
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: write(fd, data[:100_000], at))
+    try:
+        array = np.arange(MB, dtype=np.float32)
+        handed = OutputMemory(memory.open("d")).put("out", array)
+        assert (get_output(handed) == array).all()
+    finally:
+        memory.close()
 
 
 def test_nothing_writes_to_what_was_handed_over() -> None:

@@ -273,19 +273,23 @@ class Driver:
     async def _prepare(self, members: Sequence[Progress]) -> None:
         for progress in members:
             if await self._preparation.prepare(progress):
-                batch, output_bytes = progress.batch, self._preparation.output_bytes(progress)
-                is_whole = batch.order == "interleaved"
-                count = len(batch.cases) if is_whole else min(READY, self._ledger.open_cases)
-                is_looked_up = is_whole or batch.alike  # once it is built; it may be known
-                if output_bytes and not is_looked_up and self._warming is None:
-                    self._warming = self._start(self._judging.warm())
-                await self._yard.handed_over.make_ready(output_bytes, count)
+                await self._expect_outputs(progress)
                 self._tell(await self._describe(progress))
             else:
                 self._tell(CaseFinished(case=progress.case.key))
         if self._warming is not None:  # where the judge starts nothing may be timed
             await self._warming
         self._tell(AuthorFreed())
+
+    async def _expect_outputs(self, progress: Progress) -> None:
+        """Have memory for what a case will hand over and for what comes beside it, and begin to start the judge."""
+        batch, output_bytes = progress.batch, self._preparation.output_bytes(progress)
+        is_whole = batch.order == "interleaved"
+        may_be_known = is_whole or batch.alike  # that is looked up once it is built
+        if output_bytes and not may_be_known and self._warming is None:
+            self._warming = self._start(self._judging.warm())
+        count = len(batch.cases) if is_whole else min(READY, self._ledger.open_cases)
+        await self._yard.handed_over.make_ready(output_bytes, count)
 
     async def _describe(self, progress: Progress) -> CasePrepared:
         builder = builder_of(progress.case)

@@ -56,8 +56,7 @@ class HandedOver:
                     await asyncio.to_thread(_touch, memory, ready, end)
 
     def taken(self, device: str) -> tuple[Extent, ...]:
-        """What of a device's memory is not to be written to, all that was judged until now left out."""
-        self._judged[device].clear()
+        """What of a device's memory is not to be written to."""
         return tuple(extent for each in self._taken[device].values() for extent in each)
 
     def take(self, device: str, ran: CaseRan) -> int:

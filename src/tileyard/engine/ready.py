@@ -16,8 +16,8 @@ PATIENCE = 32
 class Ready:
     """A batch that waits for a device.
 
-    ``devices`` are those that can run it, and ``output_bytes`` what it leaves to be judged:
-    at least ``least_bytes`` at once. ``alone`` says that it shares a run with no other batch.
+    ``devices`` are those that can run it, and ``output_bytes`` what it leaves to be judged; it
+    begins where there is room for ``least_bytes``. ``alone`` says that it shares a run with no other batch.
     ``avoid`` are devices that failed it.
     ``asked`` says that it has waited ever since a device was asked for.
     """

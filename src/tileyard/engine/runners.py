@@ -257,7 +257,7 @@ class RunnerSlot:
         )
 
     async def _hear(self, worker: Worker) -> RunnerReply:
-        """What a runner says next; it is told before what was judged meanwhile."""
+        """What a runner says next; before that, let it know what was judged meanwhile."""
         if judged := self._site.handed_over.take_judged(self.device.name):
             await worker.send(OutputsJudged(cases=judged))
         reply: RunnerReply = await worker.receive(RunnerReply)
@@ -265,6 +265,7 @@ class RunnerSlot:
 
     def _request(self, batch: Batch, left: dict[str, RunEntry]) -> RunBatch:
         cases = tuple(case for case in batch.cases if case.key in left)
+        self._site.handed_over.take_judged(self.device.name)  # none of it is in ``taken`` any more
         return RunBatch(
             batch=msgspec.structs.replace(batch, cases=cases),
             entries=tuple(left[case.key] for case in cases),

@@ -32,8 +32,6 @@ little memory it is a small part of what such kernels' inputs and references tak
 """
 MAPPED_BYTES = 128 << 20
 """How much stays mapped: the end of a process takes the longer, the more is."""
-_WRITE_BYTES = 1 << 30
-"""The system writes at most 2 GiB at once."""
 _PROT_NONE, _PROT_WRITE = 0, mmap.PROT_READ | mmap.PROT_WRITE
 
 
@@ -106,9 +104,9 @@ class OutputMemory:
             if extent in self._mapped or self._mapped_bytes + extent.size <= MAPPED_BYTES:
                 self._open(extent)[: bits.nbytes] = bits
                 return extent
-        for start in range(0, bits.nbytes, _WRITE_BYTES):
-            part = bits[start : start + _WRITE_BYTES]
-            os.pwrite(self._descriptor, part.data, extent.start + start)
+        done = 0
+        while done < bits.nbytes:  # it may write less than it is given
+            done += os.pwrite(self._descriptor, bits[done:].data, extent.start + done)
         return extent
 
     @property
