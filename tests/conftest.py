@@ -17,8 +17,6 @@ from hypothesis import HealthCheck, settings
 from tests.warm_python import close_all, warm
 
 from tileyard.devices import reprobing
-from tileyard.processes.keeper.tree import libc
-from tileyard.processes.steps import PR_SET_CHILD_SUBREAPER, adopt_orphans
 
 # How long an example takes says nothing on a machine that others use, too.
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -52,15 +50,6 @@ def all_cores() -> Iterator[None]:
     cores = os.sched_getaffinity(0)
     yield
     os.sched_setaffinity(0, cores)
-
-
-@pytest.fixture(autouse=True)
-def no_orphans() -> Iterator[None]:
-    """Have this process adopt nobody's orphans again, should a test have run a step in it."""
-    yield
-    if adopt_orphans.cache_info().currsize:
-        adopt_orphans.cache_clear()
-        libc.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 @dataclass

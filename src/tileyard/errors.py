@@ -147,6 +147,11 @@ class WorkerStartError(WorkerLostError, code="worker_start"):
 
 
 @dataclass(eq=False)
+class KeeperLostError(WorkerStartError, code="keeper_lost"):
+    """What was to start a worker has ended before it said anything: somebody killed it."""
+
+
+@dataclass(eq=False)
 class SickDeviceError(WorkerStartError, code="sick_device"):
     """No device that was asked for can be had, because too many are in quarantine."""
 

@@ -383,8 +383,24 @@ def test_survivors_are_reported_and_their_keeper_stays(
     run(main)
 
 
+def test_a_stopped_keeper_goes_on_to_end_its_tree(tmp_path: Path) -> None:
+    """Whoever has stopped it: the end is confirmed as ever."""
+
+    async def main() -> None:
+        async with await Worker.start(command(tmp_path)) as worker:
+            keeper = psutil.Process(worker.pid).parent()
+            assert keeper is not None
+            keeper.suspend()
+            ended = await worker.kill("time limit", 0.0)
+        assert ended.confirmed
+        assert gone(worker.pid)
+
+    run(main)
+
+
 def test_a_silent_keeper_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A keeper that does not answer cannot hold up a kill."""
+    monkeypatch.setattr("tileyard.processes.supervise.KeeperLink.go_on", lambda _: None)
     monkeypatch.setattr("tileyard.processes.supervise.CONFIRM_S", 0.0)
     monkeypatch.setattr("tileyard.processes.supervise.KEEPER_MARGIN_S", 0.05)
 

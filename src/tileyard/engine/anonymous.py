@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from tileyard.engine.hosting import StepHost
 from tileyard.engine.provider import LeaseLostError, Slot, UnheldSlot, Watch
 from tileyard.errors import TileyardError
-from tileyard.model import Batch, Device
+from tileyard.model import Batch, Device, Outcome
 from tileyard.workers.protocol import BatchRan, CaseBegan, CaseRan, RunBatch, RunEntry
 
 KIND = "slot"
@@ -57,17 +57,26 @@ class _Slot(UnheldSlot):
     async def run(self, batch: Batch, entries: Sequence[RunEntry], watch: Watch) -> bool:
         """Run them all; see ``Slot``."""
         request = RunBatch(batch=batch, entries=tuple(entries), plugins={}, device=self.device)
+        current = ""
         try:
             async for reply in self._host.follow(request):
                 match reply:
                     case CaseBegan(case=case):
+                        current = case
                         watch.began(case)
                     case CaseRan():
+                        current = ""
                         watch.ran(reply, self.device.name, 0)
                     case BatchRan():
                         return True
                     case _:
                         raise AssertionError(f"a step host answered a batch with {reply}")
         except TileyardError as error:
-            raise LeaseLostError(str(error)) from error
+            if not current:
+                raise LeaseLostError(str(error)) from error
+            lost = CaseRan(
+                case=current, outcome=Outcome.INFRA_ERROR, seconds=0.0, message=str(error)
+            )
+            watch.ran(lost, self.device.name, 0)
+            return True
         raise AssertionError("a step host ended a batch without saying so")

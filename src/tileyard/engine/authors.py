@@ -10,12 +10,15 @@ from typing import Protocol
 
 from tileyard.errors import WorkerLostError
 from tileyard.frontend.footprint import Footprint
-from tileyard.model import Side
+from tileyard.model import Outcome, Side
+from tileyard.processes.limits import time_limit
 from tileyard.processes.supervise import Worker, WorkerCommand
 from tileyard.workers.environment import worker_environment
 from tileyard.workers.protocol import Answered, AnswerT, Failed, Question
 
 START_LIMIT_S = 120.0
+ATTEMPTS = 3
+"""How often a question is asked over which the process was killed or stopped from outside."""
 
 
 class Author(Protocol):
@@ -65,15 +68,26 @@ class WorkerAuthor:
             self.footprint = None
 
     async def ask(self, request: Question[AnswerT], limit_s: float) -> AnswerT | Failed:
+        """Ask one question; again, at most twice, where somebody killed or stopped the process."""
+        for _ in range(ATTEMPTS - 1):
+            reply = await self._ask(request, limit_s)
+            if not (isinstance(reply, Failed) and reply.outcome is Outcome.INFRA_ERROR):
+                return reply
+        return await self._ask(request, limit_s)
+
+    async def _ask(self, request: Question[AnswerT], limit_s: float) -> AnswerT | Failed:
         """Ask one question; the first one also waits for the user's imports."""
-        await self.begin()
+        try:
+            await self.begin()
+        except WorkerLostError as error:
+            return Failed(message=str(error), outcome=Outcome.INFRA_ERROR)
         worker = self._worker
         if worker is None:
             raise AssertionError("the author's process did not start")
         limit = limit_s + (START_LIMIT_S if self._is_fresh else 0.0)
         self._is_fresh = False
         try:
-            async with asyncio.timeout(limit):
+            async with time_limit(limit):
                 await worker.send(request)
                 answered = await worker.receive(Answered)
         except (TimeoutError, WorkerLostError) as error:

@@ -131,13 +131,13 @@ class Borrower:
         return self._held[device].refusal
 
     def give_up(self, progress: Progress) -> None:
-        """End a case that was lost too often, as its last attempt ended."""
+        """End a case that was lost too often, as its last attempt ended, or as all attempts say it does."""
         *before, last = progress.attempts
         progress.attempts = tuple(before)
         held = self._held[progress.lost_on]
-        reply = CaseRan(
-            case=progress.case.key, outcome=Outcome.INFRA_ERROR, seconds=0.0, message=last.message
-        )
+        is_insisting = len(set(progress.insists)) == 1
+        outcome = progress.insists[0] if is_insisting else Outcome.INFRA_ERROR
+        reply = CaseRan(case=progress.case.key, outcome=outcome, seconds=0.0, message=last.message)
         slot = held.slot.device
         ran = RanOn(
             slot=slot.name,

@@ -14,6 +14,8 @@ from tileyard.engine.yard import Yard
 from tileyard.errors import WorkerLostError
 from tileyard.model import Outcome
 from tileyard.modes import make_folder
+from tileyard.processes.limits import Limit, time_limit
+from tileyard.processes.outcomes import Verdict
 from tileyard.processes.supervise import Worker, WorkerCommand
 from tileyard.targets.registry import find_needs
 from tileyard.workers.environment import worker_environment
@@ -29,6 +31,8 @@ from tileyard.workers.protocol import (
 )
 
 START_LIMIT_S = 60.0
+ATTEMPTS = 3
+"""How often a build, or the start of a worker, is tried that the host has failed."""
 SHARED_LIMIT_S = 300.0
 """How long a worker may take for what many kernels share, such as importing a compiler or its headers."""
 MEMORY_SHARE = 0.8
@@ -71,44 +75,73 @@ class CompilePool:
         kernels: Sequence[BuildKernel],
         limits_s: Sequence[float],
     ) -> AsyncIterator[Build]:
-        """Build kernels together; yield a verdict for each, in order.
+        """Build kernels together; yield a verdict for each.
 
         A compiler that hangs, crashes or eats memory becomes an outcome. Where that happened to
         several kernels at once, each is built again alone, so that only the guilty one is blamed: a
         group is given no longer than its most patient kernel alone. Want of memory is
-        blamed on a kernel only if the worker had built nothing before. What the worker
+        blamed on a kernel only if the worker had built nothing before. What the host did to a build, as to
+        kill its compiler, is tried again. What the worker
         makes for many kernels, as precompiled headers, has a limit of its own.
         """
-        started = self._yard.clock.monotonic_s()
-        process = await self._worker(worker)
-        limit_s = max(limits_s)
-        was_used = worker in self._used
-        self._used.add(worker)
-        try:
-            async with asyncio.timeout(limit_s) as timeout:
-                watch = _BuildWatch(timeout, limit_s)
-                await process.send(BuildKernels(kernels=tuple(kernels), anew=self._yard.rebuild))
-                while not isinstance(reply := await process.receive(CompilerReply), BuiltKernels):
-                    watch.take(reply)
-        except (TimeoutError, WorkerLostError) as error:
-            self._forget(worker)
-            end, ended = await process.judge_silence(error, watch.limit)
-        else:
-            for built in reply.verdicts:
-                yield built
-            return
-        if len(kernels) > 1 or (was_used and end.outcome is Outcome.OUT_OF_MEMORY):
-            for kernel, own_limit_s in zip(kernels, limits_s, strict=True):
-                async for built in self.build(worker, [kernel], [own_limit_s]):
+        left = {k.case: (k, limit_s) for k, limit_s in zip(kernels, limits_s, strict=True)}
+        if len(kernels) > 1:
+            for built in await self._try(worker, kernels, max(limits_s)):
+                if built.outcome is not Outcome.INFRA_ERROR:
+                    del left[built.case]
                     yield built
-            return
-        yield Build(
-            case=kernels[0].case,
-            build=kernels[0].build,
-            outcome=end.outcome,
-            build_s=self._yard.clock.monotonic_s() - started,
-            message=f"the compile worker {end.message}",
-            printed=ended.log_tail,
+        for kernel, limit_s in left.values():
+            yield await self._insist(worker, kernel, limit_s)
+
+    async def _insist(
+        self, worker: tuple[Builder, int], kernel: BuildKernel, limit_s: float
+    ) -> Build:
+        """The verdict on one kernel; that the host is at fault only if it is that each time."""
+        for _ in range(ATTEMPTS - 1):
+            was_used = worker in self._used
+            (built,) = await self._try(worker, [kernel], limit_s)
+            is_inherited = was_used and built.outcome is Outcome.OUT_OF_MEMORY
+            if built.outcome is not Outcome.INFRA_ERROR and not is_inherited:
+                return built
+        (built,) = await self._try(worker, [kernel], limit_s)
+        return built
+
+    async def _try(
+        self, worker: tuple[Builder, int], kernels: Sequence[BuildKernel], limit_s: float
+    ) -> Sequence[Build]:
+        """The verdicts of a compile worker on all of these; nothing but its end if there are several."""
+        started = self._yard.clock.monotonic_s()
+        try:
+            process = await self._worker(worker)
+        except WorkerLostError as error:
+            end, printed = Verdict(outcome=Outcome.INFRA_ERROR, message=error.message), ""
+        else:
+            self._used.add(worker)
+            try:
+                async with time_limit(limit_s) as limit:
+                    watch = _BuildWatch(limit, limit_s)
+                    request = BuildKernels(kernels=tuple(kernels), anew=self._yard.rebuild)
+                    await process.send(request)
+                    while not isinstance(
+                        reply := await process.receive(CompilerReply), BuiltKernels
+                    ):
+                        watch.take(reply)
+                    return reply.verdicts
+            except (TimeoutError, WorkerLostError) as error:
+                self._forget(worker)
+                end, ended = await process.judge_silence(error, watch.limit)
+                printed = ended.log_tail
+        if len(kernels) > 1:
+            return ()
+        return (
+            Build(
+                case=kernels[0].case,
+                build=kernels[0].build,
+                outcome=end.outcome,
+                build_s=self._yard.clock.monotonic_s() - started,
+                message=f"the compile worker {end.message}",
+                printed=printed,
+            ),
         )
 
     async def close(self) -> None:
@@ -125,21 +158,35 @@ class CompilePool:
         self._used.discard(worker)
 
     async def _worker(self, which: tuple[Builder, int]) -> Worker:
+        """The worker, started if need be. Raises WorkerLostError where it does not come to say what its target is."""
         if which not in self._workers:
-            process = await Worker.start(self._command(which))
+            for left in reversed(range(ATTEMPTS)):
+                process = await Worker.start(self._command(which))
+                try:
+                    async with time_limit(START_LIMIT_S):
+                        await process.send(request := self._describe_target(which[0]))
+                        self._infos[which[0]] = request.check(await process.receive(CompilerReply))
+                    break
+                except (TimeoutError, WorkerLostError) as error:
+                    end, _ = await process.judge_silence(error, f"limit of {START_LIMIT_S:g} s")
+                    if not left:
+                        message = f"did not start: it {end.message}"
+                        raise WorkerLostError(message) from error
+                except BaseException:
+                    await process.kill("it cannot be used")
+                    raise
             self._workers[which] = process
-            side = self._yard.authors.sides[which[0][0]]
-            request = DescribeTarget(
-                target=which[0][1],
-                plugins=self._yard.settings.plugins,
-                group_size=self._yard.group_size or 0,
-                # Images of compilers' memory fit only processes with the same libraries.
-                caches=side.name if side.python else "",
-            )
-            async with asyncio.timeout(START_LIMIT_S):
-                await process.send(request)
-                self._infos[which[0]] = request.check(await process.receive(CompilerReply))
         return self._workers[which]
+
+    def _describe_target(self, builder: Builder) -> DescribeTarget:
+        side = self._yard.authors.sides[builder[0]]
+        return DescribeTarget(
+            target=builder[1],
+            plugins=self._yard.settings.plugins,
+            group_size=self._yard.group_size or 0,
+            # Images of compilers' memory fit only processes with the same libraries.
+            caches=side.name if side.python else "",
+        )
 
     def _command(self, which: tuple[Builder, int]) -> WorkerCommand:
         (side_name, target), number = which
@@ -172,23 +219,20 @@ class CompilePool:
 class _BuildWatch:
     """Stops the clock of a build while its worker is busy with what many kernels share."""
 
-    def __init__(self, timeout: asyncio.Timeout, limit_s: float) -> None:
-        self._timeout = timeout
+    def __init__(self, running: Limit, limit_s: float) -> None:
+        self._running = running
         self._own = self.limit = f"build limit of {limit_s:g} s"
         self._left_s = limit_s
 
     def take(self, notice: CompilerReply) -> None:
         """Take in what a worker says ahead of its verdicts."""
-        now, deadline = asyncio.get_running_loop().time(), self._timeout.when()
-        if deadline is None:
-            raise AssertionError("a build has no limit")
         match notice:
             case SharedBegan():
-                self._left_s = deadline - now
-                self._timeout.reschedule(now + SHARED_LIMIT_S)
+                self._left_s = self._running.left_s()
+                self._running.reset(SHARED_LIMIT_S)
                 self.limit = f"limit of {SHARED_LIMIT_S:g} s for what kernels share"
             case SharedEnded():
-                self._timeout.reschedule(now + self._left_s)
+                self._running.reset(self._left_s)
                 self.limit = self._own
             case _:
                 raise AssertionError(f"a compile worker answered a build with {notice}")

@@ -21,6 +21,9 @@ from tileyard.workers.command_protocol import (
 from tileyard.workers.environment import worker_environment
 from tileyard.workers.protocol import AnswerT, CaseBegan, CaseRan, Question, RunBatch
 
+ATTEMPTS = 3
+"""How often a request is made over which the host dies."""
+
 
 class StepHost:
     """One process, started when it is first needed and again should it die.
@@ -41,11 +44,16 @@ class StepHost:
 
     async def ask(self, request: Question[AnswerT]) -> AnswerT:
         """The one answer to a request. Raises HomeError, UsageError where the user's files are the
-        reason, or WorkerLostError if the host died.
+        reason, or WorkerLostError if each host died that was asked.
         """
-        async for reply in self.follow(request):
-            return request.check(reply)
-        raise WorkerLostError(f"the step host {self._lost}")
+        for left in reversed(range(ATTEMPTS)):
+            try:
+                async for reply in self.follow(request):
+                    return request.check(reply)
+            except WorkerLostError:
+                if not left:
+                    raise
+        raise AssertionError("a request to the step host ended without an answer")
 
     async def follow(self, request: Question[AnswerT] | RunBatch) -> AsyncIterator[HostReply]:
         """All answers to a request, of which a batch has several. Raises as ``ask``."""

@@ -12,6 +12,7 @@ from tileyard.engine.handed_over import HandedOver
 from tileyard.errors import WorkerLostError
 from tileyard.model import Outcome
 from tileyard.modes import make_folder
+from tileyard.processes.limits import time_limit
 from tileyard.processes.outcomes import judge_end
 from tileyard.processes.supervise import Worker, WorkerCommand
 from tileyard.workers.environment import worker_environment
@@ -90,7 +91,7 @@ class JudgeProcess:
         except WorkerLostError as error:
             return str(error)
         try:
-            async with asyncio.timeout(limit_s):
+            async with time_limit(limit_s):
                 await worker.send(request)
                 return request.check(await worker.receive(JudgeReply))
         except (TimeoutError, WorkerLostError) as error:
@@ -103,7 +104,7 @@ class JudgeProcess:
         if self._worker is None:
             worker = self._worker = await Worker.start(self._command())
             try:
-                async with asyncio.timeout(START_LIMIT_S):
+                async with time_limit(START_LIMIT_S):
                     await worker.receive(JudgeReady)
             except (TimeoutError, WorkerLostError):
                 limit = f"limit of {START_LIMIT_S:g} s"

@@ -53,6 +53,7 @@ class Progress:
     attempts: tuple[Attempt, ...] = ()
     flags: tuple[str, ...] = ()
     lost_on: str = ""
+    insists: tuple[Outcome, ...] = ()
     rivals: tuple[RunKey, ...] = ()
 
 
@@ -137,6 +138,7 @@ class Ledger:
         """Keep account of a run that the device or the host failed."""
         attempt = Attempt(device=ran.device, lease=ran.lease, message=ran.reply.message)
         progress.attempts = (*progress.attempts, attempt)
+        progress.insists = (*progress.insists, ran.reply.insists)
 
     def write_log(self, progress: Progress, text: str) -> None:
         """Append to a case's log."""

@@ -287,8 +287,9 @@ class Programs:
 
 
 def _failed(what: str, done: StepDone) -> Failed:
-    timed_out = done.end is not None and done.end.timed_out
-    outcome = Outcome.TIMEOUT if timed_out else Outcome.RUNTIME_ERROR
+    outcome = Outcome.RUNTIME_ERROR
+    if done.end is not None and (done.end.timed_out or done.end.lost):
+        outcome = Outcome.TIMEOUT if done.end.timed_out else Outcome.CRASHED
     return Failed(message=f"{what}: {done.message}", outcome=outcome)
 
 

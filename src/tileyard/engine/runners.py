@@ -21,6 +21,7 @@ from tileyard.engine.provider import LeaseLostError, Waiting, Watch, case_limit_
 from tileyard.engine.runner_output import GENERAL, RunnerOutput
 from tileyard.errors import WorkerLostError
 from tileyard.model import Batch, Device, Outcome
+from tileyard.processes.limits import time_limit
 from tileyard.processes.outcomes import judge_end
 from tileyard.processes.supervise import LeaseRequest, Place, Worker, WorkerCommand
 from tileyard.settings import Settings
@@ -151,7 +152,7 @@ class RunnerSlot:
             self._command(memory_bytes), lock_limit_s=limit_s, waiting=waiting
         )
         try:
-            async with asyncio.timeout(START_LIMIT_S):
+            async with time_limit(START_LIMIT_S):
                 await worker.receive(RunnerReady)
         except (TimeoutError, WorkerLostError):
             end = judge_end(await worker.kill("time limit"), limit=f"limit of {START_LIMIT_S:g} s")
@@ -205,12 +206,12 @@ class RunnerSlot:
     ) -> CaseRan | None:
         """Run what is left until all is answered, or until the process ends: then say whose fault."""
         cases = {case.key: case for case in batch.cases}
-        clock, loop = self._site.clock, asyncio.get_running_loop()
+        clock = self._site.clock
         current, since = "", clock.monotonic_s()
         limit_s = silence_s = _silence_s(batch, left.values())
         try:
             # One limit for the whole, moved on with each case: a timer for each message costs more.
-            async with asyncio.timeout(limit_s) as limit:
+            async with time_limit(limit_s) as limit:
                 await worker.send(self._request(batch, left))
                 while True:
                     reply = await self._hear(worker)
@@ -218,17 +219,17 @@ class RunnerSlot:
                         case CaseBegan(case=case):
                             current, since = case, clock.monotonic_s()
                             limit_s = case_limit_s(batch, cases[case])
-                            limit.reschedule(loop.time() + limit_s)
+                            limit.reset(limit_s)
                             watch.began(case)
                         case CaseRan(case=case):
                             del left[case]
                             limit_s = silence_s
-                            limit.reschedule(loop.time() + limit_s)
+                            limit.reset(limit_s)
                             watch.ran(reply, self.device.name, reply.lease)
                         case BatchRan():
                             return None
                         case RunnerSpent():
-                            limit.reschedule(None)
+                            limit.reset(None)
                             # Its device is probed before anybody uses it.
                             reason = "its process can use the device no more"
                             await worker.kill(reason, is_suspect=True)

@@ -1,51 +1,43 @@
 """One program of a user's: run it, hear it, end its whole tree, and say how it went.
 
-For a process that runs many programs side by side and is itself a worker. What a program leaves behind
-becomes a child of this process, so that having no such children is the proof that nothing was left;
-what there is, is told apart by the token in its environment. Should this process die, its keeper ends all.
+For a process that runs many programs side by side. Each has a keeper of its own (``step_keepers``), which sees
+whatever descends from it; the limit is kept here.
 
 One module because what a program prints is read, kept and shown by the loop that waits for its end.
 """
 
 import contextlib
 import errno
-import functools
 import math
 import os
 import re
-import resource
 import secrets
 import select
 import shlex
-import signal
-import subprocess
-import threading
 import time
+from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
 from typing import Final
 
+from tileyard.clock import Countdown
+from tileyard.errors import HomeError, WorkerStartError
 from tileyard.model import Record
 from tileyard.modes import open_file
-from tileyard.processes.keeper.tree import (
-    all_pids,
-    carries,
-    kill_marked,
-    libc,
-    read_process,
-)
+from tileyard.processes.keeper_line import Report
 from tileyard.processes.outcomes import describe_signal
+from tileyard.processes.step_keepers import StepKeeper, start_step
 from tileyard.wording import count_of
 
+ATTEMPTS: Final = 3
+"""How often a program is run whose keeper is killed: by the program itself, if that happens each time."""
 GRACE_S: Final = 0.2
 """Between TERM and KILL for a program that ran past its limit."""
 CONFIRM_S: Final = 5.0
 """How long a killed tree may take to vanish."""
 COMPILER_ERROR: Final = re.compile(r"\berror: ")
-POLL_S: Final = 0.01
 LONGEST: Final = 2000
 """How much of its arguments a log shows."""
-PR_SET_CHILD_SUBREAPER: Final = 36
 DRAIN_S: Final = 0.2
 """How long the output of a program is read once all of it has ended: a stranger may hold the pipe."""
 TAIL_BYTES: Final = 2048
@@ -82,48 +74,65 @@ class Heard:
 
 
 class Follower:
-    """Reads what a program prints until it has ended, or its time is over."""
+    """Reads what a program prints until its keeper says that it has ended, or its time is over."""
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], log: FileIO, heard: Heard, started_s: float
-    ) -> None:
+    def __init__(self, keeper: StepKeeper, log: FileIO, heard: Heard, started_s: float) -> None:
         self.printed = 0
         self.complaints = 0
         self.tail = b""
+        self._keeper = keeper
         self._logs = {"": _Log(log)}
         self._heard = heard
         self._started_s = started_s
-        self._handle = os.pidfd_open(process.pid)
+        self._until_s = 0.0
+        self._countdown = Countdown()
         self._poll = select.poll()
-        self._poll.register(self._handle, select.POLLIN)
+        self._poll.register(keeper.reports, select.POLLIN)
         self._streams: dict[int, bytes] = {}
-        for stream in filter(None, (process.stdout, process.stderr)):
-            os.set_blocking(stream.fileno(), False)
-            self._streams[stream.fileno()] = b""
-            self._poll.register(stream.fileno(), select.POLLIN)
-        self._stderr = process.stderr.fileno() if process.stderr is not None else -1
+        for fd in (keeper.stdout, keeper.stderr):
+            os.set_blocking(fd, False)
+            self._streams[fd] = b""
+            self._poll.register(fd, select.POLLIN)
+        self._stderr = keeper.stderr
 
     def follow(self, limit_s: float) -> bool:
         """Read until it has ended; True if its time was over before."""
-        while True:
-            if self._heard.wants_end():
-                return True
-            left_ms: float | None = None
+        while not self._heard.wants_end():
             until_s = self._heard.deadline_s(self._started_s, limit_s)
-            if until_s < math.inf:
-                left_ms = (until_s - time.monotonic()) * 1000
-                if left_ms <= 0:
-                    return True
-            ready = {fd for fd, _ in self._poll.poll(left_ms)}
-            for fd in ready & self._streams.keys():
-                self._read(fd)
-            if self._handle in ready:
+            if until_s != self._until_s:
+                self._until_s, self._countdown = until_s, Countdown(until_s - time.monotonic())
+            if not (wait_s := self._countdown.wait_s()):
+                return True
+            if not self._look(wait_s):
                 return False
+        return True
+
+    def end(self, grace_s: float) -> list[int]:
+        """Have the program ended, and read what it says meanwhile; return what would not end."""
+        self._keeper.tell_to_end(grace_s)
+        if self._wait(grace_s + CONFIRM_S):
+            return []
+        killed = self._keeper.kill()
+        return [] if self._wait(CONFIRM_S) else killed
+
+    def _wait(self, limit_s: float) -> bool:
+        """Whether its keeper is done within this time."""
+        countdown = Countdown(limit_s)
+        while wait_s := countdown.wait_s():
+            if not self._look(wait_s):
+                return True
+        return False
+
+    def _look(self, wait_s: float) -> bool:
+        """Take in what comes; False once its keeper has nothing more to say."""
+        ready = {fd for fd, _ in self._poll.poll(wait_s * 1000)}
+        for fd in ready & self._streams.keys():
+            self._read(fd)
+        return self._keeper.reports not in ready or self._keeper.read()
 
     def drain(self) -> None:
         """Read what is still in the pipes, once what could write to them has been ended."""
-        self._poll.unregister(self._handle)
-        os.close(self._handle)
+        self._poll.unregister(self._keeper.reports)
         until_s = time.monotonic() + DRAIN_S
         while self._streams and (left_s := until_s - time.monotonic()) > 0:
             ready = {fd for fd, _ in self._poll.poll(left_s * 1000)}
@@ -230,7 +239,7 @@ class StepEnd(Record):
     ``errno`` is the number of that refusal, 0 where it has none, and ``refused`` the path that it is about.
     ``timed_out`` says that it ran past its limit and was killed. ``complaints`` counts the lines that
     it wrote to stderr, ``printed`` the bytes of both streams; ``tail`` is the end of them.
-    ``survivors`` are processes that could not be ended.
+    ``survivors`` are processes that could not be ended. ``lost`` says that its keeper was killed, and so was it.
     """
 
     seconds: float
@@ -244,6 +253,7 @@ class StepEnd(Record):
     complaints: int = 0
     tail: str = ""
     survivors: tuple[int, ...] = ()
+    lost: bool = False
 
     @property
     def ok(self) -> bool:
@@ -253,11 +263,14 @@ class StepEnd(Record):
 
 def run_step(order: StepOrder, heard: Heard | None = None) -> StepEnd:
     """Run a program to its end, or to its limit; nothing of it is left afterwards."""
-    adopt_orphans()
     tree = secrets.token_hex(8)
-    above = os.environ.get("TILEYARD_TREE", "")
-    env = {**order.env, "TILEYARD_TREE": f"{above}:{tree}" if above else tree}
-    started_s = time.monotonic()
+    env = {**order.env, "TILEYARD_TREE": os.environ.get("TILEYARD_TREE", "")}
+    options = [
+        f"cwd={order.cwd}",
+        f"memory={order.memory_bytes}",
+        f"grace={GRACE_S:f}",
+        f"confirm={CONFIRM_S:f}",
+    ]
     try:
         log = _open_log(order.log)
     except OSError as error:
@@ -266,42 +279,49 @@ def run_step(order: StepOrder, heard: Heard | None = None) -> StepEnd:
         if order.title:
             _note(log, describe_start(order))
         try:
-            process = subprocess.Popen(
-                order.argv,
-                env=env,
-                cwd=order.cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as error:
-            refused = _describe_refusal(order, error)
-            if order.title:
-                _note(log, refused.refusal)
-            return refused
-        with process:
-            _limit_memory(process.pid, order.memory_bytes)
-            follower = Follower(process, log, heard or Heard(), started_s)
-            timed_out = follower.follow(order.limit_s)
-            if timed_out:
-                _end(process, tree)
-            survivors = _end_leftovers(tree, process.pid)
-            follower.drain()
-        code = process.returncode
+            with start_step(tree, options, env, order.argv) as keeper:
+                started_s = time.monotonic()
+                follower = Follower(keeper, log, heard or Heard(), started_s)
+                timed_out = follower.follow(order.limit_s)
+                survivors = follower.end(GRACE_S) if timed_out else []
+                follower.drain()
+        except ValueError as error:
+            return _refuse(order, log, str(error))
+        except WorkerStartError as error:
+            return StepEnd(seconds=0.0, refusal=error.message)
+        last = keeper.end
+        if last is not None and last.refused_step:
+            return _refuse(order, log, os.strerror(last.errno or 0), last)
+        is_lost = last is None or last.event == "lost"
         end = StepEnd(
             seconds=time.monotonic() - started_s,
-            code=code if code >= 0 else None,
-            signal=-code if code < 0 else None,
+            code=None if last is None else last.code,
+            signal=None if last is None else last.signal,
             timed_out=timed_out,
+            lost=is_lost and not timed_out,
             printed=follower.printed,
             complaints=follower.complaints,
             tail=follower.tail.decode("utf-8", "replace"),
-            survivors=tuple(survivors),
+            survivors=tuple(survivors) if last is None else last.survivors,
         )
         if order.title:
             _note(log, f"{describe_kind(end, order)} after {end.seconds:.2f} s")
         return end
+
+
+def insist_on(order: StepOrder, clear: Callable[[], object] = list) -> StepEnd:
+    """Run a program that holds no device; again, at most twice, where its keeper was killed.
+
+    ``clear`` takes away what it has left before that. Raises HomeError where the host is at fault.
+    """
+    for left in reversed(range(ATTEMPTS)):
+        end = run_step(order)
+        if end.refusal and not end.refused:
+            raise HomeError(end.refusal)
+        if not (end.lost and left):
+            break
+        clear()
+    return end
 
 
 def describe_start(order: StepOrder) -> str:
@@ -324,15 +344,18 @@ def _note(log: FileIO, text: str) -> None:
         log.write(f"==== {text}\n".encode(errors="replace"))
 
 
-def _describe_refusal(order: StepOrder, error: OSError | ValueError) -> StepEnd:
-    what = getattr(error, "strerror", None) or str(error)
-    number = getattr(error, "errno", None) or 0
-    refused = str(getattr(error, "filename", None) or order.argv[0])
+def _refuse(order: StepOrder, log: FileIO, what: str, last: Report | None = None) -> StepEnd:
+    """The end of a program that was not begun."""
+    number = (last.errno if last is not None else 0) or 0
     refusal = f"{order.argv[0]} cannot be started: {what}"
-    if refused == order.cwd and refused != order.argv[0]:
+    refused = order.argv[0]
+    if last is not None and last.refused_step == "cwd":
+        refused = order.cwd
         refusal = f"{refusal}: its directory {order.cwd}"
     elif number == errno.ENOENT and Path(order.cwd, refused).is_file():
         refusal = f"{refusal}: the interpreter or loader that it asks for"
+    if order.title:
+        _note(log, refusal)
     return StepEnd(seconds=0.0, refusal=refusal, errno=number, refused=refused)
 
 
@@ -363,62 +386,8 @@ def describe_kind(end: StepEnd, order: StepOrder) -> str:
     """How a program ended, in a few words."""
     if end.timed_out:
         return f"ran past its limit of {order.limit_s:g} s and was killed with all it had started"
+    if end.lost:
+        return "died with the process that watches it, which it or somebody else has killed"
     if end.signal is not None:
         return f"died of {describe_signal(end.signal)}"
     return f"ended with exit code {end.code}"
-
-
-def _limit_memory(pid: int, memory_bytes: int) -> None:
-    """Dumps of cores take seconds; the limit counts from the first page that it asks for now."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
-        if memory_bytes:
-            resource.prlimit(pid, resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-
-
-def _end(process: subprocess.Popen[bytes], tree: str) -> None:
-    """TERM to its session, KILL to everything that carries its token."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(GRACE_S)
-        return
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    kill_marked(tree)
-    process.wait()
-
-
-@functools.cache
-def adopt_orphans() -> None:
-    """From now on what a child leaves behind becomes a child of this process."""
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def _has_orphans(leader: int) -> bool:
-    """Whether anything was left behind by any program; what has ended meanwhile is reaped.
-
-    Orphans are given to the main thread, which starts no program, or just this one.
-    """
-    main = threading.main_thread()
-    try:
-        children = Path(f"/proc/self/task/{main.native_id}/children").read_bytes().split()
-    except OSError:  # this kernel does not tell
-        return True
-    found = False
-    for pid in map(int, children):
-        if pid == leader:
-            continue
-        with contextlib.suppress(ChildProcessError):
-            found = found or os.waitpid(pid, os.WNOHANG)[0] == 0
-    return found
-
-
-def _end_leftovers(tree: str, leader: int) -> list[int]:
-    """End what a program left behind, and say what would not end."""
-    until_s = time.monotonic() + CONFIRM_S
-    while _has_orphans(leader) and kill_marked(tree):
-        if time.monotonic() > until_s:
-            return [pid for pid in all_pids() if carries(read_process(pid, "environ"), tree)]
-        time.sleep(POLL_S)
-    return []

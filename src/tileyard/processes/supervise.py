@@ -9,8 +9,10 @@ One module because a worker is its keeper and its channel, and neither is used w
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import secrets
+import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,12 +21,14 @@ from typing import Any, Final, NoReturn, Self, TypeVar, overload
 
 import msgspec
 
-from tileyard.errors import WireError, WorkerLostError, WorkerStartError
+from tileyard.clock import Countdown
+from tileyard.errors import KeeperLostError, WireError, WorkerLostError, WorkerStartError
 from tileyard.model import Record
 from tileyard.modes import open_file
 from tileyard.processes.async_wire import AsyncChannel
-from tileyard.processes.keeper.tree import kill_marked
+from tileyard.processes.keeper.tree import is_stopped, kill_marked
 from tileyard.processes.keeper_line import Report, explain_refusal, keeper_argv
+from tileyard.processes.limits import time_limit
 from tileyard.processes.outcomes import Verdict, judge_end
 from tileyard.processes.records import Ended, LeaseRequest, Place, WorkerCommand
 from tileyard.processes.wire import CHANNEL_VARIABLE, format_channel, open_pipes
@@ -39,6 +43,12 @@ MUTE_LIMIT_S: Final = 5.0
 CONFIRM_S: Final = 5.0
 """How long a killed tree may take to vanish before its processes are reported as survivors."""
 LOG_TAIL_BYTES: Final = 4096
+HEARTBEAT_S: Final = 1.0
+"""How often keeper and worker are looked at. A stopped keeper is made to go on; a worker that is still stopped at
+the next look is ended."""
+STARTS: Final = 3
+"""How often a worker is started whose keeper is killed meanwhile."""
+STOPPED: Final = "it was stopped by a signal, and did not go on"
 
 T = TypeVar("T")
 
@@ -79,15 +89,32 @@ class KeeperLink:
         self._control, self._reports = _pipes_of(self._process)
         os.set_blocking(self._reports, False)
         self._loop.add_reader(self._reports, self._read_reports)
+        self._was_stopped = False
+        self._heartbeat = self._loop.call_later(HEARTBEAT_S, self._look)
         _lingering[:] = [process for process in _lingering if process.poll() is None]
 
     def tell_to_end(self, reason: str, grace_s: float, *, is_suspect: bool = False) -> None:
         """Have the tree ended, TERM first unless ``grace_s`` is 0. A further call can only hasten."""
         if not self.ended.done():
             self.reason = self.reason or reason
+            self.go_on()
             order = f"kill {grace_s:f}\n"
             with contextlib.suppress(BrokenPipeError):  # then its report is on the way
                 os.write(self._control, (f"probe\n{order}" if is_suspect else order).encode())
+
+    def go_on(self) -> None:
+        """Have the keeper go on, should somebody have stopped it."""
+        if self._process.returncode is None:
+            self._process.send_signal(signal.SIGCONT)
+
+    def _look(self) -> None:
+        """See whether somebody has stopped the keeper, or the worker."""
+        if is_stopped(self._process.pid):
+            self.go_on()
+        was_stopped, self._was_stopped = self._was_stopped, bool(self.pid) and is_stopped(self.pid)
+        if was_stopped and self._was_stopped:
+            self.tell_to_end(STOPPED, 0.0)
+        self._heartbeat = self._loop.call_later(HEARTBEAT_S, self._look)
 
     def ask_for_lease(self, memory_bytes: int) -> None:
         """Have the keeper of an early worker take its lease, and hold the worker to this much memory."""
@@ -165,6 +192,7 @@ class KeeperLink:
     def _finish(self) -> None:
         """Nothing more will be heard."""
         self._loop.remove_reader(self._reports)
+        self._heartbeat.cancel()
         for pipe in filter(None, (self._process.stdin, self._process.stdout)):
             pipe.close()
         last = self._last
@@ -194,7 +222,7 @@ class KeeperLink:
     def _explain_refusal(self, last: Report | None) -> WorkerStartError:
         what = f"cannot start {self._command.argv[0]}"
         if last is None:
-            return WorkerStartError(
+            return KeeperLostError(
                 f"{what}: its keeper ended with status {self._process.returncode}",
                 f"the log is {self._command.log}" if self._command.log else "",
             )
@@ -258,12 +286,20 @@ class Worker(contextlib.AbstractAsyncContextManager["Worker"]):
         Raises TimeoutError if it took longer than ``lock_limit_s``, and WorkerStartError if it
         cannot be. In both cases, and if cancelled, nothing is left of it.
         """
-        with open_pipes() as (ours, theirs):
-            env = {**command.env, CHANNEL_VARIABLE: format_channel(*theirs)}
-            keeper = KeeperLink(command, env, (*theirs, *command.fds))
-        keeper.waiting = waiting
-        worker = cls(command, keeper, AsyncChannel(*ours))
-        await worker._wait_for(keeper.started, lock_limit_s)
+        limit = Countdown(math.inf if lock_limit_s is None else lock_limit_s)
+        for left in reversed(range(STARTS)):
+            with open_pipes() as (ours, theirs):
+                env = {**command.env, CHANNEL_VARIABLE: format_channel(*theirs)}
+                keeper = KeeperLink(command, env, (*theirs, *command.fds))
+            keeper.waiting = waiting
+            worker = cls(command, keeper, AsyncChannel(*ours))
+            try:
+                await worker._wait_for(keeper.started, limit.left_s())
+            except KeeperLostError:
+                if not left:
+                    raise
+            else:
+                break
         return worker
 
     async def take_lease(
@@ -287,7 +323,7 @@ class Worker(contextlib.AbstractAsyncContextManager["Worker"]):
         """Wait for the keeper; end the worker where it refuses, takes too long, or nobody waits."""
         is_done = False
         try:
-            async with asyncio.timeout(limit_s):
+            async with time_limit(limit_s):
                 refusal = await asyncio.shield(step)
             if refusal is not None:
                 raise refusal
@@ -367,7 +403,7 @@ class Worker(contextlib.AbstractAsyncContextManager["Worker"]):
         """
         self._keeper.tell_to_end(reason, grace_s, is_suspect=is_suspect)
         try:
-            async with asyncio.timeout(grace_s + CONFIRM_S + KEEPER_MARGIN_S):
+            async with time_limit(grace_s + CONFIRM_S + KEEPER_MARGIN_S):
                 return await self.ended()
         except TimeoutError:
             self._keeper.give_up()
@@ -378,7 +414,7 @@ class Worker(contextlib.AbstractAsyncContextManager["Worker"]):
 
     async def _raise_lost(self) -> NoReturn:
         try:
-            async with asyncio.timeout(MUTE_LIMIT_S):
+            async with time_limit(MUTE_LIMIT_S):
                 await self.ended()
         except TimeoutError:
             await self.kill("it closed its channel and went on")

@@ -176,6 +176,15 @@ class WarmsUp(Protocol):
 
 
 @runtime_checkable
+class StartsPrograms(Protocol):
+    """A target whose artifacts are run as programs, not loaded."""
+
+    def get_ready(self) -> None:
+        """Have there what starts programs, so that the first one need not wait for it."""
+        ...
+
+
+@runtime_checkable
 class KeepsCaches(Protocol):
     """A target whose tools keep something from build to build, below the directory ``caches``."""
 

@@ -82,7 +82,7 @@ class CommandRuns:
         outcome, message = judge_run(end, order, self._own_folders(member, end))
         if outcome is Outcome.PASSED and member.command.is_judged:
             outcome = Outcome.UNCHECKED
-        self._answer(member, outcome, message, started_s)
+        self._answer(member, outcome, message, started_s, insists=_insists(end))
 
     def _run_hot(self, members: Sequence[Member], hot: HotRun, device: Device) -> None:
         """One process for all of them; again for the rest after one that has ended before them."""
@@ -128,19 +128,29 @@ class CommandRuns:
                 message = f"before it turned to any case, {message}"
             heard.head(culprit)
             note_in(culprit.log, end.refusal or f"{how} after {end.seconds:.2f} s")
-            self._answer(culprit, outcome, message, heard.since_s or started_s)
+            since_s = heard.since_s or started_s
+            self._answer(culprit, outcome, message, since_s, insists=_insists(end))
             left.remove(culprit)
 
     def _tell_began(self, member: Member) -> None:
         self._tell(CaseBegan(case=member.case.key))
 
-    def _answer(self, member: Member, outcome: Outcome, message: str, started_s: float) -> None:
+    def _answer(
+        self,
+        member: Member,
+        outcome: Outcome,
+        message: str,
+        started_s: float,
+        *,
+        insists: Outcome = Outcome.INFRA_ERROR,
+    ) -> None:
         self._tell(
             CaseRan(
                 case=member.case.key,
                 outcome=outcome,
                 seconds=time.monotonic() - started_s,
                 message=message,
+                insists=insists,
                 lease=self._lease,
             )
         )
@@ -187,6 +197,11 @@ class CommandRuns:
         if (folder / USED).exists() or not (folder / DATA).exists():
             make_case_folder(folder, member.entry.golden.tree, self._stores.trees)
         write_file(folder / USED, b"")
+
+
+def _insists(end: StepEnd) -> Outcome:
+    """Who kills its parent is the case itself, if that happens each time."""
+    return Outcome.CRASHED if end.lost else Outcome.INFRA_ERROR
 
 
 def step_environment(

@@ -357,13 +357,15 @@ class CaseBegan(Record, tag="case_began"):
 class CaseRan(Record, tag="case_ran"):
     """A case ended inside the runner, which ran under the lease of this number.
 
-    ``outputs`` are to be compared with the golden ones before anything is known of the case.
+    ``outputs`` are to be compared with the golden ones before anything is known of the case. ``insists`` is how a
+    case that ends as ``infra_error`` ends after all, if this is what happens each time it is run.
     """
 
     case: str
     outcome: Outcome
     seconds: float
     message: str = ""
+    insists: Outcome = Outcome.INFRA_ERROR
     measurement: Measurement | None = None
     mismatch: Mismatch | None = None
     lease: int = 0

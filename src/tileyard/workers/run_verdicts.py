@@ -41,7 +41,7 @@ def judge_run(end: StepEnd, order: StepOrder, own: Sequence[Path]) -> tuple[Outc
     if end.refusal:
         is_own = _is_own_refusal(end, order, own)
         return (Outcome.RUNTIME_ERROR if is_own else Outcome.INFRA_ERROR), message
-    if end.survivors:
+    if end.survivors or end.lost:
         return Outcome.INFRA_ERROR, message
     if end.timed_out:
         return Outcome.TIMEOUT, message

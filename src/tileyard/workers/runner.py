@@ -34,7 +34,7 @@ from tileyard.model import (
     TimingPolicy,
 )
 from tileyard.processes.wire import Channel
-from tileyard.targets.base import Array, BindsInto, KnowsLines, Launch, Loaded
+from tileyard.targets.base import Array, BindsInto, KnowsLines, Launch, Loaded, StartsPrograms
 from tileyard.targets.registry import make_target
 from tileyard.workers.case_folders import Stores
 from tileyard.workers.command_runs import CommandRuns
@@ -295,10 +295,12 @@ def main(home: str, memory: str, *targets: str) -> None:
     ``name=plug-in``, which is empty for one of ours.
     """
     channel = Channel.inherited()
-    for target in targets:
-        name, _, plugin = target.partition("=")
+    for described in targets:
+        name, _, plugin = described.partition("=")
         with contextlib.suppress(Exception):  # the first case that needs it tells
-            make_target(name, {name: plugin} if plugin else {})
+            target = make_target(name, {name: plugin} if plugin else {})
+            if isinstance(target, StartsPrograms):
+                target.get_ready()
     channel.send(RunnerReady())
     lease = wait_for_lease(os.environ)
     runner = Runner(Path(home), channel, lease, OutputMemory(int(memory)))

@@ -13,11 +13,12 @@ from collections import defaultdict
 from pathlib import Path
 from typing import assert_never
 
-from tileyard.artifacts.copying import scratch_folder
+from tileyard.artifacts.copying import remove_folder, scratch_folder
 from tileyard.errors import TileyardError, UsageError
 from tileyard.model import Digest, GoldenKey
 from tileyard.modes import make_folder
-from tileyard.processes.steps import StepEnd, StepOrder, describe_end, run_step
+from tileyard.processes.step_keepers import warm
+from tileyard.processes.steps import StepEnd, StepOrder, describe_end, insist_on
 from tileyard.processes.wire import Channel
 from tileyard.targets.command.filling import fill, fill_argv
 from tileyard.targets.command.step_site import find_site
@@ -140,7 +141,13 @@ class StepHost:
             title=request.title,
             limit_s=request.limit_s,
         )
-        end = run_step(order)
+
+        def clear() -> None:
+            for folder in filter(None, (temporary, out)):
+                remove_folder(folder)
+                make_folder(folder)
+
+        end = insist_on(order, clear)
         return end, "" if end.ok else describe_end(end, order)
 
     def _compare(self, request: CompareOutputs) -> Judged:
@@ -159,6 +166,7 @@ def main(home: str) -> None:
     """Serve requests until the engine closes the channel."""
     channel = Channel.inherited()
     host = StepHost(Path(home), channel)
+    threading.Thread(target=warm, daemon=True).start()
     while (asked := channel.receive(Asked)) is not None:
         threading.Thread(target=host.serve, args=(asked,), daemon=True).start()
     os._exit(0)  # the keeper ends what is still running

@@ -178,17 +178,40 @@ def test_a_golden_step_that_fails_keeps_nothing(tmp_path: Path) -> None:
     assert (bool(second.tree), second.message) == (True, "")
 
 
-def test_a_host_that_dies_is_told_of_and_started_again(tmp_path: Path) -> None:
-    """What it was asked is lost; the next question finds another."""
+KILL_HOST = "kill -9 $(ps -o ppid= $(ps -o ppid= $(ps -o ppid= $$)))"
+"""Whose child forks the keeper that is a step's parent."""
 
-    async def kill(host: StepHost) -> StepDone:
+
+def test_a_host_that_dies_is_replaced_and_asked_again(tmp_path: Path) -> None:
+    """The first step kills the host that runs both; each of them is run by the next one."""
+
+    async def ask(host: StepHost) -> list[StepDone]:
+        first = f"if ! test -e first; then mkdir first; {KILL_HOST}; sleep 5; fi"
+        scripts = (first, "sleep 1; echo x >> second")
+        return await asyncio.gather(*(host.ask(step(tmp_path, script)) for script in scripts))
+
+    replies = talk(tmp_path, ask)
+    assert [reply.message for reply in replies] == ["", ""]
+    assert (tmp_path / "second").read_text() == "x\n"
+
+
+def test_a_step_over_which_every_host_dies_is_given_up(tmp_path: Path) -> None:
+    """It was tried three times."""
+
+    async def ask(host: StepHost) -> None:
         with pytest.raises(WorkerLostError, match="step host died of SIGKILL"):
-            await host.ask(step(tmp_path, "kill -9 $PPID; sleep 5"))
-        reply = await host.ask(step(tmp_path, "exit 0"))
-        assert isinstance(reply, StepDone)
-        return reply
+            await host.ask(step(tmp_path, f"echo x >> tries; {KILL_HOST}; sleep 5"))
 
-    assert talk(tmp_path, kill).message == ""
+    talk(tmp_path, ask)
+    assert (tmp_path / "tries").read_text() == "x\nx\nx\n"
+
+
+def test_a_step_that_kills_its_parent_is_alone_to_blame(tmp_path: Path) -> None:
+    """The host goes on, and the step is tried three times, since somebody else may have done it once."""
+    reply = do(tmp_path, step(tmp_path, "echo x >> tries; kill -9 $PPID; sleep 5"))
+    expected = "sh died with the process that watches it, which it or somebody else has killed"
+    assert reply.message.startswith(expected)
+    assert (tmp_path / "tries").read_text() == "x\nx\nx\n"
 
 
 def test_a_log_that_cannot_be_written_is_the_homes_fault(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ def test_all_devices_of_a_lease_are_listed(monkeypatch: pytest.MonkeyPatch) -> N
     """Each variable names all of them; a name that does not end in an index stays whole."""
     for name in ("TILEYARD_TREE", "TILEYARD_PARTS"):
         monkeypatch.delenv(name, raising=False)
-    options = Options([*LINE, *DEVICES, "--", "true"])
+    options = Options([*LINE, *DEVICES, "--", "true"], {})
     environment = make_environment(options, options.devices, [3, 4])
     expected = {
         "TASK_DEVICE": "1,gpu:b",
@@ -24,11 +24,10 @@ def test_all_devices_of_a_lease_are_listed(monkeypatch: pytest.MonkeyPatch) -> N
     assert {name: environment[name] for name in expected} == expected
 
 
-def test_the_marks_of_outer_leases_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_marks_of_outer_leases_stay() -> None:
     """So the next holder of an outer device finds an inner lease's processes too."""
-    monkeypatch.setenv("TILEYARD_TREE", "outer")
-    monkeypatch.setenv("TILEYARD_PARTS", "c")
-    options = Options([*LINE, *DEVICES, "--", "true"])
+    outer = {"TILEYARD_TREE": "outer", "TILEYARD_PARTS": "c"}
+    options = Options([*LINE, *DEVICES, "--", "true"], outer)
     environment = make_environment(options, options.devices, [3, 4])
     expected = ("outer:inner", "c:a:b")
     assert (environment["TILEYARD_TREE"], environment["TILEYARD_PARTS"]) == expected

@@ -13,6 +13,8 @@ Options: ``parent`` (pid of the starter), ``tree`` (a token that marks the tree'
 ``confirm`` (seconds), ``cwd``, ``control`` and ``reports`` (descriptors), ``plain`` (a user's own
 command: it keeps the three standard streams, core dumps and its place before the OOM killer),
 ``fixed`` (the worker's addresses are not randomized),
+``step`` (a program of a user's, started through ``fork_server``: it keeps its output streams, and what it
+leaves behind is killed at once),
 ``early`` (the worker starts before there is a lease; the order ``lease`` asks for it, and its
 number is written to the descriptor that ``TILEYARD_LEASE_PIPE`` names in the worker's environment),
 ``count`` and ``priority`` of the lease. After these, for each device that would do: ``choice``

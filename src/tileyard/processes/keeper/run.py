@@ -17,7 +17,7 @@ from .report import RefusedError, emit
 from .ticket import Ticket
 from .tree import SIGTERM
 from .watching import RESCAN_S, Watcher, run_probe
-from .worker import Device, Options, become_worker, limit_memory, make_environment
+from .worker import Device, Options, become_worker, limit_memory, make_environment, spawn_step
 
 LINGER_S = 1.0
 """How often the tree is looked at, once it was reported as not confirmed gone."""
@@ -179,6 +179,11 @@ class Keeper(Watcher):
     def start(self) -> None:
         """Start the worker; return once it runs its own program."""
         options = self.options
+        if options.is_step:
+            self.worker = spawn_step(options, self.environment)
+            emit("started", pid=self.worker)
+            self.let_go_of_output()
+            return
         read_end, write_end, keeper = *os.pipe(), os.getpid()
         self.worker = os.fork()
         if self.worker == 0:
@@ -228,6 +233,8 @@ class Keeper(Watcher):
         while self.reap() and self.worker not in self.ended and self.kill_at is None:
             self.wait(None)
         told = self.worker not in self.ended
+        if self.options.is_step and not told:
+            self.ask_to_end(0.0)
         survivors = self.end_tree() if self.reap() else []
         code = self.ended.get(self.worker, 0)
         if code < 0 and not (told and code == -SIGTERM):
@@ -312,7 +319,7 @@ def describe_holder(record: LeaseRecord | None) -> str:
 
 def main(arguments: list[str]) -> None:
     """Keep one worker, and exit: tidying up an interpreter costs 4 ms."""
-    options = Options(arguments)
+    options = Options(arguments, dict(os.environ))
     report.reports = options.reports
     Keeper(options).run()
     os._exit(0)

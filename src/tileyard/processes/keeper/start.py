@@ -5,4 +5,7 @@ import sys
 
 folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.append(folder)
-__import__("keeper.run", fromlist=["main"]).main(sys.argv[1:])
+if sys.argv[1] == "serve":
+    __import__("keeper.fork_server", fromlist=["main"]).main(int(sys.argv[2]))
+else:
+    __import__("keeper.run", fromlist=["main"]).main(sys.argv[1:])

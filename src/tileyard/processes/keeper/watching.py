@@ -65,7 +65,7 @@ class Watcher:
             pass  # gone already, which the next line sees, or a kernel that has no pidfd
         else:
             self.poll.register(engine, select.POLLIN)
-        if os.getppid() != self.options.parent:
+        if os.getppid() != self.options.parent and not self.options.is_step:
             self.ask_to_end(self.options.grace_s)
 
     def ask_to_end(self, grace_s: float) -> None:
@@ -168,7 +168,7 @@ class Watcher:
         """
         deadline = time.monotonic() + self.options.confirm_s
         while self.reap():
-            family = descendants_of(os.getpid(), spared)
+            family = descendants_of(os.getpid(), (spared,))
             if not family and spared:
                 break
             self.is_suspect = True

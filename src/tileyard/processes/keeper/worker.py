@@ -4,6 +4,7 @@ Its command line is as the package describes it.
 """
 
 import ctypes
+import errno
 import os
 import resource
 
@@ -17,6 +18,8 @@ ADDR_NO_RANDOMIZE = 0x0040000
 SIG_SETMASK = 2
 OOM_PREFERENCE = b"500"
 """A kernel short of memory ends a worker rather than the engine."""
+
+LEAST_MEMORY_BYTES = 64 << 20
 
 
 class Device:
@@ -40,7 +43,8 @@ class Device:
 class Options:
     """The command line, taken apart."""
 
-    def __init__(self, arguments: list[str]) -> None:
+    def __init__(self, arguments: list[str], environment: dict[str, str]) -> None:
+        self.environment = environment
         end = arguments.index("--")
         pairs = [split_pair(argument) for argument in arguments[:end]]
         starts = [index for index, (key, _) in enumerate(pairs) if key == "choice"]
@@ -58,6 +62,7 @@ class Options:
         self.reports = int(one.get("reports", "1"))
         self.is_plain = "plain" in one
         self.is_early = "early" in one
+        self.is_step = "step" in one
         self.is_fixed = "fixed" in one
         self.memory_bytes = int(one.get("memory", "0"))
         self.cores = parse_numbers(one.get("cores", ""))
@@ -123,11 +128,61 @@ def become_worker(options: Options, environment: dict[str, str], keeper: int) ->
         raise RefusedError(step, error.errno or 0) from error
 
 
+def spawn_step(options: Options, environment: dict[str, str]) -> int:
+    """The pid of a program that leads a session and has the keeper's output streams.
+
+    No code of ours runs in the child, which would cost as much as all else. Raises RefusedError.
+    """
+    step = "cwd"
+    try:
+        os.chdir(options.cwd)
+        step = "argv"
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+        if (
+            options.memory_bytes
+        ):  # from its first page on; a keeper itself could not start it with less
+            least = max(options.memory_bytes, LEAST_MEMORY_BYTES)
+            resource.setrlimit(resource.RLIMIT_AS, (lower(least, hard), hard))
+        pid = os.posix_spawn(
+            find_program(options.argv[0], environment),
+            options.argv,
+            environment,
+            setsid=True,
+            setsigmask=(),
+            setsigdef=(SIGPIPE, SIGXFSZ),
+        )
+        if options.memory_bytes:
+            resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+            limit_memory(pid, options.memory_bytes)
+    except OSError as error:
+        raise RefusedError(step, error.errno or 0) from error
+    return pid
+
+
+def find_program(name: str, environment: dict[str, str]) -> str:
+    """The path of a program, looked for along ``PATH`` if it is a bare name. Raises OSError where there is none."""
+    if "/" in name:
+        return name
+    number = errno.ENOENT
+    for folder in environment.get("PATH", os.defpath).split(":"):
+        path = os.path.join(folder or ".", name)
+        if os.path.isfile(path):
+            if os.access(path, os.X_OK):
+                return path
+            number = errno.EACCES
+    raise OSError(number, name)
+
+
 def limit_memory(pid: int, memory_bytes: int) -> None:
     """Limit the address space of a process of this user, 0 for this one, if it is not limited more."""
-    hard = resource.prlimit(pid, resource.RLIMIT_AS)[1]
-    limit = memory_bytes if hard < 0 else min(memory_bytes, hard)
+    limit = lower(memory_bytes, resource.prlimit(pid, resource.RLIMIT_AS)[1])
     resource.prlimit(pid, resource.RLIMIT_AS, (limit, limit))
+
+
+def lower(limit: int, hard: int) -> int:
+    """A limit that is not above one which holds already; that may be none."""
+    return limit if hard < 0 else min(limit, hard)
 
 
 def fix_addresses() -> None:
@@ -147,12 +202,12 @@ def prefer_for_oom() -> None:
 
 
 def make_environment(options: Options, held: list[Device], numbers: list[int]) -> dict[str, str]:
-    """The worker's environment: the keeper's, the marks of its tree, and how to find its devices.
+    """The worker's environment: what the keeper was given, the marks of its tree, and how to find its devices.
 
     Where two devices set the same variable, it lists both. The marks of leases under which this one
     was taken stay, so that their next holders find this tree too.
     """
-    environment = dict(os.environ)
+    environment = dict(options.environment)
     found: dict[str, str] = {}
     for device in held:
         for name, text in [*device.env, ("TASK_DEVICE", short_name(device.name))]:

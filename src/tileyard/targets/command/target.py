@@ -12,10 +12,11 @@ from tileyard.artifacts.copying import remove_folder
 from tileyard.artifacts.keys import digest_parts
 from tileyard.artifacts.manifest import Artifact, Build
 from tileyard.artifacts.pins import locked_cache
-from tileyard.errors import TileyardError
+from tileyard.errors import HomeError, TileyardError
 from tileyard.model import Device, Diagnostic, Outcome, Record
 from tileyard.modes import make_folder
-from tileyard.processes.steps import StepOrder, describe_complaints, describe_end, run_step
+from tileyard.processes.step_keepers import warm
+from tileyard.processes.steps import StepOrder, describe_complaints, describe_end, insist_on
 from tileyard.targets.base import NO_BINARIES, Binaries, Loaded, Source
 from tileyard.targets.command.filling import Place, fill, fill_argv
 from tileyard.targets.command.step_site import find_site
@@ -60,6 +61,10 @@ class CommandTarget:
             for number, source in enumerate(sources)
         ]
 
+    def get_ready(self) -> None:
+        """Start what forks the keepers of programs."""
+        warm()
+
     def load(self, artifact: Artifact, device: Device) -> Loaded:
         """What this target builds is run as a program, not loaded."""
         raise AssertionError("a built directory cannot be loaded")
@@ -69,6 +74,12 @@ class CommandTarget:
         if not command.argv:
             return Build(outcome=Outcome.PASSED)
         built, temporary = folder / BUILT, folder / "tmp"
+
+        def clear() -> None:
+            for one in (built, temporary):
+                remove_folder(one)
+                make_folder(one)
+
         make_folder(built)
         make_folder(temporary)
         site = find_site()
@@ -91,7 +102,10 @@ class CommandTarget:
                     log=str(folder / LOG),
                     title="build",
                 )
-                end = run_step(order)
+                end = insist_on(order, clear)
+            except HomeError as error:
+                reason = Diagnostic(message=error.message)
+                return Build(outcome=Outcome.INFRA_ERROR, diagnostic=reason)
             except TileyardError as error:
                 return _failed(str(error), "")
         with contextlib.suppress(OSError):
@@ -101,7 +115,7 @@ class CommandTarget:
             flag = describe_complaints(end, "build step ")
             said = Diagnostic(message=flag) if flag else None
             return Build(outcome=Outcome.PASSED, files=(f"{BUILT}/",), printed=log, diagnostic=said)
-        return _failed(describe_end(end, order), log)
+        return _failed(describe_end(end, order), log, is_lost=end.lost)
 
 
 def _read_log(path: Path) -> str:
@@ -114,5 +128,6 @@ def _read_log(path: Path) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _failed(message: str, log: str) -> Build:
-    return Build(outcome=Outcome.COMPILE_ERROR, printed=log, diagnostic=Diagnostic(message=message))
+def _failed(message: str, log: str, *, is_lost: bool = False) -> Build:
+    outcome = Outcome.CRASHED if is_lost else Outcome.COMPILE_ERROR
+    return Build(outcome=outcome, printed=log, diagnostic=Diagnostic(message=message))

@@ -123,7 +123,7 @@ class CpuTarget:
         compiled = self.toolchain.compile_kernel(folder, SOURCE_FILE, KERNEL_FILE)
         if not compiled.ok:
             return Build(
-                outcome=Outcome.COMPILE_ERROR,
+                outcome=Outcome.INFRA_ERROR if compiled.killed else Outcome.COMPILE_ERROR,
                 printed=compiled.log,
                 diagnostic=Diagnostic(
                     message=f"the C compiler failed: {first_error(compiled.log)}"

@@ -6,8 +6,10 @@ are those that benchmarks/cpu_kernels.py found fastest.
 
 import importlib.util
 import os
+import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -97,12 +99,20 @@ Memory may be read as another type than it was written as: kernels have views.
 RUNTIME_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-g0", "-fno-sanitize=all", "-w")
 
 
+KILLED = re.compile(
+    r"fatal error: (Killed|Terminated) signal terminated program"
+    r"|terminated with signal (9|15)\b|unable to execute command: (Killed|Terminated)"
+)
+"""What GCC, its linker's driver and Clang say where one of their programs was killed."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Compiled:
-    """How a run of the compiler ended; ``log`` is all it said."""
+    """How a run of the compiler ended; ``log`` is all it said. ``killed`` says that somebody has killed a part of it."""
 
     ok: bool
     log: str
+    killed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,7 +144,9 @@ class Toolchain:
         done = subprocess.run(
             [*self.command, *arguments], cwd=folder, capture_output=True, text=True, check=False
         )
-        return Compiled(ok=done.returncode == 0, log=done.stdout + done.stderr)
+        log = done.stdout + done.stderr
+        is_killed = -done.returncode in (signal.SIGKILL, signal.SIGTERM) or bool(KILLED.search(log))
+        return Compiled(ok=done.returncode == 0, log=log, killed=is_killed)
 
 
 def find_compiler(asked: str) -> tuple[str, ...]:

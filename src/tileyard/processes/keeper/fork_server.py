@@ -1,0 +1,143 @@
+"""A fork server: starts keepers as copies of itself, which takes a millisecond instead of twenty.
+
+Run as ``python -S -E -I .../keeper/start.py serve SOCKET``. Each request on the socket is four descriptors (the
+program's stdout and stderr, the keeper's control and reports) and, behind its size, a text of items that end
+with NUL: how many arguments follow, the keeper's arguments as the package describes them, and the program's
+environment. The answer is the keeper's pid.
+
+It is child subreaper, too: what a keeper leaves behind that was itself killed becomes a child of this process,
+which ends it and then reports that keeper as ``lost``. Nothing that runs depends on this process.
+"""
+
+import _socket
+import ctypes
+import gc
+import os
+import select
+import sys
+import time
+
+from . import report
+from .report import emit
+from .run import Keeper
+from .tree import SIGCHLD, SIGKILL, descendants_of, libc, parent_of, signal_child, signal_set
+from .watching import PR_SET_CHILD_SUBREAPER, SIG_BLOCK
+from .worker import Options
+
+SIZE_BYTES = 8
+FDS = 4
+POLL_S = 0.01
+CONFIRM_S = 5.0
+"""How long what a killed keeper left behind may take to vanish."""
+
+
+class ForkServer:
+    """Serves one process, to which the socket leads, and ends with it."""
+
+    def __init__(self, socket: _socket.socket) -> None:
+        self.socket = socket
+        self.reports: dict[int, int] = {}
+        mask = ctypes.byref(signal_set(SIGCHLD))
+        libc.sigprocmask(SIG_BLOCK, mask, None)
+        self.signals = libc.signalfd(-1, mask, os.O_NONBLOCK | os.O_CLOEXEC)
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+    def run(self) -> None:
+        """Start keepers until the socket is closed."""
+        poll = select.poll()
+        poll.register(self.socket.fileno(), select.POLLIN)
+        poll.register(self.signals, select.POLLIN)
+        while True:
+            for fd, _ in poll.poll():
+                if fd == self.signals:
+                    os.read(fd, 128)
+                    self.reap()
+                elif not self.serve():
+                    return
+
+    def serve(self) -> bool:
+        """Take one request; False where there will be no further one."""
+        head, ancillary, _, _ = self.socket.recvmsg(
+            SIZE_BYTES, _socket.CMSG_SPACE(4 * FDS), _socket.MSG_CMSG_CLOEXEC
+        )
+        packed = b"".join(data for _, _, data in ancillary)
+        fds = [int.from_bytes(packed[i : i + 4], sys.byteorder) for i in range(0, len(packed), 4)]
+        text = self.read(SIZE_BYTES - len(head)) if head else b""
+        size = int.from_bytes(head + text, "little")
+        if not head or not size:
+            return False
+        items = [os.fsdecode(item) for item in self.read(size).split(b"\0")]
+        count = 1 + int(items[0])
+        pairs = (item.partition("=") for item in items[count:-1])
+        pid = self.fork(items[1:count], {name: text for name, _, text in pairs}, fds)
+        self.reports[pid] = fds.pop()
+        for fd in fds:
+            os.close(fd)
+        self.socket.send(pid.to_bytes(SIZE_BYTES, "little"))
+        return True
+
+    def read(self, size: int) -> bytes:
+        """So many bytes; fewer where the other side is gone."""
+        data = b""
+        while len(data) < size and (part := self.socket.recv(size - len(data))):
+            data += part
+        return data
+
+    def fork(self, arguments: list[str], environment: dict[str, str], fds: list[int]) -> int:
+        """The pid of a new keeper."""
+        pid = os.fork()
+        if pid:
+            return pid
+        try:
+            for fd in (self.socket.fileno(), self.signals, *self.reports.values()):
+                os.close(fd)
+            null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+            for number, fd in enumerate((null, *fds[:2])):
+                os.dup2(fd, number)
+                os.close(fd)
+            options = Options(arguments, environment)
+            options.control, options.reports = fds[2:]
+            report.reports = options.reports
+            Keeper(options).run()
+            os._exit(0)
+        finally:
+            os._exit(1)
+
+    def reap(self) -> None:
+        """Take in what has ended; of keepers that were killed, end what they have left behind."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            report.reports = self.reports.pop(pid, -1)
+            if report.reports >= 0:
+                if status:
+                    ending = os.waitstatus_to_exitcode(status)
+                    emit("lost", signal=max(-ending, 0), survivors=self.end_orphans())
+                os.close(report.reports)
+
+    def end_orphans(self) -> list[int]:
+        """End what is below this process and below no keeper; return what would not end."""
+        deadline = time.monotonic() + CONFIRM_S
+        while orphans := descendants_of(os.getpid(), self.reports):
+            for pid, parent in orphans:
+                signal_child(pid, parent, SIGKILL)
+            if time.monotonic() > deadline:
+                return [pid for pid, _ in orphans]
+            time.sleep(POLL_S)
+            for pid, _ in orphans:
+                if parent_of(pid) == os.getpid():
+                    os.waitpid(pid, os.WNOHANG)
+        return []
+
+
+def main(fd: int) -> None:
+    """Serve the process at the other end of a socket."""
+    server = ForkServer(_socket.socket(fileno=fd))
+    gc.disable()  # what it looks at, a copy would have to copy
+    gc.freeze()
+    server.run()
+    os._exit(0)

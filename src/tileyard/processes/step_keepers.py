@@ -1,0 +1,185 @@
+"""Keepers of single programs, forked from a process that waits: for whoever runs many programs side by side.
+
+The program dies with its keeper, and what it left behind is then ended by the fork server. So a program that
+kills its parent, or stops it, harms nobody else.
+"""
+
+import atexit
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from tileyard.errors import WorkerStartError
+from tileyard.processes.keeper.tree import kill_marked, signal_child
+from tileyard.processes.keeper_line import PYTHON, START, Report, keeper_argv
+
+ANSWER_LIMIT_S: Final = 3.0
+"""How long a fork server may take to fork, which is done in a millisecond."""
+GONE_LIMIT_S: Final = 6.0
+ATTEMPTS: Final = 3
+SIZE_BYTES: Final = 8
+
+_decoder = msgspec.json.Decoder(Report)
+
+
+class StepKeeper(contextlib.AbstractContextManager["StepKeeper"]):
+    """The keeper of one program, which is started with it. Once ``reports`` is readable, call ``read``.
+
+    ``stdout`` and ``stderr`` are what the program prints. ``end`` is the keeper's last word, None before that.
+    """
+
+    def __init__(self, tree: str, text: bytes) -> None:
+        """Have it forked. Raises OSError where the fork server is lost; then nothing of it runs."""
+        self.end: Report | None = None
+        self._tree = tree
+        self._unread = b""
+        with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+            ends = [_open_pipe(theirs, ours, is_read_here=name != "control") for name in PIPES]
+            self.stdout, self.stderr, self._control, self.reports = (own for own, _ in ends)
+            try:
+                self._server, self._pid = _forking.ask(text, [other for _, other in ends])
+            except OSError:
+                theirs.close()
+                self._abandon()
+                raise
+            self._ours = ours.pop_all()
+
+    def read(self) -> bool:
+        """Take in what it reports; False once nothing more will come."""
+        data = os.read(self.reports, 1 << 16)
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        for line in lines:
+            report = _decoder.decode(line)
+            if report.event != "started":
+                self.end = report
+        return bool(data) and self.end is None
+
+    def tell_to_end(self, grace_s: float) -> None:
+        """Have the tree ended: TERM, and KILL after ``grace_s``. A keeper that was stopped goes on, to do it."""
+        with contextlib.suppress(BrokenPipeError):  # then its report is on the way
+            os.write(self._control, f"kill {grace_s:f}\n".encode())
+        signal_child(self._pid, self._server, signal.SIGCONT)
+
+    def kill(self) -> list[int]:
+        """Kill the keeper itself, because it does not answer, and all that carries its token; return that."""
+        signal_child(self._pid, self._server, signal.SIGKILL)
+        return kill_marked(self._tree)
+
+    def __exit__(self, *_: object) -> None:
+        self._ours.close()
+
+    def _abandon(self) -> None:
+        """End a keeper that may have been forked, and that nobody will hear: it sees the end of its orders."""
+        os.write(self._control, b"kill 0\n")
+        poll = select.poll()
+        poll.register(self.reports, select.POLLIN)
+        while poll.poll(GONE_LIMIT_S * 1000) and os.read(self.reports, 1 << 16):
+            pass
+
+
+PIPES: Final = ("stdout", "stderr", "control", "reports")
+
+
+def _open_pipe(
+    theirs: contextlib.ExitStack, ours: contextlib.ExitStack, *, is_read_here: bool
+) -> tuple[int, int]:
+    """Our end and the other one."""
+    own, other = os.pipe() if is_read_here else os.pipe()[::-1]
+    ours.callback(os.close, own)
+    theirs.callback(os.close, other)
+    return own, other
+
+
+class _ForkServer:
+    """The process that forks keepers."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [*PYTHON, START, "serve", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        self._socket.settimeout(ANSWER_LIMIT_S)
+        self.pid = self._process.pid
+
+    def ask(self, text: bytes, fds: Sequence[int]) -> int:
+        """The pid of a new keeper. Raises OSError where the process is gone, or does not answer."""
+        socket.send_fds(self._socket, [len(text).to_bytes(SIZE_BYTES, "little")], list(fds))
+        self._socket.sendall(text)
+        answer = self._socket.recv(SIZE_BYTES)
+        if not answer:
+            raise ConnectionError("it has ended")
+        return int.from_bytes(answer, "little")
+
+    def close(self) -> None:
+        """End the process. The keepers that it has forked go on."""
+        self._socket.close()
+        self._process.kill()
+        self._process.wait()
+
+
+class _Forking:
+    """The fork server of this process: started when it is first needed, and again should it be lost."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._server: _ForkServer | None = None
+
+    def warm(self) -> None:
+        """Have it there."""
+        with self._lock:
+            self._server = self._server or _ForkServer()
+
+    def ask(self, text: bytes, fds: Sequence[int]) -> tuple[int, int]:
+        """The pids of the fork server and of a new keeper. Raises OSError."""
+        with self._lock:
+            server = self._server = self._server or _ForkServer()
+            try:
+                return server.pid, server.ask(text, fds)
+            except OSError:
+                self.close()
+                raise
+
+    def close(self) -> None:
+        """End it, if it is there."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+
+
+_forking = _Forking()
+atexit.register(_forking.close)
+warm = _forking.warm
+
+
+def start_step(
+    tree: str, options: Sequence[str], env: Mapping[str, str], argv: Sequence[str]
+) -> StepKeeper:
+    """Start a program under a keeper of its own.
+
+    Raises WorkerStartError, or ValueError where no program takes such arguments.
+    """
+    line = keeper_argv(tree, ["step=1", *options], None, argv)[len(PYTHON) + 1 :]
+    items = [os.fsencode(item) for item in (str(len(line)), *line, *map("=".join, env.items()))]
+    if any(b"\0" in item for item in items):
+        raise ValueError("embedded null byte")
+    text = b"".join(item + b"\0" for item in items)
+    lost = OSError()
+    for _ in range(ATTEMPTS):
+        try:
+            return StepKeeper(tree, text)
+        except OSError as error:
+            lost = error
+    raise WorkerStartError(f"cannot start {argv[0]}: no keeper could be forked: {lost}") from lost
