@@ -52,8 +52,8 @@ class WorkerAuthor:
         """``home`` has the object store; nothing is written there until inputs are made."""
         self.cores = cores
         self._side = side
-        # Not below the home: a request that is refused leaves no trace.
-        self._scratch = tempfile.TemporaryDirectory(prefix="tileyard-author-")
+        # Without a name, and not below the home: nothing is left of it, whoever is killed or refused.
+        self._log = tempfile.TemporaryFile(prefix="tileyard-author-")  # noqa: SIM115 - see close
         self._file = file
         self._home = home
         self._worker: Worker | None = None
@@ -106,7 +106,7 @@ class WorkerAuthor:
         if self._worker is not None:
             await self._worker.kill("run ended")
             self._worker = None
-        self._scratch.cleanup()
+        self._log.close()
 
     def _command(self) -> WorkerCommand:
         program = (self._side.python or sys.executable, "-P", "-m", "tileyard.workers.author")
@@ -114,7 +114,7 @@ class WorkerAuthor:
             argv=(*program, str(self._home), str(self._file)),
             env={**worker_environment(threads=len(self.cores)), **self._side.variables},
             cwd=str(Path.cwd()),
-            log=str(Path(self._scratch.name) / "author.log"),
+            log=f"/proc/self/fd/{self._log.fileno()}",
             cores=self.cores,
         )
 

@@ -4,11 +4,14 @@ The engine takes its end with ``AsyncChannel.inherited()``. That one ends when t
 whatever way; the engine is then expected to end its workers and itself.
 """
 
+import os
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+from tileyard.processes.keeper.tree import descendants_of, signal_child
 from tileyard.processes.wire import CHANNEL_VARIABLE, Channel, format_channel, open_pipes
 
 CLOSE_LIMIT_S = 30.0
@@ -21,6 +24,13 @@ class EngineProcess(AbstractContextManager["EngineProcess"]):
     process: subprocess.Popen[bytes]
     channel: Channel
 
+    def go_on(self) -> None:
+        """Let the engine and all below it go on, whatever somebody has stopped."""
+        pid = self.process.pid
+        if self.process.poll() is None:
+            for child, parent in ((pid, os.getpid()), *descendants_of(pid)):
+                signal_child(child, parent, signal.SIGCONT)
+
     def close(self, limit_s: float = CLOSE_LIMIT_S) -> int:
         """Close the channel and wait for the engine's end; kill it after ``limit_s``.
 
@@ -28,6 +38,7 @@ class EngineProcess(AbstractContextManager["EngineProcess"]):
         end with it in any case. Harmless when repeated.
         """
         self.channel.close()
+        self.go_on()
         try:
             return self.process.wait(limit_s)
         except subprocess.TimeoutExpired:

@@ -62,11 +62,15 @@ class StepKeeper(contextlib.AbstractContextManager["StepKeeper"]):
                 self.end = report
         return bool(data) and self.end is None
 
+    def go_on(self) -> None:
+        """Have the keeper go on, should somebody have stopped it."""
+        signal_child(self._pid, self._server, signal.SIGCONT)
+
     def tell_to_end(self, grace_s: float) -> None:
-        """Have the tree ended: TERM, and KILL after ``grace_s``. A keeper that was stopped goes on, to do it."""
+        """Have the tree ended: TERM, and KILL after ``grace_s``."""
         with contextlib.suppress(BrokenPipeError):  # then its report is on the way
             os.write(self._control, f"kill {grace_s:f}\n".encode())
-        signal_child(self._pid, self._server, signal.SIGCONT)
+        self.go_on()
 
     def kill(self) -> list[int]:
         """Kill the keeper itself, because it does not answer, and all that carries its token; return that."""
@@ -116,6 +120,7 @@ class _ForkServer:
 
     def ask(self, text: bytes, fds: Sequence[int]) -> int:
         """The pid of a new keeper. Raises OSError where the process is gone, or does not answer."""
+        self._process.send_signal(signal.SIGCONT)  # should somebody have stopped it
         socket.send_fds(self._socket, [len(text).to_bytes(SIZE_BYTES, "little")], list(fds))
         self._socket.sendall(text)
         answer = self._socket.recv(SIZE_BYTES)

@@ -126,6 +126,8 @@ class Follower:
     def _look(self, wait_s: float) -> bool:
         """Take in what comes; False once its keeper has nothing more to say."""
         ready = {fd for fd, _ in self._poll.poll(wait_s * 1000)}
+        if not ready:
+            self._keeper.go_on()
         for fd in ready & self._streams.keys():
             self._read(fd)
         return self._keeper.reports not in ready or self._keeper.read()

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from typing import Generic, assert_never
 
@@ -20,6 +21,7 @@ from tileyard.service.messages import (
     Ended,
     EngineMessage,
     Happened,
+    Heard,
     Question,
     Refused,
     Start,
@@ -31,6 +33,9 @@ from tileyard.workers.protocol import AuthorReply, AuthorRequest
 
 AnswerQuestion = Callable[[AuthorRequest], AuthorReply]
 Listener = Callable[[Event], None]
+
+DEAF_S = 1.5
+"""How long an engine may take to hear that it is to end at once; then it is killed, and its keepers end the rest."""
 
 
 class RunClient(Generic[ResultT]):
@@ -48,6 +53,7 @@ class RunClient(Generic[ResultT]):
         self._engine: EngineProcess | None = None
         self._stops: list[Stop] = []
         self._ended_now = False
+        self._giving_up: threading.Timer | None = None
 
     def run(self, listen: Listener) -> ResultT:
         """Run to the end and return the result.
@@ -71,6 +77,8 @@ class RunClient(Generic[ResultT]):
                         listen(event)
                     case Question(number=number, request=request):
                         engine.channel.send(Answer(number=number, reply=self._reply(request)))
+                    case Heard():
+                        self._wait_longer()
                     case Refused(code=code, message=text, hint=hint):
                         raise TileyardError.by_code.get(code, TileyardError)(text, hint)
                     case Ended(result=result):
@@ -86,11 +94,22 @@ class RunClient(Generic[ResultT]):
         if self._engine is None:
             self._stops.append(Stop(now=now))
         else:
+            if now and self._giving_up is None:
+                self._giving_up = threading.Timer(DEAF_S, self._engine.process.kill)
+                self._giving_up.start()
+            self._engine.go_on()
             # One that is ending, or has ended, needs no telling.
             with contextlib.suppress(OSError):
                 self._engine.channel.send(Stop(now=now))
 
+    def _wait_longer(self) -> None:
+        """The engine has heard that it is to end: it is given the time that it takes."""
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+            self._giving_up = None
+
     def _forget(self) -> None:
+        self._wait_longer()
         self._engine = None
 
     def _reply(self, request: AuthorRequest) -> AuthorReply:
@@ -100,7 +119,7 @@ class RunClient(Generic[ResultT]):
 
 
 def _lost(code: int, hint: str, *, is_asked: bool) -> TileyardError:
-    if is_asked and code == 0:
+    if is_asked and code in (0, -signal.SIGKILL):
         return InterruptedRunError(
             "the run was ended",
             hint,

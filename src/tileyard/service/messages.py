@@ -79,6 +79,10 @@ class Question(Record, tag="question"):
     request: AuthorRequest
 
 
+class Heard(Record, tag="heard"):
+    """Everything is being ended, as was asked."""
+
+
 class Refused(Record, tag="refused"):
     """The run could not begin or go on, for a reason that the user can act on."""
 
@@ -94,4 +98,4 @@ class Ended(Record, tag="ended"):
 
 
 ClientMessage = Start | Answer | Stop
-EngineMessage = Happened | Question | Refused | Ended
+EngineMessage = Happened | Question | Heard | Refused | Ended

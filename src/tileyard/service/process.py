@@ -15,9 +15,10 @@ import msgspec
 
 from tileyard.errors import TileyardError
 from tileyard.processes.async_wire import AsyncChannel
+from tileyard.processes.keeper.tree import go_on_with_parent_gone
 from tileyard.service.bench import Bench, carry_out
 from tileyard.service.conversation import Conversation
-from tileyard.service.messages import Ended, Refused, Stop
+from tileyard.service.messages import Ended, Heard, Refused, Stop
 from tileyard.settings import read_settings
 
 
@@ -35,6 +36,7 @@ async def serve() -> None:
     def stop(request: Stop) -> None:
         stopping.set()
         if request.now:
+            conversation.tell(Heard())
             work.cancel()
 
     loop = asyncio.get_running_loop()
@@ -55,6 +57,7 @@ async def serve() -> None:
 
 def main() -> None:
     """Serve the client that started this process."""
+    go_on_with_parent_gone()
     logging.basicConfig(level=logging.WARNING, format="tileyard engine: %(message)s")
     asyncio.run(serve())
 

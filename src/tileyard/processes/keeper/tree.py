@@ -11,8 +11,17 @@ if TYPE_CHECKING:
 SIGHUP, SIGINT, SIGKILL, SIGPIPE, SIGTERM, SIGCHLD, SIGCONT, SIGSTOP = 1, 2, 9, 13, 15, 17, 18, 19
 SIGXFSZ = 25
 SYS_PIDFD_SEND_SIGNAL = 424
+PR_SET_PDEATHSIG = 1
 
 libc = ctypes.CDLL(None, use_errno=True)
+
+
+def go_on_with_parent_gone() -> None:
+    """Should this process be stopped when its parent ends, have the kernel let it go on, and so see that end.
+
+    It may come when only the thread ends that started this process, and does no harm then.
+    """
+    libc.prctl(PR_SET_PDEATHSIG, SIGCONT, 0, 0, 0)
 
 
 def signal_set(*numbers: int) -> ctypes.Array[ctypes.c_uint64]:

@@ -15,6 +15,7 @@ from .tree import (
     SIGSTOP,
     SIGTERM,
     descendants_of,
+    go_on_with_parent_gone,
     libc,
     signal_child,
     signal_set,
@@ -51,6 +52,7 @@ class Watcher:
         libc.sigprocmask(SIG_BLOCK, mask, None)
         self.signals = libc.signalfd(-1, mask, os.O_NONBLOCK | os.O_CLOEXEC)
         libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        go_on_with_parent_gone()
         self.poll = select.poll()
         self.poll.register(options.control, select.POLLIN)
         self.poll.register(self.signals, select.POLLIN)

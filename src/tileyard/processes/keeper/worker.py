@@ -11,9 +11,8 @@ import resource
 from .deciding import Choice, Wish
 from .quarantine import name_part
 from .report import RefusedError
-from .tree import SIGKILL, SIGPIPE, SIGXFSZ, libc, signal_set
+from .tree import PR_SET_PDEATHSIG, SIGKILL, SIGPIPE, SIGXFSZ, libc, signal_set
 
-PR_SET_PDEATHSIG = 1
 ADDR_NO_RANDOMIZE = 0x0040000
 SIG_SETMASK = 2
 OOM_PREFERENCE = b"500"

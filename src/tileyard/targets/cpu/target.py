@@ -2,7 +2,6 @@
 
 import os
 import re
-import tempfile
 from collections.abc import Sequence
 from functools import cache, cached_property
 from pathlib import Path
@@ -19,7 +18,7 @@ from tileyard.targets.base import NO_BINARIES, Binaries, Loaded, Source
 from tileyard.targets.cpu.abi import HEADER_FILE, KERNEL_FILE, RUNTIME_FILE, SOURCE_FILE
 from tileyard.targets.cpu.emit.program import generate
 from tileyard.targets.cpu.loaded import CpuLoaded
-from tileyard.targets.cpu.toolchain import Toolchain, open_toolchain, parse_options
+from tileyard.targets.cpu.toolchain import Compiled, Toolchain, open_toolchain, parse_options
 from tileyard.targets.own_sources import digest_own_sources
 from tileyard.targets.reported import first_error
 
@@ -56,24 +55,26 @@ class CpuTarget:
         self._options = parse_options(options)
         self.name = f"cpu:{self._options.name}" if self._options.name else "cpu"
         self._cc = cc or os.environ.get("CC", "")
+        self._runtime = b""
 
     @cached_property
     def toolchain(self) -> Toolchain:
         """The compiler. Raises ToolMissingError."""
         return open_toolchain(self._cc, self._options)
 
-    @cached_property
-    def _runtime(self) -> bytes:
-        """``runtime.so``, compiled once: it is the same in every artifact."""
-        with tempfile.TemporaryDirectory() as place:
-            folder = Path(place)
+    def _add_runtime(self, folder: Path) -> Compiled:
+        """Put ``runtime.so`` into a folder that has its header: compiled once, it is the same in every artifact."""
+        if not self._runtime:
             (folder / _RUNTIME.name).write_bytes(_RUNTIME.read_bytes())
-            (folder / HEADER_FILE).write_text(header_text())
             compiled = self.toolchain.compile_runtime(folder, _RUNTIME.name, RUNTIME_FILE)
+            if compiled.killed:
+                return compiled
             if not compiled.ok:
                 first = next(iter(compiled.log.strip().splitlines()), "no message")
                 raise ToolMissingError(f"the C compiler cannot build the runtime: {first}")
-            return (folder / RUNTIME_FILE).read_bytes()
+            self._runtime = (folder / RUNTIME_FILE).read_bytes()
+        (folder / RUNTIME_FILE).write_bytes(self._runtime)
+        return Compiled(ok=True, log="")
 
     def fingerprint(self) -> str:
         """Over the compiler, its flags, the CPU level, our C, and every module that generates it."""
@@ -119,8 +120,9 @@ class CpuTarget:
             return built
         (folder / SOURCE_FILE).write_text(generated.text)
         (folder / HEADER_FILE).write_text(header_text())
-        (folder / RUNTIME_FILE).write_bytes(self._runtime)
-        compiled = self.toolchain.compile_kernel(folder, SOURCE_FILE, KERNEL_FILE)
+        compiled = self._add_runtime(folder)
+        if compiled.ok:
+            compiled = self.toolchain.compile_kernel(folder, SOURCE_FILE, KERNEL_FILE)
         if not compiled.ok:
             return Build(
                 outcome=Outcome.INFRA_ERROR if compiled.killed else Outcome.COMPILE_ERROR,

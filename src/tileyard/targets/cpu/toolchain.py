@@ -142,7 +142,12 @@ class Toolchain:
 
     def _run(self, folder: Path, arguments: tuple[str, ...]) -> Compiled:
         done = subprocess.run(
-            [*self.command, *arguments], cwd=folder, capture_output=True, text=True, check=False
+            [*self.command, *arguments],
+            cwd=folder,
+            env={**os.environ, "TMPDIR": str(folder)},
+            capture_output=True,
+            text=True,
+            check=False,
         )
         log = done.stdout + done.stderr
         is_killed = -done.returncode in (signal.SIGKILL, signal.SIGTERM) or bool(KILLED.search(log))
