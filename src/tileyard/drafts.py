@@ -9,10 +9,10 @@ from typing import BinaryIO
 
 
 @contextlib.contextmanager
-def draft_of(path: Path) -> Iterator[BinaryIO]:
+def draft_of(path: Path, room_bytes: int = 0) -> Iterator[BinaryIO]:
     """A new file that takes the place of ``path`` once the block is left without an error.
 
-    It has the mode that the umask gives. Nobody can guess its name, and a link of that name is not
+    ``room_bytes`` of the disk are kept for it from the beginning, or what is left of the disk. It has the mode that the umask gives. Nobody can guess its name, and a link of that name is not
     followed. A link at ``path`` leads to the file that is replaced, unless it is another user's. What is no
     plain file, such as a pipe, is written to as it is. Raises OSError.
     """
@@ -26,7 +26,17 @@ def draft_of(path: Path) -> Iterator[BinaryIO]:
     draft = place.with_name(f".{place.name}.{os.urandom(8).hex()}")
     try:
         with draft.open("xb") as file:
+            _take_room(file.fileno(), room_bytes)
             yield file
+            file.truncate()
         draft.replace(place)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _take_room(descriptor: int, room_bytes: int) -> None:
+    while room_bytes:
+        with contextlib.suppress(OSError):  # less will do, and none if this file system cannot
+            os.posix_fallocate(descriptor, 0, room_bytes)
+            return
+        room_bytes //= 2

@@ -57,6 +57,12 @@ def open_file(path: str | Path, flags: int) -> int:
     return descriptor
 
 
+def write_on(descriptor: int, data: bytearray) -> None:
+    """Write what is in ``data`` and take it out of there; what is not written stays. Raises OSError."""
+    while data:
+        del data[: os.write(descriptor, data)]
+
+
 def write_file(path: Path, data: bytes) -> None:
     """Write a whole file that is as open as its folder. Raises OSError."""
     with open(path, "wb", opener=open_file) as file:

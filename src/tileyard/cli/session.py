@@ -3,10 +3,11 @@
 import contextlib
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tileyard.cli.opening import load_settings, present
+from tileyard.events import Event, RunStarted
 from tileyard.report.console import Console, silence
 from tileyard.report.progress import Layout, Progress
 from tileyard.report.study import print_study
@@ -26,12 +27,25 @@ def run(start: StartTune, *, as_json: bool) -> int:
 
 
 def carry_out(
-    verb: Verb[ResultT], settings: Settings, console: Console, layout: Layout | None = None
+    verb: Verb[ResultT],
+    settings: Settings,
+    console: Console,
+    layout: Layout | None = None,
+    begin: Callable[[RunStarted], None] = lambda event: None,
 ) -> ResultT:
-    """Run a verb to its end, with its progress on the console, and return its result."""
+    """Run a verb to its end, with its progress on the console, and return its result.
+
+    ``begin`` is called before anything is run.
+    """
     client = RunClient(verb, settings)
     with stop_on_interrupt(client), Progress(console, layout) as progress:
-        return client.run(progress)
+
+        def listen(event: Event) -> None:
+            if isinstance(event, RunStarted):
+                begin(event)
+            progress(event)
+
+        return client.run(listen)
 
 
 @contextlib.contextmanager

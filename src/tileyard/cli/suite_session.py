@@ -2,15 +2,20 @@
 
 import os
 import sys
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from tileyard.cli.opening import load_settings, print_json
 from tileyard.cli.session import carry_out
+from tileyard.errors import UsageError
+from tileyard.events import RunStarted
 from tileyard.model import Outcome
 from tileyard.report.console import Console, outliving_readers
 from tileyard.report.github import annotations, write_step_summary
 from tileyard.report.junit import write_junit
 from tileyard.report.suite import print_suite
+from tileyard.report.suite_files import Report
 from tileyard.report.suite_progress import SuiteLayout
 from tileyard.report.suite_words import Rerun, rerun_command
 from tileyard.report.summary import write_summary
@@ -19,6 +24,9 @@ from tileyard.service.verbs import StartTest
 from tileyard.suite.result import SuiteResult
 from tileyard.wording import count_of
 
+ROOM_BYTES, CASE_BYTES = 64 << 10, 1 << 10
+"""Of the disk, kept for each report while a run goes on, and for each case in it."""
+
 
 def run(
     start: StartTest, rerun: Rerun, *, junit: Path | None, summary: Path | None, as_json: bool
@@ -26,18 +34,32 @@ def run(
     """Carry the run out, show it, write the reports that are asked for, and return the exit status."""
     settings = load_settings()
     console = Console(stderr=as_json)
-    result = carry_out(start, settings, console, SuiteLayout(settings.home, rerun))
-    if junit is not None:
-        write_junit(result, junit)
-    if summary is not None:
-        write_summary(result, summary)
-    if page := os.environ.get("GITHUB_STEP_SUMMARY"):
-        write_step_summary(result, Path(page), rerun)
+    layout = SuiteLayout(settings.home, rerun)
+    asked = ((junit, write_junit), (summary, write_summary))
+    with ExitStack() as stack:
+        reports = [(write, stack.enter_context(Report(path))) for path, write in asked if path]
+
+        def reserve(begun: RunStarted) -> None:
+            for _, report in reports:
+                report.reserve(ROOM_BYTES + begun.cases * CASE_BYTES)
+
+        result = carry_out(start, settings, console, layout, reserve)
+        writes = [partial(write, result, report) for write, report in reports]
+        if page := os.environ.get("GITHUB_STEP_SUMMARY"):
+            writes.append(partial(write_step_summary, result, Path(page), rerun))
+        errors = []
+        for write in writes:
+            try:
+                write()
+            except UsageError as error:  # told once everything else was
+                errors.append(error)
     if as_json:
         print_json(result)
     else:
         print_suite(console, result, rerun, "" if summary is None else str(summary))
         _annotate(result, rerun)
+    if errors:
+        raise errors[0]
     return result.exit_status
 
 

@@ -17,7 +17,7 @@ from xml.etree.ElementTree import Element, SubElement
 from xml.sax.saxutils import quoteattr
 
 from tileyard.model import INFRASTRUCTURE, Outcome, Record
-from tileyard.report.suite_files import read_tail, write_atomically
+from tileyard.report.suite_files import Report, read_tail
 from tileyard.report.suite_words import MESSAGE_LENGTH, failed_attempts, run_s, why
 from tileyard.report.words import clean_line
 from tileyard.suite.records import LeftOut
@@ -56,12 +56,12 @@ class _Suite(Record):
         return {"tests": kinds.total(), **{kind: kinds[kind] for kind in stated}}
 
 
-def write_junit(result: SuiteResult, path: Path) -> None:
-    """Write the file whole or not at all. Raises UsageError where it cannot be written."""
-    write_atomically(path, _render(result))
+def write_junit(result: SuiteResult, report: Report) -> None:
+    """Write the file, without logs where there is no room for these. Raises UsageError where it cannot be written."""
+    report.write(_render(result, LOG_BYTES), _render(result, 0))
 
 
-def _render(result: SuiteResult) -> Iterator[bytes]:
+def _render(result: SuiteResult, log_bytes: int) -> Iterator[bytes]:
     suites = _divide(result)
     total: Counter[str] = Counter()
     for suite in suites.values():
@@ -70,7 +70,7 @@ def _render(result: SuiteResult) -> Iterator[bytes]:
     stated |= {name: str(number) for name, number in total.items()}
     attributes = "".join(f" {name}={quoteattr(_clean(text))}" for name, text in stated.items())
     yield f'<?xml version="1.0" encoding="utf-8"?>\n<testsuites{attributes}>\n'.encode()
-    quotes = _Quotes(Path(result.home))
+    quotes = _Quotes(Path(result.home), log_bytes)
     for name, suite in suites.items():
         element = _testsuite(name, suite, quotes)
         ElementTree.indent(element, level=1)
@@ -186,9 +186,9 @@ def _quote(element: Element, attempt: Attempted, quotes: "_Quotes") -> None:
 class _Quotes:
     """The ends of logs, as long as there is room for them."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, room: int) -> None:
         self._home = home
-        self._room = LOG_BYTES
+        self._room = room
 
     def quote(self, log: str) -> str:
         """Where a log is, and how it ends."""

@@ -1,28 +1,89 @@
 """Reports written whole or not at all, and the ends of logs that they quote."""
 
+import contextlib
+import errno
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
 
 from tileyard.drafts import draft_of
 from tileyard.errors import UsageError
+from tileyard.modes import write_on
 
 _TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
 """What programs send to colour their output, to move a cursor, or to name a window."""
 
 
-def write_atomically(path: Path, chunks: Iterable[bytes]) -> None:
-    """Write a file that nobody ever sees half of, and the folders above it.
+class Report(contextlib.AbstractContextManager["Report"]):
+    """A file that nobody ever sees half of, and the folders above it.
 
-    Raises UsageError that names the path where it cannot be written.
+    Used as a context manager, it can take its place on the disk ahead of what is to be written, which is dropped where the
+    block is left by an error. All methods raise UsageError that names the path where it cannot be written.
     """
-    try:
-        path.resolve().parent.mkdir(parents=True, exist_ok=True)
-        with draft_of(path) as file:
-            file.writelines(chunks)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._draft = contextlib.ExitStack()
+        self._file: BinaryIO | None = None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._draft.__exit__(kind, error, trace)
+
+    def reserve(self, room_bytes: int) -> None:
+        """Take a place for the file, and as many bytes for it as there are, so that no full disk stands in its way.
+
+        What is no plain file, as a pipe, is opened when it is written.
+        """
+        if not self._path.exists() or self._path.is_file():
+            with self._explained():
+                self._open(room_bytes)
+
+    def write(self, *versions: Iterable[bytes]) -> None:
+        """Write the first version that there is room for, once."""
+        with self._explained(), self._draft:
+            file = self._file or self._open(0)
+            for number, chunks in enumerate(versions, start=1):
+                try:
+                    _write_whole(file, b"".join(chunks))
+                except OSError as error:
+                    if error.errno != errno.ENOSPC or number == len(versions):
+                        raise
+                else:
+                    return
+
+    def _open(self, room_bytes: int) -> BinaryIO:
+        self._path.resolve().parent.mkdir(parents=True, exist_ok=True)
+        self._file = self._draft.enter_context(draft_of(self._path, room_bytes))
+        return self._file
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UsageError(f"cannot write {self._path}: {error.strerror}") from error
+
+
+def write_atomically(path: Path, chunks: Iterable[bytes]) -> None:
+    """Write a ``Report`` at once."""
+    Report(path).write(chunks)
+
+
+def _write_whole(file: BinaryIO, data: bytes) -> None:
+    """From the beginning, over whatever is there: room that was taken stays taken."""
+    if file.seekable():
+        file.seek(0)
+    write_on(file.fileno(), bytearray(data))
+    if file.seekable():
+        file.seek(len(data))  # where a draft is cut off
 
 
 def read_tail(path: Path, size: int) -> str:

@@ -1,12 +1,11 @@
 """A run of a suite as JSON, for machines: docs/reference/summary.md says what is in it."""
 
 import json
-from pathlib import Path
 
 import msgspec
 
 from tileyard.model import Outcome, Record
-from tileyard.report.suite_files import write_atomically
+from tileyard.report.suite_files import Report
 from tileyard.suite.result import SuiteResult
 
 VERSION = 1
@@ -46,9 +45,9 @@ def summarize(result: SuiteResult) -> Summary:
     )
 
 
-def write_summary(result: SuiteResult, path: Path) -> None:
-    """Write the file whole or not at all. Raises UsageError where it cannot be written."""
-    write_atomically(path, (_encode(summarize(result)), b"\n"))
+def write_summary(result: SuiteResult, report: Report) -> None:
+    """Write the file. Raises UsageError where it cannot be written."""
+    report.write((_encode(summarize(result)), b"\n"))
 
 
 def _encode(summary: Summary) -> bytes:

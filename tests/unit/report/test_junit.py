@@ -15,6 +15,7 @@ from tests.unit.report.suite_results import one_of_each, suite_result, verdict
 
 from tileyard.model import INFRASTRUCTURE, Outcome
 from tileyard.report.junit import TAIL_BYTES, write_junit
+from tileyard.report.suite_files import Report
 from tileyard.suite.imports import read_junit
 from tileyard.suite.records import LeftOut, Quarantine
 from tileyard.suite.result import Attempted, CaseVerdict, SuiteResult
@@ -66,7 +67,7 @@ def check_shape(element: Element) -> None:
 def write(result: SuiteResult, folder: Path) -> Element:
     """The root of the file that is written of a result."""
     path = folder / "junit.xml"
-    write_junit(result, path)
+    write_junit(result, Report(path))
     root = ElementTree.parse(path).getroot()
     check_shape(root)
     return root

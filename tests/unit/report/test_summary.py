@@ -10,6 +10,7 @@ from tests.unit.report.suite_results import one_of_each, suite_result, verdict
 
 from tileyard.decoding import decode_json
 from tileyard.model import Mismatch, Outcome
+from tileyard.report.suite_files import Report
 from tileyard.report.summary import Summary, write_summary
 from tileyard.suite.records import LeftOut, Piece, Plan, Quarantine
 from tileyard.suite.result import Attempted, CaseVerdict, Makespan, SuiteResult
@@ -18,7 +19,7 @@ from tileyard.suite.result import Attempted, CaseVerdict, Makespan, SuiteResult
 def test_it_says_what_machines_ask_first(tmp_path: Path) -> None:
     """Version, exit status, counts of every outcome, and who failed, without a look at the verdicts."""
     path = tmp_path / "summary.json"
-    write_summary(one_of_each(), path)
+    write_summary(one_of_each(), Report(path))
     content = json.loads(path.read_text())
     result = content.pop("result")
     counts = dict.fromkeys(map(str, Outcome), 0)
@@ -42,7 +43,7 @@ def test_each_case_that_ended_badly_is_listed_once(tmp_path: Path) -> None:
     path = tmp_path / "summary.json"
     spared = verdict("t/lost", Outcome.INFRA_ERROR, spared=True)
     fine = verdict("t/fine", Outcome.PASSED, spared=True)
-    write_summary(suite_result(spared, fine), path)
+    write_summary(suite_result(spared, fine), Report(path))
     summary = decode_json(path.read_bytes(), Summary)
     expected = ((), (), ("t/lost",), 0)
     assert summary.failures == expected[0]
@@ -55,7 +56,7 @@ def test_it_can_be_read_again(tmp_path: Path) -> None:
     """Nothing of the result is lost."""
     path = tmp_path / "summary.json"
     expected = one_of_each()
-    write_summary(expected, path)
+    write_summary(expected, Report(path))
     assert decode_json(path.read_bytes(), Summary).result == expected
 
 
@@ -88,6 +89,6 @@ def test_names_that_are_no_text_do_not_stop_it(tmp_path: Path) -> None:
     """A path of undecodable bytes is written with marks in their places."""
     path = tmp_path / "summary.json"
     odd = msgspec.structs.replace(suite_result(verdict("t/a", Outcome.PASSED)), path="a\udc80b")
-    write_summary(odd, path)
+    write_summary(odd, Report(path))
     expected = "a?b"
     assert json.loads(path.read_text())["result"]["path"] == expected
