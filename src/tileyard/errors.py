@@ -166,6 +166,10 @@ class WireError(TileyardError, code="wire", exit_status=3):
     """A message between processes is too large, or is not what its receiver expects."""
 
 
+HOST_FAULTS = (HomeError, DamagedError, ToolMissingError, WorkerLostError, OSError)
+"""What disks and processes of the host do to a case that is under way: an ``infra_error``, whatever was being done."""
+
+
 @dataclass(eq=False)
 class InterruptedRunError(TileyardError, code="interrupted", exit_status=130):
     """A run was ended at once, as it was asked to."""

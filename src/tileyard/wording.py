@@ -1,5 +1,6 @@
 """How counted things, files and lines are put into words, the same way in messages and in views."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 VALUE_LENGTH = 60
@@ -32,3 +33,9 @@ def show_value(value: object) -> str:
     kind = f"a {type(value).__name__}"
     name = getattr(value, "__name__", "")
     return f"{name} ({kind})" if name else kind
+
+
+def describe_unrecorded(trials: Sequence[str]) -> str:
+    """Which trials, at least one, a store has not taken, in the order in which they ended."""
+    ids = trials[0] if len(trials) == 1 else f"{trials[0]} to {trials[-1]}"
+    return f"{count_of(len(trials), 'trial')} could not be recorded: {ids}"

@@ -56,15 +56,18 @@ class Trees:
         """Publish a copy of what is in a folder: files, empty directories, links that stay inside.
 
         Raises UsageError, in one line, for what no tree can hold (a device, pipe or socket, a link
-        that leads out, a name that is not UTF-8, an unreadable file, more than there is room for),
-        HomeError where the store cannot be written.
+        that leads out, a name that is not UTF-8, an unreadable file), HomeError where the store cannot be
+        written or has no room for it.
         """
         size = check_folder(folder)
         with self._writing():
             make_folder(self._root)
             free = shutil.disk_usage(self._root).free
             if size > free:
-                raise UsageError(f"it holds {size:,} bytes, and {free:,} are free in {self._root}")
+                raise HomeError(
+                    f"{folder} holds {size:,} bytes, and {free:,} are free in {self._root}",
+                    "free some space",
+                )
             make_folder(self._root / "tmp")
             with scratch_folder(self._root / "tmp") as scratch:
                 staged = scratch / "tree"

@@ -54,7 +54,7 @@ from tileyard.engine.source import CaseSource
 from tileyard.engine.stages import Site
 from tileyard.engine.state import EngineState
 from tileyard.engine.yard import Yard
-from tileyard.errors import UsageError
+from tileyard.errors import HOST_FAULTS, UsageError
 from tileyard.events import CasePlanned
 from tileyard.model import Outcome, Trial
 from tileyard.modes import make_folder
@@ -137,7 +137,13 @@ class Driver:
         self._ledger.abandon("the run was ended while this case was under way")
         for trial in self._ledger.take():
             self._source.tell(trial)
+        self._ledger.record()
         self._pins.close()
+
+    @property
+    def unrecorded(self) -> tuple[str, ...]:
+        """The trials that the store has not taken, in the order in which they ended."""
+        return tuple(trial.id for trial in self._ledger.unrecorded)
 
     @property
     def window(self) -> int:
@@ -219,10 +225,7 @@ class Driver:
             case LookAfter(devices=devices):
                 self._readmission.look_after(devices)
             case Keep(case=case):
-                progress = self._ledger.progress(case)
-                self._preparation.find_built(progress)
-                self._yard.shelf[case] = run_entry(progress)
-                self._end(case, Outcome.SKIPPED, SHELVED)
+                self._keep(case)
             case Drop(case=case):
                 self._end(case, Outcome.NOT_RUN, self._drop_reason)
             case Strand(case=case, device=device):
@@ -249,6 +252,16 @@ class Driver:
             self._ledger.finish(self._ledger.progress(case), outcome, message)
             self._tell(CaseFinished(case=case))
 
+    def _keep(self, case: str) -> None:
+        progress = self._ledger.progress(case)
+        try:
+            self._preparation.find_built(progress)
+        except HOST_FAULTS as error:
+            self._end(case, Outcome.INFRA_ERROR, str(error))
+            return
+        self._yard.shelf[case] = run_entry(progress)
+        self._end(case, Outcome.SKIPPED, SHELVED)
+
     def _start(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
@@ -272,14 +285,24 @@ class Driver:
 
     async def _prepare(self, members: Sequence[Progress]) -> None:
         for progress in members:
-            if await self._preparation.prepare(progress):
-                await self._expect_outputs(progress)
-                self._tell(await self._describe(progress))
-            else:
-                self._tell(CaseFinished(case=progress.case.key))
+            self._tell(await self._prepare_case(progress))
         if self._warming is not None:  # where the judge starts nothing may be timed
             await self._warming
         self._tell(AuthorFreed())
+
+    async def _prepare_case(self, progress: Progress) -> CasePrepared | CaseFinished:
+        """Prepare a case, again where the host has failed it."""
+        while True:
+            try:
+                if not await self._preparation.prepare(progress):
+                    break
+                await self._expect_outputs(progress)
+                return await self._describe(progress)
+            except HOST_FAULTS as error:
+                if not self._ledger.may_retry(progress, str(error)):
+                    self._ledger.finish(progress, Outcome.INFRA_ERROR, str(error))
+                    break
+        return CaseFinished(case=progress.case.key)
 
     async def _expect_outputs(self, progress: Progress) -> None:
         """Have memory for what a case will hand over and for what comes beside it, and begin to start the judge."""
@@ -316,12 +339,14 @@ class Driver:
 
     def _look_up(self, batch: str) -> None:
         members = self._ledger.members(batch)
-        if members[0].batch.alike:
-            self._preparation.identify(members[0])
-            is_known = self._ledger.follow(members[0])  # and told once it has ended
-        elif is_known := self._ledger.recall_paired(members):
-            for member in members:
-                self._tell(CaseFinished(case=member.case.key))
+        is_known = False
+        with contextlib.suppress(*HOST_FAULTS):  # what cannot be looked up is run
+            if members[0].batch.alike:
+                self._preparation.identify(members[0])
+                is_known = self._ledger.follow(members[0])  # and told once it has ended
+            elif is_known := self._ledger.recall_paired(members):
+                for member in members:
+                    self._tell(CaseFinished(case=member.case.key))
         if not is_known:
             self._tell(NothingKnown(batch=batch))
 

@@ -58,15 +58,17 @@ class JudgeProcess:
         """
         if self._worker is None and not self._asking.locked():
             async with self._asking:
-                with contextlib.suppress(WorkerLostError):
+                with contextlib.suppress(WorkerLostError, OSError):
                     await self._start()
 
     async def ask(self, cases: Sequence[CaseToJudge], limit_s: float) -> tuple[Judged, ...]:
         """A verdict for each case. Over several of which the judge dies it is asked one by one."""
         async with self._asking:
-            if len(cases) > 1 and not isinstance(reply := await self._try(cases, limit_s), str):
-                return reply.verdicts
-            return tuple([await self._insist(case, limit_s) for case in cases])
+            reply = await self._try(cases, limit_s) if len(cases) > 1 else ""
+            if isinstance(reply, str):
+                return tuple([await self._insist(case, limit_s) for case in cases])
+            each = zip(cases, reply.verdicts, strict=True)
+            return tuple([await self._insist(c, limit_s) if _is_lost(v) else v for c, v in each])
 
     async def close(self) -> None:
         """End the process."""
@@ -75,20 +77,21 @@ class JudgeProcess:
             self._worker = None
 
     async def _insist(self, case: CaseToJudge, limit_s: float) -> Judged:
-        loss = ""
+        verdict = Judged(outcome=Outcome.INFRA_ERROR)
         for _ in range(ATTEMPTS):
             reply = await self._try((case,), limit_s)
-            if isinstance(reply, Verdicts):
-                return reply.verdicts[0]
-            loss = reply
-        return Judged(outcome=Outcome.INFRA_ERROR, message=f"the judge {loss}")
+            if isinstance(reply, str):
+                verdict = msgspec.structs.replace(verdict, message=f"the judge {reply}")
+            elif not _is_lost(verdict := reply.verdicts[0]):
+                break
+        return verdict
 
     async def _try(self, cases: Sequence[CaseToJudge], limit_s: float) -> Verdicts | str:
         """The answer to a question, or how the judge ended over it."""
         request = JudgeCases(cases=tuple(cases))
         try:
             worker = await self._start()
-        except WorkerLostError as error:
+        except (WorkerLostError, OSError) as error:
             return str(error)
         try:
             async with time_limit(limit_s):
@@ -100,7 +103,7 @@ class JudgeProcess:
             return end.message
 
     async def _start(self) -> Worker:
-        """The process, ready to be asked. Raises WorkerLostError where there is none."""
+        """The process, ready to be asked. Raises WorkerLostError or OSError where there is none."""
         if self._worker is None:
             worker = self._worker = await Worker.start(self._command())
             try:
@@ -124,6 +127,11 @@ class JudgeProcess:
             cores=self.cores,
             fds=self._handed_over.descriptors,
         )
+
+
+def _is_lost(verdict: Judged) -> bool:
+    """What is to be compared could not be read."""
+    return verdict.outcome is Outcome.INFRA_ERROR
 
 
 def conclude(ran: CaseRan, verdict: Judged | Failed) -> CaseRan:

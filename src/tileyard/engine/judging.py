@@ -64,7 +64,11 @@ class Judging:
         case = progress.case
         if not isinstance(case.work, CommandWork) or self._yard.programs is None:
             raise AssertionError(f"nobody judges case {case.key}")
-        return await self._yard.programs.judge(case, case.work, progress.keys.build)
+        while True:
+            verdict = await self._yard.programs.judge(case, case.work, progress.keys.build)
+            is_lost = verdict.outcome is Outcome.INFRA_ERROR
+            if not (is_lost and self._ledger.may_retry(progress, verdict.message)):
+                return verdict
 
     def _end(self, progress: Progress, ran: RanOn, verdict: Judged | Failed) -> None:
         reply = conclude(ran.reply, verdict)

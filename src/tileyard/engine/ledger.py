@@ -11,8 +11,10 @@ import msgspec
 from tileyard.artifacts.keys import measurement_key, paired_key
 from tileyard.artifacts.manifest import Build
 from tileyard.engine.alike import Alike
+from tileyard.engine.cases import MAX_RETRIES
 from tileyard.engine.programs import name_log
 from tileyard.engine.yard import Yard
+from tileyard.errors import HomeError
 from tileyard.events import CaseEnded
 from tileyard.model import (
     WELL,
@@ -33,6 +35,8 @@ from tileyard.workers.protocol import CaseRan, CommandRun, Golden
 from tileyard.workers.run_records import find_run
 
 UNBUILT = Build(outcome=Outcome.NOT_RUN)
+RETRY_S = 5.0
+"""How long a store that could not be written is left alone."""
 ANY_RUN = "any"
 """Says that whichever run a case passed in proves it."""
 
@@ -79,6 +83,8 @@ class Ledger:
         self._run = run
         self._open: dict[str, Progress] = {}
         self._fresh: list[Trial] = []
+        self.unrecorded: list[Trial] = []
+        self._retry_at_s = 0.0
         self._alike: Alike[Progress] = Alike()
         self._followed: set[str] = set()
         self._identities = {
@@ -127,18 +133,38 @@ class Ledger:
     def take(self) -> list[Trial]:
         """The trials that ended since the last call, oldest first: recorded, then told to listeners."""
         fresh, self._fresh = self._fresh, []
-        if new := [trial for trial in fresh if not trial.reused]:
-            self._yard.store.record_all(new)
+        self.unrecorded += [trial for trial in fresh if not trial.reused]
+        if self._yard.clock.monotonic_s() >= self._retry_at_s:
+            self.record()
         for trial in fresh:
             self._yard.emit(CaseEnded(trial=trial))
         self._yard.flush()
         return fresh
+
+    def record(self) -> None:
+        """Record what has ended; what a full disk does not take stays ``unrecorded``, for a later try."""
+        try:
+            if self.unrecorded:
+                self._yard.store.record_all(self.unrecorded)
+        except HomeError as error:
+            self._yard.warn_of("trials", error)
+            self._retry_at_s = self._yard.clock.monotonic_s() + RETRY_S
+        else:
+            self.unrecorded.clear()
 
     def note_attempt(self, progress: Progress, ran: RanOn) -> None:
         """Keep account of a run that the device or the host failed."""
         attempt = Attempt(device=ran.device, lease=ran.lease, message=ran.reply.message)
         progress.attempts = (*progress.attempts, attempt)
         progress.insists = (*progress.insists, ran.reply.insists)
+
+    def may_retry(self, progress: Progress, message: str) -> bool:
+        """Whether what the host failed while no device was held is tried again; keep account of it then."""
+        if sum(not attempt.device for attempt in progress.attempts) >= MAX_RETRIES:
+            return False
+        attempt = Attempt(device="", lease=0, message=message)
+        progress.attempts = (*progress.attempts, attempt)
+        return True
 
     def write_log(self, progress: Progress, text: str) -> None:
         """Append to a case's log."""

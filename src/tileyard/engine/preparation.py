@@ -1,5 +1,9 @@
-"""What happens to a case before it needs a device: elaboration, inputs, reference, build."""
+"""What happens to a case before it needs a device: elaboration, inputs, reference, build.
 
+One module because each step goes on with what the one before has learnt.
+"""
+
+import contextlib
 from collections.abc import AsyncIterator, Sequence
 
 import msgspec
@@ -10,6 +14,7 @@ from tileyard.engine.compilers import Builder, CompilePool
 from tileyard.engine.ledger import Ledger, Progress
 from tileyard.engine.programs import Programs
 from tileyard.engine.yard import Yard
+from tileyard.errors import HOST_FAULTS, WorkerLostError
 from tileyard.events import BuildEnded, BuildStarted
 from tileyard.model import (
     INFRASTRUCTURE,
@@ -61,7 +66,10 @@ class Preparation:
         return await self._pool.describe(builder)
 
     async def prepare(self, progress: Progress) -> bool:
-        """Elaborate, make inputs and reference, derive the keys, and look up what is known."""
+        """Elaborate, make inputs and reference, derive the keys, and look up what is known.
+
+        Raises HOST_FAULTS; then it can be called again.
+        """
         if not (await self._elaborate(progress) and await self._make_golden(progress)):
             return False
         # What the case is made of is kept, so that it can be run again by hand.
@@ -118,33 +126,61 @@ class Preparation:
     ) -> AsyncIterator[tuple[Progress, bool]]:
         """Build artifacts of one builder on a compile worker, together; say of each whether there is one now."""
         yard = self._yard
-        requests: dict[str, BuildKernel] = {}
+        left: dict[str, Progress] = {}
         for progress in members:
-            key = progress.keys.build
-            if self._ledger.recall(progress, yard.store.find_build_failure(key)):
-                yield progress, False
-            elif key in self._failed:
-                built, first = self._failed[key]
-                self._ledger.write_log(progress, f"built for {first.case.key}: see {first.log}")
-                self._ledger.finish(progress, built.outcome, built.message)
-                yield progress, False
-            elif self.is_built(progress):
-                yield progress, True
-            else:
+            is_built: bool | None = None
+            with contextlib.suppress(*HOST_FAULTS):  # what cannot be looked up is built
+                is_built = self._find_built(progress)
+            if is_built is None:
                 yard.emit(BuildStarted(case=progress.case.key, at=yard.clock.wall_s()))
-                requests[progress.case.key] = BuildKernel(
-                    case=progress.case.key,
-                    build=key,
-                    elaborated=_elaborated(progress),
-                    options=progress.case.options,
+                left[progress.case.key] = progress
+            else:
+                yield progress, is_built
+        while left:
+            async for built in self._build(tuple(left.values()), worker):
+                progress = left[built.case]
+                is_lost = built.outcome is Outcome.INFRA_ERROR
+                if not (is_lost and self._ledger.may_retry(progress, built.message)):
+                    del left[built.case]
+                    yield progress, self._take_verdict(progress, built)
+
+    def _find_built(self, progress: Progress) -> bool | None:
+        """Whether a case is built already; False where it is known to fail by that, None where neither is."""
+        key = progress.keys.build
+        if self._ledger.recall(progress, self._yard.store.find_build_failure(key)):
+            return False
+        if key in self._failed:
+            built, first = self._failed[key]
+            self._ledger.write_log(progress, f"built for {first.case.key}: see {first.log}")
+            self._ledger.finish(progress, built.outcome, built.message)
+            return False
+        return True if self.is_built(progress) else None
+
+    async def _build(self, members: Sequence[Progress], worker: int) -> AsyncIterator[Build]:
+        """A verdict for each member, in order, also where there is no worker for them."""
+        requests = [
+            BuildKernel(
+                case=progress.case.key,
+                build=progress.keys.build,
+                elaborated=_elaborated(progress),
+                options=progress.case.options,
+            )
+            for progress in members
+        ]
+        limits_s = [progress.case.limits.build_s for progress in members]
+        process, done = (builder_of(members[0].case), worker), 0
+        try:
+            async for built in self._pool.build(process, requests, limits_s):
+                done += 1
+                yield built
+        except HOST_FAULTS as error:
+            for lost in requests[done:]:
+                yield Build(
+                    case=lost.case,
+                    build=lost.build,
+                    outcome=Outcome.INFRA_ERROR,
+                    message=str(error),
                 )
-        if not requests:
-            return
-        by_case = {progress.case.key: progress for progress in members}
-        limits_s = [by_case[case].case.limits.build_s for case in requests]
-        process = (builder_of(members[0].case), worker)
-        async for built in self._pool.build(process, tuple(requests.values()), limits_s):
-            yield by_case[built.case], self._take_verdict(by_case[built.case], built)
 
     def _take_verdict(self, progress: Progress, built: Build) -> bool:
         self._ledger.write_log(progress, built.printed)
@@ -167,6 +203,7 @@ class Preparation:
         reply = await self._ask_elaborated(case, with_tir=info.needs_tir)
         self._ledger.write_log(progress, reply.log)
         if isinstance(reply, Failed):
+            _require_host(reply)
             progress.built = Build(outcome=reply.outcome, diagnostic=reply.diagnostic)
             self._ledger.finish(progress, reply.outcome, reply.message)
             return False
@@ -207,6 +244,7 @@ class Preparation:
             reply = await self._ask_golden(case, elaborated)
             if isinstance(reply, Failed):
                 self._ledger.write_log(progress, reply.log)
+                _require_host(reply)
                 self._ledger.finish(progress, reply.outcome, reply.message)
                 return False
             self._goldens[shared] = golden = reply
@@ -234,6 +272,12 @@ class Preparation:
         )
         author = self._yard.authors.of(case.side, work.file)
         return await author.ask(request, case.limits.golden_s)
+
+
+def _require_host(failed: Failed) -> None:
+    """Raise WorkerLostError where the host is the reason: then the case is prepared again."""
+    if failed.outcome is Outcome.INFRA_ERROR:
+        raise WorkerLostError(failed.message)
 
 
 def builder_of(case: Case) -> Builder:

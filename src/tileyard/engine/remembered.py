@@ -1,5 +1,6 @@
 """Answers of an author that are known: as long as what they depend on is as it was, nobody is asked."""
 
+import contextlib
 from pathlib import Path
 
 import msgspec
@@ -7,7 +8,7 @@ import msgspec
 from tileyard.artifacts.keys import digest_bytes, digest_parts
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.engine.authors import TracedAuthor
-from tileyard.errors import DamagedError
+from tileyard.errors import HOST_FAULTS, HomeError
 from tileyard.frontend.footprint import (
     Footprint,
     describe_surroundings,
@@ -92,17 +93,19 @@ class RememberedAuthor:
         return footprint.is_settled and footprint.files.get(self._file) == self._content
 
     def _find(self, request: Record) -> AuthorReply | None:
-        data = self._objects.get_record(RECORD_KIND, self._key(request)) if self._recall else None
-        if data is None:
+        if not self._recall:
             return None
         try:
+            data = self._objects.get_record(RECORD_KIND, self._key(request))
+            if data is None:
+                return None
             known = msgspec.msgpack.decode(data, type=Remembered)
             if not self._is_current(known.footprint):
                 return None
             if isinstance(known.reply, Golden):
                 for digest in (*known.reply.inputs, *known.reply.outputs):
                     self._objects.path(digest)
-        except (msgspec.DecodeError, RecursionError, DamagedError):
+        except (msgspec.DecodeError, RecursionError, *HOST_FAULTS):
             return None
         return known.reply
 
@@ -118,10 +121,11 @@ class RememberedAuthor:
         """Write what is kept once the home is there: a request that is refused leaves no trace."""
         if not self._objects.root.parent.is_dir():
             return
-        for request, reply, footprint in self._kept:
-            blob = self._objects.put_bytes(msgspec.msgpack.encode(footprint, order="sorted"))
-            data = msgspec.msgpack.encode(Remembered(reply=reply, footprint=blob))
-            self._objects.put_record(RECORD_KIND, self._key(request), data)
+        with contextlib.suppress(HomeError):  # what cannot be kept is asked again by the next run
+            for request, reply, footprint in self._kept:
+                blob = self._objects.put_bytes(msgspec.msgpack.encode(footprint, order="sorted"))
+                data = msgspec.msgpack.encode(Remembered(reply=reply, footprint=blob))
+                self._objects.put_record(RECORD_KIND, self._key(request), data)
         self._kept.clear()
 
     def _key(self, request: Record) -> Digest:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tileyard.artifacts.copying import writing_to
 from tileyard.artifacts.manifest import Build
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.reprobing import INTERVAL_S
@@ -12,7 +13,8 @@ from tileyard.engine.authors import Authors
 from tileyard.engine.judge import JUDGE
 from tileyard.engine.programs import Programs
 from tileyard.engine.runners import RunnerSite
-from tileyard.events import Event
+from tileyard.errors import HomeError
+from tileyard.events import Event, Note
 from tileyard.model import Case, Device
 from tileyard.modes import make_folder, open_file
 from tileyard.workers.protocol import RunEntry
@@ -53,7 +55,7 @@ class Yard(Workplace, RunnerSite):
 
     ``programs`` answers for cases of programs, None where there are none.
 
-    ``listeners`` are told every event, and ``flushes`` are called whenever some have been told: a
+    ``listeners`` are told every event, ``unwritten`` is what they were told that it cannot be written, and ``flushes`` are called whenever some have been told: a
     listener may keep events until then.
 
     ``packed`` finds what was built elsewhere; then nothing is built here. ``shelf`` takes what a runner would need for
@@ -71,6 +73,7 @@ class Yard(Workplace, RunnerSite):
     packed: FindEntry | None = None
     shelf: dict[str, RunEntry] = field(default_factory=dict)
     builds: dict[str, Build] = field(default_factory=dict)
+    unwritten: set[str] = field(default_factory=set)
     reprobe_s: float = INTERVAL_S
     judge: str = JUDGE
 
@@ -81,13 +84,27 @@ class Yard(Workplace, RunnerSite):
         return tuple(each.values())
 
     def append_log(self, log: str, text: str) -> None:
-        """Append whole lines to a log, named by its path below the home; no text makes no file."""
+        """Append whole lines to a log, named by its path below the home; no text makes no file.
+
+        What a full disk does not take is lost: it decides about the log, not about the case.
+        """
         if not text:
             return
         path = self.home / log
-        make_folder(path.parent)
-        with open(path, "a", encoding="utf-8", errors="replace", opener=open_file) as file:
-            file.write(text if text.endswith("\n") else text + "\n")
+        try:
+            with writing_to(path):
+                make_folder(path.parent)
+                with open(path, "a", encoding="utf-8", errors="replace", opener=open_file) as file:
+                    file.write(text if text.endswith("\n") else text + "\n")
+        except HomeError as error:
+            self.warn_of("logs", error)
+
+    def warn_of(self, what: str, error: HomeError) -> None:
+        """Tell listeners, once in a run, what cannot be written. The run goes on."""
+        if what not in self.unwritten:
+            self.unwritten.add(what)
+            text = f"{error}; the run goes on, but some of its {what} may be lost"
+            self.emit(Note(text=text, level="warning"))
 
     def emit(self, event: Event) -> None:
         """Tell every listener. A listener that fails is dropped, and the run goes on."""
@@ -99,10 +116,15 @@ class Yard(Workplace, RunnerSite):
                 self.listeners.remove(listener)
 
     def flush(self) -> None:
-        """Let every listener write down what it has kept. One that fails is dropped likewise."""
+        """Let every listener write down what it has kept, or keep it on where a disk is full.
+
+        One that fails otherwise is dropped likewise.
+        """
         for flush in tuple(self.flushes):
             try:
                 flush()
+            except HomeError as error:
+                self.warn_of("events", error)
             except Exception:
                 log.exception("a listener could not write what it had kept and was dropped")
                 self.flushes.remove(flush)

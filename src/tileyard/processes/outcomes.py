@@ -13,6 +13,14 @@ MEMORY_SIGNS: Final = (
     "LLVM ERROR: out of memory",
 )
 """What Python, C++, the C library and LLVM say last when an allocation was refused."""
+DISK_SIGNS: Final = (
+    "No space left on device",
+    "Disk quota exceeded",
+    "Input/output error",
+    "Read-only file system",
+    "Too many open files",
+)
+"""What a program says that could not write for want of a disk, and not for what it was given."""
 FROM_OUTSIDE: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 NEAR_LIMIT: Final = 0.9
 """A worker whose memory reached this share of its limit is taken to have died of it."""
@@ -52,6 +60,12 @@ def judge_end(ended: Ended, *, limit: str = "") -> Verdict:
 def tells_of_memory(text: str) -> bool:
     """Whether the last words of a program are those of one that was refused memory."""
     return any(sign in text for sign in MEMORY_SIGNS)
+
+
+def find_disk_fault(text: str) -> str:
+    """The first line in which a program says that a disk failed it; empty where there is none."""
+    lines = (line.strip() for line in text.splitlines())
+    return next((line for line in lines if any(sign in line for sign in DISK_SIGNS)), "")
 
 
 def describe_signal(number: int) -> str:

@@ -23,7 +23,7 @@ from typing import Final
 from tileyard.clock import Countdown
 from tileyard.errors import HomeError, WorkerStartError
 from tileyard.model import Record
-from tileyard.modes import open_file
+from tileyard.modes import make_folder, open_file
 from tileyard.processes.keeper_line import Report
 from tileyard.processes.outcomes import describe_signal
 from tileyard.processes.step_keepers import StepKeeper, start_step
@@ -273,11 +273,7 @@ def run_step(order: StepOrder, heard: Heard | None = None) -> StepEnd:
         f"grace={GRACE_S:f}",
         f"confirm={CONFIRM_S:f}",
     ]
-    try:
-        log = _open_log(order.log)
-    except OSError as error:
-        return StepEnd(seconds=0.0, refusal=f"{order.log}: {error.strerror}")
-    with log:
+    with _open_log(order.log) as log:
         if order.title:
             _note(log, describe_start(order))
         try:
@@ -333,12 +329,16 @@ def describe_start(order: StepOrder) -> str:
 
 def note_in(log: Path, text: str) -> None:
     """Append a line of ours to a log, among those of programs."""
-    with contextlib.suppress(OSError), _open_log(log) as file:
+    with _open_log(log) as file:
         _note(file, text)
 
 
 def _open_log(path: str | Path) -> FileIO:
-    return open(path, "ab", buffering=0, opener=open_file)
+    """A log to append to; what cannot be kept in one is lost."""
+    with contextlib.suppress(OSError):  # a full disk decides about the log, not about the case
+        make_folder(Path(path).parent)
+        return open(path, "ab", buffering=0, opener=open_file)
+    return Path(os.devnull).open("ab", buffering=0)
 
 
 def _note(log: FileIO, text: str) -> None:

@@ -17,7 +17,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
-from typing import Any, Final, NoReturn, Self, TypeVar, overload
+from typing import Any, BinaryIO, Final, NoReturn, Self, TypeVar, overload
 
 import msgspec
 
@@ -143,7 +143,7 @@ class KeeperLink:
             *(["fixed=1"] if command.fixed else []),
         ]
         try:
-            with open(command.log or os.devnull, "ab", opener=open_file) as log:
+            with _open_log(command.log) as log:
                 self._log_start = os.fstat(log.fileno()).st_size
                 return subprocess.Popen(
                     keeper_argv(self._tree, options, command.lease, command.argv),
@@ -247,6 +247,13 @@ def _count_oom_kills() -> int:
     except OSError:
         return 0
     return int(text.partition("\noom_kill ")[2].partition("\n")[0] or 0)
+
+
+def _open_log(path: str) -> BinaryIO:
+    """What takes all that a worker prints: nothing is kept where there is no log, or none can be made."""
+    with contextlib.suppress(OSError):  # a full disk decides about the log, not about the worker
+        return open(path or os.devnull, "ab", opener=open_file)
+    return Path(os.devnull).open("ab")
 
 
 def _read_tail(log: str, start: int) -> str:

@@ -21,6 +21,7 @@ from tileyard.report.words import (
     outcome_style,
 )
 from tileyard.tuning.request import CompileResult, StudyResult, median_ns, one_per_binary
+from tileyard.wording import count_of, describe_unrecorded
 
 ROWS = 10
 BUILDS, TOO_LARGE = "builds", "too large"
@@ -138,12 +139,18 @@ def _lines(result: StudyResult, home: Path) -> list[Text]:
         lines.append(Text(f"stopped early: {result.reason}", style="yellow"))
     lines += _finals(result)
     lines += [line for built in result.also_built for line in _other_target(built)]
+    if result.lost:
+        text = f"{count_of(len(result.lost), 'config')} lost to devices, queues or the host"
+        lines.append(Text(f"{text}: run again to try them", style="red"))
+    if result.unrecorded:
+        lines.append(Text(describe_unrecorded(result.unrecorded), style="red"))
     if result.best is None:
         required = f"{result.unchecked}, and a check is required" if result.unchecked else ""
         lines.append(Text(": ".join(filter(None, ("no config passed", required))), style="red"))
         return lines
-    lines.append(Text(f"results: {home}   (tileyard trials, tileyard show {result.best.id})"))
-    lines.append(Text(f'load it: kernel = tileyard.load("{result.best.id}")'))
+    if result.best.id not in result.unrecorded:
+        lines.append(Text(f"results: {home}   (tileyard trials, tileyard show {result.best.id})"))
+        lines.append(Text(f'load it: kernel = tileyard.load("{result.best.id}")'))
     lines.append(_best(result, result.best))
     return lines
 
@@ -154,6 +161,10 @@ def _best(result: StudyResult, best: Trial) -> Text:
     same = f" (the same binary: {'; '.join(others)})" if others else ""
     is_busy = result.control is not None and result.control.is_wide
     doubts = [BUSY_TEXT] if is_busy else []
+    if result.lost:
+        known = count_of(len(result.trials) - len(result.lost), "config")
+        doubts.append(f"the best of {known}: infrastructure lost {len(result.lost)}")
+    doubts += ["infrastructure failed finals"] if result.are_finals_lost else []
     doubts += [result.unchecked] if result.unchecked else []
     for built in result.also_built:
         found = built.find(best.config)

@@ -9,7 +9,7 @@ from tileyard.events import StopReason
 from tileyard.model import WELL, Trial
 from tileyard.report.words import clean_line, format_seconds
 from tileyard.suite.result import Attempted, CaseVerdict, Makespan, SuiteResult
-from tileyard.wording import count_of
+from tileyard.wording import count_of, describe_unrecorded
 
 MESSAGE_LENGTH = 500
 Rerun = Callable[[str], str]
@@ -92,7 +92,10 @@ def describe_end(result: SuiteResult) -> str:
         (sum(verdict.gates for verdict in result.never_ran), "never ran"),
         (len(result.faults), "met faults of devices, queues or hosts"),
     )
-    return ", ".join(f"{count_of(number, 'case')} {what}" for number, what in said if number)
+    wrong = [f"{count_of(number, 'case')} {what}" for number, what in said if number]
+    if result.unrecorded:
+        wrong.append(describe_unrecorded(result.unrecorded))
+    return ", ".join(wrong)
 
 
 STOPS: dict[StopReason, str] = {

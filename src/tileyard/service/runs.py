@@ -24,6 +24,7 @@ from tileyard.model import WELL, Case, Device, Outcome
 from tileyard.service.bench import Bench
 from tileyard.service.choosing import choose_queues
 from tileyard.store.events import EventLog
+from tileyard.wording import describe_unrecorded
 from tileyard.workers.protocol import RunEntry
 
 ResultT = TypeVar("ResultT")
@@ -37,7 +38,8 @@ class Ending:
     """How a run ended: why, when it had begun, and how cases were built that were not to be run here.
 
     ``shelf`` is what a runner would need for them, by the case's key, as ``builds`` is. ``seconds`` is the
-    duration from the opening of the verb on. ``tell`` sends an event to all listeners of the run.
+    duration from the opening of the verb on. ``tell`` sends an event to all listeners of the run, and ``unrecorded``
+    are its trials that the store could not take.
     """
 
     run: str
@@ -47,6 +49,7 @@ class Ending:
     shelf: Mapping[str, RunEntry]
     builds: Mapping[str, Build]
     tell: Listener
+    unrecorded: Sequence[str] = ()
 
     def build_of(self, case: Case, name: str) -> Build:
         """How a case was built, under the name that people know it by."""
@@ -120,12 +123,15 @@ async def drive(plan: Plan[ResultT], bench: Bench, stopping: asyncio.Event) -> R
             shelf=yard.shelf,
             builds=yard.builds,
             tell=yard.emit,
+            unrecorded=driver.unrecorded,
         )
         result = plan.fold(ending)
+        if ending.unrecorded:
+            yard.emit(Note(text=describe_unrecorded(ending.unrecorded), level="warning"))
         if skipped := bench.store.describe_skipped():
             yard.emit(Note(text=skipped, level="warning"))
         yard.emit(RunEnded(run=bench.run, at=bench.clock.wall_s(), reason=reason))
-        log.flush()
+        yard.flush()
     return result
 
 

@@ -15,7 +15,7 @@ from tileyard.engine.anonymous import make_slots
 from tileyard.engine.ledger import ANY_RUN
 from tileyard.engine.programs import ProgramSite
 from tileyard.engine.yard import Workplace
-from tileyard.errors import UsageError
+from tileyard.errors import HomeError, UsageError
 from tileyard.events import Note, RunStarted
 from tileyard.model import CommandWork, Device
 from tileyard.service.bench import Bench
@@ -154,7 +154,11 @@ class _OpenSuite:
         if start.pack_to and ending.reason == "done":
             self._write_bundle(ending.shelf)
         elif not start.pack_to:
-            update_memory(home, self._suite.path, verdicts, started)
+            try:
+                update_memory(home, self._suite.path, verdicts, started)
+            except HomeError as error:
+                text = f"{error}; --rerun-failed knows nothing of this run"
+                ending.tell(Note(text=text, level="warning"))
         return SuiteResult(
             run=ending.run,
             suite=self._suite.name,
@@ -169,6 +173,7 @@ class _OpenSuite:
             makespan=join_makespans(makespans),
             reason=ending.reason,
             seconds=ending.seconds,
+            unrecorded=tuple(ending.unrecorded),
         )
 
     def _measure(self, ending: Ending) -> tuple[list[Makespan], Startup | None]:

@@ -42,7 +42,9 @@ async def open_study(
         for note in _doubt_busy_runs(bench, result, request.timing.confidence):
             ending.tell(note)
         built = [_also_built(study, target, ending) for target in also_build]
-        return msgspec.structs.replace(result, also_built=tuple(built))
+        return msgspec.structs.replace(
+            result, also_built=tuple(built), unrecorded=tuple(ending.unrecorded)
+        )
 
     return Plan(
         source=study,

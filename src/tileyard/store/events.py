@@ -1,5 +1,6 @@
 """The raw event stream of a run: one JSON line for each event, appended to ``runs/<run>.jsonl``."""
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +12,7 @@ import msgspec
 from tileyard.errors import HomeError
 from tileyard.events import EVENT_VERSION, CaseEnded, Event, RunStarted
 from tileyard.model import Record, Trial
-from tileyard.modes import make_folder, open_file
+from tileyard.modes import make_folder, open_file, write_on
 from tileyard.store.rows import try_decode, upgrade
 
 _RUN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
@@ -35,7 +36,7 @@ class EventLog:
     """Appends the events of one run; a context manager.
 
     An event survives the death of the process once ``append``, or a ``flush`` after its ``add``, has
-    returned. Raises HomeError where the file cannot be written.
+    returned. Raises HomeError where the file cannot be written; what could not stays for the next ``flush``.
     """
 
     def __init__(self, home: Path, run: str) -> None:
@@ -55,17 +56,18 @@ class EventLog:
 
     def flush(self) -> None:
         """Write what was added. Raises HomeError where the disk is full."""
-        data, self._unwritten = bytes(self._unwritten), bytearray()
-        self._write(data)
+        try:
+            write_on(self._descriptor, self._unwritten)
+        except OSError as error:
+            raise HomeError(f"cannot write to {self.path}: {error.strerror}") from error
 
     def close(self) -> None:
-        """Close the file; a second time has no effect."""
+        """Close the file; a second time has no effect. What cannot be written even now is lost."""
         if self._descriptor >= 0:
-            try:
+            with contextlib.suppress(HomeError):  # a flush that fails has said so
                 self.flush()
-            finally:
-                os.close(self._descriptor)
-                self._descriptor = -1
+            os.close(self._descriptor)
+            self._descriptor = -1
 
     def __enter__(self) -> Self:
         return self
@@ -77,14 +79,7 @@ class EventLog:
         """A writer that was killed may have left half a line: what follows must not join it."""
         size = os.fstat(self._descriptor).st_size
         if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
-            self._write(b"\n")
-
-    def _write(self, data: bytes) -> None:
-        try:
-            while data:
-                data = data[os.write(self._descriptor, data) :]
-        except OSError as error:
-            raise HomeError(f"cannot write to {self.path}: {error.strerror}") from error
+            self._unwritten += b"\n"
 
 
 class StoredRun(Record):

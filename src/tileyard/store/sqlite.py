@@ -268,10 +268,11 @@ def _one_transaction(cursor: DBAPICursor) -> Iterator[None]:
     cursor.execute("BEGIN IMMEDIATE")
     try:
         yield
+        cursor.execute("COMMIT")
     except BaseException:
-        cursor.execute("ROLLBACK")
+        if cursor.connection.in_transaction:  # a full disk may have ended it already
+            cursor.execute("ROLLBACK")
         raise
-    cursor.execute("COMMIT")
 
 
 # ---- versions -----------------------------------------------------------------------------------

@@ -82,7 +82,8 @@ class SuiteResult(Record):
     """All of a run. ``verdicts`` has every selected case once, in the order of the suite.
 
     ``home`` is where logs and data lie. ``plans`` are those of its parts, which run side by side: kernels
-    and programs of one suite are two. ``seconds`` is the duration of the whole run.
+    and programs of one suite are two. ``seconds`` is the duration of the whole run. ``unrecorded`` are the trials
+    that the store could not take.
     """
 
     run: str
@@ -98,6 +99,7 @@ class SuiteResult(Record):
     makespan: Makespan | None = None
     reason: StopReason = "done"
     seconds: float = 0.0
+    unrecorded: tuple[str, ...] = ()
 
     def count(self) -> Counter[Outcome]:
         """How many cases ended in each way, counted from their verdicts."""
@@ -140,7 +142,7 @@ class SuiteResult(Record):
             return 130
         if self.failures:
             return 1
-        return 3 if self.faults else 0
+        return 3 if self.faults or self.unrecorded else 0
 
 
 def judge_cases(

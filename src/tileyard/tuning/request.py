@@ -135,7 +135,8 @@ class StudyResult(Record):
     ``trials`` are in the order in which they ended, without those of the finals. ``flops`` is the
     kernel's work, 0 where unknown. ``seconds`` is the duration of the whole run. ``silicon`` is what the
     device is, ``checked`` says that results were to be compared, and ``require_check`` that they had to be.
-    ``also_built`` says how the same configs could be built for other targets.
+    ``also_built`` says how the same configs could be built for other targets, ``unrecorded`` names the trials
+    that the store could not take. ``are_finals_lost`` says that infrastructure failed some of the finals.
     """
 
     run: str
@@ -155,16 +156,25 @@ class StudyResult(Record):
     checked: bool = True
     require_check: bool = False
     also_built: tuple[CompileResult, ...] = ()
+    unrecorded: tuple[str, ...] = ()
+    are_finals_lost: bool = False
 
     @property
     def exit_status(self) -> int:
-        """0 a best config was found, 1 none passed, 3 infrastructure only, 130 interrupted."""
+        """0 a best config was found, 1 none passed, 3 infrastructure only, 130 interrupted.
+
+        3 is also a best one out of those that infrastructure has left, or one that could not be recorded.
+        """
         if self.reason == "interrupted":
             return 130
         if self.best is not None:
-            return 0
-        ended = {trial.outcome for trial in self.trials}
-        return 3 if ended and ended <= INFRASTRUCTURE else 1
+            return 3 if self.lost or self.are_finals_lost or self.unrecorded else 0
+        return 3 if self.lost and len(self.lost) == len(self.trials) else 1
+
+    @property
+    def lost(self) -> tuple[Trial, ...]:
+        """The configs that devices, queues or hosts failed: nothing is known of them."""
+        return tuple(trial for trial in self.trials if trial.outcome in INFRASTRUCTURE)
 
     @property
     def unchecked(self) -> str:

@@ -7,7 +7,18 @@ import msgspec
 from tileyard.artifacts.keys import canonical_json
 from tileyard.clock import Clock
 from tileyard.events import StopReason
-from tileyard.model import WELL, Batch, Case, Device, KernelWork, Outcome, Record, Trial, Value
+from tileyard.model import (
+    INFRASTRUCTURE,
+    WELL,
+    Batch,
+    Case,
+    Device,
+    KernelWork,
+    Outcome,
+    Record,
+    Trial,
+    Value,
+)
 from tileyard.tuning.finals import judge_finals
 from tileyard.tuning.request import StudyResult, TuneRequest, median_ns, one_per_binary
 from tileyard.tuning.space import OpenSpace
@@ -107,6 +118,7 @@ class Study:
             silicon=device.identity,
             checked=self._request.check.enabled,
             require_check=self._request.require_check,
+            are_finals_lost=any(trial.outcome in INFRASTRUCTURE for trial in self._final_trials),
         )
 
     @property

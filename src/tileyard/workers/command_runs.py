@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from tileyard.errors import TileyardError
+from tileyard.errors import HOST_FAULTS, TileyardError
 from tileyard.model import Device, HotRun, Outcome, Step
-from tileyard.modes import make_folder, write_file
+from tileyard.modes import write_file
 from tileyard.processes.steps import (
     StepEnd,
     StepOrder,
@@ -76,8 +76,8 @@ class CommandRuns:
         try:
             order = self._order(member, member.command.run, device, [member])
             end = run_step(msgspec.structs.replace(order, title="run"))
-        except TileyardError as error:
-            self._answer(member, Outcome.RUNTIME_ERROR, str(error), started_s)
+        except (TileyardError, OSError) as error:
+            self._refuse(member, error, started_s)
             return
         outcome, message = judge_run(end, order, self._own_folders(member, end))
         if outcome is Outcome.PASSED and member.command.is_judged:
@@ -92,9 +92,9 @@ class CommandRuns:
             limit_s = hot.step.limit_s or left[0].case.limits.run_s
             try:
                 order = self._order(left[0], hot.step, device, left)
-            except TileyardError as error:
+            except (TileyardError, OSError) as error:
                 for member in left:
-                    self._answer(member, Outcome.RUNTIME_ERROR, str(error), started_s)
+                    self._refuse(member, error, started_s)
                 return
             heard = HotOutput(
                 hot=hot,
@@ -134,6 +134,12 @@ class CommandRuns:
 
     def _tell_began(self, member: Member) -> None:
         self._tell(CaseBegan(case=member.case.key))
+
+    def _refuse(self, member: Member, error: TileyardError | OSError, started_s: float) -> None:
+        """Answer for a case whose program could not be begun."""
+        is_ours = isinstance(error, HOST_FAULTS)
+        outcome = Outcome.INFRA_ERROR if is_ours else Outcome.RUNTIME_ERROR
+        self._answer(member, outcome, str(error), started_s)
 
     def _answer(
         self,
@@ -192,7 +198,6 @@ class CommandRuns:
 
     def _begin(self, member: Member) -> None:
         """Mark a case's folder as used; what an earlier attempt has used is made anew."""
-        make_folder(member.log.parent)
         folder = self._home / member.command.folder
         if (folder / USED).exists() or not (folder / DATA).exists():
             make_case_folder(folder, member.entry.golden.tree, self._stores.trees)

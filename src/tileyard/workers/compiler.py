@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import assert_never
 
 import msgspec
+from msgspec.structs import replace
 
 from tileyard.artifacts.copying import scratch_folder
 from tileyard.artifacts.manifest import TREE_FILE, Artifact, Build, Manifest, find_artifact, publish
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
 from tileyard.decoding import decode_json
-from tileyard.errors import DamagedError, TileyardError, UsageError
+from tileyard.errors import HOST_FAULTS, DamagedError, TileyardError, UsageError
 from tileyard.model import Diagnostic, Digest, Outcome
 from tileyard.modes import make_folder
 from tileyard.processes.wire import Channel
@@ -110,7 +111,13 @@ class Compiler:
                 )
             case BuildKernels(kernels=kernels, anew=anew):
                 known = NO_BINARIES if anew else StoredBinaries(self._objects)
-                return BuiltKernels(verdicts=tuple(self._build(kernels, known)))
+                try:
+                    return BuiltKernels(verdicts=tuple(self._build(kernels, known)))
+                except HOST_FAULTS as error:
+                    lost = Build(outcome=Outcome.INFRA_ERROR, message=f"cannot build: {error}")
+                    each = ((kernel.case, kernel.build) for kernel in kernels)
+                    verdicts = (replace(lost, case=case, build=build) for case, build in each)
+                    return BuiltKernels(verdicts=tuple(verdicts))
             case _:
                 assert_never(request)
 
@@ -161,7 +168,7 @@ class Compiler:
             # What was done together is shared out equally.
             spent_s = time.monotonic() - started - (self._aside_s - aside_s)
         for kernel, build in zip(kernels, builds, strict=True):
-            yield msgspec.structs.replace(
+            yield replace(
                 build,
                 case=kernel.case,
                 build=kernel.build,
@@ -198,7 +205,7 @@ class Compiler:
             details=build.details,
         )
         publish(manifest, self._objects)
-        return msgspec.structs.replace(build, files=tuple(files))
+        return replace(build, files=tuple(files))
 
 
 def _describe(found: Diagnostic | None) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tileyard.artifacts.arrays import get_array
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.errors import DamagedError, TileyardError
+from tileyard.errors import HOST_FAULTS, TileyardError
 from tileyard.model import Digest, Outcome
 from tileyard.processes.wire import Channel
 from tileyard.targets.base import Array
@@ -29,7 +29,7 @@ class Judge:
         """What the outputs of one case are worth."""
         try:
             mismatch, message = compare_outputs(self._outputs(case), case.check)
-        except (DamagedError, OSError, ValueError, MemoryError) as error:
+        except (*HOST_FAULTS, ValueError, MemoryError) as error:
             return Judged(outcome=Outcome.INFRA_ERROR, message=f"cannot judge: {error}")
         except TileyardError as error:
             return Judged(outcome=Outcome.RUNTIME_ERROR, message=str(error))

@@ -4,6 +4,7 @@ A file for each case costs more than running a short one: a file system that has
 files looks for a free one for a millisecond.
 """
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -34,11 +35,16 @@ class Printed:
         self._start = os.fstat(self._output).st_size
 
     def settle(self) -> None:
-        """Put what was printed so far into its log. Raises OSError where that cannot be written."""
-        sys.stdout.flush()
+        """Put what was printed so far into its log; what a full disk does not take is lost."""
+        with contextlib.suppress(OSError):  # a full disk decides about the log, not about the case
+            sys.stdout.flush()
         if not self._log or os.fstat(self._output).st_size <= self._start:
             return
-        path = self._home / self._log
+        with contextlib.suppress(OSError):  # likewise
+            self._move(self._home / self._log)
+        os.ftruncate(self._output, self._start)
+
+    def _move(self, path: Path) -> None:
         make_folder(path.parent)
         with (
             Path(f"/proc/self/fd/{self._output}").open("rb") as output,
@@ -47,4 +53,3 @@ class Printed:
             output.seek(self._start)
             while data := output.read(CHUNK):
                 log.write(data)
-        os.ftruncate(self._output, self._start)

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import msgspec
 
+from tileyard.artifacts.copying import writing_to
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.pins import find_oldest_pin, gate
 from tileyard.decoding import decode_json
 from tileyard.model import Case, Record, RunKey
-from tileyard.modes import make_folder, mode_in, open_file
+from tileyard.modes import make_folder, mode_in, open_file, write_on
 from tileyard.workers.protocol import RunEntry
 
 FILE_NAME = "runs.jsonl"
@@ -40,19 +41,19 @@ class RunRecords:
         """Keep a run for the next ``flush``; equal keys mean equal inputs and equal checks."""
         if key not in self._known:
             self._known.add(key)
-            self._unwritten += b"\n" + key.encode() + b" " + msgspec.json.encode(record)
+            self._unwritten += b"\n" + key.encode() + b" " + msgspec.json.encode(record) + b"\n"
 
     def flush(self) -> None:
-        """Write what was added, at once and at the end. Raises OSError."""
+        """Write what was added at the end. Raises HomeError; what could not be written is for the next time."""
         if not self._unwritten:
             return
-        data, self._unwritten = bytes(self._unwritten) + b"\n", bytearray()
-        make_folder(self._path.parent)
-        fd = open_file(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        try:
-            os.write(fd, data)
-        finally:
-            os.close(fd)
+        with writing_to(self._path):
+            make_folder(self._path.parent)
+            fd = open_file(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            try:
+                write_on(fd, self._unwritten)
+            finally:
+                os.close(fd)
 
 
 def find_run(objects: ObjectStore, key: str) -> RunRecord | None:

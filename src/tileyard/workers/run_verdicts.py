@@ -51,7 +51,7 @@ def judge_run(end: StepEnd, order: StepOrder, own: Sequence[Path]) -> tuple[Outc
 
 
 def _is_own_refusal(end: StepEnd, order: StepOrder, own: Sequence[Path]) -> bool:
-    if not end.refused:  # its log could not be opened
+    if not end.refused:  # nothing could be started at all
         return False
     if end.errno in UNFIT_ARGUMENTS:
         return True

@@ -21,7 +21,13 @@ from tileyard.artifacts.arrays import get_array
 from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.devices.classes import find_class
-from tileyard.errors import ContextLostError, DamagedError, TileyardError, ToolMissingError
+from tileyard.errors import (
+    HOST_FAULTS,
+    ContextLostError,
+    DamagedError,
+    HomeError,
+    TileyardError,
+)
 from tileyard.measure.paired import interleave
 from tileyard.measure.sampling import BestSoFar, launches_per_sample, measure
 from tileyard.model import (
@@ -230,7 +236,7 @@ class Runner:
         self._is_spent = self._is_spent or isinstance(error, ContextLostError)
         if isinstance(error, MemoryError):
             return Outcome.OUT_OF_MEMORY, str(error) or "memory limit reached"
-        is_ours = isinstance(error, DamagedError | ToolMissingError)
+        is_ours = isinstance(error, HOST_FAULTS)
         return Outcome.INFRA_ERROR if is_ours else Outcome.RUNTIME_ERROR, str(error)
 
     def _bind(self, request: RunBatch, entry: RunEntry) -> Launch:
@@ -240,6 +246,8 @@ class Runner:
             if not self._memory.unmap():
                 raise
             return self._load(request, entry)
+        except OSError as error:
+            raise HomeError(f"cannot load {entry.build}: {error}") from error
 
     def _load(self, request: RunBatch, entry: RunEntry) -> Launch:
         artifact = self._artifacts.get(entry.build) or find_artifact(entry.build, self._objects)

@@ -131,13 +131,11 @@ class StepHost:
         step, places = request.step, {**find_site().places, **request.places, **made}
         if out is not None:
             places["out"] = str(out)
-        log = Path(request.log)
-        make_folder(log.parent)
         order = StepOrder(
             argv=fill_argv(step.argv, places),
             env=step_environment(request.env, step.env, places, temporary),
             cwd=fill(step.cwd, places) or request.cwd,
-            log=str(log),
+            log=request.log,
             title=request.title,
             limit_s=request.limit_s,
         )

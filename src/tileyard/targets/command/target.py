@@ -119,8 +119,8 @@ class CommandTarget:
 
 
 def _read_log(path: Path) -> str:
-    """What a build has printed; of very much of it the begin and the end."""
-    data = path.read_bytes()
+    """What a build has printed; of very much of it the begin and the end, nothing if there was no room for it."""
+    data = path.read_bytes() if path.is_file() else b""
     if len(data) > LOG_BYTES:
         half = LOG_BYTES // 2
         left_out = f"\n==== {len(data) - 2 * half} bytes are left out here\n".encode()

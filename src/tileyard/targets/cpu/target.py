@@ -18,7 +18,7 @@ from tileyard.targets.base import NO_BINARIES, Binaries, Loaded, Source
 from tileyard.targets.cpu.abi import HEADER_FILE, KERNEL_FILE, RUNTIME_FILE, SOURCE_FILE
 from tileyard.targets.cpu.emit.program import generate
 from tileyard.targets.cpu.loaded import CpuLoaded
-from tileyard.targets.cpu.toolchain import Compiled, Toolchain, open_toolchain, parse_options
+from tileyard.targets.cpu.toolchain import Toolchain, open_toolchain, parse_options
 from tileyard.targets.own_sources import digest_own_sources
 from tileyard.targets.reported import first_error
 
@@ -62,19 +62,16 @@ class CpuTarget:
         """The compiler. Raises ToolMissingError."""
         return open_toolchain(self._cc, self._options)
 
-    def _add_runtime(self, folder: Path) -> Compiled:
+    def _add_runtime(self, folder: Path) -> None:
         """Put ``runtime.so`` into a folder that has its header: compiled once, it is the same in every artifact."""
         if not self._runtime:
             (folder / _RUNTIME.name).write_bytes(_RUNTIME.read_bytes())
             compiled = self.toolchain.compile_runtime(folder, _RUNTIME.name, RUNTIME_FILE)
-            if compiled.killed:
-                return compiled
             if not compiled.ok:
                 first = next(iter(compiled.log.strip().splitlines()), "no message")
                 raise ToolMissingError(f"the C compiler cannot build the runtime: {first}")
             self._runtime = (folder / RUNTIME_FILE).read_bytes()
         (folder / RUNTIME_FILE).write_bytes(self._runtime)
-        return Compiled(ok=True, log="")
 
     def fingerprint(self) -> str:
         """Over the compiler, its flags, the CPU level, our C, and every module that generates it."""
@@ -120,12 +117,11 @@ class CpuTarget:
             return built
         (folder / SOURCE_FILE).write_text(generated.text)
         (folder / HEADER_FILE).write_text(header_text())
-        compiled = self._add_runtime(folder)
-        if compiled.ok:
-            compiled = self.toolchain.compile_kernel(folder, SOURCE_FILE, KERNEL_FILE)
+        self._add_runtime(folder)
+        compiled = self.toolchain.compile_kernel(folder, SOURCE_FILE, KERNEL_FILE)
         if not compiled.ok:
             return Build(
-                outcome=Outcome.INFRA_ERROR if compiled.killed else Outcome.COMPILE_ERROR,
+                outcome=Outcome.COMPILE_ERROR,
                 printed=compiled.log,
                 diagnostic=Diagnostic(
                     message=f"the C compiler failed: {first_error(compiled.log)}"

@@ -18,8 +18,9 @@ from pathlib import Path
 import msgspec
 
 from tileyard.artifacts.keys import digest_parts
-from tileyard.errors import ToolMissingError, UsageError
+from tileyard.errors import HomeError, ToolMissingError, UsageError
 from tileyard.model import Record
+from tileyard.processes.outcomes import find_disk_fault
 from tileyard.targets.cpu.machine import Machine, describe_machine
 
 # ---- options --------------------------------------------------------------------------------------
@@ -108,16 +109,18 @@ KILLED = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Compiled:
-    """How a run of the compiler ended; ``log`` is all it said. ``killed`` says that somebody has killed a part of it."""
+    """How a run of the compiler ended; ``log`` is all it said."""
 
     ok: bool
     log: str
-    killed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Toolchain:
-    """A C compiler that works here, its flags, and the machine it generates code for."""
+    """A C compiler that works here, its flags, and the machine it generates code for.
+
+    It raises HomeError where a disk is in its way, which says nothing of what it was to compile.
+    """
 
     command: tuple[str, ...]
     flags: tuple[str, ...]
@@ -150,8 +153,11 @@ class Toolchain:
             check=False,
         )
         log = done.stdout + done.stderr
-        is_killed = -done.returncode in (signal.SIGKILL, signal.SIGTERM) or bool(KILLED.search(log))
-        return Compiled(ok=done.returncode == 0, log=log, killed=is_killed)
+        if done.returncode and (fault := find_disk_fault(log)):
+            raise HomeError(f"the C compiler cannot write: {fault}", "free some space")
+        if -done.returncode in (signal.SIGKILL, signal.SIGTERM) or KILLED.search(log):
+            raise HomeError("the C compiler, or a part of it, was killed")
+        return Compiled(ok=done.returncode == 0, log=log)
 
 
 def find_compiler(asked: str) -> tuple[str, ...]:

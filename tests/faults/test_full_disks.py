@@ -1,0 +1,136 @@
+"""Runs on disks without room or without inodes, which are real: what is lost is the host's fault, and is said."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from tests.conftest import KERNELS, CommandLine
+
+pytestmark = pytest.mark.slow
+
+CASES = 12
+SUITE = """
+name = "s"
+[[testcase]]
+name = "t"
+build = ["sh", "-c", "echo is built"]
+golden = ["true"]
+run = ["sh", "-c", "echo is run; {run}"]
+check = ["sh", "-c", "echo is checked"]
+case = [{cases}]
+"""
+
+
+@contextmanager
+def disk(folder: Path, options: str) -> Iterator[None]:
+    """A file system of its own at a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+    if os.geteuid() or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("may not mount a tmpfs here")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def enlarge(folder: Path) -> None:
+    """Give a disk all the room that it needs."""
+    options = "remount,size=500m,nr_inodes=100000"
+    subprocess.run(["mount", "-o", options, str(folder)], check=True)
+
+
+def write_suite(cli: CommandLine, run: str = "true") -> None:
+    """A suite whose programs write nothing but what they print, and ``run``."""
+    cases = ", ".join(f'{{ name = "{number}" }}' for number in range(CASES))
+    (cli.cwd / "suite.toml").write_text(SUITE.replace("{run}", run).replace("{cases}", cases))
+
+
+def run_suite(cli: CommandLine, reports: Path) -> tuple[int, Mapping[str, Any], str]:
+    """Exit status, the summary, and all that was printed; the reports say the same of every case."""
+    junit, summary = reports / "junit.xml", reports / "summary.json"
+    asked = ("--junit", str(junit), "--summary", str(summary))
+    done = cli.run("test", "suite.toml", "--slots", "2", *asked)
+    printed = done.stdout + done.stderr
+    assert "Traceback" not in printed, printed
+    assert summary.is_file(), printed
+    found: Mapping[str, Any] = json.loads(summary.read_text())
+    stated = ElementTree.parse(junit).getroot().attrib
+    assert int(stated["tests"]) == sum(found["counts"].values()) == CASES
+    assert int(stated["errors"]) == len(found["faults"])
+    assert found["exit_status"] == done.returncode
+    return done.returncode, found, printed
+
+
+def test_no_inodes_are_the_hosts_fault(cli: CommandLine) -> None:
+    """A case passes or is an infra_error, both reports are written, and the next run finds nothing wrong."""
+    write_suite(cli)
+    with disk(cli.home, "size=50m,nr_inodes=36"):
+        status, found, _ = run_suite(cli, cli.home / "reports")
+        counts = found["counts"]
+        assert counts["infra_error"] > 0, counts
+        assert counts["infra_error"] + counts["passed"] == CASES, counts
+        assert status == 3
+        enlarge(cli.home)
+        status, found, _ = run_suite(cli, cli.home / "reports")
+        assert (status, found["counts"]["passed"]) == (0, CASES)
+
+
+def test_a_log_that_cannot_be_written_decides_about_the_log(cli: CommandLine) -> None:
+    """All cases pass; those that have a log are told of with it, and the others without."""
+    write_suite(cli)
+    with disk(cli.home / "logs", "size=1m,nr_inodes=6"):
+        status, found, printed = run_suite(cli, cli.cwd)
+        logs = [v["attempts"][0]["log"] for v in found["result"]["verdicts"]]
+        assert (status, found["counts"]["passed"]) == (0, CASES), printed
+        assert "" in logs
+        assert all("is run" in (cli.home / log).read_text() for log in logs if log)
+
+
+def test_a_full_store_loses_no_verdict(cli: CommandLine) -> None:
+    """Whoever fills the disk passes; reports and result come, and name the trials that are not recorded."""
+    write_suite(cli, "cat /dev/zero > $TILEYARD_HOME/junk; true")
+    with disk(cli.home, "size=3m,nr_inodes=10000"):
+        status, found, printed = run_suite(cli, cli.home / "reports")
+        unrecorded = found["result"]["unrecorded"]
+        assert found["counts"]["passed"] > 0, printed
+        assert found["counts"]["passed"] + found["counts"]["infra_error"] == CASES
+        assert status == 3
+        count = len(unrecorded)
+        expected = f"could not be recorded: {unrecorded[0]}"
+        assert expected in printed
+        (cli.home / "junk").unlink()
+        recorded = cli.run_json("trials", "--limit", "100")
+        assert count + len(recorded) == CASES
+        write_suite(cli)
+        status, found, _ = run_suite(cli, cli.home / "reports")
+        assert (status, found["counts"]["passed"]) == (0, CASES)
+
+
+def test_what_a_program_finds_full_is_its_own_failure(cli: CommandLine) -> None:
+    """It fails, and the rest of the run goes on."""
+    write_suite(cli, "[ $TILEYARD_CASE != t/3 ] || echo x > $TILEYARD_HOME/full/x")
+    with disk(cli.home / "full", "size=1m,nr_inodes=1"):
+        status, found, _ = run_suite(cli, cli.cwd)
+        failed = [v for v in found["result"]["verdicts"] if v["outcome"] != "passed"]
+        assert status == 1
+        assert [(v["case"], v["outcome"]) for v in failed] == [("t/3", "runtime_error")]
+
+
+def test_a_study_without_room_names_no_winner(knowing: CommandLine) -> None:
+    """Builds that cannot be written are the host's fault, and the next run makes them."""
+    tune = ("tune", str(KERNELS / "faults.py"), "--config", "fault=none", "--trials", "1")
+    with disk(knowing.home / "tmp", "size=100k,nr_inodes=5"):
+        done = knowing.run(*tune, "--json")
+        found = json.loads(done.stdout)
+        assert {trial["outcome"] for trial in found["trials"]} == {"infra_error"}, done.stderr
+        assert (done.returncode, found["best"]) == (3, None)
+        enlarge(knowing.home / "tmp")
+        done = knowing.run(*tune, "--json")
+        assert done.returncode == 0, done.stderr
