@@ -28,6 +28,7 @@ quick: check
 # Everything in full of which make test runs a sample.
 test-all: export TILEYARD_STORM = 200
 test-all: export TILEYARD_KILLS = 20
+test-all: export TILEYARD_DISK_FAULTS = 25
 test-all: test
 
 check: $(VENV)/.dev

@@ -13,6 +13,7 @@ from tests.simulated_yard import drive, open_simulated_yard, simulated_devices
 
 from tileyard.clock import Clock
 from tileyard.engine.driver import Driver
+from tileyard.errors import TileyardError
 from tileyard.model import Limits, Value
 from tileyard.service.naming import claim_run_name
 from tileyard.store.events import EventLog
@@ -58,8 +59,13 @@ async def tune(folder: Path, count: int) -> StudyResult:
 
 def main() -> None:
     """Tune, and say what came of it."""
-    result = asyncio.run(tune(Path(sys.argv[1]), int(sys.argv[2])))
+    try:
+        result = asyncio.run(tune(Path(sys.argv[1]), int(sys.argv[2])))
+    except TileyardError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(error.exit_status)
     told = {
+        "configs": {str(trial.config["n"]): str(trial.outcome) for trial in result.trials},
         "outcomes": sorted((t.keys.run or t.keys.build, str(t.outcome)) for t in result.trials),
         "measurements": sorted(t.keys.measurement for t in result.trials),
         "best": result.best.config if result.best else None,

@@ -113,6 +113,17 @@ def test_a_full_store_loses_no_verdict(cli: CommandLine) -> None:
         assert (status, found["counts"]["passed"]) == (0, CASES)
 
 
+def test_a_report_without_room_for_logs_has_none(cli: CommandLine) -> None:
+    """Whatever fills its disk while the suite runs, what is said of each case fits."""
+    reports = cli.cwd / "reports"
+    fill = f"seq 4000; cat /dev/zero > {reports}/junk; false"
+    write_suite(cli, fill)
+    with disk(reports, "size=300k,nr_inodes=10"):
+        status, found, _ = run_suite(cli, reports)
+        assert (status, found["counts"]["runtime_error"]) == (1, CASES)
+        assert b"seq" not in (reports / "junit.xml").read_bytes()
+
+
 def test_what_a_program_finds_full_is_its_own_failure(cli: CommandLine) -> None:
     """It fails, and the rest of the run goes on."""
     write_suite(cli, "[ $TILEYARD_CASE != t/3 ] || echo x > $TILEYARD_HOME/full/x")

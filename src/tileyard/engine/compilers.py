@@ -13,7 +13,6 @@ from tileyard.artifacts.manifest import Build
 from tileyard.engine.yard import Yard
 from tileyard.errors import WorkerLostError
 from tileyard.model import Outcome
-from tileyard.modes import make_folder
 from tileyard.processes.limits import Limit, time_limit
 from tileyard.processes.outcomes import Verdict
 from tileyard.processes.supervise import Worker, WorkerCommand
@@ -193,7 +192,6 @@ class CompilePool:
         side = self._yard.authors.sides[side_name]
         # A log of its own: last words decide what a worker has died of.
         log = self._yard.home / "logs" / self._run / f"compiler-{len(self._logs) + 1}.log"
-        make_folder(log.parent)
         self._logs.add(log)
         is_wide = find_needs(target).uses_all_cores
         return WorkerCommand(

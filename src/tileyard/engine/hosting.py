@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from tileyard.errors import HomeError, TileyardError, UsageError, WorkerLostError
-from tileyard.modes import make_folder
 from tileyard.processes.outcomes import judge_end
 from tileyard.processes.supervise import Worker, WorkerCommand
 from tileyard.workers.command_protocol import (
@@ -110,7 +109,6 @@ class StepHost:
 
     def _command(self) -> WorkerCommand:
         log = self._home / "logs" / "steps.log"
-        make_folder(log.parent)
         return WorkerCommand(
             argv=(sys.executable, "-P", "-m", "tileyard.workers.step_host", str(self._home)),
             env=worker_environment(threads=self._threads),

@@ -11,7 +11,6 @@ import msgspec
 from tileyard.engine.handed_over import HandedOver
 from tileyard.errors import WorkerLostError
 from tileyard.model import Outcome
-from tileyard.modes import make_folder
 from tileyard.processes.limits import time_limit
 from tileyard.processes.outcomes import judge_end
 from tileyard.processes.supervise import Worker, WorkerCommand
@@ -58,7 +57,7 @@ class JudgeProcess:
         """
         if self._worker is None and not self._asking.locked():
             async with self._asking:
-                with contextlib.suppress(WorkerLostError, OSError):
+                with contextlib.suppress(WorkerLostError):
                     await self._start()
 
     async def ask(self, cases: Sequence[CaseToJudge], limit_s: float) -> tuple[Judged, ...]:
@@ -91,7 +90,7 @@ class JudgeProcess:
         request = JudgeCases(cases=tuple(cases))
         try:
             worker = await self._start()
-        except (WorkerLostError, OSError) as error:
+        except WorkerLostError as error:
             return str(error)
         try:
             async with time_limit(limit_s):
@@ -103,7 +102,7 @@ class JudgeProcess:
             return end.message
 
     async def _start(self) -> Worker:
-        """The process, ready to be asked. Raises WorkerLostError or OSError where there is none."""
+        """The process, ready to be asked. Raises WorkerLostError where there is none."""
         if self._worker is None:
             worker = self._worker = await Worker.start(self._command())
             try:
@@ -118,7 +117,6 @@ class JudgeProcess:
 
     def _command(self) -> WorkerCommand:
         log = self._home / "logs" / "judge.log"
-        make_folder(log.parent)
         return WorkerCommand(
             argv=(sys.executable, "-P", "-m", self._program, str(self._home)),
             env=worker_environment(threads=1),

@@ -1,6 +1,5 @@
 """The file that takes all a runner prints. The runner moves what a case said to that case's log."""
 
-import contextlib
 import logging
 import secrets
 import shutil
@@ -20,8 +19,6 @@ class RunnerOutput:
     def __init__(self, home: Path) -> None:
         self._home = home
         self.path = home / "logs" / f"runner-{secrets.token_hex(4)}.log"
-        with contextlib.suppress(OSError):  # then it is as if the runner printed nothing
-            make_folder(self.path.parent)
 
     def close(self, rest: str = GENERAL) -> None:
         """Once the runner is gone: append what is left to a log below ``home``, and remove the file.

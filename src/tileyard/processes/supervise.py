@@ -24,7 +24,7 @@ import msgspec
 from tileyard.clock import Countdown
 from tileyard.errors import KeeperLostError, WireError, WorkerLostError, WorkerStartError
 from tileyard.model import Record
-from tileyard.modes import open_file
+from tileyard.modes import make_folder, open_file
 from tileyard.processes.async_wire import AsyncChannel
 from tileyard.processes.keeper.tree import is_stopped, kill_marked
 from tileyard.processes.keeper_line import Report, explain_refusal, keeper_argv
@@ -251,8 +251,12 @@ def _count_oom_kills() -> int:
 
 def _open_log(path: str) -> BinaryIO:
     """What takes all that a worker prints: nothing is kept where there is no log, or none can be made."""
-    with contextlib.suppress(OSError):  # a full disk decides about the log, not about the worker
-        return open(path or os.devnull, "ab", opener=open_file)
+    if path:
+        with contextlib.suppress(
+            OSError
+        ):  # a full disk decides about the log, not about the worker
+            make_folder(Path(path).parent)
+            return open(path, "ab", opener=open_file)
     return Path(os.devnull).open("ab")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tileyard.errors import UsageError
-from tileyard.report.suite_files import read_tail, write_atomically
+from tileyard.report.suite_files import Report, read_tail, write_atomically
 
 
 def test_a_report_that_fails_leaves_the_one_before(tmp_path: Path) -> None:
@@ -45,6 +45,37 @@ def test_a_report_that_cannot_be_written_is_the_users_to_fix(tmp_path: Path) -> 
     expected = f"cannot write {path}: "
     with pytest.raises(UsageError, match=expected):
         write_atomically(path, (b"",))
+
+
+def test_a_report_has_its_room_before_it_is_written(tmp_path: Path) -> None:
+    """Nobody sees it by then; and what is written has its own length."""
+    path = tmp_path / "report.xml"
+    path.write_bytes(b"before")
+    with Report(path) as report:
+        report.reserve(100_000)
+        (draft,) = set(tmp_path.iterdir()) - {path}
+        assert 512 * draft.stat().st_blocks >= 100_000
+        assert path.read_bytes() == b"before"
+        report.write((b"after", b"wards"))
+    expected = b"afterwards"
+    assert path.read_bytes() == expected
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_report_that_is_never_written_leaves_the_one_before(tmp_path: Path) -> None:
+    """Its draft goes with what it was to report."""
+    path = tmp_path / "report.xml"
+    path.write_bytes(b"before")
+
+    def fail() -> None:
+        with Report(path) as report:
+            report.reserve(100_000)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert path.read_bytes() == b"before"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_tail_begins_with_a_whole_line(tmp_path: Path) -> None:

@@ -181,6 +181,34 @@ def test_the_last_line_says_that_nothing_was_checked() -> None:
     assert shown(none)[-1] == ("no config passed: unchecked: no reference, and a check is required")
 
 
+def test_the_last_line_says_what_infrastructure_has_lost() -> None:
+    """A best config out of those that are left is no success without a word, nor one that is not recorded."""
+    trials = (*result().trials[:2], trial(3, Outcome.INFRA_ERROR))
+    changed = msgspec.structs.replace(result(), trials=trials)
+    expected = "best: tile=1 on cpu:0, the best of 2 configs: infrastructure lost 1"
+    assert shown(changed)[-1] == expected
+    assert "1 config lost to devices, queues or the host: run again to try them" in shown(changed)
+    changed = msgspec.structs.replace(result(), unrecorded=("r.1", "r.2"))
+    assert "2 trials could not be recorded: r.1 to r.2" in shown(changed)
+    assert not any("tileyard.load" in line for line in shown(changed))
+
+
+def test_a_study_that_lost_something_is_no_success() -> None:
+    """3 for what infrastructure did; 1 where nothing passed and it did not do all of that."""
+    lost, wrong = trial(3, Outcome.INFRA_ERROR), trial(4, Outcome.MISMATCH)
+    changes: list[tuple[dict[str, object], int]] = [
+        ({}, 0),
+        ({"trials": (*result().trials, lost)}, 3),
+        ({"unrecorded": ("r.1",)}, 3),
+        ({"are_finals_lost": True}, 3),
+        ({"trials": (lost,), "best": None}, 3),
+        ({"trials": (lost, wrong), "best": None}, 1),
+        ({"trials": (), "best": None}, 1),
+    ]
+    for change, expected in changes:
+        assert msgspec.structs.replace(result(), **change).exit_status == expected, change
+
+
 def test_a_finalist_is_shown_with_the_times_that_decided() -> None:
     """One that the screening gave up early is not called clearly slower when it has won."""
     before = result()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.full_files import files_up_to
 
 from tileyard.errors import HomeError
 from tileyard.events import (
@@ -141,6 +142,27 @@ def test_stream_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
 
     with pytest.raises(HomeError, match=r"cannot write to .*r1\.jsonl"):
         EventLog(tmp_path, "r1")
+
+
+def test_what_a_full_disk_does_not_take_is_written_later(tmp_path: Path) -> None:
+    """A line that was cut goes on where it was cut, and none is lost or torn."""
+    expected = [Note(text=str(number)) for number in range(3)]
+    with EventLog(tmp_path, "r1") as log:
+        log.append(expected[0])
+        size = log.path.stat().st_size
+        log.add(expected[1])
+        with files_up_to(size + 5), pytest.raises(HomeError, match=r"cannot write to .*r1\.jsonl"):
+            log.flush()
+        assert log.path.stat().st_size == size + 5
+        log.append(expected[2])
+    assert list(read_events(log.path)) == expected
+
+
+def test_a_stream_is_closed_also_where_the_disk_is_full(tmp_path: Path) -> None:
+    """Leaving its block raises nothing: whoever flushed it knows."""
+    with files_up_to(0), EventLog(tmp_path, "r1") as log:
+        log.add(Note(text="lost"))
+    assert log.path.read_bytes() == b""
 
 
 def test_stream_that_is_not_there_is_named(tmp_path: Path) -> None:

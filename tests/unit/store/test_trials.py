@@ -6,12 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.full_files import files_up_to
 
+from tileyard.errors import HomeError
 from tileyard.model import Outcome
 from tileyard.store.base import REUSABLE
 from tileyard.store.trials import TrialQuery, TrialStore
 from tileyard.testing import StoreContract
-from tileyard.testing.stores import OpenStore
+from tileyard.testing.stores import OpenStore, make_trial
 
 
 class TestSqlite(StoreContract):
@@ -35,6 +37,17 @@ def test_what_says_nothing_of_a_kernel_is_not_reusable() -> None:
         }
     )
     assert frozenset(Outcome) - REUSABLE == expected
+
+
+def test_a_full_disk_takes_nothing_and_breaks_nothing(tmp_path: Path) -> None:
+    """All or none of what is recorded at once; the same store takes it once there is room."""
+    trials = [make_trial(f"r1.{number}", message="x" * 50_000) for number in range(9)]
+    with TrialStore.open(tmp_path) as store:
+        with files_up_to(200_000), pytest.raises(HomeError, match=r"store\.db"):
+            store.record_all(trials)
+        assert store.list_trials(TrialQuery()) == []
+        store.record_all(trials)
+        assert store.has_all([trial.id for trial in trials])
 
 
 WRITER = """
