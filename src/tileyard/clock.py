@@ -8,6 +8,9 @@ from typing import Final
 LONGEST_S: Final = 1_000_000.0
 """Most seconds that a user may give for a duration. The kernel's calls that wait take 24 days at most."""
 
+NAP_S: Final = 0.5
+"""The longest wait between two looks at a countdown."""
+
 
 class Clock:
     """The two kinds of time the project uses, by the machine's own clock; tests pass others."""
@@ -21,31 +24,27 @@ class Clock:
         return time.time()
 
 
-NAP_S: Final = 0.5
-"""The longest that whoever keeps a limit waits without a look at the clock."""
-
-
 class Countdown:
-    """A limit that counts only the time in which this process ran.
+    """A limit that does not run while the process that looks at it is stopped. None is no limit.
 
-    Who keeps it looks at least every ``NAP_S``. Where much more time has gone by between two looks this process
-    was stopped, or its host was asleep, and so was what it waits for as a rule.
+    Look at least every ``NAP_S``: a longer gap between two looks, as after SIGSTOP and SIGCONT, counts
+    as ``NAP_S``.
     """
 
     def __init__(
-        self, seconds: float = math.inf, monotonic_s: Callable[[], float] = time.monotonic
+        self, seconds: float | None, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        self._left_s = seconds
-        self._monotonic_s = monotonic_s
-        self._seen_s = monotonic_s()
+        self._left_s = math.inf if seconds is None else seconds
+        self._monotonic = monotonic
+        self._seen_at = monotonic()
 
     def left_s(self) -> float:
-        """How much is left, negative once it is over."""
-        now_s = self._monotonic_s()
-        self._left_s -= min(now_s - self._seen_s, 2 * NAP_S)
-        self._seen_s = now_s
+        """Seconds left, 0 once it is over; infinity without a limit."""
+        now = self._monotonic()
+        self._left_s = max(0.0, self._left_s - min(now - self._seen_at, NAP_S))
+        self._seen_at = now
         return self._left_s
 
     def wait_s(self) -> float:
-        """For how long to wait before the next look; 0 once it is over."""
-        return max(0.0, min(self.left_s(), NAP_S))
+        """How long to wait before the next look."""
+        return min(self.left_s(), NAP_S)

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import math
 from collections.abc import AsyncIterator
 
 from tileyard.clock import Countdown
@@ -13,13 +12,13 @@ class Limit:
 
     def __init__(self, timeout: asyncio.Timeout, seconds: float | None) -> None:
         self._timeout = timeout
-        self._countdown = Countdown()
+        self._countdown = Countdown(None)
         self._timer: asyncio.TimerHandle | None = None
         self.reset(seconds)
 
     def reset(self, seconds: float | None) -> None:
         """Allow so many seconds from now on, or any number."""
-        self._countdown = Countdown(math.inf if seconds is None else seconds)
+        self._countdown = Countdown(seconds)
         # Moved on with each message, it costs a timer only where that would come too late.
         wait_s, loop = self._countdown.wait_s(), asyncio.get_running_loop()
         if self._timer is None or self._timer.when() > loop.time() + wait_s:

@@ -85,7 +85,7 @@ class Follower:
         self._heard = heard
         self._started_s = started_s
         self._until_s = 0.0
-        self._countdown = Countdown()
+        self._countdown = Countdown(None)
         self._poll = select.poll()
         self._poll.register(keeper.reports, select.POLLIN)
         self._streams: dict[int, bytes] = {}

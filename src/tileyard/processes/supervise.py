@@ -9,7 +9,6 @@ One module because a worker is its keeper and its channel, and neither is used w
 import asyncio
 import contextlib
 import logging
-import math
 import os
 import secrets
 import signal
@@ -297,7 +296,7 @@ class Worker(contextlib.AbstractAsyncContextManager["Worker"]):
         Raises TimeoutError if it took longer than ``lock_limit_s``, and WorkerStartError if it
         cannot be. In both cases, and if cancelled, nothing is left of it.
         """
-        limit = Countdown(math.inf if lock_limit_s is None else lock_limit_s)
+        limit = Countdown(lock_limit_s)
         for left in reversed(range(STARTS)):
             with open_pipes() as (ours, theirs):
                 env = {**command.env, CHANNEL_VARIABLE: format_channel(*theirs)}
