@@ -157,8 +157,9 @@ def test_a_dead_worker_never_ends_in_zero(tree: Tree) -> None:
         conftest=LYING,
         test_dies="""
             import os, signal
+            WORKER = os.getpid()
             def test_kills_its_worker():
-                os.kill(os.getppid(), signal.SIGKILL)
+                os.kill(WORKER, signal.SIGKILL)
             def test_passes(): pass
             def test_passes_too(): pass
         """,

@@ -1,8 +1,7 @@
 """Work in a process of its own that begins as a copy of this one: no imports, no pickled functions.
 
-The copy leads a session of its own and dies with the thread that made it. What it has to say comes
-through a pipe; a crash or a hang says where it was in ``log``. A process that is copied must have no
-threads that hold anything.
+How copies are made and ended is in ``lanes``. What a copy has to say comes through a pipe; a crash or a
+hang says where it was in ``log``. A process that is copied must have no threads that hold anything.
 
 One module because both ends of a copy, what it may not inherit and where it leaves its last words are
 one agreement.
@@ -12,7 +11,6 @@ import asyncio
 import faulthandler
 import os
 import pickle
-import secrets
 import select
 import signal
 import struct
@@ -20,31 +18,23 @@ import sys
 import threading
 import time
 import traceback
-import warnings
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Final, NoReturn
 
+from tileyard.clock import Countdown
 from tileyard.model import Record
 from tileyard.modes import make_folder, open_file
-from tileyard.processes.keeper.tree import kill_marked, libc
 from tileyard.processes.outcomes import describe_signal
+from tileyard.pytest_plugin.lanes import FAILED, Lane
 
 GRACE_S: Final = 0.5
 """Between the signal that has a process say where it is, and the one that ends it."""
-
-CONFIRM_S: Final = 5.0
-"""How long what it left behind may take to vanish."""
-POLL_S: Final = 0.01
 FATAL: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
-PR_SET_PDEATHSIG: Final = 1
-FAILED: Final = 70
-"""The exit code of a copy whose work raised."""
 HEADER: Final = struct.Struct("<I")
 """The size of a message, which goes before it."""
-_own_trees: list[str] = []
 OPENMP: Final = "OMP_NUM_THREADS"
 OPENBLAS: Final = "OPENBLAS_NUM_THREADS"
 ASKED_THREADS: Final = "TILEYARD_PYTEST_THREADS"
@@ -131,34 +121,22 @@ class Teller:
                 data = data[os.write(self.fd, data) :]
 
 
-def keeper_environment() -> dict[str, str]:
-    """The environment without the mark of this copy: whoever ends all that it started spares a keeper."""
-    marks = [mark for mark in os.environ.get("TILEYARD_TREE", "").split(":") if mark]
-    left = ":".join(mark for mark in marks if mark not in _own_trees)
-    return {**os.environ, "TILEYARD_TREE": left}
+def make_lane(work: Callable[[int, Teller], None]) -> Lane:
+    """A lane of copies that do ``work``, each with a number of its own."""
+    return Lane(lambda number, fds: be_copy(lambda teller: work(number, teller), fds))
 
 
-def be_copy(
-    work: Callable[[Teller], None], teller: Teller, logs: tuple[int, int], parent: int, tree: str
-) -> NoReturn:
+def be_copy(work: Callable[[Teller], None], fds: Sequence[int]) -> NoReturn:
     """In the copy: do the work and end, without anything that the original would do at its end."""
-    log_fd, stack_fd = logs
+    pipe, log_fd, stack_fd = fds
     code = FAILED
     try:
-        os.setsid()
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(FAILED)
-        above = os.environ.get("TILEYARD_TREE", "")
-        _own_trees[:] = [tree]
-        os.environ["TILEYARD_TREE"] = f"{above}:{tree}" if above else tree
-        signal.set_wakeup_fd(-1)
         faulthandler.disable()
         for number in FATAL:  # TVM's own handler spends a second on C frames, device in hand
             signal.signal(number, signal.SIG_DFL)
         faulthandler.enable(file=stack_fd)
         asyncio.set_event_loop(None)
-        work(teller)
+        work(Teller(pipe))
         code = 0
     except BaseException:  # noqa: BLE001 - a worker's entry
         os.write(log_fd, traceback.format_exc().encode())
@@ -173,9 +151,9 @@ def be_copy(
 
 
 class ForkEnd(Record):
-    """How a copy ended: by ``code`` or ``signal``. ``timed_out`` says that it was ended for its limit.
+    """How a copy ended: by ``code``, by ``signal``, or, with neither, because its parent was killed.
 
-    ``at`` is when that was seen, on the monotonic clock; ``tail`` is the end of its log, and ``stack``
+    ``timed_out`` says that it was ended for its limit. ``at`` is when that was seen, on the monotonic clock; ``tail`` is the end of its log, and ``stack``
     where its Python code was if it died of a signal.
     """
 
@@ -187,6 +165,11 @@ class ForkEnd(Record):
     tail: str
     stack: str
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether its parent was killed."""
+        return self.code is None and self.signal is None
+
     def describe(self, limit_s: float) -> str:
         """One line, to go on from a subject."""
         if self.timed_out:
@@ -194,87 +177,77 @@ class ForkEnd(Record):
             return f"ran past its limit of {limit_s:g} s{how}"
         if self.signal is not None:
             return f"died of {describe_signal(self.signal)}"
+        if self.is_lost:
+            return "ended because its parent was killed: it must signal no process but its own"
         return f"ended with exit code {self.code} before it was done"
 
 
 class Forked:
-    """A copy of this process that does ``work``. Once one of ``fds`` is readable, call ``read``.
+    """A copy in a lane, which does the work of ``number``. Once one of ``fds`` is readable, call ``read``.
 
     ``end`` is how it ended, None while it runs; ``paused_s`` for how long its limit was stopped.
     """
 
-    def __init__(self, work: Callable[[Teller], None], limit_s: float, log: Path) -> None:
+    def __init__(self, lane: Lane, number: int, limit_s: float, log: Path) -> None:
+        self.lane = lane
         self.limit_s = limit_s
         self.log = log
-        self._tree = secrets.token_hex(8)
         self._unread = b""
-        self._began = self._since = time.monotonic()
-        self._used = self.paused_s = 0.0
-        self._is_paused = False
-        self._asked_at: float | None = None
-        self._is_killed = False
+        self._began = time.monotonic()
+        self._limit = Countdown(limit_s)
+        self._left_s = limit_s
+        self._paused_at: float | None = None
+        self.paused_s = 0.0
+        self._is_late = False
         self.end: ForkEnd | None = None
         make_folder(log.parent)
         log_fd, stack_fd = (
             open_file(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC) for path in (log, stack_log(log))
         )
         self._pipe, write_end = os.pipe()
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(ValueError, OSError):  # closed by somebody
-                stream.flush()
-        parent = os.getpid()
-        with warnings.catch_warnings():
-            # Of other threads that may hold locks. Should they, the limit ends it.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            self.pid = os.fork()
-        if self.pid == 0:
-            be_copy(work, Teller(write_end), (log_fd, stack_fd), parent, self._tree)
+        lane.start(number, (write_end, log_fd, stack_fd))
         for fd in (write_end, log_fd, stack_fd):
             os.close(fd)
         os.set_blocking(self._pipe, False)
-        self._handle = os.pidfd_open(self.pid)
-        self.fds = (self._pipe, self._handle)
+        self.fds = (self._pipe, lane.channel.fileno())
 
     def pause(self) -> None:
         """Stop its limit."""
-        if not self._is_paused:
-            now = time.monotonic()
-            self._used += now - self._since
-            self._since, self._is_paused = now, True
+        if self._paused_at is None:
+            self._paused_at = time.monotonic()
+            self._left_s = self._limit.left_s()
 
     def resume(self) -> None:
         """Let its limit go on."""
-        if self._is_paused:
-            now = time.monotonic()
-            self.paused_s += now - self._since
-            self._since, self._is_paused = now, False
+        if self._paused_at is not None:
+            self.paused_s += time.monotonic() - self._paused_at
+            self._paused_at = None
+            if not self._is_late:
+                self._limit = Countdown(self._left_s)
 
     def begin_anew(self) -> None:
         """Let its limit count from now on."""
-        self._used, self._since = 0.0, time.monotonic()
+        self._limit = Countdown(self.limit_s)
 
-    def left_s(self) -> float | None:
-        """Seconds until something has to be done about its limit, None for nothing."""
-        if self._asked_at is not None:
-            return self._asked_at + GRACE_S - time.monotonic()
-        if self._is_paused:
-            return None
-        return self.limit_s - self._used - (time.monotonic() - self._since)
+    def wait_s(self) -> float | None:
+        """How long to wait before `enforce` is called again, None for as long as you like."""
+        is_paused = self._paused_at is not None and not self._is_late
+        return None if is_paused else self._limit.wait_s()
 
     def enforce(self) -> None:
         """End it if its time is over."""
-        left_s = self.left_s()
-        if left_s is None or left_s > 0 or self.end is not None:
+        if self.end is not None or self.wait_s() != 0.0:
             return
-        if self._asked_at is None:
-            self._asked_at = time.monotonic()
-            os.kill(self.pid, signal.SIGABRT)  # says where it is; see be_copy
+        if self._is_late:
+            self.lane.end()
         else:
-            self._kill()
+            self._is_late = True
+            self._limit = Countdown(GRACE_S)
+            self.lane.abort()  # says where it is; see be_copy
 
     def read(self) -> list[Record]:
         """What it has told since the last time; once that is all, ``end`` is set."""
-        is_over = bool(select.select([self._handle], [], [], 0)[0])
+        is_over, status = self.lane.read()
         with suppress(BlockingIOError):
             while data := os.read(self._pipe, 1 << 16):
                 self._unread += data
@@ -286,41 +259,28 @@ class Forked:
             messages.append(pickle.loads(self._unread[HEADER.size : HEADER.size + size]))
             self._unread = self._unread[HEADER.size + size :]
         if is_over:
-            self._conclude()
+            self._conclude(status)
         return messages
 
     def close(self) -> None:
-        """End it now if it still runs. Harmless once it has ended."""
+        """End it now if it still runs, and its lane. Harmless once it has ended."""
         if self.end is None:
-            self._kill()
-            self._conclude()
+            self.lane.end()
+            self._conclude(None)
 
-    def _kill(self) -> None:
-        if not self._is_killed:
-            self._is_killed = True
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)  # where it has not yet got its session
-
-    def _conclude(self) -> None:
-        _, status = os.waitpid(self.pid, 0)
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)  # what it left behind
-        until_s = time.monotonic() + CONFIRM_S
-        while kill_marked(self._tree) and time.monotonic() < until_s:
-            time.sleep(POLL_S)
+    def _conclude(self, status: int | None) -> None:
         self.resume()
-        os.close(self._handle)
         os.close(self._pipe)
-        code = os.waitstatus_to_exitcode(status)
+        if status is None and not self.lane.is_open:
+            status = signal.SIGKILL
+        code = None if status is None else os.waitstatus_to_exitcode(status)
         at = time.monotonic()
         self.end = ForkEnd(
             at=at,
             seconds=at - self._began,
-            code=code if code >= 0 else None,
-            signal=-code if code < 0 else None,
-            timed_out=self._asked_at is not None,
+            code=code if code is None or code >= 0 else None,
+            signal=-code if code is not None and code < 0 else None,
+            timed_out=self._is_late and code != 0,
             tail=take_tail(self.log, keep=True),
             stack=cut_stack(take_tail(stack_log(self.log), STACK_BYTES)),
         )
@@ -332,8 +292,8 @@ def wait_any(copies: Iterable[Forked]) -> list[Forked]:
     waiting = select.poll()
     for fd in by_fd:
         waiting.register(fd, select.POLLIN)
-    lefts = [left_s for copy in by_fd.values() if (left_s := copy.left_s()) is not None]
-    timeout_ms = max(0.0, min(lefts)) * 1000 + 1 if lefts else None
+    waits = [wait_s for copy in by_fd.values() if (wait_s := copy.wait_s()) is not None]
+    timeout_ms = min(waits) * 1000 + 1 if waits else None
     ready = {id(by_fd[fd]): by_fd[fd] for fd, _ in waiting.poll(timeout_ms)}
     for copy in set(by_fd.values()):
         copy.enforce()
@@ -341,7 +301,7 @@ def wait_any(copies: Iterable[Forked]) -> list[Forked]:
 
 
 async def follow(copy: Forked) -> AsyncGenerator[Record, None]:
-    """All that a copy has to say, until it has ended; within a running event loop."""
+    """All that a copy has to say, until it has ended, and its lane with it; within a running event loop."""
     loop = asyncio.get_running_loop()
     told = asyncio.Event()
     fds = copy.fds
@@ -350,7 +310,7 @@ async def follow(copy: Forked) -> AsyncGenerator[Record, None]:
     try:
         while copy.end is None:
             with suppress(TimeoutError):
-                async with asyncio.timeout(copy.left_s()):
+                async with asyncio.timeout(copy.wait_s()):
                     await told.wait()
             told.clear()
             copy.enforce()
@@ -360,3 +320,4 @@ async def follow(copy: Forked) -> AsyncGenerator[Record, None]:
         for fd in fds:
             loop.remove_reader(fd)
         copy.close()
+        copy.lane.close()

@@ -14,13 +14,14 @@ from typing import Final
 
 import msgspec
 
+from tileyard.clock import Countdown
 from tileyard.devices.occupancy import parts_of
 from tileyard.errors import WorkerStartError
 from tileyard.model import Device
 from tileyard.processes.keeper.worker import short_name
 from tileyard.processes.keeper_line import PYTHON, Report, explain_refusal, keeper_argv
 from tileyard.processes.records import LeaseRequest
-from tileyard.pytest_plugin.forked import keeper_environment
+from tileyard.pytest_plugin.lanes import SPARED
 
 HOLDER: Final = (
     "/bin/sh",
@@ -53,7 +54,7 @@ class HeldLease:
         self._tree = secrets.token_hex(8)
         self._keeper, self._control, self._reports, self._word = self._spawn()
         try:
-            granted = self._wait(asked + queue_limit_s, queue_limit_s)
+            granted = self._wait(queue_limit_s)
         except BaseException:
             self._end(b"kill 0\n")
             raise
@@ -88,13 +89,13 @@ class HeldLease:
             keeper = os.posix_spawn(
                 PYTHON[0],
                 keeper_argv(self._tree, options, self._request, HOLDER),
-                keeper_environment(),
+                {**os.environ, SPARED: "1"},
                 file_actions=[
                     (os.POSIX_SPAWN_DUP2, word_out, 0),
                     (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
                     (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
                 ],
-                setsid=True,  # whoever ends the test with all it has started spares it
+                setsid=True,
                 setsigmask=(),
             )
         finally:
@@ -102,11 +103,12 @@ class HeldLease:
                 os.close(fd)
         return keeper, control, reports, word
 
-    def _wait(self, until_s: float, limit_s: float) -> Report:
+    def _wait(self, limit_s: float) -> Report:
         """What was granted, once the keeper says that its holder runs."""
+        countdown = Countdown(limit_s)
         granted: Report | None = None
         while True:
-            report = self._next_report(until_s)
+            report = self._next_report(countdown)
             if report is None:
                 raise WorkerStartError("the keeper of a lease was killed")
             match report.event:
@@ -126,11 +128,12 @@ class HeldLease:
                     if report.refused_step:
                         raise explain_refusal(report, "tile_device", self._request, {})
 
-    def _next_report(self, until_s: float) -> Report | None:
+    def _next_report(self, countdown: Countdown) -> Report | None:
         """The next report, one of ``timeout`` if there is none in time, None if none will come."""
         while b"\n" not in self._unread:
-            left_s = until_s - time.monotonic()
-            if left_s <= 0 or not select.select([self._reports], [], [], left_s)[0]:
+            if not select.select([self._reports], [], [], countdown.wait_s())[0]:
+                if countdown.left_s():
+                    continue
                 return Report(event="timeout")
             data = os.read(self._reports, 1 << 16)
             if not data:
@@ -148,13 +151,13 @@ class HeldLease:
             with suppress(BrokenPipeError):
                 os.write(self._control, order)
         os.close(self._word)
-        until_s = time.monotonic() + GRACE_S + 2 * CONFIRM_S
-        report = self._next_report(until_s)
+        countdown = Countdown(GRACE_S + 2 * CONFIRM_S)
+        report = self._next_report(countdown)
         while report is not None and report.event != "ended" and not report.refused_step:
             if report.event == "timeout":
                 os.kill(self._keeper, signal.SIGKILL)
                 break
-            report = self._next_report(until_s)
+            report = self._next_report(countdown)
         at = time.monotonic()
         os.close(self._control)
         os.close(self._reports)

@@ -4,7 +4,7 @@ import fcntl
 import os
 import time
 from collections.abc import Generator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from tileyard.pytest_plugin.recording import (
     sort_longest_first,
 )
 from tileyard.pytest_plugin.records import Step
-from tileyard.pytest_plugin.running import run_all
+from tileyard.pytest_plugin.running import Runner
 from tileyard.service.choosing import choose_devices
 from tileyard.service.naming import claim_run_name
 from tileyard.settings import Settings, read_settings
@@ -122,7 +122,8 @@ class Alone:
         active.results = {result.step: result for result in results}
         recording.find_steps = lambda: tuple(results)
         _share_temporary(config)
-        run_all(session.items, active, self, recording.began, session)
+        with closing(Runner(session.items, active, self, recording.began)) as runner:
+            runner.run(session.items, session)
         return True
 
 
@@ -155,6 +156,8 @@ class XdistController:
 class XdistWorker:
     """One of pytest-xdist's processes: it prepares its share, and starts the tests that it is given."""
 
+    _runner: Runner  # once tests run
+
     def __init__(self, active: Active, shared: Mapping[str, Any], number: tuple[int, int]) -> None:
         self._active = active
         self._shared = shared
@@ -185,12 +188,15 @@ class XdistWorker:
             )
             active.results = {result.step: result for result in results}
             _share_temporary(session.config)
+            self._runner = Runner(session.items, active, self, self._shared["began"])
+            with closing(self._runner):
+                return (yield)
         return (yield)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool:
         """Run a test in a process of its own."""
-        run_all([item], self._active, self, self._shared["began"])
+        self._runner.run([item])
         return True
 
 

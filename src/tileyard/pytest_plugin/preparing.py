@@ -33,7 +33,7 @@ from tileyard.frontend.blame import call_by_name
 from tileyard.model import Case, Elaborated, KernelWork, Limits, Outcome, Record
 from tileyard.modes import make_folder, open_file, write_file
 from tileyard.pytest_plugin.bodies import Ready, lower, read_body
-from tileyard.pytest_plugin.forked import Forked, Teller, follow
+from tileyard.pytest_plugin.forked import Forked, Teller, follow, make_lane
 from tileyard.pytest_plugin.records import (
     Answered,
     BodyStep,
@@ -289,13 +289,14 @@ class Preparing:
         while left:
             todo = tuple(left)
 
-            def work(teller: Teller, todo: tuple[S, ...] = todo) -> None:
+            def work(_: int, teller: Teller, todo: tuple[S, ...] = todo) -> None:
                 for step in todo:
                     teller.tell(Answered(reply=answer(step)))
 
             self._copies += 1
             at = time.monotonic()
-            copy = Forked(work, limit_s, self._folder / f"elaborate-{self._copies}.log")
+            log = self._folder / f"elaborate-{self._copies}.log"
+            copy = Forked(make_lane(work), 0, limit_s, log)
             async with contextlib.aclosing(follow(copy)) as messages:
                 async for message in messages:
                     if isinstance(message, Answered):
@@ -312,14 +313,13 @@ class Preparing:
         folder = self._folder / "built" / f"{zlib.crc32(step.id.encode()):08x}"
         pickled = folder.with_suffix(".pickle")
 
+        def work(_: int, teller: Teller) -> None:
+            teller.tell(Answered(reply=_call_function(step, folder, pickled)))
+
         async with self._lanes:
             at = time.monotonic()
             make_folder(folder)
-            copy = Forked(
-                lambda teller: teller.tell(Answered(reply=_call_function(step, folder, pickled))),
-                step.limit_s,
-                folder.with_suffix(".log"),
-            )
+            copy = Forked(make_lane(work), 0, step.limit_s, folder.with_suffix(".log"))
             answers = [m.reply async for m in follow(copy) if isinstance(m, Answered)]
         result = StepResult(
             step=step.id,

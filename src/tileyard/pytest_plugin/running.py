@@ -10,6 +10,7 @@ import traceback
 import zlib
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from tileyard.pytest_plugin.forked import (
     ForkEnd,
     Teller,
     allow_threads,
+    make_lane,
     out_log,
     take_tail,
     wait_any,
@@ -237,12 +239,10 @@ def _plain(data: dict[str, Any]) -> dict[str, Any]:
 class RunningTest:
     """One test in its own process. ``began`` is the run's own, on the monotonic clock."""
 
-    def __init__(self, item: pytest.Item, active: Active, outer: object, began: float) -> None:
-        log = active.folder / "logs" / f"{zlib.crc32(item.nodeid.encode()):08x}.log"
-        out_log(log).unlink(missing_ok=True)
+    def __init__(self, item: pytest.Item, copy: Forked, began: float) -> None:
         self.item = item
+        self.copy = copy
         self.reports: list[pytest.TestReport] = []
-        self._log = log
         self._began = began
         self._outcomes: list[Outcome] = []
         self._holds: list[Hold] = []
@@ -250,11 +250,6 @@ class RunningTest:
         self._compiled: list[str] = []
         self._left: Left | None = None
         self._message = ""
-        self.copy = Forked(
-            lambda teller: Inside(item, active, log, teller).run(outer),
-            read_marked_limit(item, active.options.limit_s),
-            log,
-        )
 
     def take(self) -> bool:
         """Take in what it has told; whether it has ended. ``reports`` are those that are due."""
@@ -324,8 +319,12 @@ class RunningTest:
         # The keeper of what it still held sees its end when we do.
         self._end_hold(end.at)
         is_whole = any(report.when == "teardown" for report in self.reports)
-        out_tail = take_tail(out_log(self._log))
-        if not is_whole and self._left is None:
+        out_tail = take_tail(out_log(self.copy.log))
+        if end.is_lost or (is_whole and end.timed_out):
+            # It has told all, and was killed with its parent, or did not end.
+            self.reports = [report for report in self.reports if report.when == "setup"]
+            is_whole = False
+        if not is_whole and (self._left is None or end.is_lost):
             self.reports.append(self._report_death(end, out_tail))
         if not self.reports:
             return
@@ -333,7 +332,7 @@ class RunningTest:
             seconds=end.seconds - self.copy.paused_s,
             outcome=_worst(self._outcomes),
             message=self._message or _first_line(self.reports),
-            log=str(self._log) if self._log.exists() else "",
+            log=str(self.copy.log) if self.copy.log.exists() else "",
             holds=tuple(self._holds),
             compiled=tuple(self._compiled),
         )
@@ -359,38 +358,72 @@ class RunningTest:
         )
 
 
-def run_all(
-    items: Sequence[pytest.Item],
-    active: Active,
-    outer: object,
-    began: float,
-    session: pytest.Session | None = None,
-) -> None:
-    """Run tests in this order, as many at a time as the options say.
+class Runner:
+    """Runs ``items``, each in a copy of this process as it is now, as many at a time as the options say.
 
-    No more of them are run where the ``session`` is to end, as ``--maxfail`` has it.
+    ``outer`` is the plugin of this process, and ``began`` when the run began, on the monotonic clock.
     """
-    workers = active.options.workers
-    waiting = list(reversed(items))
-    running: dict[Forked, RunningTest] = {}
-    try:
-        while waiting or running:
-            while waiting and len(running) < workers:
-                item = waiting.pop()
-                if workers == 1:
-                    log_start(item)
-                test = RunningTest(item, active, outer, began)
-                running[test.copy] = test
-            for copy in wait_any(running):
-                if running[copy].take():
-                    running.pop(copy).log(starts=workers > 1)
-                    if session is not None and session.shouldfail:
-                        raise session.Failed(session.shouldfail)
-                    if session is not None and session.shouldstop:
-                        raise session.Interrupted(session.shouldstop)
-    finally:
-        for copy in running:
-            copy.close()
+
+    def __init__(
+        self, items: Sequence[pytest.Item], active: Active, outer: object, began: float
+    ) -> None:
+        self._numbers = {item: number for number, item in enumerate(items)}
+        self._active = active
+        self._began = began
+        self._workers = min(active.options.workers, len(items))
+
+        def work(number: int, teller: Teller) -> None:
+            item = items[number]
+            Inside(item, active, self._log_of(item), teller).run(outer)
+
+        self._make_lane = partial(make_lane, work)
+        self._idle = [self._make_lane() for _ in range(self._workers)]
+
+    def run(self, items: Sequence[pytest.Item], session: pytest.Session | None = None) -> None:
+        """Run these of them, in this order.
+
+        No more of them are run where the ``session`` is to end, as ``--maxfail`` has it.
+        """
+        waiting = list(reversed(items))
+        running: dict[Forked, RunningTest] = {}
+        try:
+            while waiting or running:
+                while waiting and self._idle:
+                    item = waiting.pop()
+                    if self._workers == 1:
+                        log_start(item)
+                    copy = self._start(item)
+                    running[copy] = RunningTest(item, copy, self._began)
+                for copy in wait_any(running):
+                    if running[copy].take():
+                        self._idle.append(copy.lane)
+                        running.pop(copy).log(starts=self._workers > 1)
+                        if session is not None and session.shouldfail:
+                            raise session.Failed(session.shouldfail)
+                        if session is not None and session.shouldstop:
+                            raise session.Interrupted(session.shouldstop)
+        finally:
+            for copy in running:
+                copy.close()
+                self._idle.append(copy.lane)
+
+    def close(self) -> None:
+        """End the processes that made the copies."""
+        for lane in self._idle:
+            lane.close()
+
+    def _start(self, item: pytest.Item) -> Forked:
+        lane = self._idle.pop()
+        if not lane.is_usable:
+            lane.close()
+            lane = self._make_lane()
+        log = self._log_of(item)
+        out_log(log).unlink(missing_ok=True)
+        limit_s = read_marked_limit(item, self._active.options.limit_s)
+        return Forked(lane, self._numbers[item], limit_s, log)
+
+    def _log_of(self, item: pytest.Item) -> Path:
+        return self._active.folder / "logs" / f"{zlib.crc32(item.nodeid.encode()):08x}.log"
 
 
 def log_start(item: pytest.Item) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import os
 import signal
 import subprocess
 import sys
@@ -13,7 +14,15 @@ import pytest
 
 from tileyard.model import Record
 from tileyard.processes.keeper.tree import read_process, session_of
-from tileyard.pytest_plugin.forked import Forked, ForkEnd, Teller, cut_stack, follow, wait_any
+from tileyard.pytest_plugin.forked import (
+    Forked,
+    ForkEnd,
+    Teller,
+    cut_stack,
+    follow,
+    make_lane,
+    wait_any,
+)
 from tileyard.pytest_plugin.records import Answered, DeviceRefused, DeviceWanted
 
 
@@ -21,12 +30,18 @@ def run(
     work: Callable[[Teller], None], log: Path, limit_s: float = 60.0
 ) -> tuple[list[Record], ForkEnd]:
     """Everything that a copy told, and how it ended."""
-    copy = Forked(work, limit_s, log)
+    copy = fork(work, limit_s, log)
     told: list[Record] = []
     while copy.end is None:
         wait_any([copy])
         told += copy.read()
+    copy.lane.close()
     return told, copy.end
+
+
+def fork(work: Callable[[Teller], None], limit_s: float, log: Path) -> Forked:
+    """A copy in a lane of its own."""
+    return Forked(make_lane(lambda _, teller: work(teller)), 0, limit_s, log)
 
 
 def is_zombie(pid: int) -> bool:
@@ -103,7 +118,7 @@ def test_a_limit_stands_still_while_it_is_paused(tmp_path: Path) -> None:
         time.sleep(2.5)
         teller.tell(DeviceRefused())
 
-    copy = Forked(work, 2.0, tmp_path / "log")
+    copy = fork(work, 2.0, tmp_path / "log")
     while copy.end is None:
         wait_any([copy])
         for message in copy.read():
@@ -111,6 +126,7 @@ def test_a_limit_stands_still_while_it_is_paused(tmp_path: Path) -> None:
                 copy.pause()
             else:
                 copy.resume()
+    copy.lane.close()
     expected = 0
     assert copy.end.code == expected
     assert copy.paused_s > 0
@@ -124,7 +140,7 @@ def test_a_copy_is_followed_within_an_event_loop(tmp_path: Path) -> None:
         signal.pause()
 
     async def take_one() -> tuple[object, Forked]:
-        copy = Forked(work, 60.0, tmp_path / "log")
+        copy = fork(work, 60.0, tmp_path / "log")
         messages = follow(copy)
         message = await anext(messages)
         await messages.aclose()
@@ -134,6 +150,31 @@ def test_a_copy_is_followed_within_an_event_loop(tmp_path: Path) -> None:
     expected = Answered(reply=1)
     assert message == expected
     assert copy.end is not None
+
+
+def test_all_copies_of_a_lane_begin_alike(tmp_path: Path) -> None:
+    """They are copies of the process as it was when the lane was made, also after one has killed its parent."""
+    state = ["before"]
+
+    def work(number: int, teller: Teller) -> None:
+        teller.tell(Answered(reply=state[-1]))
+        if number == 1:
+            os.kill(os.getppid(), signal.SIGKILL)
+            signal.pause()
+
+    lane = make_lane(work)
+    state.append("after")
+    told: list[Record] = []
+    ends = []
+    for number in range(3):
+        copy = Forked(lane, number, 60.0, tmp_path / "log")
+        while copy.end is None:
+            wait_any([copy])
+            told += copy.read()
+        ends.append((copy.end.code, copy.end.is_lost))
+    lane.close()
+    assert told == [Answered(reply="before")] * 3
+    assert ends == [(0, False), (None, True), (0, False)]
 
 
 def test_a_stack_is_cut_at_the_frames_of_pytest() -> None:

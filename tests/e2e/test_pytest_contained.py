@@ -1,0 +1,174 @@
+"""Tests of ``pytest --tileyard`` leave nothing running, and harm neither pytest nor each other."""
+
+import os
+import select
+import signal
+
+import pytest
+from tests.e2e.pytest_tree import Tree, is_alive, wait_for, wait_for_end
+
+from tileyard.processes.keeper.tree import SIGCONT, SIGSTOP, descendants_of, signal_child
+
+pytestmark = pytest.mark.slow
+
+CONFTEST = """
+    import os, pathlib, subprocess, time
+
+    DAEMON = "echo $$ > {0}.new; mv {0}.new {0}.pid; while :; do echo x >> {0}.log; sleep 0.05; done"
+
+    # with no environment, in a session of its own, and a child of nobody here
+    def leave_daemon(name):
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        script = f"env -i setsid sh -c '{DAEMON.format(name)}' &"
+        subprocess.run(["sh", "-c", script], check=True, **quiet)
+        while not pathlib.Path(f"{name}.log").exists():
+            time.sleep(0.01)
+
+    def note(name, pid):
+        pathlib.Path(f"{name}.new").write_text(str(pid))
+        os.rename(f"{name}.new", f"{name}.pid")
+
+    def parent_of(pid):
+        return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+    def alive():
+        pids = [path.read_text().strip() for path in pathlib.Path().glob("*.pid")]
+        return [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
+"""
+LEAVES = """
+    import ctypes, os, pytest, signal, time
+    from conftest import alive, leave_daemon
+
+    @pytest.fixture(autouse=True)
+    def daemon(request):
+        assert alive() == []
+        leave_daemon(request.node.name)
+
+    def test_returns(): pass
+    def test_raises(): raise ValueError
+    def test_exits(): os._exit(0)
+    def test_segfaults(): ctypes.string_at(0)
+    def test_kills_itself(): os.kill(os.getpid(), signal.SIGKILL)
+    def test_kills_its_parent(): os.kill(os.getppid(), signal.SIGKILL)
+    def test_hangs(): time.sleep(600)
+"""
+
+
+def test_nothing_survives_its_test(tree: Tree) -> None:
+    """However a test ends, a daemon of it that shares nothing with it is gone before the next one begins."""
+    tree.write(conftest=CONFTEST, test_leaves=LEAVES)
+    ran = tree.run("--tileyard-limit=5s")
+    expected = {
+        "test_returns": "passed",
+        "test_raises": "runtime_error",
+        "test_exits": "crashed",
+        "test_segfaults": "crashed",
+        "test_kills_itself": "crashed",
+        "test_kills_its_parent": "crashed",
+        "test_hangs": "timeout",
+    }
+    assert ran.code == 1
+    assert {name: ran.outcome(name) for name in expected} == expected, ran.text
+    assert "in test_hangs" in ran.text
+    assert [name for name in expected if is_alive(tree.folder / f"{name}.pid")] == []
+
+
+KILLS = """
+    import os, pytest, signal
+    @pytest.mark.parametrize("number", range(10))
+    def test_kills(number):
+        if number == 4:
+            os.kill(os.getppid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--tileyard-workers=3",), ("-n2",)], ids=str)
+def test_a_test_that_kills_its_parent_fails_alone(tree: Tree, options: tuple[str, ...]) -> None:
+    """The report says why it failed; the other nine pass, and pytest ends as ever."""
+    tree.write(test_kills=KILLS)
+    ran = tree.run(*options)
+    outcomes = [ran.outcome(f"test_kills[{number}]") for number in range(10)]
+    assert outcomes == ["passed"] * 4 + ["crashed"] + ["passed"] * 5, ran.text
+    assert "1 failed, 9 passed" in ran.text
+    assert "the test's process ended because its parent was killed" in ran.text
+    assert ran.code == 1
+
+
+STOPS = """
+    import os, signal
+    from conftest import parent_of
+
+    def test_stops_its_parent():
+        os.kill(os.getppid(), signal.SIGSTOP)
+
+    def test_stops_both_above():
+        parent = os.getppid()
+        os.kill(parent_of(parent), signal.SIGSTOP)
+        os.kill(parent, signal.SIGSTOP)
+
+    def test_stops_itself():
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def test_passes(): pass
+    def test_passes_too(): pass
+"""
+
+
+def test_a_stopped_process_harms_no_other_test(tree: Tree) -> None:
+    """A parent that a test stops goes on at once; what else it stops, the limit ends, and that test alone fails."""
+    tree.write(conftest=CONFTEST, test_stops=STOPS)
+    ran = tree.run("--tileyard-limit=5s")
+    expected = {
+        "test_stops_its_parent": "passed",
+        "test_stops_both_above": "timeout",
+        "test_stops_itself": "timeout",
+        "test_passes": "passed",
+        "test_passes_too": "passed",
+    }
+    assert {name: ran.outcome(name) for name in expected} == expected, ran.text
+    assert "ran past its limit of 5 s, killed with SIGKILL" in ran.text
+    assert "in test_stops_itself" in ran.text
+    assert ran.code == 1
+
+
+WAITS = """
+    import os, pathlib, time
+    from conftest import leave_daemon, note, parent_of
+
+    def test_waits():
+        leave_daemon("daemon")
+        parent = os.getppid()
+        note("guard", parent_of(parent))
+        note("parent", parent)
+        note("test", os.getpid())
+        while not pathlib.Path("go").exists():
+            time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 2)], ids=str)
+def test_nothing_survives_pytest(tree: Tree, number: signal.Signals, code: int) -> None:
+    """Killed or interrupted, pytest takes its tests along, what they started, and the processes between."""
+    tree.write(conftest=CONFTEST, test_waits=WAITS)
+    running = tree.start()
+    wait_for(tree.folder / "test.pid")
+    running.send_signal(number)
+    assert running.wait() == code
+    wait_for_end(*(tree.folder / f"{name}.pid" for name in ("daemon", "guard", "parent", "test")))
+
+
+def test_a_pause_is_no_time_out(tree: Tree) -> None:
+    """A run whose processes are all stopped for longer than its test's limit goes on after that."""
+    tree.write(conftest=CONFTEST, test_waits=WAITS)
+    running = tree.start("--tileyard-limit=10s")
+    wait_for(tree.folder / "test.pid")
+    stopped = [(running.pid, os.getpid()), *descendants_of(running.pid)]
+    for pid, parent in stopped:
+        signal_child(pid, parent, SIGSTOP)
+    select.select([], [], [], 12.0)
+    for pid, parent in stopped:
+        signal_child(pid, parent, SIGCONT)
+    select.select([], [], [], 2.0)  # in which pytest looks at the limit
+    (tree.folder / "go").touch()
+    expected = 0
+    assert running.wait() == expected
