@@ -1,0 +1,94 @@
+"""A storm of kills and stops: every kind of process, in every state of a run, through the command line."""
+
+import os
+import random
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from tests.faults.hit_commands import COMMANDS
+from tests.faults.hits import SIGNALS, Aim, Hit, Shooter, run_clean
+
+HITS = int(os.environ.get("TILEYARD_HITS", "30"))
+"""How many hits there are; 300 for all."""
+ONLY = os.environ.get("TILEYARD_HITS_ONLY", "")
+"""Hits to be repeated, as in ``tune:17,test:3``."""
+AT_ONCE = 2
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600 + 20 * HITS)]
+
+
+def aims_of(verb: str) -> Iterator[Aim]:
+    """All cells of a verb with each signal, in an order that its name decides, over and over."""
+    cells = [
+        (kind, state, number)
+        for kind, states in COMMANDS[verb].cells.items()
+        for state in states
+        for number in SIGNALS
+    ]
+    random.Random(verb).shuffle(cells)
+    number = 0
+    while True:
+        for kind, state, sent in cells:
+            yield Aim(seed=f"{verb}:{number}", kind=kind, state=state, signal=sent)
+            number += 1
+
+
+def choose_aims() -> list[Aim]:
+    """Those that are asked for, or the first of each verb in turns."""
+    streams = {verb: aims_of(verb) for verb in COMMANDS}
+    if ONLY:
+        asked = sorted(
+            (verb, int(number)) for verb, number in (s.split(":") for s in ONLY.split(","))
+        )
+        return [next(islice(aims_of(verb), number, None)) for verb, number in asked]
+    verbs = list(COMMANDS)
+    return [next(streams[verbs[number % len(verbs)]]) for number in range(HITS)]
+
+
+def test_whatever_is_killed_or_stopped_the_run_ends_as_it_should(tmp_path: Path) -> None:
+    """Each command ends, with the outcomes of a clean run, and leaves neither a process nor a file."""
+    aims = choose_aims()
+    verbs = sorted({aim.seed.partition(":")[0] for aim in aims})
+    shared = tmp_path / "shared"
+    shared.mkdir()
+
+    def prepare(verb: str) -> Shooter:
+        folder = shared / verb
+        folder.mkdir()
+        COMMANDS[verb].setup(folder)
+        clean = run_clean(COMMANDS[verb], tmp_path / "clean" / verb, folder)
+        return Shooter(COMMANDS[verb], clean, folder)
+
+    def shoot(aim: Aim) -> Hit:
+        verb, _, number = aim.seed.partition(":")
+        place = tmp_path / f"{verb}-{number}"
+        hit = shooters[verb].shoot(aim, place)
+        if not hit.problems:
+            shutil.rmtree(place, ignore_errors=True)
+        return hit
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        shooters = dict(zip(verbs, pool.map(prepare, verbs), strict=True))
+        hits = list(pool.map(shoot, aims))
+    print(describe(hits))  # noqa: T201 - shown where the test fails, or with -s
+    failed = [hit for hit in hits if hit.problems]
+    assert not failed, "\n".join([f"{len(failed)} of {len(hits)} hits", *map(str, failed)])
+
+
+def describe(hits: list[Hit]) -> str:
+    """What was hit, and the details of what went wrong."""
+    told = []
+    for hit in hits:
+        if hit.problems:
+            told += [str(hit), *(f"        {line}" for line in hit.details)]
+    cells = Counter(
+        (hit.aim.seed.partition(":")[0], hit.kind, hit.state) for hit in hits if hit.kind
+    )
+    told += [f"{count:4} {' | '.join(cell)}" for cell, count in sorted(cells.items())]
+    told += [f"   not met: {hit.aim}" for hit in hits if not hit.kind]
+    return "\n".join(told)
