@@ -8,7 +8,6 @@ from pathlib import Path
 
 FAULTS = ("infra_error", "queue_timeout")
 WELL = ("passed", "unchecked", "skipped")
-CASES = tuple(f"t{testcase}/{case}" for testcase in range(4) for case in "abc")
 WRONG = "t3/c"
 """The case of the suite that ends as a mismatch."""
 
@@ -46,10 +45,107 @@ def write_suite(folder: Path) -> None:
         (folder / name).write_text(text)
 
 
+KERNEL = """
+import tilelang
+import tilelang.language as T
+
+
+@tilelang.jit(out_idx=[-1])
+def scale(N, block=32):
+    @T.prim_func
+    def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, block), threads=128) as bx:
+            for i in T.Parallel(block):
+                Y[bx * block + i] = X[bx * block + i] * 3.0
+
+    return main
+
+
+def reference(X):
+    return X * 3
+"""
+TESTS = """
+import pathlib
+import subprocess
+
+import pytest
+
+SUITE = pathlib.Path(__file__).parent.parent / "suite"
+
+
+def build(out, name):
+    subprocess.run(["sh", str(SUITE / "build.sh"), name, str(out)], check=True)
+    return {"binary": str(out / "p")}
+
+
+@pytest.mark.tile_compile(function=build, limit="5s")
+@pytest.mark.tile_limit("5s")
+@pytest.mark.parametrize("case", "abc")
+@pytest.mark.parametrize("name", ["t0", "t1"])
+def test_program(name, case, tile_built, tile_device, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = f"{name}/{case}"
+    with tile_device():
+        subprocess.run(["sh", str(SUITE / "run.sh"), said, tile_built.result["binary"]], check=True)
+    subprocess.run(["sh", str(SUITE / "golden.sh"), said, "."], check=True)
+    subprocess.run(["sh", str(SUITE / "check.sh"), said], check=True)
+"""
+DEVICE = """
+[[device]]
+name = "npu:0"
+id = "0000:c1:00.0"
+probe = ["true"]
+"""
+
+
+def write_kernel(folder: Path) -> None:
+    """Write a file with a small kernel."""
+    (folder / "kernel.py").write_text(KERNEL)
+
+
+def write_device(folder: Path) -> None:
+    """Write the suite, and the declaration of a device that it can run on."""
+    write_suite(folder / "suite")
+    (folder / "etc").mkdir()
+    (folder / "etc" / "devices.toml").write_text(DEVICE)
+
+
+def write_tests(folder: Path) -> None:
+    """Write tests for pytest that run the programs of the suite on a device."""
+    write_device(folder)
+    (folder / "tests").mkdir()
+    (folder / "tests" / "test_programs.py").write_text(TESTS)
+
+
 def read_verdicts(place: Path) -> dict[str, str]:
-    """Outcome by case, of what ``tileyard test --json`` has printed."""
+    """Outcome by case, of what a command has printed with ``--json``."""
     printed = json.loads((place / "stdout").read_text())
     return {verdict["case"]: verdict["outcome"] for verdict in printed["verdicts"]}
+
+
+def read_bundled(place: Path) -> dict[str, str]:
+    """Outcome by case, where the bundle was written, too."""
+    outcomes = read_verdicts(place)
+    is_whole = "skipped" not in outcomes.values() or (place / "suite.tyb").stat().st_size > 0
+    return outcomes if is_whole else {}
+
+
+def read_trials(place: Path) -> dict[str, str]:
+    """Worst outcome by config, and whether a best one was found."""
+    printed = json.loads((place / "stdout").read_text())
+    found: dict[str, str] = {"best": "passed" if printed["best"] else "missing"}
+    for trial in printed["trials"]:
+        config = "block/" + "-".join(str(value) for value in trial["config"].values())
+        if found.get(config, "passed") in WELL:
+            found[config] = trial["outcome"]
+    return found
+
+
+def read_tests(place: Path) -> dict[str, str]:
+    """Outcome by test."""
+    report = json.loads((place / "report.json").read_text())
+    ids = [(test["test"].rpartition("[")[2][:-1], test["outcome"]) for test in report["tests"]]
+    return {"/".join(name.split("-")): outcome for name, outcome in ids}
 
 
 def status_of_test(outcomes: Mapping[str, str]) -> int:
@@ -60,44 +156,153 @@ def status_of_test(outcomes: Mapping[str, str]) -> int:
     return 3 if all(outcome in FAULTS for outcome in bad) else 1
 
 
+def status_of_bundle(outcomes: Mapping[str, str]) -> int:
+    """As the table of exit status has it."""
+    if outcomes and not any(outcome in WELL for outcome in outcomes.values()):
+        return 2
+    return status_of_test(outcomes)
+
+
+def status_of_tune(outcomes: Mapping[str, str]) -> int:
+    """As the table of exit status has it."""
+    configs = {outcome for case, outcome in outcomes.items() if case != "best"}
+    if outcomes.get("best") == "passed":
+        return 0
+    return 3 if configs and configs <= set(FAULTS) else 1
+
+
+def status_of_pytest(outcomes: Mapping[str, str]) -> int:
+    """As pytest has it."""
+    return int(any(outcome != "passed" for outcome in outcomes.values()))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Command:
     """A verb. ``cells`` are the kinds of its processes and the states of the run to hit each in.
 
     ``setup`` makes what all its runs share; ``read`` takes outcomes by case from the folder of a run.
+    ``weight`` is its share of the hits. With ``is_known`` its homes know what an author answers, but for hits on that.
     """
 
     argv: tuple[str, ...]
+    cells: Mapping[str, tuple[str, ...]]
     setup: Callable[[Path], None]
     read: Callable[[Path], dict[str, str]]
     status: Callable[[Mapping[str, str]], int]
-    cells: Mapping[str, tuple[str, ...]]
+    weight: int
+    is_known: bool = False
 
 
 TILEYARD = (sys.executable, "-m", "tileyard")
 THROUGHOUT = ("starting", "building", "golden", "running", "judging", "ending")
-STEPS = {
+PHASES = ("starting", "building", "golden", "idle", "running", "judging", "ending")
+BUILDS = {
+    "keeper of compiler": PHASES,
+    "compiler": PHASES,
     "build program": ("building",),
     "compiler child": ("building",),
-    "golden program": ("golden",),
-    "run program": ("running",),
-    "check program": ("judging",),
 }
-
+STEPS = {
+    "keeper of step_host": PHASES,
+    "step_host": PHASES,
+    "golden program": ("golden",),
+    "child of golden program": ("golden",),
+    "run program": ("running",),
+    "child of run program": ("running",),
+    "check program": ("judging",),
+    "child of check program": ("judging",),
+}
+BUNDLED = ("starting", "building", "golden", "idle", "ending")
+TUNED = ("building", "leased", "running", "ending")
 COMMANDS = {
     "test": Command(
         argv=(*TILEYARD, "test", "suite", "--json"),
+        cells={"client": THROUGHOUT, "engine": THROUGHOUT, **BUILDS, **STEPS},
         setup=lambda shared: write_suite(shared / "suite"),
         read=read_verdicts,
         status=status_of_test,
+        weight=9,
+    ),
+    "device": Command(
+        argv=(*TILEYARD, "test", "suite", "--devices", "npu:0", "--json"),
         cells={
-            "client": THROUGHOUT,
-            "engine": THROUGHOUT,
-            "keeper of compiler": ("building", "running", "ending"),
-            "compiler": ("building", "running", "ending"),
-            "keeper of step_host": ("golden", "running", "judging"),
-            "step_host": ("golden", "running", "judging", "ending"),
+            "client": (*THROUGHOUT, "leased"),
+            "engine": (*THROUGHOUT, "leased"),
+            "keeper of runner": ("idle", "leased", "running", "judging"),
+            "runner": ("idle", "leased", "running", "judging"),
             **STEPS,
         },
+        setup=write_device,
+        read=read_verdicts,
+        status=status_of_test,
+        weight=6,
+    ),
+    "tune": Command(
+        argv=(
+            *(*TILEYARD, "tune", "kernel.py::scale", "--arg", "N=256"),
+            *("--config", "block=16,32,64", "--reference", "reference", "--json"),
+        ),
+        cells={
+            "client": ("starting", *TUNED),
+            "engine": ("starting", *TUNED),
+            "keeper of author": ("starting", *TUNED),
+            "author": ("starting", *TUNED),
+            "keeper of compiler": ("starting", "building", "idle", "running"),
+            "compiler": ("starting", "building", "idle", "running"),
+            "compiler child": ("building",),
+            "keeper of runner": ("idle", "leased", "running"),
+            "runner": ("idle", "leased", "running"),
+            "keeper of judge": ("idle", "leased", "running"),
+            "judge": ("idle", "leased", "running"),
+        },
+        setup=write_kernel,
+        read=read_trials,
+        status=status_of_tune,
+        weight=9,
+        is_known=True,
+    ),
+    "pytest": Command(
+        argv=(
+            *(
+                sys.executable,
+                "-m",
+                "pytest",
+                "--tileyard",
+                "--tileyard-report={place}/report.json",
+            ),
+            *("--tileyard-device=npu:0", "--tileyard-queue-limit=30s"),
+            *("-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:hypothesispytest", "tests"),
+        ),
+        cells={
+            "client": ("starting", "building", "running", "judging", "idle", "ending"),
+            "copy": ("building", "running", "judging", "idle"),
+            "build program": ("building",),
+            "compiler child": ("building",),
+            "run program": ("running",),
+            "check program": ("judging",),
+            "keeper of a program": ("running",),
+            "sh": ("running",),
+        },
+        setup=write_tests,
+        read=read_tests,
+        status=status_of_pytest,
+        weight=4,
+    ),
+    "bundle": Command(
+        argv=(*TILEYARD, "bundle", "suite", "-o", "{place}/suite.tyb", "--json"),
+        cells={
+            "client": BUNDLED,
+            "engine": BUNDLED,
+            **{
+                kind: tuple(state for state in states if state in BUNDLED)
+                for kind, states in BUILDS.items()
+            },
+            "step_host": BUNDLED,
+            "golden program": ("golden",),
+        },
+        setup=lambda shared: write_suite(shared / "suite"),
+        read=read_bundled,
+        status=status_of_bundle,
+        weight=3,
     ),
 }

@@ -12,7 +12,6 @@ MARK = "TILEYARD_TEST_MARK"
 COMPILERS = ("cc", "gcc", "cc1", "as", "collect2", "ld")
 STEP = re.compile(r"(build|golden|run|check)\.sh$")
 WORKER = re.compile(r"tileyard\.workers\.(\w+)$")
-CLOSED = ("Z", "X")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +27,8 @@ class Process:
     case: str = ""
 
     def __str__(self) -> str:
-        return f"{self.pid} of {self.parent} {self.state} {self.kind}: {' '.join(self.argv)[-150:]}"
+        said = " ".join(Path(word).name for word in self.argv)
+        return f"{self.pid} of {self.parent} {self.state} {self.kind}: {said[-100:]}"
 
     def signal(self, number: signal.Signals) -> bool:
         """Send a signal to this process and no other; False if it is gone."""
@@ -50,19 +50,18 @@ class Process:
 
 def read_process(pid: int) -> Process | None:
     """What ``/proc`` says of a process; None if it is gone or has ended."""
-    folder = Path("/proc", str(pid))
     try:
-        fields = (folder / "stat").read_text().rpartition(")")[2].split()
-        argv = (folder / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")[:-1]
+        fields = _read(pid, "stat").rpartition(b")")[2].split()
+        argv = _read(pid, "cmdline").decode("utf-8", "replace").split("\0")[:-1]
     except OSError:
         return None
-    if fields[0] in CLOSED or not argv:
+    if fields[0] in b"ZX" or not argv:
         return None
     return Process(
         pid=pid,
         parent=int(fields[1]),
         started=int(fields[19]),
-        state=fields[0],
+        state=fields[0].decode(),
         argv=tuple(argv),
     )
 
@@ -73,22 +72,33 @@ class Family:
     def __init__(self, mark: str) -> None:
         self._mark = f"{MARK}={mark}".encode()
         self._strangers = set(_pids())
+        self._is_ours: dict[tuple[int, int, tuple[str, ...]], bool] = {}
 
     def look(self, root: int = 0) -> list[Process]:
         """Those that live now, parents before their children where they have any; ``root`` is the command's."""
         found = {}
         for pid in _pids():
-            if pid not in self._strangers and self._is_marked(pid):
-                process = read_process(pid)
-                if process is not None:
-                    found[pid] = process
+            process = read_process(pid) if pid not in self._strangers else None
+            if process is not None and self._is_marked(process):
+                found[pid] = process
         return [_name(process, found, root) for process in found.values()]
 
-    def _is_marked(self, pid: int) -> bool:
-        try:
-            return self._mark in Path("/proc", str(pid), "environ").read_bytes().split(b"\0")
-        except OSError:
-            return False
+    def _is_marked(self, process: Process) -> bool:
+        """Looked at once, and again once it runs another program."""
+        key = process.pid, process.started, process.argv
+        if key not in self._is_ours:
+            try:
+                variables = _read(process.pid, "environ")
+            except OSError:
+                return False
+            if not variables:  # it is about to run its program
+                return False
+            self._is_ours[key] = self._mark in variables.split(b"\0")
+        return self._is_ours[key]
+
+
+def _read(pid: int, name: str) -> bytes:
+    return Path("/proc", str(pid), name).read_bytes()
 
 
 def _pids() -> Iterator[int]:

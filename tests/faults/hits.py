@@ -3,12 +3,13 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.faults.hit_commands import WELL, Command
@@ -21,13 +22,15 @@ HANG_S = float(os.environ.get("TILEYARD_HITS_HANG_S", "60"))
 """How long a command may go on after its hit."""
 GONE_S = 5.0
 """Within which all processes of a command are gone after its end."""
-LOOK_S = 0.005
+LOOK_S = 0.01
 SCRATCH = ("tmp", "objects/tmp", "objects/trees/tmp", "work", "logs/runner-*.log")
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
-ENDS_RUN = ("client", "engine")
 OWN_CASE = ("build", "golden", "run", "check", "compiler child")
 """Beginnings of kinds that work for one case, or for those that share one build."""
-OWN_WORK = ("compiler", "keeper of compiler", "runner", "keeper of runner")
+OWN_WORK = (
+    *("compiler", "keeper of compiler", "runner", "keeper of runner"),
+    *("copy", "keeper of a program", "sh"),
+)
 """Workers that a fault of the case at hand can end."""
 
 
@@ -81,7 +84,10 @@ class Stream:
 class Run:
     """One start of a command, in a folder of its own with a home of its own."""
 
-    def __init__(self, command: Command, place: Path, shared: Path) -> None:
+    def __init__(
+        self, command: Command, place: Path, shared: Path, *, is_cold: bool = False
+    ) -> None:
+        """Begin it. With ``is_cold`` its home knows nothing of what an author answers."""
         self.place = place
         self.home = place / "home"
         self.command = command
@@ -89,6 +95,7 @@ class Run:
         mark = os.urandom(8).hex()
         self.family = Family(mark)
         self.stream = Stream(home=self.home)
+        self._has_begun = False
         ours = ("PYTEST_", "TILEYARD_", "TILELANG_DEFAULT_TARGET")
         kept = {key: text for key, text in os.environ.items() if not key.startswith(ours)}
         own = {
@@ -96,8 +103,12 @@ class Run:
             "TILEYARD_HOME": str(self.home),
             "TILEYARD_LOCK_DIR": str(place / "locks"),
             "TMPDIR": str(place / "scratch"),
+            "TILEYARD_HOST_CONFIG": str(shared / "etc"),
+            "PYTEST_DEBUG_TEMPROOT": str(place),
             "COLUMNS": "200",
         }
+        if command.is_known and not is_cold and not self.home.exists():
+            shutil.copytree(shared / "known", self.home / "objects")
         with (place / "stdout").open("wb") as stdout, (place / "stderr").open("wb") as stderr:
             self.began = time.monotonic()
             self.process = subprocess.Popen(
@@ -136,8 +147,10 @@ class Run:
         if counts["run_ended"] or (is_over and not states):
             states = {"ending"}
         elif not states:
-            has_begun = counts["build_started"] or counts["case_started"]
+            has_begun = self._has_begun or counts["build_started"] or counts["case_started"]
             states.add("idle" if has_begun else "starting")
+        else:
+            self._has_begun = True
         return family, states
 
     def wait(self, limit_s: float) -> bool:
@@ -189,9 +202,23 @@ class Clean:
     spans: dict[tuple[str, str], tuple[float, float]]
 
 
-def run_clean(command: Command, place: Path, shared: Path) -> Clean:
+def prepare(command: Command, place: Path, shared: Path) -> Clean:
+    """Make what all runs of a command share, and run it to its end once."""
+    command.setup(shared)
+    if not command.is_known:
+        return run_clean(command, place, shared)
+    cold = run_clean(command, place, shared, is_cold=True)
+    objects = place / "home" / "objects"
+    for folder in ("records/answer", *(f"{number:02x}" for number in range(256))):
+        if (objects / folder).is_dir():
+            shutil.copytree(objects / folder, shared / "known" / folder)
+    known = run_clean(command, place.with_name(f"{place.name}-known"), shared)
+    return replace(known, spans={**cold.spans, **known.spans})
+
+
+def run_clean(command: Command, place: Path, shared: Path, *, is_cold: bool = False) -> Clean:
     """Run a command to its end, and note what there was to hit."""
-    run = Run(command, place, shared)
+    run = Run(command, place, shared, is_cold=is_cold)
     spans: dict[tuple[str, str], tuple[float, float]] = {}
     try:
         while run.process.poll() is None:
@@ -219,6 +246,7 @@ class Hit:
     state: str = ""
     case: str = ""
     at_s: float = 0.0
+    is_hung: bool = False
     problems: list[str] = field(default_factory=list)
     details: list[str] = field(default_factory=list)
 
@@ -242,10 +270,14 @@ class Shooter:
 
     def shoot(self, aim: Aim, place: Path) -> Hit:
         """One hit, the end of its command, and a further run of it where that did not end well."""
+        hit = self._shoot(aim, place / "0", is_late=True)
+        return hit if hit.kind or hit.problems else self._shoot(aim, place / "1", is_late=False)
+
+    def _shoot(self, aim: Aim, place: Path, *, is_late: bool) -> Hit:
         hit = Hit(aim=aim)
-        run = Run(self._command, place, self._shared)
+        run = Run(self._command, place, self._shared, is_cold=aim.kind.endswith("author"))
         try:
-            target = self._strike(run, hit)
+            target = self._strike(run, hit, is_late=is_late)
             if target is not None:
                 self._follow(run, hit, target)
             self._check_end(run, hit)
@@ -254,25 +286,29 @@ class Shooter:
         outcomes = run.outcomes()
         if outcomes != self._clean.outcomes or hit.problems:
             self._resume(place, hit)
-        self._check_home(run, hit)
+        if not hit.is_hung:
+            self._check_home(run, hit)
         return hit
 
-    def _strike(self, run: Run, hit: Hit) -> Process | None:
-        """Wait for the aim, and hit it; if it does not show itself, what is there in the end."""
+    def _strike(self, run: Run, hit: Hit, *, is_late: bool) -> Process | None:
+        """Hit the aim when it shows itself, or so much later; None if the run has ended before."""
         chance = random.Random(hit.aim.seed)
         aim = hit.aim
-        first, last = self._clean.spans.get((aim.kind, aim.state), (0.0, self._clean.seconds))
-        not_before = chance.uniform(first, last)
+        first, last = self._clean.spans.get((aim.kind, aim.state), (0.0, 0.0))
+        delay_s = chance.uniform(0.0, 0.9) * (last - first) if is_late else 0.0
+        met_s: float | None = None
         while run.process.poll() is None and run.age_s < HANG_S:
             family, states = run.look()
             found = [process for process in family if process.kind == aim.kind]
-            if run.age_s >= not_before and aim.state in states and found:
-                target = chance.choice(found)
-                hit.at_s = run.age_s
-                if target.signal(aim.signal):
-                    hit.kind, hit.state, hit.case = target.kind, aim.state, target.case
-                    hit.details += [f"while {', '.join(sorted(states))}:", *map(str, family)]
-                    return target
+            if aim.state in states and found:
+                met_s = run.age_s if met_s is None else met_s
+                if run.age_s >= met_s + delay_s:
+                    target = chance.choice(found)
+                    if target.signal(aim.signal):
+                        hit.kind, hit.state, hit.case = target.kind, aim.state, target.case
+                        hit.at_s = run.age_s
+                        hit.details += [f"while {', '.join(sorted(states))}:", *map(str, family)]
+                        return target
             time.sleep(LOOK_S)
         return None
 
@@ -285,34 +321,31 @@ class Shooter:
                 run.wait(0.5)
                 run.process.send_signal(signal.SIGINT)
         if not run.wait(HANG_S):
+            hit.is_hung = True
             hit.problems.append(f"hangs: has not ended within {HANG_S:g} s")
             hit.details += ["hangs:", *map(str, run.family.look(run.process.pid))]
             run.clear()
 
     def _check_end(self, run: Run, hit: Hit) -> None:
         code = run.process.wait()
-        is_hung = any(problem.startswith("hangs") for problem in hit.problems)
-        left = [] if is_hung else run.await_gone()
+        left = [] if hit.is_hung else run.await_gone()
         hit.expect(not left, f"left behind: {'; '.join(map(str, left))}")
         printed = run.printed()
         hit.expect("Traceback" not in printed, "a traceback was printed")
         hit.details += ["printed:", *run.printed("stderr").splitlines()[-30:]]
-        if is_hung:
+        if hit.is_hung:
             return
         outcomes = run.outcomes()
-        if hit.kind in ENDS_RUN and not outcomes:
+        if hit.kind == "client" or (hit.kind == "engine" and not outcomes):
             ends = {
-                ("client", signal.SIGKILL): -signal.SIGKILL,
-                ("client", signal.SIGSTOP): -signal.SIGKILL,
                 ("engine", signal.SIGKILL): 3,
                 ("engine", signal.SIGSTOP): 130,
             }
-            expected = ends[hit.kind, hit.aim.signal]
+            expected = ends.get((hit.kind, hit.aim.signal), -signal.SIGKILL)
         else:
             self._check_outcomes(outcomes, hit)
             expected = self._command.status(outcomes)
-        if hit.kind not in ENDS_RUN or code != self._clean.status:
-            hit.expect(code == expected, f"ended with {code}, not {expected}")
+        hit.expect(code == expected, f"ended with {code}, not {expected}")
 
     def _check_outcomes(self, outcomes: Mapping[str, str], hit: Hit) -> None:
         """All but the case that was hit ended as in the clean run."""

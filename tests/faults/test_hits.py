@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.faults.hit_commands import COMMANDS
-from tests.faults.hits import SIGNALS, Aim, Hit, Shooter, run_clean
+from tests.faults.hits import SIGNALS, Aim, Hit, Shooter, prepare
 
 HITS = int(os.environ.get("TILEYARD_HITS", "30"))
 """How many hits there are; 300 for all."""
@@ -46,8 +46,9 @@ def choose_aims() -> list[Aim]:
             (verb, int(number)) for verb, number in (s.split(":") for s in ONLY.split(","))
         )
         return [next(islice(aims_of(verb), number, None)) for verb, number in asked]
-    verbs = list(COMMANDS)
-    return [next(streams[verbs[number % len(verbs)]]) for number in range(HITS)]
+    turns = [verb for verb, command in COMMANDS.items() for _ in range(command.weight)]
+    random.Random(0).shuffle(turns)
+    return [next(streams[turns[number % len(turns)]]) for number in range(HITS)]
 
 
 def test_whatever_is_killed_or_stopped_the_run_ends_as_it_should(tmp_path: Path) -> None:
@@ -57,11 +58,10 @@ def test_whatever_is_killed_or_stopped_the_run_ends_as_it_should(tmp_path: Path)
     shared = tmp_path / "shared"
     shared.mkdir()
 
-    def prepare(verb: str) -> Shooter:
+    def begin(verb: str) -> Shooter:
         folder = shared / verb
         folder.mkdir()
-        COMMANDS[verb].setup(folder)
-        clean = run_clean(COMMANDS[verb], tmp_path / "clean" / verb, folder)
+        clean = prepare(COMMANDS[verb], tmp_path / "clean" / verb, folder)
         return Shooter(COMMANDS[verb], clean, folder)
 
     def shoot(aim: Aim) -> Hit:
@@ -73,7 +73,7 @@ def test_whatever_is_killed_or_stopped_the_run_ends_as_it_should(tmp_path: Path)
         return hit
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        shooters = dict(zip(verbs, pool.map(prepare, verbs), strict=True))
+        shooters = dict(zip(verbs, pool.map(begin, verbs), strict=True))
         hits = list(pool.map(shoot, aims))
     print(describe(hits))  # noqa: T201 - shown where the test fails, or with -s
     failed = [hit for hit in hits if hit.problems]
