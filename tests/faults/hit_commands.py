@@ -199,12 +199,15 @@ PHASES = ("starting", "building", "golden", "idle", "running", "judging", "endin
 BUILDS = {
     "keeper of compiler": PHASES,
     "compiler": PHASES,
+    "fork server of compiler": PHASES[1:],
     "build program": ("building",),
     "compiler child": ("building",),
 }
 STEPS = {
     "keeper of step_host": PHASES,
     "step_host": PHASES,
+    "fork server of step_host": PHASES,
+    "keeper of a step": ("building", "golden", "running", "judging"),
     "golden program": ("golden",),
     "child of golden program": ("golden",),
     "run program": ("running",),
@@ -229,7 +232,8 @@ COMMANDS = {
             "client": (*THROUGHOUT, "leased"),
             "engine": (*THROUGHOUT, "leased"),
             "keeper of runner": ("idle", "leased", "running", "judging"),
-            "runner": ("idle", "leased", "running", "judging"),
+            "runner": ("golden", "leased", "running", "judging"),
+            "fork server of runner": ("leased", "running", "judging"),
             **STEPS,
         },
         setup=write_device,
@@ -240,7 +244,17 @@ COMMANDS = {
     "tune": Command(
         argv=(
             *(*TILEYARD, "tune", "kernel.py::scale", "--arg", "N=256"),
-            *("--config", "block=16,32,64", "--reference", "reference", "--json"),
+            *(
+                "--config",
+                "block=16,32,64",
+                "--reference",
+                "reference",
+                "--build-limit",
+                "5s",
+                "--run-limit",
+                "3s",
+                "--json",
+            ),
         ),
         cells={
             "client": ("starting", *TUNED),

@@ -136,6 +136,13 @@ def _kind_of(process: Process, line: list[Process], root: int) -> str:
         return "engine"
     if Path(argv[0]).name in COMPILERS:
         return "compiler child"
+    if "serve" in argv:  # a fork server, or a copy of it that keeps a program
+        is_copy = len(line) > 1 and line[1].argv == argv
+        return (
+            "keeper of a step"
+            if is_copy
+            else f"fork server of {_worker_of(line[1].argv) if line[1:] else 'none'}"
+        )
     if any(word.endswith("keeper/start.py") for word in argv):
         return f"keeper of {_worker_of(argv) or 'a program'}"
     if worker := _worker_of(argv):

@@ -27,11 +27,8 @@ SCRATCH = ("tmp", "objects/tmp", "objects/trees/tmp", "work", "logs/runner-*.log
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
 OWN_CASE = ("build", "golden", "run", "check", "compiler child")
 """Beginnings of kinds that work for one case, or for those that share one build."""
-OWN_WORK = (
-    *("compiler", "keeper of compiler", "runner", "keeper of runner"),
-    *("copy", "keeper of a program", "sh"),
-)
-"""Workers that a fault of the case at hand can end."""
+OWN_WORK = ("copy", "keeper of a program", "sh")
+"""What holds a device for a test, or runs it."""
 
 
 class LaterClock(Clock):
