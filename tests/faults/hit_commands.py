@@ -1,4 +1,7 @@
-"""Commands to be hit: what each is given, how its cases ended, and with which status it should end."""
+"""Commands to be hit: what each is given, how its cases ended, and with which status it should end.
+
+One module because a command is its row in one table, and what that row refers to.
+"""
 
 import json
 import sys
@@ -13,7 +16,7 @@ WRONG = "t3/c"
 
 SUITE = """
 name = "storm"
-limits = { golden_s = 3, build_s = 5, run_s = 3 }
+limits = { golden_s = 5, build_s = 5, run_s = 5 }
 build = { argv = ["sh", "{suite}/build.sh", "{testcase}", "{out}"], inputs = ["build.sh", "p.c"] }
 golden = { argv = ["sh", "{suite}/golden.sh", "{testcase}/{case}", "{out}"], inputs = ["golden.sh"] }
 run = ["sh", "{suite}/run.sh", "{testcase}/{case}", "{build}/p"]
@@ -90,6 +93,21 @@ def test_program(name, case, tile_built, tile_device, tmp_path, monkeypatch):
     subprocess.run(["sh", str(SUITE / "golden.sh"), said, "."], check=True)
     subprocess.run(["sh", str(SUITE / "check.sh"), said], check=True)
 """
+KERNEL_TESTS = """
+import numpy as np
+import pytest
+from kernel import scale
+
+
+@pytest.mark.tile_kernel(kernel=scale)
+@pytest.mark.tile_limit("10s")
+@pytest.mark.parametrize("block", [16, 32, 64])
+@pytest.mark.parametrize("N", [256])
+def test_scale(N, block, tile_kernel, tile_device):
+    x = np.ones(N, "float32")
+    with tile_device():
+        assert (tile_kernel(x) == 3).all()
+"""
 DEVICE = """
 [[device]]
 name = "npu:0"
@@ -115,6 +133,13 @@ def write_tests(folder: Path) -> None:
     write_device(folder)
     (folder / "tests").mkdir()
     (folder / "tests" / "test_programs.py").write_text(TESTS)
+
+
+def write_kernel_tests(folder: Path) -> None:
+    """Write tests for pytest that each have a kernel of their own."""
+    (folder / "tests").mkdir()
+    write_kernel(folder / "tests")
+    (folder / "tests" / "test_kernels.py").write_text(KERNEL_TESTS)
 
 
 def read_verdicts(place: Path) -> dict[str, str]:
@@ -181,7 +206,9 @@ class Command:
     """A verb. ``cells`` are the kinds of its processes and the states of the run to hit each in.
 
     ``setup`` makes what all its runs share; ``read`` takes outcomes by case from the folder of a run.
-    ``weight`` is its share of the hits. With ``is_known`` its homes know what an author answers, but for hits on that.
+    ``weight`` is its share of the hits; one that ``is_long`` takes part where there are many. With ``is_known`` its homes know what an author answers, but for hits on that. With
+    ``keeps_outcomes`` its next run takes outcomes from the store; with ``has_own_scratch`` its programs choose
+    where their temporary files are, which a compiler that is killed leaves.
     """
 
     argv: tuple[str, ...]
@@ -191,9 +218,17 @@ class Command:
     status: Callable[[Mapping[str, str]], int]
     weight: int
     is_known: bool = False
+    keeps_outcomes: bool = False
+    is_long: bool = False
+    has_own_scratch: bool = False
 
 
 TILEYARD = (sys.executable, "-m", "tileyard")
+PYTEST = (
+    *(sys.executable, "-m", "pytest", "--tileyard", "--tileyard-report={place}/report.json"),
+    *("-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:hypothesispytest", "-q", "tests"),
+    *("--tileyard-queue-limit=30s", "--tileyard-build-limit=10s"),
+)
 THROUGHOUT = ("starting", "building", "golden", "running", "judging", "ending")
 PHASES = ("starting", "building", "golden", "idle", "running", "judging", "ending")
 BUILDS = {
@@ -274,19 +309,10 @@ COMMANDS = {
         status=status_of_tune,
         weight=9,
         is_known=True,
+        keeps_outcomes=True,
     ),
     "pytest": Command(
-        argv=(
-            *(
-                sys.executable,
-                "-m",
-                "pytest",
-                "--tileyard",
-                "--tileyard-report={place}/report.json",
-            ),
-            *("--tileyard-device=npu:0", "--tileyard-queue-limit=30s"),
-            *("-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:hypothesispytest", "tests"),
-        ),
+        argv=(*PYTEST, "--tileyard-device=npu:0"),
         cells={
             "client": ("starting", "building", "running", "judging", "idle", "ending"),
             "copy": ("building", "running", "judging", "idle"),
@@ -297,10 +323,27 @@ COMMANDS = {
             "keeper of a program": ("running",),
             "sh": ("running",),
         },
+        has_own_scratch=True,
         setup=write_tests,
         read=read_tests,
         status=status_of_pytest,
         weight=4,
+    ),
+    "kernels": Command(
+        argv=PYTEST,
+        cells={
+            "client": ("starting", "building", "idle"),
+            "copy": ("starting", "idle"),
+            "keeper of compiler": ("starting", "building", "idle"),
+            "compiler": ("starting", "building", "idle"),
+            "compiler child": ("building",),
+            "keeper of a program": ("idle",),
+        },
+        setup=write_kernel_tests,
+        read=read_tests,
+        status=status_of_pytest,
+        weight=2,
+        is_long=True,
     ),
     "bundle": Command(
         argv=(*TILEYARD, "bundle", "suite", "-o", "{place}/suite.tyb", "--json"),
