@@ -24,6 +24,8 @@ from tileyard.clock import Clock
 
 HANG_S = float(os.environ.get("TILEYARD_HITS_HANG_S", "60"))
 """How long a command may go on after its hit."""
+CLEAN_S = 300.0
+"""How long a command may take that nothing happens to."""
 GONE_S = 5.0
 """Within which all processes of a command are gone after its end."""
 LOOK_S = 0.01
@@ -223,7 +225,7 @@ def run_clean(command: Command, place: Path, shared: Path, *, is_cold: bool = Fa
     spans: dict[tuple[str, str], tuple[float, float]] = {}
     try:
         while run.process.poll() is None:
-            assert run.age_s < HANG_S
+            assert run.age_s < CLEAN_S
             family, states = run.look()
             for cell in {(process.kind, state) for process in family for state in states}:
                 spans[cell] = (spans.get(cell, (run.age_s, 0.0))[0], run.age_s)
