@@ -1,9 +1,13 @@
 """What a compile worker may take of time and memory, and who is blamed where it is too much."""
 
 import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
+import psutil
 import pytest
 
 from tileyard.artifacts.manifest import Build
@@ -28,8 +32,9 @@ def _findable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
 
 
-def build(home: Path, *names: str, target: str = "slow") -> dict[str, Build]:
-    """Build kernels of these names together, in a worker of their own."""
+@asynccontextmanager
+async def open_pool(home: Path, target: str = "slow") -> AsyncIterator[CompilePool]:
+    """A pool of one worker."""
     yard = Yard(
         settings=Settings(
             home=home,
@@ -42,7 +47,16 @@ def build(home: Path, *names: str, target: str = "slow") -> dict[str, Build]:
         authors=Authors((Side(),), (0,), cast(Any, None)),
         grounds={target: ()},
     )
-    kernels = [
+    pool = CompilePool(yard, (0,))
+    try:
+        yield pool
+    finally:
+        await pool.close()
+
+
+def make_kernels(*names: str) -> list[BuildKernel]:
+    """Kernels of these names, to be built."""
+    return [
         BuildKernel(
             case=name,
             build=BuildKey(f"{number:040}"),
@@ -52,15 +66,55 @@ def build(home: Path, *names: str, target: str = "slow") -> dict[str, Build]:
         for number, name in enumerate(names)
     ]
 
+
+async def build_in(
+    pool: CompilePool, *names: str, target: str = "slow", limit_s: float = LIMIT_S
+) -> dict[str, Build]:
+    """Build kernels of these names together."""
+    built = pool.build((("", target), 0), make_kernels(*names), [limit_s] * len(names))
+    return {one.case: one async for one in built}
+
+
+def build(home: Path, *names: str, target: str = "slow") -> dict[str, Build]:
+    """Build kernels of these names together, in a worker of their own."""
+
     async def run() -> dict[str, Build]:
-        pool = CompilePool(yard, (0,))
-        try:
-            built = pool.build((("", target), 0), kernels, [LIMIT_S] * len(kernels))
-            return {one.case: one async for one in built}
-        finally:
-            await pool.close()
+        async with open_pool(home, target) as pool:
+            return await build_in(pool, *names, target=target)
 
     return asyncio.run(run())
+
+
+async def find_compiler() -> psutil.Process:
+    """The compile worker of this test, once it is there."""
+    while True:
+        for process in psutil.Process().children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                line = process.cmdline()
+                if "tileyard.workers.compiler" in line and not any("keeper" in w for w in line):
+                    return process
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("state", ["starting", "idle", "building"])
+def test_lost_persistent_workers_are_started_again(
+    state: str, how: signal.Signals, tmp_path: Path
+) -> None:
+    """As in Bazel, in whatever state somebody has killed or stopped them; nothing is lost with them."""
+
+    async def run() -> dict[str, Build]:
+        async with open_pool(tmp_path) as pool:
+            if state != "starting":
+                await build_in(pool, "before", limit_s=60.0)
+            building = asyncio.create_task(build_in(pool, "slow", limit_s=60.0))
+            if state != "idle":
+                await asyncio.sleep(0.01 if state == "starting" else 0.2)
+            (await find_compiler()).send_signal(how)
+            return {**await building, **await build_in(pool, "after", limit_s=60.0)}
+
+    expected = {"slow": Outcome.PASSED, "after": Outcome.PASSED}
+    assert outcomes(asyncio.run(run())) == expected
 
 
 def outcomes(built: dict[str, Build]) -> dict[str, Outcome]:

@@ -132,6 +132,7 @@ class HeldLease:
         """The next report, one of ``timeout`` if there is none in time, None if none will come."""
         while b"\n" not in self._unread:
             if not select.select([self._reports], [], [], countdown.wait_s())[0]:
+                os.kill(self._keeper, signal.SIGCONT)  # should somebody have stopped it
                 if countdown.left_s():
                     continue
                 return Report(event="timeout")
