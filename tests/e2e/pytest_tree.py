@@ -83,14 +83,6 @@ class Tree:
         done = warm("pytest").run((*OPTIONS, *arguments), self.folder, environment)
         return Ran(code=done.returncode, text=done.stdout + done.stderr)
 
-    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """Begin to run pytest with ``--tileyard`` as a shell does."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "pytest", *OPTIONS, "--tileyard", *arguments],
-            cwd=self.folder,
-            env=self.environment(),
-        )
-
     def plain(self, *arguments: str, env: Mapping[str, str] | None = None) -> Ran:
         """Run pytest as a shell does."""
         done = subprocess.run(
@@ -106,7 +98,7 @@ class Tree:
 
 def wait_for(path: Path) -> None:
     """Return once a file is there."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + 240
     while not path.exists():
         assert time.monotonic() < until
         select.select([], [], [], 0.02)
@@ -114,7 +106,7 @@ def wait_for(path: Path) -> None:
 
 def wait_for_end(*files: Path) -> None:
     """Return once none of the processes whose pids files hold is there."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + 240
     while any(map(is_alive, files)):
         assert time.monotonic() < until
         select.select([], [], [], 0.02)

@@ -3,11 +3,20 @@
 import os
 import select
 import signal
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
-from tests.e2e.pytest_tree import Tree, is_alive, wait_for, wait_for_end
+from tests.e2e.pytest_tree import Ran, Tree, is_alive, wait_for, wait_for_end
 
-from tileyard.processes.keeper.tree import SIGCONT, SIGSTOP, descendants_of, signal_child
+from tileyard.processes.keeper.tree import (
+    SIGCONT,
+    SIGSTOP,
+    descendants_of,
+    parent_of,
+    signal_child,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -135,6 +144,8 @@ WAITS = """
     import os, pathlib, time
     from conftest import leave_daemon, note, parent_of
 
+    note("pytest", os.getpid())
+
     def test_waits():
         leave_daemon("daemon")
         parent = os.getppid()
@@ -146,29 +157,34 @@ WAITS = """
 """
 
 
+@contextmanager
+def waiting_run(tree: Tree, limit: str) -> Iterator[tuple[int, Future[Ran]]]:
+    """The pid of a pytest whose only test waits for the file ``go``, and how it will have ended."""
+    tree.write(conftest=CONFTEST, test_waits=WAITS)
+    with ThreadPoolExecutor(1) as pool:
+        ran = pool.submit(tree.run, f"--tileyard-limit={limit}")
+        wait_for(tree.folder / "test.pid")
+        yield int((tree.folder / "pytest.pid").read_text()), ran
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 2)], ids=str)
 def test_nothing_survives_pytest(tree: Tree, number: signal.Signals, code: int) -> None:
     """Killed or interrupted, pytest takes its tests along, what they started, and the processes between."""
-    tree.write(conftest=CONFTEST, test_waits=WAITS)
-    running = tree.start()
-    wait_for(tree.folder / "test.pid")
-    running.send_signal(number)
-    assert running.wait() == code
+    with waiting_run(tree, "120s") as (pid, ran):
+        os.kill(pid, number)
+    assert ran.result().code == code
     wait_for_end(*(tree.folder / f"{name}.pid" for name in ("daemon", "guard", "parent", "test")))
 
 
 def test_a_pause_is_no_time_out(tree: Tree) -> None:
     """A run whose processes are all stopped for longer than its test's limit goes on after that."""
-    tree.write(conftest=CONFTEST, test_waits=WAITS)
-    running = tree.start("--tileyard-limit=10s")
-    wait_for(tree.folder / "test.pid")
-    stopped = [(running.pid, os.getpid()), *descendants_of(running.pid)]
-    for pid, parent in stopped:
-        signal_child(pid, parent, SIGSTOP)
-    select.select([], [], [], 12.0)
-    for pid, parent in stopped:
-        signal_child(pid, parent, SIGCONT)
-    select.select([], [], [], 2.0)  # in which pytest looks at the limit
-    (tree.folder / "go").touch()
-    expected = 0
-    assert running.wait() == expected
+    with waiting_run(tree, "10s") as (pid, ran):
+        stopped = [(pid, parent_of(pid)), *descendants_of(pid)]
+        for process, parent in stopped:
+            signal_child(process, parent, SIGSTOP)
+        select.select([], [], [], 12.0)
+        for process, parent in stopped:
+            signal_child(process, parent, SIGCONT)
+        select.select([], [], [], 2.0)  # in which pytest looks at the limit
+        (tree.folder / "go").touch()
+    assert ran.result().code == 0, ran.result().text

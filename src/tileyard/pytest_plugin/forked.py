@@ -280,7 +280,7 @@ class Forked:
             seconds=at - self._began,
             code=code if code is None or code >= 0 else None,
             signal=-code if code is not None and code < 0 else None,
-            timed_out=self._is_late and code != 0,
+            timed_out=self._is_late and (code != 0 or not self.lane.is_open),
             tail=take_tail(self.log, keep=True),
             stack=cut_stack(take_tail(stack_log(self.log), STACK_BYTES)),
         )

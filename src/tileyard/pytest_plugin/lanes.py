@@ -168,6 +168,7 @@ def end_below(guard: int, spared: set[int]) -> None:
             spared.update(pid for pid, _ in left)
         for pid, parent in left:
             signal_child(pid, parent, signal.SIGKILL)
+        os.kill(guard, signal.SIGCONT)  # or it would not reap them
         time.sleep(POLL_S)
         if os.getpid() == guard:
             with suppress(ChildProcessError):
