@@ -43,8 +43,15 @@ class Ran:
 
     def outcome(self, name: str) -> str:
         """How the test of this name ended."""
+        return self._entry(name)["outcome"]
+
+    def message(self, name: str) -> str:
+        """Why the test of this name failed."""
+        return self._entry(name)["message"]
+
+    def _entry(self, name: str) -> dict[str, str]:
         (entry,) = [entry for entry in self.report["tests"] if entry["test"].endswith(name)]
-        return str(entry["outcome"])
+        return entry  # type: ignore[no-any-return]  # as the plugin writes it
 
 
 @dataclass(frozen=True)

@@ -271,7 +271,7 @@ class Forked:
     def _conclude(self, status: int | None) -> None:
         self.resume()
         os.close(self._pipe)
-        if status is None and not self.lane.is_open:
+        if not self.lane.is_open:
             status = signal.SIGKILL
         code = None if status is None else os.waitstatus_to_exitcode(status)
         at = time.monotonic()
@@ -280,7 +280,7 @@ class Forked:
             seconds=at - self._began,
             code=code if code is None or code >= 0 else None,
             signal=-code if code is not None and code < 0 else None,
-            timed_out=self._is_late and (code != 0 or not self.lane.is_open),
+            timed_out=self._is_late,
             tail=take_tail(self.log, keep=True),
             stack=cut_stack(take_tail(stack_log(self.log), STACK_BYTES)),
         )
