@@ -82,6 +82,16 @@ def test_no_inodes_are_the_hosts_fault(cli: CommandLine) -> None:
         assert (status, found["counts"]["passed"]) == (0, CASES)
 
 
+def test_a_folder_that_cannot_be_made_is_the_hosts_fault(cli: CommandLine) -> None:
+    """No case is blamed whose program could not be begun for want of a place to work in."""
+    cases = ", ".join(f'{{ name = "{number}" }}' for number in range(CASES))
+    text = f'name = "s"\nrun = ["true"]\n[[testcase]]\nname = "t"\ncase = [{cases}]\n'
+    (cli.cwd / "suite.toml").write_text(text)
+    with disk(cli.home / "work", "size=1m,nr_inodes=4"):
+        status, found, _ = run_suite(cli, cli.cwd)
+        assert (status, found["counts"]["infra_error"]) == (3, CASES)
+
+
 def test_a_log_that_cannot_be_written_decides_about_the_log(cli: CommandLine) -> None:
     """All cases pass; those that have a log are told of with it, and the others without."""
     write_suite(cli)

@@ -1,6 +1,7 @@
 """Copies of files and the removal of folders, as the store and its trees need them."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
@@ -17,11 +18,21 @@ _FICLONE = 0x40049409
 _CHUNK = 1 << 20
 
 
+_HOSTS = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE})
+"""What says nothing of the file that was to be read."""
+
+
+def unreadable(path: Path | str, error: OSError, what: str = "") -> HomeError | UsageError:
+    """Why something cannot be read: a disk of the host, or the thing itself."""
+    kind = HomeError if error.errno in _HOSTS else UsageError
+    return kind(f"{what}cannot read {str(path)!r}: {error.strerror}")
+
+
 def copy_file(source: Path, target: Path, mode: int) -> None:
     """Make ``target``, which must not exist, a file of its own with the content of ``source``.
 
     Blocks are shared where the file system can (both files stay independent); never a hard link.
-    Raises UsageError where ``source`` is unreadable or no plain file any more, else OSError.
+    Raises what ``open_plain`` does of ``source``, else OSError.
     """
     with os.fdopen(open_plain(source), "rb") as read:
         # Writable for its owner first: the mode that is asked for may forbid what is done next.
@@ -41,12 +52,12 @@ def copy_file(source: Path, target: Path, mode: int) -> None:
 def open_plain(path: Path) -> int:
     """A descriptor to read a plain file, which no link, device or pipe can pass for.
 
-    Raises UsageError where there is none, or it cannot be read.
+    Raises UsageError where there is none, or it cannot be read; HomeError where the host cannot read.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
+        raise unreadable(path, error) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise UsageError(f"{str(path)!r} is not a plain file")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from tileyard.artifacts.copying import open_plain
+from tileyard.artifacts.copying import open_plain, unreadable
 from tileyard.artifacts.keys import canonical_json, chunks_of, digest_chunks
 from tileyard.decoding import decode_json
 from tileyard.errors import DamagedError, UsageError
@@ -227,7 +227,7 @@ def walk(folder: Path, below: str = "") -> Iterator[tuple[str, os.stat_result]]:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise UsageError(f"cannot read {str(folder / below)!r}: {error.strerror}") from error
+        raise unreadable(folder / below, error) from error
 
 
 def compare(folder: Path, listing: Listing) -> dict[str, Stamp]:
@@ -300,7 +300,7 @@ def read_link(path: Path) -> str:
     try:
         return os.readlink(path)  # noqa: PTH115 - a Path would drop a trailing slash or dot
     except OSError as error:
-        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
+        raise unreadable(path, error) from error
 
 
 def _stamp(status: os.stat_result) -> Stamp:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from tileyard.artifacts.copying import unreadable
 from tileyard.artifacts.folders import add_size
 from tileyard.artifacts.keys import digest_chunks, digest_parts
 from tileyard.errors import UsageError
@@ -54,9 +55,7 @@ class FileDigests:
                     size = add_size(size, str(path), path.stat())
                     parts += [name, self._digest_file(path)]
                 except OSError as error:
-                    raise UsageError(
-                        f"inputs {pattern!r}: cannot read {path}: {error.strerror}"
-                    ) from error
+                    raise unreadable(path, error, f"inputs {pattern!r}: ") from error
         return digest_parts("files", *parts)
 
     def _digest_file(self, path: Path) -> str:
@@ -94,7 +93,7 @@ def find_files(folder: Path, pattern: str) -> Iterator[Path]:
         raise UsageError(f"inputs {pattern!r}: its folders are nested too deeply") from None
     except OSError as error:
         where = str(error.filename)[:LONGEST]
-        raise UsageError(f"inputs {pattern!r}: cannot read {where}: {error.strerror}") from error
+        raise unreadable(where, error, f"inputs {pattern!r}: ") from error
 
 
 def find_problem(pattern: Path) -> str:

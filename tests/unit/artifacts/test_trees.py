@@ -1,6 +1,7 @@
 """Trees: directories by content, verified, read-only, safe between processes."""
 
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tileyard.artifacts.copying import remove_folder
+from tileyard.artifacts.copying import copy_file, remove_folder
 from tileyard.artifacts.folders import TreeFile, TreeFolder, TreeLink
 from tileyard.artifacts.keys import digest_bytes
 from tileyard.artifacts.objects import ObjectStore
@@ -392,3 +393,20 @@ def test_a_folder_of_any_depth_is_removed(tmp_path: Path, name: str) -> None:
     os.close(handle)
     remove_folder(top)
     assert not top.exists()
+
+
+def test_what_the_host_cannot_read_is_not_the_users_to_fix(tmp_path: Path) -> None:
+    """A process without descriptors says nothing of the file; one that is missing does."""
+    source = tmp_path / "source"
+    source.write_bytes(b"x")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+    try:
+        with pytest.raises(HomeError, match="Too many open files"):
+            copy_file(source, tmp_path / "copy", 0o600)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with pytest.raises(UsageError, match="No such file"):
+        copy_file(tmp_path / "none", tmp_path / "copy", 0o600)

@@ -41,9 +41,9 @@ def test_what_says_nothing_of_a_kernel_is_not_reusable() -> None:
 
 def test_a_full_disk_takes_nothing_and_breaks_nothing(tmp_path: Path) -> None:
     """All or none of what is recorded at once; the same store takes it once there is room."""
-    trials = [make_trial(f"r1.{number}", message="x" * 50_000) for number in range(9)]
+    trials = [make_trial(f"r1.{number}", message="x" * 500_000) for number in range(9)]
     with TrialStore.open(tmp_path) as store:
-        with files_up_to(200_000), pytest.raises(HomeError, match=r"store\.db"):
+        with files_up_to(200_000), pytest.raises(HomeError, match=r"store\.db: disk I/O error"):
             store.record_all(trials)
         assert store.list_trials(TrialQuery()) == []
         store.record_all(trials)
