@@ -24,7 +24,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Final, NoReturn
 
-from tileyard.clock import Countdown
+from tileyard.clock import NAP_S, Countdown
 from tileyard.model import Record
 from tileyard.modes import make_folder, open_file
 from tileyard.processes.outcomes import describe_signal
@@ -229,13 +229,18 @@ class Forked:
         """Let its limit count from now on."""
         self._limit = Countdown(self.limit_s)
 
-    def wait_s(self) -> float | None:
-        """How long to wait before `enforce` is called again, None for as long as you like."""
-        is_paused = self._paused_at is not None and not self._is_late
-        return None if is_paused else self._limit.wait_s()
+    @property
+    def _is_paused(self) -> bool:
+        return self._paused_at is not None and not self._is_late
+
+    def wait_s(self) -> float:
+        """How long to wait before `enforce` is called again."""
+        return NAP_S if self._is_paused else self._limit.wait_s()
 
     def enforce(self) -> None:
-        """End it if its time is over."""
+        """End it if its time is over. One that waits has no limit of ours: should it be stopped, it goes on."""
+        if self.end is None and self._is_paused:
+            self.lane.go_on()
         if self.end is not None or self.wait_s() != 0.0:
             return
         if self._is_late:
@@ -292,8 +297,7 @@ def wait_any(copies: Iterable[Forked]) -> list[Forked]:
     waiting = select.poll()
     for fd in by_fd:
         waiting.register(fd, select.POLLIN)
-    waits = [wait_s for copy in by_fd.values() if (wait_s := copy.wait_s()) is not None]
-    timeout_ms = min(waits) * 1000 + 1 if waits else None
+    timeout_ms = min((copy.wait_s() for copy in by_fd.values()), default=NAP_S) * 1000 + 1
     ready = {id(by_fd[fd]): by_fd[fd] for fd, _ in waiting.poll(timeout_ms)}
     for copy in set(by_fd.values()):
         copy.enforce()

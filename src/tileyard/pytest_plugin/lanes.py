@@ -82,6 +82,14 @@ class Lane:
         with suppress(OSError):
             self.channel.send(MESSAGE.pack(self._serial, ABORT))
 
+    def go_on(self) -> None:
+        """Have the copy go on, should somebody have stopped it."""
+        below = descendants_of(self._guard)
+        forkers = {pid for pid, parent in below if parent == self._guard}
+        for pid, parent in below:
+            if parent in forkers:
+                signal_child(pid, parent, signal.SIGCONT)
+
     def read(self) -> tuple[bool, int | None]:
         """Whether the copy has ended, and its wait status: None if its parent was killed."""
         while True:

@@ -4,6 +4,7 @@ One process for all of them: golden and check steps, and the runs of cases on an
 is served by a thread that waits most of the time.
 """
 
+import contextlib
 import functools
 import os
 import sys
@@ -156,7 +157,7 @@ class StepHost:
         return compare_outputs(Path(request.work), golden, request.checks)
 
     def _tell(self, number: int, reply: HostReply) -> None:
-        with self._sending:
+        with self._sending, contextlib.suppress(OSError):  # nobody is there any more to hear it
             self._channel.send(Told(number=number, reply=reply))
 
 

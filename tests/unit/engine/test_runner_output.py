@@ -8,6 +8,7 @@ from tileyard.engine.runner_output import GENERAL, RunnerOutput
 def test_last_words_go_to_the_log_of_the_case(tmp_path: Path) -> None:
     """They are added to what is in it, and the file is gone."""
     output = RunnerOutput(tmp_path)
+    output.path.parent.mkdir(exist_ok=True)
     output.path.write_text("last words\n")
     (tmp_path / "logs" / "r").mkdir()
     (tmp_path / "logs" / "r" / "c.log").write_text("built\n")
@@ -22,6 +23,7 @@ def test_what_no_case_said_is_kept_in_one_file(tmp_path: Path) -> None:
     expected = "one\ntwo\n"
     for text in ("one\n", "", None, "two\n"):
         output = RunnerOutput(tmp_path)
+        output.path.parent.mkdir(exist_ok=True)
         if text is not None:
             output.path.write_text(text)
         output.close()
@@ -34,6 +36,7 @@ def test_words_that_cannot_be_put_anywhere_else_stay(tmp_path: Path) -> None:
     """Nothing that was said is lost because of a folder that is in the way."""
     expected = "last words\n"
     output = RunnerOutput(tmp_path)
+    output.path.parent.mkdir(exist_ok=True)
     output.path.write_text(expected)
     (tmp_path / "logs" / "c.log").mkdir()
     output.close("logs/c.log")
