@@ -278,7 +278,11 @@ class Programs:
             return self._site.toolchain
         if patterns not in self._digests:
             self._digests[patterns] = asyncio.create_task(self._digest_files(patterns))
-        return await asyncio.shield(self._digests[patterns])
+        try:
+            return await asyncio.shield(self._digests[patterns])
+        except TileyardError:  # what failed for one case is asked again for the next
+            self._digests.pop(patterns, None)
+            raise
 
     async def _digest_files(self, patterns: tuple[str, ...]) -> str:
         request = DigestFiles(folder=str(self._site.folder), patterns=patterns)
