@@ -6,6 +6,7 @@ rest of the start.
 """
 
 import errno
+import math
 import os
 import select
 import signal
@@ -16,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from tileyard.clock import Countdown
 from tileyard.devices.reprobing import Reprobing
 from tileyard.processes.keeper.tree import kill_marked
 from tileyard.processes.keeper_line import PYTHON, Report, explain_refusal, keeper_argv
@@ -81,6 +83,7 @@ class WrappedCommand:
         self._pending: list[signal.Signals] = []
         self._last: Report | None = None
         self._tree = os.urandom(8).hex()  # secrets takes 7 ms to load
+        self._limit = Countdown(None)
         self._control = self._reports = -1
         self._unread = b""
         self._decoder = msgspec.json.Decoder(Report)
@@ -89,6 +92,7 @@ class WrappedCommand:
         """Run it to its end. Call this from the main thread, at most once."""
         with heed_signals() as wakeup:
             self._asked = time.monotonic()
+            self._limit = Countdown(self._limits.queue_s)
             keeper = self._spawn()
             self._change(State.WAITING)
             while self._wait(wakeup):
@@ -161,19 +165,13 @@ class WrappedCommand:
                 self._take(self._decoder.decode(line))
 
     def _enforce_limits(self) -> float | None:
-        """Seconds to the next limit, None if there is none."""
-        began, limit_s, end, order = (
-            (self._started, self._limits.run_s, State.MAX_TIME, f"probe\nkill {GRACE_S:f}")
-            if self._locked
-            else (self._asked, self._limits.queue_s, State.QUEUE_TIMEOUT, "kill 0")
-        )
-        if limit_s is None or not began or self._end is not None:
+        """Seconds until the limit that runs is looked at again, None if there is none."""
+        if self._end is not None or self._limit.left_s() == math.inf:
             return None
-        rest_s = began + limit_s - time.monotonic()
-        if rest_s > 0:
-            return rest_s
-        self._end = end
-        self._order(order)
+        if wait_s := self._limit.wait_s():
+            return wait_s
+        self._end = State.MAX_TIME if self._locked else State.QUEUE_TIMEOUT
+        self._order(f"probe\nkill {GRACE_S:f}" if self._locked else "kill 0")
         return None
 
     def _look(self) -> float | None:
@@ -220,12 +218,14 @@ class WrappedCommand:
                 self._change(self.status.state, message=report.text)
             case "locked":
                 self._locked = time.monotonic()
+                self._limit = Countdown(None)
                 self._stop_looking()
                 names = [self._lease.choices[index].name for index in report.choices]
                 leases = dict(zip(names, report.leases, strict=True))
                 self._change(State.RUNNING, leases=leases, place=0, holder="", message="")
             case "started":
                 self._started = time.monotonic()
+                self._limit = Countdown(self._limits.run_s)
                 for number in self._pending:
                     self._heed(number)
             case _:
