@@ -136,15 +136,15 @@ def _kind_of(process: Process, line: list[Process], root: int) -> str:
         return "engine"
     if Path(argv[0]).name in COMPILERS:
         return "compiler child"
-    if "serve" in argv:  # a fork server, or a copy of it that keeps a program
-        is_copy = len(line) > 1 and line[1].argv == argv
-        return (
-            "keeper of a step"
-            if is_copy
-            else f"fork server of {_worker_of(line[1].argv) if line[1:] else 'none'}"
-        )
+    copies = sum(1 for above in line[1:3] if above.argv == argv)
+    if (
+        "serve" in argv
+    ):  # a fork server, its copy that keeps a program, and that program before it begins
+        of = _worker_of(line[1].argv) if len(line) > 1 else ""
+        return (f"fork server of {of}", "keeper of a step", "program to be")[copies]
     if any(word.endswith("keeper/start.py") for word in argv):
-        return f"keeper of {_worker_of(argv) or 'a program'}"
+        worker = _worker_of(argv) or "a program"
+        return f"{worker} to be" if copies else f"keeper of {worker}"
     if worker := _worker_of(argv):
         return worker
     if step := _step_of(process):

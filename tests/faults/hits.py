@@ -340,12 +340,10 @@ class Shooter:
         if hit.is_hung:
             return
         outcomes = run.outcomes()
-        if hit.kind == "client" or (hit.kind == "engine" and not outcomes):
-            ends = {
-                ("engine", signal.SIGKILL): 3,
-                ("engine", signal.SIGSTOP): 130,
-            }
-            expected = ends.get((hit.kind, hit.aim.signal), -signal.SIGKILL)
+        if hit.kind == "client":
+            expected = -signal.SIGKILL
+        elif hit.kind == "engine" and outcomes != self._clean.outcomes:
+            expected = 3 if hit.aim.signal is signal.SIGKILL else 130
         else:
             self._check_outcomes(outcomes, hit)
             expected = self._command.status(outcomes)
