@@ -43,9 +43,8 @@ def choose_aims() -> list[Aim]:
     """Those that are asked for, or the first of each verb in turns."""
     streams = {verb: aims_of(verb) for verb in COMMANDS}
     if ONLY:
-        asked = sorted(
-            (verb, int(number)) for verb, number in (s.split(":") for s in ONLY.split(","))
-        )
+        names = {name.partition(":")[::2] for name in ONLY.split(",")}
+        asked = sorted((verb, int(number)) for verb, number in names)
         return [next(islice(aims_of(verb), number, None)) for verb, number in asked]
     turns = [
         verb
