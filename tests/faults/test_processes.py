@@ -189,8 +189,16 @@ def test_a_program_that_does_not_exist_is_refused(tmp_path: Path) -> None:
             await Worker.start(command(tmp_path, cores=(1023,)))
         with pytest.raises(WorkerStartError, match=r"lock directory cannot be used: /no/such/"):
             await Worker.start(command(tmp_path, lease=wish("/no/such/cpu-0.lock")))
-        with pytest.raises(WorkerStartError, match=r"/no/such/log"):
-            await Worker.start(command(tmp_path, log="/no/such/log"))
+
+    run(main)
+
+
+def test_a_log_that_cannot_be_written_decides_about_itself(tmp_path: Path) -> None:
+    """The worker runs."""
+
+    async def main() -> None:
+        async with await Worker.start(command(tmp_path, log="/dev/null/log")) as worker:
+            assert worker.pid
 
     run(main)
 

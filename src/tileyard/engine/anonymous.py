@@ -6,6 +6,7 @@ the programs and ends each at its own limit.
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import aclosing
 
 from tileyard.engine.hosting import StepHost
 from tileyard.engine.provider import LeaseLostError, Slot, UnheldSlot, Watch
@@ -30,7 +31,8 @@ class AnonymousSlots:
     def __init__(self, host: StepHost, devices: Sequence[Device]) -> None:
         self._host = host
         self._stopping: asyncio.Future[None] | None = None
-        self.slots: Sequence[Slot] = tuple(_Slot(host, device) for device in devices)
+        suspects: set[str] = set()
+        self.slots: Sequence[Slot] = tuple(_Slot(host, device, suspects) for device in devices)
 
     async def open(self) -> None:
         """Nothing has to be asked for."""
@@ -50,16 +52,26 @@ class _Slot(UnheldSlot):
 
     appetite = 0
 
-    def __init__(self, host: StepHost, device: Device) -> None:
+    def __init__(self, host: StepHost, device: Device, suspects: set[str]) -> None:
+        """``suspects`` are cases that were running when a host died."""
         self.device = device
         self._host = host
+        self._suspects = suspects
 
     async def run(self, batch: Batch, entries: Sequence[RunEntry], watch: Watch) -> bool:
-        """Run them all; see ``Slot``."""
+        """Run them all; see ``Slot``. A suspect has a host of its own, so that it takes nobody along."""
+        if self._suspects.isdisjoint(entry.case for entry in entries):
+            return await self._run(self._host, batch, entries, watch)
+        async with aclosing(self._host.another()) as host:
+            return await self._run(host, batch, entries, watch)
+
+    async def _run(
+        self, host: StepHost, batch: Batch, entries: Sequence[RunEntry], watch: Watch
+    ) -> bool:
         request = RunBatch(batch=batch, entries=tuple(entries), plugins={}, device=self.device)
         current = ""
         try:
-            async for reply in self._host.follow(request):
+            async for reply in host.follow(request):
                 match reply:
                     case CaseBegan(case=case):
                         current = case
@@ -74,6 +86,7 @@ class _Slot(UnheldSlot):
         except TileyardError as error:
             if not current:
                 raise LeaseLostError(str(error)) from error
+            self._suspects.add(current)
             lost = CaseRan(
                 case=current, outcome=Outcome.INFRA_ERROR, seconds=0.0, message=str(error)
             )

@@ -43,16 +43,24 @@ class StepHost:
 
     async def ask(self, request: Question[AnswerT]) -> AnswerT:
         """The one answer to a request. Raises HomeError, UsageError where the user's files are the
-        reason, or WorkerLostError if each host died that was asked.
+        reason, or WorkerLostError if each host died that was asked. Whoever was there when one died
+        is then served by one of its own, so that it dies with nobody else.
         """
-        for left in reversed(range(ATTEMPTS)):
-            try:
-                async for reply in self.follow(request):
-                    return request.check(reply)
-            except WorkerLostError:
-                if not left:
-                    raise
-        raise AssertionError("a request to the step host ended without an answer")
+        try:
+            return await _ask(self, request)
+        except WorkerLostError:
+            for _ in range(ATTEMPTS - 2):
+                with contextlib.suppress(WorkerLostError):
+                    return await self._ask_another(request)
+            return await self._ask_another(request)
+
+    async def _ask_another(self, request: Question[AnswerT]) -> AnswerT:
+        async with contextlib.aclosing(self.another()) as host:
+            return await _ask(host, request)
+
+    def another(self) -> "StepHost":
+        """A host of its own for who may be at fault that this one died. Close it."""
+        return StepHost(self._home, self._cores, self._threads)
 
     async def follow(self, request: Question[AnswerT] | RunBatch) -> AsyncIterator[HostReply]:
         """All answers to a request, of which a batch has several. Raises as ``ask``."""
@@ -78,7 +86,7 @@ class StepHost:
             with contextlib.suppress(TileyardError):  # what is gone runs nothing
                 await self.ask(StopBatches())
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """End the process and all that it runs."""
         worker, self._worker = self._worker, None
         if worker is not None:
@@ -116,3 +124,9 @@ class StepHost:
             log=str(log),
             cores=self._cores,
         )
+
+
+async def _ask(host: StepHost, request: Question[AnswerT]) -> AnswerT:
+    async for reply in host.follow(request):
+        return request.check(reply)
+    raise AssertionError("a request to the step host ended without an answer")

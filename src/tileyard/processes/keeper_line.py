@@ -72,6 +72,7 @@ class Report(Record):
     choices: tuple[int, ...] = ()
     text: str = ""
     pid: int = 0
+    keeper: int = 0
     errno: int | None = 0
     code: int | None = None
     signal: int | None = None

@@ -17,12 +17,13 @@ from typing import Final
 
 import msgspec
 
+from tileyard.clock import Countdown
 from tileyard.errors import WorkerStartError
 from tileyard.processes.keeper.tree import kill_marked, signal_child
 from tileyard.processes.keeper_line import PYTHON, START, Report, keeper_argv
 
-ANSWER_LIMIT_S: Final = 3.0
-"""How long a fork server may take to fork, which is done in a millisecond."""
+START_LIMIT_S: Final = 3.0
+"""How long it may take until a program runs, which is done in milliseconds."""
 GONE_LIMIT_S: Final = 6.0
 ATTEMPTS: Final = 3
 SIZE_BYTES: Final = 8
@@ -39,17 +40,19 @@ class StepKeeper(contextlib.AbstractContextManager["StepKeeper"]):
     def __init__(self, tree: str, text: bytes) -> None:
         """Have it forked. Raises OSError where the fork server is lost; then nothing of it runs."""
         self.end: Report | None = None
+        self._pid = 0
         self._tree = tree
         self._unread = b""
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
             ends = [_open_pipe(theirs, ours, is_read_here=name != "control") for name in PIPES]
             self.stdout, self.stderr, self._control, self.reports = (own for own, _ in ends)
-            try:
-                self._server, self._pid = _forking.ask(text, [other for _, other in ends])
-            except OSError:
-                theirs.close()
+            server = _forking.send(text, [other for _, other in ends])
+            theirs.close()
+            if not self._wait_for_start(server):
+                _forking.replace(server)
                 self._abandon()
-                raise
+                raise ConnectionError("its fork server is lost")
+            self._server = server.pid
             self._ours = ours.pop_all()
 
     def read(self) -> bool:
@@ -58,13 +61,16 @@ class StepKeeper(contextlib.AbstractContextManager["StepKeeper"]):
         *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
             report = _decoder.decode(line)
-            if report.event != "started":
+            if report.event == "started":
+                self._pid = report.keeper
+            else:
                 self.end = report
         return bool(data) and self.end is None
 
     def go_on(self) -> None:
         """Have the keeper go on, should somebody have stopped it."""
-        signal_child(self._pid, self._server, signal.SIGCONT)
+        if self._pid:
+            signal_child(self._pid, self._server, signal.SIGCONT)
 
     def tell_to_end(self, grace_s: float) -> None:
         """Have the tree ended: TERM, and KILL after ``grace_s``."""
@@ -74,15 +80,29 @@ class StepKeeper(contextlib.AbstractContextManager["StepKeeper"]):
 
     def kill(self) -> list[int]:
         """Kill the keeper itself, because it does not answer, and all that carries its token; return that."""
-        signal_child(self._pid, self._server, signal.SIGKILL)
+        if self._pid:
+            signal_child(self._pid, self._server, signal.SIGKILL)
         return kill_marked(self._tree)
 
     def __exit__(self, *_: object) -> None:
         self._ours.close()
 
+    def _wait_for_start(self, server: "_ForkServer") -> bool:
+        """Whether the program runs, or is refused, and not the fork server lost."""
+        countdown = Countdown(START_LIMIT_S)
+        poll = select.poll()
+        poll.register(self.reports, select.POLLIN)
+        while not self._pid and self.end is None and (wait_s := countdown.wait_s()):
+            if not poll.poll(wait_s * 1000):
+                server.go_on()
+            elif not self.read() and self.end is None:
+                return False
+        return bool(self._pid or self.end)
+
     def _abandon(self) -> None:
         """End a keeper that may have been forked, and that nobody will hear: it sees the end of its orders."""
-        os.write(self._control, b"kill 0\n")
+        with contextlib.suppress(BrokenPipeError):  # there is none
+            os.write(self._control, b"kill 0\n")
         poll = select.poll()
         poll.register(self.reports, select.POLLIN)
         while poll.poll(GONE_LIMIT_S * 1000) and os.read(self.reports, 1 << 16):
@@ -115,18 +135,18 @@ class _ForkServer:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
-        self._socket.settimeout(ANSWER_LIMIT_S)
+        self._socket.settimeout(START_LIMIT_S)
         self.pid = self._process.pid
 
-    def ask(self, text: bytes, fds: Sequence[int]) -> int:
-        """The pid of a new keeper. Raises OSError where the process is gone, or does not answer."""
-        self._process.send_signal(signal.SIGCONT)  # should somebody have stopped it
+    def send(self, text: bytes, fds: Sequence[int]) -> None:
+        """Ask for a keeper. Raises OSError where the process is gone, or does not listen."""
+        self.go_on()
         socket.send_fds(self._socket, [len(text).to_bytes(SIZE_BYTES, "little")], list(fds))
         self._socket.sendall(text)
-        answer = self._socket.recv(SIZE_BYTES)
-        if not answer:
-            raise ConnectionError("it has ended")
-        return int.from_bytes(answer, "little")
+
+    def go_on(self) -> None:
+        """Have it go on, should somebody have stopped it."""
+        self._process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
         """End the process. The keepers that it has forked go on."""
@@ -147,21 +167,31 @@ class _Forking:
         with self._lock:
             self._server = self._server or _ForkServer()
 
-    def ask(self, text: bytes, fds: Sequence[int]) -> tuple[int, int]:
-        """The pids of the fork server and of a new keeper. Raises OSError."""
+    def send(self, text: bytes, fds: Sequence[int]) -> _ForkServer:
+        """Ask for a keeper; returns whom. Raises OSError."""
         with self._lock:
             server = self._server = self._server or _ForkServer()
             try:
-                return server.pid, server.ask(text, fds)
+                server.send(text, fds)
             except OSError:
-                self.close()
+                self._end(server)
                 raise
+            return server
+
+    def replace(self, server: _ForkServer) -> None:
+        """End one that is lost."""
+        with self._lock:
+            self._end(server)
 
     def close(self) -> None:
         """End it, if it is there."""
-        server, self._server = self._server, None
-        if server is not None:
-            server.close()
+        if self._server is not None:
+            self._end(self._server)
+
+    def _end(self, server: _ForkServer) -> None:
+        if self._server is server:
+            self._server = None
+        server.close()
 
 
 _forking = _Forking()

@@ -98,6 +98,7 @@ async def drive(plan: Plan[ResultT], bench: Bench, stopping: asyncio.Event) -> R
     began_at = bench.clock.wall_s()
     with EventLog(bench.settings.home, bench.run) as log:
         yard = _open_yard(plan, bench, log)
+        driver: Driver | None = None
         async with AsyncExitStack() as stack:
             stack.push(partial(_survive_cancelling, stopping))
             driver = await _open_driver(plan, bench, yard, stack)
@@ -123,7 +124,7 @@ async def drive(plan: Plan[ResultT], bench: Bench, stopping: asyncio.Event) -> R
             shelf=yard.shelf,
             builds=yard.builds,
             tell=yard.emit,
-            unrecorded=driver.unrecorded,
+            unrecorded=() if driver is None else driver.unrecorded,
         )
         result = plan.fold(ending)
         if ending.unrecorded:
@@ -156,7 +157,7 @@ async def _open_driver(
     others = []
     if plan.programs is not None:
         host = StepHost(bench.settings.home, bench.settings.cores, plan.programs.threads)
-        stack.push_async_callback(host.close)
+        stack.push_async_callback(host.aclose)
         yard.programs = Programs(plan.programs, bench.settings.home, bench.run, host)
         stack.push_async_callback(yard.programs.close)
         if slots := [device for device in yard.devices if device.kind == KIND]:

@@ -57,7 +57,7 @@ def talk(home: Path, talking: Callable[[StepHost], Awaitable[T]]) -> T:
         try:
             return await talking(host)
         finally:
-            await host.close()
+            await host.aclose()
 
     return asyncio.run(whole())
 

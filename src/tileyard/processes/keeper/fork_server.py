@@ -3,7 +3,7 @@
 Run as ``python -S -E -I .../keeper/start.py serve SOCKET``. Each request on the socket is four descriptors (the
 program's stdout and stderr, the keeper's control and reports) and, behind its size, a text of items that end
 with NUL: how many arguments follow, the keeper's arguments as the package describes them, and the program's
-environment. The answer is the keeper's pid.
+environment. There is no answer but the keeper's own reports.
 
 It is child subreaper, too: what a keeper leaves behind that was itself killed becomes a child of this process,
 which ends it and then reports that keeper as ``lost``. Nothing that runs depends on this process.
@@ -73,7 +73,6 @@ class ForkServer:
         self.reports[pid] = fds.pop()
         for fd in fds:
             os.close(fd)
-        self.socket.send(pid.to_bytes(SIZE_BYTES, "little"))
         return True
 
     def read(self, size: int) -> bytes:

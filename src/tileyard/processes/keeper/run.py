@@ -181,7 +181,7 @@ class Keeper(Watcher):
         options = self.options
         if options.is_step:
             self.worker = spawn_step(options, self.environment)
-            emit("started", pid=self.worker)
+            emit("started", pid=self.worker, keeper=os.getpid())
             self.let_go_of_output()
             return
         read_end, write_end, keeper = *os.pipe(), os.getpid()
