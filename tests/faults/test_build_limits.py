@@ -101,7 +101,7 @@ async def find_compiler() -> psutil.Process:
 def test_lost_persistent_workers_are_started_again(
     state: str, how: signal.Signals, tmp_path: Path
 ) -> None:
-    """As in Bazel, in whatever state somebody has killed or stopped them; nothing is lost with them."""
+    """As in Bazel, in whatever state somebody has killed or stopped them; what one was building is lost with it."""
 
     async def run() -> dict[str, Build]:
         async with open_pool(tmp_path) as pool:
@@ -113,8 +113,9 @@ def test_lost_persistent_workers_are_started_again(
             (await find_compiler()).send_signal(how)
             return {**await building, **await build_in(pool, "after", limit_s=60.0)}
 
-    expected = {"slow": Outcome.PASSED, "after": Outcome.PASSED}
-    assert outcomes(asyncio.run(run())) == expected
+    built = outcomes(asyncio.run(run()))
+    assert built.pop("slow") in (Outcome.PASSED, Outcome.INFRA_ERROR)  # who asked asks again
+    assert built == {"after": Outcome.PASSED}
 
 
 def outcomes(built: dict[str, Build]) -> dict[str, Outcome]:

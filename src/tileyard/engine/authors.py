@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
 from tileyard.errors import WorkerLostError
 from tileyard.frontend.footprint import Footprint
 from tileyard.model import Outcome, Side
@@ -73,7 +75,8 @@ class WorkerAuthor:
             reply = await self._ask(request, limit_s)
             if not (isinstance(reply, Failed) and reply.outcome is Outcome.INFRA_ERROR):
                 return reply
-        return await self._ask(request, limit_s)
+        reply = await self._ask(request, limit_s)
+        return msgspec.structs.replace(reply, is_final=True) if isinstance(reply, Failed) else reply
 
     async def _ask(self, request: Question[AnswerT], limit_s: float) -> AnswerT | Failed:
         """Ask one question; the first one also waits for the user's imports."""

@@ -31,7 +31,7 @@ from tileyard.workers.protocol import (
 
 START_LIMIT_S = 60.0
 ATTEMPTS = 3
-"""How often a build, or the start of a worker, is tried that the host has failed."""
+"""How often the start of a worker is tried that somebody kills or stops."""
 SHARED_LIMIT_S = 300.0
 """How long a worker may take for what many kernels share, such as importing a compiler or its headers."""
 MEMORY_SHARE = 0.8
@@ -79,8 +79,7 @@ class CompilePool:
         A compiler that hangs, crashes or eats memory becomes an outcome. Where that happened to
         several kernels at once, each is built again alone, so that only the guilty one is blamed: a
         group is given no longer than its most patient kernel alone. Want of memory is
-        blamed on a kernel only if the worker had built nothing before. What the host did to a build, as to
-        kill its compiler, is tried again. What the worker
+        blamed on a kernel only if the worker had built nothing before. What the worker
         makes for many kernels, as precompiled headers, has a limit of its own.
         """
         left = {k.case: (k, limit_s) for k, limit_s in zip(kernels, limits_s, strict=True)}
@@ -90,20 +89,11 @@ class CompilePool:
                     del left[built.case]
                     yield built
         for kernel, limit_s in left.values():
-            yield await self._insist(worker, kernel, limit_s)
-
-    async def _insist(
-        self, worker: tuple[Builder, int], kernel: BuildKernel, limit_s: float
-    ) -> Build:
-        """The verdict on one kernel; that the host is at fault only if it is that each time."""
-        for _ in range(ATTEMPTS - 1):
             was_used = worker in self._used
             (built,) = await self._try(worker, [kernel], limit_s)
-            is_inherited = was_used and built.outcome is Outcome.OUT_OF_MEMORY
-            if built.outcome is not Outcome.INFRA_ERROR and not is_inherited:
-                return built
-        (built,) = await self._try(worker, [kernel], limit_s)
-        return built
+            if was_used and built.outcome is Outcome.OUT_OF_MEMORY:
+                (built,) = await self._try(worker, [kernel], limit_s)
+            yield built
 
     async def _try(
         self, worker: tuple[Builder, int], kernels: Sequence[BuildKernel], limit_s: float
@@ -158,6 +148,8 @@ class CompilePool:
 
     async def _worker(self, which: tuple[Builder, int]) -> Worker:
         """The worker, started if need be. Raises WorkerLostError where it does not come to say what its target is."""
+        if which in self._workers and self._workers[which].is_over:
+            self._forget(which)
         if which not in self._workers:
             for left in reversed(range(ATTEMPTS)):
                 process = await Worker.start(self._command(which))

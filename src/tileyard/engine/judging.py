@@ -66,6 +66,8 @@ class Judging:
             raise AssertionError(f"nobody judges case {case.key}")
         while True:
             verdict = await self._yard.programs.judge(case, case.work, progress.keys.build)
+            if not isinstance(verdict, Failed) or verdict.is_final:
+                return verdict
             is_lost = verdict.outcome is Outcome.INFRA_ERROR
             if not (is_lost and self._ledger.may_retry(progress, verdict.message)):
                 return verdict

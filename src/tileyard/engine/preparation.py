@@ -275,8 +275,8 @@ class Preparation:
 
 
 def _require_host(failed: Failed) -> None:
-    """Raise WorkerLostError where the host is the reason: then the case is prepared again."""
-    if failed.outcome is Outcome.INFRA_ERROR:
+    """Raise WorkerLostError where the host is the reason, and may not be the next time: the case is prepared again."""
+    if failed.outcome is Outcome.INFRA_ERROR and not failed.is_final:
         raise WorkerLostError(failed.message)
 
 

@@ -16,7 +16,7 @@ import msgspec
 from tileyard.artifacts.copying import remove_folder
 from tileyard.artifacts.keys import canonical_json, digest_parts
 from tileyard.engine.hosting import StepHost
-from tileyard.errors import TileyardError, UsageError
+from tileyard.errors import TileyardError, UsageError, WorkerLostError
 from tileyard.model import (
     BuildKey,
     Case,
@@ -88,7 +88,8 @@ def _answering(
         except UsageError as error:
             return Failed(message=str(error), outcome=Outcome.RUNTIME_ERROR)
         except TileyardError as error:
-            return Failed(message=str(error), outcome=Outcome.INFRA_ERROR)
+            is_final = isinstance(error, WorkerLostError)
+            return Failed(message=str(error), outcome=Outcome.INFRA_ERROR, is_final=is_final)
 
     return answered
 

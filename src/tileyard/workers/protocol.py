@@ -125,11 +125,13 @@ class Failed(Record, tag="failed"):
     """The user's code, or the user's request, failed.
 
     ``usage`` says that the request as a whole makes no sense (exit status 2); else only the case
-    at hand fails, with ``outcome``. ``log`` has the traceback, cut to the user's frames.
+    at hand fails, with ``outcome``. ``log`` has the traceback, cut to the user's frames. What ``is_final`` was
+    asked often enough.
     """
 
     message: str
     outcome: Outcome = Outcome.RUNTIME_ERROR
+    is_final: bool = False
     diagnostic: Diagnostic | None = None
     usage: bool = False
     log: str = ""
