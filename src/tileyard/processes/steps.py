@@ -282,6 +282,8 @@ def run_step(order: StepOrder, heard: Heard | None = None) -> StepEnd:
                 follower = Follower(keeper, log, heard or Heard(), started_s)
                 timed_out = follower.follow(order.limit_s)
                 survivors = follower.end(GRACE_S) if timed_out else []
+                if keeper.end is None:  # and its fork server is gone, too
+                    keeper.kill()
                 follower.drain()
         except ValueError as error:
             return _refuse(order, log, str(error))

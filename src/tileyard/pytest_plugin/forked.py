@@ -188,8 +188,12 @@ class Forked:
     ``end`` is how it ended, None while it runs; ``paused_s`` for how long its limit was stopped.
     """
 
-    def __init__(self, lane: Lane, number: int, limit_s: float, log: Path) -> None:
+    def __init__(
+        self, lane: Lane, number: int, limit_s: float, log: Path, *, goes_on: bool = False
+    ) -> None:
+        """It ``goes_on`` where somebody stops it; else it is ended at its limit, as what a test itself has stopped."""
         self.lane = lane
+        self._goes_on = goes_on
         self.limit_s = limit_s
         self.log = log
         self._unread = b""
@@ -239,7 +243,7 @@ class Forked:
 
     def enforce(self) -> None:
         """End it if its time is over. One that waits has no limit of ours: should it be stopped, it goes on."""
-        if self.end is None and self._is_paused:
+        if self.end is None and (self._is_paused or self._goes_on):
             self.lane.go_on()
         if self.end is not None or self.wait_s() != 0.0:
             return

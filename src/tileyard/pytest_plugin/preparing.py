@@ -296,7 +296,7 @@ class Preparing:
             self._copies += 1
             at = time.monotonic()
             log = self._folder / f"elaborate-{self._copies}.log"
-            copy = Forked(make_lane(work), 0, limit_s, log)
+            copy = Forked(make_lane(work), 0, limit_s, log, goes_on=True)
             async with contextlib.aclosing(follow(copy)) as messages:
                 async for message in messages:
                     if isinstance(message, Answered):
@@ -319,7 +319,8 @@ class Preparing:
         async with self._lanes:
             at = time.monotonic()
             make_folder(folder)
-            copy = Forked(make_lane(work), 0, step.limit_s, folder.with_suffix(".log"))
+            log = folder.with_suffix(".log")
+            copy = Forked(make_lane(work), 0, step.limit_s, log, goes_on=True)
             answers = [m.reply async for m in follow(copy) if isinstance(m, Answered)]
         result = StepResult(
             step=step.id,
