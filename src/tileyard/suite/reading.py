@@ -57,6 +57,9 @@ MOST_BYTES = 256 << 20
 CONFIRM_S = 5.0
 """How long what was killed may take to vanish."""
 LOOK_S = 0.1
+LOOKS = 3
+"""How often nothing is to be found before it is gone: what just becomes another program shows no environment."""
+AGAIN_S = 0.03
 TAIL = 2000
 Row = tuple[CaseTable, Place]
 """A case as it is written, and where."""
@@ -396,6 +399,7 @@ def _end(process: "subprocess.Popen[bytes]", tree: str) -> None:
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    until_s = time.monotonic() + CONFIRM_S
-    while kill_marked(tree) and time.monotonic() < until_s:
-        time.sleep(LOOK_S)
+    until_s, looks = time.monotonic() + CONFIRM_S, LOOKS
+    while looks and time.monotonic() < until_s:
+        looks = LOOKS if kill_marked(tree) else looks - 1
+        time.sleep(AGAIN_S)
