@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tileyard.events import Note
+from tileyard.processes.steps import StepOrder, run_step
 from tileyard.processes.supervise import Worker, WorkerCommand
 from tileyard.processes.wire import Channel
 
@@ -78,14 +79,21 @@ async def measure_starts() -> None:
         "bare process, start to end": start_bare,
         "bare python -S -E -I, start to end": start_python,
         "kept process, start to confirmed end": start_kept,
+        "step under a forked keeper, likewise": run_kept_step,
         "kept Python worker, to first answer and end": start_echo,
     }
+    await run_kept_step()  # starts the fork server
     times: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(ROUNDS):
         for name, step in steps.items():
             times[name].append(await time_ms(step))
     for name, samples in times.items():
         show(name, samples)
+
+
+async def run_kept_step() -> None:
+    """The same process as a step, under a keeper that is forked, from start to confirmed end."""
+    assert run_step(StepOrder(argv=("true",), env=ENVIRONMENT, cwd="/", log=os.devnull)).ok
 
 
 async def measure_kill() -> None:

@@ -392,7 +392,7 @@ def test_survivors_are_reported_and_their_keeper_stays(
 
 
 def test_a_stopped_keeper_goes_on_to_end_its_tree(tmp_path: Path) -> None:
-    """Whoever has stopped it: the end is confirmed as ever."""
+    """The end is confirmed as ever."""
 
     async def main() -> None:
         async with await Worker.start(command(tmp_path)) as worker:

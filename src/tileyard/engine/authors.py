@@ -54,7 +54,7 @@ class WorkerAuthor:
         """``home`` has the object store; nothing is written there until inputs are made."""
         self.cores = cores
         self._side = side
-        # Without a name, and not below the home: nothing is left of it, whoever is killed or refused.
+        # Without a name, and not below the home: nothing is left of it, even if the engine is killed.
         self._log = tempfile.TemporaryFile(prefix="tileyard-author-")  # noqa: SIM115 - see close
         self._file = file
         self._home = home

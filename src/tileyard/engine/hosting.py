@@ -43,8 +43,8 @@ class StepHost:
 
     async def ask(self, request: Question[AnswerT]) -> AnswerT:
         """The one answer to a request. Raises HomeError, UsageError where the user's files are the
-        reason, or WorkerLostError if each host died that was asked. Whoever was there when one died
-        is then served by one of its own, so that it dies with nobody else.
+        reason, or WorkerLostError if each host died that was asked. A request that was there when one died
+        then gets a host of its own, which no other request dies with.
         """
         try:
             return await _ask(self, request)

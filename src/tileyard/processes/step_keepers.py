@@ -1,4 +1,4 @@
-"""Keepers of single programs, forked from a process that waits: for whoever runs many programs side by side.
+"""Keepers of single programs, forked from a process that waits: for a worker that runs many programs side by side.
 
 The program dies with its keeper, and what it left behind is then ended by the fork server. So a program that
 kills its parent, or stops it, harms nobody else.

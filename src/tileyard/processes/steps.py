@@ -125,6 +125,8 @@ class Follower:
 
     def _look(self, wait_s: float) -> bool:
         """Take in what comes; False once its keeper has nothing more to say."""
+        if self._keeper.end is not None:
+            return False
         ready = {fd for fd, _ in self._poll.poll(wait_s * 1000)}
         if not ready:
             self._keeper.go_on()
