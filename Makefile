@@ -28,7 +28,7 @@ quick: check
 # Everything in full of which make test runs a sample.
 test-all: export TILEYARD_STORM = 200
 test-all: export TILEYARD_KILLS = 20
-test-all: export TILEYARD_DISK_FAULTS = 25
+test-all: export TILEYARD_DISK_FAULTS = 1
 test-all: export TILEYARD_HITS = 300
 test-all: test
 

@@ -3,12 +3,15 @@
 import errno
 import json
 import os
+import queue
 import random
 import shutil
 import struct
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +25,9 @@ from tileyard.store.events import list_run_files, read_run
 from tileyard.store.trials import TrialQuery, TrialStore
 
 EVERY = int(os.environ.get("TILEYARD_DISK_FAULTS", "0"))
-"""Every so many calls fail, each in a run of its own; 0 for a few of them, 1 for the figures."""
+"""Every so many calls fail, each in a run of its own; 0 for a few of them."""
+LANES = 3 if EVERY else 1
+"""So many runs go side by side."""
 CASES = 20
 DEADLINE_S = 120.0
 LAYOUT = struct.Struct("@6q4096s")
@@ -104,16 +109,6 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-@pytest.fixture(scope="module")
-def python(library: Path) -> Iterator[WarmPython]:
-    """What runs the command line with the library in all of its processes."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LD_PRELOAD", str(library))
-        python = WarmPython("tileyard")
-    yield python
-    python.close()
-
-
 class SuiteRuns:
     """A suite of programs on a device: engine, compile worker, step host and runner.
 
@@ -121,11 +116,14 @@ class SuiteRuns:
     """
 
     calls = 1300
-    sampled = (0, 2)
+    sampled = (1, 2)
     clean: Final[Mapping[str, str]] = {f"t/{number}": "passed" for number in range(CASES)}
 
-    def __init__(self, folder: Path, faults: Faults, python: WarmPython) -> None:
-        self._python = python
+    def __init__(self, folder: Path, library: Path) -> None:
+        self.faults = faults = Faults(library, folder)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("LD_PRELOAD", str(library))
+            self._python = WarmPython("tileyard")
         env = {**faults.env, "TILEYARD_HOST_CONFIG": str(folder)}
         self._cli = CommandLine(folder, env)
         cases = ", ".join(f'{{ name = "{number}" }}' for number in range(CASES))
@@ -144,19 +142,24 @@ class SuiteRuns:
         }
         return Done(status=done.returncode, outcomes=outcomes, stderr=done.stderr)
 
+    def close(self) -> None:
+        """Run nothing more."""
+        self._python.close()
+
 
 class StudyRuns:
     """A study of simulated kernels: driver, compile workers, runners and judge."""
 
     calls = 500
-    sampled = (1,)
+    sampled = (0,)
     clean: Final[Mapping[str, str]] = {
         str(n): ENDS.get(FAULTS.get(n, ""), "passed") for n in range(CASES)
     }
 
-    def __init__(self, folder: Path, faults: Faults, python: WarmPython) -> None:
+    def __init__(self, folder: Path, library: Path) -> None:
+        self.faults = Faults(library, folder)
         self._folder = folder
-        self._env = {**os.environ, **faults.env}
+        self._env = {**os.environ, **self.faults.env}
         self.home = folder / "home"
 
     def run(self) -> Done:
@@ -174,16 +177,19 @@ class StudyRuns:
         outcomes = dict(json.loads(done.stdout)["configs"]) if done.stdout else None
         return Done(status=done.returncode, outcomes=outcomes, stderr=done.stderr)
 
+    def close(self) -> None:
+        """Each run is a process that has ended by now."""
+
 
 Runs = SuiteRuns | StudyRuns
 
 
-def check_fault(runs: Runs, faults: Faults, fault: Fault) -> None:
+def check_fault(runs: Runs, fault: Fault) -> None:
     """One run with the fault, and one without."""
     shutil.rmtree(runs.home, ignore_errors=True)
-    faults.plan(runs.home, fault)
+    runs.faults.plan(runs.home, fault)
     first = runs.run()
-    faults.plan(runs.home)
+    runs.faults.plan(runs.home)
     assert "Traceback" not in first.stderr, first.stderr
     if first.outcomes is None:
         assert first.status in (2, 3), first
@@ -210,18 +216,19 @@ def read_trials(home: Path) -> list[Any]:
         return store.list_trials(TrialQuery(limit=0))
 
 
-KINDS = [(errno.ENOSPC, True), (errno.ENOSPC, False), (errno.EIO, False)]
+KINDS = [(errno.ENOSPC, False, 1), (errno.ENOSPC, True, 10), (errno.EIO, False, 10)]
+"""An error, whether it stays, and every how many of the calls that fail once it is tried at."""
 
 
-def choose_faults(runs: Runs, faults: Faults) -> Iterator[Fault]:
+def choose_faults(runs: Runs) -> Iterator[Fault]:
     """Every so many calls of an undisturbed run, or a few of them."""
     generator = random.Random(type(runs).__name__)
-    for kind, (error, stays) in enumerate(KINDS):
+    for kind, (error, stays, step) in enumerate(KINDS):
         numbers: Iterable[int] = ()
         if EVERY:
-            faults.plan(runs.home, reading=error == errno.EIO)
+            runs.faults.plan(runs.home, reading=error == errno.EIO)
             assert runs.run().outcomes == runs.clean
-            numbers = range(1, faults.count() + 1, EVERY)
+            numbers = range(1, runs.faults.count() + 1, EVERY * step)
             shutil.rmtree(runs.home)
         elif kind in runs.sampled:
             numbers = [generator.randrange(1, runs.calls)]
@@ -231,14 +238,31 @@ def choose_faults(runs: Runs, faults: Faults) -> Iterator[Fault]:
 
 @pytest.mark.parametrize("kind", [SuiteRuns, StudyRuns])
 def test_a_disk_that_fails_anywhere_ends_no_run(
-    kind: type[Runs], tmp_path: Path, library: Path, python: WarmPython
+    kind: type[Runs], tmp_path: Path, library: Path
 ) -> None:
     """No case is blamed, what was recorded can be read, and the next run finds what an undisturbed one does."""
-    faults = Faults(library, tmp_path)
-    runs = kind(tmp_path, faults, python)
-    for fault in choose_faults(runs, faults):
-        try:
-            check_fault(runs, faults, fault)
-        except BaseException as error:
-            error.add_note(f"with {fault}")
-            raise
+    idle: queue.SimpleQueue[Runs] = queue.SimpleQueue()
+    with ExitStack() as stack:
+        for lane in range(LANES):
+            (folder := tmp_path / str(lane)).mkdir()
+            idle.put(stack.enter_context(closing(kind(folder, library))))
+
+        def find_error(fault: Fault) -> Exception | None:
+            runs = idle.get()
+            try:
+                check_fault(runs, fault)
+            except Exception as error:  # noqa: BLE001 - all are shown in the end
+                error.add_note(f"with {fault}")
+                return error
+            finally:
+                idle.put(runs)
+            return None
+
+        first = idle.get()
+        chosen = list(choose_faults(first))
+        idle.put(first)
+        with ThreadPoolExecutor(LANES) as pool:
+            failed = [error for error in pool.map(find_error, chosen) if error is not None]
+    if failed:
+        raise ExceptionGroup(f"{len(failed)} of {len(chosen)} faults", failed)
+    sys.stdout.write(f"{len(chosen)} faults of {kind.__name__}\n")

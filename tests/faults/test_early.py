@@ -234,8 +234,19 @@ def add_one(N, block=128):
 
 
 def test_nothing_is_imported_under_a_lease(tmp_path: Path) -> None:
-    """Screening and finals of a study: what running, timing and summing up need is there before."""
-    kernels, home, note = tmp_path / "kernels.py", tmp_path / "home", tmp_path / "imported"
+    """Screening and finals of a study: what running, timing and summing up need is there before.
+
+    A study in which one config is clearly the fastest has no finals, which noise decides: then comes another.
+    """
+    studies = (imported_in_study(tmp_path / str(number)) for number in range(10))
+    lines = next(lines for lines in studies if len(lines) >= 2 * 3)
+    assert lines == [""] * len(lines)
+
+
+def imported_in_study(folder: Path) -> list[str]:
+    """What was imported under the lease, one line for each kernel that was loaded."""
+    folder.mkdir()
+    kernels, home, note = folder / "kernels.py", folder / "home", folder / "imported"
     kernels.write_text(KERNEL)
     home.mkdir()
     (home / "devices.toml").write_text('[[device]]\nname = "board:0"\nid = "early"\n')
@@ -245,7 +256,7 @@ def test_nothing_is_imported_under_a_lease(tmp_path: Path) -> None:
         env={
             **os.environ,
             "TILEYARD_HOME": str(home),
-            "TILEYARD_LOCK_DIR": str(tmp_path / "locks"),
+            "TILEYARD_LOCK_DIR": str(folder / "locks"),
             "TILEYARD_PLUGINS": "importing=importing_target:ImportingTarget",
             "TILEYARD_IMPORTED": str(note),
             "PYTHONPATH": str(Path(__file__).parent),
@@ -253,6 +264,4 @@ def test_nothing_is_imported_under_a_lease(tmp_path: Path) -> None:
         check=True,
         stdout=subprocess.DEVNULL,
     )
-    lines = note.read_text().splitlines()
-    assert len(lines) >= 2 * 3
-    assert lines == [""] * len(lines)
+    return note.read_text().splitlines()
