@@ -62,7 +62,7 @@ def test_the_good_suite_is_green(cli: CommandLine) -> None:
         (
             'name = "s"',
             'name = "s"\nlist = ["sh", "-c", "echo no cases >&2; exit 7"]',
-            "suite.toml:2: list: exited with 7: sh -c 'echo no cases >&2; exit 7' in ",
+            "suite.toml:2: list: ended with exit code 7: sh -c 'echo no cases >&2; exit 7' in ",
         ),
         ("cases = ", "case = ", "suite.toml:10: skip[0].case: unknown key (did you mean 'cases'"),
     ],

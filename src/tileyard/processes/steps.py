@@ -53,6 +53,10 @@ class Heard:
     reads_lines = False
     """Whether lines are shown to it, and go to the logs that it names."""
 
+    def takes(self, data: bytes) -> bool:
+        """Take in what it wrote to its standard output; False leaves that to lines, logs and the tail."""
+        return False
+
     def log_of(self, text: str) -> str:
         """The log that a line of its standard output belongs to, empty for the step's."""
         return ""
@@ -163,6 +167,8 @@ class Follower:
                 self._tell(fd, rest)
             return False
         self.printed += len(data)
+        if fd != self._stderr and self._heard.takes(data):
+            return True
         self.tail = (self.tail + data)[-TAIL_BYTES:]
         if not self._heard.reads_lines:
             self._logs[""].write(data)
@@ -311,13 +317,15 @@ def run_step(order: StepOrder, heard: Heard | None = None) -> StepEnd:
         return end
 
 
-def insist_on(order: StepOrder, clear: Callable[[], object] = list) -> StepEnd:
+def insist_on(
+    order: StepOrder, clear: Callable[[], object] = list, heard: Heard | None = None
+) -> StepEnd:
     """Run a program that holds no device; again, at most twice, where its keeper was killed.
 
     ``clear`` takes away what it has left before that. Raises HomeError where the host is at fault.
     """
     for left in reversed(range(ATTEMPTS)):
-        end = run_step(order)
+        end = run_step(order, heard)
         if end.refusal and not end.refused:
             raise HomeError(end.refusal)
         if not (end.lost and left):

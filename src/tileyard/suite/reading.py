@@ -5,15 +5,9 @@ an author can say: ``kernel_cases`` asks one. One module because cases are read 
 declares them or a command lists them.
 """
 
-import contextlib
 import os
-import secrets
 import shlex
-import signal
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +18,7 @@ from msgspec.structs import asdict
 from tileyard.decoding import decode_json
 from tileyard.errors import UsageError
 from tileyard.model import KernelWork
-from tileyard.processes.keeper.tree import kill_marked
+from tileyard.processes.steps import Heard, StepOrder, describe_kind, insist_on
 from tileyard.settings import Settings
 from tileyard.suite.files.drafts import (
     CommandPlan,
@@ -54,13 +48,6 @@ WILDCARDS = "*?["
 LIMIT_S = 120.0
 MOST_BYTES = 256 << 20
 """Most bytes that such a command may print: a suite of a million cases has less."""
-CONFIRM_S = 5.0
-"""How long what was killed may take to vanish."""
-LOOK_S = 0.1
-LOOKS = 3
-"""How often nothing is to be found before it is gone: what just becomes another program shows no environment."""
-AGAIN_S = 0.03
-TAIL = 2000
 Row = tuple[CaseTable, Place]
 """A case as it is written, and where."""
 
@@ -341,65 +328,35 @@ def _shared_values(folder: Path) -> dict[str, str]:
     return {"suite": str(folder), "python": sys.executable}
 
 
+class _Printed(Heard):
+    """What a program writes to its standard output."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def takes(self, data: bytes) -> bool:
+        self.data += data
+        return True
+
+    def wants_end(self) -> bool:
+        return len(self.data) > MOST_BYTES
+
+
 def _run(
     argv: tuple[str, ...], env: dict[str, str], cwd: Path, limit_s: float, place: Place
 ) -> bytes:
     """What a program prints. Raises UsageError with code or signal, argv, folder and its last words."""
     called = f"{shlex.join(argv)} in {cwd}"
-    tree = secrets.token_hex(8)
-    above = env.get("TILEYARD_TREE", "")
-    # Files, no pipes: what the program leaves behind could hold these open for as long as it likes.
-    with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as said:
-        try:
-            process = subprocess.Popen(
-                argv,
-                env={**env, "TILEYARD_TREE": f"{above}:{tree}" if above else tree},
-                cwd=cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=printed,
-                stderr=said,
-                start_new_session=True,
-            )
-        except OSError as error:
-            place.fail(f"cannot be started ({error.strerror}): {called}")
-        try:
-            problem = _wait(process, (printed.fileno(), said.fileno()), limit_s)
-        finally:
-            _end(process, tree)
-        if problem:
-            place.fail(f"{problem}: {called}")
-        if process.returncode:
-            said.seek(max(os.fstat(said.fileno()).st_size - TAIL, 0))
-            tail = said.read(TAIL).decode(errors="replace").strip()
-            code = process.returncode
-            ended = f"exited with {code}"
-            if code < 0:
-                ended = f"was ended by {signal.Signals(-code).name}"
-            place.fail(
-                f"{ended}: {called}" + (f"\n{tail}" if tail else "; it wrote nothing to stderr")
-            )
-        printed.seek(0)
-        return printed.read()
-
-
-def _wait(process: "subprocess.Popen[bytes]", outputs: tuple[int, ...], limit_s: float) -> str:
-    """Wait until it has ended; what is wrong if it takes too long or prints too much."""
-    until_s = time.monotonic() + limit_s
-    while (left_s := until_s - time.monotonic()) > 0:
-        if any(os.fstat(output).st_size > MOST_BYTES for output in outputs):
-            return f"printed more than {MOST_BYTES >> 20} MiB"
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(min(left_s, LOOK_S))
-            return ""
-    return f"took longer than {limit_s:g} s"
-
-
-def _end(process: "subprocess.Popen[bytes]", tree: str) -> None:
-    """End the program and all that it started, also what has left its session."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    until_s, looks = time.monotonic() + CONFIRM_S, LOOKS
-    while looks and time.monotonic() < until_s:
-        looks = LOOKS if kill_marked(tree) else looks - 1
-        time.sleep(AGAIN_S)
+    printed = _Printed()
+    order = StepOrder(argv=argv, env=env, cwd=str(cwd), log=os.devnull, limit_s=limit_s)
+    end = insist_on(order, printed.data.clear, printed)
+    if end.refusal:
+        why = os.strerror(end.errno) if end.errno else end.refusal
+        place.fail(f"cannot be started ({why}): {called}")
+    if printed.wants_end():
+        place.fail(f"printed more than {MOST_BYTES >> 20} MiB: {called}")
+    if not end.ok:
+        tail = end.tail.strip()
+        said = f"\n{tail}" if tail else "; it wrote nothing to stderr"
+        place.fail(f"{describe_kind(end, order)}: {called}{said}")
+    return bytes(printed.data)

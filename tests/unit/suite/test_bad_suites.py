@@ -341,11 +341,11 @@ LIST = 'name = "s"\nrun = ["python3", "run.py"]\nlist = {}\n'
     [
         (
             "import sys; sys.stderr.write('no cases today'); sys.exit(3)",
-            "suite.toml:3: list: exited with 3: {python} cases.py in {folder}\nno cases today",
+            "suite.toml:3: list: ended with exit code 3: {python} cases.py in {folder}\nno cases today",
         ),
         (
             "import os; os.kill(os.getpid(), 11)",
-            "suite.toml:3: list: was ended by SIGSEGV: {python} cases.py in {folder}; "
+            "suite.toml:3: list: died of SIGSEGV (Segmentation fault): {python} cases.py in {folder}; "
             "it wrote nothing to stderr",
         ),
         ("", "suite.toml:3: list: printed no case: {python} cases.py in {folder}"),
@@ -391,8 +391,9 @@ def test_a_list_that_hangs_is_ended(tmp_path: Path, settings: Settings) -> None:
     (tmp_path / "cases.py").write_text(script, encoding="utf-8")
     text = LIST.format(f'{{ argv = ["{sys.executable}", "cases.py"], limit_s = 1 }}')
     problem = problem_of(tmp_path, text, settings)
-    expected = f"suite.toml:3: list: took longer than 1 s: {sys.executable} cases.py in {tmp_path}"
-    assert problem == expected
+    ended = "ran past its limit of 1 s and was killed with all it had started"
+    called = f"{sys.executable} cases.py in {tmp_path}; it wrote nothing to stderr"
+    assert problem == f"suite.toml:3: list: {ended}: {called}"
     assert is_gone(int((tmp_path / "child").read_text()))
 
 
