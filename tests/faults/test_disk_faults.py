@@ -51,7 +51,7 @@ check = ["sh", "-c", "echo checked; test -s o"]
 case = [{cases}]
 """
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600 + (4 * 3600 if EVERY else 0))]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,6 +252,8 @@ def test_a_disk_that_fails_anywhere_ends_no_run(
             try:
                 check_fault(runs, fault)
             except Exception as error:  # noqa: BLE001 - all are shown in the end
+                sys.stdout.write(f"failed with {fault}\n")
+                sys.stdout.flush()
                 error.add_note(f"with {fault}")
                 return error
             finally:
