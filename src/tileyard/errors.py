@@ -1,5 +1,6 @@
 """Failures that a user can act on. Anything else that is raised is a bug of ours."""
 
+import errno
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
@@ -168,6 +169,18 @@ class WireError(TileyardError, code="wire", exit_status=3):
 
 HOST_FAULTS = (HomeError, DamagedError, ToolMissingError, WorkerLostError, OSError)
 """What disks and processes of the host do to a case that is under way: an ``infra_error``, whatever was being done."""
+_HOST = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE})
+
+
+def is_of_host(error: OSError) -> bool:
+    """Whether it says nothing of the file that was to be used: a disk or limit of the host is at fault."""
+    return error.errno in _HOST
+
+
+def blame_host(error: OSError) -> HomeError | None:
+    """What to tell a user of an error that nobody has foreseen, if the host is at fault."""
+    where = f": {error.filename}" if error.filename else ""
+    return HomeError(f"{error.strerror}{where}") if is_of_host(error) else None
 
 
 @dataclass(eq=False)

@@ -1,4 +1,7 @@
-"""A verb of somebody else that is always refused."""
+"""Verbs of somebody else that come to nothing."""
+
+import errno
+import os
 
 from tileyard.errors import SickDeviceError
 from tileyard.model import Record
@@ -17,3 +20,11 @@ class Refuse(Verb[Nothing]):
     async def open(self, bench: Bench) -> Plan[Nothing]:
         """Say so."""
         raise SickDeviceError("it is in quarantine", "give it back")
+
+
+class MeetFullDisk(Verb[Nothing]):
+    """A verb that comes to a full disk where nobody has foreseen it."""
+
+    async def open(self, bench: Bench) -> Plan[Nothing]:
+        """Write a file on it."""
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/somewhere/else")

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.race_verb import Race
-from tests.e2e.refusing_verb import Refuse
+from tests.e2e.refusing_verb import MeetFullDisk, Refuse
 
-from tileyard.errors import SickDeviceError
+from tileyard.errors import HomeError, SickDeviceError
 from tileyard.events import CaseEnded, Event, RunStarted
 from tileyard.model import Outcome
 from tileyard.service.client import RunClient
@@ -81,3 +81,11 @@ def test_a_refusal_keeps_its_class(tmp_path: Path) -> None:
         RunClient(Refuse(), settings).run(lambda event: None)
     expected = 3
     assert (raised.value.exit_status, raised.value.hint) == (expected, "give it back")
+
+
+def test_a_full_disk_is_no_bug_of_ours(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """It is told in one line wherever it is met, and not as a traceback."""
+    settings = Settings(home=tmp_path / "home", lock_dir=tmp_path / "locks", cores=(0,))
+    with pytest.raises(HomeError, match=r"^No space left on device: /somewhere/else$"):
+        RunClient(MeetFullDisk(), settings).run(lambda event: None)
+    assert capfd.readouterr().err == ""

@@ -252,7 +252,7 @@ def test_a_disk_that_fails_anywhere_ends_no_run(
             try:
                 check_fault(runs, fault)
             except Exception as error:  # noqa: BLE001 - all are shown in the end
-                sys.stdout.write(f"failed with {fault}\n")
+                sys.stdout.write(f"{fault}: {error}\n")
                 sys.stdout.flush()
                 error.add_note(f"with {fault}")
                 return error

@@ -1,7 +1,6 @@
 """Copies of files and the removal of folders, as the store and its trees need them."""
 
 import contextlib
-import errno
 import fcntl
 import os
 import secrets
@@ -11,20 +10,16 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tileyard.errors import HomeError, UsageError
+from tileyard.errors import HomeError, UsageError, is_of_host
 
 _FICLONE = 0x40049409
 """The ioctl that lets two files share their blocks until one of them is written."""
 _CHUNK = 1 << 20
 
 
-_HOSTS = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE})
-"""What says nothing of the file that was to be read."""
-
-
 def unreadable(path: Path | str, error: OSError, what: str = "") -> HomeError | UsageError:
     """Why something cannot be read: a disk of the host, or the thing itself."""
-    kind = HomeError if error.errno in _HOSTS else UsageError
+    kind = HomeError if is_of_host(error) else UsageError
     return kind(f"{what}cannot read {str(path)!r}: {error.strerror}")
 
 

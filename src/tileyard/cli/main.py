@@ -33,7 +33,7 @@ from tileyard.cli import (
     run as run_command,
 )
 from tileyard.cli.entry import INTERRUPTED, say
-from tileyard.errors import TileyardError
+from tileyard.errors import TileyardError, blame_host
 
 app = typer.Typer(
     name="tileyard",
@@ -121,7 +121,9 @@ def main(arguments: list[str]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         return 0
-    except Exception:  # noqa: BLE001 - the last resort: say that it is a bug of ours
+    except Exception as error:  # noqa: BLE001 - the last resort: say that it is a bug of ours
+        if isinstance(error, OSError) and (fault := blame_host(error)):
+            return say(str(fault), fault.exit_status)
         traceback.print_exc()
         return say("this is a bug of tileyard's own; please report it", INTERNAL_ERROR)
     return status if isinstance(status, int) else 0

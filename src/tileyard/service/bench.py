@@ -11,6 +11,7 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.clock import Clock
 from tileyard.engine.authors import Author, Authors, WorkerAuthor
 from tileyard.engine.remembered import RememberedAuthor
+from tileyard.errors import blame_host
 from tileyard.model import Device, Side
 from tileyard.service.conversation import Client, ClientAuthor
 from tileyard.service.verbs import ResultT, Verb
@@ -108,5 +109,7 @@ async def carry_out(verb: Verb[ResultT], bench: Bench, stopping: asyncio.Event) 
         from tileyard.service.runs import drive
 
         return await drive(plan, bench, stopping)
+    except OSError as error:
+        raise (blame_host(error) or error) from error
     finally:
         await bench.close()
