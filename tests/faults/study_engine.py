@@ -13,7 +13,7 @@ from tests.simulated_yard import drive, open_simulated_yard, simulated_devices
 
 from tileyard.clock import Clock
 from tileyard.engine.driver import Driver
-from tileyard.errors import TileyardError
+from tileyard.errors import TileyardError, blame_host
 from tileyard.model import Limits, Value
 from tileyard.service.naming import claim_run_name
 from tileyard.store.events import EventLog
@@ -61,7 +61,10 @@ def main() -> None:
     """Tune, and say what came of it."""
     try:
         result = asyncio.run(tune(Path(sys.argv[1]), int(sys.argv[2])))
-    except TileyardError as error:
+    except (TileyardError, OSError) as raised:
+        error = blame_host(raised) if isinstance(raised, OSError) else raised
+        if error is None:
+            raise
         sys.stderr.write(f"{error}\n")
         sys.exit(error.exit_status)
     told = {
