@@ -46,6 +46,18 @@ def parse_pairs(items: Iterable[str], option: str) -> dict[str, str]:
     return pairs
 
 
+def parse_share(text: str) -> float:
+    """``2%`` or ``0.02``: a share of more than 0 and less than 1."""
+    number = text.strip().removesuffix("%")
+    try:
+        share = float(number) / (100 if text.strip().endswith("%") else 1)
+    except ValueError:
+        share = 0.0
+    if not 0 < share < 1:
+        raise typer.BadParameter(f"{text!r} is not a share such as 2% or 0.02")
+    return share
+
+
 def parse_bytes(text: str) -> int:
     """``512MiB``, ``8GiB``, ``10G`` (likewise a power of 1024) or a plain number of bytes."""
     match = re.fullmatch(r"(\d+)\s*(?:([KMGT])(?:iB)?)?", text.strip())

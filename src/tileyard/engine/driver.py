@@ -255,7 +255,7 @@ class Driver:
     def _keep(self, case: str) -> None:
         progress = self._ledger.progress(case)
         try:
-            self._preparation.find_built(progress)
+            self._preparation.identify(progress)
         except HOST_FAULTS as error:
             self._end(case, Outcome.INFRA_ERROR, str(error))
             return

@@ -165,7 +165,8 @@ class RunnerSlot:
         if self._worker is None:
             raise AssertionError(f"a batch was to run on {self.device.name}, which is not held")
         is_fresh = batch.process == "fresh"
-        left = {entry.case: entry for entry in (entries[:1] if is_fresh else entries)}
+        is_single = is_fresh and batch.order != "interleaved"
+        left = {entry.case: entry for entry in (entries[:1] if is_single else entries)}
         self._is_running = True
         try:
             culprit = await self._run(self._worker, batch, left, watch)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar, get_args
 
 from tileyard.model import Limits, Record, Side, Value
 from tileyard.regress.static import Rounds
+from tileyard.regress.timed import Regression
 from tileyard.suite.records import Wish
 from tileyard.suite.result import SuiteResult
 from tileyard.tuning.request import CompileResult, StudyResult, TuneRequest
@@ -170,3 +171,36 @@ class StartStatic(Verb[Rounds]):
         from tileyard.service.static_building import open_rounds
 
         return await open_rounds(self, bench)
+
+
+class StartRegress(Verb[Regression]):
+    """Begin to time the kernels of two sides against each other, where their binaries differ.
+
+    The files of a side are Python files, each with the one kernel that is meant or an empty name for all of its own.
+    ``margin`` is the smallest change that matters, as a share of base's time. No pair is timed for longer than ``case_s``
+    seconds, and none is begun after ``budget_s``. The rest is as in StartTune.
+    """
+
+    kept = "what was measured is recorded; the same command begins again"
+
+    base: Side
+    head: Side
+    base_files: tuple[tuple[str, str], ...]
+    head_files: tuple[tuple[str, str], ...]
+    target: str
+    margin: float
+    case_s: float
+    budget_s: float | None = None
+    all_configs: bool = False
+    devices: tuple[str, ...] = ()
+    limits: Limits = Limits()
+    compile_workers: int | None = None
+    queue_limit_s: float = 1800.0
+
+    async def open(self, bench: "Bench") -> "Plan[Regression]":
+        """See ``Verb``."""
+        from tileyard.service.choosing import choose_devices
+        from tileyard.service.regressing import open_regression
+
+        devices = choose_devices(self.devices, self.target, bench.settings)
+        return await open_regression(self, bench, devices)

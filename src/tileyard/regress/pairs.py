@@ -1,0 +1,205 @@
+"""Two builds of the same kernels in time: pairs of cases that meet in batches, and how each pair ends.
+
+Both sides are built, and where they give the same binary nothing is run. Else base, head and base once more as
+A/A control are timed in turn, in one process after the other, until the pair is decided. What one process says of a
+pair is one value: the median of its calm rounds' log-ratios.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from tileyard.measure.looks import LOOKS, mean_interval
+from tileyard.model import (
+    WELL,
+    Batch,
+    Case,
+    Outcome,
+    TimingPolicy,
+    Trial,
+)
+
+FALSE_DISCOVERIES: Final = 0.05
+"""The share of rows called changed that may be wrong."""
+ROUNDS: Final = 120
+"""Rounds in one process: some of them are calm also on a machine that has other work."""
+CALM: Final = 1.05
+FEWEST_ROUNDS: Final = 8
+"""A process with fewer calm rounds says nothing: it is counted as disturbed, and there comes another."""
+SLOTS: Final = ("base", "head", "control")
+TIMING: Final = TimingPolicy(min_sample_ns=200_000)
+"""A sample lasts at least a millisecond."""
+
+
+@dataclass
+class Pair:
+    """A kernel that both sides have, and what is known of it."""
+
+    name: str
+    base: Case
+    head: Case
+    built: dict[str, Trial] = field(default_factory=dict)
+    batches: list[dict[str, float]] = field(default_factory=list)
+    times_ns: dict[str, list[float]] = field(default_factory=dict)
+    spent_s: float = 0.0
+    asked: int = 0
+    told: int = 0
+    disturbed: int = 0
+    failure: dict[str, Trial] = field(default_factory=dict)
+    is_decided: bool = False
+
+    @property
+    def is_same(self) -> bool:
+        """Both sides gave the same binary."""
+        base, head = (self.built[side].keys for side in ("base", "head"))
+        return base.build == head.build or bool(base.binary and base.binary == head.binary)
+
+    def values(self, slot: str) -> list[float]:
+        """ln(slot / base) of each process."""
+        return [batch[slot] for batch in self.batches]
+
+    def median_ns(self, slot: str) -> float:
+        """The middle of the processes' times of a launch; 0 where none was timed."""
+        return statistics.median(self.times_ns[slot]) if self.times_ns else 0.0
+
+
+def compare_rounds(samples: Mapping[str, Sequence[float]]) -> dict[str, float] | None:
+    """ln(slot / base) for head and control over the rounds of a process in which nobody else was at work.
+
+    That is where no member took more than CALM of its own lower decile. None where there are too few of these.
+    """
+    limits = {slot: CALM * float(np.quantile(own, 0.1)) for slot, own in samples.items()}
+    calm = np.all([np.asarray(own) <= limits[slot] for slot, own in samples.items()], axis=0)
+    if calm.sum() < FEWEST_ROUNDS:
+        return None
+    logs = {slot: np.log(np.asarray(own)[calm]) for slot, own in samples.items()}
+    return {slot: float(np.median(logs[slot] - logs["base"])) for slot in ("head", "control")}
+
+
+class Pairs:
+    """A CaseSource: builds both sides of each pair, then times those that differ until they are decided.
+
+    ``cases`` are those of either side, to be run and timed; equal ids are a pair. ``case_s`` bounds the time that
+    a pair is timed, and ``is_out_of_time`` says that none is begun any more. ``decided`` is told of each pair that is.
+    """
+
+    def __init__(
+        self,
+        cases: Mapping[str, Sequence[Case]],
+        margin: float,
+        case_s: float,
+        is_out_of_time: Callable[[], bool] = bool,
+        decided: Callable[["Pair", int], None] = lambda pair, left: None,
+    ) -> None:
+        heads = {case.id: case for case in cases["head"]}
+        bases = {case.id: case for case in cases["base"]}
+        self.pairs = [
+            Pair(name, base, heads[name]) for name, base in bases.items() if name in heads
+        ]
+        self.missing = tuple(name for name in bases if name not in heads)
+        self.new = tuple(name for name in heads if name not in bases)
+        self._margin = math.log1p(margin)
+        self._case_s = case_s
+        self._is_out_of_time = is_out_of_time
+        self._tell_decided = decided
+        self._to_build = [
+            (pair, side) for pair in reversed(self.pairs) for side in ("head", "base")
+        ]
+        self._pending: dict[str, tuple[Pair, str]] = {}
+        self._under_way: dict[str, dict[str, Trial]] = {}
+        self.timed_s = 0.0
+
+    async def ask(self, limit: int) -> Sequence[Batch]:
+        """Builds as long as there are any; then one batch for each pair that is undecided, the least timed first."""
+        batches: list[Batch] = []
+        while self._to_build and len(batches) < limit:
+            pair, side = self._to_build.pop()
+            case = _as_built(pair.base if side == "base" else pair.head, side)
+            self._pending[case.key] = (pair, side)
+            batches.append(Batch(id=case.id, cases=(case,)))
+        if self._is_out_of_time():
+            return batches
+        ready = [pair for pair in self.pairs if self._may_time(pair)]
+        ready.sort(key=lambda pair: pair.asked)
+        return [*batches, *map(self._time, ready[: limit - len(batches)])]
+
+    def tell(self, trial: Trial) -> None:
+        """Take in a build, or how a member of a timed batch did."""
+        pair, slot = self._pending.pop(trial.key)
+        if trial.batch == trial.case:
+            if trial.outcome is Outcome.NOT_RUN:  # the time was over before
+                return
+            pair.built[slot] = trial
+            # What was built and not run ends as skipped.
+            if trial.outcome not in WELL:
+                pair.failure[slot] = trial
+            pair.is_decided = bool(pair.failure) or (len(pair.built) == 2 and pair.is_same)
+            return
+        batch = self._under_way[trial.batch]
+        batch[slot] = trial
+        if len(batch) < len(SLOTS):
+            return
+        del self._under_way[trial.batch]
+        self._take(pair, batch)
+        if pair.is_decided:
+            self._tell_decided(pair, sum(not one.is_decided for one in self.pairs))
+
+    def done(self) -> bool:
+        """Nothing is pending, and nothing more will be asked."""
+        if self._pending or self._to_build:
+            return False
+        return self._is_out_of_time() or not any(map(self._may_time, self.pairs))
+
+    def _may_time(self, pair: Pair) -> bool:
+        is_built = len(pair.built) == 2
+        is_pending = pair.told < pair.asked
+        return is_built and not pair.is_decided and not is_pending
+
+    def _time(self, pair: Pair) -> Batch:
+        pair.asked += 1
+        name = f"{pair.name}/{pair.asked}"
+        cases = []
+        for slot, case in zip(SLOTS, (pair.base, pair.head, pair.base), strict=True):
+            own = msgspec.structs.replace(case, id=f"{name}/{slot}", control=slot == "control")
+            self._pending[own.key] = (pair, slot)
+            cases.append(own)
+        self._under_way[name] = {}
+        return Batch(
+            id=name, cases=tuple(cases), order="interleaved", process="fresh", rounds=ROUNDS
+        )
+
+    def _take(self, pair: Pair, batch: dict[str, Trial]) -> None:
+        """Take in a batch that is over, and decide its pair if that can be done."""
+        pair.told += 1
+        if any(trial.outcome is Outcome.NOT_RUN for trial in batch.values()):
+            return
+        samples = {s: t.measurement.samples_ns for s, t in batch.items() if t.measurement}
+        for slot, trial in batch.items():
+            if trial.outcome not in WELL or slot not in samples:
+                pair.failure["base" if slot == "control" else slot] = trial
+                pair.is_decided = True
+        if pair.is_decided:
+            return
+        seconds = batch["base"].run_s
+        self.timed_s += seconds
+        pair.spent_s += seconds
+        ratios = compare_rounds(samples)
+        if ratios is None:
+            pair.disturbed += 1
+        else:
+            pair.batches.append(ratios)
+            for slot, own in samples.items():
+                pair.times_ns.setdefault(slot, []).append(float(np.quantile(own, 0.1)))
+            if len(pair.batches) in LOOKS:
+                found = mean_interval(pair.values("head"), FALSE_DISCOVERIES / len(self.pairs))
+                pair.is_decided = found.is_beyond(self._margin) or found.is_within(self._margin)
+        pair.is_decided |= pair.spent_s >= self._case_s or pair.told >= LOOKS[-1]
+
+
+def _as_built(case: Case, side: str) -> Case:
+    return msgspec.structs.replace(case, id=f"{case.id}/{side}", until="built", timing=None)

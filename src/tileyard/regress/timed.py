@@ -1,0 +1,110 @@
+"""What two builds of the same kernels come to in time, row by row."""
+
+from typing import Final, Literal
+
+from tileyard.events import StopReason
+from tileyard.model import Record
+
+Verdict = Literal[
+    "failed",
+    "missing",
+    "regressed",
+    "not_run",
+    "inconclusive",
+    "new",
+    "improved",
+    "equivalent",
+    "unchanged",
+]
+"""How a row ended, those that need a look first."""
+GATING: Final = frozenset({"failed", "missing", "regressed"})
+
+
+class Ratio(Record):
+    """Head's time as a multiple of base's, of ``processes`` in which both were timed.
+
+    Its interval is None where these are too few.
+    """
+
+    ratio: float
+    low: float | None
+    high: float | None
+    processes: int
+
+
+class TimedRow(Record):
+    """A kernel on both sides. Messages are those of sides that failed.
+
+    ``ratio`` is None where the two were not timed together, ``control`` is base against itself. ``disturbed``
+    processes count for nothing, since somebody else was at work. ``base_ns`` and ``head_ns`` are times of a launch. ``smallest`` is the smallest change, as a share of base's time, that
+    could have been seen, None where there are too few processes to say it.
+    """
+
+    case: str
+    verdict: Verdict
+    base_message: str = ""
+    head_message: str = ""
+    ratio: Ratio | None = None
+    control: Ratio | None = None
+    disturbed: int = 0
+    base_ns: float = 0.0
+    head_ns: float = 0.0
+    smallest: float | None = None
+
+
+def describe_row(row: TimedRow) -> str:
+    """``gemm/default: regressed, +4.12 % (+3.20 .. +5.04)``, or why there is no such figure."""
+    ratio = row.ratio
+    if ratio is None:
+        sides = (("base", row.base_message), ("head", row.head_message))
+        why = "; ".join(f"{side}: {message}" for side, message in sides if message)
+        return f"{row.case}: {row.verdict}" + (f", {why}" if why else "")
+    interval = ""
+    if ratio.low is not None and ratio.high is not None:
+        interval = f" ({format_change(ratio.low)} .. {format_change(ratio.high)})"
+    return f"{row.case}: {row.verdict}, {format_change(ratio.ratio)} %{interval}"
+
+
+def format_change(ratio: float) -> str:
+    """``+4.12`` for a ratio of 1.0412: percent."""
+    return f"{100 * (ratio - 1):+.2f}"
+
+
+class Mean(Record):
+    """The geometric mean of the ratios of so many rows."""
+
+    ratio: float
+    rows: int
+
+
+class Regression(Record):
+    """What two sides have come to in time. ``rows`` have the worst first.
+
+    ``margin`` is the smallest change that matters, as a share. ``false_alarms`` are rows whose base differs from itself.
+    ``mean`` is None where no pair was timed. ``seconds`` are those of the run, and ``timed_s`` those in which kernels ran
+    to be timed.
+    """
+
+    run: str
+    target: str
+    device: str
+    silicon: str
+    base: str
+    head: str
+    margin: float
+    rows: tuple[TimedRow, ...]
+    false_alarms: tuple[str, ...] = ()
+    mean: Mean | None = None
+    reason: StopReason = "done"
+    seconds: float = 0.0
+    timed_s: float = 0.0
+    unrecorded: tuple[str, ...] = ()
+
+    @property
+    def exit_status(self) -> int:
+        """1 where something gates, 3 where only infrastructure has failed, 130 where it was interrupted."""
+        if self.reason == "interrupted":
+            return 130
+        if any(row.verdict in GATING for row in self.rows):
+            return 1
+        return 3 if self.unrecorded or any(row.verdict == "not_run" for row in self.rows) else 0

@@ -1,0 +1,121 @@
+"""How each pair of builds ended: rows, false alarms and a mean, judged together."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import get_args
+
+from tileyard.artifacts.manifest import Build
+from tileyard.measure.looks import MeanInterval, mean_interval
+from tileyard.model import INFRASTRUCTURE, Outcome
+from tileyard.regress.pairs import FALSE_DISCOVERIES, Pair, Pairs
+from tileyard.regress.timed import Mean, Ratio, TimedRow, Verdict
+
+
+def fold_pairs(
+    source: Pairs, refused: Mapping[str, Sequence[Build]], margin: float
+) -> tuple[tuple[TimedRow, ...], tuple[str, ...], Mean | None]:
+    """All rows, the worst first; those whose control differs from its base; the mean of what was timed.
+
+    Benjamini and Hochberg: of N rows R are called changed where R of their intervals at ``q R / N`` lie beyond the margin, for
+    the largest such R. All intervals are shown at that level, so they agree with the verdicts. ``refused`` are kernels that
+    a side could not even plan.
+    """
+    edge = math.log1p(margin)
+    timed = [pair for pair in source.pairs if pair.batches and not pair.failure]
+    level = _find_level([pair.values("head") for pair in timed], edge)
+    control_level = _find_level([pair.values("control") for pair in timed], edge)
+    rows = [describe_pair(pair, level, margin) for pair in source.pairs]
+    rows += _describe_refused(refused)
+    told = {row.case for row in rows}
+    rows += [TimedRow(case=name, verdict="missing") for name in source.missing if name not in told]
+    rows += [TimedRow(case=name, verdict="new") for name in source.new if name not in told]
+    rows.sort(key=_badness)
+    alarms = (
+        pair.name
+        for pair in timed
+        if mean_interval(pair.values("control"), control_level).is_beyond(edge)
+    )
+    ratios = [row.ratio.ratio for row in rows if row.ratio is not None]
+    mean = Mean(ratio=statistics.geometric_mean(ratios), rows=len(ratios)) if ratios else None
+    return tuple(rows), tuple(alarms), mean
+
+
+def _badness(row: TimedRow) -> tuple[int, float]:
+    return get_args(Verdict).index(row.verdict), -row.ratio.ratio if row.ratio else 0.0
+
+
+def _describe_refused(refused: Mapping[str, Sequence[Build]]) -> list[TimedRow]:
+    messages: dict[str, dict[str, str]] = {}
+    for side, builds in refused.items():
+        for build in builds:
+            messages.setdefault(build.case, {})[side] = build.message
+    return [
+        TimedRow(
+            case=case,
+            verdict="failed",
+            base_message=found.get("base", ""),
+            head_message=found.get("head", ""),
+        )
+        for case, found in messages.items()
+    ]
+
+
+def _find_level(all_values: Sequence[Sequence[float]], margin: float) -> float:
+    count = len(all_values)
+    for changed in range(count, 1, -1):
+        level = FALSE_DISCOVERIES * changed / count
+        beyond = sum(mean_interval(values, level).is_beyond(margin) for values in all_values)
+        if beyond >= changed:
+            return level
+    return FALSE_DISCOVERIES / max(count, 1)
+
+
+def describe_pair(pair: Pair, level: float, margin: float) -> TimedRow:
+    """The row of a pair, with intervals at this level."""
+    messages = {
+        side: f"{pair.failure[side].outcome}: {pair.failure[side].message}"
+        if side in pair.failure
+        else ""
+        for side in ("base", "head")
+    }
+    if pair.failure:
+        is_ours = {t.outcome for t in pair.failure.values()} <= INFRASTRUCTURE | {Outcome.NOT_RUN}
+        return TimedRow(
+            case=pair.name,
+            verdict="not_run" if is_ours else "failed",
+            base_message=messages["base"],
+            head_message=messages["head"],
+        )
+    if len(pair.built) == 2 and pair.is_same:
+        return TimedRow(case=pair.name, verdict="unchanged")
+    if not pair.batches:  # no time was left, or others were at work all the time
+        return TimedRow(case=pair.name, verdict="inconclusive", disturbed=pair.disturbed)
+    found = mean_interval(pair.values("head"), level)
+    half = (found.high - found.low) / 2
+    return TimedRow(
+        case=pair.name,
+        verdict=_judge(found, math.log1p(margin)),
+        ratio=_as_ratio(found, len(pair.batches)),
+        control=_as_ratio(mean_interval(pair.values("control"), level), len(pair.batches)),
+        disturbed=pair.disturbed,
+        base_ns=pair.median_ns("base"),
+        head_ns=pair.median_ns("head"),
+        smallest=math.expm1(math.log1p(margin) + half) if math.isfinite(half) else None,
+    )
+
+
+def _judge(found: MeanInterval, margin: float) -> Verdict:
+    if found.is_beyond(margin):
+        return "regressed" if found.mean > 0 else "improved"
+    return "equivalent" if found.is_within(margin) else "inconclusive"
+
+
+def _as_ratio(found: MeanInterval, processes: int) -> Ratio:
+    is_known = math.isfinite(found.high)
+    return Ratio(
+        ratio=math.exp(found.mean),
+        low=math.exp(found.low) if is_known else None,
+        high=math.exp(found.high) if is_known else None,
+        processes=processes,
+    )

@@ -1,0 +1,96 @@
+"""What two versions came to in time, for people: the worst first, with intervals and how sure they are."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final, get_args
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tileyard.regress.timed import Regression, TimedRow, Verdict, format_change
+from tileyard.report.words import clean_line, format_seconds, format_time
+from tileyard.wording import count_of, describe_unrecorded
+
+STYLES: Final = {
+    "failed": "red",
+    "missing": "red",
+    "regressed": "red",
+    "not_run": "magenta",
+    "inconclusive": "yellow",
+    "improved": "green",
+    "equivalent": "green",
+}
+QUIET: Final = frozenset({"equivalent", "unchanged"})
+"""Rows that are counted, and not listed."""
+MESSAGE: Final = 160
+
+
+def print_regression(console: Console, result: Regression) -> None:
+    """The rows that need a look, the others in numbers, and what the figures are worth."""
+    console.print(Text(f"base: {result.base}"), soft_wrap=True, highlight=False)
+    console.print(Text(f"head: {result.head}"), soft_wrap=True, highlight=False)
+    listed = [row for row in result.rows if row.verdict not in QUIET]
+    if listed:
+        console.print(_table(result, listed))
+    for line in _lines(result):
+        console.print(Text(line), soft_wrap=True, highlight=False)
+
+
+def _table(result: Regression, rows: list[TimedRow]) -> Table:
+    title = f"{result.target} on {result.device}, margin {100 * result.margin:g} %"
+    table = Table(title=title, title_justify="left", header_style="bold")
+    table.add_column("kernel", overflow="fold")
+    table.add_column("verdict", no_wrap=True)
+    for name in ("base", "head", "change", "interval"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            clean_line(row.case), Text(row.verdict, style=STYLES.get(row.verdict, "")), *_cells(row)
+        )
+    return table
+
+
+def _cells(row: TimedRow) -> tuple[str, str, str, str]:
+    ratio = row.ratio
+    if ratio is None:
+        return ("", "", "", "")
+    interval = ""
+    if ratio.low is not None and ratio.high is not None:
+        interval = f"{format_change(ratio.low)} .. {format_change(ratio.high)}"
+    return (
+        format_time(row.base_ns),
+        format_time(row.head_ns),
+        f"{format_change(ratio.ratio)} %",
+        interval,
+    )
+
+
+def _lines(result: Regression) -> Iterator[str]:
+    for row in result.rows:
+        for side, message in (("base", row.base_message), ("head", row.head_message)):
+            if message:
+                yield f"{row.case}: {side}: {clean_line(message, MESSAGE)}"
+    counts = Counter(row.verdict for row in result.rows)
+    told = ", ".join(f"{counts[one]} {one}" for one in get_args(Verdict) if counts[one])
+    yield f"{count_of(len(result.rows), 'kernel')}: {told}"
+    timed = [row for row in result.rows if row.ratio is not None]
+    if timed:
+        yield from _describe_worth(result, timed)
+    if disturbed := sum(row.disturbed for row in result.rows):
+        yield f"measured again because of other work on the machine: {count_of(disturbed, 'time')}"
+    yield f"{format_seconds(result.seconds)}, of which {format_seconds(result.timed_s)} on {result.device}"
+    if result.unrecorded:
+        yield describe_unrecorded(result.unrecorded)
+
+
+def _describe_worth(result: Regression, timed: list[TimedRow]) -> Iterator[str]:
+    """What the figures are worth: mean, control, and what could have been seen."""
+    if result.mean is not None:
+        yield f"geometric mean of the {count_of(result.mean.rows, 'row')} that were timed: {format_change(result.mean.ratio)} %"
+    alarms = result.false_alarms
+    names = f": {', '.join(alarms)}" if alarms else ""
+    yield f"base against itself: {count_of(len(alarms), 'false alarm')} in {count_of(len(timed), 'row')}{names}"
+    smallest = [row.smallest for row in timed if row.smallest is not None]
+    if smallest:
+        yield f"smallest change that could have been seen: {100 * min(smallest):.1f} to {100 * max(smallest):.1f} %"

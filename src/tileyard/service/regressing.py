@@ -1,0 +1,93 @@
+"""The verb ``regress``: kernels of two sides are built, and timed against each other where they differ."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from tileyard.engine.yard import Workplace
+from tileyard.errors import UsageError
+from tileyard.events import Note, RunStarted
+from tileyard.model import Case, Device
+from tileyard.regress.pairs import (
+    FALSE_DISCOVERIES,
+    TIMING,
+    Pair,
+    Pairs,
+)
+from tileyard.regress.timed import Regression, describe_row
+from tileyard.regress.verdicts import describe_pair, fold_pairs
+from tileyard.service.bench import Bench
+from tileyard.service.runs import Ending, Plan
+from tileyard.service.side_kernels import Asked, SideKernels
+from tileyard.service.verbs import StartRegress
+
+
+async def open_regression(
+    start: StartRegress, bench: Bench, devices: Sequence[Device]
+) -> Plan[Regression]:
+    """Ask both sides what they have, and plan its pairs."""
+    sides = (
+        msgspec.structs.replace(start.base, name="base"),
+        msgspec.structs.replace(start.head, name="head"),
+    )
+    authors = bench.make_authors(devices=devices, sides=sides)
+    asked = Asked(target=start.target, all_configs=start.all_configs, limits=start.limits)
+    base = await SideKernels.open(asked, start.base_files, authors, "base")
+    head = await SideKernels.open(asked, start.head_files, authors, "head")
+    if not (base.cases or head.cases):
+        why = next(
+            (build.message for build in (*head.refused, *base.refused)), "it holds no kernel"
+        )
+        raise UsageError(f"neither side has a kernel that could be timed: {why}")
+
+    def is_out_of_time() -> bool:
+        return start.budget_s is not None and bench.elapsed_s >= start.budget_s
+
+    def tell_decided(pair: Pair, left: int) -> None:
+        row = describe_pair(pair, FALSE_DISCOVERIES / len(source.pairs), start.margin)
+        bench.conversation.tell_event(Note(text=f"{describe_row(row)}; {left} undecided"))
+
+    cases = {"base": _to_time(base.cases), "head": _to_time(head.cases)}
+    source = Pairs(cases, start.margin, start.case_s, is_out_of_time, tell_decided)
+    refused = {"base": base.refused, "head": head.refused}
+
+    def fold(ending: Ending) -> Regression:
+        rows, alarms, mean = fold_pairs(source, refused, start.margin)
+        return Regression(
+            run=ending.run,
+            target=start.target,
+            device=devices[0].name,
+            silicon=devices[0].identity,
+            base=start.base.name,
+            head=start.head.name,
+            margin=start.margin,
+            rows=rows,
+            false_alarms=alarms,
+            mean=mean,
+            reason=ending.reason,
+            seconds=ending.seconds,
+            timed_s=source.timed_s,
+            unrecorded=tuple(ending.unrecorded),
+        )
+
+    return Plan(
+        source=source,
+        fold=fold,
+        authors=authors,
+        grounds={start.target: devices[:1]},
+        named=start.devices,
+        begun=RunStarted(title=f"regress {start.base.name} {start.head.name}"),
+        workplace=Workplace(
+            reuse=False,
+            queue_limit_s=start.queue_limit_s,
+            compile_workers=start.compile_workers,
+        ),
+        is_cut_short=is_out_of_time,
+        budget_s=start.budget_s,
+        budget_reason=f"the budget of {start.budget_s or 0:g} s was spent before this case was reached",
+        may_trim=lambda: True,
+    )
+
+
+def _to_time(cases: Sequence[Case]) -> list[Case]:
+    return [msgspec.structs.replace(case, until="judged", timing=TIMING) for case in cases]

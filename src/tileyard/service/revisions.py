@@ -1,0 +1,101 @@
+"""Git revisions of a user's project as folders to import from, kept by their content. The repository is left as it is."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tileyard.artifacts.copying import scratch_folder
+from tileyard.errors import ToolMissingError, UsageError
+from tileyard.modes import make_folder
+from tileyard.wording import count_of
+
+FOLDER = "sides"
+"""Where checkouts are, below the home."""
+SHORT = 10
+
+
+class Project:
+    """The git repository in which a file lies. ``root`` is its top folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @classmethod
+    def of(cls, file: Path) -> "Project | None":
+        """The one of a file, which need not exist itself; None where there is none, or no git."""
+        folder = next((one for one in file.absolute().parents if one.is_dir()), Path("/"))
+        try:
+            root = _git(folder, "rev-parse", "--show-toplevel")
+        except (UsageError, ToolMissingError):
+            return None
+        return cls(Path(root))
+
+    def find(self, revision: str) -> str:
+        """The commit that a revision names. Raises UsageError where there is none."""
+        asked = f"{revision}^{{commit}}"
+        return _git(self.root, "rev-parse", "--verify", "--quiet", "--end-of-options", asked)
+
+    def describe_changes(self) -> str:
+        """What the working tree is: its commit, and in how many files it differs from that."""
+        commit = _git(self.root, "rev-parse", f"--short={SHORT}", "HEAD")
+        changed = len(_git(self.root, "status", "--porcelain").splitlines())
+        dirty = f" with changes in {count_of(changed, 'file')}" if changed else ""
+        return f"working tree, {commit}{dirty}"
+
+    def check_out(self, commit: str, home: Path) -> Path:
+        """A folder with the files of a commit, but for those of submodules; made once for equal ones."""
+        tree = _git(self.root, "rev-parse", f"{commit}^{{tree}}")
+        folder = home / FOLDER / tree
+        if folder.is_dir():
+            return folder
+        make_folder(folder.parent)
+        with scratch_folder(folder.parent, "tmp-") as scratch:
+            # An index of its own: neither the user's index nor the list of worktrees is touched.
+            index = {"GIT_INDEX_FILE": str(scratch / "index")}
+            _git(self.root, "read-tree", tree, variables=index)
+            files = scratch / "files"
+            files.mkdir()
+            _git(self.root, "checkout-index", "--all", f"--prefix={files}/", variables=index)
+            try:
+                files.rename(folder)
+            except OSError:
+                if not folder.is_dir():  # else somebody was faster
+                    raise
+        return folder
+
+    def variables(self, folder: Path) -> dict[str, str]:
+        """The environment in which Python finds in ``folder`` what it now finds in the project itself."""
+        outer = [Path(entry) for entry in os.environ.get("PYTHONPATH", "").split(":") if entry]
+        here = [self.root, Path.cwd(), *outer, *map(Path, filter(None, sys.path))]
+        ours = [path for path in here if path.is_relative_to(self.root)]
+        # This very Tileyard is run on all sides.
+        moved = [
+            folder / path.relative_to(self.root)
+            for path in ours
+            if not (path / "tileyard" / "__init__.py").is_file()
+        ]
+        kept = [path for path in outer if path not in ours]
+        found = dict.fromkeys(map(str, (*moved, *kept)))
+        # The working folder is part of the project: a side has its own.
+        return {"PYTHONPATH": os.pathsep.join(found), "PYTHONSAFEPATH": "1"}
+
+
+def _git(folder: Path, *words: str, variables: dict[str, str] | None = None) -> str:
+    """What git prints. Raises UsageError with what it complains of, ToolMissingError where it is not there."""
+    argv = ["git", "-C", str(folder), *words]
+    try:
+        done = subprocess.run(
+            argv,
+            env={**os.environ, **(variables or {})},
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except FileNotFoundError as error:
+        raise ToolMissingError("git is not installed") from error
+    if done.returncode:
+        said = done.stderr.strip().splitlines()
+        raise UsageError(said[0].removeprefix("fatal: ") if said else f"git {words[0]} failed")
+    return done.stdout.strip()

@@ -1,0 +1,90 @@
+"""Which kernels a side of a comparison has: all shapes of all kernels of its files."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from tileyard.artifacts.manifest import Build
+from tileyard.engine.authors import Authors
+from tileyard.errors import KernelFileError, UsageError
+from tileyard.model import Case, KernelInfo, Limits, Outcome, Record
+from tileyard.service.runs import Ending
+from tileyard.tuning.request import ALL_CONFIGS, TuneRequest
+from tileyard.tuning.space import ASK_LIMIT_S, open_space
+from tileyard.tuning.sweep import make_cases
+from tileyard.workers.protocol import DescribeKernels, Failed
+
+
+class Asked(Record):
+    """What both sides are asked for. Of each space there is the first config only, unless ``all_configs``."""
+
+    target: str
+    all_configs: bool
+    limits: Limits
+
+
+class SideKernels:
+    """The kernels of one side as cases to be built, and those that it cannot begin."""
+
+    def __init__(self, asked: Asked, side: str) -> None:
+        self.cases: list[Case] = []
+        self.refused: list[Build] = []
+        self._asked = asked
+        self._side = side
+
+    @classmethod
+    async def open(
+        cls, asked: Asked, files: Sequence[tuple[str, str]], authors: Authors, side: str
+    ) -> "SideKernels":
+        """Ask the side what is in these files, each with one kernel's name or an empty one for all of them.
+
+        A file that only this side cannot read is a kernel that failed.
+        """
+        opened = cls(asked, side)
+        for file, kernel in files:
+            prefix = f"{Path(file).stem}/" if len(files) > 1 else ""
+            try:
+                await opened._read(authors, file, kernel, prefix)
+            except KernelFileError as error:
+                failed = Build(
+                    case=Path(file).name, outcome=Outcome.COMPILE_ERROR, message=str(error)
+                )
+                opened.refused.append(failed)
+        return opened
+
+    async def _read(self, authors: Authors, file: str, kernel: str, prefix: str) -> None:
+        described = await authors.of(self._side, file).ask(DescribeKernels(), ASK_LIMIT_S)
+        if isinstance(described, Failed):
+            raise KernelFileError(described.message)
+        kernels = [one for one in described.kernels if kernel in ("", one.name)]
+        if not kernels:
+            raise KernelFileError(
+                f"there is no kernel {kernel!r}" if kernel else "it holds no kernel"
+            )
+        for info in kernels:
+            for shape in info.shapes or ("",):
+                name = f"{info.name}/{shape}" if shape else info.name
+                try:
+                    self.cases += await self._open(authors, file, info, shape, f"{prefix}{name}/")
+                except (UsageError, KernelFileError) as error:
+                    build = Build(
+                        case=f"{prefix}{name}", outcome=Outcome.NOT_RUN, message=str(error)
+                    )
+                    self.refused.append(build)
+
+    async def _open(
+        self, authors: Authors, file: str, info: KernelInfo, shape: str, folder: str
+    ) -> list[Case]:
+        request = TuneRequest(kernel=info.name, shape=shape, trials=ALL_CONFIGS)
+        space = await open_space(authors.of(self._side, file), request)
+        await space.choose(everything=self._asked.all_configs)
+        cases = make_cases(space, file, self._asked.target, self._asked.limits, folder)
+        return [msgspec.structs.replace(case, side=self._side) for case in cases]
+
+    def describe(self, folder: str, ending: Ending) -> tuple[Build, ...]:
+        """What came of the cases below ``folder``: those of one round."""
+        cases = [
+            (msgspec.structs.replace(case, id=folder + case.id), case.id) for case in self.cases
+        ]
+        return tuple(ending.build_of(case, name) for case, name in cases)

@@ -1,0 +1,169 @@
+"""``tileyard regress``: two revisions of a project with real kernels, timed against each other where they differ."""
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import CommandLine
+
+pytestmark = pytest.mark.slow
+
+KERNELS = """
+import numpy as np
+import tilelang.language as T
+import tileyard
+from project.amount import TIMES
+
+def scaled(A):
+    return A * np.float32(2.0) ** {power}
+
+@tileyard.kernel(reference=scaled)
+def scale(N=1 << 12):
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
+        with T.Kernel(1, threads=128) as _:
+            x = T.alloc_fragment((N,), "float32")
+            T.copy(A, x)
+            for _ in T.serial(TIMES):
+                for i in T.Parallel(N):
+                    x[i] = x[i] * 2.0
+            T.copy(x, B)
+    return main
+
+@tileyard.kernel(reference=lambda A: A)
+def {name}(N=1024):
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
+        with T.Kernel(1, threads=128) as _:
+            for i in T.Parallel(N):
+                B[i] = A[i]
+    return main
+
+@tileyard.kernel(reference=lambda A: A)
+def same(N=1024):
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
+        with T.Kernel(1, threads=128) as _:
+            for i in T.Parallel(N):
+                B[i] = A[i]
+    return main
+"""
+
+
+def git(folder: Path, *words: str) -> str:
+    """What git prints."""
+    argv = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", *words]
+    done = subprocess.run(argv, cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def commit(folder: Path, times: int, name: str, power: str = "TIMES") -> None:
+    """A revision of the project."""
+    (folder / "project").mkdir(exist_ok=True)
+    (folder / "project" / "__init__.py").touch()
+    (folder / "project" / "amount.py").write_text(f"TIMES = {times}\n")
+    kernels = KERNELS.replace("{power}", power).replace("{name}", name)
+    (folder / "bench" / "kernels.py").write_text(kernels)
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", name)
+
+
+@pytest.fixture
+def project(cli: CommandLine, tmp_path: Path) -> Path:
+    """Three revisions: a kernel gets a hundred times the work and another one a new name; then a result is wrong."""
+    folder = tmp_path / "project"
+    (folder / "bench").mkdir(parents=True)
+    git(folder, "init", "-q", "-b", "main")
+    commit(folder, 1, "first")
+    git(folder, "tag", "light")
+    commit(folder, 100, "second")
+    git(folder, "tag", "heavy")
+    commit(folder, 100, "second", power="2")
+    cli.cwd = folder
+    cli.env |= {
+        "PYTHONPATH": str(folder),
+        "TILEYARD_HOME": str(tmp_path / "home"),
+        "TILEYARD_LOCK_DIR": str(tmp_path / "locks"),
+    }
+    return folder
+
+
+def verdicts(document: dict[str, Any]) -> dict[str, str]:
+    """Of each kernel, by its name."""
+    return {row["case"].partition("/")[0]: row["verdict"] for row in document["rows"]}
+
+
+def test_what_is_slower_gone_or_wrong_is_named(cli: CommandLine, project: Path) -> None:
+    """A row for every kernel of either side; equal binaries are not run; nothing is left in the repository."""
+    before = git(project, "status", "--porcelain"), git(project, "worktree", "list")
+    done = cli.run("regress", "light", "heavy", "bench/kernels.py", "--json")
+    assert done.returncode == 1, done.stderr
+    document = json.loads(done.stdout)
+    assert verdicts(document) == {
+        "first": "missing",
+        "scale": "regressed",
+        "second": "new",
+        "same": "unchanged",
+    }
+    (slow,) = (row for row in document["rows"] if row["verdict"] == "regressed")
+    assert slow["ratio"]["low"] > 2
+    assert 0.5 < slow["control"]["ratio"] < 2
+    trials = cli.run_json("trials", "--limit", "1000")
+    assert {trial["kernel"] for trial in trials if trial["measurement"]} == {"scale"}
+    assert (git(project, "status", "--porcelain"), git(project, "worktree", "list")) == before
+    assert list((cli.home / "tmp").iterdir()) == []
+
+
+def test_a_wrong_result_gates_as_a_slower_one_does(cli: CommandLine, project: Path) -> None:
+    """The working tree is a side, too; what is wrong there is said."""
+    done = cli.run("regress", "light", ".", "bench/kernels.py::scale", "--each", "1s")
+    assert done.returncode == 1, done.stderr
+    assert "failed" in done.stdout
+    assert "head: mismatch: B[" in done.stdout
+    commit_id = git(project, "rev-parse", "--short=10", "HEAD")
+    assert f"head: working tree, {commit_id}\n" in done.stdout
+
+
+def test_what_is_faster_passes(cli: CommandLine, project: Path) -> None:
+    """And the table says by how much."""
+    done = cli.run("regress", "heavy", "light", "bench/kernels.py::scale")
+    assert done.returncode == 0, done.stderr
+    assert "improved" in done.stdout
+    assert "base against itself: 0 false alarms in 1 row" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("nowhere", ".", "bench/kernels.py"), "nowhere is neither a git revision of"),
+        (("light", ".", "bench/gone.py"), "neither side has a file bench/gone.py"),
+        (("light", ".", "bench/kernels.py::gone"), "no kernel 'gone'"),
+        (("light", ".", "/etc/hosts"), "/etc/hosts is not in the project"),
+        (("light", ".", "bench/kernels.py", "--margin", "2"), "'2' is not a share such as 2%"),
+        (("light", ".", "bench/kernels.py", "--clean"), "--clean: working tree, "),
+    ],
+)
+def test_bad_input_is_one_line(
+    cli: CommandLine, project: Path, words: tuple[str, ...], expected: str
+) -> None:
+    """With exit status 2, and before anything is built."""
+    (project / "bench" / "notes").write_text("not committed")
+    done = cli.run("regress", *words)
+    assert done.returncode == 2
+    assert expected in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_ctrl_c_leaves_nothing_half_done(cli: CommandLine, project: Path) -> None:
+    """What runs is finished, and no folder of this run stays."""
+    process = cli.start("regress", "light", "heavy", "bench/kernels.py", "--margin", "0.01%")
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("regress light")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert list((cli.home / "tmp").iterdir()) == []
+    assert not list((cli.home / "sides").glob("tmp-*"))

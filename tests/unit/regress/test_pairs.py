@@ -1,0 +1,258 @@
+"""Pairs of builds: what is built, what is timed, when that ends, and which row comes of it."""
+
+import asyncio
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+import pytest
+
+from tileyard.artifacts.manifest import Build
+from tileyard.measure.looks import LOOKS
+from tileyard.model import (
+    Batch,
+    BuildKey,
+    Case,
+    KernelWork,
+    Keys,
+    Measurement,
+    Outcome,
+    RunKey,
+    Trial,
+)
+from tileyard.regress.pairs import ROUNDS, Pairs, compare_rounds
+from tileyard.regress.timed import TimedRow
+from tileyard.regress.verdicts import fold_pairs
+
+MARGIN = 0.02
+Samples = Callable[[str, str], Sequence[float]]
+"""Times of a kernel's member: ``base``, ``head`` or ``control``."""
+
+
+def cases(*names: str) -> list[Case]:
+    """Cases of kernels of these names."""
+    return [Case(id=name, work=KernelWork(kernel=name)) for name in names]
+
+
+class Machine:
+    """Plays the engine: builds what is asked for, and times it as it is told. ``builds`` are binaries by kernel and side.
+
+    After ``most`` batches the time is over, and nothing more is run.
+    """
+
+    def __init__(
+        self,
+        samples: Samples,
+        builds: Mapping[str, tuple[str, str]] | None = None,
+        most: float = math.inf,
+    ) -> None:
+        self._samples = samples
+        self._builds = builds or {}
+        self.outcomes: dict[str, Outcome] = {}
+        self.timed: list[Batch] = []
+        self._left = most
+
+    @property
+    def is_over(self) -> bool:
+        """The time is."""
+        return self._left <= 0
+
+    def run(self, source: Pairs) -> None:
+        """Until the source has nothing more to ask."""
+        while not source.done():
+            batches = asyncio.run(source.ask(4))
+            assert batches
+            for batch in batches:
+                if batch.order == "interleaved":
+                    self.timed.append(batch)
+                self._left -= 1
+                for case in batch.cases:
+                    source.tell(self._end(case, batch))
+
+    def _end(self, case: Case, batch: Batch) -> Trial:
+        assert isinstance(case.work, KernelWork)
+        kernel, slot = case.work.kernel, case.id.rpartition("/")[2]
+        outcome = self.outcomes.get(f"{kernel}/{slot}", Outcome.PASSED)
+        if case.until == "built" and outcome is not Outcome.COMPILE_ERROR:
+            outcome = Outcome.PASSED
+        if self._left < 0:
+            outcome = Outcome.NOT_RUN
+        trial = Trial(
+            id=case.id,
+            run="r",
+            case=case.id,
+            batch=batch.id,
+            target="cpu",
+            outcome=outcome,
+            message="as told",
+            run_s=1.0,
+        )
+        if case.until == "built":
+            binary = self._builds.get(kernel, ("one", "other"))[slot == "head"]
+            keys = Keys(build=BuildKey(f"{kernel} {slot}"), binary=binary, run=RunKey(""))
+            return msgspec.structs.replace(
+                trial, keys=keys, outcome=Outcome.SKIPPED if outcome is Outcome.PASSED else outcome
+            )
+        if outcome is not Outcome.PASSED:
+            return trial
+        times = tuple(self._samples(kernel, slot))
+        measurement = Measurement(
+            median_ns=times[0], low_ns=0.0, high_ns=0.0, confidence=0.95, samples_ns=times
+        )
+        return msgspec.structs.replace(trial, measurement=measurement)
+
+
+def noisy(ratios: Mapping[str, float], noise: float = 0.003) -> Samples:
+    """Times of about 1000 ns; those of a head are so many times as long. Processes differ by the noise, too."""
+    draw = random.Random(3)
+
+    def sample(kernel: str, slot: str) -> Sequence[float]:
+        typical = 1000.0 * (ratios[kernel] if slot == "head" else 1.0) * draw.gauss(1.0, noise)
+        return [typical * draw.gauss(1.0, noise) for _ in range(ROUNDS)]
+
+    return sample
+
+
+def make_source(base: list[Case], head: list[Case], case_s: float = 1000.0) -> Pairs:
+    """A source of these pairs."""
+    return Pairs({"base": base, "head": head}, MARGIN, case_s)
+
+
+def rows_of(source: Pairs, **refused: Sequence[Build]) -> dict[str, TimedRow]:
+    """The rows by their kernels, in order."""
+    rows, _, _ = fold_pairs(source, refused, MARGIN)
+    return {row.case: row for row in rows}
+
+
+def test_each_change_has_its_verdict() -> None:
+    """Slower, faster, and neither; the worst comes first, and each took as few processes as it needs."""
+    kernels = cases("slow", "fast", "even")
+    source = make_source(kernels, kernels)
+    machine = Machine(noisy({"slow": 1.1, "fast": 0.8, "even": 1.0}))
+    machine.run(source)
+    rows = rows_of(source)
+    assert [(name, row.verdict) for name, row in rows.items()] == [
+        ("slow", "regressed"),
+        ("fast", "improved"),
+        ("even", "equivalent"),
+    ]
+    ratio = rows["slow"].ratio
+    assert ratio is not None
+    assert ratio.low is not None
+    assert 1.05 < ratio.low < ratio.ratio < 1.15
+    assert ratio.processes < LOOKS[-1]
+    assert rows["slow"].base_ns == pytest.approx(1000, rel=0.02)
+    assert rows["slow"].head_ns == pytest.approx(1100, rel=0.02)
+
+
+def test_a_pair_is_timed_in_fresh_processes_with_its_control() -> None:
+    """Base, head and base again, in turn."""
+    kernels = cases("slow")
+    source = make_source(kernels, kernels)
+    machine = Machine(noisy({"slow": 2.0}))
+    machine.run(source)
+    for number, batch in enumerate(machine.timed, start=1):
+        assert (batch.order, batch.process, batch.rounds) == ("interleaved", "fresh", ROUNDS)
+        assert [case.id for case in batch.cases] == [
+            f"slow/{number}/{slot}" for slot in ("base", "head", "control")
+        ]
+        assert [case.control for case in batch.cases] == [False, False, True]
+    assert len(machine.timed) == LOOKS[0]
+
+
+def test_equal_binaries_are_not_run() -> None:
+    """Whatever they were built from."""
+    kernels = cases("same", "slow")
+    source = make_source(kernels, kernels)
+    machine = Machine(noisy({"same": 1.0, "slow": 2.0}), {"same": ("b", "b")})
+    machine.run(source)
+    assert {case.work.kernel for batch in machine.timed for case in batch.cases} == {"slow"}  # type: ignore[union-attr]
+    assert rows_of(source)["same"] == TimedRow(case="same", verdict="unchanged")
+
+
+def test_no_row_vanishes() -> None:
+    """One that a side lacks, cannot plan, cannot build or gets wrong is a row."""
+    source = make_source(cases("gone", "broken", "wrong"), cases("broken", "wrong", "young"))
+    machine = Machine(noisy({"wrong": 1.0}))
+    machine.outcomes = {
+        "broken/head": Outcome.COMPILE_ERROR,
+        "wrong/head": Outcome.MISMATCH,
+    }
+    machine.run(source)
+    refusal = Build(case="unread", outcome=Outcome.COMPILE_ERROR, message="no such module")
+    rows = rows_of(source, head=[refusal])
+    verdicts = {name: row.verdict for name, row in rows.items()}
+    assert verdicts == {
+        "broken": "failed",
+        "wrong": "failed",
+        "unread": "failed",
+        "gone": "missing",
+        "young": "new",
+    }
+    assert rows["broken"].head_message == "compile_error: as told"
+    assert rows["wrong"].head_message == "mismatch: as told"
+    assert rows["unread"].head_message == "no such module"
+    assert len(machine.timed) == 1
+
+
+def test_what_infrastructure_fails_is_not_the_kernels_failure() -> None:
+    """It was not run, which says nothing of it."""
+    kernels = cases("k")
+    source = make_source(kernels, kernels)
+    machine = Machine(noisy({"k": 1.0}))
+    machine.outcomes = {"k/control": Outcome.INFRA_ERROR}
+    machine.run(source)
+    assert rows_of(source)["k"].verdict == "not_run"
+
+
+def test_a_pair_that_noise_hides_ends_undecided_in_time() -> None:
+    """Its interval says why."""
+    kernels = cases("k")
+    source = make_source(kernels, kernels, case_s=10.0)
+    machine = Machine(noisy({"k": 1.02}, noise=0.02))
+    machine.run(source)
+    row = rows_of(source)["k"]
+    assert row.verdict == "inconclusive"
+    assert len(machine.timed) == 10
+    assert row.smallest is not None
+    assert row.smallest > MARGIN
+
+
+@pytest.mark.parametrize("batches", [1, 3, 5, 6])
+def test_what_no_time_was_left_for_is_undecided(batches: int) -> None:
+    """It failed nothing, whether it was to be built or to be timed: four builds come first."""
+    kernels = cases("k", "late")
+    machine = Machine(noisy({"k": 1.0, "late": 1.0}), most=batches)
+    source = Pairs({"base": kernels, "head": kernels}, MARGIN, 1000.0, lambda: machine.is_over)
+    machine.run(source)
+    assert {row.verdict for row in rows_of(source).values()} == {"inconclusive"}
+
+
+def test_of_many_equal_pairs_none_is_called_changed() -> None:
+    """Nor is any base called different from itself."""
+    names = [f"k{number}" for number in range(40)]
+    kernels = cases(*names)
+    source = make_source(kernels, kernels)
+    Machine(noisy(dict.fromkeys(names, 1.0), noise=0.01)).run(source)
+    rows, alarms, mean = fold_pairs(source, {}, MARGIN)
+    assert {row.verdict for row in rows} <= {"equivalent", "inconclusive"}
+    assert alarms == ()
+    assert mean is not None
+    assert (mean.rows, mean.ratio) == (40, pytest.approx(1.0, abs=0.01))
+
+
+def test_rounds_that_others_disturb_do_not_count() -> None:
+    """The ratio is that of the calm rounds; with too few of these there is none."""
+    base = [100.0] * 100
+    head = [110.0] * 100
+    for number in range(0, 100, 2):
+        base[number] *= 3
+        head[(number + 4) % 100] *= 7
+    found = compare_rounds({"base": base, "head": head, "control": base})
+    assert found is not None
+    assert found["head"] == pytest.approx(0.0953, abs=1e-4)
+    assert found["control"] == 0.0
+    crowded = [100.0 * (1 + number % 10) for number in range(100)]
+    rotated = crowded[5:] + crowded[:5]
+    assert compare_rounds({"base": crowded, "head": rotated, "control": base}) is None
