@@ -5,23 +5,34 @@ from typing import Annotated
 import typer
 
 from tileyard.cli.kernel_options import BuildLimit, DeviceNames, QueueLimit, RunLimit
-from tileyard.cli.values import parse_duration_s, parse_share
+from tileyard.cli.values import parse_duration_s, parse_share, refuse_unused
+from tileyard.errors import UsageError
 
 
 def regress(  # noqa: PLR0913 - options, by keyword only
     base: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="BASE",
             help="What to compare with: a git revision of the project, . for its working tree, a Python or "
-            "virtual environment with another TileLang, or pass options KEY=VALUE,KEY=VALUE.",
+            "virtual environment with another TileLang, or pass options KEY=VALUE,KEY=VALUE. Or, without FILEs, numbers of others: "
+            "pytest-benchmark's JSON, or what TileLang's benchmarks print.",
         ),
-    ],
-    head: Annotated[str, typer.Argument(metavar="HEAD", help="What is compared, likewise.")],
+    ] = None,
+    head: Annotated[
+        str | None, typer.Argument(metavar="HEAD", help="What is compared, likewise.")
+    ] = None,
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE[::NAME]...", help="Where the kernels are.")
-    ],
+        list[str] | None, typer.Argument(metavar="FILE[::NAME]...", help="Where the kernels are.")
+    ] = None,
     *,
+    reports: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE",
+            help="In place of all that: reports of others with a number for each side, in Markdown or JSON; repeatable.",
+        ),
+    ] = None,
     target: Annotated[str, typer.Option(help="What to compile for.")] = "cpu",
     devices: DeviceNames = None,
     margin: Annotated[
@@ -56,15 +67,25 @@ def regress(  # noqa: PLR0913 - options, by keyword only
     Exit status: 0 nothing is worse, 1 a kernel is slower by more than the margin, wrong, or missing, 2 bad usage,
     3 infrastructure only, 130 interrupted.
     """
-    from tileyard.cli.regress_session import Asked, run
+    from tileyard.cli.regress_session import Asked, judge_recorded, run
 
+    share = parse_share(margin)
+    if reports:
+        refuse_unused("with --reports", {"BASE": base})
+        return judge_recorded(reports, share, as_json=json)
+    if base is None or head is None:
+        raise UsageError(
+            "two sides are compared: BASE HEAD FILE...", "or reports of others: --reports FILE"
+        )
+    if not files:
+        return judge_recorded((base, head), share, as_json=json, are_sides=True)
     asked = Asked(
         base=base,
         head=head,
         files=tuple(files),
         target=target,
         devices=tuple(devices or ()),
-        margin=parse_share(margin),
+        margin=share,
         case_s=parse_duration_s(each),
         budget_s=parse_duration_s(budget) if budget else None,
         all_configs=all_configs,

@@ -1,6 +1,7 @@
 """One comparison in time as the command line shows it: what the sides are, progress, table, exit status."""
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tileyard.cli.static_session import parse_side
 from tileyard.errors import UsageError
 from tileyard.model import Limits, Side
 from tileyard.modes import make_folder
+from tileyard.regress.recorded import judge_reports, pair_sides, read_reports, read_side
 from tileyard.report.console import Console
 from tileyard.report.regress import print_regression
 from tileyard.report.study_progress import StudyLayout
@@ -20,6 +22,7 @@ from tileyard.service.sides import HERE, side_variables
 from tileyard.service.verbs import StartRegress
 from tileyard.settings import Settings
 from tileyard.targets.registry import make_target
+from tileyard.wording import count_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +84,27 @@ def run(asked: Asked, *, as_json: bool) -> int:
         )
         layout = StudyLayout(tells_ends=False)  # pairs are told of when they are decided
         result = carry_out(start, settings, Console(stderr=as_json), layout)
+    present(result, as_json, print_regression)
+    return result.exit_status
+
+
+def judge_recorded(
+    files: Sequence[str], margin: float, *, as_json: bool, are_sides: bool = False
+) -> int:
+    """Show what numbers of others say, and return the exit status. Of ``are_sides`` the first file is base."""
+    paths = [Path(file) for file in files]
+    if are_sides:
+        base, head = map(read_side, paths)
+        found, labels = pair_sides(base, head), (files[0], files[1])
+    else:
+        found = [report for path in paths for report in read_reports(path)]
+        found = [
+            msgspec.structs.replace(report, name=str(number))
+            for number, report in enumerate(found, start=1)
+        ]
+        name = f"in {count_of(len(found), 'report')} of {', '.join(files)}"
+        labels = (name, name)
+    result = judge_reports(found, labels, margin)
     present(result, as_json, print_regression)
     return result.exit_status
 

@@ -33,7 +33,7 @@ class Ratio(Record):
 
 
 class TimedRow(Record):
-    """A kernel on both sides. Messages are those of sides that failed.
+    """A kernel on both sides. ``message`` says what is doubtful about it; the others are those of sides that failed.
 
     ``ratio`` is None where the two were not timed together, ``control`` is base against itself. ``disturbed``
     processes count for nothing, since somebody else was at work. ``base_ns`` and ``head_ns`` are times of a launch. ``smallest`` is the smallest change, as a share of base's time, that
@@ -42,6 +42,7 @@ class TimedRow(Record):
 
     case: str
     verdict: Verdict
+    message: str = ""
     base_message: str = ""
     head_message: str = ""
     ratio: Ratio | None = None
@@ -82,7 +83,7 @@ class Regression(Record):
 
     ``margin`` is the smallest change that matters, as a share. ``false_alarms`` are rows whose base differs from itself.
     ``mean`` is None where no pair was timed. ``seconds`` are those of the run, and ``timed_s`` those in which kernels ran
-    to be timed.
+    to be timed. ``run`` is empty where others have measured; ``notes`` say then how far their reports agree.
     """
 
     run: str
@@ -98,6 +99,7 @@ class Regression(Record):
     reason: StopReason = "done"
     seconds: float = 0.0
     timed_s: float = 0.0
+    notes: tuple[str, ...] = ()
     unrecorded: tuple[str, ...] = ()
 
     @property

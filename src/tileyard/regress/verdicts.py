@@ -23,22 +23,30 @@ def fold_pairs(
     """
     edge = math.log1p(margin)
     timed = [pair for pair in source.pairs if pair.batches and not pair.failure]
-    level = _find_level([pair.values("head") for pair in timed], edge)
-    control_level = _find_level([pair.values("control") for pair in timed], edge)
+    level = find_level([pair.values("head") for pair in timed], edge)
+    control_level = find_level([pair.values("control") for pair in timed], edge)
     rows = [describe_pair(pair, level, margin) for pair in source.pairs]
     rows += _describe_refused(refused)
     told = {row.case for row in rows}
     rows += [TimedRow(case=name, verdict="missing") for name in source.missing if name not in told]
     rows += [TimedRow(case=name, verdict="new") for name in source.new if name not in told]
-    rows.sort(key=_badness)
     alarms = (
         pair.name
         for pair in timed
         if mean_interval(pair.values("control"), control_level).is_beyond(edge)
     )
-    ratios = [row.ratio.ratio for row in rows if row.ratio is not None]
-    mean = Mean(ratio=statistics.geometric_mean(ratios), rows=len(ratios)) if ratios else None
-    return tuple(rows), tuple(alarms), mean
+    return sort_rows(rows), tuple(alarms), find_mean(rows)
+
+
+def sort_rows(rows: Sequence[TimedRow]) -> tuple[TimedRow, ...]:
+    """The worst first."""
+    return tuple(sorted(rows, key=_badness))
+
+
+def find_mean(rows: Sequence[TimedRow]) -> Mean | None:
+    """The geometric mean of the rows that are whole and have a ratio; None where none has."""
+    ratios = [row.ratio.ratio for row in rows if row.ratio and row.verdict != "missing"]
+    return Mean(ratio=statistics.geometric_mean(ratios), rows=len(ratios)) if ratios else None
 
 
 def _badness(row: TimedRow) -> tuple[int, float]:
@@ -61,7 +69,8 @@ def _describe_refused(refused: Mapping[str, Sequence[Build]]) -> list[TimedRow]:
     ]
 
 
-def _find_level(all_values: Sequence[Sequence[float]], margin: float) -> float:
+def find_level(all_values: Sequence[Sequence[float]], margin: float) -> float:
+    """The level of all intervals, by Benjamini and Hochberg: see ``fold_pairs``."""
     count = len(all_values)
     for changed in range(count, 1, -1):
         level = FALSE_DISCOVERIES * changed / count
@@ -95,9 +104,9 @@ def describe_pair(pair: Pair, level: float, margin: float) -> TimedRow:
     half = (found.high - found.low) / 2
     return TimedRow(
         case=pair.name,
-        verdict=_judge(found, math.log1p(margin)),
-        ratio=_as_ratio(found, len(pair.batches)),
-        control=_as_ratio(mean_interval(pair.values("control"), level), len(pair.batches)),
+        verdict=judge_interval(found, math.log1p(margin)),
+        ratio=as_ratio(found, len(pair.batches)),
+        control=as_ratio(mean_interval(pair.values("control"), level), len(pair.batches)),
         disturbed=pair.disturbed,
         base_ns=pair.median_ns("base"),
         head_ns=pair.median_ns("head"),
@@ -105,13 +114,15 @@ def describe_pair(pair: Pair, level: float, margin: float) -> TimedRow:
     )
 
 
-def _judge(found: MeanInterval, margin: float) -> Verdict:
+def judge_interval(found: MeanInterval, margin: float) -> Verdict:
+    """What an interval of ln(head / base) says; ``margin`` is a logarithm, too."""
     if found.is_beyond(margin):
         return "regressed" if found.mean > 0 else "improved"
     return "equivalent" if found.is_within(margin) else "inconclusive"
 
 
-def _as_ratio(found: MeanInterval, processes: int) -> Ratio:
+def as_ratio(found: MeanInterval, processes: int) -> Ratio:
+    """An interval of logarithms as one of ratios."""
     is_known = math.isfinite(found.high)
     return Ratio(
         ratio=math.exp(found.mean),

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from typing import Final, get_args
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from tileyard.regress.timed import Regression, TimedRow, Verdict, format_change
@@ -28,49 +27,41 @@ MESSAGE: Final = 160
 
 def print_regression(console: Console, result: Regression) -> None:
     """The rows that need a look, the others in numbers, and what the figures are worth."""
-    console.print(Text(f"base: {result.base}"), soft_wrap=True, highlight=False)
-    console.print(Text(f"head: {result.head}"), soft_wrap=True, highlight=False)
-    listed = [row for row in result.rows if row.verdict not in QUIET]
-    if listed:
-        console.print(_table(result, listed))
+    for line in (f"base: {result.base}", f"head: {result.head}", *_describe_place(result)):
+        console.print(Text(line), soft_wrap=True, highlight=False)
+    for row in result.rows:
+        if row.verdict not in QUIET:
+            console.print(_line(row), soft_wrap=True, highlight=False)
+            messages = ("", row.message), ("base: ", row.base_message), ("head: ", row.head_message)
+            for side, message in messages:
+                if message:
+                    line = f"    {side}{clean_line(message, MESSAGE)}"
+                    console.print(Text(line), soft_wrap=True, highlight=False)
     for line in _lines(result):
         console.print(Text(line), soft_wrap=True, highlight=False)
 
 
-def _table(result: Regression, rows: list[TimedRow]) -> Table:
-    title = f"{result.target} on {result.device}, margin {100 * result.margin:g} %"
-    table = Table(title=title, title_justify="left", header_style="bold")
-    table.add_column("kernel", overflow="fold")
-    table.add_column("verdict", no_wrap=True)
-    for name in ("base", "head", "change", "interval"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(
-            clean_line(row.case), Text(row.verdict, style=STYLES.get(row.verdict, "")), *_cells(row)
-        )
-    return table
+def _describe_place(result: Regression) -> Iterator[str]:
+    where = f"{result.target} on {result.device}, " if result.run else ""
+    yield f"{where}margin {100 * result.margin:g} %"
 
 
-def _cells(row: TimedRow) -> tuple[str, str, str, str]:
-    ratio = row.ratio
-    if ratio is None:
-        return ("", "", "", "")
-    interval = ""
-    if ratio.low is not None and ratio.high is not None:
-        interval = f"{format_change(ratio.low)} .. {format_change(ratio.high)}"
-    return (
-        format_time(row.base_ns),
-        format_time(row.head_ns),
-        f"{format_change(ratio.ratio)} %",
-        interval,
+def _line(row: TimedRow) -> Text:
+    """Columns of one width with the kernel's name behind them: it may be as long as it likes."""
+    change = interval = base = head = ""
+    if (ratio := row.ratio) is not None:
+        change = f"{format_change(ratio.ratio)} %"
+        base, head = format_time(row.base_ns), format_time(row.head_ns)
+        if ratio.low is not None and ratio.high is not None:
+            interval = f"{format_change(ratio.low)} .. {format_change(ratio.high)}"
+    return Text.assemble(
+        (f"{row.verdict:<13}", STYLES.get(row.verdict, "")),
+        f"{change:>9}  {interval:>18}  {base:>9} -> {head:<9}" if change else " " * 52,
+        f"  {clean_line(row.case)}",
     )
 
 
 def _lines(result: Regression) -> Iterator[str]:
-    for row in result.rows:
-        for side, message in (("base", row.base_message), ("head", row.head_message)):
-            if message:
-                yield f"{row.case}: {side}: {clean_line(message, MESSAGE)}"
     counts = Counter(row.verdict for row in result.rows)
     told = ", ".join(f"{counts[one]} {one}" for one in get_args(Verdict) if counts[one])
     yield f"{count_of(len(result.rows), 'kernel')}: {told}"
@@ -79,7 +70,9 @@ def _lines(result: Regression) -> Iterator[str]:
         yield from _describe_worth(result, timed)
     if disturbed := sum(row.disturbed for row in result.rows):
         yield f"measured again because of other work on the machine: {count_of(disturbed, 'time')}"
-    yield f"{format_seconds(result.seconds)}, of which {format_seconds(result.timed_s)} on {result.device}"
+    yield from result.notes
+    if result.run:
+        yield f"{format_seconds(result.seconds)}, of which {format_seconds(result.timed_s)} on {result.device}"
     if result.unrecorded:
         yield describe_unrecorded(result.unrecorded)
 
@@ -90,7 +83,8 @@ def _describe_worth(result: Regression, timed: list[TimedRow]) -> Iterator[str]:
         yield f"geometric mean of the {count_of(result.mean.rows, 'row')} that were timed: {format_change(result.mean.ratio)} %"
     alarms = result.false_alarms
     names = f": {', '.join(alarms)}" if alarms else ""
-    yield f"base against itself: {count_of(len(alarms), 'false alarm')} in {count_of(len(timed), 'row')}{names}"
+    if result.run:
+        yield f"base against itself: {count_of(len(alarms), 'false alarm')} in {count_of(len(timed), 'row')}{names}"
     smallest = [row.smallest for row in timed if row.smallest is not None]
     if smallest:
         yield f"smallest change that could have been seen: {100 * min(smallest):.1f} to {100 * max(smallest):.1f} %"

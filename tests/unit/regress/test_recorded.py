@@ -1,0 +1,185 @@
+"""Numbers that somebody else has measured: what is read, and what can honestly be said of it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.conftest import ROOT
+
+from tileyard.cli.main import main
+from tileyard.errors import UsageError
+from tileyard.regress.recorded import (
+    Report,
+    judge_reports,
+    pair_sides,
+    read_reports,
+    read_side,
+)
+from tileyard.regress.timed import Regression
+
+REPORTS = ROOT / "examples" / "reports" / "perf_reports.json"
+PAGE = ROOT / "docs" / "how-to" / "compare-versions.md"
+TABLE = """
+Performance of 1a2b3c4:
+
+| File | Original Latency | Current Latency | Speedup |
+|:-----|-----------------:|----------------:|--------:|
+| `gemm` | 0.5 | 0.55 | 0.909 |
+| attention | 1.25 | 1.0 | 1.25 |
+| broken | nan | | |
+"""
+
+
+def judge(*reports: dict[str, tuple[float, float]]) -> Regression:
+    """What is said of these reports at a margin of 2 %."""
+    found = [Report(name=str(number), times=one) for number, one in enumerate(reports, start=1)]
+    return judge_reports(found, ("base", "head"), 0.02)
+
+
+def verdicts(result: Regression) -> dict[str, str]:
+    """Of each benchmark."""
+    return {row.case: row.verdict for row in result.rows}
+
+
+def test_of_four_reports_no_row_vanishes() -> None:
+    """Twenty of the first are missing in the others; three are slower in all four."""
+    found = verdicts(judge_reports(read_reports(REPORTS), ("", ""), 0.02))
+    expected = 61
+    assert len(found) == expected
+    assert sum(verdict == "missing" for verdict in found.values()) == 20
+    assert {name for name, verdict in found.items() if verdict == "regressed"} == {
+        "example_warp_specialize_gemm_copy_1_gemm_0",
+        "example_warp_specialize_gemm_softpipe_stage2",
+        "example_warp_specialize_gemm_copy_0_gemm_1",
+    }
+
+
+def test_the_worked_example_is_what_is_printed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every line of the page's block, in its order."""
+    monkeypatch.chdir(ROOT)
+    _, _, rest = PAGE.read_text().partition(
+        f"$ tileyard regress --reports {REPORTS.relative_to(ROOT)}\n"
+    )
+    shown = rest.partition("```")[0].splitlines()
+    assert main(["regress", "--reports", str(REPORTS)]) == 1
+    printed = iter(capsys.readouterr().out.splitlines())
+    assert len(shown) > 10
+    for line in shown:
+        assert line == "..." or line in printed, line
+
+
+def test_one_number_for_each_side_is_inconclusive() -> None:
+    """However large the change is: nobody knows the noise."""
+    result = judge({"a": (1.0, 2.0), "b": (1.0, 1.0)})
+    assert set(verdicts(result).values()) == {"inconclusive"}
+    assert result.rows[0].ratio is not None
+    assert result.rows[0].ratio.low is None
+    assert "says nothing of noise" in result.notes[0]
+    assert result.exit_status == 0
+
+
+def test_reports_that_agree_decide() -> None:
+    """Two to four of them are a few processes' worth."""
+    times = [1.0, 1.001, 0.999, 1.0005]
+    result = judge(
+        *(
+            {"slow": (time, 1.1 * time), "even": (time, time * 1.0001**n)}
+            for n, time in enumerate(times)
+        )
+    )
+    assert verdicts(result) == {"slow": "regressed", "even": "equivalent"}
+    assert result.exit_status == 1
+
+
+def test_what_one_report_lacks_is_missing() -> None:
+    """Also where all others agree; what only heads have is new."""
+    first = {"gone": (1.0, 1.0), "kept": (1.0, 1.0), "young": (0.0, 1.0)}
+    result = judge(first, {"kept": (1.0, 1.0), "young": (0.0, 1.0)})
+    assert verdicts(result) == {"gone": "missing", "kept": "equivalent", "young": "new"}
+    assert result.rows[0].message == "not in report 2"
+    assert result.mean is not None
+    assert result.mean.rows == 1
+
+
+def test_a_table_of_markdown_is_a_report(tmp_path: Path) -> None:
+    """Milliseconds in the second and third column; what has no number there is missing, and not left out."""
+    page = tmp_path / "report.md"
+    page.write_text(f"{TABLE}{TABLE}{TABLE.replace('0.55', '0.5501').replace('1.0 ', '1.001 ')}")
+    one, two, three = read_reports(page)
+    assert one.times == two.times
+    result = judge_reports([one, two], ("", ""), 0.02)
+    assert verdicts(result) == dict.fromkeys(one.times, "inconclusive") | {"broken": "missing"}
+    assert one.times["gemm"] == pytest.approx((500_000.0, 550_000.0))
+    assert one.times["attention"] == pytest.approx((1_250_000.0, 1_000_000.0))
+    result = judge_reports([one, two, three], ("", ""), 0.02)
+    assert verdicts(result) == {"broken": "missing", "gemm": "regressed", "attention": "improved"}
+
+
+def test_each_side_has_a_file_of_its_own(tmp_path: Path) -> None:
+    """TileLang's lines among others, and pytest-benchmark's medians."""
+    base, head = tmp_path / "base.log", tmp_path / "head.json"
+    rows = [{"name": "gemm", "latency": 0.5}, {"name": "gone", "latency": 1}]
+    base.write_text(f"compiling\n__TILELANG_PERF_RESULTS_JSON__={json.dumps(rows)}\n")
+    stats = {"median": 0.0006, "mean": 0.0007}
+    head.write_text(json.dumps({"benchmarks": [{"fullname": "gemm", "stats": stats}]}))
+    result = judge_reports(pair_sides(read_side(base), read_side(head)), ("b", "h"), 0.02)
+    assert verdicts(result) == {"gone": "missing", "gemm": "inconclusive"}
+    (row,) = (row for row in result.rows if row.case == "gemm")
+    assert row.ratio is not None
+    assert row.ratio.ratio == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "has no table of a name, base and head"),
+        ("| a | b | c |\n|---|---|---|\n| x | - | - |\n", "has no table of a name, base and head"),
+        ('{"reports": []}', "holds no reports: Object missing required field"),
+        ('{"unit": "parsec", "reports": []}', "there is no unit 'parsec'"),
+        ('{"unit": "ms", "reports": []}', "has no table"),
+        (
+            '{"unit": "ms", "reports": [{"rows": [{"benchmark": "a", "base": 0, "head": 1}]}]}',
+            "a: 0 and 1 are no two times",
+        ),
+    ],
+)
+def test_what_is_no_report_is_refused(tmp_path: Path, text: str, expected: str) -> None:
+    """With the file and what is wrong with it."""
+    page = tmp_path / "report"
+    page.write_text(text)
+    with pytest.raises(UsageError) as raised:
+        read_reports(page)
+    assert raised.value.message.startswith(str(page))
+    assert expected in raised.value.message
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"benchmarks": []}', '{"benchmarks": [{}]}', "[" * 9999]
+)
+def test_what_is_no_side_is_refused(tmp_path: Path, text: str) -> None:
+    """Whatever it is."""
+    page = tmp_path / "base.json"
+    page.write_text(text)
+    with pytest.raises(UsageError, match="is neither pytest-benchmark's JSON nor"):
+        read_side(page)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((), "two sides are compared"),
+        (("main",), "two sides are compared"),
+        (("gone.json", "gone.json"), "cannot read gone.json"),
+        (("--reports", "gone.md"), "cannot read gone.md"),
+        (("main", "--reports", "gone.md"), "BASE has no effect with --reports"),
+    ],
+)
+def test_bad_usage_is_one_line(
+    words: tuple[str, ...], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And nothing is begun."""
+    assert main(["regress", *words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert expected in line
