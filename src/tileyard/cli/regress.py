@@ -15,7 +15,8 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         typer.Argument(
             metavar="BASE",
             help="What to compare with: a git revision of the project, . for its working tree, a Python or "
-            "virtual environment with another TileLang, or pass options KEY=VALUE,KEY=VALUE. Or, without FILEs, numbers of others: "
+            "virtual environment with another TileLang, packages for one that is made (pip:tilelang==0.1.14), or "
+            "pass options KEY=VALUE,KEY=VALUE. Or, without FILEs, numbers of others: "
             "pytest-benchmark's JSON, or what TileLang's benchmarks print.",
         ),
     ] = None,

@@ -17,6 +17,7 @@ from tileyard.regress.recorded import judge_reports, pair_sides, read_reports, r
 from tileyard.report.console import Console
 from tileyard.report.regress import print_regression
 from tileyard.report.study_progress import StudyLayout
+from tileyard.service.environments import PREFIX
 from tileyard.service.revisions import Project
 from tileyard.service.sides import HERE, side_variables
 from tileyard.service.verbs import StartRegress
@@ -140,7 +141,7 @@ def _as_found(side: Side, files: list[tuple[Path, str]]) -> _Found:
 
 def _find_commit(named: str, project: Project | None) -> str:
     """The commit of a revision; empty where it is something else."""
-    if project is None or "=" in named or Path(named).exists():
+    if project is None or named.startswith(PREFIX) or "=" in named or Path(named).exists():
         return ""
     try:
         return project.find(named)

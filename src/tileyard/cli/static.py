@@ -14,7 +14,7 @@ def static(  # noqa: PLR0913 - options, by keyword only
         typer.Argument(
             metavar="BASE",
             help="What to compare with: . for what is installed here, a Python or virtual environment "
-            "with another TileLang, or pass options KEY=VALUE,KEY=VALUE.",
+            "with another TileLang, packages for one that is made (pip:tilelang==0.1.14), or pass options KEY=VALUE,KEY=VALUE.",
         ),
     ],
     head: Annotated[str, typer.Argument(metavar="HEAD", help="What is compared, likewise.")],

@@ -17,6 +17,7 @@ from tileyard.regress.limits import Limit, find_regressions
 from tileyard.regress.static import BUILD, TELLING_ROUNDS, compare_sides
 from tileyard.report.console import Console
 from tileyard.report.static import print_comparison
+from tileyard.service.environments import PREFIX, find_environment
 from tileyard.service.sides import find_side, probe_side, side_variables
 from tileyard.service.verbs import StartStatic
 from tileyard.settings import Settings
@@ -80,10 +81,14 @@ def _find_sides(start: StartStatic, scratch: Path, settings: Settings) -> list[t
 
 
 def parse_side(named: str) -> Side:
-    """A side as it is named on the command line. Raises UsageError.
+    """A side as it is named on the command line; its environment is made if need be. Raises UsageError.
 
     Pass options where it is written like these and no file is called so.
     """
+    if named.startswith(PREFIX):
+        home = load_settings().make_home()
+        python = find_environment(named.removeprefix(PREFIX).split(","), home)
+        return Side(name=named, python=str(python))
     if "=" not in named or Path(named).exists():
         return find_side(named)
     options = parse_pairs(named.split(","), "pass option")

@@ -1,0 +1,147 @@
+"""How often ``tileyard regress`` is wrong, and how often it finds a planted slow-down: ``python benchmarks/regress.py --help``.
+
+A made project has ten kernels that repeat their work so many times; head repeats it a few percent more often, or only
+adds another number (then nothing may be found). Beside each verdict stands that of a rule on one number for each side.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+WORK = 200
+BODIES = {
+    "chain": ("float32", "x[i, j] * 0.999 + TAG"),
+    "half": ("float16", "x[i, j] * T.float16(0.5) + T.float16(TAG)"),
+    "divide": ("float32", "TAG / (1.5 + x[i, j] * x[i, j])"),
+    "exponent": ("float32", "T.exp(-x[i, j] * x[i, j]) * TAG"),
+    "root": ("float32", "T.sqrt(x[i, j] * x[i, j] + TAG)"),
+    "largest": ("float32", "T.max(x[i, j] * 0.9, TAG - x[i, j])"),
+    "whole": ("int32", "x[i, j] * 3 + (x[i, j] >> 2) + T.int32(TAG)"),
+    "choose": ("float32", "T.if_then_else(x[i, j] > TAG, x[i, j] * 0.5, x[i, j] + TAG)"),
+    "double": ("float64", "x[i, j] * 0.999 + TAG"),
+    "small": ("int16", "x[i, j] * T.int16(5) + T.int16(TAG)"),
+}
+"""What is done to each element, by the kernel's name."""
+KERNEL = """
+@tileyard.kernel
+def {name}(M=256):
+    @T.prim_func
+    def main(A: T.Tensor((M, 128), "{dtype}"), B: T.Tensor((M, 128), "{dtype}")):
+        with T.Kernel(T.ceildiv(M, 64), threads=128) as bx:
+            x = T.alloc_fragment((64, 128), "{dtype}")
+            T.copy(A[bx * 64, 0], x)
+            for _ in T.serial(WORK):
+                for i, j in T.Parallel(64, 128):
+                    x[i, j] = {body}
+            T.copy(x, B[bx * 64, 0])
+    return main
+"""
+
+
+def main() -> None:
+    """Make the project, compare, and print a line for each slow-down."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=200, help="comparisons without a difference")
+    parser.add_argument("--planted", type=int, default=30, help="comparisons for each slow-down")
+    parser.add_argument("--each", default="10s", help="the most time for one comparison")
+    parser.add_argument("--margin", default="1%")
+    parser.add_argument("--busy", action="store_true", help="keep one core busy meanwhile")
+    parser.add_argument("--out", help="append every row as JSON to this file")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch, keep_busy(asked.busy):
+        project = make_project(Path(scratch))
+        for percent in (0, 3, 5, 10):
+            count = asked.planted if percent else asked.rows
+            if not count:
+                continue
+            began, rows = time.monotonic(), []
+            while len(rows) < count:
+                rows += compare(project, percent, asked)
+            seconds = (time.monotonic() - began) / len(rows)
+            print(describe(percent, rows, seconds), flush=True)
+            if asked.out:
+                with Path(asked.out).open("a") as file:
+                    file.writelines(
+                        json.dumps({"planted": percent, "busy": asked.busy, **row}) + "\n"
+                        for row in rows
+                    )
+
+
+@contextlib.contextmanager
+def keep_busy(wanted: bool) -> Iterator[None]:
+    """One core has other work meanwhile."""
+    if not wanted:
+        yield
+        return
+    core = max(os.sched_getaffinity(0))
+    code = f"import os; os.sched_setaffinity(0, {{{core}}})\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", code]) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+def make_project(folder: Path) -> Path:
+    """A repository with a revision for each slow-down, and one that is compared with."""
+
+    def git(*words: str) -> None:
+        name = ("-c", "user.name=bench", "-c", "user.email=bench@example.org")
+        subprocess.run(["git", *name, *words], cwd=folder, check=True, capture_output=True)
+
+    kernels = [
+        KERNEL.format(name=name, dtype=dtype, body=body) for name, (dtype, body) in BODIES.items()
+    ]
+    head = "import tilelang.language as T\nimport tileyard\nfrom amount import TAG, WORK\n"
+    (folder / "kernels.py").write_text(head + "".join(kernels))
+    git("init", "-q")
+    for name, percent, tag in (("base", 0, 1.0), *((f"p{p}", p, 2.0) for p in (0, 3, 5, 10))):
+        work = WORK * (100 + percent) // 100
+        (folder / "amount.py").write_text(f"TAG, WORK = {tag}, {work}\n")
+        git("add", ".")
+        git("commit", "-q", "-m", name)
+        git("tag", name)
+    return folder
+
+
+def compare(project: Path, percent: int, asked: argparse.Namespace) -> list[dict[str, Any]]:
+    """The rows of one run."""
+    options = ("--margin", asked.margin, "--each", asked.each, "--json")
+    command = [sys.executable, "-m", "tileyard", "regress", "base", f"p{percent}", "kernels.py"]
+    env = {**os.environ, "TILEYARD_HOME": str(project.parent / f"{project.name}-home")}
+    done = subprocess.run(
+        [*command, *options], cwd=project, env=env, capture_output=True, text=True, check=False
+    )
+    if done.returncode > 1:
+        raise SystemExit(done.stderr)
+    rows: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
+    return rows
+
+
+def describe(percent: int, rows: list[dict[str, Any]], seconds: float) -> str:
+    """What was found, how long it took, and what 0.9 x on one number for each side would have said."""
+    count = len(rows)
+    changed = [row for row in rows if row["verdict"] in ("regressed", "improved")]
+    bots = sum(row["head_ns"] > row["base_ns"] / 0.9 for row in rows)
+    ratios = [row["ratio"]["ratio"] for row in rows if row["ratio"]]
+    verdicts = {
+        one: sum(row["verdict"] == one for row in rows)
+        for one in sorted({r["verdict"] for r in rows})
+    }
+    return (
+        f"planted {percent} %: {len(changed)} of {count} called changed, {seconds:.1f} s each, "
+        f"median ratio {statistics.median(ratios):.4f}, {verdicts}; 0.9 x on medians: {bots}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Virtual environments with other packages than those here, made by pip once for each set of requirements."""
+
+import hashlib
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+
+from tileyard.artifacts.copying import scratch_folder
+from tileyard.errors import ToolMissingError, UsageError
+from tileyard.modes import make_folder
+from tileyard.service.revisions import FOLDER
+
+PREFIX = "pip:"
+INSTALL_LIMIT_S = 1800.0
+_NAME = "environment"
+
+
+def find_environment(requirements: Sequence[str], home: Path) -> Path:
+    """The Python of an environment that meets these requirements, and has of all else what is installed here.
+
+    Raises UsageError with what pip says of requirements that cannot be met.
+    """
+    wanted = sorted(filter(None, (one.strip() for one in requirements)))
+    if not wanted or any(one.startswith("-") for one in wanted):
+        raise UsageError(
+            f"{PREFIX}{','.join(requirements)} names no requirement", "pip:tilelang==0.1.14"
+        )
+    here = sysconfig.get_path("purelib")
+    digest = hashlib.sha256("\0".join((sys.version, here, *wanted)).encode()).hexdigest()[:20]
+    folder = home / FOLDER / f"pip-{digest}"
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        with scratch_folder(folder.parent, "tmp-") as scratch:
+            draft = scratch / _NAME
+            _make(draft, wanted, Path(here))
+            try:
+                draft.rename(folder)
+            except OSError:
+                if not folder.is_dir():  # else somebody was faster
+                    raise
+    return folder / "bin" / "python"
+
+
+def _make(folder: Path, requirements: Sequence[str], here: Path) -> None:
+    _run([sys.executable, "-m", "venv", "--without-pip", str(folder)], "no environment can be made")
+    (packages,) = folder.glob("lib/python3*/site-packages")
+    # Behind its own: what is not asked for is found where it is.
+    (packages / "here.pth").write_text(f"{here}\n")
+    python = str(folder / "bin" / "python")
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
+    options = ["--disable-pip-version-check", "--no-input", "--", *requirements]
+    _run([*pip, *options], f"{PREFIX}{','.join(requirements)} cannot be installed")
+    if (here / "nvidia").is_dir() and not (packages / "nvidia").exists():
+        (packages / "nvidia").symlink_to(
+            here / "nvidia"
+        )  # libraries are looked for beside TileLang
+
+
+def _run(argv: Sequence[str], failing: str) -> None:
+    try:
+        done = subprocess.run(
+            argv,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            stdin=subprocess.DEVNULL,
+            timeout=INSTALL_LIMIT_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise ToolMissingError(f"{failing}: it takes longer than {INSTALL_LIMIT_S:g} s") from None
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR:")]
+        why = (lines or done.stderr.splitlines() or ["no word of why"])[-1]
+        raise UsageError(f"{failing}: {why.removeprefix('ERROR: ')}")
