@@ -58,6 +58,9 @@ def regress(  # noqa: PLR0913 - options, by keyword only
     compile_workers: Annotated[
         int | None, typer.Option(min=1, help="Processes that build; by default one for each core.")
     ] = None,
+    summary: Annotated[
+        str, typer.Option(metavar="FILE", help="Also write a comment for a pull request: Markdown.")
+    ] = "",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Time the same kernels of two versions against each other. Where both give the same binary nothing is run.
@@ -68,18 +71,18 @@ def regress(  # noqa: PLR0913 - options, by keyword only
     Exit status: 0 nothing is worse, 1 a kernel is slower by more than the margin, wrong, or missing, 2 bad usage,
     3 infrastructure only, 130 interrupted.
     """
-    from tileyard.cli.regress_session import Asked, judge_recorded, run
+    from tileyard.cli.regress_session import Asked, judge_reports, judge_sides, run, show
 
     share = parse_share(margin)
     if reports:
         refuse_unused("with --reports", {"BASE": base})
-        return judge_recorded(reports, share, as_json=json)
+        return show(judge_reports(reports, share), summary, as_json=json)
     if base is None or head is None:
         raise UsageError(
             "two sides are compared: BASE HEAD FILE...", "or reports of others: --reports FILE"
         )
     if not files:
-        return judge_recorded((base, head), share, as_json=json, are_sides=True)
+        return show(judge_sides(base, head, share), summary, as_json=json)
     asked = Asked(
         base=base,
         head=head,
@@ -96,4 +99,4 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         build_s=parse_duration_s(build_limit),
         compile_workers=compile_workers,
     )
-    return run(asked, as_json=json)
+    return show(run(asked, as_json=json), summary, as_json=json)

@@ -13,10 +13,13 @@ from tileyard.cli.static_session import parse_side
 from tileyard.errors import UsageError
 from tileyard.model import Limits, Side
 from tileyard.modes import make_folder
-from tileyard.regress.recorded import judge_reports, pair_sides, read_reports, read_side
+from tileyard.regress import recorded
+from tileyard.regress.timed import Regression
 from tileyard.report.console import Console
 from tileyard.report.regress import print_regression
+from tileyard.report.regress_markdown import render_comment
 from tileyard.report.study_progress import StudyLayout
+from tileyard.report.suite_files import write_atomically
 from tileyard.service.environments import PREFIX
 from tileyard.service.revisions import Project
 from tileyard.service.sides import HERE, side_variables
@@ -54,8 +57,16 @@ class _Found:
     files: tuple[tuple[str, str], ...]
 
 
-def run(asked: Asked, *, as_json: bool) -> int:
-    """Compare, show how, and return the exit status."""
+def show(result: Regression, summary: str, *, as_json: bool) -> int:
+    """Print a result, write it to the file ``summary`` if that is given, and return the exit status."""
+    present(result, as_json, print_regression)
+    if summary:
+        write_atomically(Path(summary), [render_comment(result).encode()])
+    return result.exit_status
+
+
+def run(asked: Asked, *, as_json: bool) -> Regression:
+    """Build and time both sides."""
     settings = load_settings()
     make_target(asked.target, settings.plugins)  # refuses what there is not, at once
     work = settings.make_home() / "tmp"
@@ -84,30 +95,23 @@ def run(asked: Asked, *, as_json: bool) -> int:
             queue_limit_s=asked.queue_limit_s,
         )
         layout = StudyLayout(tells_ends=False)  # pairs are told of when they are decided
-        result = carry_out(start, settings, Console(stderr=as_json), layout)
-    present(result, as_json, print_regression)
-    return result.exit_status
+        return carry_out(start, settings, Console(stderr=as_json), layout)
 
 
-def judge_recorded(
-    files: Sequence[str], margin: float, *, as_json: bool, are_sides: bool = False
-) -> int:
-    """Show what numbers of others say, and return the exit status. Of ``are_sides`` the first file is base."""
-    paths = [Path(file) for file in files]
-    if are_sides:
-        base, head = map(read_side, paths)
-        found, labels = pair_sides(base, head), (files[0], files[1])
-    else:
-        found = [report for path in paths for report in read_reports(path)]
-        found = [
-            msgspec.structs.replace(report, name=str(number))
-            for number, report in enumerate(found, start=1)
-        ]
-        name = f"in {count_of(len(found), 'report')} of {', '.join(files)}"
-        labels = (name, name)
-    result = judge_reports(found, labels, margin)
-    present(result, as_json, print_regression)
-    return result.exit_status
+def judge_sides(base: str, head: str, margin: float) -> Regression:
+    """What the numbers of two files say, one for each side."""
+    found = recorded.pair_sides(recorded.read_side(Path(base)), recorded.read_side(Path(head)))
+    return recorded.judge_reports(found, (base, head), margin)
+
+
+def judge_reports(files: Sequence[str], margin: float) -> Regression:
+    """What reports say that have both sides, all of these files in their order."""
+    found = [report for file in files for report in recorded.read_reports(Path(file))]
+    numbered = [
+        msgspec.structs.replace(report, name=str(number)) for number, report in enumerate(found, 1)
+    ]
+    name = f"in {count_of(len(found), 'report')} of {', '.join(files)}"
+    return recorded.judge_reports(numbered, (name, name), margin)
 
 
 def _find(named: str, asked: Asked, settings: Settings, scratch: Path) -> _Found:

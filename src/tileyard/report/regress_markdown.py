@@ -1,0 +1,106 @@
+"""Two versions in time as a comment of a pull request: the worst first, intervals drawn, what is equal folded away."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final, get_args
+
+from tileyard.regress.timed import Regression, TimedRow, Verdict, format_change
+from tileyard.report.suite_markdown import code, text
+from tileyard.report.words import format_seconds, format_time
+from tileyard.wording import count_of
+
+WIDTH: Final = 21
+"""Letters of a drawing, an odd number: the middle is no change."""
+ROWS: Final = 200
+CHANGED: Final = frozenset({"regressed", "improved"})
+FOLDED: Final = frozenset({"equivalent", "unchanged", "inconclusive"})
+
+
+def render_comment(result: Regression) -> str:
+    """The whole comment."""
+    return "".join(_blocks(result))
+
+
+def _blocks(result: Regression) -> Iterator[str]:
+    counts = Counter(row.verdict for row in result.rows)
+    told = ", ".join(f"{counts[one]} {one}" for one in get_args(Verdict) if counts[one])
+    yield f"## {_headline(result)}\n\n{count_of(len(result.rows), 'kernel')}: {told}\n\n"
+    shown = [row for row in result.rows if row.verdict not in FOLDED]
+    folded = [row for row in result.rows if row.verdict in FOLDED]
+    if shown:
+        yield from _table(result, shown)
+    for row in shown[:ROWS]:
+        for side, message in (
+            ("", row.message),
+            ("base: ", row.base_message),
+            ("head: ", row.head_message),
+        ):
+            if message:
+                yield f"\n{code(row.case)}: {side}{text(message)}\n"
+    if folded:
+        yield f"\n<details><summary>{count_of(len(folded), 'other row')}</summary>\n\n"
+        yield from _table(result, folded)
+        yield "\n</details>\n"
+    yield from _foot(result)
+
+
+def _headline(result: Regression) -> str:
+    worse = sum(row.verdict == "regressed" for row in result.rows)
+    if worse:
+        return f"{count_of(worse, 'kernel')} slower by more than {100 * result.margin:g} %"
+    if result.exit_status == 1:
+        return "Kernels are missing or fail"
+    if result.exit_status or result.reason != "done":
+        return "The comparison is not complete"
+    return f"No kernel is known to be slower by more than {100 * result.margin:g} %"
+
+
+def _table(result: Regression, rows: list[TimedRow]) -> Iterator[str]:
+    reach = _find_reach(result)
+    yield f"| verdict | kernel | change | {-100 * reach:.0f} .. {100 * reach:+.0f} % | base | head |\n"
+    yield "| --- | --- | ---: | --- | ---: | ---: |\n"
+    for row in rows[:ROWS]:
+        change = f"{format_change(row.ratio.ratio)} %" if row.ratio else ""
+        times = (format_time(row.base_ns), format_time(row.head_ns)) if row.ratio else ("", "")
+        drawn = code(draw_interval(row, result.margin, reach)) if row.ratio else ""
+        yield f"| {row.verdict} | {code(row.case)} | {change} | {drawn} | {' | '.join(times)} |\n"
+    if len(rows) > ROWS:
+        yield f"\nand {len(rows) - ROWS} more\n"
+
+
+def _find_reach(result: Regression) -> float:
+    """What the ends of a drawing stand for: five margins, or more where a row that changed lies beyond."""
+    changed = [row.ratio.ratio for row in result.rows if row.ratio and row.verdict in CHANGED]
+    return max([5 * result.margin, *(1.1 * abs(ratio - 1) for ratio in changed)])
+
+
+def draw_interval(row: TimedRow, margin: float, reach: float) -> str:
+    """A line from -reach to +reach: the margin as bars, the interval as a line, its middle as a dot."""
+    letters = ["·"] * WIDTH
+    for share in (-margin, margin):
+        letters[_place(share, reach)] = "¦"
+    ratio = row.ratio
+    if ratio is not None:
+        low = -math.inf if ratio.low is None else ratio.low - 1
+        high = math.inf if ratio.high is None else ratio.high - 1
+        for place in range(_place(low, reach), _place(high, reach) + 1):
+            letters[place] = "─"
+        letters[_place(ratio.ratio - 1, reach)] = "●"
+    return "".join(letters)
+
+
+def _place(share: float, reach: float) -> int:
+    bounded = min(max(share / reach, -1.0), 1.0)
+    return round((bounded + 1) / 2 * (WIDTH - 1))
+
+
+def _foot(result: Regression) -> Iterator[str]:
+    yield f"\nbase {code(result.base)}, head {code(result.head)}, target {code(result.target)}"
+    if not result.run:
+        yield "".join(f"\n\n{text(note)}" for note in result.notes) + "\n"
+        return
+    timed = [row for row in result.rows if row.ratio is not None]
+    yield f" on {text(result.silicon)}; run {code(result.run)}, {format_seconds(result.seconds)}, "
+    yield f"of which {format_seconds(result.timed_s)} on {code(result.device)}; base against itself: "
+    yield f"{count_of(len(result.false_alarms), 'false alarm')} in {count_of(len(timed), 'row')}\n"

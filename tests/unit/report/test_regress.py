@@ -1,0 +1,95 @@
+"""Two versions in time, on a terminal and as a comment of a pull request."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from tileyard.regress.timed import Ratio, Regression, TimedRow
+from tileyard.report.regress import print_regression
+from tileyard.report.regress_markdown import draw_interval, render_comment
+
+
+def row(case: str, verdict: str, low: float, ratio: float, high: float) -> TimedRow:
+    """A row that was timed in eight processes."""
+    return TimedRow(
+        case=case,
+        verdict=verdict,  # type: ignore[arg-type]
+        ratio=Ratio(ratio=ratio, low=low, high=high, processes=8),
+        control=Ratio(ratio=1.0, low=0.99, high=1.01, processes=8),
+        base_ns=1000.0,
+        head_ns=1000.0 * ratio,
+        smallest=0.025,
+    )
+
+
+RESULT = Regression(
+    run="20261123-1200-abcd",
+    target="cpu",
+    device="cpu:0",
+    silicon="a CPU",
+    base="main (1a2b3c4d5e)",
+    head="working tree",
+    margin=0.02,
+    rows=(
+        TimedRow(case="gone|`x`", verdict="missing"),
+        TimedRow(case="wrong", verdict="failed", head_message="mismatch: B[0] is 1, expected <2>"),
+        row("slow", "regressed", 1.03, 1.04, 1.05),
+        row("even", "equivalent", 0.995, 1.0, 1.005),
+        TimedRow(case="same", verdict="unchanged"),
+    ),
+    false_alarms=("slow",),
+    seconds=12.0,
+    timed_s=3.0,
+)
+
+
+def test_what_needs_a_look_has_a_line_of_its_own() -> None:
+    """With its figures; the others are counted. No figure is cut off where the terminal is narrow."""
+    console = Console(file=io.StringIO(), width=40)
+    print_regression(console, RESULT)
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert "regressed      +4.00 %      +3.00 .. +5.00       1 us -> 1.04 us    slow" in lines
+    assert "    head: mismatch: B[0] is 1, expected <2>" in lines
+    assert any(line.startswith("missing ") and line.endswith("gone|`x`") for line in lines)
+    assert not any("even" in line or "same" in line for line in lines)
+    assert "5 kernels: 1 failed, 1 missing, 1 regressed, 1 equivalent, 1 unchanged" in lines
+    assert "base against itself: 1 false alarm in 2 rows: slow" in lines
+
+
+def test_a_comment_begins_with_what_is_worst() -> None:
+    """Equal rows are folded away; text of others stays text."""
+    comment = render_comment(RESULT)
+    assert comment.startswith("## 1 kernel slower by more than 2 %\n")
+    before, _, folded = comment.partition("<details>")
+    assert "| regressed | <code>slow</code> | +4.00 % |" in before
+    assert "gone&#124;&#96;x&#96;" in before
+    assert "expected &#60;2&#62;" in before
+    assert "even" not in before
+    assert "<code>even</code>" in folded
+    assert "working tree" in folded
+
+
+@pytest.mark.parametrize(
+    ("low", "ratio", "high", "expected"),
+    [
+        (0.96, 0.97, 0.98, "······─●─···¦········"),
+        (None, 1.0, None, "──────────●──────────"),
+        (1.0, 1.2, 1.4, "········¦·──────────●"),
+    ],
+)
+def test_an_interval_is_drawn(
+    low: float | None, ratio: float, high: float | None, expected: str
+) -> None:
+    """From one end of what is shown to the other, with the margin as bars."""
+    drawn = draw_interval(
+        TimedRow(
+            case="k",
+            verdict="inconclusive",
+            ratio=Ratio(ratio=ratio, low=low, high=high, processes=8),
+        ),
+        margin=0.02,
+        reach=0.1,
+    )
+    assert drawn == expected
