@@ -62,11 +62,12 @@ class ForkServer:
         )
         packed = b"".join(data for _, _, data in ancillary)
         fds = [int.from_bytes(packed[i : i + 4], sys.byteorder) for i in range(0, len(packed), 4)]
-        text = self.read(SIZE_BYTES - len(head)) if head else b""
-        size = int.from_bytes(head + text, "little")
-        if not head or not size:
+        head += self.read(SIZE_BYTES - len(head)) if head else b""
+        size = int.from_bytes(head, "little")
+        text = self.read(size) if len(head) == SIZE_BYTES else b""
+        if not text or len(text) < size:  # who asks is gone, perhaps in the middle of a word
             return False
-        items = [os.fsdecode(item) for item in self.read(size).split(b"\0")]
+        items = [os.fsdecode(item) for item in text.split(b"\0")]
         count = 1 + int(items[0])
         pairs = (item.partition("=") for item in items[count:-1])
         pid = self.fork(items[1:count], {name: text for name, _, text in pairs}, fds)
