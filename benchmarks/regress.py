@@ -25,10 +25,10 @@ BODIES = {
     "exponent": ("float32", "T.exp(-x[i, j] * x[i, j]) * TAG"),
     "root": ("float32", "T.sqrt(x[i, j] * x[i, j] + TAG)"),
     "largest": ("float32", "T.max(x[i, j] * 0.9, TAG - x[i, j])"),
-    "whole": ("int32", "x[i, j] * 3 + (x[i, j] >> 2) + T.int32(TAG)"),
+    "whole": ("int32", "x[i, j] * 3 + (x[i, j] >> 2) + T.int32(8 * TAG + 1)"),
     "choose": ("float32", "T.if_then_else(x[i, j] > TAG, x[i, j] * 0.5, x[i, j] + TAG)"),
     "double": ("float64", "x[i, j] * 0.999 + TAG"),
-    "small": ("int16", "x[i, j] * T.int16(5) + T.int16(TAG)"),
+    "small": ("int16", "x[i, j] * T.int16(5) + T.int16(8 * TAG + 1)"),
 }
 """What is done to each element, by the kernel's name."""
 KERNEL = """
@@ -104,7 +104,7 @@ def make_project(folder: Path) -> Path:
     head = "import tilelang.language as T\nimport tileyard\nfrom amount import TAG, WORK\n"
     (folder / "kernels.py").write_text(head + "".join(kernels))
     git("init", "-q")
-    for name, percent, tag in (("base", 0, 1.0), *((f"p{p}", p, 2.0) for p in (0, 3, 5, 10))):
+    for name, percent, tag in (("base", 0, 1.25), *((f"p{p}", p, 1.5) for p in (0, 3, 5, 10))):
         work = WORK * (100 + percent) // 100
         (folder / "amount.py").write_text(f"TAG, WORK = {tag}, {work}\n")
         git("add", ".")

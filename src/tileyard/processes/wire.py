@@ -137,6 +137,13 @@ class Channel(contextlib.AbstractContextManager["Channel"]):
         read_fd, write_fd, _ = claim_channel(environ)
         return cls(read_fd, write_fd)
 
+    @classmethod
+    @contextlib.contextmanager
+    def serving(cls, environ: MutableMapping[str, str] = os.environ) -> Iterator[Self]:
+        """The same for a worker. The block ends quietly at the first message that nobody is there any more to hear."""
+        with contextlib.suppress(BrokenPipeError):
+            yield cls.inherited(environ)
+
     def send(self, record: Record) -> None:
         """Write one message, waiting for room. Raises BrokenPipeError if nobody can read it."""
         rest = memoryview(encode_frame(record))

@@ -219,23 +219,23 @@ def _with_log(reply: AuthorReply, log: str) -> AuthorReply:
 
 def main(home: str, file: str) -> None:
     """Import a file, then answer questions about it until the engine closes the channel."""
-    channel = Channel.inherited()
-    thresholds = gc.get_threshold()
-    gc.set_threshold(*IMPORT_THRESHOLDS)
-    sys.path[:0] = find_working_folder(os.environ)
-    recorder = Recorder(os.environ, apart=(Path(home),))
-    recorder.begin()
-    objects = ObjectStore(Path(home) / "objects")
-    answer: Answer
-    try:
-        answer = Author.of_file(Path(file), objects).answer
-    except (TileyardError, MemoryError) as error:
-        answer = partial(describe_failure, error)
-    gc.freeze()
-    gc.set_threshold(*thresholds)
-    while (request := channel.receive(AuthorRequest)) is not None:
-        reply = _serve(answer, request)
-        channel.send(Answered(reply=reply, footprint=recorder.news()))
+    with Channel.serving() as channel:
+        thresholds = gc.get_threshold()
+        gc.set_threshold(*IMPORT_THRESHOLDS)
+        sys.path[:0] = find_working_folder(os.environ)
+        recorder = Recorder(os.environ, apart=(Path(home),))
+        recorder.begin()
+        objects = ObjectStore(Path(home) / "objects")
+        answer: Answer
+        try:
+            answer = Author.of_file(Path(file), objects).answer
+        except (TileyardError, MemoryError) as error:
+            answer = partial(describe_failure, error)
+        gc.freeze()
+        gc.set_threshold(*thresholds)
+        while (request := channel.receive(AuthorRequest)) is not None:
+            reply = _serve(answer, request)
+            channel.send(Answered(reply=reply, footprint=recorder.news()))
 
 
 def _serve(answer: Answer, request: AuthorRequest) -> AuthorReply:

@@ -218,12 +218,12 @@ def _describe(found: Diagnostic | None) -> str:
 
 def main(home: str) -> None:
     """Serve requests until the engine closes the channel."""
-    channel = Channel.inherited()
-    compiler = Compiler(Path(home), channel.send)
-    while (request := channel.receive(CompilerRequest)) is not None:
-        channel.send(compiler.answer(request))
-        if isinstance(request, DescribeTarget):
-            compiler.warm_up()
+    with Channel.serving() as channel:
+        compiler = Compiler(Path(home), channel.send)
+        while (request := channel.receive(CompilerRequest)) is not None:
+            channel.send(compiler.answer(request))
+            if isinstance(request, DescribeTarget):
+                compiler.warm_up()
 
 
 if __name__ == "__main__":

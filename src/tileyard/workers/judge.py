@@ -51,11 +51,11 @@ class Judge:
 
 def main(home: str) -> None:
     """Answer until the engine closes the channel."""
-    channel = Channel.inherited()
-    judge = Judge(ObjectStore(Path(home) / "objects"))
-    channel.send(JudgeReady())
-    while (request := channel.receive(JudgeRequest)) is not None:
-        channel.send(Verdicts(verdicts=tuple(map(judge.judge, request.cases))))
+    with Channel.serving() as channel:
+        judge = Judge(ObjectStore(Path(home) / "objects"))
+        channel.send(JudgeReady())
+        while (request := channel.receive(JudgeRequest)) is not None:
+            channel.send(Verdicts(verdicts=tuple(map(judge.judge, request.cases))))
 
 
 if __name__ == "__main__":

@@ -302,19 +302,19 @@ def main(home: str, memory: str, *targets: str) -> None:
     ``memory`` is the descriptor of what takes outputs. ``targets`` are imported ahead, each as
     ``name=plug-in``, which is empty for one of ours.
     """
-    channel = Channel.inherited()
-    for described in targets:
-        name, _, plugin = described.partition("=")
-        with contextlib.suppress(Exception):  # the first case that needs it tells
-            target = make_target(name, {name: plugin} if plugin else {})
-            if isinstance(target, StartsPrograms):
-                target.get_ready()
-    channel.send(RunnerReady())
-    lease = wait_for_lease(os.environ)
-    runner = Runner(Path(home), channel, lease, OutputMemory(int(memory)))
-    while (request := channel.receive(RunnerRequest)) is not None:
-        if isinstance(request, RunBatch):  # others came after their batch, and say nothing
-            runner.run(request)
+    with Channel.serving() as channel:
+        for described in targets:
+            name, _, plugin = described.partition("=")
+            with contextlib.suppress(Exception):  # the first case that needs it tells
+                target = make_target(name, {name: plugin} if plugin else {})
+                if isinstance(target, StartsPrograms):
+                    target.get_ready()
+        channel.send(RunnerReady())
+        lease = wait_for_lease(os.environ)
+        runner = Runner(Path(home), channel, lease, OutputMemory(int(memory)))
+        while (request := channel.receive(RunnerRequest)) is not None:
+            if isinstance(request, RunBatch):  # others came after their batch, and say nothing
+                runner.run(request)
 
 
 if __name__ == "__main__":

@@ -283,3 +283,19 @@ def test_digest_fields_survive() -> None:
     with Channel(read_fd, write_fd) as channel:
         channel.send(expected)
         assert channel.receive(Named) == expected
+
+
+def test_a_worker_that_nobody_hears_ends_quietly(capfd: pytest.CaptureFixture[str]) -> None:
+    """At its first message, whatever it would have gone on to do; other errors are its own."""
+    a_read, b_write = os.pipe()
+    b_read, a_write = os.pipe()
+    os.close(b_read)
+    reached = []
+    with Channel.serving({wire.CHANNEL_VARIABLE: f"{a_read},{a_write},0"}) as channel:
+        reached.append("before")
+        channel.send(Ask(number=1))
+        reached.append("after")
+    channel.close()
+    os.close(b_write)
+    assert reached == ["before"]
+    assert capfd.readouterr() == ("", "")
