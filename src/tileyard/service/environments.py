@@ -44,12 +44,15 @@ def find_environment(requirements: Sequence[str], home: Path) -> Path:
 
 
 def _make(folder: Path, requirements: Sequence[str], here: Path) -> None:
-    _run([sys.executable, "-m", "venv", "--without-pip", str(folder)], "no environment can be made")
+    _run(
+        [sys.executable, "-P", "-m", "venv", "--without-pip", str(folder)],
+        "no environment can be made",
+    )
     (packages,) = folder.glob("lib/python3*/site-packages")
     # Behind its own: what is not asked for is found where it is.
     (packages / "here.pth").write_text(f"{here}\n")
     python = str(folder / "bin" / "python")
-    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
+    pip = [sys.executable, "-P", "-m", "pip", "--python", python, "install", "--quiet"]
     options = ["--disable-pip-version-check", "--no-input", "--", *requirements]
     _run([*pip, *options], f"{PREFIX}{','.join(requirements)} cannot be installed")
     if (here / "nvidia").is_dir() and not (packages / "nvidia").exists():
