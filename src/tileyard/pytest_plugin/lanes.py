@@ -258,8 +258,8 @@ def _carry_out(work: Callable[[], None]) -> NoReturn:
     try:
         work()
         code = 0
-    except (BrokenPipeError, KeyboardInterrupt):
-        pass  # nobody listens, or a copy has sent SIGINT to its parent
+    except (ConnectionError, KeyboardInterrupt):
+        pass  # the process that asked is gone, or a copy has sent SIGINT to its parent
     except BaseException:  # noqa: BLE001 - a worker's entry
         traceback.print_exc()
     finally:

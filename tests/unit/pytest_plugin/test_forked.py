@@ -184,3 +184,31 @@ def test_a_stack_is_cut_at_the_frames_of_pytest() -> None:
     )
     expected = 'Fatal\n  File "/a/test_x.py", line 3 in f'
     assert cut_stack(text) == expected
+
+
+
+ABANDONED = """
+import os, select, signal
+from tileyard.processes.keeper.tree import descendants_of
+from tileyard.pytest_plugin.lanes import Lane
+
+lane = Lane(lambda number, fds: os._exit(number))
+lane.start(0, [])
+select.select([lane.channel], [], [])
+(guard, _), (forker, _) = descendants_of(os.getpid())
+os.kill(guard, signal.SIGSTOP)  # or it might end the forker before that finds out
+print(guard, forker, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_lane_whose_process_is_killed_ends_quietly() -> None:
+    """That nobody has read how a copy ended is no error of the process that told it."""
+    with subprocess.Popen(
+        [sys.executable, "-c", ABANDONED], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as asker:
+        guard, forker = map(int, asker.stdout.readline().split())
+        while not is_zombie(forker):
+            time.sleep(0.01)
+        os.kill(guard, signal.SIGCONT)
+        assert asker.stdout.read() == ""
