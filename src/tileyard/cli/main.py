@@ -9,6 +9,7 @@ from typer.core import TyperCommand
 
 import tileyard
 from tileyard.cli import (
+    bisect,
     bundle,
     cache,
     ci,
@@ -91,6 +92,7 @@ COMMANDS: tuple[tuple[str, Callable[..., object], str | None], ...] = (
     ("inspect", inspect.inspect, None),
     ("static", static.static, None),
     ("regress", regress.regress, None),
+    ("bisect", bisect.bisect, None),
     ("doctor", doctor.doctor, None),
     ("lease", lease_help.describe, "Run any command while holding devices."),
     ("exec", exec_help.describe, "Run a script that was written for a GPU on the CPU."),

@@ -72,6 +72,7 @@ def regress(  # noqa: PLR0913 - options, by keyword only
     3 infrastructure only, 130 interrupted.
     """
     from tileyard.cli.regress_session import Asked, judge_reports, judge_sides, run, show
+    from tileyard.report.console import Console
 
     share = parse_share(margin)
     if reports:
@@ -99,4 +100,4 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         build_s=parse_duration_s(build_limit),
         compile_workers=compile_workers,
     )
-    return show(run(asked, as_json=json), summary, as_json=json)
+    return show(run(asked, Console(stderr=json)), summary, as_json=json)

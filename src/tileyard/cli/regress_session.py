@@ -65,8 +65,8 @@ def show(result: Regression, summary: str, *, as_json: bool) -> int:
     return result.exit_status
 
 
-def run(asked: Asked, *, as_json: bool) -> Regression:
-    """Build and time both sides."""
+def run(asked: Asked, console: Console) -> Regression:
+    """Build and time both sides, with progress on the console."""
     settings = load_settings()
     make_target(asked.target, settings.plugins)  # refuses what there is not, at once
     work = settings.make_home() / "tmp"
@@ -95,7 +95,7 @@ def run(asked: Asked, *, as_json: bool) -> Regression:
             queue_limit_s=asked.queue_limit_s,
         )
         layout = StudyLayout(tells_ends=False)  # pairs are told of when they are decided
-        return carry_out(start, settings, Console(stderr=as_json), layout)
+        return carry_out(start, settings, console, layout)
 
 
 def judge_sides(base: str, head: str, margin: float) -> Regression:

@@ -8,6 +8,7 @@ from pathlib import Path
 from tileyard.artifacts.copying import scratch_folder
 from tileyard.errors import ToolMissingError, UsageError
 from tileyard.modes import make_folder
+from tileyard.regress.bisection import Commit
 from tileyard.wording import count_of
 
 FOLDER = "sides"
@@ -34,7 +35,26 @@ class Project:
     def find(self, revision: str) -> str:
         """The commit that a revision names. Raises UsageError where there is none."""
         asked = f"{revision}^{{commit}}"
-        return _git(self.root, "rev-parse", "--verify", "--quiet", "--end-of-options", asked)
+        try:
+            return _git(self.root, "rev-parse", "--verify", "--quiet", "--end-of-options", asked)
+        except UsageError:
+            raise UsageError(f"{revision} is no git revision of {self.root}") from None
+
+    def list_commits(self, good: str, bad: str) -> list[Commit]:
+        """The commits that ``bad`` has and ``good`` lacks, parents first. Raises UsageError where good is no ancestor."""
+        first, last = self.find(good), self.find(bad)
+        shared = _git(self.root, "merge-base", first, last)
+        if shared != first:
+            raise UsageError(
+                f"{good} is no ancestor of {bad}",
+                f"what they share is {shared[:SHORT]}: try that as GOOD",
+            )
+        layout = ("--topo-order", "--reverse", "--format=%H%x00%P%x00%s")
+        listed = _git(self.root, "log", *layout, f"{first}..{last}").splitlines()
+        return [
+            Commit(sha=sha, parents=tuple(parents.split()), subject=subject)
+            for sha, parents, subject in (line.split("\0") for line in listed)
+        ]
 
     def describe_changes(self) -> str:
         """What the working tree is: its commit, and in how many files it differs from that."""

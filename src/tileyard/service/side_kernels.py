@@ -37,7 +37,7 @@ class SideKernels:
     async def open(
         cls, asked: Asked, files: Sequence[tuple[str, str]], authors: Authors, side: str
     ) -> "SideKernels":
-        """Ask the side what is in these files, each with one kernel's name or an empty one for all of them.
+        """Ask the side what is in these files, each with a NAME, a NAME/SHAPE or an empty name for all of them.
 
         A file that only this side cannot read is a kernel that failed.
         """
@@ -57,21 +57,22 @@ class SideKernels:
         described = await authors.of(self._side, file).ask(DescribeKernels(), ASK_LIMIT_S)
         if isinstance(described, Failed):
             raise KernelFileError(described.message)
-        kernels = [one for one in described.kernels if kernel in ("", one.name)]
-        if not kernels:
+        shapes = [
+            (info, shape, f"{info.name}/{shape}" if shape else info.name)
+            for info in described.kernels
+            for shape in info.shapes or ("",)
+        ]
+        wanted = [one for one in shapes if kernel in ("", one[0].name, one[2])]
+        if not wanted:
             raise KernelFileError(
                 f"there is no kernel {kernel!r}" if kernel else "it holds no kernel"
             )
-        for info in kernels:
-            for shape in info.shapes or ("",):
-                name = f"{info.name}/{shape}" if shape else info.name
-                try:
-                    self.cases += await self._open(authors, file, info, shape, f"{prefix}{name}/")
-                except (UsageError, KernelFileError) as error:
-                    build = Build(
-                        case=f"{prefix}{name}", outcome=Outcome.NOT_RUN, message=str(error)
-                    )
-                    self.refused.append(build)
+        for info, shape, name in wanted:
+            try:
+                self.cases += await self._open(authors, file, info, shape, f"{prefix}{name}/")
+            except (UsageError, KernelFileError) as error:
+                build = Build(case=f"{prefix}{name}", outcome=Outcome.NOT_RUN, message=str(error))
+                self.refused.append(build)
 
     async def _open(
         self, authors: Authors, file: str, info: KernelInfo, shape: str, folder: str

@@ -186,7 +186,6 @@ def test_a_stack_is_cut_at_the_frames_of_pytest() -> None:
     assert cut_stack(text) == expected
 
 
-
 ABANDONED = """
 import os, select, signal
 from tileyard.processes.keeper.tree import descendants_of
@@ -205,7 +204,10 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_a_lane_whose_process_is_killed_ends_quietly() -> None:
     """That nobody has read how a copy ended is no error of the process that told it."""
     with subprocess.Popen(
-        [sys.executable, "-c", ABANDONED], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [sys.executable, "-c", ABANDONED],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     ) as asker:
         guard, forker = map(int, asker.stdout.readline().split())
         while not is_zombie(forker):

@@ -1,0 +1,134 @@
+"""One bisection as the command line shows it: a run of ``regress`` for each commit that is tested, and what they have shown."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rich.text import Text
+
+from tileyard.cli.opening import present
+from tileyard.cli.regress_session import Asked
+from tileyard.cli.regress_session import run as compare
+from tileyard.errors import InterruptedRunError, UsageError
+from tileyard.model import Record
+from tileyard.regress.bisection import Answer, Bisection, Commit, Step
+from tileyard.regress.sought import SoughtChange, find_change, judge_commit
+from tileyard.regress.timed import Regression, format_change
+from tileyard.report.console import Console, say
+from tileyard.report.words import format_seconds
+from tileyard.service.revisions import SHORT, Project
+from tileyard.wording import count_of
+
+
+class Bisected(Record):
+    """What a bisection has found among so many ``commits``. ``suspects`` are the culprit, or all that it may be.
+
+    ``is_confirmed`` says that the one suspect differs from its own parent. ``seconds`` are those of all tests.
+    """
+
+    good: str
+    bad: str
+    sought: SoughtChange
+    commits: int
+    steps: tuple[Step, ...]
+    suspects: tuple[Commit, ...]
+    is_confirmed: bool
+    seconds: float
+
+
+def run(asked: Asked, *, as_json: bool) -> int:
+    """Find the commit between ``asked.base`` and ``asked.head``; show it; return the exit status."""
+    began = time.monotonic()
+    console = Console(stderr=True)
+    project = Project.of(Path(asked.files[0].partition("::")[0])) or Project.of(Path.cwd() / "any")
+    if project is None:
+        raise UsageError("a bisection needs a git repository, and there is none here")
+    commits = project.list_commits(asked.base, asked.head)
+    if not commits:
+        raise UsageError(f"there is no commit from {asked.base} to {asked.head}")
+    sought = find_change(_compare(asked, asked.base, asked.head))
+    say(console, f"{describe_sought(sought)}; {count_of(len(commits), 'commit')}")
+    timed = (
+        replace(asked, margin=sought.margin) if sought.kind != "fails" else replace(asked, case_s=0)
+    )
+
+    def test(base: str, head: str) -> Answer:
+        return judge_commit(sought, _compare(timed, base, head))
+
+    bisection = Bisection(project.find(asked.base), commits, sought.error, test)
+    steps = []
+    for step in bisection.run():
+        steps.append(step)
+        say(console, describe_step(step))
+    found = Bisected(
+        good=asked.base,
+        bad=asked.head,
+        sought=sought,
+        commits=len(commits),
+        steps=tuple(steps),
+        suspects=bisection.suspects,
+        is_confirmed=bisection.is_confirmed,
+        seconds=time.monotonic() - began,
+    )
+    present(found, as_json, print_bisected)
+    return 0 if len(found.suspects) == 1 else 1
+
+
+def _compare(asked: Asked, base: str, head: str) -> Regression:
+    silent = Console(stderr=True)
+    silent.quiet = True
+    compared = compare(replace(asked, base=base, head=head), silent)
+    if compared.reason == "interrupted":
+        raise InterruptedRunError("interrupted; what was built is kept")
+    return compared
+
+
+# ---- words --------------------------------------------------------------------------------------
+
+
+def describe_sought(sought: SoughtChange) -> str:
+    """``gemm/default is 4.10 % slower``."""
+    if sought.kind == "fails":
+        return f"{sought.case} fails: {sought.outcome or 'it cannot be read'}"
+    return f"{sought.case} is {sought.kind}: {format_change(sought.ratio)} %"
+
+
+def describe_step(step: Step) -> str:
+    """The commit, whether it has the change, why, and how many suspects are left."""
+    has_it = step.answer.has_it
+    verdict = "cannot be tested" if has_it is None else _describe_probability(has_it)
+    return (
+        f"{_name(step.commit)}: {verdict} ({step.answer.why}); {count_of(step.suspects, 'suspect')}"
+    )
+
+
+def _describe_probability(has_it: float) -> str:
+    if 0.1 < has_it < 0.9:
+        return f"not clear, bad with {100 * has_it:.0f} %"
+    return "bad" if has_it > 0.5 else "good"
+
+
+def _name(commit: Commit) -> str:
+    return f"{commit.sha[:SHORT]} {commit.subject}"
+
+
+def print_bisected(console: Console, found: Bisected) -> None:
+    """The culprit, or the suspects."""
+    lines = _describe_found(found)
+    for line in lines:
+        console.print(Text(line), soft_wrap=True, highlight=False)
+
+
+def _describe_found(found: Bisected) -> Sequence[str]:
+    tested = f"{count_of(len(found.steps) + 1, 'test')} in {format_seconds(found.seconds)}"
+    if len(found.suspects) > 1:
+        names = [f"    {_name(commit)}" for commit in found.suspects]
+        return (
+            f"one of {count_of(len(names), 'commit')}, which no test can tell apart:",
+            *names,
+            tested,
+        )
+    confirmed = "" if found.is_confirmed else ", not confirmed against its parent"
+    (culprit,) = found.suspects
+    return (f"{_name(culprit)}: since then {describe_sought(found.sought)}{confirmed}", tested)
