@@ -1,10 +1,7 @@
 """``tileyard bisect``: a history with real kernels, in which one commit made something slower, and another one wrong."""
 
 import json
-import os
-import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
