@@ -14,7 +14,7 @@ from tilelang.engine.lower import device_codegen_without_compile, lower_to_host_
 from tilelang.transform.pass_config import normalize_pass_configs
 
 from tileyard.errors import UnsupportedError, UsageError
-from tileyard.frontend.tilelang import read_interface
+from tileyard.frontend.tilelang import OUTPUTS_MARK, read_interface
 from tileyard.model import Diagnostic, Elaborated, Record, SourceLine
 from tileyard.processes.outcomes import tells_of_memory
 from tileyard.targets.cuda.host_module import read_launch
@@ -54,6 +54,8 @@ def lower(elaborated: Elaborated, architecture: str) -> Lowered:
         try:
             func = tvm.ir.load_json(elaborated.tir)
             signature = read_interface(func, kernel.name)
+            # TileLang 0.1.14 would have its host code make the outputs.
+            func = func.without_attr(OUTPUTS_MARK)
             context = _context_for(architecture)
             config = normalize_pass_configs(dict(kernel.pass_options))
             _require_known(config)

@@ -25,7 +25,7 @@ def gelu() -> Callable[[int, int], Elaborated]:
 
     def elaborate(elements: int, block: int) -> Elaborated:
         made = make_kernel(
-            kernels.gelu.get_tir(N=elements, block=block), name="gelu", with_tir=True
+            kernels.gelu.get_tir(N=elements, block=block), [-1], "gelu", with_tir=True
         )
         return Elaborated(kernel=made.kernel, tir=made.tir)
 

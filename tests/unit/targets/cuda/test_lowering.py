@@ -40,6 +40,15 @@ def test_pass_options_that_make_no_sense_are_one_line(
     assert len(caught.value.diagnostic.message) < 200
 
 
+def test_what_marks_the_outputs_is_not_lowered(
+    gelu: Callable[[int, int], Elaborated], lowering: ModuleType
+) -> None:
+    """Host code of TileLang 0.1.14 would make them itself, and could not be followed."""
+    whole = gelu(1024, 64)
+    assert "tilelang_out_idx" in whole.tir
+    assert "tilelang_out_idx" not in lowering.lower(whole, "sm_80").host
+
+
 HUNGRY = """
 import resource
 import tilelang.language as T
