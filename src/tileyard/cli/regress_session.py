@@ -9,7 +9,7 @@ import msgspec
 
 from tileyard.cli.opening import load_settings, present
 from tileyard.cli.session import carry_out
-from tileyard.cli.static_session import parse_side
+from tileyard.cli.static_session import keep_sides, parse_side
 from tileyard.errors import UsageError
 from tileyard.model import Limits, Side
 from tileyard.modes import make_folder
@@ -71,7 +71,7 @@ def run(asked: Asked, console: Console) -> Regression:
     make_target(asked.target, settings.plugins)  # refuses what there is not, at once
     work = settings.make_home() / "tmp"
     make_folder(work)
-    with tempfile.TemporaryDirectory(prefix="regress-", dir=work) as scratch:
+    with keep_sides(), tempfile.TemporaryDirectory(prefix="regress-", dir=work) as scratch:
         base, head = (
             _find(named, asked, settings, Path(scratch)) for named in (asked.base, asked.head)
         )

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 from tileyard.artifacts.copying import scratch_folder
+from tileyard.artifacts.pins import note_use
+from tileyard.clock import Clock
 from tileyard.errors import ToolMissingError, UsageError
 from tileyard.modes import make_folder
 from tileyard.regress.bisection import Commit
@@ -14,6 +16,7 @@ from tileyard.wording import count_of
 FOLDER = "sides"
 """Where checkouts are, below the home."""
 SHORT = 10
+_CLOCK = Clock()
 
 
 class Project:
@@ -64,10 +67,13 @@ class Project:
         return f"working tree, {commit}{dirty}"
 
     def check_out(self, commit: str, home: Path) -> Path:
-        """A folder with the files of a commit, but for those of submodules; made once for equal ones."""
+        """A folder with the files of a commit, but for those of submodules; made once for equal ones.
+
+        It stays for as long as the caller holds a pin of ``home``.
+        """
         tree = _git(self.root, "rev-parse", f"{commit}^{{tree}}")
         folder = home / FOLDER / tree
-        if folder.is_dir():
+        if is_kept(folder, home):
             return folder
         make_folder(folder.parent)
         with scratch_folder(folder.parent, "tmp-") as scratch:
@@ -99,6 +105,15 @@ class Project:
         found = dict.fromkeys(map(str, (*moved, *kept)))
         # The working folder is part of the project: a side has its own.
         return {"PYTHONPATH": os.pathsep.join(found), "PYTHONSAFEPATH": "1"}
+
+
+def is_kept(folder: Path, home: Path) -> bool:
+    """Whether a side is there already. Its use is noted: a collection of garbage removes what was not used for long."""
+    try:
+        status = folder.stat()
+    except FileNotFoundError:
+        return False
+    return note_use(home / "objects", folder, status, _CLOCK.wall_s())
 
 
 def _git(folder: Path, *words: str, variables: dict[str, str] | None = None) -> str:
