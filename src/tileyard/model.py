@@ -89,9 +89,8 @@ class TensorSpec(Record):
 class Elaborated(Record):
     """A Kernel beside what follows from it and its source lines, which are part of no key.
 
-    ``lines`` gives, for the statement with that pre-order number, where it came from. ``specs``
-    are the tensor parameters and ``scalars`` the scalar ones, both in calling order. ``tir`` is TVM's
-    JSON with source lines, where the target asks for it.
+    ``lines`` gives, for the statement with that pre-order number, where it came from. ``specs`` are the tensor parameters and
+    ``scalars`` the scalar ones, both in calling order. ``tir`` is TVM's JSON with source lines, where the target asks for it.
     """
 
     kernel: Kernel
@@ -111,10 +110,9 @@ class Tolerance(Record):
 class KernelInfo(Record):
     """What an author says of one kernel of a file before anything is elaborated.
 
-    ``parameters`` are all of them; ``required`` those without a default; ``tunable`` those that
-    its own space or configs vary. ``defaults`` holds the plain ones. ``shapes`` are named sets of
-    arguments. ``style`` names how the kernel was declared. ``tolerance`` is what its author asks
-    for, None for the dtype's default.
+    ``parameters`` are all of them; ``required`` those without a default; ``tunable`` those that its own space or configs vary.
+    ``defaults`` holds the plain ones. ``shapes`` are named sets of arguments. ``style`` names how the kernel was declared.
+    ``tolerance`` is what its author asks for, None for the dtype's default.
     """
 
     name: str
@@ -296,10 +294,11 @@ Work = KernelWork | CommandWork
 class Side(Record):
     """An author with its environment: a Python, empty for the engine's own, with ``variables`` added.
 
-    ``pass_options`` take the place of a kernel's own of the same names.
+    ``pass_options`` replace a kernel's own of the same names. ``revision`` names its version of the code: a commit, or words.
     """
 
     name: str = ""
+    revision: str = ""
     python: str = ""
     variables: dict[str, str] = {}
     pass_options: dict[str, Value] = {}
@@ -313,11 +312,10 @@ def name_attempt(case: str, attempt: int) -> str:
 class Case(Record):
     """One thing to run. ``id`` and ``attempt``, counted from 1, are unique within a run, as is ``key``.
 
-    It is built for ``target`` with ``options`` on the side of that name. With a ``testcase`` its id is
-    ``testcase/name``. ``seed`` is for its programs. It ends once it is ``built``, or ``packed`` with inputs
-    and reference to be run elsewhere. ``control`` marks the second entry of an A/A pair: it is measured, and
-    wins nothing. ``abandon_above_ns`` is the best median's upper bound when the case was planned, or 0.
-    ``expected_s`` is how long it should run, None for what earlier trials say.
+    It is built for ``target`` with ``options`` on the side of that name. With a ``testcase`` its id is ``testcase/name``.
+    ``seed`` is for its programs. It ends once it is ``built``, or ``packed`` with inputs and reference to be run elsewhere.
+    ``control`` marks the second entry of an A/A pair: it is measured, and wins nothing. ``abandon_above_ns`` is the best median's
+    upper bound when the case was planned, or 0. ``expected_s`` is how long it should run, None for what earlier trials say.
     """
 
     id: str
@@ -371,12 +369,11 @@ class Batch(Record):
 class Device(Record):
     """Something that runs artifacts. ``cores`` are the CPUs it owns while a case is timed on it.
 
-    ``identity`` names the silicon and how it is driven; it is part of the measurement key.
-    ``locks`` are the lock files that a holder has, all of them, taken in this order. ``env`` is what
-    a holder's processes get to find it by, as in ``CUDA_VISIBLE_DEVICES``. ``probe`` is the command
-    that tells a healthy device from a sick one by its exit code, empty where there is none, and
-    ``probe_limit_s`` is how long it may take. ``arch`` is what code it runs, in its maker's words
-    (``sm_90``), empty where that is not known, and ``driver_api`` what interface its driver has (``13.0``).
+    ``identity`` names the silicon and how it is driven; it is part of the measurement key. ``locks`` are the lock files that a
+    holder has, all of them, taken in this order. ``env`` is what a holder's processes get to find it by, as in
+    ``CUDA_VISIBLE_DEVICES``. ``probe`` is the command that tells a healthy device from a sick one by its exit code, empty where
+    there is none, and ``probe_limit_s`` is how long it may take. ``arch`` is what code it runs, in its maker's words (``sm_90``),
+    empty where that is not known, and ``driver_api`` what interface its driver has (``13.0``).
     """
 
     name: str
@@ -397,9 +394,9 @@ class Device(Record):
 class Measurement(Record):
     """Times of one kernel on one device, nanoseconds per launch.
 
-    ``low_ns`` and ``high_ns`` bound the median at ``confidence``. ``abandoned`` says that sampling
-    stopped because the config was clearly slower than the best. ``device_state`` is what the device said
-    of itself right afterwards, as names and values for people; empty where nobody can ask it.
+    ``low_ns`` and ``high_ns`` bound the median at ``confidence``. ``abandoned`` says that sampling stopped because the config was
+    clearly slower than the best. ``device_state`` is what the device said of itself right afterwards, as names and values for
+    people; empty where nobody can ask it.
     """
 
     median_ns: float
@@ -456,13 +453,13 @@ class Attempt(Record):
 
 
 class Trial(Record):
-    """One recorded attempt at a case.
+    """One recorded attempt at a case. Times are seconds since the epoch and seconds.
 
-    Times are seconds since the epoch and seconds. ``log`` is a path below the home directory.
-    ``lease`` is the number of the lease under which it ran, 0 for none. ``limits`` are those that
-    it was given. ``case`` and ``attempt`` are the case's id and which attempt at it this was, ``shape`` the
-    name of the arguments' set. ``kernel`` is empty for programs, ``suite`` and ``testcase`` where a case belongs to
-    none. ``attempts`` are those that the device or the host failed before this one.
+    ``log`` is a path below the home directory. ``lease`` is the number of the lease under which it ran, 0 for none. ``limits``
+    are those that it was given. ``case`` and ``attempt`` are the case's id and which attempt at it this was, ``shape`` the name
+    of the arguments' set. ``kernel`` is empty for programs, ``suite`` and ``testcase`` where a case belongs to none. ``attempts``
+    are those that the device or the host failed before this one. ``revision`` is that of its side, and ``silicon`` the identity
+    of the device where it was timed.
     """
 
     id: str
@@ -476,10 +473,12 @@ class Trial(Record):
     config: dict[str, Value] = {}
     shape: str = ""
     side: str = ""
+    revision: str = ""
     suite: str = ""
     testcase: str = ""
     attempt: int = 1
     device: str = ""
+    silicon: str = ""
     control: bool = False
     message: str = ""
     keys: Keys = Keys()

@@ -117,6 +117,14 @@ def test_what_is_slower_gone_or_wrong_is_named(cli: CommandLine, project: Path) 
     assert 0.5 < slow["control"]["ratio"] < 2
     trials = cli.run_json("trials", "--limit", "1000")
     assert {trial["kernel"] for trial in trials if trial["measurement"]} == {"scale"}
+    revisions = {
+        (one["case"], one["side"]): [point["revision"] for point in one["points"]]
+        for one in cli.run_json("history", "scale")["series"]
+    }
+    assert revisions == {
+        (slow["case"], "base"): [git(project, "rev-parse", "light")],
+        (slow["case"], "head"): [git(project, "rev-parse", "heavy")],
+    }
     assert (git(project, "status", "--porcelain"), git(project, "worktree", "list")) == before
     assert list((cli.home / "tmp").iterdir()) == []
 

@@ -123,18 +123,22 @@ def _find(named: str, asked: Asked, settings: Settings, scratch: Path) -> _Found
     project = Project.of(files[0][0]) or Project.of(Path.cwd() / "any")
     if named == HERE:
         label = project.describe_changes() if project else "working tree"
-        if asked.clean and " with changes " in label:
+        has_changes = " with changes " in label
+        if asked.clean and has_changes:
             raise UsageError(f"--clean: {label}", "commit them, or name a revision")
-        return _as_found(Side(name=label), files)
+        revision = label if project is None or has_changes else project.find("HEAD")
+        return _as_found(Side(name=label, revision=revision), files)
     commit = _find_commit(named, project)
     if project is not None and commit:
         folder = project.check_out(commit, settings.home)
         moved = [(_move(file, project.root, folder), kernel) for file, kernel in files]
         label = f"{named} ({commit[:10]})"
-        return _as_found(Side(name=label, variables=project.variables(folder)), moved)
+        side = Side(name=label, revision=commit, variables=project.variables(folder))
+        return _as_found(side, moved)
     side = parse_side(named)
     variables = side_variables(side, scratch, is_plain=bool(side.python)) if side.python else {}
-    return _as_found(msgspec.structs.replace(side, variables=variables), files)
+    found = msgspec.structs.replace(side, variables=variables, revision=side.name)
+    return _as_found(found, files)
 
 
 def _as_found(side: Side, files: list[tuple[Path, str]]) -> _Found:
