@@ -90,8 +90,9 @@ def _show_case(  # noqa: PLR0913 - what the command line asks for
 ) -> int:
     """Show all series of a case."""
     from tileyard.cli.opening import open_store, present
-    from tileyard.regress.history import collect_history
+    from tileyard.regress.history import collect_history, find_commit
     from tileyard.report.case_history import print_case_history
+    from tileyard.service.revisions import Project
     from tileyard.store.base import TrialQuery
 
     render = None if png is None else _load_figure()
@@ -99,7 +100,10 @@ def _show_case(  # noqa: PLR0913 - what the command line asks for
         trials = store.list_trials(TrialQuery(case=case, target=target, limit=0))
     if device_class:
         trials = [one for one in trials if one.device.partition(":")[0] == device_class]
-    found = collect_history(case, trials, margin)
+    commits = {find_commit(one.revision) for one in trials} - {""}
+    project = Project.of(Path.cwd() / "any") if commits else None
+    order = project.sort_commits(commits) if project else ()
+    found = collect_history(case, trials, margin, order)
     if not found.series:
         raise UsageError(
             f"regress timed nothing of {case} that is recorded in {home}",

@@ -126,7 +126,8 @@ def _find(named: str, asked: Asked, settings: Settings, scratch: Path) -> _Found
         has_changes = " with changes " in label
         if asked.clean and has_changes:
             raise UsageError(f"--clean: {label}", "commit them, or name a revision")
-        revision = label if project is None or has_changes else project.find("HEAD")
+        changes = f" {label.partition(', ')[2].partition(' ')[2]}" if has_changes else ""
+        revision = f"{project.find('HEAD')}{changes}" if project else label
         return _as_found(Side(name=label, revision=revision), files)
     commit = _find_commit(named, project)
     if project is not None and commit:

@@ -2,8 +2,9 @@
 
 import itertools
 import math
+import re
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -22,6 +23,9 @@ PENALTY: Final = 6.0
 """The cost of another level, in ``variance * ln(runs)``."""
 FEWEST: Final = 2
 """Runs of a level: a single one may be an outlier."""
+Place = tuple[str, str, str, str]
+"""Case, target, device, and what that is."""
+_COMMIT: Final = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")
 FINEST: Final = 0.001
 """The least standard deviation of runs, as a share. Nor is it less than that of the middle one's interval."""
 
@@ -59,13 +63,17 @@ class Shift(Record):
 
 
 class Series(Record):
-    """One side of a case on one device, the oldest run first. ``silicon`` is empty where it was not recorded."""
+    """One side of a case on one device. ``silicon`` is empty where it was not recorded.
+
+    Points are in the order of their commits if ``is_by_commit``, and those of a commit by time; else all are by time.
+    """
 
     case: str
     side: str
     target: str
     device: str
     silicon: str
+    is_by_commit: bool
     points: tuple[Point, ...]
     shifts: tuple[Shift, ...]
 
@@ -78,16 +86,58 @@ class CaseHistory(Record):
     series: tuple[Series, ...]
 
 
-def collect_history(case: str, trials: Iterable[Trial], margin: float) -> CaseHistory:
-    """The series in the trials of a case and of those below it; other trials than those of ``regress`` are left out."""
+def find_commit(revision: str) -> str:
+    """The commit that a revision is, or that a working tree had before its changes; empty for what is none."""
+    found = _COMMIT.match(revision)
+    return found[0] if found else ""
+
+
+def collect_history(
+    case: str, trials: Iterable[Trial], margin: float, commits: Sequence[str] = ()
+) -> CaseHistory:
+    """The series in the trials of a case and of those below it; other trials than those of ``regress`` are left out.
+
+    ``commits`` are in their order, each after its parents. A series with a revision that is none of these is in the order of its runs.
+    """
+    ranks = {commit: number for number, commit in enumerate(commits)}
     members = [trial for trial in trials if trial.side and trial.case.endswith(f"/{trial.side}")]
     builds = [one for one in members if one.case == one.batch and one.outcome in WELL]
     timed = [one for one in members if one.case == f"{one.batch}/{one.side}" and _is_timed(one)]
     timed.sort(key=lambda one: (_place_of(one), one.started_at))
     series: list[Series] = []
     for place, own in itertools.groupby(timed, key=_place_of):
-        series += _describe(place, list(own), builds, margin)
+        for side, points in _find_points(place, list(own), builds).items():
+            series.append(_order(place, side, points, margin, ranks))
     return CaseHistory(case=case, margin=margin, series=tuple(series))
+
+
+def _order(
+    place: Place, side: str, points: Sequence[Point], margin: float, ranks: Mapping[str, int]
+) -> Series:
+    found = [ranks.get(find_commit(point.revision)) for point in points]
+    is_by_commit = None not in found
+
+    def key(point: Point) -> tuple[int, bool, float]:
+        commit = find_commit(point.revision)
+        # A working tree with changes comes after its commit.
+        return (
+            (ranks[commit], point.revision != commit, point.at)
+            if is_by_commit
+            else (0, False, point.at)
+        )
+
+    case, target, device, silicon = place
+    ordered = tuple(sorted(points, key=key))
+    return Series(
+        case=case,
+        side=side,
+        target=target,
+        device=device,
+        silicon=silicon,
+        is_by_commit=is_by_commit,
+        points=ordered,
+        shifts=tuple(find_shifts(ordered, margin)),
+    )
 
 
 def find_shifts(points: Sequence[Point], margin: float) -> Iterator[Shift]:
@@ -137,19 +187,16 @@ def _is_timed(trial: Trial) -> bool:
     return trial.measurement is not None and trial.outcome in WELL
 
 
-def _place_of(trial: Trial) -> tuple[str, str, str, str]:
+def _place_of(trial: Trial) -> Place:
     """A case on a device. Its batches are numbered: the number is left out."""
     return trial.batch.rpartition("/")[0], trial.target, trial.device, trial.silicon
 
 
-def _describe(
-    place: tuple[str, str, str, str],
-    timed: Sequence[Trial],
-    builds: Sequence[Trial],
-    margin: float,
-) -> Iterator[Series]:
-    """The series of the sides that were timed at a place."""
-    case, target, device, silicon = place
+def _find_points(
+    place: Place, timed: Sequence[Trial], builds: Sequence[Trial]
+) -> dict[str, list[Point]]:
+    """The points of each side at a place."""
+    case, target, _, _ = place
     groups: dict[tuple[str, str], list[Trial]] = {}
     for trial in timed:
         groups.setdefault((trial.side, trial.run), []).append(trial)
@@ -165,18 +212,10 @@ def _describe(
         same = known.get(binaries[built.keys.build], ())
         if is_here and same and (built.side, built.run) not in points:
             points[built.side, built.run] = _borrow(built, same)
-    for side in sorted({side for side, _ in points}):
-        own_points = [point for (one, _), point in points.items() if one == side]
-        ordered = tuple(sorted(own_points, key=lambda point: point.at))
-        yield Series(
-            case=case,
-            side=side,
-            target=target,
-            device=device,
-            silicon=silicon,
-            points=ordered,
-            shifts=tuple(find_shifts(ordered, margin)),
-        )
+    sides: dict[str, list[Point]] = {}
+    for (side, _), point in sorted(points.items()):
+        sides.setdefault(side, []).append(point)
+    return sides
 
 
 def _borrow(built: Trial, same: Sequence[Point]) -> Point:

@@ -1,14 +1,13 @@
 """What ``regress`` timed of a case, run by run, for people: times, intervals drawn, and where they changed."""
 
 import datetime
-import re
 from collections.abc import Iterator
 from typing import Final
 
 from rich.console import Console
 from rich.text import Text
 
-from tileyard.regress.history import CaseHistory, Point, Series, Shift
+from tileyard.regress.history import CaseHistory, Point, Series, Shift, find_commit
 from tileyard.regress.timed import format_change
 from tileyard.report.words import clean_line, format_time
 from tileyard.wording import count_of
@@ -18,8 +17,7 @@ WIDTH: Final = 25
 SHORT: Final = 10
 """Letters of a commit."""
 LONGEST: Final = 24
-"""Letters of a revision that is no commit."""
-_COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+"""Letters of a revision."""
 
 
 def print_case_history(console: Console, found: CaseHistory) -> None:
@@ -32,9 +30,7 @@ def print_case_history(console: Console, found: CaseHistory) -> None:
 def _lines(series: Series, margin: float) -> Iterator[tuple[str, str]]:
     """What is printed of a series, each line with its style."""
     points = series.points
-    silicon = f" ({series.silicon})" if series.silicon else ""
-    where = f"{series.case}, {series.side}, {series.target} on {series.device}{silicon}"
-    yield clean_line(where), "bold"
+    yield clean_line(describe_series(series)), "bold"
     shifts = {shift.first: shift for shift in series.shifts}
     for number, (point, drawn) in enumerate(zip(points, _draw(points), strict=True)):
         if shift := shifts.get(number):
@@ -45,8 +41,18 @@ def _lines(series: Series, margin: float) -> Iterator[tuple[str, str]]:
             "  not timed: both sides had the same binary; its time is that of the nearest other run",
             "",
         )
+    order = f"in the order of {'commits' if series.is_by_commit else 'runs'}"
     changes = count_of(len(series.shifts), "change")
-    yield f"  {count_of(len(points), 'run')}, {changes} of more than {100 * margin:g} %", ""
+    yield (
+        f"  {count_of(len(points), 'run')}, {changes} of more than {100 * margin:g} %; {order}",
+        "",
+    )
+
+
+def describe_series(series: Series) -> str:
+    """The case, its side and where it was timed."""
+    silicon = f" ({series.silicon})" if series.silicon else ""
+    return f"{series.case}, {series.side}, {series.target} on {series.device}{silicon}"
 
 
 def describe_shift(series: Series, shift: Shift) -> str:
@@ -62,9 +68,9 @@ def describe_shift(series: Series, shift: Shift) -> str:
 
 def format_revision(point: Point) -> str:
     """A short commit, or what else the side was."""
-    if _COMMIT.fullmatch(point.revision):
-        return point.revision[:SHORT]
-    return clean_line(point.revision or "not recorded", LONGEST)
+    commit = find_commit(point.revision)
+    rest = point.revision.removeprefix(commit)
+    return clean_line(f"{commit[:SHORT]}{rest}" or "not recorded", LONGEST)
 
 
 def format_day(point: Point) -> str:

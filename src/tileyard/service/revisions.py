@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from tileyard.artifacts.copying import scratch_folder
@@ -58,6 +59,11 @@ class Project:
             Commit(sha=sha, parents=tuple(parents.split()), subject=subject)
             for sha, parents, subject in (line.split("\0") for line in listed)
         ]
+
+    def sort_commits(self, commits: Iterable[str]) -> list[str]:
+        """Those of these commits that are here, and all before them, each after its parents."""
+        words = ("rev-list", "--topo-order", "--reverse", "--ignore-missing")
+        return _git(self.root, *words, *commits, "--").splitlines()
 
     def describe_changes(self) -> str:
         """What the working tree is: its commit, and in how many files it differs from that."""

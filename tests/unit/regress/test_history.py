@@ -1,6 +1,7 @@
 """What regress timed of a case, run by run: series, changes, and the revisions that can have caused them."""
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,13 @@ MARGIN = 0.02
 NOISE = random.Random(3)
 
 
-def series_of(home: Path, case: str, side: str) -> Series:
+def series_of(home: Path, case: str, side: str, commits: Sequence[str] = ()) -> Series:
     """The one series of a side."""
     with TrialStore.open(home) as store:
         trials = store.list_trials(TrialQuery(case=case, limit=0))
-    (found,) = (one for one in collect_history(case, trials, MARGIN).series if one.side == side)
-    return found
+    found = collect_history(case, trials, MARGIN, commits)
+    (series,) = (one for one in found.series if one.side == side)
+    return series
 
 
 def points_of(*times: float, revision: str = "") -> list[Point]:
@@ -62,6 +64,24 @@ def test_a_run_that_timed_nothing_has_the_time_of_its_binary(tmp_path: Path) -> 
     assert head.points[0].time_ns == pytest.approx(BASE_NS, rel=0.01)
     (shift,) = head.shifts
     assert (shift.last, shift.first) == (2, 3)
+
+
+def test_commits_count_and_not_when_they_were_timed(tmp_path: Path) -> None:
+    """As a bisection times them; a working tree with changes comes after its commit. Runs count where a commit is not known."""
+    days = (0, 6, 3, 2, 1, 4, 5)
+    revisions = [REVISIONS[number] for number in days]
+    revisions[2] += " with changes in 1 file"
+    slow = 1.1 * BASE_NS
+    record_runs(tmp_path, [slow if day >= 3 else BASE_NS for day in days], revisions=revisions)
+    head = series_of(tmp_path, "scale", "head", REVISIONS)
+    assert head.is_by_commit
+    assert [point.run for point in head.points] == [f"run{days.index(day)}" for day in range(7)]
+    (shift,) = head.shifts
+    assert head.points[shift.last].revision == REVISIONS[2]
+    assert head.points[shift.first].revision == f"{REVISIONS[3]} with changes in 1 file"
+    unknown = series_of(tmp_path, "scale", "head", REVISIONS[:6])
+    assert not unknown.is_by_commit
+    assert [point.run for point in unknown.points] == [f"run{number}" for number in range(7)]
 
 
 @pytest.mark.parametrize(

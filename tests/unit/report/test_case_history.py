@@ -9,7 +9,7 @@ from PIL import Image
 from tests.unit.regress.recorded_runs import BASE_NS, record_runs
 
 from tileyard.cli.main import main
-from tileyard.report.history_figure import CHANGE, SIDES
+from tileyard.report.history_figure import CHANGE, TIME
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_the_terminal_shows_runs_and_where_they_change(
     assert head[1].index("●") == head[0].index("●") < head[4].index("●")
     assert "% (" in head[3]
     assert "after 0303030303, not later than 0404040404" in head[3]
-    assert head[-1].strip() == "6 runs, 1 change of more than 2 %"
+    assert head[-1].strip() == "6 runs, 1 change of more than 2 %; in the order of runs"
 
 
 @pytest.mark.slow
@@ -50,7 +50,7 @@ def test_the_picture_shows_both_sides_and_the_change(
     assert (base["shifts"], len(head["shifts"])) == ([], 1)
     with Image.open(drawn) as image:
         colours = {one for _, one in image.convert("RGB").getcolors(1 << 24) or []}
-    for name in (CHANGE, *(colour for colour, _ in SIDES.values())):
+    for name in (CHANGE, TIME):
         assert tuple(round(255 * part) for part in to_rgb(name)) in colours
 
 
