@@ -64,9 +64,8 @@ class Diagnostic(Record):
 class Kernel(Record):
     """One elaborated kernel with one config. Every field is part of its identity.
 
-    ``program`` is the Program's canonical text, empty where there is none; then ``refusal`` says
-    why. ``tir`` is the digest of its TIR without source lines, present only where the target asks
-    for it. ``pass_options`` and ``flags`` are for the compilers of targets that take TIR.
+    ``program`` is the Program's canonical text, empty where there is none; then ``refusal`` says why. ``tir`` is the digest of its TIR without source
+    lines, present only where the target asks for it. ``pass_options`` and ``flags`` are for the compilers of targets that take TIR.
     """
 
     name: str
@@ -89,9 +88,8 @@ class TensorSpec(Record):
 class Elaborated(Record):
     """A Kernel beside what follows from it and its source lines, which are part of no key.
 
-    ``lines`` gives, for the statement with that pre-order number, where it came from. ``specs``
-    are the tensor parameters and ``scalars`` the scalar ones, both in calling order. ``tir`` is TVM's
-    JSON with source lines, where the target asks for it.
+    ``lines`` gives, for the statement with that pre-order number, where it came from. ``specs`` are the tensor parameters and ``scalars`` the scalar
+    ones, both in calling order. ``tir`` is TVM's JSON with source lines, where the target asks for it.
     """
 
     kernel: Kernel
@@ -111,10 +109,9 @@ class Tolerance(Record):
 class KernelInfo(Record):
     """What an author says of one kernel of a file before anything is elaborated.
 
-    ``parameters`` are all of them; ``required`` those without a default; ``tunable`` those that
-    its own space or configs vary. ``defaults`` holds the plain ones. ``shapes`` are named sets of
-    arguments. ``style`` names how the kernel was declared. ``tolerance`` is what its author asks
-    for, None for the dtype's default.
+    ``parameters`` are all of them; ``required`` those without a default; ``tunable`` those that its own space or configs vary. ``defaults`` holds the
+    plain ones. ``shapes`` are named sets of arguments. ``style`` names how the kernel was declared. ``tolerance`` is what its author asks for, None
+    for the dtype's default.
     """
 
     name: str
@@ -162,11 +159,10 @@ NanPolicy = Literal["equal", "forbid", "ignore"]
 class Step(Record):
     """A program that is run for a case, with the files that its result depends on.
 
-    ``argv``, ``cwd`` and the values of ``env`` are templates: ``{place}`` stands for one of PLACES, a
-    brace that is meant as such is written twice.
+    ``argv``, ``cwd`` and the values of ``env`` are templates: ``{place}`` stands for one of PLACES, a brace that is meant as such is written twice.
 
-    ``inputs`` are files, directories and globs. ``limit_s`` is 0 for what the run allows. ``cwd`` is
-    the suite's folder where it is empty, for a run or check step the case's work directory.
+    ``inputs`` are files, directories and globs. ``limit_s`` is 0 for what the run allows. ``cwd`` is the suite's folder where it is empty, for a run
+    or check step the case's work directory.
     """
 
     argv: tuple[str, ...]
@@ -179,8 +175,8 @@ class Step(Record):
 class HotRun(Record):
     """One process that runs several cases and says on its output how each one went.
 
-    ``began`` and ``ended`` are regular expressions that are searched in each line of it; both have
-    a group ``case``, and ``ended`` has a group ``verdict``, which ``verdicts`` turns into an outcome.
+    ``began`` and ``ended`` are regular expressions that are searched in each line of it; both have a group ``case``, and ``ended`` has a group
+    ``verdict``, which ``verdicts`` turns into an outcome.
     """
 
     step: Step
@@ -192,9 +188,8 @@ class HotRun(Record):
 class OutputCheck(Record):
     """A binary output in ``work`` that is compared with the one that the golden step made.
 
-    Raw elements in C order: ``shape`` of ``dtype``, of which the leading ``valid_shape`` (all of it
-    where empty) is compared. ``tolerance`` is None for the dtype's default; ``is_elementwise`` says
-    that its ``atol`` is meant as it stands and not times the reference's root mean square.
+    Raw elements in C order: ``shape`` of ``dtype``, of which the leading ``valid_shape`` (all of it where empty) is compared. ``tolerance`` is None
+    for the dtype's default; ``is_elementwise`` says that its ``atol`` is meant as it stands and not times the reference's root mean square.
     """
 
     file: str
@@ -297,9 +292,11 @@ class Side(Record):
     """An author with its environment: a Python, empty for the engine's own, with ``variables`` added.
 
     ``pass_options`` take the place of a kernel's own of the same names.
+    ``revision`` names its version of the code: a commit, or words.
     """
 
     name: str = ""
+    revision: str = ""
     python: str = ""
     variables: dict[str, str] = {}
     pass_options: dict[str, Value] = {}
@@ -313,11 +310,10 @@ def name_attempt(case: str, attempt: int) -> str:
 class Case(Record):
     """One thing to run. ``id`` and ``attempt``, counted from 1, are unique within a run, as is ``key``.
 
-    It is built for ``target`` with ``options`` on the side of that name. With a ``testcase`` its id is
-    ``testcase/name``. ``seed`` is for its programs. It ends once it is ``built``, or ``packed`` with inputs
-    and reference to be run elsewhere. ``control`` marks the second entry of an A/A pair: it is measured, and
-    wins nothing. ``abandon_above_ns`` is the best median's upper bound when the case was planned, or 0.
-    ``expected_s`` is how long it should run, None for what earlier trials say.
+    It is built for ``target`` with ``options`` on the side of that name. With a ``testcase`` its id is ``testcase/name``. ``seed`` is for its
+    programs. It ends once it is ``built``, or ``packed`` with inputs and reference to be run elsewhere. ``control`` marks the second entry of an A/A
+    pair: it is measured, and wins nothing. ``abandon_above_ns`` is the best median's upper bound when the case was planned, or 0. ``expected_s`` is
+    how long it should run, None for what earlier trials say.
     """
 
     id: str
@@ -356,8 +352,7 @@ class Case(Record):
 class Batch(Record):
     """Cases that share one lease. ``interleaved`` times them in turn, ABBA, ``rounds`` times.
 
-    The only case of a batch that is ``alike`` is not run where its build gave the binary of another one
-    of its run: it ends as that one does.
+    The only case of a batch that is ``alike`` is not run where its build gave the binary of another one of its run: it ends as that one does.
     """
 
     id: str
@@ -371,12 +366,10 @@ class Batch(Record):
 class Device(Record):
     """Something that runs artifacts. ``cores`` are the CPUs it owns while a case is timed on it.
 
-    ``identity`` names the silicon and how it is driven; it is part of the measurement key.
-    ``locks`` are the lock files that a holder has, all of them, taken in this order. ``env`` is what
-    a holder's processes get to find it by, as in ``CUDA_VISIBLE_DEVICES``. ``probe`` is the command
-    that tells a healthy device from a sick one by its exit code, empty where there is none, and
-    ``probe_limit_s`` is how long it may take. ``arch`` is what code it runs, in its maker's words
-    (``sm_90``), empty where that is not known, and ``driver_api`` what interface its driver has (``13.0``).
+    ``identity`` names the silicon and how it is driven; it is part of the measurement key. ``locks`` are the lock files that a holder has, all of
+    them, taken in this order. ``env`` is what a holder's processes get to find it by, as in ``CUDA_VISIBLE_DEVICES``. ``probe`` is the command that
+    tells a healthy device from a sick one by its exit code, empty where there is none, and ``probe_limit_s`` is how long it may take. ``arch`` is
+    what code it runs, in its maker's words (``sm_90``), empty where that is not known, and ``driver_api`` what interface its driver has (``13.0``).
     """
 
     name: str
@@ -397,9 +390,9 @@ class Device(Record):
 class Measurement(Record):
     """Times of one kernel on one device, nanoseconds per launch.
 
-    ``low_ns`` and ``high_ns`` bound the median at ``confidence``. ``abandoned`` says that sampling
-    stopped because the config was clearly slower than the best. ``device_state`` is what the device said
-    of itself right afterwards, as names and values for people; empty where nobody can ask it.
+    ``low_ns`` and ``high_ns`` bound the median at ``confidence``. ``abandoned`` says that sampling stopped because the config was
+    clearly slower than the best. ``device_state`` is what the device said of itself right afterwards, as names and values for
+    people; empty where nobody can ask it.
     """
 
     median_ns: float
@@ -458,11 +451,11 @@ class Attempt(Record):
 class Trial(Record):
     """One recorded attempt at a case.
 
-    Times are seconds since the epoch and seconds. ``log`` is a path below the home directory.
-    ``lease`` is the number of the lease under which it ran, 0 for none. ``limits`` are those that
-    it was given. ``case`` and ``attempt`` are the case's id and which attempt at it this was, ``shape`` the
-    name of the arguments' set. ``kernel`` is empty for programs, ``suite`` and ``testcase`` where a case belongs to
-    none. ``attempts`` are those that the device or the host failed before this one.
+    Times are seconds since the epoch and seconds. ``log`` is a path below the home directory. ``lease`` is the number of the lease under which it
+    ran, 0 for none. ``limits`` are those that it was given. ``case`` and ``attempt`` are the case's id and which attempt at it this was, ``shape``
+    the name of the arguments' set. ``kernel`` is empty for programs, ``suite`` and ``testcase`` where a case belongs to none. ``attempts`` are those
+    that the device or the host failed before this one.
+    ``revision`` is that of its side, and ``silicon`` the identity of the device where it was timed.
     """
 
     id: str
@@ -476,10 +469,12 @@ class Trial(Record):
     config: dict[str, Value] = {}
     shape: str = ""
     side: str = ""
+    revision: str = ""
     suite: str = ""
     testcase: str = ""
     attempt: int = 1
     device: str = ""
+    silicon: str = ""
     control: bool = False
     message: str = ""
     keys: Keys = Keys()

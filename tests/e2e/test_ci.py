@@ -1,20 +1,17 @@
 """``tileyard ci`` from the outside, and the example workflows run as GitHub would run them."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from tests.conftest import KERNELS, ROOT, CommandLine
+from tests.e2e.hosted import WORKFLOWS, Hosted, building_path, git
 
 from tileyard.model import Outcome, Trial
 from tileyard.store.trials import TrialStore
@@ -29,7 +26,6 @@ case = [{ name = "f32", smoke = true }, { name = "f16" }]
 name = "col"
 case = [{ name = "f32", smoke = true }, { name = "f16" }]
 """
-WORKFLOWS = ROOT / "examples" / "workflows"
 TOOLS = "bash sh env cat cp cut date dirname basename git grep head ls mkdir mv nproc rm sed sleep sort tail tr true"
 """What a machine without a compiler still has."""
 COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "cmake", "ninja", "make", "ld", "as")
@@ -235,129 +231,6 @@ def test_the_times_of_several_jobs_are_read_together(cli: CommandLine, suite: Pa
 # ---- the example workflows ----------------------------------------------------------------------
 
 
-@dataclass(kw_only=True)
-class Hosted:
-    """Machines that run the jobs of a workflow. What is uploaded lies in ``artifacts``.
-
-    Actions are replaced: checkouts are copies of the examples, artifacts are folders, nothing is cached
-    and nothing is installed.
-    """
-
-    folder: Path
-    workflow: dict[Any, Any]
-    context: dict[str, str]
-    event: Mapping[str, str]
-    pages: dict[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, name: str, folder: Path, event: Mapping[str, str]) -> "Hosted":
-        """Machines for an example workflow."""
-        text = (WORKFLOWS / name).read_text(encoding="utf-8")
-        return cls(folder=folder, workflow=yaml.safe_load(text), context={}, event=event)
-
-    def run(self, job: str, machine: str, path: str, **context: str) -> Path:
-        """Run the steps of a job on a machine of its own; its workspace. They all have to succeed."""
-        workspace = self.folder / machine
-        workspace.mkdir()
-        self.context = {**self.context, **context}
-        output, page = workspace.parent / f"{machine}.output", workspace.parent / f"{machine}.md"
-        output.touch()
-        environment = {
-            **self._fill(self.workflow.get("env", {})),
-            **self._fill(self.workflow["jobs"][job].get("env", {})),
-            **self.event,
-            "PATH": path,
-            "HOME": str(self.folder),
-            "TMPDIR": str(self._temporary()),
-            "GITHUB_OUTPUT": str(output),
-            "GITHUB_STEP_SUMMARY": str(page),
-            "TILEYARD_LOCK_DIR": str(self.folder / "locks"),
-            "TILEYARD_HOME": str(workspace / ".tileyard"),
-        }
-        for step in self.workflow["jobs"][job]["steps"]:
-            if "uses" in step:
-                self._act(step["uses"], self._fill(step.get("with", {})), workspace)
-            elif not step["run"].startswith("pip install"):
-                self._do(self._fill_in(step["run"]), workspace, environment)
-            for line in output.read_text(encoding="utf-8").splitlines():
-                key, _, value = line.partition("=")
-                self.context[f"steps.{step.get('id')}.outputs.{key}"] = value
-            output.write_text("", encoding="utf-8")
-        for key, value in self._fill(self.workflow["jobs"][job].get("outputs", {})).items():
-            self.context[f"needs.{job}.outputs.{key}"] = value
-        if page.exists():
-            self.pages[machine] = page.read_text(encoding="utf-8")
-        return workspace
-
-    def rows(self, job: str) -> Iterator[dict[str, str]]:
-        """The context of each job of a matrix."""
-        text = self.workflow["jobs"][job]["strategy"]["matrix"]
-        (place,) = re.findall(r"\$\{\{ fromJSON\((.+)\) \}\}", text)
-        for number, row in enumerate(json.loads(self.context[place])["include"]):
-            yield {
-                **{f"matrix.{name}": str(value) for name, value in row.items()},
-                "strategy.job-index": str(number),
-            }
-
-    def _temporary(self) -> Path:
-        folder = self.folder / "tmp"
-        folder.mkdir(exist_ok=True)
-        return folder
-
-    def _act(self, action: str, options: Mapping[str, str], workspace: Path) -> None:
-        artifacts = self.folder / "artifacts"
-        match action.partition("@")[0]:
-            case "actions/checkout":
-                shutil.copytree(
-                    self.folder / "origin", workspace, dirs_exist_ok=True, symlinks=True
-                )
-            case "actions/upload-artifact":
-                shutil.copytree(workspace / options["path"], artifacts / options["name"])
-            case "actions/download-artifact" if "name" in options:
-                shutil.copytree(artifacts / options["name"], workspace / options["path"])
-            case "actions/download-artifact":
-                for found in artifacts.glob(options["pattern"]):
-                    shutil.copytree(found, workspace / options["path"] / found.name)
-            case "actions/setup-python" | "actions/cache/restore" | "actions/cache/save":
-                pass
-            case other:
-                raise AssertionError(f"{other} is not known here")
-
-    def _do(self, script: str, workspace: Path, environment: Mapping[str, str]) -> None:
-        done = subprocess.run(
-            ["bash", "-e", "-c", script],
-            cwd=workspace,
-            env=dict(environment),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
-
-    def _fill(self, table: Mapping[str, object]) -> dict[str, str]:
-        return {name: self._fill_in(str(text)) for name, text in table.items()}
-
-    def _fill_in(self, text: str) -> str:
-        known = {**self.context, "vars.DEVICES": "--slots 2", "github.run_id": "1"}
-        return re.sub(r"\$\{\{ (\S+) \}\}", lambda found: known.get(found[1], ""), text)
-
-
-def git(folder: Path, *arguments: str) -> str:
-    """What a git command prints."""
-    who = {
-        f"GIT_{role}_{key}": "a@b" for role in ("AUTHOR", "COMMITTER") for key in ("NAME", "EMAIL")
-    }
-    done = subprocess.run(
-        ["git", *arguments],
-        cwd=folder,
-        env={**os.environ, **who, "GIT_CONFIG_GLOBAL": os.devnull},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.strip()
-
-
 @pytest.fixture
 def change(tmp_path: Path) -> dict[str, str]:
     """A checkout of the examples in ``origin`` with one commit on top of its base, as a pull request."""
@@ -386,11 +259,6 @@ def bare(tmp_path: Path) -> str:
     (folder / "tileyard").symlink_to(Path(sys.executable).parent / "tileyard")
     assert not any(shutil.which(compiler, path=str(folder)) for compiler in COMPILERS)
     return str(folder)
-
-
-def building_path() -> str:
-    """The PATH of a machine that builds, with this tileyard."""
-    return f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 
 def verdicts_of(artifacts: Path) -> Counter[tuple[str, str]]:
@@ -469,7 +337,7 @@ def test_the_page_names_options_that_there_are(cli: CommandLine) -> None:
     ]
     shown = "\n".join(texts).replace("\\\n", " ")
     commands = re.findall(r"^ *(?:run: )?tileyard ((?:ci )?[a-z]+) (.+)$", shown, re.MULTILINE)
-    expected = {"ci duplicates", "ci matrix", "bundle", "test"}
+    expected = {"ci duplicates", "ci matrix", "bundle", "test", "regress"}
     assert {name for name, _ in commands} == expected
     for name in expected:
         known = cli.run(*name.split(), "--help").stdout

@@ -1,6 +1,7 @@
 """``tileyard regress``: two revisions of a project with real kernels, timed against each other where they differ."""
 
 import json
+import select
 import signal
 import subprocess
 from pathlib import Path
@@ -8,6 +9,9 @@ from typing import Any
 
 import pytest
 from tests.conftest import CommandLine
+
+from tileyard.artifacts.collection import Keep, collect
+from tileyard.artifacts.objects import ObjectStore
 
 pytestmark = pytest.mark.slow
 
@@ -113,6 +117,14 @@ def test_what_is_slower_gone_or_wrong_is_named(cli: CommandLine, project: Path) 
     assert 0.5 < slow["control"]["ratio"] < 2
     trials = cli.run_json("trials", "--limit", "1000")
     assert {trial["kernel"] for trial in trials if trial["measurement"]} == {"scale"}
+    revisions = {
+        (one["case"], one["side"]): [point["revision"] for point in one["points"]]
+        for one in cli.run_json("history", "scale")["series"]
+    }
+    assert revisions == {
+        (slow["case"], "base"): [git(project, "rev-parse", "light")],
+        (slow["case"], "head"): [git(project, "rev-parse", "heavy")],
+    }
     assert (git(project, "status", "--porcelain"), git(project, "worktree", "list")) == before
     assert list((cli.home / "tmp").iterdir()) == []
 
@@ -133,6 +145,20 @@ def test_what_is_faster_passes(cli: CommandLine, project: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "improved" in done.stdout
     assert "base against itself: 0 false alarms in 1 row" in done.stdout
+
+
+def test_a_collection_of_garbage_leaves_what_is_compared(cli: CommandLine, project: Path) -> None:
+    """Whenever it comes; afterwards the checkouts go, too."""
+    ObjectStore(cli.home / "objects").put_bytes(b"of an earlier run")
+    run = cli.start("regress", "light", "heavy", "bench/kernels.py::same")
+    while run.poll() is None:
+        collect(cli.home, Keep(max_bytes=0))
+        select.select([], [], [], 0.01)  # the run needs a core, too
+    said, complaint = run.communicate()
+    assert run.returncode == 0, complaint
+    assert "1 kernel: 1 unchanged" in said
+    collect(cli.home, Keep(max_bytes=0))
+    assert list((cli.home / "sides").iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,9 @@ def test_what_was_built_is_thrown_away(compared: Compared) -> None:
     """A comparison leaves nothing in the home but precompiled headers."""
     home = compared.cli.home
     assert list((home / "tmp").iterdir()) == []
-    assert {path.name for path in home.iterdir()} == {"caches", "tmp"}
+    assert {path.name for path in home.iterdir()} - {".gitignore"} == {"caches", "objects", "tmp"}
+    assert {path.name for path in (home / "objects").iterdir()} == {"gc.lock", "pins"}
+    assert list((home / "objects" / "pins").iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ TREES, LOGS, WORK = "trees", "logs", "work directories"
 STREAMS = "event streams"
 LEFTOVERS, UNNAMED = "leftovers", "blobs that nothing names"
 CACHES, COMPILED = "build folders", "compiled Python"
+SIDES = "checkouts and environments"
 RUNNER_LOG = "runner-*.log"
 """The output of a runner while it lives; what an engine that was killed could not move to where it belongs."""
 _LEFTOVER_AGE_S = DAY_S
@@ -244,6 +245,7 @@ def survey_home(home: Path, now_s: float) -> list[Holding]:
         *_survey_runs(home / "work", WORK),
         *_survey_runs(home / "pytest", WORK),
         *_survey_caches(home / "caches"),
+        *_survey_sides(home / "sides"),
         *_survey_leftovers(home, root),
     ]
     old = now_s - _LEFTOVER_AGE_S
@@ -305,6 +307,12 @@ def _survey_caches(caches: Path) -> Iterator[Holding]:
     for folder in _entries(caches):
         if folder.is_dir() and not folder.is_symlink():
             yield _whole(CACHES, folder, caches / f"{folder.name}.lock")
+
+
+def _survey_sides(place: Path) -> Iterator[Holding]:
+    """What versions are compared in. Hidden ones were being removed, and ``tmp-`` ones being made, by who was killed."""
+    for path in _entries(place):
+        yield _whole(LEFTOVERS if path.name.startswith((".", "tmp-")) else SIDES, path)
 
 
 def _survey_leftovers(home: Path, root: Path) -> Iterator[Holding]:

@@ -28,7 +28,8 @@ def gc(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Remove what was used least recently: artifacts, golden results, trees, answers, logs, leftovers.
+    """Remove what was used least recently: artifacts, golden results, trees, answers, logs,
+    checkouts and environments of versions that were compared, leftovers.
 
     What a run that goes on has used since the day before it began stays, and whatever is used
     while this command works. History stays: verdicts, times and measurements are never removed. The raw

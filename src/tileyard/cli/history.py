@@ -1,18 +1,30 @@
-"""``tileyard history``: how long the cases of suites take, and what has moved."""
+"""``tileyard history``: how long the cases of suites take, what has moved, and what ``regress`` timed of a case."""
 
 import datetime
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tileyard.cli.durations import parse_duration_s
+from tileyard.cli.values import parse_share
 from tileyard.drafts import draft_of
 from tileyard.errors import UsageError
 
+if TYPE_CHECKING:
+    from tileyard.regress.history import CaseHistory
+
 
 def history(  # noqa: PLR0913 - options, by keyword only
+    case: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="CASE",
+            help="Show what regress timed of this case and those below it, run by run: a kernel, or KERNEL/SHAPE/CONFIG.",
+        ),
+    ] = None,
     *,
     tail: Annotated[
         bool, typer.Option("--tail", help="Name the longest cases and what has moved.")
@@ -29,6 +41,13 @@ def history(  # noqa: PLR0913 - options, by keyword only
         Path | None,
         typer.Option(metavar="FILE", help="Write the expected times, for --durations of others."),
     ] = None,
+    margin: Annotated[
+        str, typer.Option(metavar="PERCENT", help="Of a CASE: the smallest change that matters.")
+    ] = "2%",
+    png: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Of a CASE: also draw it, a PNG. Takes matplotlib."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Show how long cases take: the longest ones, their share, quantiles, and what has moved.
@@ -36,7 +55,16 @@ def history(  # noqa: PLR0913 - options, by keyword only
     A case has moved if its median differs by a fifth and the middle halves of its runs before and after
     do not touch; it needs three runs on each side. With --export a table is written instead of all
     that: testcase,case,seconds, which `tileyard test` and `tileyard plan` take with --durations.
+
+    Of a CASE each run of `tileyard regress` is a point, with its revision. Where the level of a series changes, the revisions
+    between the last run before and the first run after can have caused it.
     """
+    if case is not None:
+        if tail or export is not None:
+            raise UsageError("a CASE stands without --tail and --export")
+        return _show_case(case, target, device_class, parse_share(margin), png, as_json=json)
+    if png is not None:
+        raise UsageError("--png draws a CASE")
     if export is not None:
         if tail or json:
             raise UsageError("--export stands without --tail and --json")
@@ -57,6 +85,46 @@ def history(  # noqa: PLR0913 - options, by keyword only
     return 0
 
 
+def _show_case(  # noqa: PLR0913 - what the command line asks for
+    case: str, target: str, device_class: str, margin: float, png: Path | None, *, as_json: bool
+) -> int:
+    """Show all series of a case."""
+    from tileyard.cli.opening import open_store, present
+    from tileyard.regress.history import collect_history, find_commit
+    from tileyard.report.case_history import print_case_history
+    from tileyard.service.revisions import Project
+    from tileyard.store.base import TrialQuery
+
+    render = None if png is None else _load_figure()
+    with open_store() as (store, home):
+        trials = store.list_trials(TrialQuery(case=case, target=target, limit=0))
+    if device_class:
+        trials = [one for one in trials if one.device.partition(":")[0] == device_class]
+    commits = {find_commit(one.revision) for one in trials} - {""}
+    project = Project.of(Path.cwd() / "any") if commits else None
+    order = project.sort_commits(commits) if project else ()
+    found = collect_history(case, trials, margin, order)
+    if not found.series:
+        raise UsageError(
+            f"regress timed nothing of {case} that is recorded in {home}",
+            "a case is called as in the table of regress; leave its end out to see several",
+        )
+    present(found, as_json, print_case_history)
+    if png is not None and render is not None:
+        _write(png, render(found))
+    return 0
+
+
+def _load_figure() -> "Callable[[CaseHistory], bytes]":
+    """What draws pictures: half a second of imports that nothing else needs."""
+    try:
+        from tileyard.report.history_figure import render_history
+    except ImportError as error:
+        hint = "pip install 'tileyard[png]'"
+        raise UsageError(f"--png takes matplotlib: {error}", hint) from None
+    return render_history
+
+
 def _export(file: Path, target: str, device_class: str) -> int:
     """Write what a run of the suites would expect of the cases in this store."""
     from tileyard.cli.opening import open_store
@@ -66,12 +134,16 @@ def _export(file: Path, target: str, device_class: str) -> int:
         table = tabulate(store.list_run_times(target), device_class)
     if not table:
         raise UsageError(_say_nothing(home, target, device_class))
+    _write(file, table.encode())
+    return 0
+
+
+def _write(file: Path, content: bytes) -> None:
     try:
         with draft_of(file) as draft:
-            draft.write(table.encode())
+            draft.write(content)
     except OSError as error:
         raise UsageError(f"cannot write {file}: {error.strerror}") from error
-    return 0
 
 
 def _say_nothing(home: Path, target: str, device_class: str) -> str:

@@ -9,7 +9,7 @@ import msgspec
 
 from tileyard.cli.opening import load_settings, present
 from tileyard.cli.session import carry_out
-from tileyard.cli.static_session import parse_side
+from tileyard.cli.static_session import keep_sides, parse_side
 from tileyard.errors import UsageError
 from tileyard.model import Limits, Side
 from tileyard.modes import make_folder
@@ -71,7 +71,7 @@ def run(asked: Asked, console: Console) -> Regression:
     make_target(asked.target, settings.plugins)  # refuses what there is not, at once
     work = settings.make_home() / "tmp"
     make_folder(work)
-    with tempfile.TemporaryDirectory(prefix="regress-", dir=work) as scratch:
+    with keep_sides(), tempfile.TemporaryDirectory(prefix="regress-", dir=work) as scratch:
         base, head = (
             _find(named, asked, settings, Path(scratch)) for named in (asked.base, asked.head)
         )
@@ -123,18 +123,23 @@ def _find(named: str, asked: Asked, settings: Settings, scratch: Path) -> _Found
     project = Project.of(files[0][0]) or Project.of(Path.cwd() / "any")
     if named == HERE:
         label = project.describe_changes() if project else "working tree"
-        if asked.clean and " with changes " in label:
+        has_changes = " with changes " in label
+        if asked.clean and has_changes:
             raise UsageError(f"--clean: {label}", "commit them, or name a revision")
-        return _as_found(Side(name=label), files)
+        changes = f" {label.partition(', ')[2].partition(' ')[2]}" if has_changes else ""
+        revision = f"{project.find('HEAD')}{changes}" if project else label
+        return _as_found(Side(name=label, revision=revision), files)
     commit = _find_commit(named, project)
     if project is not None and commit:
         folder = project.check_out(commit, settings.home)
         moved = [(_move(file, project.root, folder), kernel) for file, kernel in files]
         label = f"{named} ({commit[:10]})"
-        return _as_found(Side(name=label, variables=project.variables(folder)), moved)
+        side = Side(name=label, revision=commit, variables=project.variables(folder))
+        return _as_found(side, moved)
     side = parse_side(named)
     variables = side_variables(side, scratch, is_plain=bool(side.python)) if side.python else {}
-    return _as_found(msgspec.structs.replace(side, variables=variables), files)
+    found = msgspec.structs.replace(side, variables=variables, revision=side.name)
+    return _as_found(found, files)
 
 
 def _as_found(side: Side, files: list[tuple[Path, str]]) -> _Found:

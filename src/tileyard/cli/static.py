@@ -60,19 +60,20 @@ def static(  # noqa: PLR0913 - options, by keyword only
     Exit status: 0 compared, 1 a limit of --fail-on is broken, 2 bad usage, or a side cannot build at all,
     130 interrupted.
     """
-    from tileyard.cli.static_session import parse_side, run
+    from tileyard.cli.static_session import keep_sides, parse_side, run
     from tileyard.model import Limits
     from tileyard.regress.limits import parse_limits
     from tileyard.service.verbs import StartStatic
 
-    start = StartStatic(
-        base=parse_side(base),
-        head=parse_side(head),
-        files=tuple((str(file), name) for file, name in map(parse_kernel, files)),
-        target=target,
-        all_configs=all_configs,
-        rounds=repeat + 1,
-        limits=Limits(build_s=parse_duration_s(build_limit)),
-        compile_workers=compile_workers,
-    )
-    return run(start, parse_limits(fail_on) if fail_on else None, as_json=json)
+    with keep_sides():
+        start = StartStatic(
+            base=parse_side(base),
+            head=parse_side(head),
+            files=tuple((str(file), name) for file, name in map(parse_kernel, files)),
+            target=target,
+            all_configs=all_configs,
+            rounds=repeat + 1,
+            limits=Limits(build_s=parse_duration_s(build_limit)),
+            compile_workers=compile_workers,
+        )
+        return run(start, parse_limits(fail_on) if fail_on else None, as_json=json)

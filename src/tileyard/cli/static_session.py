@@ -1,11 +1,13 @@
 """One static comparison as the command line shows it: both sides in turn, table, exit status."""
 
+import contextlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
+from tileyard.artifacts.pins import hold
 from tileyard.cli.entry import INTERRUPTED
 from tileyard.cli.opening import load_settings, present
 from tileyard.cli.session import carry_out
@@ -78,6 +80,13 @@ def _find_sides(start: StartStatic, scratch: Path, settings: Settings) -> list[t
         label = f"TileLang {installed.tilelang}{where}" + (f", {options}" if options else "")
         found.append((msgspec.structs.replace(side, variables=variables), label))
     return found
+
+
+@contextlib.contextmanager
+def keep_sides() -> Iterator[None]:
+    """Keep the checkouts and environments that are used in the block from being collected."""
+    with hold(load_settings().make_home() / "objects"):
+        yield
 
 
 def parse_side(named: str) -> Side:

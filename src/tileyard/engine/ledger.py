@@ -183,6 +183,7 @@ class Ledger:
         if ran is not None and (progress.rivals or not progress.keys.measurement):
             self._key_measurement(progress, ran.identity)
         self._count += 1
+        side = self._yard.authors.sides.get(case.side)
         trial = Trial(
             id=f"{self._run}.{self._count}",
             run=self._run,
@@ -190,6 +191,7 @@ class Ledger:
             attempt=case.attempt,
             batch=progress.batch.id,
             side=case.side,
+            revision=side.revision if side else "",
             suite=case.suite,
             testcase=case.testcase,
             target=case.target,
@@ -215,6 +217,7 @@ class Ledger:
             trial = msgspec.structs.replace(
                 trial,
                 device=ran.device,
+                silicon=ran.identity if ran.reply.measurement else "",
                 lease=ran.lease,
                 run_s=ran.reply.seconds,
                 measurement=ran.reply.measurement,

@@ -10,7 +10,7 @@ from pathlib import Path
 from tileyard.artifacts.copying import scratch_folder
 from tileyard.errors import ToolMissingError, UsageError
 from tileyard.modes import make_folder
-from tileyard.service.revisions import FOLDER
+from tileyard.service.revisions import FOLDER, is_kept
 
 PREFIX = "pip:"
 INSTALL_LIMIT_S = 1800.0
@@ -20,7 +20,7 @@ _NAME = "environment"
 def find_environment(requirements: Sequence[str], home: Path) -> Path:
     """The Python of an environment that meets these requirements, and has of all else what is installed here.
 
-    Raises UsageError with what pip says of requirements that cannot be met.
+    It stays for as long as the caller holds a pin of ``home``. Raises UsageError with what pip says of requirements that cannot be met.
     """
     wanted = sorted(filter(None, (one.strip() for one in requirements)))
     if not wanted or any(one.startswith("-") for one in wanted):
@@ -30,7 +30,7 @@ def find_environment(requirements: Sequence[str], home: Path) -> Path:
     here = sysconfig.get_path("purelib")
     digest = hashlib.sha256("\0".join((sys.version, here, *wanted)).encode()).hexdigest()[:20]
     folder = home / FOLDER / f"pip-{digest}"
-    if not folder.is_dir():
+    if not is_kept(folder, home):
         make_folder(folder.parent)
         with scratch_folder(folder.parent, "tmp-") as scratch:
             draft = scratch / _NAME

@@ -3,9 +3,12 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from tileyard.artifacts.copying import scratch_folder
+from tileyard.artifacts.pins import note_use
+from tileyard.clock import Clock
 from tileyard.errors import ToolMissingError, UsageError
 from tileyard.modes import make_folder
 from tileyard.regress.bisection import Commit
@@ -14,6 +17,7 @@ from tileyard.wording import count_of
 FOLDER = "sides"
 """Where checkouts are, below the home."""
 SHORT = 10
+_CLOCK = Clock()
 
 
 class Project:
@@ -56,6 +60,11 @@ class Project:
             for sha, parents, subject in (line.split("\0") for line in listed)
         ]
 
+    def sort_commits(self, commits: Iterable[str]) -> list[str]:
+        """Those of these commits that are here, and all before them, each after its parents."""
+        words = ("rev-list", "--topo-order", "--reverse", "--ignore-missing")
+        return _git(self.root, *words, *commits, "--").splitlines()
+
     def describe_changes(self) -> str:
         """What the working tree is: its commit, and in how many files it differs from that."""
         commit = _git(self.root, "rev-parse", f"--short={SHORT}", "HEAD")
@@ -64,10 +73,13 @@ class Project:
         return f"working tree, {commit}{dirty}"
 
     def check_out(self, commit: str, home: Path) -> Path:
-        """A folder with the files of a commit, but for those of submodules; made once for equal ones."""
+        """A folder with the files of a commit, but for those of submodules; made once for equal ones.
+
+        It stays for as long as the caller holds a pin of ``home``.
+        """
         tree = _git(self.root, "rev-parse", f"{commit}^{{tree}}")
         folder = home / FOLDER / tree
-        if folder.is_dir():
+        if is_kept(folder, home):
             return folder
         make_folder(folder.parent)
         with scratch_folder(folder.parent, "tmp-") as scratch:
@@ -99,6 +111,15 @@ class Project:
         found = dict.fromkeys(map(str, (*moved, *kept)))
         # The working folder is part of the project: a side has its own.
         return {"PYTHONPATH": os.pathsep.join(found), "PYTHONSAFEPATH": "1"}
+
+
+def is_kept(folder: Path, home: Path) -> bool:
+    """Whether a side is there already. Its use is noted: a collection of garbage removes what was not used for long."""
+    try:
+        status = folder.stat()
+    except FileNotFoundError:
+        return False
+    return note_use(home / "objects", folder, status, _CLOCK.wall_s())
 
 
 def _git(folder: Path, *words: str, variables: dict[str, str] | None = None) -> str:

@@ -50,10 +50,12 @@ class CaseTimes(Record):
 class TrialQuery(Record):
     """Selects trials to list; an empty field selects all. ``limit`` 0 means all.
 
-    ``kernel`` is that of a trial, or its testcase where it has none.
+    ``kernel`` is that of a trial, or its testcase where it has none. ``case`` is the id of a case, which has the kernel's
+    name in it, or a leading part of ids up to a slash.
     """
 
     kernel: str = ""
+    case: str = ""
     run: str = ""
     target: str = ""
     outcome: Outcome | None = None

@@ -1,5 +1,6 @@
 """Trials in a database: append-only, shared by processes, found by key, rebuilt from event streams."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Self
@@ -57,6 +58,16 @@ _FIND_PASSED = (
     .order_by(suite_trials.c.started_at.desc(), suite_trials.c.number.desc())
     .limit(1)
 )
+
+
+def _within(case: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    """A case and those below it. Only labels have an index: a part of the id is that of its trial."""
+    parts = case.split("/")
+    spans = itertools.combinations(range(len(parts) + 1), 2)
+    labels = {"/".join(parts[first:end]) for first, end in spans}
+    # Not LIKE, which ignores case; "0" is the letter behind "/".
+    below = (trials.c.case_id >= f"{case}/") & (trials.c.case_id < f"{case}0")
+    return trials.c.label.in_(labels), (trials.c.case_id == case) | below
 
 
 class TrialStore(Store):
@@ -176,6 +187,8 @@ class TrialStore(Store):
             (trials.c.outcome, query.outcome),
         )
         conditions = [column == str(value) for column, value in wanted if value]
+        if query.case:
+            conditions += _within(query.case)
         return self._select(conditions, query.limit)
 
     def get_trial(self, id_prefix: str) -> Trial:

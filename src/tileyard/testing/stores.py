@@ -175,6 +175,9 @@ class StoreContract:
             (TrialQuery(outcome=CRASHED), ["t4", "t3"]),
             (TrialQuery(outcome=CRASHED, run="r1"), ["t4"]),
             (TrialQuery(kernel="%"), []),
+            (TrialQuery(case="s"), ["t1"]),
+            (TrialQuery(case="s/a"), ["t1"]),
+            (TrialQuery(case="s/%"), []),
         ],
     )
     def test_trials_are_listed_newest_first(

@@ -301,6 +301,25 @@ def test_build_folder_goes_unless_somebody_builds_in_it(objects: ObjectStore) ->
     assert done.in_use_bytes > 0
 
 
+def test_versions_that_nobody_compares_any_more_go(objects: ObjectStore) -> None:
+    """With all that is in them, unless a run goes on that may use them; what killed processes left goes sooner."""
+    objects.put_bytes(b"")
+    sides = home_of(objects) / "sides"
+    for name in ("1234", "pip-1234", "tmp-x", ".1234.56"):
+        (sides / name / "bin").mkdir(parents=True)
+        (sides / name / "bin" / "python").write_bytes(b"x")
+
+    assert freed(collect(home_of(objects), Keep(days=14), clock=Later(2))) == {"leftovers": 2}
+    with hold(objects.root):
+        done = collect(home_of(objects), Keep(days=14), clock=Later(15))
+    assert done.in_use_bytes > 0
+    assert sorted(path.name for path in sides.iterdir()) == ["1234", "pip-1234"]
+    done = collect(home_of(objects), Keep(days=14), clock=Later(15))
+    expected = 2
+    assert freed(done)["checkouts and environments"] == expected
+    assert list(sides.iterdir()) == []
+
+
 def test_history_is_never_removed(objects: ObjectStore) -> None:
     """Trials and streams of events cannot be made again."""
     home = home_of(objects)

@@ -1,5 +1,6 @@
 """Environments that are made for a side: what was asked for in front, and behind it what is installed here."""
 
+import os
 import subprocess
 import zipfile
 from pathlib import Path
@@ -45,6 +46,10 @@ def test_it_has_what_was_asked_for_and_all_else_of_here(tmp_path: Path) -> None:
     made = first.stat().st_ctime_ns, (home / "sides").stat().st_mtime_ns
     assert find_environment([f" {one} "], home) == first
     assert (first.stat().st_ctime_ns, (home / "sides").stat().st_mtime_ns) == made
+    folder = first.parents[1]
+    os.utime(folder, (1, 1))
+    find_environment([one], home)
+    assert folder.stat().st_mtime > 1  # its use is noted
 
 
 def msgspec_file() -> str:

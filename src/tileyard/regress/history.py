@@ -1,0 +1,245 @@
+"""What ``regress`` timed of a case, run by run, and where it changed."""
+
+import itertools
+import math
+import re
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+from ruptures import Pelt
+from scipy.special import stdtrit
+
+from tileyard.measure.looks import mean_interval
+from tileyard.model import WELL, Record, Trial
+
+ERROR: Final = 0.05
+"""The share of the points' intervals that may miss the true time."""
+SHIFT_ERROR: Final = 0.01
+"""Likewise for the intervals of changes."""
+PENALTY: Final = 6.0
+"""The cost of another level, in ``variance * ln(runs)``."""
+FEWEST: Final = 2
+"""Runs of a level: a single one may be an outlier."""
+Place = tuple[str, str, str, str]
+"""Case, target, device, and what that is."""
+_COMMIT: Final = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")
+FINEST: Final = 0.001
+"""The least standard deviation of runs, as a share. Nor is it less than that of the middle one's interval."""
+
+
+class Point(Record):
+    """A side of a run: the time of a launch in ``processes`` processes, nanoseconds, and an interval of their mean.
+
+    The interval of a single process is that of its median. With 0 processes the run has timed nothing, since both sides had the
+    same binary: the time is that of this binary in the nearest other run. ``at`` is when the run began it, in seconds since the epoch.
+    ``revision`` is a commit, or what else the side was; empty where an older version of Tileyard did not record it.
+    """
+
+    run: str
+    at: float
+    revision: str
+    time_ns: float
+    low_ns: float
+    high_ns: float
+    processes: int
+
+
+class Shift(Record):
+    """A change of level: times as a multiple of those before, with an interval.
+
+    It came after the revision of point ``last`` and not later than that of point ``first``, counted from 0. Where both are of
+    one revision, it is not of the code.
+    """
+
+    last: int
+    first: int
+    ratio: float
+    low: float
+    high: float
+    is_of_code: bool
+
+
+class Series(Record):
+    """One side of a case on one device. ``silicon`` is empty where it was not recorded.
+
+    Points are in the order of their commits if ``is_by_commit``, and those of a commit by time; else all are by time.
+    """
+
+    case: str
+    side: str
+    target: str
+    device: str
+    silicon: str
+    is_by_commit: bool
+    points: tuple[Point, ...]
+    shifts: tuple[Shift, ...]
+
+
+class CaseHistory(Record):
+    """All series of a case and of what lies below it. Changes of at most ``margin``, as a share, are none."""
+
+    case: str
+    margin: float
+    series: tuple[Series, ...]
+
+
+def find_commit(revision: str) -> str:
+    """The commit that a revision is, or that a working tree had before its changes; empty for what is none."""
+    found = _COMMIT.match(revision)
+    return found[0] if found else ""
+
+
+def collect_history(
+    case: str, trials: Iterable[Trial], margin: float, commits: Sequence[str] = ()
+) -> CaseHistory:
+    """The series in the trials of a case and of those below it; other trials than those of ``regress`` are left out.
+
+    ``commits`` are in their order, each after its parents. A series with a revision that is none of these is in the order of its runs.
+    """
+    ranks = {commit: number for number, commit in enumerate(commits)}
+    members = [trial for trial in trials if trial.side and trial.case.endswith(f"/{trial.side}")]
+    builds = [one for one in members if one.case == one.batch and one.outcome in WELL]
+    timed = [one for one in members if one.case == f"{one.batch}/{one.side}" and _is_timed(one)]
+    timed.sort(key=lambda one: (_place_of(one), one.started_at))
+    series: list[Series] = []
+    for place, own in itertools.groupby(timed, key=_place_of):
+        for side, points in _find_points(place, list(own), builds).items():
+            series.append(_order(place, side, points, margin, ranks))
+    return CaseHistory(case=case, margin=margin, series=tuple(series))
+
+
+def _order(
+    place: Place, side: str, points: Sequence[Point], margin: float, ranks: Mapping[str, int]
+) -> Series:
+    found = [ranks.get(find_commit(point.revision)) for point in points]
+    is_by_commit = None not in found
+
+    def key(point: Point) -> tuple[int, bool, float]:
+        commit = find_commit(point.revision)
+        # A working tree with changes comes after its commit.
+        return (
+            (ranks[commit], point.revision != commit, point.at)
+            if is_by_commit
+            else (0, False, point.at)
+        )
+
+    case, target, device, silicon = place
+    ordered = tuple(sorted(points, key=key))
+    return Series(
+        case=case,
+        side=side,
+        target=target,
+        device=device,
+        silicon=silicon,
+        is_by_commit=is_by_commit,
+        points=ordered,
+        shifts=tuple(find_shifts(ordered, margin)),
+    )
+
+
+def find_shifts(points: Sequence[Point], margin: float) -> Iterator[Shift]:
+    """Where the level of a series changes by more than ``margin``, a share.
+
+    PELT (Killick, Fearnhead and Eckley 2012) proposes changes of the mean logarithm. One stays if the two-sample t interval of
+    its size holds neither 0 nor lies within the margin as a whole.
+    """
+    if len(points) < 2 * FEWEST:
+        return
+    logs = [math.log(point.time_ns) for point in points]
+    spread = 1.4826 * float(np.median(np.abs(np.diff(logs)))) / math.sqrt(2)
+    within = statistics.median((one.high_ns - one.low_ns) / one.time_ns for one in points) / 4
+    least = max(within, FINEST) ** 2
+    variance = max(spread**2, least)
+    search = Pelt(model="l2", min_size=FEWEST, jump=1).fit(np.asarray(logs))
+    ends = search.predict(pen=PENALTY * variance * math.log(len(points)))
+    begin = 0
+    for middle, end in itertools.pairwise(ends):
+        before, after = logs[begin:middle], logs[middle:end]
+        size, half = _compare(before, after, least)
+        if abs(size) > max(half, math.log1p(margin)):
+            here, there = points[middle - 1].revision, points[middle].revision
+            yield Shift(
+                last=middle - 1,
+                first=middle,
+                ratio=math.exp(size),
+                low=math.exp(size - half),
+                high=math.exp(size + half),
+                is_of_code=not here or here != there,
+            )
+            begin = middle
+
+
+def _compare(before: Sequence[float], after: Sequence[float], least: float) -> tuple[float, float]:
+    """The difference of two means, and half the width of its interval; ``least`` is the least variance."""
+    free = len(before) + len(after) - 2
+    squares = sum(statistics.pvariance(part) * len(part) for part in (before, after))
+    variance = max(squares / free, least)
+    half = -float(stdtrit(free, SHIFT_ERROR / 2)) * math.sqrt(
+        variance * (1 / len(before) + 1 / len(after))
+    )
+    return statistics.fmean(after) - statistics.fmean(before), half
+
+
+def _is_timed(trial: Trial) -> bool:
+    return trial.measurement is not None and trial.outcome in WELL
+
+
+def _place_of(trial: Trial) -> Place:
+    """A case on a device. Its batches are numbered: the number is left out."""
+    return trial.batch.rpartition("/")[0], trial.target, trial.device, trial.silicon
+
+
+def _find_points(
+    place: Place, timed: Sequence[Trial], builds: Sequence[Trial]
+) -> dict[str, list[Point]]:
+    """The points of each side at a place."""
+    case, target, _, _ = place
+    groups: dict[tuple[str, str], list[Trial]] = {}
+    for trial in timed:
+        groups.setdefault((trial.side, trial.run), []).append(trial)
+    points = {key: _as_point(own) for key, own in groups.items()}
+    # Different sources may give the same binary; only trials of builds have its name.
+    binaries = {one.keys.build: one.keys.binary or one.keys.build for one in builds}
+    known: dict[str, list[Point]] = {}
+    for key, own in groups.items():
+        build = own[0].keys.build
+        known.setdefault(binaries.get(build, build), []).append(points[key])
+    for built in builds:
+        is_here = built.case == f"{case}/{built.side}" and built.target == target
+        same = known.get(binaries[built.keys.build], ())
+        if is_here and same and (built.side, built.run) not in points:
+            points[built.side, built.run] = _borrow(built, same)
+    sides: dict[str, list[Point]] = {}
+    for (side, _), point in sorted(points.items()):
+        sides.setdefault(side, []).append(point)
+    return sides
+
+
+def _borrow(built: Trial, same: Sequence[Point]) -> Point:
+    """The point of a run that only built."""
+    nearest = min(same, key=lambda point: abs(point.at - built.started_at))
+    return msgspec.structs.replace(
+        nearest, run=built.run, at=built.started_at, revision=built.revision, processes=0
+    )
+
+
+def _as_point(trials: Sequence[Trial]) -> Point:
+    measured = [trial.measurement for trial in trials if trial.measurement]
+    # As in pairs.py: the lower decile is that of rounds in which nobody else was at work.
+    logs = [math.log(float(np.quantile(one.samples_ns, 0.1))) for one in measured]
+    found = mean_interval(logs, ERROR)
+    low_ns, high_ns = math.exp(found.low), math.exp(found.high)
+    if len(measured) == 1:
+        low_ns, high_ns = measured[0].low_ns, measured[0].high_ns
+    return Point(
+        run=trials[0].run,
+        at=trials[0].started_at,
+        revision=trials[0].revision,
+        time_ns=math.exp(found.mean),
+        low_ns=low_ns,
+        high_ns=high_ns,
+        processes=len(measured),
+    )

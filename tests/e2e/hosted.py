@@ -1,0 +1,177 @@
+"""The example workflows run as GitHub would run them, on machines that are folders."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tests.conftest import ROOT
+
+WORKFLOWS = ROOT / "examples" / "workflows"
+TOKEN = "of-this-run"
+SHELLS = {"": "bash -e {0}", "bash": "bash --noprofile --norc -eo pipefail {0}"}
+"""What GitHub makes of a step's shell; others are commands themselves."""
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """What a git command prints."""
+    who = {
+        f"GIT_{role}_{key}": "a@b" for role in ("AUTHOR", "COMMITTER") for key in ("NAME", "EMAIL")
+    }
+    done = subprocess.run(
+        ["git", *arguments],
+        cwd=folder,
+        env={**os.environ, **who, "GIT_CONFIG_GLOBAL": os.devnull},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def building_path() -> str:
+    """The PATH of a machine that builds, with this tileyard."""
+    return f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+
+@dataclass(kw_only=True)
+class Hosted:
+    """Machines that run the jobs of a workflow. What is uploaded lies in ``artifacts``.
+
+    Actions are replaced: checkouts are copies of the examples, artifacts are folders, nothing is cached
+    and nothing is installed.
+    """
+
+    folder: Path
+    workflow: dict[Any, Any]
+    context: dict[str, str]
+    event: Mapping[str, str]
+    pages: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, name: str, folder: Path, event: Mapping[str, str]) -> "Hosted":
+        """Machines for an example workflow."""
+        text = (WORKFLOWS / name).read_text(encoding="utf-8")
+        return cls(folder=folder, workflow=yaml.safe_load(text), context={}, event=event)
+
+    def run(self, job: str, machine: str, path: str, **context: str) -> Path:
+        """Run the steps of a job on a machine of its own; its workspace. They all have to succeed."""
+        failed = self.try_run(job, machine, path, **context)
+        assert not failed, failed
+        return self.folder / machine
+
+    def try_run(self, job: str, machine: str, path: str, **context: str) -> str:
+        """Run the steps of a job as ``run`` does; what the first one that failed said, empty for none."""
+        workspace = self.folder / machine
+        workspace.mkdir()
+        self.context = {**self.context, **context}
+        output, page = workspace.parent / f"{machine}.output", workspace.parent / f"{machine}.md"
+        output.touch()
+        environment = {
+            **self._fill(self.workflow.get("env", {})),
+            **self._fill(self.workflow["jobs"][job].get("env", {})),
+            **self.event,
+            "PATH": path,
+            "HOME": str(self.folder),
+            "TMPDIR": str(self._temporary()),
+            "GITHUB_OUTPUT": str(output),
+            "GITHUB_STEP_SUMMARY": str(page),
+            "TILEYARD_LOCK_DIR": str(self.folder / "locks"),
+            "TILEYARD_HOME": str(workspace / ".tileyard"),
+        }
+        failed = ""
+        for step in self.workflow["jobs"][job]["steps"]:
+            if failed and step.get("if") != "always()":
+                continue
+            said = self._do(step, workspace, environment)
+            failed = failed or ("" if step.get("continue-on-error") else said)
+            for line in output.read_text(encoding="utf-8").splitlines():
+                key, _, value = line.partition("=")
+                self.context[f"steps.{step.get('id')}.outputs.{key}"] = value
+            output.write_text("", encoding="utf-8")
+        for key, value in self._fill(self.workflow["jobs"][job].get("outputs", {})).items():
+            self.context[f"needs.{job}.outputs.{key}"] = value
+        if page.exists():
+            self.pages[machine] = page.read_text(encoding="utf-8")
+        self.context[f"needs.{job}.result"] = "failure" if failed else "success"
+        return failed
+
+    def rows(self, job: str) -> Iterator[dict[str, str]]:
+        """The context of each job of a matrix."""
+        text = self.workflow["jobs"][job]["strategy"]["matrix"]
+        (place,) = re.findall(r"\$\{\{ fromJSON\((.+)\) \}\}", text)
+        for number, row in enumerate(json.loads(self.context[place])["include"]):
+            yield {
+                **{f"matrix.{name}": str(value) for name, value in row.items()},
+                "strategy.job-index": str(number),
+            }
+
+    def _temporary(self) -> Path:
+        folder = self.folder / "tmp"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def _act(self, action: str, options: Mapping[str, str], workspace: Path) -> None:
+        artifacts = self.folder / "artifacts"
+        match action.partition("@")[0]:
+            case "actions/checkout":
+                shutil.copytree(
+                    self.folder / "origin", workspace, dirs_exist_ok=True, symlinks=True
+                )
+                if "ref" in options:
+                    git(workspace, "checkout", "-q", "--detach", options["ref"])
+            case "actions/upload-artifact":
+                shutil.copytree(workspace / options["path"], artifacts / options["name"])
+            case "actions/download-artifact" if "name" in options:
+                found = artifacts / options["name"]
+                shutil.copytree(found, workspace / options["path"], symlinks=True)
+            case "actions/download-artifact":
+                for found in artifacts.glob(options["pattern"]):
+                    shutil.copytree(found, workspace / options["path"] / found.name)
+            case "actions/setup-python" | "actions/cache/restore" | "actions/cache/save":
+                pass
+            case other:
+                raise AssertionError(f"{other} is not known here")
+
+    def _do(self, step: Mapping[str, Any], workspace: Path, outer: Mapping[str, str]) -> str:
+        """Do one step; what it said if it failed."""
+        if "uses" in step:
+            try:
+                self._act(step["uses"], self._fill(step.get("with", {})), workspace)
+            except FileNotFoundError as error:
+                return str(error)
+            return ""
+        if step["run"].startswith("pip install"):
+            return ""
+        script = self._temporary() / "script"
+        script.write_text(self._fill_in(step["run"]), encoding="utf-8")
+        shell = step.get("shell", "")
+        done = subprocess.run(
+            SHELLS.get(shell, shell).replace("{0}", str(script)).split(),
+            cwd=workspace,
+            env={**outer, **self._fill(step.get("env", {}))},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return f"{script}\n{done.stdout}\n{done.stderr}" if done.returncode else ""
+
+    def _fill(self, table: Mapping[str, object]) -> dict[str, str]:
+        return {name: self._fill_in(str(text)) for name, text in table.items()}
+
+    def _fill_in(self, text: str) -> str:
+        known = {
+            "vars.DEVICES": "--slots 2",
+            "github.run_id": "1",
+            "github.token": TOKEN,
+            "runner.temp": str(self._temporary()),
+            **self.context,
+        }
+        return re.sub(r"\$\{\{ (\S+) \}\}", lambda found: known.get(found[1], ""), text)
