@@ -108,6 +108,8 @@ def test_what_is_slower_gone_or_wrong_is_named(cli: CommandLine, project: Path) 
         "second": "new",
         "same": "unchanged",
     }
+    gating = [row["case"].partition("/")[0] for row in document["rows"] if row["gates"]]
+    assert gating == ["first", "scale", "second"]
     (slow,) = (row for row in document["rows"] if row["verdict"] == "regressed")
     assert slow["ratio"]["low"] > 2
     assert 0.5 < slow["control"]["ratio"] < 2

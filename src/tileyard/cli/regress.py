@@ -1,5 +1,7 @@
 """``tileyard regress``: what got slower from one version to another, and how sure that is."""
 
+import datetime
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -27,6 +29,20 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         list[str] | None, typer.Argument(metavar="FILE[::NAME]...", help="Where the kernels are.")
     ] = None,
     *,
+    fail_over: Annotated[
+        str,
+        typer.Option(
+            metavar="PERCENT",
+            help="Fail only where a kernel is known to be slower by more than this; by default by more than the margin.",
+        ),
+    ] = "",
+    allow: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="TOML: what else fails nothing, with owner, reason and last day; margins of single cases.",
+        ),
+    ] = None,
     reports: Annotated[
         list[str] | None,
         typer.Option(
@@ -66,31 +82,34 @@ def regress(  # noqa: PLR0913 - options, by keyword only
     """Time the same kernels of two versions against each other. Where both give the same binary nothing is run.
 
     Base and head are timed in turn, in one process after the other, until the interval of their ratio lies on one side of
-    the margin, and so is base against itself. A kernel that head lacks or cannot build is a row, too.
+    the margin, and so is base against itself. A kernel that a side lacks or cannot build is a row, too.
 
-    Exit status: 0 nothing is worse, 1 a kernel is slower by more than the margin, wrong, or missing, 2 bad usage,
-    3 infrastructure only, 130 interrupted.
+    Exit status: 0 nothing is worse, 1 a kernel is slower by more than the margin or --fail-over, wrong, missing or new, and
+    not allowed, 2 bad usage, 3 infrastructure only, 130 interrupted.
     """
     from tileyard.cli.regress_session import Asked, judge_reports, judge_sides, run, show
     from tileyard.report.console import Console
+    from tileyard.service.gating import read_gate
 
-    share = parse_share(margin)
+    today = datetime.datetime.now(tz=datetime.UTC).astimezone().date()
+    limit = parse_share(fail_over) if fail_over else 0.0
+    gate = read_gate(allow, parse_share(margin), limit, today)
     if reports:
         refuse_unused("with --reports", {"BASE": base})
-        return show(judge_reports(reports, share), summary, as_json=json)
+        return show(judge_reports(reports, gate), summary, as_json=json)
     if base is None or head is None:
         raise UsageError(
             "two sides are compared: BASE HEAD FILE...", "or reports of others: --reports FILE"
         )
     if not files:
-        return show(judge_sides(base, head, share), summary, as_json=json)
+        return show(judge_sides(base, head, gate), summary, as_json=json)
     asked = Asked(
         base=base,
         head=head,
         files=tuple(files),
         target=target,
         devices=tuple(devices or ()),
-        margin=share,
+        gate=gate,
         case_s=parse_duration_s(each),
         budget_s=parse_duration_s(budget) if budget else None,
         all_configs=all_configs,

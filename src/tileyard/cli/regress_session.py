@@ -14,6 +14,7 @@ from tileyard.errors import UsageError
 from tileyard.model import Limits, Side
 from tileyard.modes import make_folder
 from tileyard.regress import recorded
+from tileyard.regress.gate import Gate
 from tileyard.regress.timed import Regression
 from tileyard.report.console import Console
 from tileyard.report.regress import print_regression
@@ -38,7 +39,7 @@ class Asked:
     files: tuple[str, ...]
     target: str
     devices: tuple[str, ...]
-    margin: float
+    gate: Gate
     case_s: float
     budget_s: float | None
     all_configs: bool
@@ -85,7 +86,7 @@ def run(asked: Asked, console: Console) -> Regression:
             base_files=base.files,
             head_files=head.files,
             target=asked.target,
-            margin=asked.margin,
+            gate=asked.gate,
             case_s=asked.case_s,
             budget_s=asked.budget_s,
             all_configs=asked.all_configs,
@@ -98,20 +99,20 @@ def run(asked: Asked, console: Console) -> Regression:
         return carry_out(start, settings, console, layout)
 
 
-def judge_sides(base: str, head: str, margin: float) -> Regression:
+def judge_sides(base: str, head: str, gate: Gate) -> Regression:
     """What the numbers of two files say, one for each side."""
     found = recorded.pair_sides(recorded.read_side(Path(base)), recorded.read_side(Path(head)))
-    return recorded.judge_reports(found, (base, head), margin)
+    return recorded.judge_reports(found, (base, head), gate)
 
 
-def judge_reports(files: Sequence[str], margin: float) -> Regression:
+def judge_reports(files: Sequence[str], gate: Gate) -> Regression:
     """What reports say that have both sides, all of these files in their order."""
     found = [report for file in files for report in recorded.read_reports(Path(file))]
     numbered = [
         msgspec.structs.replace(report, name=str(number)) for number, report in enumerate(found, 1)
     ]
     name = f"in {count_of(len(found), 'report')} of {', '.join(files)}"
-    return recorded.judge_reports(numbered, (name, name), margin)
+    return recorded.judge_reports(numbered, (name, name), gate)
 
 
 def _find(named: str, asked: Asked, settings: Settings, scratch: Path) -> _Found:

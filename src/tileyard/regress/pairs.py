@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from tileyard.measure.looks import LOOKS, mean_interval
+from tileyard.measure.looks import LOOKS, MeanInterval, mean_interval
 from tileyard.model import (
     WELL,
     Batch,
@@ -23,6 +23,7 @@ from tileyard.model import (
     TimingPolicy,
     Trial,
 )
+from tileyard.regress.gate import Gate
 
 FALSE_DISCOVERIES: Final = 0.05
 """The share of rows called changed that may be wrong."""
@@ -84,14 +85,14 @@ def compare_rounds(samples: Mapping[str, Sequence[float]]) -> dict[str, float] |
 class Pairs:
     """A CaseSource: builds both sides of each pair, then times those that differ until they are decided.
 
-    ``cases`` are those of either side, to be run and timed; equal ids are a pair. ``case_s`` bounds the time that
+    ``cases`` are those of either side, to be run and timed; equal ids are a pair. ``gate`` has the margins. ``case_s`` bounds the time that
     a pair is timed, and ``is_out_of_time`` says that none is begun any more. ``decided`` is told of each pair that is.
     """
 
     def __init__(
         self,
         cases: Mapping[str, Sequence[Case]],
-        margin: float,
+        gate: Gate,
         case_s: float,
         is_out_of_time: Callable[[], bool] = bool,
         decided: Callable[["Pair", int], None] = lambda pair, left: None,
@@ -103,7 +104,7 @@ class Pairs:
         ]
         self.missing = tuple(name for name in bases if name not in heads)
         self.new = tuple(name for name in heads if name not in bases)
-        self._margin = math.log1p(margin)
+        self._gate = gate
         self._case_s = case_s
         self._is_out_of_time = is_out_of_time
         self._tell_decided = decided
@@ -197,8 +198,16 @@ class Pairs:
                 pair.times_ns.setdefault(slot, []).append(float(np.quantile(own, 0.1)))
             if len(pair.batches) in LOOKS:
                 found = mean_interval(pair.values("head"), FALSE_DISCOVERIES / len(self.pairs))
-                pair.is_decided = found.is_beyond(self._margin) or found.is_within(self._margin)
+                pair.is_decided = self._is_decided(pair.name, found)
         pair.is_decided |= pair.spent_s >= self._case_s or pair.told >= LOOKS[-1]
+
+    def _is_decided(self, case: str, found: MeanInterval) -> bool:
+        """Whether an interval lies on one side of the margin; of a slower kernel also on one side of what gates."""
+        edges = [self._gate.margin_of(case)]
+        if found.mean > 0:
+            edges.append(self._gate.limit_of(case))
+        logs = map(math.log1p, edges)
+        return all(found.is_beyond(edge) or found.is_within(edge) for edge in logs)
 
 
 def _as_built(case: Case, side: str) -> Case:

@@ -44,15 +44,17 @@ async def open_regression(
         return start.budget_s is not None and bench.elapsed_s >= start.budget_s
 
     def tell_decided(pair: Pair, left: int) -> None:
-        row = describe_pair(pair, FALSE_DISCOVERIES / len(source.pairs), start.margin)
+        margin = start.gate.margin_of(pair.name)
+        row = describe_pair(pair, FALSE_DISCOVERIES / len(source.pairs), margin)
         bench.conversation.tell_event(Note(text=f"{describe_row(row)}; {left} undecided"))
 
     cases = {"base": _to_time(base.cases), "head": _to_time(head.cases)}
-    source = Pairs(cases, start.margin, start.case_s, is_out_of_time, tell_decided)
+    source = Pairs(cases, start.gate, start.case_s, is_out_of_time, tell_decided)
     refused = {"base": base.refused, "head": head.refused}
 
     def fold(ending: Ending) -> Regression:
-        rows, alarms, mean = fold_pairs(source, refused, start.margin)
+        found, alarms, mean = fold_pairs(source, refused, start.gate)
+        rows, notes = start.gate.judge(found)
         return Regression(
             run=ending.run,
             target=start.target,
@@ -60,13 +62,15 @@ async def open_regression(
             silicon=devices[0].identity,
             base=start.base.name,
             head=start.head.name,
-            margin=start.margin,
+            margin=start.gate.margin,
+            fail_over=start.gate.fail_over,
             rows=rows,
             false_alarms=alarms,
             mean=mean,
             reason=ending.reason,
             seconds=ending.seconds,
             timed_s=source.timed_s,
+            notes=notes,
             unrecorded=tuple(ending.unrecorded),
         )
 

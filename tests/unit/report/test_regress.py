@@ -4,24 +4,11 @@ import io
 
 import pytest
 from rich.console import Console
+from tests.unit.regress.sides import timed
 
 from tileyard.regress.timed import Ratio, Regression, TimedRow
 from tileyard.report.regress import print_regression
 from tileyard.report.regress_markdown import draw_interval, render_comment
-
-
-def row(case: str, verdict: str, low: float, ratio: float, high: float) -> TimedRow:
-    """A row that was timed in eight processes."""
-    return TimedRow(
-        case=case,
-        verdict=verdict,  # type: ignore[arg-type]
-        ratio=Ratio(ratio=ratio, low=low, high=high, processes=8),
-        control=Ratio(ratio=1.0, low=0.99, high=1.01, processes=8),
-        base_ns=1000.0,
-        head_ns=1000.0 * ratio,
-        smallest=0.025,
-    )
-
 
 RESULT = Regression(
     run="20261123-1200-abcd",
@@ -34,8 +21,8 @@ RESULT = Regression(
     rows=(
         TimedRow(case="gone|`x`", verdict="missing"),
         TimedRow(case="wrong", verdict="failed", head_message="mismatch: B[0] is 1, expected <2>"),
-        row("slow", "regressed", 1.03, 1.04, 1.05),
-        row("even", "equivalent", 0.995, 1.0, 1.005),
+        timed("slow", "regressed", 1.03, 1.04, 1.05),
+        timed("even", "equivalent", 0.995, 1.0, 1.005),
         TimedRow(case="same", verdict="unchanged"),
     ),
     false_alarms=("slow",),
