@@ -77,6 +77,10 @@ def regress(  # noqa: PLR0913 - options, by keyword only
     summary: Annotated[
         str, typer.Option(metavar="FILE", help="Also write a comment for a pull request: Markdown.")
     ] = "",
+    png: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also draw the intervals: a PNG. Takes matplotlib."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Time the same kernels of two versions against each other. Where both give the same binary nothing is run.
@@ -87,22 +91,23 @@ def regress(  # noqa: PLR0913 - options, by keyword only
     Exit status: 0 nothing is worse, 1 a kernel is slower by more than the margin or --fail-over, wrong, missing or new, and
     not allowed, 2 bad usage, 3 infrastructure only, 130 interrupted.
     """
-    from tileyard.cli.regress_session import Asked, judge_reports, judge_sides, run, show
+    from tileyard.cli.regress_session import Asked, Shown, judge_reports, judge_sides, run
     from tileyard.report.console import Console
     from tileyard.service.gating import read_gate
 
+    shown = Shown(summary=summary, png=png, as_json=json)
     today = datetime.datetime.now(tz=datetime.UTC).astimezone().date()
     limit = parse_share(fail_over) if fail_over else 0.0
     gate = read_gate(allow, parse_share(margin), limit, today)
     if reports:
         refuse_unused("with --reports", {"BASE": base})
-        return show(judge_reports(reports, gate), summary, as_json=json)
+        return shown.show(judge_reports(reports, gate))
     if base is None or head is None:
         raise UsageError(
             "two sides are compared: BASE HEAD FILE...", "or reports of others: --reports FILE"
         )
     if not files:
-        return show(judge_sides(base, head, gate), summary, as_json=json)
+        return shown.show(judge_sides(base, head, gate))
     asked = Asked(
         base=base,
         head=head,
@@ -119,4 +124,4 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         build_s=parse_duration_s(build_limit),
         compile_workers=compile_workers,
     )
-    return show(run(asked, Console(stderr=json)), summary, as_json=json)
+    return shown.show(run(asked, Console(stderr=json)))

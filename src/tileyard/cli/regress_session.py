@@ -1,7 +1,7 @@
 """One comparison in time as the command line shows it: what the sides are, progress, table, exit status."""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,12 +58,35 @@ class _Found:
     files: tuple[tuple[str, str], ...]
 
 
-def show(result: Regression, summary: str, *, as_json: bool) -> int:
-    """Print a result, write it to the file ``summary`` if that is given, and return the exit status."""
-    present(result, as_json, print_regression)
-    if summary:
-        write_atomically(Path(summary), [render_comment(result).encode()])
-    return result.exit_status
+class Shown:
+    """How a result is shown: on the terminal, and as a comment or a picture in the files that are given."""
+
+    def __init__(self, *, summary: str, png: Path | None, as_json: bool) -> None:
+        """Raises UsageError where pictures cannot be drawn."""
+        self._summary = summary
+        self._png = png
+        self._as_json = as_json
+        self._render = None if png is None else _load_figure()
+
+    def show(self, result: Regression) -> int:
+        """Print and write a result, and return the exit status."""
+        present(result, self._as_json, print_regression)
+        if self._summary:
+            write_atomically(Path(self._summary), [render_comment(result).encode()])
+        if self._png is not None and self._render is not None:
+            write_atomically(self._png, [self._render(result)])
+        return result.exit_status
+
+
+def _load_figure() -> Callable[[Regression], bytes]:
+    """What draws pictures: half a second of imports that nothing else needs."""
+    try:
+        from tileyard.report.regress_figure import render_png
+    except ImportError as error:
+        raise UsageError(
+            f"--png takes matplotlib: {error}", "pip install 'tileyard[png]'"
+        ) from None
+    return render_png
 
 
 def run(asked: Asked, console: Console) -> Regression:
