@@ -6,11 +6,13 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
-from tests.conftest import CommandLine
+from tests.conftest import ROOT, CommandLine
 
 pytestmark = pytest.mark.slow
 
+SCHEMA = ROOT / "docs" / "reference" / "regress.schema.json"
 KERNELS = """
 import numpy as np
 import tilelang.language as T
@@ -102,6 +104,7 @@ def test_what_is_slower_gone_or_wrong_is_named(cli: CommandLine, project: Path) 
     done = cli.run("regress", "light", "heavy", "bench/kernels.py", "--json")
     assert done.returncode == 1, done.stderr
     document = json.loads(done.stdout)
+    jsonschema.validate(document, json.loads(SCHEMA.read_text()))
     assert verdicts(document) == {
         "first": "missing",
         "scale": "regressed",

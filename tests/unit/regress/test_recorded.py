@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import jsonschema
+import msgspec
 import pytest
 from tests.conftest import ROOT
 
@@ -19,6 +21,7 @@ from tileyard.regress.recorded import (
 from tileyard.regress.timed import Regression
 
 REPORTS = ROOT / "examples" / "reports" / "perf_reports.json"
+SCHEMA = ROOT / "docs" / "reference" / "regress.schema.json"
 PAGE = ROOT / "docs" / "how-to" / "compare-versions.md"
 GATE = Gate(margin=0.02)
 TABLE = """
@@ -88,6 +91,19 @@ def test_what_is_allowed_is_shown_and_passes(
     printed = capsys.readouterr().out
     assert printed.count("allowed until 9999-12-31 (ana: gone)") == 20
     assert "3 regressed, not known to be beyond 4 %: do not gate" in printed
+
+
+def test_the_document_is_what_the_schema_says(capsys: pytest.CaptureFixture[str]) -> None:
+    """And the schema is that of the code: ``python tools/schema.py`` writes it."""
+    assert main(["regress", "--reports", str(REPORTS), "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    schema = json.loads(SCHEMA.read_text())
+    jsonschema.validate(document, schema)
+    document["rows"][0]["verdict"] = "slower"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(document, schema)
+    found = {key: schema[key] for key in schema if key != "$schema"}
+    assert found == json.loads(json.dumps(msgspec.json.schema(Regression)))
 
 
 def test_one_number_for_each_side_is_inconclusive() -> None:
