@@ -86,7 +86,7 @@ class Pairs:
     """A CaseSource: builds both sides of each pair, then times those that differ until they are decided.
 
     ``cases`` are those of either side, to be run and timed; equal ids are a pair. ``gate`` has the margins. ``case_s`` bounds the time that
-    a pair is timed, and ``is_out_of_time`` says that none is begun any more. ``decided`` is told of each pair that is.
+    a pair is timed, and ``is_out_of_time`` says that none is begun any more. ``watch`` is called with each pair that was timed.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Pairs:
         gate: Gate,
         case_s: float,
         is_out_of_time: Callable[[], bool] = bool,
-        decided: Callable[["Pair", int], None] = lambda pair, left: None,
+        watch: Callable[[Pair], None] = lambda pair: None,
     ) -> None:
         heads = {case.id: case for case in cases["head"]}
         bases = {case.id: case for case in cases["base"]}
@@ -107,7 +107,7 @@ class Pairs:
         self._gate = gate
         self._case_s = case_s
         self._is_out_of_time = is_out_of_time
-        self._tell_decided = decided
+        self._watch = watch
         self._to_build = [
             (pair, side) for pair in reversed(self.pairs) for side in ("head", "base")
         ]
@@ -147,14 +147,19 @@ class Pairs:
             return
         del self._under_way[trial.batch]
         self._take(pair, batch)
-        if pair.is_decided:
-            self._tell_decided(pair, sum(not one.is_decided for one in self.pairs))
+        self._watch(pair)
 
     def done(self) -> bool:
         """Nothing is pending, and nothing more will be asked."""
         if self._pending or self._to_build:
             return False
         return self._is_out_of_time() or not any(map(self._may_time, self.pairs))
+
+    def count_left(self) -> int:
+        """How many batches are to be timed, if pairs take as many as those that are decided took."""
+        told = [pair.told for pair in self.pairs if pair.is_decided and pair.told]
+        usual = max(round(sum(told) / len(told)), LOOKS[0]) if told else LOOKS[0]
+        return sum(max(usual - pair.told, 1) for pair in self.pairs if not pair.is_decided)
 
     def _may_time(self, pair: Pair) -> bool:
         is_built = len(pair.built) == 2

@@ -6,7 +6,7 @@ import msgspec
 
 from tileyard.engine.yard import Workplace
 from tileyard.errors import UsageError
-from tileyard.events import Note, RunStarted
+from tileyard.events import Note, PairsCounted, RunStarted
 from tileyard.model import Case, Device
 from tileyard.regress.pairs import (
     FALSE_DISCOVERIES,
@@ -43,13 +43,29 @@ async def open_regression(
     def is_out_of_time() -> bool:
         return start.budget_s is not None and bench.elapsed_s >= start.budget_s
 
-    def tell_decided(pair: Pair, left: int) -> None:
-        margin = start.gate.margin_of(pair.name)
-        row = describe_pair(pair, FALSE_DISCOVERIES / len(source.pairs), margin)
-        bench.conversation.tell_event(Note(text=f"{describe_row(row)}; {left} undecided"))
+    began_s: list[float] = []
+
+    def watch(pair: Pair) -> None:
+        """Say what is decided, and how long the rest takes if processes follow each other as they have so far."""
+        began_s.append(bench.elapsed_s)
+        undecided = sum(not one.is_decided for one in source.pairs)
+        left_s = None
+        if len(began_s) > 1:
+            each_s = (began_s[-1] - began_s[0]) / (len(began_s) - 1)
+            left_s = each_s * source.count_left()
+            if start.budget_s is not None:
+                left_s = min(left_s, max(start.budget_s - bench.elapsed_s, 0.0))
+        counted = PairsCounted(
+            decided=len(source.pairs) - undecided, undecided=undecided, left_s=left_s
+        )
+        bench.conversation.tell_event(counted)
+        if pair.is_decided:
+            margin = start.gate.margin_of(pair.name)
+            row = describe_pair(pair, FALSE_DISCOVERIES / len(source.pairs), margin)
+            bench.conversation.tell_event(Note(text=f"{describe_row(row)}; {undecided} undecided"))
 
     cases = {"base": _to_time(base.cases), "head": _to_time(head.cases)}
-    source = Pairs(cases, start.gate, start.case_s, is_out_of_time, tell_decided)
+    source = Pairs(cases, start.gate, start.case_s, is_out_of_time, watch)
     refused = {"base": base.refused, "head": head.refused}
 
     def fold(ending: Ending) -> Regression:

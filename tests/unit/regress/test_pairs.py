@@ -252,6 +252,23 @@ def test_a_kernel_has_its_own_margin() -> None:
     ]
 
 
+def test_what_is_left_follows_from_what_was_needed() -> None:
+    """A pair that is undecided is expected to take as many processes as those that are decided did."""
+    kernels = cases("slow", "fast", "even")
+    left = []
+    source = Pairs(
+        {"base": kernels, "head": kernels},
+        GATE,
+        1000.0,
+        watch=lambda pair: left.append((pair.is_decided, source.count_left())),
+    )
+    Machine(noisy({"slow": 1.1, "fast": 0.8, "even": 1.0}, noise=0.01)).run(source)
+    assert left[0] == (False, 3 * LOOKS[0] - 1)
+    first = next(number for number, (is_decided, _) in enumerate(left) if is_decided)
+    assert left[first][1] <= left[first - 1][1]
+    assert left[-1] == (True, 0)
+
+
 @pytest.mark.parametrize("batches", [1, 3, 5, 6])
 def test_what_no_time_was_left_for_is_undecided(batches: int) -> None:
     """It failed nothing, whether it was to be built or to be timed: four builds come first."""
