@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tileyard.cli.kernel_options import BuildLimit, DeviceNames, QueueLimit, RunLimit
+from tileyard.cli.kernel_options import SIDES, BuildLimit, DeviceNames, QueueLimit, RunLimit
 from tileyard.cli.values import parse_duration_s, parse_share, refuse_unused
 from tileyard.errors import UsageError
 
@@ -16,9 +16,7 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         str | None,
         typer.Argument(
             metavar="BASE",
-            help="What to compare with: a git revision of the project, . for its working tree, a Python or "
-            "virtual environment with another TileLang, packages for one that is made (pip:tilelang==0.1.14), or "
-            "pass options KEY=VALUE,KEY=VALUE. Or, without FILEs, numbers of others: "
+            help=f"What to compare with: {SIDES}. Or, without FILEs, numbers of others: "
             "pytest-benchmark's JSON, or what TileLang's benchmarks print.",
         ),
     ] = None,

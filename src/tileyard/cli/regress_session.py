@@ -9,7 +9,7 @@ import msgspec
 
 from tileyard.cli.opening import load_settings, present
 from tileyard.cli.session import carry_out
-from tileyard.cli.static_session import parse_side
+from tileyard.cli.sides import find_sides
 from tileyard.errors import UsageError
 from tileyard.model import Limits, Side
 from tileyard.modes import make_folder
@@ -21,11 +21,8 @@ from tileyard.report.regress import print_regression
 from tileyard.report.regress_markdown import render_comment
 from tileyard.report.study_progress import StudyLayout
 from tileyard.report.suite_files import write_atomically
-from tileyard.service.environments import PREFIX
-from tileyard.service.revisions import Project
-from tileyard.service.sides import HERE, side_variables
+from tileyard.service.sides import side_variables
 from tileyard.service.verbs import StartRegress
-from tileyard.settings import Settings
 from tileyard.targets.registry import make_target
 from tileyard.wording import count_of
 
@@ -48,14 +45,6 @@ class Asked:
     run_s: float
     build_s: float
     compile_workers: int | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Found:
-    """A side, and its files with the kernels that are meant."""
-
-    side: Side
-    files: tuple[tuple[str, str], ...]
 
 
 class Shown:
@@ -96,16 +85,11 @@ def run(asked: Asked, console: Console) -> Regression:
     work = settings.make_home() / "tmp"
     make_folder(work)
     with tempfile.TemporaryDirectory(prefix="regress-", dir=work) as scratch:
-        base, head = (
-            _find(named, asked, settings, Path(scratch)) for named in (asked.base, asked.head)
-        )
-        for file in asked.files:
-            name = file.partition("::")[0]
-            if not any(Path(own).name == Path(name).name for own, _ in (*base.files, *head.files)):
-                raise UsageError(f"neither side has a file {name}")
+        named = (asked.base, asked.head)
+        base, head = find_sides(named, asked.files, settings.home, clean=asked.clean)
         start = StartRegress(
-            base=base.side,
-            head=head.side,
+            base=_settle(base.side, Path(scratch)),
+            head=_settle(head.side, Path(scratch)),
             base_files=base.files,
             head_files=head.files,
             target=asked.target,
@@ -138,51 +122,8 @@ def judge_reports(files: Sequence[str], gate: Gate) -> Regression:
     return recorded.judge_reports(numbered, (name, name), gate)
 
 
-def _find(named: str, asked: Asked, settings: Settings, scratch: Path) -> _Found:
-    """The side that is called so. Raises UsageError."""
-    files = []
-    for text in asked.files:
-        file, _, kernel = text.partition("::")
-        files.append((Path(file).absolute(), kernel))
-    project = Project.of(files[0][0]) or Project.of(Path.cwd() / "any")
-    if named == HERE:
-        label = project.describe_changes() if project else "working tree"
-        if asked.clean and " with changes " in label:
-            raise UsageError(f"--clean: {label}", "commit them, or name a revision")
-        return _as_found(Side(name=label), files)
-    commit = _find_commit(named, project)
-    if project is not None and commit:
-        folder = project.check_out(commit, settings.home)
-        moved = [(_move(file, project.root, folder), kernel) for file, kernel in files]
-        label = f"{named} ({commit[:10]})"
-        return _as_found(Side(name=label, variables=project.variables(folder)), moved)
-    side = parse_side(named)
-    variables = side_variables(side, scratch, is_plain=bool(side.python)) if side.python else {}
-    return _as_found(msgspec.structs.replace(side, variables=variables), files)
-
-
-def _as_found(side: Side, files: list[tuple[Path, str]]) -> _Found:
-    return _Found(
-        side=side, files=tuple((str(file), kernel) for file, kernel in files if file.is_file())
-    )
-
-
-def _find_commit(named: str, project: Project | None) -> str:
-    """The commit of a revision; empty where it is something else."""
-    if project is None or named.startswith(PREFIX) or "=" in named or Path(named).exists():
-        return ""
-    try:
-        return project.find(named)
-    except UsageError:
-        raise UsageError(
-            f"{named} is neither a git revision of {project.root}, nor a Python, nor pass options KEY=VALUE,...",
-            f"{HERE} stands for the working tree",
-        ) from None
-
-
-def _move(file: Path, root: Path, folder: Path) -> Path:
-    """Where a file of the project is in a checkout. Raises UsageError for one of another project."""
-    try:
-        return folder / file.resolve().relative_to(root.resolve())
-    except ValueError:
-        raise UsageError(f"{file} is not in the project {root}") from None
+def _settle(side: Side, scratch: Path) -> Side:
+    """A side with its environment, where it has a Python of its own."""
+    if not side.python:
+        return side
+    return msgspec.structs.replace(side, variables=side_variables(side, scratch, is_plain=True))

@@ -18,7 +18,7 @@ from tileyard.regress.timed import Regression, describe_row
 from tileyard.regress.verdicts import describe_pair, fold_pairs
 from tileyard.service.bench import Bench
 from tileyard.service.runs import Ending, Plan
-from tileyard.service.side_kernels import Asked, SideKernels
+from tileyard.service.side_kernels import Asked, open_sides
 from tileyard.service.verbs import StartRegress
 
 
@@ -26,14 +26,8 @@ async def open_regression(
     start: StartRegress, bench: Bench, devices: Sequence[Device]
 ) -> Plan[Regression]:
     """Ask both sides what they have, and plan its pairs."""
-    sides = (
-        msgspec.structs.replace(start.base, name="base"),
-        msgspec.structs.replace(start.head, name="head"),
-    )
-    authors = bench.make_authors(devices=devices, sides=sides)
     asked = Asked(target=start.target, all_configs=start.all_configs, limits=start.limits)
-    base = await SideKernels.open(asked, start.base_files, authors, "base")
-    head = await SideKernels.open(asked, start.head_files, authors, "head")
+    authors, base, head = await open_sides(start, asked, bench, devices=devices)
     if not (base.cases or head.cases):
         why = next(
             (build.message for build in (*head.refused, *base.refused)), "it holds no kernel"

@@ -153,15 +153,16 @@ class StartCompile(Verb[CompileResult]):
 class StartStatic(Verb[Rounds]):
     """Begin to build kernels on two sides in turn, ``rounds`` times, for each of their shapes, and run none.
 
-    ``files`` are Python files, each with the one kernel that is meant or an empty name for all of its own.
+    The files of a side are Python files, each with the one kernel that is meant or an empty name for all of its own.
     """
 
     kept = "the same command begins again"
 
-    files: tuple[tuple[str, str], ...]
-    target: str
     base: Side
     head: Side
+    base_files: tuple[tuple[str, str], ...]
+    head_files: tuple[tuple[str, str], ...]
+    target: str
     all_configs: bool = False
     rounds: int = 1
     limits: Limits = Limits()
