@@ -1,8 +1,8 @@
-"""Cases that do not gate until a day: who cares for them and why, and which entry of a list applies to a case."""
+"""Cases that do not gate until a day: who cares for them and why, and which entry of a list fits a case."""
 
 import datetime
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import translate
 from functools import lru_cache
 from typing import Protocol, TypeVar
@@ -45,21 +45,20 @@ def find_quarantined(
     entries: Sequence[Entry],
     cases: Iterable[str],
     today: datetime.date,
-    applies: Callable[[Entry, str], bool] = fits_entry,
     name: str = "quarantine",
 ) -> tuple[dict[str, Entry], tuple[str, ...]]:
     """The cases that do not gate today, each with the entry that says so, and what to tell people.
 
-    Where several entries apply to a case, the one that lasts longest counts. ``name`` is the word for an entry.
+    Where several entries fit a case, the one that lasts longest counts. ``name`` is the word for an entry.
     """
     names = tuple(cases)
     lasting = sorted(entries, key=lambda entry: entry.until, reverse=True)
     current = [entry for entry in lasting if entry.until >= today]
-    fitting = {case: [one for one in current if applies(one, case)] for case in names}
+    fitting = {case: [one for one in current if fits_entry(one, case)] for case in names}
     found = {case: those[0] for case, those in fitting.items() if those}
     notes = []
     for entry in (one for one in entries if one.until < today):
-        freed = sum(applies(entry, case) and case not in found for case in names)
+        freed = sum(fits_entry(entry, case) and case not in found for case in names)
         if freed:
             notes.append(
                 f"the {name} of {entry.cases} ended on {entry.until}: {freed} "

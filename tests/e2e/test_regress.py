@@ -1,6 +1,7 @@
 """``tileyard regress``: two revisions of a project with real kernels, timed against each other where they differ."""
 
 import json
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -132,12 +133,22 @@ def test_a_wrong_result_gates_as_a_slower_one_does(cli: CommandLine, project: Pa
     assert f"head: working tree, {commit_id}\n" in done.stdout
 
 
-def test_what_is_faster_passes(cli: CommandLine, project: Path) -> None:
-    """And the table says by how much."""
-    done = cli.run("regress", "heavy", "light", "bench/kernels.py::scale")
+def test_figures_of_the_binary_are_beside_the_time(cli: CommandLine, project: Path) -> None:
+    """What is faster passes; so does a figure beyond its limit that is allowed, and both are shown."""
+    allow = project / "allow.toml"
+    entry = 'verdicts = ["over_limit"]\nowner = "ana"\nreason = "shorter"\nuntil = 9999-12-31\n'
+    allow.write_text(f'[[allow]]\ncases = "scale/*"\n{entry}')
+    cli.env["TILEYARD_PLUGINS"] = "counting=counting_target:CountingTarget"
+    cli.env["PYTHONPATH"] += f":{ROOT / 'tests' / 'e2e'}"
+    asked = ("regress", "heavy", "light", "bench/kernels.py::scale", "--target", "counting")
+    done = cli.run(*asked, "--fail-on", "registers:-0,spills:+0", "--allow", str(allow))
     assert done.returncode == 0, done.stderr
     assert "improved" in done.stdout
     assert "base against itself: 0 false alarms in 1 row" in done.stdout
+    assert re.search(r"^    registers (\d+) -> \d+ \(-", done.stdout, re.MULTILINE)
+    assert "allowed registers:-0" in done.stdout
+    assert "allowed until 9999-12-31 (ana: shorter)" in done.stdout
+    assert "gates: nothing" in done.stdout
 
 
 @pytest.mark.parametrize(

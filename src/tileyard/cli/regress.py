@@ -34,6 +34,13 @@ def regress(  # noqa: PLR0913 - options, by keyword only
             help="Fail only where a kernel is known to be slower by more than this; by default by more than the margin.",
         ),
     ] = "",
+    fail_on: Annotated[
+        str,
+        typer.Option(
+            metavar="LIMITS",
+            help="Fail also where a figure of the binary gets worse: registers:+5%,spills:+0,occupancy:-10%.",
+        ),
+    ] = "",
     allow: Annotated[
         Path | None,
         typer.Option(
@@ -86,17 +93,24 @@ def regress(  # noqa: PLR0913 - options, by keyword only
     Base and head are timed in turn, in one process after the other, until the interval of their ratio lies on one side of
     the margin, and so is base against itself. A kernel that a side lacks or cannot build is a row, too.
 
-    Exit status: 0 nothing is worse, 1 a kernel is slower by more than the margin or --fail-over, wrong, missing or new, and
-    not allowed, 2 bad usage, 3 infrastructure only, 130 interrupted.
+    Exit status: 0 nothing is worse, 1 a kernel is slower by more than the margin or --fail-over, wrong, missing, new or
+    beyond a limit of --fail-on, and not allowed, 2 bad usage, 3 infrastructure only, 130 interrupted.
     """
     from tileyard.cli.regress_session import Asked, Shown, judge_reports, judge_sides, run
+    from tileyard.regress.gate import Gate
+    from tileyard.regress.limits import parse_limits
     from tileyard.report.console import Console
     from tileyard.service.gating import read_gate
 
     shown = Shown(summary=summary, png=png, as_json=json)
     today = datetime.datetime.now(tz=datetime.UTC).astimezone().date()
     limit = parse_share(fail_over) if fail_over else 0.0
-    gate = read_gate(allow, parse_share(margin), limit, today)
+    gate = read_gate(
+        allow,
+        Gate(
+            margin=parse_share(margin), fail_over=limit, limits=parse_limits(fail_on), today=today
+        ),
+    )
     if reports:
         refuse_unused("with --reports", {"BASE": base})
         return shown.show(judge_reports(reports, gate))

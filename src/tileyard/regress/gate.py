@@ -2,17 +2,16 @@
 
 import datetime
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Final, get_args
+from collections.abc import Iterator, Sequence
+from typing import Annotated, get_args
 
 import msgspec
 
 from tileyard.decoding import Text
 from tileyard.model import Record
-from tileyard.quarantine import find_idle, find_quarantined, fits, fits_entry
-from tileyard.regress.timed import Allowance, TimedRow, Verdict, Worse
-
-GATING: Final = frozenset(get_args(Worse))
+from tileyard.quarantine import find_idle, find_quarantined, fits_entry
+from tileyard.regress.limits import Limit, find_broken
+from tileyard.regress.timed import Allowance, TimedRow, Worse
 
 
 class CaseMargin(Record):
@@ -27,11 +26,13 @@ class Gate(Record):
     base's time.
 
     A kernel that is slower fails where it is known to be slower by more than ``fail_over``, which no margin exceeds; 0 is
-    its margin. ``allow`` says what else fails nothing, ``today`` decides which of these entries still count.
+    its margin. ``limits`` are those of figures that compilers report. ``allow`` says what else fails nothing, ``today``
+    decides which of these entries still count.
     """
 
     margin: float
     fail_over: float = 0.0
+    limits: tuple[Limit, ...] = ()
     margins: tuple[CaseMargin, ...] = ()
     allow: tuple[Allowance, ...] = ()
     today: datetime.date = datetime.date.min
@@ -47,38 +48,50 @@ class Gate(Record):
 
     def judge(self, rows: Sequence[TimedRow]) -> tuple[tuple[TimedRow, ...], tuple[str, ...]]:
         """The rows with what is known of each at the gate, and what people should see besides."""
-        worse = {row.case: row for row in rows if self._is_worse(row)}
-
-        def applies(entry: Allowance, case: str) -> bool:
-            return worse[case].verdict in entry.verdicts and fits(entry.cases, case)
-
-        allowed, ended = find_quarantined(self.allow, worse, self.today, applies, "allowance")
-        judged = tuple(self._mark(row, allowed, row.case in worse) for row in rows)
-        return judged, (*ended, *self._find_notes(judged))
-
-    def _is_worse(self, row: TimedRow) -> bool:
-        if row.verdict != "regressed":
-            return row.verdict in GATING
-        low = row.ratio.low if row.ratio else None
-        limit = self.limit_of(row.case)
-        return low is None or limit == self.margin_of(row.case) or low - 1 > limit
-
-    def _mark(self, row: TimedRow, allowed: Mapping[str, Allowance], is_worse: bool) -> TimedRow:
-        own = self.margin_of(row.case)
-        return msgspec.structs.replace(
-            row,
-            gates=is_worse and row.case not in allowed,
-            allowed=allowed.get(row.case),
-            margin=None if own == self.margin else own,
+        broken = {row.case: tuple(find_broken(row.changes, self.limits)) for row in rows}
+        faults = {row.case: self._find_faults(row, broken[row.case]) for row in rows}
+        allowed: dict[str, dict[Worse, Allowance]] = {row.case: {} for row in rows}
+        notes: list[str] = []
+        for kind in get_args(Worse):
+            entries = [entry for entry in self.allow if kind in entry.verdicts]
+            cases = [case for case, kinds in faults.items() if kind in kinds]
+            found, ended = find_quarantined(entries, cases, self.today, "allowance")
+            notes += ended
+            for case, entry in found.items():
+                allowed[case][kind] = entry
+        judged = tuple(
+            msgspec.structs.replace(
+                row,
+                broken=broken[row.case],
+                gates=tuple(kind for kind in faults[row.case] if kind not in allowed[row.case]),
+                allowed=tuple(dict.fromkeys(allowed[row.case].values())),
+                margin=None if (own := self.margin_of(row.case)) == self.margin else own,
+            )
+            for row in rows
         )
+        return judged, (*notes, *self._find_notes(judged))
+
+    def _find_faults(self, row: TimedRow, broken: Sequence[str]) -> tuple[Worse, ...]:
+        return tuple(
+            kind
+            for kind in get_args(Worse)
+            if (kind == row.verdict and not self._is_tolerable(row))
+            or (kind == "over_limit" and broken)
+        )
+
+    def _is_tolerable(self, row: TimedRow) -> bool:
+        """Whether a kernel is slower and not known to be so by more than it may."""
+        limit = self.limit_of(row.case)
+        if row.verdict != "regressed" or limit == self.margin_of(row.case):
+            return False
+        low = row.ratio.low if row.ratio else None
+        return low is not None and low - 1 <= limit
 
     def _find_notes(self, rows: Sequence[TimedRow]) -> Iterator[str]:
         names = [row.case for row in rows]
         yield from find_idle("allow", self.allow, names)
         yield from find_idle("margin", self.margins, names)
-        spared = sum(
-            row.verdict == "regressed" and not row.gates and not row.allowed for row in rows
-        )
+        spared = sum(self._is_tolerable(row) for row in rows)
         if spared:
             yield (
                 f"{spared} regressed, not known to be beyond {100 * self.fail_over:g} %: "
@@ -87,6 +100,6 @@ class Gate(Record):
 
 
 def describe_gating(rows: Sequence[TimedRow]) -> str:
-    """``1 missing, 2 regressed``: how many rows gate, by their verdicts; empty where none does."""
-    counts = Counter(row.verdict for row in rows if row.gates)
-    return ", ".join(f"{counts[one]} {one}" for one in get_args(Verdict) if counts[one])
+    """``1 missing, 2 regressed``: how many rows gate, and by what; empty where none does."""
+    counts = Counter(kind for row in rows for kind in row.gates)
+    return ", ".join(f"{counts[one]} {one}" for one in get_args(Worse) if counts[one])

@@ -120,7 +120,7 @@ class Pairs:
         batches: list[Batch] = []
         while self._to_build and len(batches) < limit:
             pair, side = self._to_build.pop()
-            case = _as_built(pair.base if side == "base" else pair.head, side)
+            case = as_built(pair.base if side == "base" else pair.head, side)
             self._pending[case.key] = (pair, side)
             batches.append(Batch(id=case.id, cases=(case,)))
         if self._is_out_of_time():
@@ -215,5 +215,6 @@ class Pairs:
         return all(found.is_beyond(edge) or found.is_within(edge) for edge in logs)
 
 
-def _as_built(case: Case, side: str) -> Case:
+def as_built(case: Case, side: str) -> Case:
+    """The case that builds a side of a pair."""
     return msgspec.structs.replace(case, id=f"{case.id}/{side}", until="built", timing=None)

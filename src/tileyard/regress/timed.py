@@ -5,6 +5,7 @@ from typing import Literal
 from tileyard.events import StopReason
 from tileyard.model import Record
 from tileyard.quarantine import Quarantine
+from tileyard.regress.static import Change
 
 Verdict = Literal[
     "failed",
@@ -18,8 +19,8 @@ Verdict = Literal[
     "unchanged",
 ]
 """How a row ended, those that need a look first."""
-Worse = Literal["failed", "missing", "regressed", "new"]
-"""Verdicts that fail a comparison unless they are allowed."""
+Worse = Literal["failed", "missing", "regressed", "new", "over_limit"]
+"""What fails a comparison unless it is allowed: verdicts, and figures of the binary beyond their limits."""
 
 
 class Ratio(Record):
@@ -35,7 +36,7 @@ class Ratio(Record):
 
 
 class Allowance(Quarantine):
-    """Cases that do not fail a comparison with one of these ``verdicts``."""
+    """Cases that do not fail a comparison by one of these ``verdicts``."""
 
     verdicts: tuple[Worse, ...]
 
@@ -46,7 +47,8 @@ class TimedRow(Record):
     ``ratio`` is None where the two were not timed together, ``control`` is base against itself. ``disturbed``
     processes count for nothing, since somebody else was at work. ``base_ns`` and ``head_ns`` are times of a launch. ``smallest`` is the smallest change, as a share of base's time, that
     could have been seen, None where there are too few processes to say it. ``margin`` is its own where that is not the one
-    of all. It fails the comparison where it ``gates``; ``allowed`` is why it does not, though it would.
+    of all. ``changes`` are figures of the binary that differ, as far as the target reports them, ``broken`` a line for each
+    limit of these that is broken. The row fails the comparison by what it ``gates``; ``allowed`` is why it does not by others.
     """
 
     case: str
@@ -61,8 +63,10 @@ class TimedRow(Record):
     head_ns: float = 0.0
     smallest: float | None = None
     margin: float | None = None
-    gates: bool = False
-    allowed: Allowance | None = None
+    changes: tuple[Change, ...] = ()
+    broken: tuple[str, ...] = ()
+    gates: tuple[Worse, ...] = ()
+    allowed: tuple[Allowance, ...] = ()
 
 
 def describe_row(row: TimedRow) -> str:

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from tileyard.regress.gate import describe_gating
 from tileyard.regress.timed import Regression, TimedRow, Verdict, format_change
+from tileyard.report.static import describe_change
 from tileyard.report.words import clean_line, format_seconds, format_time
 from tileyard.wording import count_of, describe_unrecorded
 
@@ -31,7 +32,7 @@ def print_regression(console: Console, result: Regression) -> None:
     for line in (f"base: {result.base}", f"head: {result.head}", *_describe_place(result)):
         console.print(Text(line), soft_wrap=True, highlight=False)
     for row in result.rows:
-        if row.verdict not in QUIET:
+        if row.verdict not in QUIET or row.gates or row.allowed:
             console.print(_line(row), soft_wrap=True, highlight=False)
             for message in describe_more(row):
                 line = f"    {clean_line(message, MESSAGE)}"
@@ -49,7 +50,10 @@ def describe_more(row: TimedRow) -> Iterator[str]:
     for side, message in (("base", row.base_message), ("head", row.head_message)):
         if message:
             yield f"{side}: {message}"
-    if (allowed := row.allowed) is not None:
+    if row.changes:
+        yield ", ".join(map(describe_change, row.changes))
+    yield from (f"beyond its limit: {line}" for line in row.broken)
+    for allowed in row.allowed:
         yield f"allowed until {allowed.until} ({allowed.owner}: {allowed.reason})"
 
 
@@ -63,9 +67,10 @@ def find_headline(result: Regression) -> str:
     """What matters most, in one line."""
     worse = sum(row.verdict == "regressed" for row in result.rows)
     if worse:
-        return f"{count_of(worse, 'kernel')} slower by more than {100 * result.margin:g} %"
+        suffix = "" if any("regressed" in row.gates for row in result.rows) else ", allowed"
+        return f"{count_of(worse, 'kernel')} slower by more than {100 * result.margin:g} %{suffix}"
     if result.exit_status == 1:
-        return "Kernels are missing, new or fail"
+        return f"Failed: {describe_gating(result.rows)}"
     if result.exit_status or result.reason != "done":
         return "The comparison is not complete"
     return f"No kernel is known to be slower by more than {100 * result.margin:g} %"

@@ -106,7 +106,7 @@ def _arrange(rows: Sequence[TimedRow]) -> Iterator[_Line]:
     """Rows by their names, the worst first and those that gate above all; further rows by verdict."""
     named = [row for row in rows if row.verdict != "unchanged"]
     if len(named) > NAMED:
-        loud = [row for row in named if row.verdict not in QUIET]
+        loud = [row for row in named if row.verdict not in QUIET or row.gates]
         named = sorted(loud, key=lambda row: not row.gates)[:NAMED]
     names = {row.case for row in named}
     for row in named:

@@ -27,8 +27,8 @@ def _blocks(result: Regression) -> Iterator[str]:
     counts = Counter(row.verdict for row in result.rows)
     told = ", ".join(f"{counts[one]} {one}" for one in get_args(Verdict) if counts[one])
     yield f"## {find_headline(result)}\n\n{count_of(len(result.rows), 'kernel')}: {told}\n\n{describe_gate(result)}\n\n"
-    shown = [row for row in result.rows if row.verdict not in FOLDED]
-    folded = [row for row in result.rows if row.verdict in FOLDED]
+    folded = [row for row in result.rows if row.verdict in FOLDED and not row.gates]
+    shown = [row for row in result.rows if row.verdict not in FOLDED or row.gates]
     if shown:
         yield from _table(result, shown)
     for row in shown[:ROWS]:

@@ -13,8 +13,10 @@ from tileyard.regress.pairs import (
     TIMING,
     Pair,
     Pairs,
+    as_built,
 )
-from tileyard.regress.timed import Regression, describe_row
+from tileyard.regress.static import find_changes
+from tileyard.regress.timed import Regression, TimedRow, describe_row
 from tileyard.regress.verdicts import describe_pair, fold_pairs
 from tileyard.service.bench import Bench
 from tileyard.service.runs import Ending, Plan
@@ -64,7 +66,7 @@ async def open_regression(
 
     def fold(ending: Ending) -> Regression:
         found, alarms, mean = fold_pairs(source, refused, start.gate)
-        rows, notes = start.gate.judge(found)
+        rows, notes = start.gate.judge(_add_changes(found, source.pairs, ending))
         return Regression(
             run=ending.run,
             target=start.target,
@@ -101,6 +103,20 @@ async def open_regression(
         budget_reason=f"the budget of {start.budget_s or 0:g} s was spent before this case was reached",
         may_trim=lambda: True,
     )
+
+
+def _add_changes(rows: Sequence[TimedRow], pairs: Sequence[Pair], ending: Ending) -> list[TimedRow]:
+    """The rows with the figures of their binaries that differ."""
+    changes = {
+        pair.name: tuple(
+            find_changes(
+                ending.build_of(as_built(pair.base, "base"), pair.name),
+                ending.build_of(as_built(pair.head, "head"), pair.name),
+            )
+        )
+        for pair in pairs
+    }
+    return [msgspec.structs.replace(row, changes=changes.get(row.case, ())) for row in rows]
 
 
 def _to_time(cases: Sequence[Case]) -> list[Case]:

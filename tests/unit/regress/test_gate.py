@@ -9,6 +9,8 @@ from tests.unit.regress.sides import timed
 
 from tileyard.errors import UsageError
 from tileyard.regress.gate import CaseMargin, Gate, describe_gating
+from tileyard.regress.limits import parse_limits
+from tileyard.regress.static import Change
 from tileyard.regress.timed import Allowance, Regression, TimedRow
 from tileyard.service.gating import read_gate
 
@@ -84,7 +86,7 @@ def test_an_allowance_counts_until_its_last_day() -> None:
     )
     rows, notes = Gate(margin=0.02, allow=entries, today=TODAY).judge(ROWS)
     assert [row.case for row in rows if row.gates] == ["wrong", "gone", "young"]
-    assert [row.allowed for row in rows[2:4]] == [entries[0]] * 2
+    assert [row.allowed for row in rows[2:4]] == [(entries[0],)] * 2
     assert notes == (
         "the allowance of young ended on 2026-11-22: 1 case gates again (owner ana: why)",
         "allow: no case is like renamed",
@@ -95,9 +97,25 @@ def test_the_file_has_allowances_and_margins(tmp_path: Path) -> None:
     """In the shape of a suite's quarantine."""
     path = tmp_path / "allow.toml"
     path.write_text(FILE)
-    gate = read_gate(path, 0.02, 0.0, TODAY)
+    gate = read_gate(path, Gate(margin=0.02, today=TODAY))
     assert gating(gate) == ["wrong", "gone", "young"]
     assert gate.margin_of("noisy") == 0.05
+
+
+def test_a_figure_beyond_its_limit_gates_whatever_the_time_is() -> None:
+    """An allowance of the verdict is none of the figures."""
+    changes = (Change(metric="registers", base=32, head=40),)
+    even = timed("even", "equivalent", 0.99, 1.0, 1.01)
+    slow = timed("slow", "regressed", 1.03, 1.04, 1.05)
+    rows = [msgspec.structs.replace(row, changes=changes) for row in (even, slow)]
+    limits = parse_limits("registers:+5%,spills:+0")
+    gate = Gate(margin=0.02, limits=limits, allow=(allow("slow", "regressed"),), today=TODAY)
+    judged, _ = gate.judge(rows)
+    assert [row.gates for row in judged] == [("over_limit",), ("over_limit",)]
+    assert judged[0].broken == ("registers 32 -> 40, allowed registers:+5%",)
+    assert describe_gating(judged) == "2 over_limit"
+    gate = Gate(margin=0.02, limits=limits, allow=(allow("*", "over_limit"),), today=TODAY)
+    assert [row.gates for row in gate.judge(rows)[0]] == [(), ("regressed",)]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +135,7 @@ def test_a_bad_file_is_refused(tmp_path: Path, old: str, new: str, expected: str
     path = tmp_path / "allow.toml"
     path.write_text(FILE.replace(old, new))
     with pytest.raises(UsageError) as raised:
-        read_gate(path, 0.02, 0.0, TODAY)
+        read_gate(path, Gate(margin=0.02, today=TODAY))
     assert raised.value.message.startswith(str(path))
     assert expected in raised.value.message
 
@@ -125,4 +143,6 @@ def test_a_bad_file_is_refused(tmp_path: Path, old: str, new: str, expected: str
 def test_a_limit_within_the_margin_is_refused() -> None:
     """What lies within the margin cannot be told from noise."""
     with pytest.raises(UsageError, match="less than the margin of 2 %"):
-        read_gate(None, 0.02, 0.01, TODAY)
+        read_gate(None, Gate(margin=0.02, fail_over=0.01))
+    with pytest.raises(UsageError, match="takes several builds"):
+        read_gate(None, Gate(margin=0.02, limits=parse_limits("build:+5%")))
