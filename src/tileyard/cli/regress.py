@@ -112,13 +112,14 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         ),
     )
     if reports:
-        refuse_unused("with --reports", {"BASE": base})
+        refuse_unused("with --reports", {"BASE": base, "--fail-on": fail_on})
         return shown.show(judge_reports(reports, gate))
     if base is None or head is None:
         raise UsageError(
             "two sides are compared: BASE HEAD FILE...", "or reports of others: --reports FILE"
         )
     if not files:
+        refuse_unused("on numbers of others", {"--fail-on": fail_on})
         return shown.show(judge_sides(base, head, gate))
     asked = Asked(
         base=base,

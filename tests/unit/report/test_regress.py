@@ -78,7 +78,7 @@ def test_slower_kernels_that_are_allowed_are_called_so() -> None:
     rows, notes = Gate(margin=0.02, fail_over=0.05).judge((slow,))
     comment = render_comment(msgspec.structs.replace(RESULT, rows=rows, notes=notes))
     assert comment.startswith("## 1 kernel slower by more than 2 %, allowed\n")
-    assert "not known to be beyond 0 %" not in comment
+    assert "1 regressed, not known to be beyond 5 %&#58; does not gate" in comment
 
 
 def test_a_comment_begins_with_what_is_worst() -> None:
