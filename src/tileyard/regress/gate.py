@@ -22,12 +22,11 @@ class CaseMargin(Record):
 
 
 class Gate(Record):
-    """``margin`` is the smallest change that matters, of the cases of the first of ``margins`` that fits its own; shares of
-    base's time.
+    """What fails a comparison. Shares are of base's time.
 
-    A kernel that is slower fails where it is known to be slower by more than ``fail_over``, which no margin exceeds; 0 is
-    its margin. ``limits`` are those of figures that compilers report. ``allow`` says what else fails nothing, ``today``
-    decides which of these entries still count.
+    ``margin`` is the smallest change that matters; a case that fits entries of ``margins`` has that of the first. A kernel
+    fails where it is known to be slower by more than its margin and more than ``fail_over``. ``limits`` are those of figures that
+    compilers report. ``allow`` says what fails nothing all the same, as long as ``today`` is not after its last day.
     """
 
     margin: float
