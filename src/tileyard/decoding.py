@@ -1,10 +1,12 @@
 """Reading JSON and TOML that may be anything: whatever is wrong with it is a msgspec.DecodeError."""
 
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
 T = TypeVar("T")
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+"""Text that is not empty."""
 DEEPEST = 100
 """Most levels of lists and tables in a document without a type: what walks through it later recurses."""
 MOST_DOTS = 1000

@@ -107,6 +107,14 @@ class Note(Record, tag="note"):
     level: Literal["info", "warning"] = "info"
 
 
+class PairsCounted(Record, tag="pairs_counted"):
+    """How many pairs of a comparison are decided, and how many are not. ``left_s`` is a guess, None as long as nothing was timed."""
+
+    decided: int
+    undecided: int
+    left_s: float | None
+
+
 class RunEnded(Record, tag="run_ended"):
     """The last event of a run."""
 
@@ -127,5 +135,6 @@ Event = (
     | CaseStarted
     | CaseEnded
     | Note
+    | PairsCounted
     | RunEnded
 )

@@ -1,20 +1,23 @@
 """``tileyard regress``: two revisions of a project with real kernels, timed against each other where they differ."""
 
 import json
+import re
 import select
 import signal
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
-from tests.conftest import CommandLine
+from tests.conftest import ROOT, CommandLine
 
 from tileyard.artifacts.collection import Keep, collect
 from tileyard.artifacts.objects import ObjectStore
 
 pytestmark = pytest.mark.slow
 
+SCHEMA = ROOT / "docs" / "reference" / "regress.schema.json"
 KERNELS = """
 import numpy as np
 import tilelang.language as T
@@ -106,12 +109,15 @@ def test_what_is_slower_gone_or_wrong_is_named(cli: CommandLine, project: Path) 
     done = cli.run("regress", "light", "heavy", "bench/kernels.py", "--json")
     assert done.returncode == 1, done.stderr
     document = json.loads(done.stdout)
+    jsonschema.validate(document, json.loads(SCHEMA.read_text()))
     assert verdicts(document) == {
         "first": "missing",
         "scale": "regressed",
         "second": "new",
         "same": "unchanged",
     }
+    gating = [row["case"].partition("/")[0] for row in document["rows"] if row["gates"]]
+    assert gating == ["first", "scale", "second"]
     (slow,) = (row for row in document["rows"] if row["verdict"] == "regressed")
     assert slow["ratio"]["low"] > 2
     assert 0.5 < slow["control"]["ratio"] < 2
@@ -139,12 +145,22 @@ def test_a_wrong_result_gates_as_a_slower_one_does(cli: CommandLine, project: Pa
     assert f"head: working tree, {commit_id}\n" in done.stdout
 
 
-def test_what_is_faster_passes(cli: CommandLine, project: Path) -> None:
-    """And the table says by how much."""
-    done = cli.run("regress", "heavy", "light", "bench/kernels.py::scale")
+def test_figures_of_the_binary_are_beside_the_time(cli: CommandLine, project: Path) -> None:
+    """What is faster passes; so does a figure beyond its limit that is allowed, and both are shown."""
+    allow = project / "allow.toml"
+    entry = 'verdicts = ["over_limit"]\nowner = "ana"\nreason = "shorter"\nuntil = 9999-12-31\n'
+    allow.write_text(f'[[allow]]\ncases = "scale/*"\n{entry}')
+    cli.env["TILEYARD_PLUGINS"] = "counting=counting_target:CountingTarget"
+    cli.env["PYTHONPATH"] += f":{ROOT / 'tests' / 'e2e'}"
+    asked = ("regress", "heavy", "light", "bench/kernels.py::scale", "--target", "counting")
+    done = cli.run(*asked, "--fail-on", "registers:-0,spills:+0", "--allow", str(allow))
     assert done.returncode == 0, done.stderr
     assert "improved" in done.stdout
     assert "base against itself: 0 false alarms in 1 row" in done.stdout
+    assert re.search(r"^    registers (\d+) -> \d+ \(-", done.stdout, re.MULTILINE)
+    assert "allowed registers:-0" in done.stdout
+    assert "allowed until 9999-12-31 (ana: shorter)" in done.stdout
+    assert "gates: nothing" in done.stdout
 
 
 def test_a_collection_of_garbage_leaves_what_is_compared(cli: CommandLine, project: Path) -> None:

@@ -132,13 +132,37 @@ def test_what_was_built_is_thrown_away(compared: Compared) -> None:
     assert list((home / "objects" / "pins").iterdir()) == []
 
 
+def test_a_revision_is_a_side(cli: CommandLine, tmp_path: Path) -> None:
+    """A kernel has one name on both sides, also where a file is new; what it was is read from git."""
+    cli.env |= {"TILEYARD_HOME": str(tmp_path / "home")}
+    kernels = (cli.cwd / "old.py", cli.cwd / "new.py")
+    kernels[0].write_text(KERNEL + MORE.partition("@tileyard.kernel\ndef homeless")[0])
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@example.org")
+    for words in (("init", "-q"), ("add", "old.py"), ("commit", "-q", "-m", "old")):
+        subprocess.run([*git, *words], cwd=cli.cwd, check=True)
+    kernels[0].write_text(KERNEL)
+    kernels[1].write_text(KERNEL)
+    done = cli.run("static", "HEAD", ".", "old.py", "new.py", "--target", "cpu", "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    rows = {row["case"]: (row["base"], row["head"]) for row in document["rows"]}
+    assert rows == {
+        "old/copy/default/block=128": ("built", "missing"),
+        "new/third/default/block=128": ("missing", "built"),
+        "new/third/large/block=128": ("missing", "built"),
+    }
+    assert document["unchanged"] == 2
+    assert ", HEAD (" in document["base"]
+    assert "with changes in 2 files" in document["head"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         ((".", "/nowhere", "third.py"), "/nowhere is neither a Python, nor a virtual environment"),
         ((".", "/bin/true", "third.py"), "/bin/true: /bin/true is no Python that works"),
         ((".", "tl.x=1,tl.x=2", "third.py"), "tl.x is given twice"),
-        ((".", ".", "nothing.py"), "there is no file nothing.py"),
+        ((".", ".", "nothing.py"), "neither side has a file nothing.py"),
         ((".", ".", "third.py", "--fail-on", "speed:+1%"), "there is no figure 'speed'"),
         ((".", ".", "third.py", "--fail-on", "build:+1%"), "takes --repeat 3 or more"),
         ((".", ".", "third.py", "--target", "cuda:sm_1"), "there is no architecture 'sm_1'"),

@@ -48,6 +48,7 @@ def bisect(  # noqa: PLR0913 - options, by keyword only
     """
     from tileyard.cli.bisect_session import run
     from tileyard.cli.regress_session import Asked
+    from tileyard.regress.gate import Gate
 
     asked = Asked(
         base=good,
@@ -55,7 +56,7 @@ def bisect(  # noqa: PLR0913 - options, by keyword only
         files=tuple(files),
         target=target,
         devices=tuple(devices or ()),
-        margin=parse_share(margin),
+        gate=Gate(margin=parse_share(margin)),
         case_s=parse_duration_s(each),
         budget_s=None,
         all_configs=False,

@@ -13,6 +13,7 @@ from tileyard.cli.regress_session import run as compare
 from tileyard.errors import InterruptedRunError, UsageError
 from tileyard.model import Record
 from tileyard.regress.bisection import Answer, Bisection, Commit, Step
+from tileyard.regress.gate import Gate
 from tileyard.regress.sought import SoughtChange, find_change, judge_commit
 from tileyard.regress.timed import Regression, format_change
 from tileyard.report.console import Console, say
@@ -49,9 +50,10 @@ def run(asked: Asked, *, as_json: bool) -> int:
         raise UsageError(f"there is no commit from {asked.base} to {asked.head}")
     sought = find_change(_compare(asked, asked.base, asked.head))
     say(console, f"{describe_sought(sought)}; {count_of(len(commits), 'commit')}")
-    timed = (
-        replace(asked, margin=sought.margin) if sought.kind != "fails" else replace(asked, case_s=0)
-    )
+    if sought.kind == "fails":
+        timed = replace(asked, case_s=0)
+    else:
+        timed = replace(asked, gate=Gate(margin=sought.margin))
 
     def test(base: str, head: str) -> Answer:
         return judge_commit(sought, _compare(timed, base, head))

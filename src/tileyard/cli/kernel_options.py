@@ -18,6 +18,12 @@ else:
     EmittedText = Literal[tuple(list_texts())]
 """The words of ``--emit``: those of all targets."""
 
+SIDES = (
+    "a git revision of the project, . for its working tree, a Python or virtual environment with another TileLang, "
+    "packages for one that is made (pip:tilelang==0.1.14), or pass options KEY=VALUE,KEY=VALUE"
+)
+"""What a comparison takes as a side."""
+
 KernelName = Annotated[str, typer.Argument(metavar="FILE[::NAME]", help="Where the kernel is.")]
 ArgumentValues = Annotated[
     list[str] | None, typer.Option(metavar="KEY=VALUE", help="An argument of the kernel.")

@@ -1,10 +1,12 @@
 """``tileyard regress``: what got slower from one version to another, and how sure that is."""
 
+import datetime
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tileyard.cli.kernel_options import BuildLimit, DeviceNames, QueueLimit, RunLimit
+from tileyard.cli.kernel_options import SIDES, BuildLimit, DeviceNames, QueueLimit, RunLimit
 from tileyard.cli.values import parse_duration_s, parse_share, refuse_unused
 from tileyard.errors import UsageError
 
@@ -14,9 +16,7 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         str | None,
         typer.Argument(
             metavar="BASE",
-            help="What to compare with: a git revision of the project, . for its working tree, a Python or "
-            "virtual environment with another TileLang, packages for one that is made (pip:tilelang==0.1.14), or "
-            "pass options KEY=VALUE,KEY=VALUE. Or, without FILEs, numbers of others: "
+            help=f"What to compare with: {SIDES}. Or, without FILEs, numbers of others: "
             "pytest-benchmark's JSON, or what TileLang's benchmarks print.",
         ),
     ] = None,
@@ -27,6 +27,27 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         list[str] | None, typer.Argument(metavar="FILE[::NAME]...", help="Where the kernels are.")
     ] = None,
     *,
+    fail_over: Annotated[
+        str,
+        typer.Option(
+            metavar="PERCENT",
+            help="Fail only where a kernel is known to be slower by more than this; by default by more than the margin.",
+        ),
+    ] = "",
+    fail_on: Annotated[
+        str,
+        typer.Option(
+            metavar="LIMITS",
+            help="Fail also where a figure of the binary gets worse: registers:+5%,spills:+0,occupancy:-10%.",
+        ),
+    ] = "",
+    allow: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="TOML: what else fails nothing, with owner, reason and last day; margins of single cases.",
+        ),
+    ] = None,
     reports: Annotated[
         list[str] | None,
         typer.Option(
@@ -61,36 +82,52 @@ def regress(  # noqa: PLR0913 - options, by keyword only
     summary: Annotated[
         str, typer.Option(metavar="FILE", help="Also write a comment for a pull request: Markdown.")
     ] = "",
+    png: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also draw the intervals: a PNG. Takes matplotlib."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Time the same kernels of two versions against each other. Where both give the same binary nothing is run.
 
     Base and head are timed in turn, in one process after the other, until the interval of their ratio lies on one side of
-    the margin, and so is base against itself. A kernel that head lacks or cannot build is a row, too.
+    the margin, and so is base against itself. A kernel that a side lacks or cannot build is a row, too.
 
-    Exit status: 0 nothing is worse, 1 a kernel is slower by more than the margin, wrong, or missing, 2 bad usage,
-    3 infrastructure only, 130 interrupted.
+    Exit status: 0 nothing is worse, 1 a kernel is slower by more than the margin or --fail-over, wrong, missing, new or
+    beyond a limit of --fail-on, and not allowed, 2 bad usage, 3 infrastructure only, 130 interrupted.
     """
-    from tileyard.cli.regress_session import Asked, judge_reports, judge_sides, run, show
+    from tileyard.cli.regress_session import Asked, Shown, judge_reports, judge_sides, run
+    from tileyard.regress.gate import Gate
+    from tileyard.regress.limits import parse_limits
     from tileyard.report.console import Console
+    from tileyard.service.gating import read_gate
 
-    share = parse_share(margin)
+    shown = Shown(summary=summary, png=png, as_json=json)
+    today = datetime.datetime.now(tz=datetime.UTC).astimezone().date()
+    limit = parse_share(fail_over) if fail_over else 0.0
+    gate = read_gate(
+        allow,
+        Gate(
+            margin=parse_share(margin), fail_over=limit, limits=parse_limits(fail_on), today=today
+        ),
+    )
     if reports:
-        refuse_unused("with --reports", {"BASE": base})
-        return show(judge_reports(reports, share), summary, as_json=json)
+        refuse_unused("with --reports", {"BASE": base, "--fail-on": fail_on})
+        return shown.show(judge_reports(reports, gate))
     if base is None or head is None:
         raise UsageError(
             "two sides are compared: BASE HEAD FILE...", "or reports of others: --reports FILE"
         )
     if not files:
-        return show(judge_sides(base, head, share), summary, as_json=json)
+        refuse_unused("on numbers of others", {"--fail-on": fail_on})
+        return shown.show(judge_sides(base, head, gate))
     asked = Asked(
         base=base,
         head=head,
         files=tuple(files),
         target=target,
         devices=tuple(devices or ()),
-        margin=share,
+        gate=gate,
         case_s=parse_duration_s(each),
         budget_s=parse_duration_s(budget) if budget else None,
         all_configs=all_configs,
@@ -100,4 +137,4 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         build_s=parse_duration_s(build_limit),
         compile_workers=compile_workers,
     )
-    return show(run(asked, Console(stderr=json)), summary, as_json=json)
+    return shown.show(run(asked, Console(stderr=json)))

@@ -1,7 +1,7 @@
 """One comparison in time as the command line shows it: what the sides are, progress, table, exit status."""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,22 +9,20 @@ import msgspec
 
 from tileyard.cli.opening import load_settings, present
 from tileyard.cli.session import carry_out
-from tileyard.cli.static_session import keep_sides, parse_side
+from tileyard.cli.sides import find_sides
 from tileyard.errors import UsageError
 from tileyard.model import Limits, Side
 from tileyard.modes import make_folder
 from tileyard.regress import recorded
+from tileyard.regress.gate import Gate
 from tileyard.regress.timed import Regression
 from tileyard.report.console import Console
 from tileyard.report.regress import print_regression
 from tileyard.report.regress_markdown import render_comment
 from tileyard.report.study_progress import StudyLayout
 from tileyard.report.suite_files import write_atomically
-from tileyard.service.environments import PREFIX
-from tileyard.service.revisions import Project
-from tileyard.service.sides import HERE, side_variables
+from tileyard.service.sides import side_variables
 from tileyard.service.verbs import StartRegress
-from tileyard.settings import Settings
 from tileyard.targets.registry import make_target
 from tileyard.wording import count_of
 
@@ -38,7 +36,7 @@ class Asked:
     files: tuple[str, ...]
     target: str
     devices: tuple[str, ...]
-    margin: float
+    gate: Gate
     case_s: float
     budget_s: float | None
     all_configs: bool
@@ -49,20 +47,35 @@ class Asked:
     compile_workers: int | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Found:
-    """A side, and its files with the kernels that are meant."""
+class Shown:
+    """How a result is shown: on the terminal, and as a comment or a picture in the files that are given."""
 
-    side: Side
-    files: tuple[tuple[str, str], ...]
+    def __init__(self, *, summary: str, png: Path | None, as_json: bool) -> None:
+        """Raises UsageError where pictures cannot be drawn."""
+        self._summary = summary
+        self._png = png
+        self._as_json = as_json
+        self._render = None if png is None else _load_figure()
+
+    def show(self, result: Regression) -> int:
+        """Print and write a result, and return the exit status."""
+        present(result, self._as_json, print_regression)
+        if self._summary:
+            write_atomically(Path(self._summary), [render_comment(result).encode()])
+        if self._png is not None and self._render is not None:
+            write_atomically(self._png, [self._render(result)])
+        return result.exit_status
 
 
-def show(result: Regression, summary: str, *, as_json: bool) -> int:
-    """Print a result, write it to the file ``summary`` if that is given, and return the exit status."""
-    present(result, as_json, print_regression)
-    if summary:
-        write_atomically(Path(summary), [render_comment(result).encode()])
-    return result.exit_status
+def _load_figure() -> Callable[[Regression], bytes]:
+    """What draws pictures: half a second of imports that nothing else needs."""
+    try:
+        from tileyard.report.regress_figure import render_png
+    except ImportError as error:
+        raise UsageError(
+            f"--png takes matplotlib: {error}", "pip install 'tileyard[png]'"
+        ) from None
+    return render_png
 
 
 def run(asked: Asked, console: Console) -> Regression:
@@ -71,21 +84,18 @@ def run(asked: Asked, console: Console) -> Regression:
     make_target(asked.target, settings.plugins)  # refuses what there is not, at once
     work = settings.make_home() / "tmp"
     make_folder(work)
-    with keep_sides(), tempfile.TemporaryDirectory(prefix="regress-", dir=work) as scratch:
-        base, head = (
-            _find(named, asked, settings, Path(scratch)) for named in (asked.base, asked.head)
-        )
-        for file in asked.files:
-            name = file.partition("::")[0]
-            if not any(Path(own).name == Path(name).name for own, _ in (*base.files, *head.files)):
-                raise UsageError(f"neither side has a file {name}")
+    named = (asked.base, asked.head)
+    with (
+        find_sides(named, asked.files, settings.home, clean=asked.clean) as (base, head),
+        tempfile.TemporaryDirectory(prefix="regress-", dir=work) as scratch,
+    ):
         start = StartRegress(
-            base=base.side,
-            head=head.side,
+            base=_settle(base.side, Path(scratch)),
+            head=_settle(head.side, Path(scratch)),
             base_files=base.files,
             head_files=head.files,
             target=asked.target,
-            margin=asked.margin,
+            gate=asked.gate,
             case_s=asked.case_s,
             budget_s=asked.budget_s,
             all_configs=asked.all_configs,
@@ -98,72 +108,24 @@ def run(asked: Asked, console: Console) -> Regression:
         return carry_out(start, settings, console, layout)
 
 
-def judge_sides(base: str, head: str, margin: float) -> Regression:
+def judge_sides(base: str, head: str, gate: Gate) -> Regression:
     """What the numbers of two files say, one for each side."""
     found = recorded.pair_sides(recorded.read_side(Path(base)), recorded.read_side(Path(head)))
-    return recorded.judge_reports(found, (base, head), margin)
+    return recorded.judge_reports(found, (base, head), gate)
 
 
-def judge_reports(files: Sequence[str], margin: float) -> Regression:
+def judge_reports(files: Sequence[str], gate: Gate) -> Regression:
     """What reports say that have both sides, all of these files in their order."""
     found = [report for file in files for report in recorded.read_reports(Path(file))]
     numbered = [
         msgspec.structs.replace(report, name=str(number)) for number, report in enumerate(found, 1)
     ]
     name = f"in {count_of(len(found), 'report')} of {', '.join(files)}"
-    return recorded.judge_reports(numbered, (name, name), margin)
+    return recorded.judge_reports(numbered, (name, name), gate)
 
 
-def _find(named: str, asked: Asked, settings: Settings, scratch: Path) -> _Found:
-    """The side that is called so. Raises UsageError."""
-    files = []
-    for text in asked.files:
-        file, _, kernel = text.partition("::")
-        files.append((Path(file).absolute(), kernel))
-    project = Project.of(files[0][0]) or Project.of(Path.cwd() / "any")
-    if named == HERE:
-        label = project.describe_changes() if project else "working tree"
-        has_changes = " with changes " in label
-        if asked.clean and has_changes:
-            raise UsageError(f"--clean: {label}", "commit them, or name a revision")
-        changes = f" {label.partition(', ')[2].partition(' ')[2]}" if has_changes else ""
-        revision = f"{project.find('HEAD')}{changes}" if project else label
-        return _as_found(Side(name=label, revision=revision), files)
-    commit = _find_commit(named, project)
-    if project is not None and commit:
-        folder = project.check_out(commit, settings.home)
-        moved = [(_move(file, project.root, folder), kernel) for file, kernel in files]
-        label = f"{named} ({commit[:10]})"
-        side = Side(name=label, revision=commit, variables=project.variables(folder))
-        return _as_found(side, moved)
-    side = parse_side(named)
-    variables = side_variables(side, scratch, is_plain=bool(side.python)) if side.python else {}
-    found = msgspec.structs.replace(side, variables=variables, revision=side.name)
-    return _as_found(found, files)
-
-
-def _as_found(side: Side, files: list[tuple[Path, str]]) -> _Found:
-    return _Found(
-        side=side, files=tuple((str(file), kernel) for file, kernel in files if file.is_file())
-    )
-
-
-def _find_commit(named: str, project: Project | None) -> str:
-    """The commit of a revision; empty where it is something else."""
-    if project is None or named.startswith(PREFIX) or "=" in named or Path(named).exists():
-        return ""
-    try:
-        return project.find(named)
-    except UsageError:
-        raise UsageError(
-            f"{named} is neither a git revision of {project.root}, nor a Python, nor pass options KEY=VALUE,...",
-            f"{HERE} stands for the working tree",
-        ) from None
-
-
-def _move(file: Path, root: Path, folder: Path) -> Path:
-    """Where a file of the project is in a checkout. Raises UsageError for one of another project."""
-    try:
-        return folder / file.resolve().relative_to(root.resolve())
-    except ValueError:
-        raise UsageError(f"{file} is not in the project {root}") from None
+def _settle(side: Side, scratch: Path) -> Side:
+    """A side with its environment, where it has a Python of its own."""
+    if not side.python:
+        return side
+    return msgspec.structs.replace(side, variables=side_variables(side, scratch, is_plain=True))

@@ -1,10 +1,10 @@
-"""``tileyard static``: what two compilers, or two sets of pass options, make of the same kernels."""
+"""``tileyard static``: what two compilers, revisions or sets of pass options make of the same kernels."""
 
 from typing import Annotated
 
 import typer
 
-from tileyard.cli.kernel_options import parse_kernel
+from tileyard.cli.kernel_options import SIDES
 from tileyard.cli.values import parse_duration_s
 
 
@@ -13,8 +13,7 @@ def static(  # noqa: PLR0913 - options, by keyword only
         str,
         typer.Argument(
             metavar="BASE",
-            help="What to compare with: . for what is installed here, a Python or virtual environment "
-            "with another TileLang, packages for one that is made (pip:tilelang==0.1.14), or pass options KEY=VALUE,KEY=VALUE.",
+            help=f"What to compare with: {SIDES}.",
         ),
     ],
     head: Annotated[str, typer.Argument(metavar="HEAD", help="What is compared, likewise.")],
@@ -52,7 +51,7 @@ def static(  # noqa: PLR0913 - options, by keyword only
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Build the same kernels with two compilers, and compare them. No device is needed.
+    """Build the same kernels on two sides, and compare them. No device is needed.
 
     Registers, spills, shared memory, occupancy, code size, instructions and build time, kernel by kernel. Every kernel of the files is built for each of its shapes. Pass options take the place of a kernel's own
     of the same names. What is built is thrown away.
@@ -60,20 +59,18 @@ def static(  # noqa: PLR0913 - options, by keyword only
     Exit status: 0 compared, 1 a limit of --fail-on is broken, 2 bad usage, or a side cannot build at all,
     130 interrupted.
     """
-    from tileyard.cli.static_session import keep_sides, parse_side, run
-    from tileyard.model import Limits
+    from tileyard.cli.static_session import Asked, run
     from tileyard.regress.limits import parse_limits
-    from tileyard.service.verbs import StartStatic
 
-    with keep_sides():
-        start = StartStatic(
-            base=parse_side(base),
-            head=parse_side(head),
-            files=tuple((str(file), name) for file, name in map(parse_kernel, files)),
-            target=target,
-            all_configs=all_configs,
-            rounds=repeat + 1,
-            limits=Limits(build_s=parse_duration_s(build_limit)),
-            compile_workers=compile_workers,
-        )
-        return run(start, parse_limits(fail_on) if fail_on else None, as_json=json)
+    asked = Asked(
+        base=base,
+        head=head,
+        files=tuple(files),
+        target=target,
+        all_configs=all_configs,
+        rounds=repeat + 1,
+        limits=parse_limits(fail_on) if fail_on else None,
+        build_s=parse_duration_s(build_limit),
+        compile_workers=compile_workers,
+    )
+    return run(asked, as_json=json)

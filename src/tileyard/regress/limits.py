@@ -70,9 +70,7 @@ def find_regressions(compared: Comparison, limits: Sequence[Limit]) -> Iterator[
             yield f"{row.case}: only base has it"
         if row.base != "fails" and row.head == "fails":
             yield f"{row.case}: head does not build it: {row.head_message}"
-        for limit in limits:
-            broken = (one for one in row.changes if _breaks(one, limit))
-            yield from (f"{row.case}: {_describe(change)}, allowed {limit}" for change in broken)
+        yield from (f"{row.case}: {line}" for line in find_broken(row.changes, limits))
     build = compared.build
     for limit in limits:
         if limit.metric == BUILD and build is not None and not build.is_first:
@@ -80,6 +78,13 @@ def find_regressions(compared: Comparison, limits: Sequence[Limit]) -> Iterator[
             mildest = build.high if limit.falls else build.low
             if limit.is_broken(base, base * mildest):
                 yield f"all kernels: build x {build.ratio:.2f} [{build.low:.2f}, {build.high:.2f}], allowed {limit}"
+
+
+def find_broken(changes: Sequence[Change], limits: Sequence[Limit]) -> Iterator[str]:
+    """One line for each limit that one of a kernel's figures breaks; build times are left out."""
+    for limit in limits:
+        broken = (one for one in changes if _breaks(one, limit))
+        yield from (f"{_describe(change)}, allowed {limit}" for change in broken)
 
 
 def _breaks(change: Change, limit: Limit) -> bool:

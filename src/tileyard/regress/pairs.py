@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from tileyard.measure.looks import LOOKS, mean_interval
+from tileyard.measure.looks import LOOKS, MeanInterval, mean_interval
 from tileyard.model import (
     WELL,
     Batch,
@@ -23,6 +23,7 @@ from tileyard.model import (
     TimingPolicy,
     Trial,
 )
+from tileyard.regress.gate import Gate
 
 FALSE_DISCOVERIES: Final = 0.05
 """The share of rows called changed that may be wrong."""
@@ -84,17 +85,17 @@ def compare_rounds(samples: Mapping[str, Sequence[float]]) -> dict[str, float] |
 class Pairs:
     """A CaseSource: builds both sides of each pair, then times those that differ until they are decided.
 
-    ``cases`` are those of either side, to be run and timed; equal ids are a pair. ``case_s`` bounds the time that
-    a pair is timed, and ``is_out_of_time`` says that none is begun any more. ``decided`` is told of each pair that is.
+    ``cases`` are those of either side, to be run and timed; equal ids are a pair. ``gate`` has the margins. ``case_s`` bounds the time that
+    a pair is timed, and ``is_out_of_time`` says that none is begun any more. ``watch`` is called with each pair that was timed.
     """
 
     def __init__(
         self,
         cases: Mapping[str, Sequence[Case]],
-        margin: float,
+        gate: Gate,
         case_s: float,
         is_out_of_time: Callable[[], bool] = bool,
-        decided: Callable[["Pair", int], None] = lambda pair, left: None,
+        watch: Callable[[Pair], None] = lambda pair: None,
     ) -> None:
         heads = {case.id: case for case in cases["head"]}
         bases = {case.id: case for case in cases["base"]}
@@ -103,10 +104,10 @@ class Pairs:
         ]
         self.missing = tuple(name for name in bases if name not in heads)
         self.new = tuple(name for name in heads if name not in bases)
-        self._margin = math.log1p(margin)
+        self._gate = gate
         self._case_s = case_s
         self._is_out_of_time = is_out_of_time
-        self._tell_decided = decided
+        self._watch = watch
         self._to_build = [
             (pair, side) for pair in reversed(self.pairs) for side in ("head", "base")
         ]
@@ -119,7 +120,7 @@ class Pairs:
         batches: list[Batch] = []
         while self._to_build and len(batches) < limit:
             pair, side = self._to_build.pop()
-            case = _as_built(pair.base if side == "base" else pair.head, side)
+            case = as_built(pair.base if side == "base" else pair.head, side)
             self._pending[case.key] = (pair, side)
             batches.append(Batch(id=case.id, cases=(case,)))
         if self._is_out_of_time():
@@ -146,14 +147,19 @@ class Pairs:
             return
         del self._under_way[trial.batch]
         self._take(pair, batch)
-        if pair.is_decided:
-            self._tell_decided(pair, sum(not one.is_decided for one in self.pairs))
+        self._watch(pair)
 
     def done(self) -> bool:
         """Nothing is pending, and nothing more will be asked."""
         if self._pending or self._to_build:
             return False
         return self._is_out_of_time() or not any(map(self._may_time, self.pairs))
+
+    def count_left(self) -> int:
+        """How many batches are to be timed, if pairs take as many as those that are decided took."""
+        told = [pair.told for pair in self.pairs if pair.is_decided and pair.told]
+        usual = max(round(sum(told) / len(told)), LOOKS[0]) if told else LOOKS[0]
+        return sum(max(usual - pair.told, 1) for pair in self.pairs if not pair.is_decided)
 
     def _may_time(self, pair: Pair) -> bool:
         is_built = len(pair.built) == 2
@@ -197,9 +203,18 @@ class Pairs:
                 pair.times_ns.setdefault(slot, []).append(float(np.quantile(own, 0.1)))
             if len(pair.batches) in LOOKS:
                 found = mean_interval(pair.values("head"), FALSE_DISCOVERIES / len(self.pairs))
-                pair.is_decided = found.is_beyond(self._margin) or found.is_within(self._margin)
+                pair.is_decided = self._is_decided(pair.name, found)
         pair.is_decided |= pair.spent_s >= self._case_s or pair.told >= LOOKS[-1]
 
+    def _is_decided(self, case: str, found: MeanInterval) -> bool:
+        """Whether an interval lies on one side of the margin; of a slower kernel also on one side of what gates."""
+        edges = [self._gate.margin_of(case)]
+        if found.mean > 0:
+            edges.append(self._gate.limit_of(case))
+        logs = map(math.log1p, edges)
+        return all(found.is_beyond(edge) or found.is_within(edge) for edge in logs)
 
-def _as_built(case: Case, side: str) -> Case:
+
+def as_built(case: Case, side: str) -> Case:
+    """The case that builds a side of a pair."""
     return msgspec.structs.replace(case, id=f"{case.id}/{side}", until="built", timing=None)

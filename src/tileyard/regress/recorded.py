@@ -15,6 +15,7 @@ from tileyard.decoding import decode_json
 from tileyard.errors import UsageError
 from tileyard.measure.looks import mean_interval
 from tileyard.model import Record
+from tileyard.regress.gate import Gate
 from tileyard.regress.timed import Regression, TimedRow, Verdict
 from tileyard.regress.verdicts import as_ratio, find_level, find_mean, judge_interval, sort_rows
 from tileyard.wording import count_of
@@ -145,7 +146,7 @@ def pair_sides(base: Mapping[str, float], head: Mapping[str, float]) -> list[Rep
     return [Report(name="1", times=times)]
 
 
-def judge_reports(reports: Sequence[Report], labels: tuple[str, str], margin: float) -> Regression:
+def judge_reports(reports: Sequence[Report], labels: tuple[str, str], gate: Gate) -> Regression:
     """What can be said of the same benchmarks in one or more reports.
 
     A report is one value of each benchmark, as a process is in a run of ours; with one report there is no noise to compare
@@ -157,9 +158,11 @@ def judge_reports(reports: Sequence[Report], labels: tuple[str, str], margin: fl
     ]
     names = dict.fromkeys(name for report in reports for name in report.times)
     values = {name: list(_log_ratios(reports, name)) for name in names}
-    whole = [own for own in values.values() if len(own) == len(reports)]
-    level = find_level(whole, math.log1p(margin))
-    rows = [_describe(name, values[name], reports, level, margin) for name in names]
+    whole = {name: own for name, own in values.items() if len(own) == len(reports)}
+    edges = [math.log1p(gate.margin_of(name)) for name in whole]
+    level = find_level(list(whole.values()), edges)
+    found = [_describe(name, values[name], reports, level, gate.margin_of(name)) for name in names]
+    rows, notes = gate.judge(sort_rows(found))
     return Regression(
         run="",
         target="recorded",
@@ -167,10 +170,11 @@ def judge_reports(reports: Sequence[Report], labels: tuple[str, str], margin: fl
         silicon="",
         base=labels[0],
         head=labels[1],
-        margin=margin,
-        rows=sort_rows(rows),
+        margin=gate.margin,
+        fail_over=gate.fail_over,
+        rows=rows,
         mean=find_mean(rows),
-        notes=tuple(_doubt(reports)),
+        notes=(*_doubt(reports), *notes),
     )
 
 

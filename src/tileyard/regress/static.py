@@ -145,8 +145,8 @@ class _Rounds:
         base, head = self._base[0].get(case), self._head[0].get(case)
         base_s, head_s = self._times(case)
         changes: tuple[Change, ...] = ()
-        if base is not None and head is not None and _state(base) == _state(head) == "built":
-            changes = (*_find_changes(base, head), *_find_build_change(base_s, head_s))
+        if base is not None and head is not None:
+            changes = (*find_changes(base, head), *_find_build_change(base_s, head_s))
         return Row(
             case=case,
             base=_state(base),
@@ -201,7 +201,10 @@ def _is_same(row: Row) -> bool:
     return row.base == row.head == "built" and not row.changes
 
 
-def _find_changes(base: Build, head: Build) -> Iterator[Change]:
+def find_changes(base: Build, head: Build) -> Iterator[Change]:
+    """The figures that differ, build times apart; none where one of the two was not built."""
+    if not _state(base) == _state(head) == "built":
+        return
     here, there = _functions_of(base), _functions_of(head)
     names = dict.fromkeys([*here, *there])
     for name in names:

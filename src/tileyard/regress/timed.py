@@ -1,9 +1,11 @@
 """What two builds of the same kernels come to in time, row by row."""
 
-from typing import Final, Literal
+from typing import Literal
 
 from tileyard.events import StopReason
 from tileyard.model import Record
+from tileyard.quarantine import Quarantine
+from tileyard.regress.static import Change
 
 Verdict = Literal[
     "failed",
@@ -17,7 +19,8 @@ Verdict = Literal[
     "unchanged",
 ]
 """How a row ended, those that need a look first."""
-GATING: Final = frozenset({"failed", "missing", "regressed"})
+Worse = Literal["failed", "missing", "regressed", "new", "over_limit"]
+"""What fails a comparison unless it is allowed: verdicts, and figures of the binary beyond their limits."""
 
 
 class Ratio(Record):
@@ -32,12 +35,20 @@ class Ratio(Record):
     processes: int
 
 
+class Allowance(Quarantine):
+    """Cases that do not fail a comparison by one of these ``verdicts``."""
+
+    verdicts: tuple[Worse, ...]
+
+
 class TimedRow(Record):
     """A kernel on both sides. ``message`` says what is doubtful about it; the others are those of sides that failed.
 
     ``ratio`` is None where the two were not timed together, ``control`` is base against itself. ``disturbed``
     processes count for nothing, since somebody else was at work. ``base_ns`` and ``head_ns`` are times of a launch. ``smallest`` is the smallest change, as a share of base's time, that
-    could have been seen, None where there are too few processes to say it.
+    could have been seen, None where there are too few processes to say it. ``margin`` is its own where that is not the one
+    of all. ``changes`` are figures of the binary that differ, as far as the target reports them, ``broken`` a line for each
+    limit of these that is broken. The row fails the comparison by what it ``gates``; ``allowed`` is why it does not by others.
     """
 
     case: str
@@ -51,6 +62,11 @@ class TimedRow(Record):
     base_ns: float = 0.0
     head_ns: float = 0.0
     smallest: float | None = None
+    margin: float | None = None
+    changes: tuple[Change, ...] = ()
+    broken: tuple[str, ...] = ()
+    gates: tuple[Worse, ...] = ()
+    allowed: tuple[Allowance, ...] = ()
 
 
 def describe_row(row: TimedRow) -> str:
@@ -81,9 +97,11 @@ class Mean(Record):
 class Regression(Record):
     """What two sides have come to in time. ``rows`` have the worst first.
 
-    ``margin`` is the smallest change that matters, as a share. ``false_alarms`` are rows whose base differs from itself.
+    ``margin`` is the smallest change that matters, as a share, and ``fail_over`` what a kernel may be slower by, 0 where
+    that is its margin. ``false_alarms`` are rows whose base differs from itself.
     ``mean`` is None where no pair was timed. ``seconds`` are those of the run, and ``timed_s`` those in which kernels ran
-    to be timed. ``run`` is empty where others have measured; ``notes`` say then how far their reports agree.
+    to be timed. ``run`` is empty where others have measured. ``notes`` say how far their reports agree, and what there is to
+    say of the gate.
     """
 
     run: str
@@ -94,6 +112,7 @@ class Regression(Record):
     head: str
     margin: float
     rows: tuple[TimedRow, ...]
+    fail_over: float = 0.0
     false_alarms: tuple[str, ...] = ()
     mean: Mean | None = None
     reason: StopReason = "done"
@@ -107,6 +126,6 @@ class Regression(Record):
         """1 where something gates, 3 where only infrastructure has failed, 130 where it was interrupted."""
         if self.reason == "interrupted":
             return 130
-        if any(row.verdict in GATING for row in self.rows):
+        if any(row.gates for row in self.rows):
             return 1
         return 3 if self.unrecorded or any(row.verdict == "not_run" for row in self.rows) else 0

@@ -8,12 +8,13 @@ from typing import get_args
 from tileyard.artifacts.manifest import Build
 from tileyard.measure.looks import MeanInterval, mean_interval
 from tileyard.model import INFRASTRUCTURE, Outcome
+from tileyard.regress.gate import Gate
 from tileyard.regress.pairs import FALSE_DISCOVERIES, Pair, Pairs
 from tileyard.regress.timed import Mean, Ratio, TimedRow, Verdict
 
 
 def fold_pairs(
-    source: Pairs, refused: Mapping[str, Sequence[Build]], margin: float
+    source: Pairs, refused: Mapping[str, Sequence[Build]], gate: Gate
 ) -> tuple[tuple[TimedRow, ...], tuple[str, ...], Mean | None]:
     """All rows, the worst first; those whose control differs from its base; the mean of what was timed.
 
@@ -21,18 +22,18 @@ def fold_pairs(
     the largest such R. All intervals are shown at that level, so they agree with the verdicts. ``refused`` are kernels that
     a side could not even plan.
     """
-    edge = math.log1p(margin)
     timed = [pair for pair in source.pairs if pair.batches and not pair.failure]
-    level = find_level([pair.values("head") for pair in timed], edge)
-    control_level = find_level([pair.values("control") for pair in timed], edge)
-    rows = [describe_pair(pair, level, margin) for pair in source.pairs]
+    edges = [math.log1p(gate.margin_of(pair.name)) for pair in timed]
+    level = find_level([pair.values("head") for pair in timed], edges)
+    control_level = find_level([pair.values("control") for pair in timed], edges)
+    rows = [describe_pair(pair, level, gate.margin_of(pair.name)) for pair in source.pairs]
     rows += _describe_refused(refused)
     told = {row.case for row in rows}
     rows += [TimedRow(case=name, verdict="missing") for name in source.missing if name not in told]
     rows += [TimedRow(case=name, verdict="new") for name in source.new if name not in told]
     alarms = (
         pair.name
-        for pair in timed
+        for pair, edge in zip(timed, edges, strict=True)
         if mean_interval(pair.values("control"), control_level).is_beyond(edge)
     )
     return sort_rows(rows), tuple(alarms), find_mean(rows)
@@ -69,12 +70,15 @@ def _describe_refused(refused: Mapping[str, Sequence[Build]]) -> list[TimedRow]:
     ]
 
 
-def find_level(all_values: Sequence[Sequence[float]], margin: float) -> float:
-    """The level of all intervals, by Benjamini and Hochberg: see ``fold_pairs``."""
+def find_level(all_values: Sequence[Sequence[float]], edges: Sequence[float]) -> float:
+    """The level of all intervals, by Benjamini and Hochberg: see ``fold_pairs``. ``edges`` are logarithms of their margins."""
     count = len(all_values)
     for changed in range(count, 1, -1):
         level = FALSE_DISCOVERIES * changed / count
-        beyond = sum(mean_interval(values, level).is_beyond(margin) for values in all_values)
+        beyond = sum(
+            mean_interval(values, level).is_beyond(edge)
+            for values, edge in zip(all_values, edges, strict=True)
+        )
         if beyond >= changed:
             return level
     return FALSE_DISCOVERIES / max(count, 1)

@@ -7,7 +7,9 @@ from typing import Final, get_args
 from rich.console import Console
 from rich.text import Text
 
+from tileyard.regress.gate import describe_gating
 from tileyard.regress.timed import Regression, TimedRow, Verdict, format_change
+from tileyard.report.static import describe_change
 from tileyard.report.words import clean_line, format_seconds, format_time
 from tileyard.wording import count_of, describe_unrecorded
 
@@ -30,15 +32,48 @@ def print_regression(console: Console, result: Regression) -> None:
     for line in (f"base: {result.base}", f"head: {result.head}", *_describe_place(result)):
         console.print(Text(line), soft_wrap=True, highlight=False)
     for row in result.rows:
-        if row.verdict not in QUIET:
+        if row.verdict not in QUIET or row.gates or row.allowed:
             console.print(_line(row), soft_wrap=True, highlight=False)
-            messages = ("", row.message), ("base: ", row.base_message), ("head: ", row.head_message)
-            for side, message in messages:
-                if message:
-                    line = f"    {side}{clean_line(message, MESSAGE)}"
-                    console.print(Text(line), soft_wrap=True, highlight=False)
+            for message in describe_more(row):
+                line = f"    {clean_line(message, MESSAGE)}"
+                console.print(Text(line), soft_wrap=True, highlight=False)
     for line in _lines(result):
         console.print(Text(line), soft_wrap=True, highlight=False)
+
+
+def describe_more(row: TimedRow) -> Iterator[str]:
+    """What there is to say of a row beside its figures, a line each."""
+    if row.margin is not None:
+        yield f"margin {100 * row.margin:g} %"
+    if row.message:
+        yield row.message
+    for side, message in (("base", row.base_message), ("head", row.head_message)):
+        if message:
+            yield f"{side}: {message}"
+    if row.changes:
+        yield ", ".join(map(describe_change, row.changes))
+    yield from (f"beyond its limit: {line}" for line in row.broken)
+    for allowed in row.allowed:
+        yield f"allowed until {allowed.until} ({allowed.owner}: {allowed.reason})"
+
+
+def describe_gate(result: Regression) -> str:
+    """What fails the comparison, and from where on."""
+    over = f"; slower kernels only beyond {100 * result.fail_over:g} %" if result.fail_over else ""
+    return f"gates: {describe_gating(result.rows) or 'nothing'}{over}"
+
+
+def find_headline(result: Regression) -> str:
+    """What matters most, in one line."""
+    worse = sum(row.verdict == "regressed" for row in result.rows)
+    if worse:
+        suffix = "" if any("regressed" in row.gates for row in result.rows) else ", allowed"
+        return f"{count_of(worse, 'kernel')} slower by more than {100 * result.margin:g} %{suffix}"
+    if result.exit_status == 1:
+        return f"Failed: {describe_gating(result.rows)}"
+    if result.exit_status or result.reason != "done":
+        return "The comparison is not complete"
+    return f"No kernel is known to be slower by more than {100 * result.margin:g} %"
 
 
 def _describe_place(result: Regression) -> Iterator[str]:
@@ -65,6 +100,7 @@ def _lines(result: Regression) -> Iterator[str]:
     counts = Counter(row.verdict for row in result.rows)
     told = ", ".join(f"{counts[one]} {one}" for one in get_args(Verdict) if counts[one])
     yield f"{count_of(len(result.rows), 'kernel')}: {told}"
+    yield describe_gate(result)
     timed = [row for row in result.rows if row.ratio is not None]
     if timed:
         yield from _describe_worth(result, timed)

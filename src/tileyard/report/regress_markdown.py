@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final, get_args
 
 from tileyard.regress.timed import Regression, TimedRow, Verdict, format_change
+from tileyard.report.regress import describe_gate, describe_more, find_headline
 from tileyard.report.suite_markdown import code, text
 from tileyard.report.words import format_seconds, format_time
 from tileyard.wording import count_of
@@ -25,35 +26,19 @@ def render_comment(result: Regression) -> str:
 def _blocks(result: Regression) -> Iterator[str]:
     counts = Counter(row.verdict for row in result.rows)
     told = ", ".join(f"{counts[one]} {one}" for one in get_args(Verdict) if counts[one])
-    yield f"## {_headline(result)}\n\n{count_of(len(result.rows), 'kernel')}: {told}\n\n"
-    shown = [row for row in result.rows if row.verdict not in FOLDED]
-    folded = [row for row in result.rows if row.verdict in FOLDED]
+    yield f"## {find_headline(result)}\n\n{count_of(len(result.rows), 'kernel')}: {told}\n\n{describe_gate(result)}\n\n"
+    folded = [row for row in result.rows if row.verdict in FOLDED and not row.gates]
+    shown = [row for row in result.rows if row.verdict not in FOLDED or row.gates]
     if shown:
         yield from _table(result, shown)
     for row in shown[:ROWS]:
-        for side, message in (
-            ("", row.message),
-            ("base: ", row.base_message),
-            ("head: ", row.head_message),
-        ):
-            if message:
-                yield f"\n{code(row.case)}: {side}{text(message)}\n"
+        for message in describe_more(row):
+            yield f"\n{code(row.case)}: {text(message)}\n"
     if folded:
         yield f"\n<details><summary>{count_of(len(folded), 'other row')}</summary>\n\n"
         yield from _table(result, folded)
         yield "\n</details>\n"
     yield from _foot(result)
-
-
-def _headline(result: Regression) -> str:
-    worse = sum(row.verdict == "regressed" for row in result.rows)
-    if worse:
-        return f"{count_of(worse, 'kernel')} slower by more than {100 * result.margin:g} %"
-    if result.exit_status == 1:
-        return "Kernels are missing or fail"
-    if result.exit_status or result.reason != "done":
-        return "The comparison is not complete"
-    return f"No kernel is known to be slower by more than {100 * result.margin:g} %"
 
 
 def _table(result: Regression, rows: list[TimedRow]) -> Iterator[str]:
@@ -63,7 +48,8 @@ def _table(result: Regression, rows: list[TimedRow]) -> Iterator[str]:
     for row in rows[:ROWS]:
         change = f"{format_change(row.ratio.ratio)} %" if row.ratio else ""
         times = (format_time(row.base_ns), format_time(row.head_ns)) if row.ratio else ("", "")
-        drawn = code(draw_interval(row, result.margin, reach)) if row.ratio else ""
+        margin = row.margin or result.margin
+        drawn = code(draw_interval(row, margin, reach)) if row.ratio else ""
         yield f"| {row.verdict} | {code(row.case)} | {change} | {drawn} | {' | '.join(times)} |\n"
     if len(rows) > ROWS:
         yield f"\nand {len(rows) - ROWS} more\n"
@@ -97,10 +83,11 @@ def _place(share: float, reach: float) -> int:
 
 def _foot(result: Regression) -> Iterator[str]:
     yield f"\nbase {code(result.base)}, head {code(result.head)}, target {code(result.target)}"
+    notes = "".join(f"\n\n{text(note)}" for note in result.notes) + "\n"
     if not result.run:
-        yield "".join(f"\n\n{text(note)}" for note in result.notes) + "\n"
+        yield notes
         return
     timed = [row for row in result.rows if row.ratio is not None]
     yield f" on {text(result.silicon)}; run {code(result.run)}, {format_seconds(result.seconds)}, "
     yield f"of which {format_seconds(result.timed_s)} on {code(result.device)}; base against itself: "
-    yield f"{count_of(len(result.false_alarms), 'false alarm')} in {count_of(len(timed), 'row')}\n"
+    yield f"{count_of(len(result.false_alarms), 'false alarm')} in {count_of(len(timed), 'row')}{notes}"

@@ -47,11 +47,22 @@ def _cells(row: Row) -> Iterator[tuple[str, str, str, str]]:
     if not row.base == row.head == "built":
         yield ("binary", row.base, row.head, "")
     for change in row.changes:
-        figure = change.metric.removeprefix(MIX) + (
-            " instructions" if change.metric.startswith(MIX) else ""
-        )
-        figure += f" of {change.function}" if change.function else ""
-        yield (figure, _format(change, change.base), _format(change, change.head), _ratio(change))
+        yield (*_describe(change), _ratio(change))
+
+
+def describe_change(change: Change) -> str:
+    """``registers 32 -> 40 (+25.0 %)``."""
+    figure, base, head = _describe(change)
+    ratio = _ratio(change)
+    return f"{figure} {base} -> {head}" + (f" ({ratio})" if ratio else "")
+
+
+def _describe(change: Change) -> tuple[str, str, str]:
+    figure = change.metric.removeprefix(MIX) + (
+        " instructions" if change.metric.startswith(MIX) else ""
+    )
+    figure += f" of {change.function}" if change.function else ""
+    return figure, _format(change, change.base), _format(change, change.head)
 
 
 def _format(change: Change, value: float | None) -> str:

@@ -21,6 +21,7 @@ from tileyard.events import (
     DeviceReleased,
     Event,
     Note,
+    PairsCounted,
     RunEnded,
     RunStarted,
     StopReason,
@@ -88,6 +89,7 @@ class RunView:
     lowest median.
     ``planned`` is the number of cases planned so far, retries apart, and ``planned_s`` their expected time;
     ``measured_s`` is the time of ``measured`` cases that should have taken ``foreseen_s``.
+    ``pairs`` says how far a comparison is.
     """
 
     about: RunStarted = NO_RUN
@@ -113,6 +115,7 @@ class RunView:
     measured: int = 0
     measured_s: float = 0.0
     foreseen_s: float = 0.0
+    pairs: PairsCounted | None = None
 
     # ---- the fold ----------------------------------------------------------------------------
 
@@ -150,11 +153,10 @@ class RunView:
                 self._end(trial)
             case Note():
                 self.changed = event
-            case RunEnded(reason=reason):
-                self.reason, self.changed = reason, event
-                self.counts.update(self.again.values())  # nothing is tried again any more
-                self.failures.update(self.again)
-                self.again.clear()
+            case PairsCounted():
+                self.pairs = event
+            case RunEnded():
+                self._stop(event)
             case _:
                 assert_never(event)
 
@@ -195,6 +197,12 @@ class RunView:
             self.measured_s += trial.run_s
             self.foreseen_s += expected_s
         self.changed = Judged(verdict=self._judge(trial), trial=trial)
+
+    def _stop(self, ended: RunEnded) -> None:
+        self.reason, self.changed = ended.reason, ended
+        self.counts.update(self.again.values())  # nothing is tried again any more
+        self.failures.update(self.again)
+        self.again.clear()
 
     def _judge(self, trial: Trial) -> Verdict:
         """Decide whether an outcome is final. A run that was stopped tries nothing again."""

@@ -8,8 +8,10 @@ import msgspec
 from tileyard.artifacts.manifest import Build
 from tileyard.engine.authors import Authors
 from tileyard.errors import KernelFileError, UsageError
-from tileyard.model import Case, KernelInfo, Limits, Outcome, Record
+from tileyard.model import Case, Device, KernelInfo, Limits, Outcome, Record
+from tileyard.service.bench import Bench
 from tileyard.service.runs import Ending
+from tileyard.service.verbs import StartRegress, StartStatic
 from tileyard.tuning.request import ALL_CONFIGS, TuneRequest
 from tileyard.tuning.space import ASK_LIMIT_S, open_space
 from tileyard.tuning.sweep import make_cases
@@ -30,20 +32,27 @@ class SideKernels:
     def __init__(self, asked: Asked, side: str) -> None:
         self.cases: list[Case] = []
         self.refused: list[Build] = []
+        self.side = side
         self._asked = asked
-        self._side = side
 
     @classmethod
     async def open(
-        cls, asked: Asked, files: Sequence[tuple[str, str]], authors: Authors, side: str
+        cls,
+        asked: Asked,
+        files: Sequence[tuple[str, str]],
+        authors: Authors,
+        side: str,
+        *,
+        in_folders: bool,
     ) -> "SideKernels":
         """Ask the side what is in these files, each with a NAME, a NAME/SHAPE or an empty name for all of them.
 
-        A file that only this side cannot read is a kernel that failed.
+        A file that only this side cannot read is a kernel that failed. ``in_folders`` puts the kernels of each file below
+        its name.
         """
         opened = cls(asked, side)
         for file, kernel in files:
-            prefix = f"{Path(file).stem}/" if len(files) > 1 else ""
+            prefix = f"{Path(file).stem}/" if in_folders else ""
             try:
                 await opened._read(authors, file, kernel, prefix)
             except KernelFileError as error:
@@ -54,7 +63,7 @@ class SideKernels:
         return opened
 
     async def _read(self, authors: Authors, file: str, kernel: str, prefix: str) -> None:
-        described = await authors.of(self._side, file).ask(DescribeKernels(), ASK_LIMIT_S)
+        described = await authors.of(self.side, file).ask(DescribeKernels(), ASK_LIMIT_S)
         if isinstance(described, Failed):
             raise KernelFileError(described.message)
         shapes = [
@@ -78,10 +87,10 @@ class SideKernels:
         self, authors: Authors, file: str, info: KernelInfo, shape: str, folder: str
     ) -> list[Case]:
         request = TuneRequest(kernel=info.name, shape=shape, trials=ALL_CONFIGS)
-        space = await open_space(authors.of(self._side, file), request)
+        space = await open_space(authors.of(self.side, file), request)
         await space.choose(everything=self._asked.all_configs)
         cases = make_cases(space, file, self._asked.target, self._asked.limits, folder)
-        return [msgspec.structs.replace(case, side=self._side) for case in cases]
+        return [msgspec.structs.replace(case, side=self.side) for case in cases]
 
     def describe(self, folder: str, ending: Ending) -> tuple[Build, ...]:
         """What came of the cases below ``folder``: those of one round."""
@@ -89,3 +98,26 @@ class SideKernels:
             (msgspec.structs.replace(case, id=folder + case.id), case.id) for case in self.cases
         ]
         return tuple(ending.build_of(case, name) for case, name in cases)
+
+
+async def open_sides(
+    start: StartRegress | StartStatic,
+    asked: Asked,
+    bench: Bench,
+    *,
+    devices: Sequence[Device] = (),
+    recall: bool = True,
+) -> tuple[Authors, SideKernels, SideKernels]:
+    """The authors of ``base`` and ``head``, and what both have. Kernels have the same names on either side."""
+    sides = tuple(
+        msgspec.structs.replace(side, name=name)
+        for name, side in (("base", start.base), ("head", start.head))
+    )
+    authors = bench.make_authors(devices=devices, sides=sides, recall=recall)
+    names = {Path(file).name for file, _ in (*start.base_files, *start.head_files)}
+    in_folders = max(len(names), len(start.base_files), len(start.head_files)) > 1
+    base, head = [
+        await SideKernels.open(asked, files, authors, side, in_folders=in_folders)
+        for side, files in (("base", start.base_files), ("head", start.head_files))
+    ]
+    return authors, base, head

@@ -11,36 +11,26 @@ from tileyard.model import Case
 from tileyard.regress.static import Rounds
 from tileyard.service.bench import Bench
 from tileyard.service.runs import Ending, Plan
-from tileyard.service.side_kernels import Asked, SideKernels
+from tileyard.service.side_kernels import Asked, SideKernels, open_sides
 from tileyard.service.verbs import StartStatic
 from tileyard.tuning.sweep import Sweep
 
 
 async def open_rounds(start: StartStatic, bench: Bench) -> Plan[Rounds]:
     """Plan all rounds. What cannot even be begun is in the result, too, with the reason."""
-    base = msgspec.structs.replace(start.base, name="base")
-    head = msgspec.structs.replace(start.head, name="head")
-    authors = bench.make_authors(sides=(base, head), recall=False)
     asked = Asked(target=start.target, all_configs=start.all_configs, limits=start.limits)
-    opened = {
-        side: await SideKernels.open(asked, start.files, authors, side)
-        for side in (base.name, head.name)
-    }
-    rounds = [
-        _take_turns(opened["base"].cases, opened["head"].cases, number)
-        for number in range(start.rounds)
-    ]
+    authors, base, head = await open_sides(start, asked, bench, recall=False)
+    rounds = [_take_turns(base.cases, head.cases, number) for number in range(start.rounds)]
     sweep = Sweep(*rounds)
 
     def fold(ending: Ending) -> Rounds:
-        def describe(side: str) -> tuple[tuple[Build, ...], ...]:
-            kernels = opened[side]
+        def describe(kernels: SideKernels) -> tuple[tuple[Build, ...], ...]:
             return tuple(
-                (*kernels.describe(f"{number}/{side}/", ending), *kernels.refused)
+                (*kernels.describe(f"{number}/{kernels.side}/", ending), *kernels.refused)
                 for number in range(start.rounds)
             )
 
-        return Rounds(base=describe("base"), head=describe("head"), reason=ending.reason)
+        return Rounds(base=describe(base), head=describe(head), reason=ending.reason)
 
     return Plan(
         source=sweep,

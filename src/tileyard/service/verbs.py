@@ -7,6 +7,7 @@ process, and opened there.
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar, get_args
 
 from tileyard.model import Limits, Record, Side, Value
+from tileyard.regress.gate import Gate
 from tileyard.regress.static import Rounds
 from tileyard.regress.timed import Regression
 from tileyard.suite.records import Wish
@@ -152,15 +153,16 @@ class StartCompile(Verb[CompileResult]):
 class StartStatic(Verb[Rounds]):
     """Begin to build kernels on two sides in turn, ``rounds`` times, for each of their shapes, and run none.
 
-    ``files`` are Python files, each with the one kernel that is meant or an empty name for all of its own.
+    The files of a side are Python files, each with the one kernel that is meant or an empty name for all of its own.
     """
 
     kept = "the same command begins again"
 
-    files: tuple[tuple[str, str], ...]
-    target: str
     base: Side
     head: Side
+    base_files: tuple[tuple[str, str], ...]
+    head_files: tuple[tuple[str, str], ...]
+    target: str
     all_configs: bool = False
     rounds: int = 1
     limits: Limits = Limits()
@@ -177,7 +179,7 @@ class StartRegress(Verb[Regression]):
     """Begin to time the kernels of two sides against each other, where their binaries differ.
 
     The files of a side are Python files, each with the one kernel that is meant or an empty name for all of its own.
-    ``margin`` is the smallest change that matters, as a share of base's time. No pair is timed for longer than ``case_s``
+    ``gate`` says which change matters, and which one fails. No pair is timed for longer than ``case_s``
     seconds, and none is begun after ``budget_s``. The rest is as in StartTune.
     """
 
@@ -188,7 +190,7 @@ class StartRegress(Verb[Regression]):
     base_files: tuple[tuple[str, str], ...]
     head_files: tuple[tuple[str, str], ...]
     target: str
-    margin: float
+    gate: Gate
     case_s: float
     budget_s: float | None = None
     all_configs: bool = False

@@ -1,26 +1,22 @@
 """Which cases of a suite run: policy, lists, and what was asked for on the command line.
 
 What lies beyond the suite itself, a budget of time, shards and what is proven already, comes after.
-One module because the sieves and what a text, a smoke run and a quarantine select are only used together.
+One module because the sieves and what a text and a smoke run select are only used together.
 """
 
 import datetime
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from fnmatch import translate
-from functools import lru_cache
 from typing import NoReturn
 
 from tileyard.errors import UsageError
 from tileyard.model import KernelWork
+from tileyard.quarantine import find_idle, find_quarantined, fits
 from tileyard.suite.dtypes import dtype_class
 from tileyard.suite.records import (
     LeftOut,
     Policy,
-    Quarantine,
-    Rule,
     Selection,
     Suite,
     SuiteCase,
@@ -231,16 +227,11 @@ def _tell_of_coverage(
 
 
 def _tell_of_idle_rules(suite: Suite) -> Iterator[str]:
-    """Name the entries of lists that fit no case, as those of a case that was renamed."""
-    entries: tuple[tuple[str, Sequence[Rule | Quarantine]], ...] = (
-        ("allow", suite.allow),
-        ("skip", suite.skip),
-        ("quarantine", suite.quarantine),
-    )
-    for kind, rules in entries:
-        for rule in rules:
-            if not any(fits(rule.cases, case.id) for case in suite.cases):
-                yield f"{kind}: no case is like {rule.cases}"
+    """Name the entries of lists that fit no case."""
+    cases = [case.id for case in suite.cases]
+    yield from find_idle("allow", suite.allow, cases)
+    yield from find_idle("skip", suite.skip, cases)
+    yield from find_idle("quarantine", suite.quarantine, cases)
 
 
 def _tell_of_lost(suite: Suite, wish: Wish) -> Iterator[str]:
@@ -252,7 +243,7 @@ def _tell_of_lost(suite: Suite, wish: Wish) -> Iterator[str]:
         )
 
 
-# ---- the smoke run and the quarantine ----------------------------------------------------------
+# ---- the smoke run --------------------------------------------------------------------------------
 
 
 def choose_smoke(
@@ -289,35 +280,7 @@ def _size(case: SuiteCase) -> int:
     return math.prod(case.shape)
 
 
-def find_quarantined(
-    entries: Sequence[Quarantine], cases: Sequence[str], today: datetime.date
-) -> tuple[dict[str, Quarantine], tuple[str, ...]]:
-    """The cases that do not gate today, each with the entry that says so, and what to tell people.
-
-    Where several entries fit a case, the one that lasts longest counts.
-    """
-    lasting = sorted(entries, key=lambda entry: entry.until, reverse=True)
-    current = [entry for entry in lasting if entry.until >= today]
-    fitting = {case: [one for one in current if fits(one.cases, case)] for case in cases}
-    found = {case: those[0] for case, those in fitting.items() if those}
-    notes = []
-    for entry in (one for one in entries if one.until < today):
-        freed = sum(fits(entry.cases, case) and case not in found for case in cases)
-        if freed:
-            notes.append(
-                f"the quarantine of {entry.cases} ended on {entry.until}: {freed} "
-                f"{'case gates' if freed == 1 else 'cases gate'} again "
-                f"(owner {entry.owner}: {entry.reason})"
-            )
-    return found, tuple(notes)
-
-
 # ---- which cases a text means -------------------------------------------------------------------
-
-
-def fits(glob: str, case: str) -> bool:
-    """Whether a case's id is the text itself, or like it as a glob."""
-    return glob == case or _compiled(glob).match(case) is not None
 
 
 def find_meant(text: str, cases: Sequence[SuiteCase]) -> frozenset[str]:
@@ -346,8 +309,3 @@ def nearest(text: str, cases: Sequence[SuiteCase]) -> tuple[str, ...]:
     if len(cases) <= MANY:
         names.update(dict.fromkeys(case.id for case in cases))
     return tuple(get_close_matches(text, names, n=NEAREST, cutoff=0.5))
-
-
-@lru_cache(maxsize=1024)
-def _compiled(glob: str) -> re.Pattern[str]:
-    return re.compile(translate(glob))

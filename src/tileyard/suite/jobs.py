@@ -22,6 +22,7 @@ from typing import Annotated
 import msgspec
 from msgspec.structs import replace
 
+from tileyard.decoding import Text
 from tileyard.devices.names import class_of
 from tileyard.errors import UsageError
 from tileyard.model import CommandWork, Digest, Record, Step
@@ -30,7 +31,7 @@ from tileyard.suite.content import Contents
 from tileyard.suite.files.places import Document, Place
 from tileyard.suite.files.tables import Seconds, Strict, decode
 from tileyard.suite.outlook import target_of
-from tileyard.suite.records import Expected, SuiteCase, Text, Time
+from tileyard.suite.records import Expected, SuiteCase, Time
 from tileyard.targets.registry import COMMAND, DEFAULT_TARGET
 from tileyard.workers.file_digests import find_problem
 

@@ -8,7 +8,7 @@ declares them or a command lists them.
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from tileyard.decoding import decode_json
 from tileyard.errors import UsageError
 from tileyard.model import KernelWork
 from tileyard.processes.steps import Heard, StepOrder, describe_kind, insist_on
+from tileyard.quarantine import Quarantine
 from tileyard.settings import Settings
 from tileyard.suite.files.drafts import (
     CommandPlan,
@@ -34,14 +35,14 @@ from tileyard.suite.files.places import Document, Place
 from tileyard.suite.files.steps import Env, read_env, read_step, read_text
 from tileyard.suite.files.tables import (
     CaseTable,
-    Decoded,
     ListedCaseTable,
     SuiteTable,
     TestcaseTable,
     check_name,
     decode,
+    decode_all,
 )
-from tileyard.suite.records import Policy, PolicyTable, Quarantine, Rule, Suite, SuiteCase
+from tileyard.suite.records import Policy, PolicyTable, Rule, Suite, SuiteCase
 
 SUITE_FILE = "suite.toml"
 WILDCARDS = "*?["
@@ -134,9 +135,9 @@ class _Reader:
         draft.policies.update(own_policies)
         first = len(draft.cases)
         draft.cases += _File(table, top, draft.folder, self._settings).cases()
-        draft.skip += _decode_all(table.skip, Rule, top / "skip")
-        draft.quarantine += _decode_all(table.quarantine, Quarantine, top / "quarantine")
-        allow = _decode_all(table.allow, Rule, top / "allow")
+        draft.skip += decode_all(table.skip, Rule, top / "skip")
+        draft.quarantine += decode_all(table.quarantine, Quarantine, top / "quarantine")
+        allow = decode_all(table.allow, Rule, top / "allow")
         if document.path == draft.path:
             draft.allow += allow
         elif allow:
@@ -279,10 +280,6 @@ def _find_included(text: str, place: Place) -> list[Path]:
     if not found:
         place.fail(f"there is no file like {path}")
     return found
-
-
-def _decode_all(rows: Iterable[object], kind: type[Decoded], place: Place) -> list[Decoded]:
-    return [decode(raw, kind, place / number) for number, raw in enumerate(rows)]
 
 
 # ---- cases that a command prints -----------------------------------------------------------------

@@ -6,15 +6,15 @@ Paths in them are absolute. In the templates of its steps, what is known when th
 in already; what is known only when a step runs (``PLACES``) is not.
 """
 
-import datetime
 from typing import Annotated, Literal
 
 import msgspec
 
 from tileyard.clock import LONGEST_S
+from tileyard.decoding import Text
 from tileyard.model import INFRASTRUCTURE, WELL, Limits, Outcome, Record, Work
+from tileyard.quarantine import Quarantine
 
-Text = Annotated[str, msgspec.Meta(min_length=1)]
 Time = Annotated[float, msgspec.Meta(ge=0, le=LONGEST_S)]
 
 
@@ -58,15 +58,6 @@ class Rule(Record):
 
     cases: Text
     reason: Text
-
-
-class Quarantine(Record):
-    """Cases that run and do not gate: who cares for them, why, and until when (inclusive)."""
-
-    cases: Text
-    owner: Text
-    reason: Text
-    until: datetime.date
 
 
 class PolicyTable(Record):

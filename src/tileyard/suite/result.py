@@ -7,7 +7,8 @@ import msgspec
 
 from tileyard.events import StopReason
 from tileyard.model import INFRASTRUCTURE, WELL, Mismatch, Outcome, Record, Trial
-from tileyard.suite.records import LeftOut, Plan, Quarantine, SuiteCase
+from tileyard.quarantine import Quarantine
+from tileyard.suite.records import LeftOut, Plan, SuiteCase
 
 
 class Attempted(Record):

@@ -1,9 +1,10 @@
-"""Builds of sides that were never made."""
+"""Builds of sides that were never made, and rows that were never timed."""
 
 import msgspec
 
 from tileyard.artifacts.manifest import Build
 from tileyard.model import Outcome
+from tileyard.regress.timed import Ratio, TimedRow
 from tileyard.targets.reported import Reported, Resources
 
 
@@ -40,3 +41,16 @@ def failed(case: str = "gemm/block=1", message: str = "no") -> Build:
 def side(*kernels: Build) -> tuple[Build, ...]:
     """One round of a side."""
     return kernels
+
+
+def timed(case: str, verdict: str, low: float, ratio: float, high: float) -> TimedRow:
+    """A row that was timed in eight processes."""
+    return TimedRow(
+        case=case,
+        verdict=verdict,  # type: ignore[arg-type]
+        ratio=Ratio(ratio=ratio, low=low, high=high, processes=8),
+        control=Ratio(ratio=1.0, low=0.99, high=1.01, processes=8),
+        base_ns=1000.0,
+        head_ns=1000.0 * ratio,
+        smallest=0.025,
+    )

@@ -21,11 +21,13 @@ from tileyard.model import (
     RunKey,
     Trial,
 )
+from tileyard.regress.gate import CaseMargin, Gate
 from tileyard.regress.pairs import ROUNDS, Pairs, compare_rounds
 from tileyard.regress.timed import TimedRow
 from tileyard.regress.verdicts import fold_pairs
 
 MARGIN = 0.02
+GATE = Gate(margin=MARGIN)
 Samples = Callable[[str, str], Sequence[float]]
 """Times of a kernel's member: ``base``, ``head`` or ``control``."""
 
@@ -114,14 +116,16 @@ def noisy(ratios: Mapping[str, float], noise: float = 0.003) -> Samples:
     return sample
 
 
-def make_source(base: list[Case], head: list[Case], case_s: float = 1000.0) -> Pairs:
+def make_source(
+    base: list[Case], head: list[Case], case_s: float = 1000.0, gate: Gate = GATE
+) -> Pairs:
     """A source of these pairs."""
-    return Pairs({"base": base, "head": head}, MARGIN, case_s)
+    return Pairs({"base": base, "head": head}, gate, case_s)
 
 
 def rows_of(source: Pairs, **refused: Sequence[Build]) -> dict[str, TimedRow]:
     """The rows by their kernels, in order."""
-    rows, _, _ = fold_pairs(source, refused, MARGIN)
+    rows, _, _ = fold_pairs(source, refused, GATE)
     return {row.case: row for row in rows}
 
 
@@ -219,12 +223,58 @@ def test_a_pair_that_noise_hides_ends_undecided_in_time() -> None:
     assert row.smallest > MARGIN
 
 
+def test_what_gates_is_measured_until_it_is_known() -> None:
+    """A kernel that is slower is timed until its interval leaves the limit; one that is faster is not."""
+    kernels = cases("slow", "fast")
+    samples = {"slow": 1.08, "fast": 1 / 1.08}
+    narrow = make_source(kernels, kernels)
+    Machine(noisy(samples, noise=0.01)).run(narrow)
+    gate = Gate(margin=MARGIN, fail_over=0.06)
+    wide = make_source(kernels, kernels, gate=gate)
+    Machine(noisy(samples, noise=0.01)).run(wide)
+    low = {name: row.ratio.low for name, row in rows_of(wide).items() if row.ratio}
+    assert low["slow"] is not None
+    assert low["slow"] > 1.06
+    assert wide.pairs[0].asked > narrow.pairs[0].asked
+    assert wide.pairs[1].asked == narrow.pairs[1].asked
+
+
+def test_a_kernel_has_its_own_margin() -> None:
+    """A change within it is none, and neither is it in the intervals that all rows share."""
+    kernels = cases("slow", "loose")
+    gate = Gate(margin=MARGIN, margins=(CaseMargin(cases="loo*", percent=20),))
+    source = make_source(kernels, kernels, gate=gate)
+    Machine(noisy({"slow": 1.1, "loose": 1.1})).run(source)
+    rows, _, _ = fold_pairs(source, {}, gate)
+    assert [(row.case, row.verdict) for row in rows] == [
+        ("slow", "regressed"),
+        ("loose", "equivalent"),
+    ]
+
+
+def test_what_is_left_follows_from_what_was_needed() -> None:
+    """A pair that is undecided is expected to take as many processes as those that are decided did."""
+    kernels = cases("slow", "fast", "even")
+    left = []
+    source = Pairs(
+        {"base": kernels, "head": kernels},
+        GATE,
+        1000.0,
+        watch=lambda pair: left.append((pair.is_decided, source.count_left())),
+    )
+    Machine(noisy({"slow": 1.1, "fast": 0.8, "even": 1.0}, noise=0.01)).run(source)
+    assert left[0] == (False, 3 * LOOKS[0] - 1)
+    first = next(number for number, (is_decided, _) in enumerate(left) if is_decided)
+    assert left[first][1] <= left[first - 1][1]
+    assert left[-1] == (True, 0)
+
+
 @pytest.mark.parametrize("batches", [1, 3, 5, 6])
 def test_what_no_time_was_left_for_is_undecided(batches: int) -> None:
     """It failed nothing, whether it was to be built or to be timed: four builds come first."""
     kernels = cases("k", "late")
     machine = Machine(noisy({"k": 1.0, "late": 1.0}), most=batches)
-    source = Pairs({"base": kernels, "head": kernels}, MARGIN, 1000.0, lambda: machine.is_over)
+    source = Pairs({"base": kernels, "head": kernels}, GATE, 1000.0, lambda: machine.is_over)
     machine.run(source)
     assert {row.verdict for row in rows_of(source).values()} == {"inconclusive"}
 
@@ -235,7 +285,7 @@ def test_of_many_equal_pairs_none_is_called_changed() -> None:
     kernels = cases(*names)
     source = make_source(kernels, kernels)
     Machine(noisy(dict.fromkeys(names, 1.0), noise=0.01)).run(source)
-    rows, alarms, mean = fold_pairs(source, {}, MARGIN)
+    rows, alarms, mean = fold_pairs(source, {}, GATE)
     assert {row.verdict for row in rows} <= {"equivalent", "inconclusive"}
     assert alarms == ()
     assert mean is not None

@@ -3,11 +3,14 @@
 import json
 from pathlib import Path
 
+import jsonschema
+import msgspec
 import pytest
 from tests.conftest import ROOT
 
 from tileyard.cli.main import main
 from tileyard.errors import UsageError
+from tileyard.regress.gate import Gate
 from tileyard.regress.recorded import (
     Report,
     judge_reports,
@@ -18,7 +21,9 @@ from tileyard.regress.recorded import (
 from tileyard.regress.timed import Regression
 
 REPORTS = ROOT / "examples" / "reports" / "perf_reports.json"
+SCHEMA = ROOT / "docs" / "reference" / "regress.schema.json"
 PAGE = ROOT / "docs" / "how-to" / "compare-versions.md"
+GATE = Gate(margin=0.02)
 TABLE = """
 Performance of 1a2b3c4:
 
@@ -33,7 +38,7 @@ Performance of 1a2b3c4:
 def judge(*reports: dict[str, tuple[float, float]]) -> Regression:
     """What is said of these reports at a margin of 2 %."""
     found = [Report(name=str(number), times=one) for number, one in enumerate(reports, start=1)]
-    return judge_reports(found, ("base", "head"), 0.02)
+    return judge_reports(found, ("base", "head"), GATE)
 
 
 def verdicts(result: Regression) -> dict[str, str]:
@@ -43,7 +48,7 @@ def verdicts(result: Regression) -> dict[str, str]:
 
 def test_of_four_reports_no_row_vanishes() -> None:
     """Twenty of the first are missing in the others; three are slower in all four."""
-    found = verdicts(judge_reports(read_reports(REPORTS), ("", ""), 0.02))
+    found = verdicts(judge_reports(read_reports(REPORTS), ("", ""), GATE))
     expected = 61
     assert len(found) == expected
     assert sum(verdict == "missing" for verdict in found.values()) == 20
@@ -68,6 +73,37 @@ def test_the_worked_example_is_what_is_printed(
     assert len(shown) > 10
     for line in shown:
         assert line == "..." or line in printed, line
+
+
+def test_what_is_allowed_is_shown_and_passes(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """With its owner and reason; what is slower by less than the limit passes as well."""
+    words = ["regress", "--reports", str(REPORTS), "--fail-over", "4%"]
+    assert main(words) == 1
+    assert "gates: 20 missing; slower kernels only beyond 4 %" in capsys.readouterr().out
+    entry = (
+        'cases = "*"\nverdicts = ["missing"]\nowner = "ana"\nreason = "gone"\nuntil = 9999-12-31\n'
+    )
+    allow = tmp_path / "allow.toml"
+    allow.write_text(f"[[allow]]\n{entry}")
+    assert main([*words, "--allow", str(allow)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("allowed until 9999-12-31 (ana: gone)") == 20
+    assert "3 regressed, not known to be beyond 4 %: do not gate" in printed
+
+
+def test_the_document_is_what_the_schema_says(capsys: pytest.CaptureFixture[str]) -> None:
+    """And the schema is that of the code: ``python tools/schema.py`` writes it."""
+    assert main(["regress", "--reports", str(REPORTS), "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    schema = json.loads(SCHEMA.read_text())
+    jsonschema.validate(document, schema)
+    document["rows"][0]["verdict"] = "slower"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(document, schema)
+    found = {key: schema[key] for key in schema if key != "$schema"}
+    assert found == json.loads(json.dumps(msgspec.json.schema(Regression)))
 
 
 def test_one_number_for_each_side_is_inconclusive() -> None:
@@ -109,11 +145,11 @@ def test_a_table_of_markdown_is_a_report(tmp_path: Path) -> None:
     page.write_text(f"{TABLE}{TABLE}{TABLE.replace('0.55', '0.5501').replace('1.0 ', '1.001 ')}")
     one, two, three = read_reports(page)
     assert one.times == two.times
-    result = judge_reports([one, two], ("", ""), 0.02)
+    result = judge_reports([one, two], ("", ""), GATE)
     assert verdicts(result) == dict.fromkeys(one.times, "inconclusive") | {"broken": "missing"}
     assert one.times["gemm"] == pytest.approx((500_000.0, 550_000.0))
     assert one.times["attention"] == pytest.approx((1_250_000.0, 1_000_000.0))
-    result = judge_reports([one, two, three], ("", ""), 0.02)
+    result = judge_reports([one, two, three], ("", ""), GATE)
     assert verdicts(result) == {"broken": "missing", "gemm": "regressed", "attention": "improved"}
 
 
@@ -124,7 +160,7 @@ def test_each_side_has_a_file_of_its_own(tmp_path: Path) -> None:
     base.write_text(f"compiling\n__TILELANG_PERF_RESULTS_JSON__={json.dumps(rows)}\n")
     stats = {"median": 0.0006, "mean": 0.0007}
     head.write_text(json.dumps({"benchmarks": [{"fullname": "gemm", "stats": stats}]}))
-    result = judge_reports(pair_sides(read_side(base), read_side(head)), ("b", "h"), 0.02)
+    result = judge_reports(pair_sides(read_side(base), read_side(head)), ("b", "h"), GATE)
     assert verdicts(result) == {"gone": "missing", "gemm": "inconclusive"}
     (row,) = (row for row in result.rows if row.case == "gemm")
     assert row.ratio is not None

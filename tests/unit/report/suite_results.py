@@ -4,7 +4,8 @@ from datetime import date
 from pathlib import Path
 
 from tileyard.model import Mismatch, Outcome
-from tileyard.suite.records import LeftOut, Quarantine
+from tileyard.quarantine import Quarantine
+from tileyard.suite.records import LeftOut
 from tileyard.suite.result import Attempted, CaseVerdict, Makespan, SuiteResult
 
 SPARED = Quarantine(

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from tests.unit.report.suite_results import one_of_each, suite_result, verdict
 
 from tileyard.model import INFRASTRUCTURE, Outcome
+from tileyard.quarantine import Quarantine
 from tileyard.report.junit import TAIL_BYTES, write_junit
 from tileyard.report.suite_files import Report
 from tileyard.suite.imports import read_junit
-from tileyard.suite.records import LeftOut, Quarantine
+from tileyard.suite.records import LeftOut
 from tileyard.suite.result import Attempted, CaseVerdict, SuiteResult
 
 AGAIN = ("stackTrace", "system-out", "system-err")

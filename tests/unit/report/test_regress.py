@@ -2,27 +2,25 @@
 
 import io
 
+import msgspec
 import pytest
 from rich.console import Console
+from tests.unit.regress.sides import timed
 
+from tileyard.regress.gate import Gate
+from tileyard.regress.limits import parse_limits
+from tileyard.regress.static import Change
 from tileyard.regress.timed import Ratio, Regression, TimedRow
 from tileyard.report.regress import print_regression
 from tileyard.report.regress_markdown import draw_interval, render_comment
 
-
-def row(case: str, verdict: str, low: float, ratio: float, high: float) -> TimedRow:
-    """A row that was timed in eight processes."""
-    return TimedRow(
-        case=case,
-        verdict=verdict,  # type: ignore[arg-type]
-        ratio=Ratio(ratio=ratio, low=low, high=high, processes=8),
-        control=Ratio(ratio=1.0, low=0.99, high=1.01, processes=8),
-        base_ns=1000.0,
-        head_ns=1000.0 * ratio,
-        smallest=0.025,
-    )
-
-
+ROWS = (
+    TimedRow(case="gone|`x`", verdict="missing"),
+    TimedRow(case="wrong", verdict="failed", head_message="mismatch: B[0] is 1, expected <2>"),
+    timed("slow", "regressed", 1.03, 1.04, 1.05),
+    timed("even", "equivalent", 0.995, 1.0, 1.005),
+    TimedRow(case="same", verdict="unchanged"),
+)
 RESULT = Regression(
     run="20261123-1200-abcd",
     target="cpu",
@@ -31,13 +29,7 @@ RESULT = Regression(
     base="main (1a2b3c4d5e)",
     head="working tree",
     margin=0.02,
-    rows=(
-        TimedRow(case="gone|`x`", verdict="missing"),
-        TimedRow(case="wrong", verdict="failed", head_message="mismatch: B[0] is 1, expected <2>"),
-        row("slow", "regressed", 1.03, 1.04, 1.05),
-        row("even", "equivalent", 0.995, 1.0, 1.005),
-        TimedRow(case="same", verdict="unchanged"),
-    ),
+    rows=Gate(margin=0.02).judge(ROWS)[0],
     false_alarms=("slow",),
     seconds=12.0,
     timed_s=3.0,
@@ -56,6 +48,37 @@ def test_what_needs_a_look_has_a_line_of_its_own() -> None:
     assert not any("even" in line or "same" in line for line in lines)
     assert "5 kernels: 1 failed, 1 missing, 1 regressed, 1 equivalent, 1 unchanged" in lines
     assert "base against itself: 1 false alarm in 2 rows: slow" in lines
+
+
+def test_what_the_compiler_made_of_a_kernel_is_below_its_time() -> None:
+    """On a terminal and in a comment; a row whose figures gate has a line although its time is equal."""
+    changes = (
+        Change(metric="registers", base=32, head=40),
+        Change(metric="spills", base=0, head=8),
+    )
+    even = msgspec.structs.replace(timed("even", "equivalent", 0.995, 1.0, 1.005), changes=changes)
+    rows, notes = Gate(margin=0.02, limits=parse_limits("spills:+0")).judge((even,))
+    result = msgspec.structs.replace(RESULT, rows=rows, notes=notes)
+    console = Console(file=io.StringIO(), width=40)
+    print_regression(console, result)
+    assert isinstance(console.file, io.StringIO)
+    printed = console.file.getvalue()
+    assert "    registers 32 -> 40 (+25.0 %), spills 0 B -> 8 B\n" in printed
+    assert "    beyond its limit: spills 0 -> 8, allowed spills:+0\n" in printed
+    assert "gates: 1 over_limit\n" in printed
+    comment = render_comment(result)
+    assert comment.startswith("## Failed: 1 over_limit\n")
+    assert "<details>" not in comment
+    assert "registers 32 -&#62; 40" in comment
+
+
+def test_slower_kernels_that_are_allowed_are_called_so() -> None:
+    """In the first line, before anybody looks for the reason."""
+    slow = timed("slow", "regressed", 1.03, 1.04, 1.05)
+    rows, notes = Gate(margin=0.02, fail_over=0.05).judge((slow,))
+    comment = render_comment(msgspec.structs.replace(RESULT, rows=rows, notes=notes))
+    assert comment.startswith("## 1 kernel slower by more than 2 %, allowed\n")
+    assert "1 regressed, not known to be beyond 5 %&#58; does not gate" in comment
 
 
 def test_a_comment_begins_with_what_is_worst() -> None:

@@ -10,9 +10,10 @@ from tests.unit.report.suite_results import one_of_each, suite_result, verdict
 
 from tileyard.decoding import decode_json
 from tileyard.model import Mismatch, Outcome
+from tileyard.quarantine import Quarantine
 from tileyard.report.suite_files import Report
 from tileyard.report.summary import Summary, write_summary
-from tileyard.suite.records import LeftOut, Piece, Plan, Quarantine
+from tileyard.suite.records import LeftOut, Piece, Plan
 from tileyard.suite.result import Attempted, CaseVerdict, Makespan, SuiteResult
 
 

@@ -20,12 +20,15 @@ from tileyard.events import (
     DeviceReleased,
     Event,
     Note,
+    PairsCounted,
     RunEnded,
     RunStarted,
 )
 from tileyard.model import Case, Device, KernelWork, Keys, Measurement, Outcome, Trial
 from tileyard.report.progress import Progress
 from tileyard.report.study import print_study, render_study
+from tileyard.report.study_progress import StudyLayout
+from tileyard.report.view import RunView
 from tileyard.report.words import format_rate, format_seconds, format_time
 from tileyard.tuning.request import CompileResult, Control, Final, StudyResult
 
@@ -340,3 +343,15 @@ def test_figures_have_units() -> None:
     assert format_rate(2e9, 1e7) == "200.0"
     assert format_rate(0.0, 1e7) == ""
     assert format_seconds(200.0) == "3 min 20 s"
+
+
+def test_a_comparison_says_how_far_it_is() -> None:
+    """With a guess at the time left as soon as there is one."""
+    view = RunView()
+    view.take(RunStarted(title="regress a b", run="r"), 0.0)
+    layout = StudyLayout(tells_ends=False)
+    assert "decided" not in layout.state(view, 1.0).plain
+    view.take(PairsCounted(decided=0, undecided=5, left_s=None), 1.0)
+    assert layout.state(view, 1.0).plain.endswith("0 decided, 5 undecided")
+    view.take(PairsCounted(decided=2, undecided=3, left_s=40.0), 2.0)
+    assert layout.state(view, 2.0).plain.endswith("2 decided, 3 undecided, about 40 s left")

@@ -21,6 +21,7 @@ from tileyard.events import (
     DeviceReleased,
     Event,
     Note,
+    PairsCounted,
     RunEnded,
     RunStarted,
 )
@@ -68,6 +69,7 @@ def test_every_kind_of_event_comes_back(tmp_path: Path, make_trial: MakeTrial) -
         DeviceReleased(device="cpu:0", at=3.5),
         CaseEnded(trial=make_trial("t1", outcome=Outcome.MISMATCH, mismatch=mismatch)),
         Note(text="two\nlines", level="warning"),
+        PairsCounted(decided=1, undecided=2, left_s=3.5),
         RunEnded(run="r1", at=4.0, reason="done"),
     ]
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from tileyard.errors import UsageError
 from tileyard.model import CommandWork, KernelWork, Step
+from tileyard.quarantine import Quarantine
 from tileyard.suite.choosing import Wish, choose, find_covering, find_policy
 from tileyard.suite.dtypes import canonical_dtype, dtype_class
-from tileyard.suite.records import LeftOut, Policy, Quarantine, Rule, Selection, Suite, SuiteCase
+from tileyard.suite.records import LeftOut, Policy, Rule, Selection, Suite, SuiteCase
 
 TODAY = datetime.date(2026, 11, 21)
 WORK = CommandWork(run=Step(argv=("true",)))

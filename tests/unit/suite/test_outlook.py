@@ -7,10 +7,11 @@ import pytest
 
 from tileyard.errors import UsageError
 from tileyard.model import CommandWork, KernelWork, Outcome, Step
+from tileyard.quarantine import Quarantine
 from tileyard.store.base import RunTime
 from tileyard.suite.durations import Known
 from tileyard.suite.outlook import Bounds, Outlook, expect_all, look_ahead, target_of
-from tileyard.suite.records import Expected, Policy, Quarantine, Suite, SuiteCase, Wish
+from tileyard.suite.records import Expected, Policy, Suite, SuiteCase, Wish
 from tileyard.suite.shards import Shard
 
 PROGRAM = CommandWork(run=Step(argv=("true",)))

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from tileyard.model import CommandWork, Outcome, Step, Trial
-from tileyard.suite.records import Quarantine, SuiteCase
+from tileyard.quarantine import Quarantine
+from tileyard.suite.records import SuiteCase
 from tileyard.suite.result import SuiteResult, judge_cases
 
 CARE = Quarantine(cases="*", owner="ana", reason="flaky card", until=date.max)

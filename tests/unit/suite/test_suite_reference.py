@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from tileyard.model import Record
+from tileyard.quarantine import Quarantine
 from tileyard.settings import read_settings
 from tileyard.suite.files import tables
 from tileyard.suite.files.drafts import TAKEN
 from tileyard.suite.files.steps import PLACES_OF
 from tileyard.suite.reading import read_suite
-from tileyard.suite.records import PolicyTable, Quarantine, Rule
+from tileyard.suite.records import PolicyTable, Rule
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "suites.md"
 

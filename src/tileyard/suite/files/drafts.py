@@ -14,6 +14,7 @@ import msgspec
 
 from tileyard.errors import UsageError
 from tileyard.model import PLACES, CommandWork, HotRun, KernelWork, Limits, OutputCheck, Tolerance
+from tileyard.quarantine import Quarantine
 from tileyard.suite.dtypes import canonical_dtype
 from tileyard.suite.files.places import Place
 from tileyard.suite.files.steps import (
@@ -36,7 +37,7 @@ from tileyard.suite.files.tables import (
     check_name,
     decode,
 )
-from tileyard.suite.records import Policy, Quarantine, Rule, Suite, SuiteCase
+from tileyard.suite.records import Policy, Rule, Suite, SuiteCase
 
 TAKEN = frozenset(
     {*PLACES, "suite", "python", "testcase", "case", "dtype", "shape", "valid_shape", "seed"}

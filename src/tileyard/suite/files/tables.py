@@ -1,15 +1,16 @@
 """The tables of a suite file as they are written, decoded strictly: an error names file, line and key."""
 
 import re
+from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Annotated, TypeVar
 
 import msgspec
 
 from tileyard.clock import LONGEST_S
+from tileyard.decoding import Text
 from tileyard.model import NanPolicy, Outcome, Record, Value
 from tileyard.suite.files.places import Place, Table
-from tileyard.suite.records import Text
 
 Name = Annotated[str, msgspec.Meta(max_length=200)]
 Shape = tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
@@ -165,6 +166,11 @@ def decode(raw: object, kind: type[Decoded], place: Place) -> Decoded:
         for key in _read_path(tail):
             place = place / key
         place.fail(_reword(problem))
+
+
+def decode_all(rows: Iterable[object], kind: type[Decoded], place: Place) -> tuple[Decoded, ...]:
+    """The tables of the list that stands at a place. Raises UsageError."""
+    return tuple(decode(raw, kind, place / number) for number, raw in enumerate(rows))
 
 
 def check_name(name: str, place: Place) -> None:

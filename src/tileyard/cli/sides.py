@@ -1,0 +1,106 @@
+"""The two sides of a comparison as the command line names them: which environment, and which files of kernels."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from tileyard.artifacts.pins import hold
+from tileyard.cli.opening import load_settings
+from tileyard.cli.values import parse_pairs, parse_value
+from tileyard.errors import UsageError
+from tileyard.model import Side
+from tileyard.service.environments import PREFIX, find_environment
+from tileyard.service.revisions import Project
+from tileyard.service.sides import HERE, find_side
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A side with the variables of its revision, and its files with the kernels that are meant."""
+
+    side: Side
+    files: tuple[tuple[str, str], ...]
+
+
+@contextlib.contextmanager
+def find_sides(
+    named: tuple[str, str], files: Sequence[str], home: Path, *, clean: bool = False
+) -> Iterator[tuple[Found, Found]]:
+    """Both sides of ``FILE[::NAME]``; a revision is read from git into ``home``, an environment is made if need be.
+
+    Neither is collected as garbage during the block. Raises UsageError, with ``clean`` also for a working tree with changes.
+    """
+    kernels = [
+        (Path(text.partition("::")[0]).absolute(), text.partition("::")[2]) for text in files
+    ]
+    with hold(home / "objects"):
+        base, head = (_find(name, kernels, home, clean=clean) for name in named)
+        there = {Path(own).name for own, _ in (*base.files, *head.files)}
+        for text, (file, _) in zip(files, kernels, strict=True):
+            if file.name not in there:
+                raise UsageError(f"neither side has a file {text.partition('::')[0]}")
+        yield base, head
+
+
+def _find(named: str, files: list[tuple[Path, str]], home: Path, *, clean: bool) -> Found:
+    project = Project.of(files[0][0]) or Project.of(Path.cwd() / "any")
+    if named == HERE:
+        label = project.describe_changes() if project else "working tree"
+        has_changes = " with changes " in label
+        if clean and has_changes:
+            raise UsageError(f"--clean: {label}", "commit them, or name a revision")
+        changes = f" {label.partition(', ')[2].partition(' ')[2]}" if has_changes else ""
+        revision = f"{project.find('HEAD')}{changes}" if project else label
+        return _as_found(Side(name=label, revision=revision), files)
+    commit = _find_commit(named, project)
+    if project is None or not commit:
+        side = _parse_side(named)
+        return _as_found(msgspec.structs.replace(side, revision=side.name), files)
+    folder = project.check_out(commit, home)
+    moved = [(_move(file, project.root, folder), kernel) for file, kernel in files]
+    label = f"{named} ({commit[:10]})"
+    side = Side(name=label, revision=commit, variables=project.variables(folder))
+    return _as_found(side, moved)
+
+
+def _as_found(side: Side, files: list[tuple[Path, str]]) -> Found:
+    return Found(
+        side=side, files=tuple((str(file), kernel) for file, kernel in files if file.is_file())
+    )
+
+
+def _find_commit(named: str, project: Project | None) -> str:
+    """The commit of a revision; empty where it is something else."""
+    if project is None or named.startswith(PREFIX) or "=" in named or Path(named).exists():
+        return ""
+    try:
+        return project.find(named)
+    except UsageError:
+        raise UsageError(
+            f"{named} is neither a git revision of {project.root}, nor a Python, nor pass options KEY=VALUE,...",
+            f"{HERE} stands for the working tree",
+        ) from None
+
+
+def _move(file: Path, root: Path, folder: Path) -> Path:
+    """Where a file of the project is in a checkout. Raises UsageError for one of another project."""
+    try:
+        return folder / file.resolve().relative_to(root.resolve())
+    except ValueError:
+        raise UsageError(f"{file} is not in the project {root}") from None
+
+
+def _parse_side(named: str) -> Side:
+    """Pass options where it is written like these and no file is called so; else packages or a Python."""
+    if named.startswith(PREFIX):
+        home = load_settings().make_home()
+        python = find_environment(named.removeprefix(PREFIX).split(","), home)
+        return Side(name=named, python=str(python))
+    if "=" not in named or Path(named).exists():
+        return find_side(named)
+    options = parse_pairs(named.split(","), "pass option")
+    values = {key: parse_value(text) for key, text in options.items()}
+    return Side(name=named, pass_options=values)

@@ -1,0 +1,80 @@
+"""Cases that do not gate until a day: who cares for them and why, and which entry of a list fits a case."""
+
+import datetime
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import translate
+from functools import lru_cache
+from typing import Protocol, TypeVar
+
+from tileyard.decoding import Text
+from tileyard.model import Record
+
+
+class Quarantine(Record):
+    """Cases that run and do not gate: who cares for them, why, and until when (inclusive)."""
+
+    cases: Text
+    owner: Text
+    reason: Text
+    until: datetime.date
+
+
+class Listed(Protocol):
+    """An entry of a list of cases."""
+
+    @property
+    def cases(self) -> str:
+        """A glob on ids of cases."""
+
+
+Entry = TypeVar("Entry", bound=Quarantine)
+
+
+def fits(glob: str, case: str) -> bool:
+    """Whether a case's id is the text itself, or like it as a glob."""
+    return glob == case or _compiled(glob).match(case) is not None
+
+
+def fits_entry(entry: Listed, case: str) -> bool:
+    """Whether an entry is about a case."""
+    return fits(entry.cases, case)
+
+
+def find_quarantined(
+    entries: Sequence[Entry],
+    cases: Iterable[str],
+    today: datetime.date,
+    name: str = "quarantine",
+) -> tuple[dict[str, Entry], tuple[str, ...]]:
+    """The cases that do not gate today, each with the entry that says so, and what to tell people.
+
+    Where several entries fit a case, the one that lasts longest counts. ``name`` is the word for an entry.
+    """
+    names = tuple(cases)
+    lasting = sorted(entries, key=lambda entry: entry.until, reverse=True)
+    current = [entry for entry in lasting if entry.until >= today]
+    fitting = {case: [one for one in current if fits_entry(one, case)] for case in names}
+    found = {case: those[0] for case, those in fitting.items() if those}
+    notes = []
+    for entry in (one for one in entries if one.until < today):
+        freed = sum(fits_entry(entry, case) and case not in found for case in names)
+        if freed:
+            notes.append(
+                f"the {name} of {entry.cases} ended on {entry.until}: {freed} "
+                f"{'case gates' if freed == 1 else 'cases gate'} again "
+                f"(owner {entry.owner}: {entry.reason})"
+            )
+    return found, tuple(notes)
+
+
+def find_idle(kind: str, entries: Iterable[Listed], cases: Sequence[str]) -> Iterator[str]:
+    """A line for each entry that fits no case, as those of a case that was renamed."""
+    for entry in entries:
+        if not any(fits_entry(entry, case) for case in cases):
+            yield f"{kind}: no case is like {entry.cases}"
+
+
+@lru_cache(maxsize=1024)
+def _compiled(glob: str) -> re.Pattern[str]:
+    return re.compile(translate(glob))
