@@ -36,6 +36,7 @@ class Asked:
     base: str
     head: str
     files: tuple[str, ...]
+    select: tuple[str, ...] = ()
     target: str
     devices: tuple[str, ...]
     margin: float
@@ -122,19 +123,24 @@ def _find(named: str, asked: Asked, settings: Settings, scratch: Path) -> _Found
         files.append((Path(file).absolute(), kernel))
     project = Project.of(files[0][0]) or Project.of(Path.cwd() / "any")
     if named == HERE:
-        label = project.describe_changes() if project else "working tree"
-        if asked.clean and " with changes " in label:
-            raise UsageError(f"--clean: {label}", "commit them, or name a revision")
-        return _as_found(Side(name=label), files)
+        return _as_found(Side(name=name_working_tree(project, asked)), files)
     commit = _find_commit(named, project)
     if project is not None and commit:
         folder = project.check_out(commit, settings.home)
-        moved = [(_move(file, project.root, folder), kernel) for file, kernel in files]
+        moved = [(move_into(folder, file, project.root), kernel) for file, kernel in files]
         label = f"{named} ({commit[:10]})"
         return _as_found(Side(name=label, variables=project.variables(folder)), moved)
     side = parse_side(named)
     variables = side_variables(side, scratch, is_plain=bool(side.python)) if side.python else {}
     return _as_found(msgspec.structs.replace(side, variables=variables), files)
+
+
+def name_working_tree(project: Project | None, asked: Asked) -> str:
+    """What the working tree is called. Raises UsageError where it has changes and must not have any."""
+    label = project.describe_changes() if project else "working tree"
+    if asked.clean and " with changes " in label:
+        raise UsageError(f"--clean: {label}", "commit them, or name a revision")
+    return label
 
 
 def _as_found(side: Side, files: list[tuple[Path, str]]) -> _Found:
@@ -156,8 +162,8 @@ def _find_commit(named: str, project: Project | None) -> str:
         ) from None
 
 
-def _move(file: Path, root: Path, folder: Path) -> Path:
-    """Where a file of the project is in a checkout. Raises UsageError for one of another project."""
+def move_into(folder: Path, file: Path, root: Path) -> Path:
+    """Where a file of the project ``root`` is in a checkout of it. Raises UsageError for one of another project."""
     try:
         return folder / file.resolve().relative_to(root.resolve())
     except ValueError:

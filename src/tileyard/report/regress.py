@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tileyard.regress.timed import Regression, TimedRow, Verdict, format_change
-from tileyard.report.words import clean_line, format_seconds, format_time
+from tileyard.report.words import clean_line, format_quantity, format_seconds
 from tileyard.wording import count_of, describe_unrecorded
 
 STYLES: Final = {
@@ -51,7 +51,7 @@ def _line(row: TimedRow) -> Text:
     change = interval = base = head = ""
     if (ratio := row.ratio) is not None:
         change = f"{format_change(ratio.ratio)} %"
-        base, head = format_time(row.base_ns), format_time(row.head_ns)
+        base, head = (format_quantity(one, row.unit) for one in (row.base, row.head))
         if ratio.low is not None and ratio.high is not None:
             interval = f"{format_change(ratio.low)} .. {format_change(ratio.high)}"
     return Text.assemble(
@@ -64,7 +64,7 @@ def _line(row: TimedRow) -> Text:
 def _lines(result: Regression) -> Iterator[str]:
     counts = Counter(row.verdict for row in result.rows)
     told = ", ".join(f"{counts[one]} {one}" for one in get_args(Verdict) if counts[one])
-    yield f"{count_of(len(result.rows), 'kernel')}: {told}"
+    yield f"{count_of(len(result.rows), result.compared)}: {told}"
     timed = [row for row in result.rows if row.ratio is not None]
     if timed:
         yield from _describe_worth(result, timed)

@@ -7,7 +7,7 @@ from typing import Final, get_args
 
 from tileyard.regress.timed import Regression, TimedRow, Verdict, format_change
 from tileyard.report.suite_markdown import code, text
-from tileyard.report.words import format_seconds, format_time
+from tileyard.report.words import format_quantity, format_seconds
 from tileyard.wording import count_of
 
 WIDTH: Final = 21
@@ -25,7 +25,7 @@ def render_comment(result: Regression) -> str:
 def _blocks(result: Regression) -> Iterator[str]:
     counts = Counter(row.verdict for row in result.rows)
     told = ", ".join(f"{counts[one]} {one}" for one in get_args(Verdict) if counts[one])
-    yield f"## {_headline(result)}\n\n{count_of(len(result.rows), 'kernel')}: {told}\n\n"
+    yield f"## {_headline(result)}\n\n{count_of(len(result.rows), result.compared)}: {told}\n\n"
     shown = [row for row in result.rows if row.verdict not in FOLDED]
     folded = [row for row in result.rows if row.verdict in FOLDED]
     if shown:
@@ -48,21 +48,23 @@ def _blocks(result: Regression) -> Iterator[str]:
 def _headline(result: Regression) -> str:
     worse = sum(row.verdict == "regressed" for row in result.rows)
     if worse:
-        return f"{count_of(worse, 'kernel')} slower by more than {100 * result.margin:g} %"
+        how = "slower" if all(row.unit.endswith("ns") for row in result.rows) else "worse"
+        return f"{count_of(worse, result.compared)} {how} by more than {100 * result.margin:g} %"
     if result.exit_status == 1:
-        return "Kernels are missing or fail"
+        return f"{result.compared.capitalize()}s are missing or fail"
     if result.exit_status or result.reason != "done":
         return "The comparison is not complete"
-    return f"No kernel is known to be slower by more than {100 * result.margin:g} %"
+    return f"No {result.compared} is known to be slower by more than {100 * result.margin:g} %"
 
 
 def _table(result: Regression, rows: list[TimedRow]) -> Iterator[str]:
     reach = _find_reach(result)
-    yield f"| verdict | kernel | change | {-100 * reach:.0f} .. {100 * reach:+.0f} % | base | head |\n"
+    yield f"| verdict | {result.compared} | change | {-100 * reach:.0f} .. {100 * reach:+.0f} % | base | head |\n"
     yield "| --- | --- | ---: | --- | ---: | ---: |\n"
     for row in rows[:ROWS]:
         change = f"{format_change(row.ratio.ratio)} %" if row.ratio else ""
-        times = (format_time(row.base_ns), format_time(row.head_ns)) if row.ratio else ("", "")
+        shown = [text(format_quantity(one, row.unit)) for one in (row.base, row.head)]
+        times = shown if row.ratio else ("", "")
         drawn = code(draw_interval(row, result.margin, reach)) if row.ratio else ""
         yield f"| {row.verdict} | {code(row.case)} | {change} | {drawn} | {' | '.join(times)} |\n"
     if len(rows) > ROWS:

@@ -86,8 +86,20 @@ class Project:
 
     def variables(self, folder: Path) -> dict[str, str]:
         """The environment in which Python finds in ``folder`` what it now finds in the project itself."""
+        # The working folder is part of the project: a side has its own.
+        found = self._module_path(folder, [self.root, Path.cwd()])
+        return {"PYTHONPATH": os.pathsep.join(found), "PYTHONSAFEPATH": "1"}
+
+    def step_variables(self, folder: Path) -> dict[str, str]:
+        """The same for programs, which get nothing where no folder of the module path lies in the project."""
+        found = self._module_path(folder, [])
+        is_moved = any(Path(path).is_relative_to(folder) for path in found)
+        return {"PYTHONPATH": os.pathsep.join(found)} if is_moved else {}
+
+    def _module_path(self, folder: Path, first: list[Path]) -> list[str]:
+        """``PYTHONPATH`` with ``folder`` in place of the project."""
         outer = [Path(entry) for entry in os.environ.get("PYTHONPATH", "").split(":") if entry]
-        here = [self.root, Path.cwd(), *outer, *map(Path, filter(None, sys.path))]
+        here = [*first, *outer, *map(Path, filter(None, sys.path))]
         ours = [path for path in here if path.is_relative_to(self.root)]
         # This very Tileyard is run on all sides.
         moved = [
@@ -96,9 +108,7 @@ class Project:
             if not (path / "tileyard" / "__init__.py").is_file()
         ]
         kept = [path for path in outer if path not in ours]
-        found = dict.fromkeys(map(str, (*moved, *kept)))
-        # The working folder is part of the project: a side has its own.
-        return {"PYTHONPATH": os.pathsep.join(found), "PYTHONSAFEPATH": "1"}
+        return list(dict.fromkeys(map(str, (*moved, *kept))))
 
 
 def _git(folder: Path, *words: str, variables: dict[str, str] | None = None) -> str:

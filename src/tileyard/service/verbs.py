@@ -174,9 +174,10 @@ class StartStatic(Verb[Rounds]):
 
 
 class StartRegress(Verb[Regression]):
-    """Begin to time the kernels of two sides against each other, where their binaries differ.
+    """Begin to time the kernels or programs of two sides against each other, where their binaries differ.
 
     The files of a side are Python files, each with the one kernel that is meant or an empty name for all of its own.
+    With a ``suite``, the path of one for base and for head, its programs are compared instead, those that ``select`` selects.
     ``margin`` is the smallest change that matters, as a share of base's time. No pair is timed for longer than ``case_s``
     seconds, and none is begun after ``budget_s``. The rest is as in StartTune.
     """
@@ -190,6 +191,8 @@ class StartRegress(Verb[Regression]):
     target: str
     margin: float
     case_s: float
+    suite: tuple[str, str] | None = None
+    select: tuple[str, ...] = ()
     budget_s: float | None = None
     all_configs: bool = False
     devices: tuple[str, ...] = ()
@@ -199,8 +202,6 @@ class StartRegress(Verb[Regression]):
 
     async def open(self, bench: "Bench") -> "Plan[Regression]":
         """See ``Verb``."""
-        from tileyard.service.choosing import choose_devices
         from tileyard.service.regressing import open_regression
 
-        devices = choose_devices(self.devices, self.target, bench.settings)
-        return await open_regression(self, bench, devices)
+        return await open_regression(self, bench)
