@@ -131,7 +131,7 @@ def describe(percent: int, rows: list[dict[str, Any]], seconds: float) -> str:
     """What was found, how long it took, and what 0.9 x on one number for each side would have said."""
     count = len(rows)
     changed = [row for row in rows if row["verdict"] in ("regressed", "improved")]
-    bots = sum(row["head_ns"] > row["base_ns"] / 0.9 for row in rows)
+    bots = sum(row["head"] > row["base"] / 0.9 for row in rows)
     ratios = [row["ratio"]["ratio"] for row in rows if row["ratio"]]
     verdicts = {
         one: sum(row["verdict"] == one for row in rows)

@@ -8,6 +8,8 @@ from typing import Literal, NewType, dataclass_transform
 
 import msgspec
 
+from tileyard.measures import Measure
+
 Value = bool | int | float | str
 Digest = NewType("Digest", str)
 BuildKey = NewType("BuildKey", str)
@@ -109,9 +111,9 @@ class Tolerance(Record):
 class KernelInfo(Record):
     """What an author says of one kernel of a file before anything is elaborated.
 
-    ``parameters`` are all of them; ``required`` those without a default; ``tunable`` those that its own space or configs vary. ``defaults`` holds the
-    plain ones. ``shapes`` are named sets of arguments. ``style`` names how the kernel was declared. ``tolerance`` is what its author asks for, None
-    for the dtype's default.
+    ``parameters`` are all of them; ``required`` those without a default; ``tunable`` those that its own space or configs vary.
+    ``defaults`` holds the plain ones. ``shapes`` are named sets of arguments. ``style`` names how the kernel was declared.
+    ``tolerance`` is what its author asks for, None for the dtype's default.
     """
 
     name: str
@@ -143,13 +145,12 @@ PLACES = (
 )
 """What a step is told when it runs.
 
-``work`` is the case's private directory, with a copy of what its golden step made. ``out`` is where a
-build or golden step puts its results; ``golden`` and ``build`` are these results, read-only.
-``cache`` stays from one build to the next, for what the build tool itself does not do twice. ``device``
-is the index or name that the lease gave, ``threads`` how many threads a step may use. ``toolchain`` is
-the unpacked toolchain bundle. ``targets`` is what of a shared build the selection needs, and ``cases`` the
-cases of a hot batch, ``works`` their directories in the same order; each of these three, standing alone as
-an argument, becomes as many arguments as there are.
+``work`` is the case's private directory, with a copy of what its golden step made. ``out`` is where a build or golden step puts
+its results; ``golden`` and ``build`` are these results, read-only. ``cache`` stays from one build to the next, for what the build
+tool itself does not do twice. ``device`` is the index or name that the lease gave, ``threads`` how many threads a step may use.
+``toolchain`` is the unpacked toolchain bundle. ``targets`` is what of a shared build the selection needs, and ``cases`` the cases
+of a hot batch, ``works`` their directories in the same order; each of these three, standing alone as an argument, becomes as many
+arguments as there are.
 """
 
 NanPolicy = Literal["equal", "forbid", "ignore"]
@@ -223,9 +224,8 @@ class TimingPolicy(Record):
     ``relative_width`` of it, or after ``max_samples`` or ``max_ns``; never before ``min_samples``.
     Within ``group``, a config whose whole interval lies above the best one's is abandoned early.
 
-    ``flush_l2`` has every launch find an L2 cache that holds nothing of its own, and ``graph`` has
-    launches captured and replayed, so that what a host takes for each is not in the times. Both
-    are for GPUs; a CPU's launches know neither.
+    ``flush_l2`` has every launch find an L2 cache that holds nothing of its own, and ``graph`` has launches captured and replayed, so
+    that what a host takes for each is not in the times. Both are for GPUs; a CPU's launches know neither.
     """
 
     confidence: float = 0.95
@@ -253,10 +253,10 @@ class Limits(Record):
 class CommandWork(Record, tag="command"):
     """A case that is a row of programs. Only ``run`` holds a device.
 
-    A ``build`` that several cases share is built once. ``target`` is what this case needs of it, ``targets`` what
-    all cases of the run need of it.
-    ``check`` says by its exit status whether the results are right: 0 right, 2 wrong, anything else
-    is an error. Without ``check`` and ``outputs`` exit status 0 of ``run`` is all that is asked for.
+    A ``build`` that several cases share is built once. ``target`` is what this case needs of it, ``targets`` what all cases of the
+    run need of it. ``check`` says by its exit status whether the results are right: 0 right, 2 wrong, anything else is an error.
+    Without ``check`` and ``outputs`` exit status 0 of ``run`` is all that is asked for. Versions are compared by ``measure``, None
+    where that is left to where they run.
     """
 
     run: Step
@@ -267,6 +267,7 @@ class CommandWork(Record, tag="command"):
     check: Step | None = None
     outputs: tuple[OutputCheck, ...] = ()
     hot: HotRun | None = None
+    measure: Measure | None = None
 
 
 class KernelWork(Record, tag="kernel"):
@@ -388,11 +389,11 @@ class Device(Record):
 
 
 class Measurement(Record):
-    """Times of one kernel on one device, nanoseconds per launch.
+    """Times of one kernel or program on one device, nanoseconds per launch or run.
 
     ``low_ns`` and ``high_ns`` bound the median at ``confidence``. ``abandoned`` says that sampling stopped because the config was
     clearly slower than the best. ``device_state`` is what the device said of itself right afterwards, as names and values for
-    people; empty where nobody can ask it.
+    people; empty where nobody can ask it. ``printed`` are the numbers that the runs printed, if such a number is their measure.
     """
 
     median_ns: float
@@ -403,6 +404,7 @@ class Measurement(Record):
     steady: bool = True
     abandoned: bool = False
     device_state: dict[str, str] = {}
+    printed: tuple[float, ...] = ()
 
 
 class Mismatch(Record):
@@ -430,7 +432,7 @@ class Mismatch(Record):
 class Keys(Record):
     """The chain of identities of a trial; empty where the step was not reached.
 
-    ``binary`` is equal for configs of a study whose builds gave the same, empty where nobody looked.
+    ``binary`` is equal for configs whose builds gave the same, for programs whose run steps use the same; empty where nobody looked.
     """
 
     build: BuildKey = BuildKey("")
@@ -451,10 +453,10 @@ class Attempt(Record):
 class Trial(Record):
     """One recorded attempt at a case.
 
-    Times are seconds since the epoch and seconds. ``log`` is a path below the home directory. ``lease`` is the number of the lease under which it
-    ran, 0 for none. ``limits`` are those that it was given. ``case`` and ``attempt`` are the case's id and which attempt at it this was, ``shape``
-    the name of the arguments' set. ``kernel`` is empty for programs, ``suite`` and ``testcase`` where a case belongs to none. ``attempts`` are those
-    that the device or the host failed before this one.
+    Times are seconds since the epoch and seconds. ``log`` is a path below the home directory. ``lease`` is the number of the
+    lease under which it ran, 0 for none. ``limits`` are those that it was given. ``case`` and ``attempt`` are the case's id and
+    which attempt at it this was, ``shape`` the name of the arguments' set. ``kernel`` is empty for programs, ``suite`` and
+    ``testcase`` where a case belongs to none. ``attempts`` are those that the device or the host failed before this one.
     ``revision`` is that of its side, and ``silicon`` the identity of the device where it was timed.
     """
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from tileyard.cli.kernel_options import SIDES, BuildLimit, DeviceNames, QueueLimit, RunLimit
+from tileyard.cli.suite_options import Selected
 from tileyard.cli.values import parse_duration_s, parse_share, refuse_unused
 from tileyard.errors import UsageError
 
@@ -24,7 +25,11 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         str | None, typer.Argument(metavar="HEAD", help="What is compared, likewise.")
     ] = None,
     files: Annotated[
-        list[str] | None, typer.Argument(metavar="FILE[::NAME]...", help="Where the kernels are.")
+        list[str] | None,
+        typer.Argument(
+            metavar="FILE[::NAME]... | SUITE",
+            help="Where the kernels are; or a suite of programs: its suite.toml, or its folder.",
+        ),
     ] = None,
     *,
     fail_over: Annotated[
@@ -55,6 +60,7 @@ def regress(  # noqa: PLR0913 - options, by keyword only
             help="In place of all that: reports of others with a number for each side, in Markdown or JSON; repeatable.",
         ),
     ] = None,
+    select: Selected = None,
     target: Annotated[str, typer.Option(help="What to compile for.")] = "cpu",
     devices: DeviceNames = None,
     margin: Annotated[
@@ -88,7 +94,7 @@ def regress(  # noqa: PLR0913 - options, by keyword only
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Time the same kernels of two versions against each other. Where both give the same binary nothing is run.
+    """Time the same kernels or programs of two versions against each other. Where both give the same binary nothing is run.
 
     Base and head are timed in turn, in one process after the other, until the interval of their ratio lies on one side of
     the margin, and so is base against itself. A kernel that a side lacks or cannot build is a row, too.
@@ -97,6 +103,7 @@ def regress(  # noqa: PLR0913 - options, by keyword only
     beyond a limit of --fail-on, and not allowed, 2 bad usage, 3 infrastructure only, 130 interrupted.
     """
     from tileyard.cli.regress_session import Asked, Shown, judge_reports, judge_sides, run
+    from tileyard.cli.regress_suite import find_suite, run_suite
     from tileyard.regress.gate import Gate
     from tileyard.regress.limits import parse_limits
     from tileyard.report.console import Console
@@ -125,6 +132,7 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         base=base,
         head=head,
         files=tuple(files),
+        select=tuple(select or ()),
         target=target,
         devices=tuple(devices or ()),
         gate=gate,
@@ -137,4 +145,7 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         build_s=parse_duration_s(build_limit),
         compile_workers=compile_workers,
     )
+    if suite := find_suite(asked.files):
+        return shown.show(run_suite(asked, suite, Console(stderr=json)))
+    refuse_unused("without a suite", {"--select": select})
     return shown.show(run(asked, Console(stderr=json)))

@@ -34,6 +34,7 @@ class Asked:
     base: str
     head: str
     files: tuple[str, ...]
+    select: tuple[str, ...] = ()
     target: str
     devices: tuple[str, ...]
     gate: Gate

@@ -13,7 +13,7 @@ from tileyard.cli.values import parse_pairs, parse_value
 from tileyard.errors import UsageError
 from tileyard.model import Side
 from tileyard.service.environments import PREFIX, find_environment
-from tileyard.service.revisions import Project
+from tileyard.service.revisions import SHORT, Project
 from tileyard.service.sides import HERE, find_side
 
 
@@ -45,25 +45,67 @@ def find_sides(
         yield base, head
 
 
+@contextlib.contextmanager
+def find_suites(
+    named: tuple[str, str], suite: str, home: Path, *, clean: bool
+) -> Iterator[list[tuple[Side, Path]]]:
+    """Both sides of a suite of programs, each a revision or the working tree, and where it lies. Raises UsageError."""
+    path = Path(suite).absolute()
+    project = Project.of(path)
+    if project is None:
+        raise UsageError(f"{suite} is in no git repository, so there are no revisions to compare")
+    with hold(home / "objects"):
+        found = [_find_suite(name, path, project, home, clean=clean) for name in named]
+        there = [place.exists() for _, place in found]
+        if not any(there):
+            raise UsageError(f"neither side has a suite {suite}")
+        if not all(there):
+            raise UsageError(f"{found[there.index(False)][0].name} has no suite {suite}")
+        yield found
+
+
+def _find_suite(
+    named: str, path: Path, project: Project, home: Path, *, clean: bool
+) -> tuple[Side, Path]:
+    """A side, with the variables that its steps get, and where its suite lies."""
+    if named == HERE:
+        return _describe_working_tree(project, clean=clean), path
+    try:
+        commit = project.find(named)
+    except UsageError:
+        raise UsageError(
+            f"{named} is no git revision of {project.root}",
+            f"a suite is compared between revisions, and {HERE} stands for the working tree",
+        ) from None
+    folder = project.check_out(commit, home)
+    name = f"{named} ({commit[:SHORT]})"
+    side = Side(name=name, revision=commit, variables=project.step_variables(folder))
+    return side, _move(path, project.root, folder)
+
+
 def _find(named: str, files: list[tuple[Path, str]], home: Path, *, clean: bool) -> Found:
     project = Project.of(files[0][0]) or Project.of(Path.cwd() / "any")
     if named == HERE:
-        label = project.describe_changes() if project else "working tree"
-        has_changes = " with changes " in label
-        if clean and has_changes:
-            raise UsageError(f"--clean: {label}", "commit them, or name a revision")
-        changes = f" {label.partition(', ')[2].partition(' ')[2]}" if has_changes else ""
-        revision = f"{project.find('HEAD')}{changes}" if project else label
-        return _as_found(Side(name=label, revision=revision), files)
+        return _as_found(_describe_working_tree(project, clean=clean), files)
     commit = _find_commit(named, project)
     if project is None or not commit:
         side = _parse_side(named)
         return _as_found(msgspec.structs.replace(side, revision=side.name), files)
     folder = project.check_out(commit, home)
     moved = [(_move(file, project.root, folder), kernel) for file, kernel in files]
-    label = f"{named} ({commit[:10]})"
+    label = f"{named} ({commit[:SHORT]})"
     side = Side(name=label, revision=commit, variables=project.variables(folder))
     return _as_found(side, moved)
+
+
+def _describe_working_tree(project: Project | None, *, clean: bool) -> Side:
+    label = project.describe_changes() if project else "working tree"
+    has_changes = " with changes " in label
+    if clean and has_changes:
+        raise UsageError(f"--clean: {label}", "commit them, or name a revision")
+    changes = f" {label.partition(', ')[2].partition(' ')[2]}" if has_changes else ""
+    revision = f"{project.find('HEAD')}{changes}" if project else label
+    return Side(name=label, revision=revision)
 
 
 def _as_found(side: Side, files: list[tuple[Path, str]]) -> Found:

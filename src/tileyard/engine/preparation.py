@@ -9,17 +9,18 @@ from collections.abc import AsyncIterator, Sequence
 import msgspec
 
 from tileyard.artifacts.keys import build_key, canonical_json, digest_parts, run_key
-from tileyard.artifacts.manifest import Build, find_artifact, find_build
+from tileyard.artifacts.manifest import TREE_FILE, Build, find_artifact, find_build
 from tileyard.engine.compilers import Builder, CompilePool
 from tileyard.engine.ledger import Ledger, Progress
 from tileyard.engine.programs import Programs
 from tileyard.engine.yard import Yard
-from tileyard.errors import HOST_FAULTS, WorkerLostError
+from tileyard.errors import HOST_FAULTS, DamagedError, WorkerLostError
 from tileyard.events import BuildEnded, BuildStarted
 from tileyard.model import (
     INFRASTRUCTURE,
     BuildKey,
     Case,
+    Digest,
     Elaborated,
     GoldenKey,
     KernelWork,
@@ -115,11 +116,24 @@ class Preparation:
         return progress.built
 
     def identify(self, progress: Progress) -> None:
-        """Complete the keys of a case that is built by what its artifact does, whatever it was built from."""
-        built = self.find_built(progress)
-        if built.binary:
+        """Complete the keys of a case that is built by what its artifact does, whatever it was built from.
+
+        Raises DamagedError where that of programs is gone.
+        """
+        if progress.command is not None and progress.golden is not None:
+            binary = digest_parts("program", self._find_tree(progress), progress.golden.used)
+        elif (built := self.find_built(progress)).binary:
             binary = digest_parts(built.binary, built.details)
-            progress.keys = msgspec.structs.replace(progress.keys, binary=binary)
+        else:
+            return
+        progress.keys = msgspec.structs.replace(progress.keys, binary=binary)
+
+    def _find_tree(self, progress: Progress) -> Digest:
+        """What the build step of a case has made, empty where it has none."""
+        artifact = find_artifact(progress.keys.build, self._yard.objects)
+        if artifact is None:
+            raise DamagedError(f"what was built for {progress.case.key} is gone or damaged")
+        return artifact.manifest.files.get(TREE_FILE, Digest(""))
 
     async def build(
         self, members: Sequence[Progress], worker: int

@@ -6,7 +6,7 @@ One module because the steps of a case share its folder, its log and its keys.
 import asyncio
 import contextlib
 import functools
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ParamSpec
@@ -55,25 +55,24 @@ P = ParamSpec("P")
 WORK, GOLDEN, CHECK = "work", "golden", "check"
 SEED = "TILEYARD_SEED"
 """The variable in which steps find their case's seed."""
+CASE = "TILEYARD_CASE"
+"""The one in which run and check steps find its name."""
 WRONG = 2
 """The exit status by which a check step says that a result is wrong."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramSite:
-    """Where programs are run. ``folder`` is their suite's, ``toolchain`` the digest of what their steps use, if any.
+    """Where programs are run. ``sites`` say by side where their suite lies and which variables its steps get.
 
-    ``lanes`` golden and check steps run at once, and each may use ``threads`` threads.
+    ``toolchain`` is the digest of what steps use, if any. ``lanes`` golden and check steps run at once, and each may
+    use ``threads`` threads.
     """
 
-    folder: Path
+    sites: Mapping[str, StepSite]
     lanes: int
     threads: int
     toolchain: str = ""
-
-    def generalize(self, template: str) -> str:
-        """A template without the place of this suite, so that an equal one elsewhere has equal keys."""
-        return StepSite(suite=str(self.folder)).generalize(template)
 
 
 def _answering(
@@ -162,13 +161,14 @@ class Programs:
     async def elaborate(self, case: Case, work: CommandWork) -> ElaboratedConfig | Failed:
         """What is built for a case, and what is run once that is there."""
         self._note_hot(case)
+        site = self._site.sites[case.side]
         build = BuildCommand()
         if work.build is not None:
             build = BuildCommand(
-                argv=tuple(map(self._site.generalize, work.build.argv)),
-                env={n: self._site.generalize(text) for n, text in work.build.env.items()},
-                cwd=self._site.generalize(work.build.cwd or str(self._site.folder)),
-                inputs=await self._digest_inputs(work.build),
+                argv=tuple(map(site.generalize, work.build.argv)),
+                env={n: site.generalize(text) for n, text in work.build.env.items()},
+                cwd=site.generalize(work.build.cwd or site.suite),
+                inputs=await self._digest_inputs(work.build, site),
                 targets=work.targets,
             )
         own = msgspec.structs.replace(build, targets=(work.target,) if work.target else ())
@@ -179,6 +179,7 @@ class Programs:
                 name=case.id.removeprefix(f"{case.testcase}/"),
                 run=work.run,
                 hot=work.hot,
+                suite=site.suite,
                 folder=str(self._folder(case.id, case.attempt)),
                 threads=self._site.threads,
                 memory_bytes=case.limits.memory_bytes,
@@ -191,15 +192,16 @@ class Programs:
     @_answering
     async def make_golden(self, case: Case, work: CommandWork) -> Golden | Failed:
         """What the golden step makes, or made before; then the case's folder with a copy of it."""
+        site = self._site.sites[case.side]
         parts = [str(case.seed)]
         tree, flag = Digest(""), ""
         if work.golden is not None:
-            inputs = await self._digest_inputs(work.golden)
-            key = GoldenKey(digest_parts("golden", self._step_key(work.golden, inputs), *parts))
+            key = GoldenKey(digest_parts("golden", await self._step_key(work.golden, site), *parts))
             request = self._request(case, work.golden, GOLDEN)
-            env = {SEED: str(case.seed)}  # whatever else it were told would have to be in its key
+            # Whatever else it were told of the case would have to be in its key.
+            env = {**site.env, SEED: str(case.seed)}
             done = await self._do(
-                msgspec.structs.replace(request, key=key, env=env, cwd=str(self._site.folder))
+                msgspec.structs.replace(request, key=key, env=env, cwd=site.suite)
             )
             if done.message:
                 return _failed("golden step", done)
@@ -212,10 +214,13 @@ class Programs:
             await self._host.ask(
                 PrepareFolder(folder=str(self._folder(case.id, case.attempt)), golden=tree)
             )
-        steps = (work.run, work.check, work.hot.step if work.hot is not None else None)
-        parts += [self._step_key(s, await self._digest_inputs(s)) for s in steps if s is not None]
+        run = await self._step_key(work.run, site)
+        others = (work.check, work.hot.step if work.hot is not None else None)
+        parts += [run, *[await self._step_key(step, site) for step in others if step is not None]]
         key = GoldenKey(digest_parts("case", *parts, canonical_json(work.outputs)))
-        return Golden(key=key, inputs=(), outputs=(), tree=tree, flag=flag)
+        # Its variables name the checkout where it has modules of its own: nobody has named these as inputs.
+        used = digest_parts("used", str(case.seed), tree, run, canonical_json(site.env))
+        return Golden(key=key, inputs=(), outputs=(), tree=tree, used=used, flag=flag)
 
     @_answering
     async def judge(self, case: Case, work: CommandWork, build: BuildKey) -> Judged | Failed:
@@ -264,29 +269,32 @@ class Programs:
         )
 
     def _case_env(self, case: Case) -> dict[str, str]:
-        return {"TILEYARD_CASE": case.id, SEED: str(case.seed)}
+        own = {CASE: case.id, SEED: str(case.seed)}
+        return {**self._site.sites[case.side].env, **own}
 
-    def _step_key(self, step: Step, inputs: str) -> str:
+    async def _step_key(self, step: Step, site: StepSite) -> str:
         """What decides the result of a step; where the suite lies does not."""
+        inputs = await self._digest_inputs(step, site)
         told = canonical_json((step.argv, step.env, step.cwd))
-        return canonical_json((self._site.generalize(told), inputs))
+        return canonical_json((site.generalize(told), inputs))
 
-    async def _digest_inputs(self, step: Step) -> str:
+    async def _digest_inputs(self, step: Step, site: StepSite) -> str:
         """The content of what a step names as its inputs, and of the files among its arguments."""
-        folder = self._site.folder
-        patterns = tuple(dict.fromkeys((*step.inputs, *find_arguments(step, folder))))
+        folder = site.suite
+        patterns = tuple(dict.fromkeys((*step.inputs, *find_arguments(step, Path(folder)))))
         if not patterns:
             return self._site.toolchain
-        if patterns not in self._digests:
-            self._digests[patterns] = asyncio.create_task(self._digest_files(patterns))
+        asked = (folder, *patterns)
+        if asked not in self._digests:
+            self._digests[asked] = asyncio.create_task(self._digest_files(folder, patterns))
         try:
-            return await asyncio.shield(self._digests[patterns])
+            return await asyncio.shield(self._digests[asked])
         except TileyardError:  # what failed for one case is asked again for the next
-            self._digests.pop(patterns, None)
+            self._digests.pop(asked, None)
             raise
 
-    async def _digest_files(self, patterns: tuple[str, ...]) -> str:
-        request = DigestFiles(folder=str(self._site.folder), patterns=patterns)
+    async def _digest_files(self, folder: str, patterns: tuple[str, ...]) -> str:
+        request = DigestFiles(folder=folder, patterns=patterns)
         reply = await self._host.ask(request)
         return digest_parts(reply.digest, self._site.toolchain)
 

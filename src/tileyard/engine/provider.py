@@ -8,7 +8,7 @@ batch's fate (retry, blame, order) is decided by the engine and is the same for 
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from tileyard.model import Batch, Case, Device, Outcome, Record
+from tileyard.model import Batch, Case, Device, KernelWork, Outcome, Record
 from tileyard.workers.protocol import CaseRan, RunEntry
 
 
@@ -118,7 +118,7 @@ class LeaseProvider(Protocol):
 
 
 def case_limit_s(batch: Batch, case: Case) -> float:
-    """How long a member of a batch may run: while cases are timed in turn their limits add up."""
-    if batch.order == "interleaved":
+    """How long a member of a batch may run: while kernels are timed in turn their limits add up."""
+    if batch.order == "interleaved" and isinstance(case.work, KernelWork):
         return sum(member.limits.run_s for member in batch.cases)
     return case.limits.run_s

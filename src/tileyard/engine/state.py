@@ -73,6 +73,7 @@ class EngineState:
     _stopping: bool = False
     _asked: bool = False
     _looked_after: tuple[str, ...] = ()
+    _judging: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._devices = Lending(self.site.devices)
@@ -120,6 +121,7 @@ class EngineState:
                 self._exhausted = False
                 self._ran(fact)
                 self._unjudged.end(fact.case)
+                self._judging.discard(fact.case)
                 self.cases.move(fact.case, Stage.ENDED)
             case CaseRanWell():
                 self._ran(fact)
@@ -150,6 +152,7 @@ class EngineState:
     def _judge_later(self, fact: CaseRanWell) -> None:
         """Programs are judged at once, by their own steps; kernels once the judge may run."""
         if not fact.is_kernel:
+            self._judging.add(fact.case)
             self._due.append(Judge(cases=(fact.case,)))
             return
         self._unjudged.add(fact.case, fact.device, fact.unjudged_bytes, is_rival=fact.is_rival)
@@ -254,8 +257,14 @@ class EngineState:
                 device.exclusive = entry.interleaved
                 if device.pausing:
                     self._linger(device)
-                elif is_quiet(device, entry, self.site, self._building, asking=self._asking > 0):
+                elif is_quiet(
+                    device, entry, self.site, self._building, asking=self._is_asking(entry)
+                ):
                     self._run(device)
+
+    def _is_asking(self, entry: Ready) -> bool:
+        """The author is asked something, or a step of programs judges one while others are timed in turn."""
+        return self._asking > 0 or (entry.interleaved and bool(self._judging))
 
     def _waits_for_judge(self, device: Borrowing, entry: Ready) -> bool:
         """Whether a device has to pause: for want of room, or since the judge needs its cores or a verdict is due.

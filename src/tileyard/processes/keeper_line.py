@@ -77,6 +77,8 @@ class Report(Record):
     code: int | None = None
     signal: int | None = None
     told: int = 0
+    ran_ns: int = 0
+    cpu_ns: int = 0
     peak_rss_bytes: int = 0
     survivors: tuple[int, ...] = ()
     lingers: int = 0

@@ -249,10 +249,14 @@ class StepEnd(Record):
     ``errno`` is the number of that refusal, 0 where it has none, and ``refused`` the path that it is about.
     ``timed_out`` says that it ran past its limit and was killed. ``complaints`` counts the lines that
     it wrote to stderr, ``printed`` the bytes of both streams; ``tail`` is the end of them.
+    ``seconds`` is how long all of it took here, ``ran_ns`` the time of the program alone, from its start to its exit,
+    and ``cpu_ns`` how long it and the processes for which it waited had a CPU.
     ``survivors`` are processes that could not be ended. ``lost`` says that its keeper was killed, and so was it.
     """
 
     seconds: float
+    ran_ns: int = 0
+    cpu_ns: int = 0
     code: int | None = None
     signal: int | None = None
     refusal: str = ""
@@ -303,6 +307,8 @@ def run_step(order: StepOrder, heard: Heard | None = None) -> StepEnd:
         is_lost = last is None or last.event == "lost"
         end = StepEnd(
             seconds=time.monotonic() - started_s,
+            ran_ns=0 if last is None else last.ran_ns,
+            cpu_ns=0 if last is None else last.cpu_ns,
             code=None if last is None else last.code,
             signal=None if last is None else last.signal,
             timed_out=timed_out,

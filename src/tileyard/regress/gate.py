@@ -83,8 +83,10 @@ class Gate(Record):
         limit = self.limit_of(row.case)
         if row.verdict != "regressed" or limit == self.margin_of(row.case):
             return False
-        low = row.ratio.low if row.ratio else None
-        return low is not None and low - 1 <= limit
+        ratio = row.ratio
+        if ratio is None or ratio.low is None or ratio.high is None:
+            return False
+        return (ratio.low if row.better == "lower" else 1 / ratio.high) - 1 <= limit
 
     def _find_notes(self, rows: Sequence[TimedRow]) -> Iterator[str]:
         names = [row.case for row in rows]

@@ -1,24 +1,29 @@
-"""Two builds of the same kernels in time: pairs of cases that meet in batches, and how each pair ends.
+"""Two builds of the same kernels or programs: pairs of cases that meet in batches, and how each pair ends.
 
 Both sides are built, and where they give the same binary nothing is run. Else base, head and base once more as
-A/A control are timed in turn, in one process after the other, until the pair is decided. What one process says of a
-pair is one value: the median of its calm rounds' log-ratios.
+A/A control are timed in turn, in one batch after the other, until the pair is decided. What one batch says of a
+pair is one value: of kernels, which are timed in a process of their own, the median of the calm rounds' log-ratios; of
+programs the log-ratio of their best runs.
 """
 
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 import numpy as np
 
 from tileyard.measure.looks import LOOKS, MeanInterval, mean_interval
+from tileyard.measures import Better
 from tileyard.model import (
     WELL,
     Batch,
     Case,
+    CommandWork,
+    KernelWork,
+    Measurement,
     Outcome,
     TimingPolicy,
     Trial,
@@ -35,18 +40,22 @@ FEWEST_ROUNDS: Final = 8
 SLOTS: Final = ("base", "head", "control")
 TIMING: Final = TimingPolicy(min_sample_ns=200_000)
 """A sample lasts at least a millisecond."""
+PROGRAM_ROUNDS: Final = 10
+"""The most rounds in a batch of programs."""
+TIME: Final[tuple[str, Better]] = ("ns", "lower")
+CPU_TIME: Final[tuple[str, Better]] = ("CPU ns", "lower")
 
 
 @dataclass
 class Pair:
-    """A kernel that both sides have, and what is known of it."""
+    """A kernel or program that both sides have, and what is known of it."""
 
     name: str
     base: Case
     head: Case
     built: dict[str, Trial] = field(default_factory=dict)
     batches: list[dict[str, float]] = field(default_factory=list)
-    times_ns: dict[str, list[float]] = field(default_factory=dict)
+    typical: dict[str, list[float]] = field(default_factory=dict)
     spent_s: float = 0.0
     asked: int = 0
     told: int = 0
@@ -58,15 +67,64 @@ class Pair:
     def is_same(self) -> bool:
         """Both sides gave the same binary."""
         base, head = (self.built[side].keys for side in ("base", "head"))
-        return base.build == head.build or bool(base.binary and base.binary == head.binary)
+        return (base.binary or base.build) == (head.binary or head.build)
+
+    @property
+    def measure(self) -> tuple[str, Better]:
+        """The unit of what is compared, and which of two numbers is the better one; that of head."""
+        return measure_of(self.head)
+
+    @property
+    def refusal(self) -> str:
+        """Why its sides cannot be compared, empty where they can be."""
+        base, head = measure_of(self.base), measure_of(self.head)
+        if base == head:
+            return ""
+        told = " and ".join(
+            f"{side} in {unit} ({better} is better)"
+            for side, (unit, better) in (("base", base), ("head", head))
+        )
+        return f"cannot be compared: it is measured on {told}"
 
     def values(self, slot: str) -> list[float]:
-        """ln(slot / base) of each process."""
+        """ln(slot / base) of each batch."""
         return [batch[slot] for batch in self.batches]
 
-    def median_ns(self, slot: str) -> float:
-        """The middle of the processes' times of a launch; 0 where none was timed."""
-        return statistics.median(self.times_ns[slot]) if self.times_ns else 0.0
+    def median(self, slot: str) -> float:
+        """The middle of the batches' times of a launch or run, or numbers; 0 where none was timed."""
+        return statistics.median(self.typical[slot]) if self.typical else 0.0
+
+    def take(self, measured: Mapping[str, Measurement]) -> bool:
+        """Take in what a batch has measured; False where others have disturbed it."""
+        if isinstance(self.head.work, KernelWork):
+            ratios = compare_rounds({slot: one.samples_ns for slot, one in measured.items()})
+            typical = {s: float(np.quantile(one.samples_ns, 0.1)) for s, one in measured.items()}
+        else:
+            best = max if self.measure[1] == "higher" else min
+            typical = {s: best(one.printed or one.samples_ns) for s, one in measured.items()}
+            ratios = {s: math.log(typical[s] / typical["base"]) for s in ("head", "control")}
+            if any(_is_disturbed(one) for one in measured.values()):
+                ratios = None
+        if ratios is None:
+            return False
+        self.batches.append(ratios)
+        for slot, one in typical.items():
+            self.typical.setdefault(slot, []).append(one)
+        return True
+
+
+def _is_disturbed(measured: Measurement) -> bool:
+    """Whether no second run of a program took about as long as its best one did; numbers are its own affair."""
+    best, *others = sorted(measured.samples_ns)
+    return not measured.printed and bool(others) and others[0] > CALM * best
+
+
+def measure_of(case: Case) -> tuple[str, Better]:
+    """The unit of what is measured of a case, and which of two numbers is the better one."""
+    measure = case.work.measure if isinstance(case.work, CommandWork) else None
+    if measure is None:
+        return TIME
+    return CPU_TIME if measure.of == "cpu_time" else (measure.unit, measure.better)
 
 
 def compare_rounds(samples: Mapping[str, Sequence[float]]) -> dict[str, float] | None:
@@ -139,7 +197,8 @@ class Pairs:
             # What was built and not run ends as skipped.
             if trial.outcome not in WELL:
                 pair.failure[slot] = trial
-            pair.is_decided = bool(pair.failure) or (len(pair.built) == 2 and pair.is_same)
+            is_settled = len(pair.built) == 2 and (pair.is_same or bool(pair.refusal))
+            pair.is_decided = bool(pair.failure) or is_settled
             return
         batch = self._under_way[trial.batch]
         batch[slot] = trial
@@ -175,8 +234,15 @@ class Pairs:
             self._pending[own.key] = (pair, slot)
             cases.append(own)
         self._under_way[name] = {}
+        is_kernel = isinstance(pair.head.work, KernelWork)
         return Batch(
-            id=name, cases=tuple(cases), order="interleaved", process="fresh", rounds=ROUNDS
+            id=name,
+            cases=tuple(cases),
+            order="interleaved",
+            process="fresh"
+            if is_kernel
+            else "warm",  # each run of a program is a process of its own
+            rounds=ROUNDS if is_kernel else PROGRAM_ROUNDS,
         )
 
     def _take(self, pair: Pair, batch: dict[str, Trial]) -> None:
@@ -184,9 +250,9 @@ class Pairs:
         pair.told += 1
         if any(trial.outcome is Outcome.NOT_RUN for trial in batch.values()):
             return
-        samples = {s: t.measurement.samples_ns for s, t in batch.items() if t.measurement}
+        measured = {slot: t.measurement for slot, t in batch.items() if t.measurement}
         for slot, trial in batch.items():
-            if trial.outcome not in WELL or slot not in samples:
+            if trial.outcome not in WELL or slot not in measured:
                 pair.failure["base" if slot == "control" else slot] = trial
                 pair.is_decided = True
         if pair.is_decided:
@@ -194,27 +260,23 @@ class Pairs:
         seconds = batch["base"].run_s
         self.timed_s += seconds
         pair.spent_s += seconds
-        ratios = compare_rounds(samples)
-        if ratios is None:
+        if not pair.take(measured):
             pair.disturbed += 1
-        else:
-            pair.batches.append(ratios)
-            for slot, own in samples.items():
-                pair.times_ns.setdefault(slot, []).append(float(np.quantile(own, 0.1)))
-            if len(pair.batches) in LOOKS:
-                found = mean_interval(pair.values("head"), FALSE_DISCOVERIES / len(self.pairs))
-                pair.is_decided = self._is_decided(pair.name, found)
+        elif len(pair.batches) in LOOKS:
+            found = mean_interval(pair.values("head"), FALSE_DISCOVERIES / len(self.pairs))
+            pair.is_decided = self._is_decided(pair, found)
         pair.is_decided |= pair.spent_s >= self._case_s or pair.told >= LOOKS[-1]
 
-    def _is_decided(self, case: str, found: MeanInterval) -> bool:
-        """Whether an interval lies on one side of the margin; of a slower kernel also on one side of what gates."""
-        edges = [self._gate.margin_of(case)]
-        if found.mean > 0:
-            edges.append(self._gate.limit_of(case))
+    def _is_decided(self, pair: Pair, found: MeanInterval) -> bool:
+        """Whether an interval lies on one side of the margin; where head is worse, also on one side of what gates."""
+        edges = [self._gate.margin_of(pair.name)]
+        if (found.mean > 0) == (pair.measure[1] == "lower"):
+            edges.append(self._gate.limit_of(pair.name))
         logs = map(math.log1p, edges)
         return all(found.is_beyond(edge) or found.is_within(edge) for edge in logs)
 
 
 def as_built(case: Case, side: str) -> Case:
-    """The case that builds a side of a pair."""
-    return msgspec.structs.replace(case, id=f"{case.id}/{side}", until="built", timing=None)
+    """The case that builds a side of a pair; programs also need what their run step uses, which may differ."""
+    until: Literal["built", "packed"] = "built" if isinstance(case.work, KernelWork) else "packed"
+    return msgspec.structs.replace(case, id=f"{case.id}/{side}", until=until, timing=None)

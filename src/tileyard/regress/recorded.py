@@ -212,8 +212,8 @@ def _describe(
         verdict=verdict,
         message=message if len(reports) > 1 else "",
         ratio=as_ratio(found, len(values)),
-        base_ns=statistics.median(base),
-        head_ns=statistics.median(head),
+        base=statistics.median(base),
+        head=statistics.median(head),
         smallest=math.expm1(math.log1p(margin) + half) if math.isfinite(half) else None,
     )
 

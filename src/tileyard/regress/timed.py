@@ -1,8 +1,9 @@
-"""What two builds of the same kernels come to in time, row by row."""
+"""What two builds of the same kernels or programs come to in time, row by row."""
 
 from typing import Literal
 
 from tileyard.events import StopReason
+from tileyard.measures import Better
 from tileyard.model import Record
 from tileyard.quarantine import Quarantine
 from tileyard.regress.static import Change
@@ -24,7 +25,7 @@ Worse = Literal["failed", "missing", "regressed", "new", "over_limit"]
 
 
 class Ratio(Record):
-    """Head's time as a multiple of base's, of ``processes`` in which both were timed.
+    """Head's time or number as a multiple of base's, of ``processes`` in which both were timed.
 
     Its interval is None where these are too few.
     """
@@ -42,11 +43,12 @@ class Allowance(Quarantine):
 
 
 class TimedRow(Record):
-    """A kernel on both sides. ``message`` says what is doubtful about it; the others are those of sides that failed.
+    """A kernel or program on both sides. ``message`` says what is doubtful about it; the others are those of sides that failed.
 
     ``ratio`` is None where the two were not timed together, ``control`` is base against itself. ``disturbed``
-    processes count for nothing, since somebody else was at work. ``base_ns`` and ``head_ns`` are times of a launch. ``smallest`` is the smallest change, as a share of base's time, that
-    could have been seen, None where there are too few processes to say it. ``margin`` is its own where that is not the one
+    processes count for nothing, since somebody else was at work. ``base`` and ``head`` are times of a launch or run, or numbers in another ``unit``, of which the one that is
+    ``better`` is the better one. ``smallest`` is the smallest change, as a share of base's, that could have been seen, None where there are too few processes to say it.
+    ``margin`` is its own where that is not the one
     of all. ``changes`` are figures of the binary that differ, as far as the target reports them, ``broken`` a line for each
     limit of these that is broken. The row fails the comparison by what it ``gates``; ``allowed`` is why it does not by others.
     """
@@ -59,14 +61,23 @@ class TimedRow(Record):
     ratio: Ratio | None = None
     control: Ratio | None = None
     disturbed: int = 0
-    base_ns: float = 0.0
-    head_ns: float = 0.0
+    base: float = 0.0
+    head: float = 0.0
+    unit: str = "ns"
+    better: Better = "lower"
     smallest: float | None = None
     margin: float | None = None
     changes: tuple[Change, ...] = ()
     broken: tuple[str, ...] = ()
     gates: tuple[Worse, ...] = ()
     allowed: tuple[Allowance, ...] = ()
+
+    @property
+    def worse(self) -> float:
+        """How many times as bad head is: its ratio, or the inverse of that where more is better; 1 without a ratio."""
+        if self.ratio is None:
+            return 1.0
+        return 1 / self.ratio.ratio if self.better == "higher" else self.ratio.ratio
 
 
 def describe_row(row: TimedRow) -> str:
@@ -88,7 +99,7 @@ def format_change(ratio: float) -> str:
 
 
 class Mean(Record):
-    """The geometric mean of the ratios of so many rows."""
+    """The geometric mean of the ratios of so many rows; where more is better, of their inverse."""
 
     ratio: float
     rows: int
@@ -100,8 +111,8 @@ class Regression(Record):
     ``margin`` is the smallest change that matters, as a share, and ``fail_over`` what a kernel may be slower by, 0 where
     that is its margin. ``false_alarms`` are rows whose base differs from itself.
     ``mean`` is None where no pair was timed. ``seconds`` are those of the run, and ``timed_s`` those in which kernels ran
-    to be timed. ``run`` is empty where others have measured. ``notes`` say how far their reports agree, and what there is to
-    say of the gate.
+    or programs ran to be timed. ``compared`` is what a row is. ``run`` is empty where others have measured. ``notes`` say how
+    far their reports agree, and what there is to say of the gate.
     """
 
     run: str
@@ -113,6 +124,7 @@ class Regression(Record):
     margin: float
     rows: tuple[TimedRow, ...]
     fail_over: float = 0.0
+    compared: Literal["kernel", "case"] = "kernel"
     false_alarms: tuple[str, ...] = ()
     mean: Mean | None = None
     reason: StopReason = "done"

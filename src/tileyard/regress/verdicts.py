@@ -7,6 +7,7 @@ from typing import get_args
 
 from tileyard.artifacts.manifest import Build
 from tileyard.measure.looks import MeanInterval, mean_interval
+from tileyard.measures import Better
 from tileyard.model import INFRASTRUCTURE, Outcome
 from tileyard.regress.gate import Gate
 from tileyard.regress.pairs import FALSE_DISCOVERIES, Pair, Pairs
@@ -46,12 +47,12 @@ def sort_rows(rows: Sequence[TimedRow]) -> tuple[TimedRow, ...]:
 
 def find_mean(rows: Sequence[TimedRow]) -> Mean | None:
     """The geometric mean of the rows that are whole and have a ratio; None where none has."""
-    ratios = [row.ratio.ratio for row in rows if row.ratio and row.verdict != "missing"]
+    ratios = [row.worse for row in rows if row.ratio and row.verdict != "missing"]
     return Mean(ratio=statistics.geometric_mean(ratios), rows=len(ratios)) if ratios else None
 
 
 def _badness(row: TimedRow) -> tuple[int, float]:
-    return get_args(Verdict).index(row.verdict), -row.ratio.ratio if row.ratio else 0.0
+    return get_args(Verdict).index(row.verdict), -row.worse if row.ratio else 0.0
 
 
 def _describe_refused(refused: Mapping[str, Sequence[Build]]) -> list[TimedRow]:
@@ -102,26 +103,31 @@ def describe_pair(pair: Pair, level: float, margin: float) -> TimedRow:
         )
     if len(pair.built) == 2 and pair.is_same:
         return TimedRow(case=pair.name, verdict="unchanged")
+    if pair.refusal:
+        return TimedRow(case=pair.name, verdict="failed", message=pair.refusal)
     if not pair.batches:  # no time was left, or others were at work all the time
         return TimedRow(case=pair.name, verdict="inconclusive", disturbed=pair.disturbed)
     found = mean_interval(pair.values("head"), level)
     half = (found.high - found.low) / 2
+    unit, better = pair.measure
     return TimedRow(
         case=pair.name,
-        verdict=judge_interval(found, math.log1p(margin)),
+        verdict=judge_interval(found, math.log1p(margin), better),
         ratio=as_ratio(found, len(pair.batches)),
         control=as_ratio(mean_interval(pair.values("control"), level), len(pair.batches)),
         disturbed=pair.disturbed,
-        base_ns=pair.median_ns("base"),
-        head_ns=pair.median_ns("head"),
+        base=pair.median("base"),
+        head=pair.median("head"),
+        unit=unit,
+        better=better,
         smallest=math.expm1(math.log1p(margin) + half) if math.isfinite(half) else None,
     )
 
 
-def judge_interval(found: MeanInterval, margin: float) -> Verdict:
+def judge_interval(found: MeanInterval, margin: float, better: Better = "lower") -> Verdict:
     """What an interval of ln(head / base) says; ``margin`` is a logarithm, too."""
     if found.is_beyond(margin):
-        return "regressed" if found.mean > 0 else "improved"
+        return "regressed" if (found.mean > 0) == (better == "lower") else "improved"
     return "equivalent" if found.is_within(margin) else "inconclusive"
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from tileyard.regress.gate import describe_gating
 from tileyard.regress.timed import Regression, TimedRow, Verdict, format_change
 from tileyard.report.static import describe_change
-from tileyard.report.words import clean_line, format_seconds, format_time
+from tileyard.report.words import clean_line, format_quantity, format_seconds
 from tileyard.wording import count_of, describe_unrecorded
 
 STYLES: Final = {
@@ -68,12 +68,13 @@ def find_headline(result: Regression) -> str:
     worse = sum(row.verdict == "regressed" for row in result.rows)
     if worse:
         suffix = "" if any("regressed" in row.gates for row in result.rows) else ", allowed"
-        return f"{count_of(worse, 'kernel')} slower by more than {100 * result.margin:g} %{suffix}"
+        how = "slower" if all(row.unit.endswith("ns") for row in result.rows) else "worse"
+        return f"{count_of(worse, result.compared)} {how} by more than {100 * result.margin:g} %{suffix}"
     if result.exit_status == 1:
         return f"Failed: {describe_gating(result.rows)}"
     if result.exit_status or result.reason != "done":
         return "The comparison is not complete"
-    return f"No kernel is known to be slower by more than {100 * result.margin:g} %"
+    return f"No {result.compared} is known to be slower by more than {100 * result.margin:g} %"
 
 
 def _describe_place(result: Regression) -> Iterator[str]:
@@ -86,7 +87,7 @@ def _line(row: TimedRow) -> Text:
     change = interval = base = head = ""
     if (ratio := row.ratio) is not None:
         change = f"{format_change(ratio.ratio)} %"
-        base, head = format_time(row.base_ns), format_time(row.head_ns)
+        base, head = (format_quantity(one, row.unit) for one in (row.base, row.head))
         if ratio.low is not None and ratio.high is not None:
             interval = f"{format_change(ratio.low)} .. {format_change(ratio.high)}"
     return Text.assemble(
@@ -99,7 +100,7 @@ def _line(row: TimedRow) -> Text:
 def _lines(result: Regression) -> Iterator[str]:
     counts = Counter(row.verdict for row in result.rows)
     told = ", ".join(f"{counts[one]} {one}" for one in get_args(Verdict) if counts[one])
-    yield f"{count_of(len(result.rows), 'kernel')}: {told}"
+    yield f"{count_of(len(result.rows), result.compared)}: {told}"
     yield describe_gate(result)
     timed = [row for row in result.rows if row.ratio is not None]
     if timed:

@@ -8,7 +8,7 @@ from typing import Final, get_args
 from tileyard.regress.timed import Regression, TimedRow, Verdict, format_change
 from tileyard.report.regress import describe_gate, describe_more, find_headline
 from tileyard.report.suite_markdown import code, text
-from tileyard.report.words import format_seconds, format_time
+from tileyard.report.words import format_quantity, format_seconds
 from tileyard.wording import count_of
 
 WIDTH: Final = 21
@@ -26,7 +26,7 @@ def render_comment(result: Regression) -> str:
 def _blocks(result: Regression) -> Iterator[str]:
     counts = Counter(row.verdict for row in result.rows)
     told = ", ".join(f"{counts[one]} {one}" for one in get_args(Verdict) if counts[one])
-    yield f"## {find_headline(result)}\n\n{count_of(len(result.rows), 'kernel')}: {told}\n\n{describe_gate(result)}\n\n"
+    yield f"## {find_headline(result)}\n\n{count_of(len(result.rows), result.compared)}: {told}\n\n{describe_gate(result)}\n\n"
     folded = [row for row in result.rows if row.verdict in FOLDED and not row.gates]
     shown = [row for row in result.rows if row.verdict not in FOLDED or row.gates]
     if shown:
@@ -43,11 +43,12 @@ def _blocks(result: Regression) -> Iterator[str]:
 
 def _table(result: Regression, rows: list[TimedRow]) -> Iterator[str]:
     reach = _find_reach(result)
-    yield f"| verdict | kernel | change | {-100 * reach:.0f} .. {100 * reach:+.0f} % | base | head |\n"
+    yield f"| verdict | {result.compared} | change | {-100 * reach:.0f} .. {100 * reach:+.0f} % | base | head |\n"
     yield "| --- | --- | ---: | --- | ---: | ---: |\n"
     for row in rows[:ROWS]:
         change = f"{format_change(row.ratio.ratio)} %" if row.ratio else ""
-        times = (format_time(row.base_ns), format_time(row.head_ns)) if row.ratio else ("", "")
+        shown = [text(format_quantity(one, row.unit)) for one in (row.base, row.head)]
+        times = shown if row.ratio else ("", "")
         margin = row.margin or result.margin
         drawn = code(draw_interval(row, margin, reach)) if row.ratio else ""
         yield f"| {row.verdict} | {code(row.case)} | {change} | {drawn} | {' | '.join(times)} |\n"

@@ -100,7 +100,8 @@ def _lane(
     name: str, done: int, view: RunView, now: Iterable[str]
 ) -> tuple[Text, ProgressBar, Text, Text]:
     total = max(view.about.cases, view.planned, 1)
-    current = [format_config(view.open[key].case.config) for key in now]
+    cases = [view.open[key].case for key in now]
+    current = [format_config(case.config) or case.id for case in cases]
     return (
         Text(name, style="cyan"),
         ProgressBar(total=total, completed=done, width=BAR_WIDTH),

@@ -10,12 +10,23 @@ _UNSEEN = re.compile(
 )
 
 
+TIMES = {"ns": "", "CPU ns": " CPU"}
+"""Units of times, and what is written behind such a time."""
+
+
 def format_time(nanoseconds: float) -> str:
     """Three or four significant digits with the unit that suits: ns, us, ms or s."""
     for limit, unit in ((1e3, "ns"), (1e6, "us"), (1e9, "ms")):
         if nanoseconds < limit:
             return f"{nanoseconds / (limit / 1e3):.4g} {unit}"
     return f"{nanoseconds / 1e9:.4g} s"
+
+
+def format_quantity(number: float, unit: str) -> str:
+    """A number with its unit; nanoseconds as ``format_time`` has them, of a CPU or not."""
+    if unit in TIMES:
+        return format_time(number) + TIMES[unit]
+    return clean_line(f"{number:.6g} {unit}")
 
 
 def format_rate(flops: float, nanoseconds: float) -> str:

@@ -1,13 +1,20 @@
-"""The verb ``regress``: kernels of two sides are built, and timed against each other where they differ."""
+"""The verb ``regress``: kernels or programs of two sides are built, and timed against each other where they differ."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
 import msgspec
 
+from tileyard.artifacts.manifest import Build
+from tileyard.engine.anonymous import make_slots
+from tileyard.engine.authors import Authors
+from tileyard.engine.programs import ProgramSite
 from tileyard.engine.yard import Workplace
 from tileyard.errors import UsageError
 from tileyard.events import Note, PairsCounted, RunStarted
-from tileyard.model import Case, Device
+from tileyard.measures import Measure
+from tileyard.model import Case, Device, Side
 from tileyard.regress.pairs import (
     FALSE_DISCOVERIES,
     TIMING,
@@ -19,15 +26,42 @@ from tileyard.regress.static import find_changes
 from tileyard.regress.timed import Regression, TimedRow, describe_row
 from tileyard.regress.verdicts import describe_pair, fold_pairs
 from tileyard.service.bench import Bench
+from tileyard.service.choosing import choose_devices
 from tileyard.service.runs import Ending, Plan
 from tileyard.service.side_kernels import Asked, open_sides
+from tileyard.service.side_suites import find_common, read_sides
 from tileyard.service.verbs import StartRegress
+from tileyard.targets.command.step_site import site_variables
+from tileyard.targets.registry import COMMAND
+from tileyard.wording import count_of
 
 
-async def open_regression(
-    start: StartRegress, bench: Bench, devices: Sequence[Device]
-) -> Plan[Regression]:
+@dataclass(frozen=True, kw_only=True)
+class _Opened:
+    """What both sides have. ``refused`` are kernels that a side cannot even plan."""
+
+    cases: Mapping[str, Sequence[Case]]
+    authors: Authors
+    devices: Sequence[Device]
+    compared: Literal["kernel", "case"]
+    refused: Mapping[str, Sequence[Build]] = field(default_factory=dict)
+    programs: ProgramSite | None = None
+    notes: tuple[str, ...] = ()
+
+
+async def open_regression(start: StartRegress, bench: Bench) -> Plan[Regression]:
     """Ask both sides what they have, and plan its pairs."""
+    if start.suite is None:
+        return _plan(start, bench, await _open_kernels(start, bench))
+    sides = {
+        "base": msgspec.structs.replace(start.base, name="base"),
+        "head": msgspec.structs.replace(start.head, name="head"),
+    }
+    return _plan(start, bench, await _open_programs(start, bench, sides, start.suite))
+
+
+async def _open_kernels(start: StartRegress, bench: Bench) -> _Opened:
+    devices = choose_devices(start.devices, start.target, bench.settings)
     asked = Asked(target=start.target, all_configs=start.all_configs, limits=start.limits)
     authors, base, head = await open_sides(start, asked, bench, devices=devices)
     if not (base.cases or head.cases):
@@ -35,6 +69,47 @@ async def open_regression(
             (build.message for build in (*head.refused, *base.refused)), "it holds no kernel"
         )
         raise UsageError(f"neither side has a kernel that could be timed: {why}")
+    return _Opened(
+        cases={"base": base.cases, "head": head.cases},
+        authors=authors,
+        devices=devices[:1],
+        compared="kernel",
+        refused={"base": base.refused, "head": head.refused},
+    )
+
+
+async def _open_programs(
+    start: StartRegress, bench: Bench, sides: Mapping[str, Side], paths: tuple[str, str]
+) -> _Opened:
+    """One slot is enough where no device is named: programs run alone while they are timed.
+
+    On a slot a program's own work counts, which other work on the machine leaves as it is; a device works while the program
+    waits for it.
+    """
+    named = choose_devices(start.devices, COMMAND, bench.settings) if start.devices else ()
+    devices = (named or make_slots(1))[:1]
+    usual = Measure(of="wall_time" if named else "cpu_time")
+    asked = dict(zip(sides, zip(sides.values(), paths, strict=True), strict=True))
+    suites = await read_sides(asked, start.select, bench.settings)
+    common = find_common(suites)
+    sites = {name: suite.site for name, suite in suites.items()}
+    placed = tuple(
+        msgspec.structs.replace(side, variables=site_variables(sites[name]))
+        for name, side in sides.items()
+    )
+    spared = max(suite.quarantined for suite in suites.values())
+    return _Opened(
+        cases={name: suite.make_cases(name, common, usual) for name, suite in suites.items()},
+        authors=bench.make_authors(devices=devices, sides=placed),
+        devices=devices,
+        compared="case",
+        programs=ProgramSite(sites=sites, lanes=len(bench.settings.cores), threads=1),
+        notes=(f"not compared: {count_of(spared, 'case')} in quarantine",) if spared else (),
+    )
+
+
+def _plan(start: StartRegress, bench: Bench, opened: _Opened) -> Plan[Regression]:
+    """The pairs of what both sides have, and what comes of them."""
 
     def is_out_of_time() -> bool:
         return start.budget_s is not None and bench.elapsed_s >= start.budget_s
@@ -60,39 +135,41 @@ async def open_regression(
             row = describe_pair(pair, FALSE_DISCOVERIES / len(source.pairs), margin)
             bench.conversation.tell_event(Note(text=f"{describe_row(row)}; {undecided} undecided"))
 
-    cases = {"base": _to_time(base.cases), "head": _to_time(head.cases)}
+    device = opened.devices[0]
+    cases = {name: _to_time(own) for name, own in opened.cases.items()}
     source = Pairs(cases, start.gate, start.case_s, is_out_of_time, watch)
-    refused = {"base": base.refused, "head": head.refused}
 
     def fold(ending: Ending) -> Regression:
-        found, alarms, mean = fold_pairs(source, refused, start.gate)
+        found, alarms, mean = fold_pairs(source, opened.refused, start.gate)
         rows, notes = start.gate.judge(_add_changes(found, source.pairs, ending))
         return Regression(
             run=ending.run,
             target=start.target,
-            device=devices[0].name,
-            silicon=devices[0].identity,
+            device=device.name,
+            silicon=device.identity,
             base=start.base.name,
             head=start.head.name,
             margin=start.gate.margin,
             fail_over=start.gate.fail_over,
             rows=rows,
+            compared=opened.compared,
             false_alarms=alarms,
             mean=mean,
             reason=ending.reason,
             seconds=ending.seconds,
             timed_s=source.timed_s,
-            notes=notes,
+            notes=(*opened.notes, *notes),
             unrecorded=tuple(ending.unrecorded),
         )
 
     return Plan(
         source=source,
         fold=fold,
-        authors=authors,
-        grounds={start.target: devices[:1]},
+        authors=opened.authors,
+        grounds={start.target: opened.devices},
         named=start.devices,
         begun=RunStarted(title=f"regress {start.base.name} {start.head.name}"),
+        programs=opened.programs,
         workplace=Workplace(
             reuse=False,
             queue_limit_s=start.queue_limit_s,

@@ -98,8 +98,21 @@ class Project:
 
     def variables(self, folder: Path) -> dict[str, str]:
         """The environment in which Python finds in ``folder`` what it now finds in the project itself."""
-        outer = [Path(entry) for entry in os.environ.get("PYTHONPATH", "").split(":") if entry]
-        here = [self.root, Path.cwd(), *outer, *map(Path, filter(None, sys.path))]
+        # The working folder is part of the project: a side has its own.
+        here = [self.root, Path.cwd(), *_outer_path(), *map(Path, filter(None, sys.path))]
+        found = self._move_path(folder, here)
+        return {"PYTHONPATH": os.pathsep.join(found), "PYTHONSAFEPATH": "1"}
+
+    def step_variables(self, folder: Path) -> dict[str, str]:
+        """The same for programs, which get nothing where no folder of the module path lies in the project."""
+        # ``python -m`` has put the working folder in front for this process alone.
+        own = (Path(entry) for entry in sys.path if entry and Path(entry) != Path.cwd())
+        found = self._move_path(folder, [*_outer_path(), *own])
+        is_moved = any(Path(path).is_relative_to(folder) for path in found)
+        return {"PYTHONPATH": os.pathsep.join(found)} if is_moved else {}
+
+    def _move_path(self, folder: Path, here: list[Path]) -> list[str]:
+        """``PYTHONPATH``, and what of ``here`` lies in the project, with ``folder`` in place of that."""
         ours = [path for path in here if path.is_relative_to(self.root)]
         # This very Tileyard is run on all sides.
         moved = [
@@ -107,10 +120,12 @@ class Project:
             for path in ours
             if not (path / "tileyard" / "__init__.py").is_file()
         ]
-        kept = [path for path in outer if path not in ours]
-        found = dict.fromkeys(map(str, (*moved, *kept)))
-        # The working folder is part of the project: a side has its own.
-        return {"PYTHONPATH": os.pathsep.join(found), "PYTHONSAFEPATH": "1"}
+        kept = [path for path in _outer_path() if path not in ours]
+        return list(dict.fromkeys(map(str, (*moved, *kept))))
+
+
+def _outer_path() -> list[Path]:
+    return [Path(entry) for entry in os.environ.get("PYTHONPATH", "").split(":") if entry]
 
 
 def is_kept(folder: Path, home: Path) -> bool:

@@ -18,7 +18,7 @@ from tileyard.engine.yard import Workplace
 from tileyard.errors import HomeError, UsageError
 from tileyard.events import Note, RunStarted
 from tileyard.model import CommandWork, Device
-from tileyard.service.bench import Bench
+from tileyard.service.bench import HERE, Bench
 from tileyard.service.choosing import choose_devices, share_cores
 from tileyard.service.runs import Ending, Plan
 from tileyard.service.verbs import StartTest
@@ -133,7 +133,7 @@ class _OpenSuite:
             return None
         lanes = len(self._settings.cores)
         return ProgramSite(
-            folder=Path(self._suite.folder),
+            sites={HERE.name: StepSite(suite=self._suite.folder)},
             lanes=lanes,
             threads=self._start.golden_threads or 1,
             toolchain=self._toolchain,

@@ -176,9 +176,10 @@ class StartStatic(Verb[Rounds]):
 
 
 class StartRegress(Verb[Regression]):
-    """Begin to time the kernels of two sides against each other, where their binaries differ.
+    """Begin to time the kernels or programs of two sides against each other, where their binaries differ.
 
     The files of a side are Python files, each with the one kernel that is meant or an empty name for all of its own.
+    With a ``suite``, the path of one for base and for head, its programs are compared instead, those that ``select`` selects.
     ``gate`` says which change matters, and which one fails. No pair is timed for longer than ``case_s``
     seconds, and none is begun after ``budget_s``. The rest is as in StartTune.
     """
@@ -192,6 +193,8 @@ class StartRegress(Verb[Regression]):
     target: str
     gate: Gate
     case_s: float
+    suite: tuple[str, str] | None = None
+    select: tuple[str, ...] = ()
     budget_s: float | None = None
     all_configs: bool = False
     devices: tuple[str, ...] = ()
@@ -201,8 +204,6 @@ class StartRegress(Verb[Regression]):
 
     async def open(self, bench: "Bench") -> "Plan[Regression]":
         """See ``Verb``."""
-        from tileyard.service.choosing import choose_devices
         from tileyard.service.regressing import open_regression
 
-        devices = choose_devices(self.devices, self.target, bench.settings)
-        return await open_regression(self, bench, devices)
+        return await open_regression(self, bench)

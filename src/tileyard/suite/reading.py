@@ -8,7 +8,7 @@ declares them or a command lists them.
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,19 +47,20 @@ from tileyard.suite.records import Policy, PolicyTable, Rule, Suite, SuiteCase
 SUITE_FILE = "suite.toml"
 WILDCARDS = "*?["
 LIMIT_S = 120.0
+NOTHING: Mapping[str, str] = {}
 MOST_BYTES = 256 << 20
 """Most bytes that such a command may print: a suite of a million cases has less."""
 Row = tuple[CaseTable, Place]
 """A case as it is written, and where."""
 
 
-def read_suite(path: Path, settings: Settings) -> Suite:
+def read_suite(path: Path, settings: Settings, variables: Mapping[str, str] = NOTHING) -> Suite:
     """The suite of a file or folder. Raises UsageError that names file, line and key.
 
-    Commands that list cases are run. A suite with kernels of which no case is listed is refused:
+    Commands that list cases are run, with these ``variables`` besides our own. A suite with kernels of which no case is listed is refused:
     ``kernel_cases.read_suite_with_kernels`` reads these.
     """
-    draft = read_draft(path, settings)
+    draft = read_draft(path, settings, variables)
     cases = []
     for case in draft.cases:
         if isinstance(case, KernelFile):
@@ -72,10 +73,10 @@ def read_suite(path: Path, settings: Settings) -> Suite:
     return draft.finish(cases)
 
 
-def read_draft(path: Path, settings: Settings) -> Draft:
+def read_draft(path: Path, settings: Settings, variables: Mapping[str, str] = NOTHING) -> Draft:
     """What the files of a suite say, before anybody is asked about kernels."""
     path = path.resolve()
-    reader = _Reader(settings)
+    reader = _Reader({**os.environ, **variables, **settings.environment()})
     if path.is_dir() and not (path / SUITE_FILE).is_file():
         files = sorted(path.glob(f"*/{SUITE_FILE}"))
         if not files:
@@ -93,8 +94,8 @@ def read_draft(path: Path, settings: Settings) -> Draft:
 class _Reader:
     """Reads files into a draft, each once."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
         self._open: list[Path] = []
         self._read: set[Path] = set()
 
@@ -134,7 +135,7 @@ class _Reader:
                 self.read(path, draft, place)
         draft.policies.update(own_policies)
         first = len(draft.cases)
-        draft.cases += _File(table, top, draft.folder, self._settings).cases()
+        draft.cases += _File(table, top, draft.folder, self._environ).cases()
         draft.skip += decode_all(table.skip, Rule, top / "skip")
         draft.quarantine += decode_all(table.quarantine, Quarantine, top / "quarantine")
         allow = decode_all(table.allow, Rule, top / "allow")
@@ -150,11 +151,13 @@ class _Reader:
 class _File:
     """The testcases of one file, with their cases, whether declared or listed by a command."""
 
-    def __init__(self, table: SuiteTable, top: Place, home: Path, settings: Settings) -> None:
+    def __init__(
+        self, table: SuiteTable, top: Place, home: Path, environ: Mapping[str, str]
+    ) -> None:
         self._table = table
         self._top = top
         self._home = home
-        self._settings = settings
+        self._environ = environ
         self._common = Common().narrowed(table, top)
         self._env = read_env(table.env, top / "env")
 
@@ -163,7 +166,7 @@ class _File:
         listed: dict[str, list[Row]] = {}
         if self._table.list is not None:
             place = self._top / "list"
-            for row, at in _list_cases(self._table.list, place, self._settings, self._env):
+            for row, at in _list_cases(self._table.list, place, self._environ, self._env):
                 listed.setdefault(row.testcase or self._table.name, []).append((row, at))
         seen: dict[str, Place] = {}
         for number, raw in enumerate(self._table.testcase):
@@ -189,7 +192,7 @@ class _File:
         if testcase.list is not None:
             env = {**self._env, **read_env(testcase.env, place / "env")}
             for row, at in _list_cases(
-                testcase.list, place / "list", self._settings, env, testcase.name
+                testcase.list, place / "list", self._environ, env, testcase.name
             ):
                 if row.testcase not in ("", testcase.name):
                     (at / "testcase").fail(f"is {row.testcase!r} in a list of {testcase.name!r}")
@@ -286,7 +289,7 @@ def _find_included(text: str, place: Place) -> list[Path]:
 
 
 def _list_cases(
-    raw: object, place: Place, settings: Settings, env: Env, testcase: str = ""
+    raw: object, place: Place, environ: Mapping[str, str], env: Env, testcase: str = ""
 ) -> Iterator[tuple[ListedCaseTable, Place]]:
     """Run the command that is written at a place; each line of its output is a case in JSON.
 
@@ -298,11 +301,8 @@ def _list_cases(
     told = {name: text for name, text in env.items() if text.names <= values.keys()}
     step = read_step(raw, "list", place, told).fill_in(values, folder)
     argv = tuple(read_text(text, place).fill({}) for text in step.argv)
-    variables = {
-        **os.environ,
-        **settings.environment(),
-        **{name: read_text(text, place).fill({}) for name, text in step.env.items()},
-    }
+    own = {name: read_text(text, place).fill({}) for name, text in step.env.items()}
+    variables = {**environ, **own}
     cwd = Path(read_text(step.cwd, place).fill({})) if step.cwd else folder
     printed = _run(argv, variables, cwd, step.limit_s or LIMIT_S, place)
     count = 0

@@ -1,7 +1,7 @@
 """A suite as a source of cases: its pieces, longest first; then again what failed, if it may be flaky."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -51,7 +51,7 @@ class SuiteSource:
     ) -> None:
         self._suite = suite
         self._cases = {case.id: case for part in parts for case in part.cases}
-        self._targets = _find_targets(tuple(self._cases.values()))
+        self._targets = find_targets(tuple(self._cases.values()))
         self._parts = [_Turns(part) for part in parts]
         self._expected_s = {case: s for part in parts for case, s in part.expected_s.items()}
         self._retries = retries
@@ -96,7 +96,7 @@ class SuiteSource:
         tolerance = case.work.tolerance if isinstance(case.work, KernelWork) else None
         return Case(
             id=case.id,
-            work=self._complete(case.work),
+            work=complete_work(case.work, self._targets),
             target=target,
             suite=self._suite,
             testcase=case.testcase,
@@ -105,15 +105,9 @@ class SuiteSource:
             until=self._until,
             check=CheckPolicy(tolerance=tolerance),
             timing=None,
-            limits=_limit_runner(case),
+            limits=limit_runner(case),
             expected_s=self._expected_s.get(name),
         )
-
-    def _complete(self, work: Work) -> Work:
-        """The work, with all that the cases of its shared build need of it."""
-        if not isinstance(work, CommandWork) or work.build is None:
-            return work
-        return msgspec.structs.replace(work, targets=self._targets[canonical_json(work.build)])
 
 
 class _Turns:
@@ -126,8 +120,8 @@ class _Turns:
         self.begun = 0
 
 
-def _find_targets(cases: Sequence[SuiteCase]) -> dict[str, tuple[str, ...]]:
-    """For each build step, what of it these cases need."""
+def find_targets(cases: Sequence[SuiteCase]) -> dict[str, tuple[str, ...]]:
+    """For each build step, as canonical JSON, what of it these cases need."""
     found: dict[str, set[str]] = {}
     for case in cases:
         if isinstance(case.work, CommandWork) and case.work.build is not None:
@@ -136,7 +130,14 @@ def _find_targets(cases: Sequence[SuiteCase]) -> dict[str, tuple[str, ...]]:
     return {build: tuple(sorted(targets)) for build, targets in found.items()}
 
 
-def _limit_runner(case: SuiteCase) -> Limits:
+def complete_work(work: Work, targets: Mapping[str, tuple[str, ...]]) -> Work:
+    """The work of a case, with all that the cases of its shared build need of it: see ``find_targets``."""
+    if not isinstance(work, CommandWork) or work.build is None:
+        return work
+    return msgspec.structs.replace(work, targets=targets[canonical_json(work.build)])
+
+
+def limit_runner(case: SuiteCase) -> Limits:
     """The limits of a case; those of its run step count more."""
     if isinstance(case.work, KernelWork):
         return case.limits

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import msgspec
 
-from tileyard.errors import HOST_FAULTS, TileyardError
-from tileyard.model import Device, HotRun, Outcome, Step
+from tileyard.errors import HOST_FAULTS, TileyardError, UsageError
+from tileyard.model import Device, HotRun, Outcome, Step, TimingPolicy
 from tileyard.modes import write_file
 from tileyard.processes.steps import (
+    Heard,
     StepEnd,
     StepOrder,
     describe_kind,
@@ -27,6 +28,7 @@ from tileyard.workers.case_folders import DATA, TEMPORARY, USED, Stores, make_ca
 from tileyard.workers.hot_output import HotOutput, Member
 from tileyard.workers.protocol import CaseBegan, CaseRan, CommandRun, RunBatch, RunEntry
 from tileyard.workers.run_verdicts import judge_run
+from tileyard.workers.timed_programs import Ran, Runs, draw_orders, is_enough
 
 Tell = Callable[[CaseBegan | CaseRan], None]
 
@@ -57,13 +59,15 @@ class CommandRuns:
     def run(self, request: RunBatch) -> None:
         """Run every entry; each is told of by its own CaseRan."""
         cases = {case.key: case for case in request.batch.cases}
-        left = list(request.entries)
+        left = [
+            Member(case=cases[e.case], entry=e, command=_command(e), log=self._home / e.log)
+            for e in request.entries
+        ]
+        if request.batch.order == "interleaved":
+            self._run_in_turn(left, request)
+            return
         while left and not self.is_stopped():
-            group = _take_group(left)
-            members = [
-                Member(case=cases[e.case], entry=e, command=_command(e), log=self._home / e.log)
-                for e in group
-            ]
+            members = _take_group(left)
             hot = members[0].command.hot
             if hot is not None and len(members) > 1:
                 self._run_hot(members, hot, request.device)
@@ -71,18 +75,58 @@ class CommandRuns:
                 self._run_alone(members[0], request.device)
 
     def _run_alone(self, member: Member, device: Device) -> None:
-        self._tell_began(member)
         started_s = time.monotonic()
+        ran = self._run_once(member, device, started_s)
+        if ran is not None:
+            self._answer(member, _ended_well(member), ran.message, started_s)
+
+    def _run_in_turn(self, members: Sequence[Member], request: RunBatch) -> None:
+        """Run programs in turn, each time in a fresh folder; the outputs of the last run are judged."""
+        started_s = time.monotonic()
+        runs = [Runs(member=one) for one in members]
+        for order in draw_orders(len(runs), request.batch.rounds, request.batch.id):
+            for one in (runs[index] for index in order):
+                if self.is_stopped():
+                    return
+                if not one.answered:
+                    self._time(one, request.device, started_s)
+            if is_enough(runs, time.monotonic() - started_s):
+                break
+        for one in runs:
+            if not one.answered:
+                measured = one.summarize(one.member.case.timing or TimingPolicy())
+                outcome = _ended_well(one.member)
+                ran = self._report(one.member, outcome, one.message, started_s)
+                self._tell(msgspec.structs.replace(ran, measurement=measured))
+
+    def _time(self, runs: Runs, device: Device, started_s: float) -> None:
+        """Run a program once more, and answer for it if that failed."""
+        heard = runs.hear()
+        ran = self._run_once(runs.member, device, started_s, heard)
+        runs.answered = ran is None
+        if ran is not None:
+            try:
+                runs.take(ran, heard)
+            except UsageError as error:
+                runs.answered = True
+                self._answer(runs.member, Outcome.RUNTIME_ERROR, str(error), started_s)
+
+    def _run_once(
+        self, member: Member, device: Device, started_s: float, heard: Heard | None = None
+    ) -> Ran | None:
+        """Run a program; None where it did not end well, and was answered for."""
+        self._tell_began(member)
         try:
             order = self._order(member, member.command.run, device, [member])
-            end = run_step(msgspec.structs.replace(order, title="run"))
+            end = run_step(msgspec.structs.replace(order, title="run"), heard)
         except (TileyardError, OSError) as error:
             self._refuse(member, error, started_s)
-            return
+            return None
         outcome, message = judge_run(end, order, self._own_folders(member, end))
-        if outcome is Outcome.PASSED and member.command.is_judged:
-            outcome = Outcome.UNCHECKED
+        if outcome is Outcome.PASSED:
+            return Ran(end, message)
         self._answer(member, outcome, message, started_s, insists=_insists(end))
+        return None
 
     def _run_hot(self, members: Sequence[Member], hot: HotRun, device: Device) -> None:
         """One process for all of them; again for the rest after one that has ended before them."""
@@ -150,15 +194,16 @@ class CommandRuns:
         *,
         insists: Outcome = Outcome.INFRA_ERROR,
     ) -> None:
-        self._tell(
-            CaseRan(
-                case=member.case.key,
-                outcome=outcome,
-                seconds=time.monotonic() - started_s,
-                message=message,
-                insists=insists,
-                lease=self._lease,
-            )
+        ran = self._report(member, outcome, message, started_s)
+        self._tell(msgspec.structs.replace(ran, insists=insists))
+
+    def _report(self, member: Member, outcome: Outcome, message: str, started_s: float) -> CaseRan:
+        return CaseRan(
+            case=member.case.key,
+            outcome=outcome,
+            seconds=time.monotonic() - started_s,
+            message=message,
+            lease=self._lease,
         )
 
     def _order(
@@ -192,8 +237,8 @@ class CommandRuns:
         if not end.refusal:
             return []
         made = self._stores.find_made(member.entry.golden.tree, member.entry.build)
-        site = find_site()
-        shared = (Path(place) for place in (*made.values(), site.suite, site.toolchain) if place)
+        places = (*made.values(), member.command.suite, find_site().toolchain)
+        shared = (Path(place) for place in places if place)
         return [self._home / member.command.folder, *shared]
 
     def _begin(self, member: Member) -> None:
@@ -202,6 +247,11 @@ class CommandRuns:
         if (folder / USED).exists() or not (folder / DATA).exists():
             make_case_folder(folder, member.entry.golden.tree, self._stores.trees)
         write_file(folder / USED, b"")
+
+
+def _ended_well(member: Member) -> Outcome:
+    """How a case ends whose program did, as far as is known before anybody has looked at its outputs."""
+    return Outcome.UNCHECKED if member.command.is_judged else Outcome.PASSED
 
 
 def _insists(end: StepEnd) -> Outcome:
@@ -218,12 +268,12 @@ def step_environment(
     return {**os.environ, **told, **shared, "TMPDIR": str(temporary), **added}
 
 
-def _take_group(left: list[RunEntry]) -> list[RunEntry]:
-    """The entries at the front that one hot process can run, or the first alone."""
-    first = _command(left[0])
+def _take_group(left: list[Member]) -> list[Member]:
+    """The members at the front that one hot process can run, or the first alone."""
+    first = left[0].command
     count = 1
     if first.hot is not None:
-        while count < len(left) and _command(left[count]).hot == first.hot:
+        while count < len(left) and left[count].command.hot == first.hot:
             count += 1
     group, left[:] = left[:count], left[count:]
     return group

@@ -49,7 +49,7 @@ class CommandRun(Record):
     ``folder`` is the case's own: the step's ``{work}`` is ``data`` in it, ``tmp`` its temporary directory.
     ``env`` is added to the runner's own environment, and ``threads`` are what the step may use. ``name``
     is what a hot run calls the case. ``own_build`` identifies what the case itself needs of a build, which
-    others may share: whatever else was built beside it proves nothing about it. ``is_judged`` says that somebody will look at the outputs, so exit
+    others may share: whatever else was built beside it proves nothing about it. ``suite`` is the folder of its suite. ``is_judged`` says that somebody will look at the outputs, so exit
     code 0 alone proves nothing. ``memory_bytes`` bounds the address space of each of its processes, 0 for
     no limit.
     """
@@ -57,6 +57,7 @@ class CommandRun(Record):
     name: str
     run: Step
     folder: str
+    suite: str = ""
     threads: int = 1
     hot: HotRun | None = None
     env: dict[str, str] = {}
@@ -107,7 +108,8 @@ class Golden(Record, tag="golden"):
 
     ``inputs`` has one entry for each ``in`` and ``inout`` tensor, ``outputs`` one for each ``out``
     and ``inout`` tensor in calling order, or none where the kernel has no reference.
-    ``tree`` is what the golden step of a case of programs made, as a directory; empty for none.
+    ``tree`` is what the golden step of a case of programs made, as a directory; empty for none. ``used`` identifies
+    everything that its run step uses besides the build.
     ``flag`` is what people should see although nothing failed. ``is_identified`` says that the key was known before anything was computed, so that the same
     code would give the same.
     """
@@ -116,6 +118,7 @@ class Golden(Record, tag="golden"):
     inputs: tuple[Digest, ...]
     outputs: tuple[Digest, ...]
     tree: Digest = Digest("")
+    used: str = ""
     flag: str = ""
     reused: bool = False
     is_identified: bool = False

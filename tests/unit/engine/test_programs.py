@@ -13,6 +13,7 @@ from tileyard.engine.programs import Programs, ProgramSite
 from tileyard.model import BuildKey, Case, CommandWork, Digest, HotRun, Outcome, OutputCheck, Step
 from tileyard.processes.steps import StepEnd
 from tileyard.suite.packed import find_named
+from tileyard.targets.command.step_site import StepSite
 from tileyard.workers.command_protocol import (
     CompareOutputs,
     DigestFiles,
@@ -113,7 +114,9 @@ def write_suite(folder: Path) -> Path:
 
 def make_site(folder: Path, lanes: int = 1, toolchain: str = "") -> ProgramSite:
     """Where the programs of a suite in this folder run."""
-    return ProgramSite(folder=folder, lanes=lanes, threads=2, toolchain=toolchain)
+    return ProgramSite(
+        sites={"": StepSite(suite=str(folder))}, lanes=lanes, threads=2, toolchain=toolchain
+    )
 
 
 def ask(

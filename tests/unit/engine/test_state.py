@@ -19,11 +19,13 @@ from tileyard.engine.commands import (
     CaseFinished,
     CaseLost,
     CasePrepared,
+    CaseRanWell,
     Command,
     CompilerFreed,
     Drop,
     Fact,
     GiveUp,
+    Judge,
     Keep,
     LeaseAwaited,
     Leased,
@@ -585,6 +587,24 @@ def test_a_lost_case_is_given_up_after_two_retries() -> None:
         state.step(RunOver(device="board:0", held=False))
     expected = [GiveUp(case="a")]
     assert of_kind(commands, GiveUp) == expected
+
+
+def test_programs_are_not_timed_in_turn_while_others_are_judged() -> None:
+    """The steps that judge them would disturb the times."""
+    state = EngineState(boards(1))
+    state.start()
+    pairs = [batch(name, name, order="interleaved") for name in ("x", "y")]
+    prepared(state, *pairs)
+    for name in ("x", "y"):
+        state.step(NothingKnown(batch=name))
+    assert of_kind(state.step(Leased(device="board:0")), Run) == [
+        Run(device="board:0", cases=("x",))
+    ]
+    ran = CaseRanWell(case="x", device="board:0", seconds=1.0, is_kernel=False)
+    commands = state.step(ran, RunOver(device="board:0", held=True))
+    assert of_kind(commands, Judge, Run) == [Judge(cases=("x",))]
+    commands = state.step(CaseFinished(case="x"))
+    assert of_kind(commands, Run) == [Run(device="board:0", cases=("y",))]
 
 
 def test_an_interleaved_batch_that_was_lost_is_run_again_as_a_whole() -> None:

@@ -49,6 +49,14 @@ def test_of_very_much_output_the_begin_and_the_end_are_kept(
     assert len(text) < 1100
 
 
+def test_a_program_is_timed_without_what_watches_it(tmp_path: Path) -> None:
+    """Waiting takes time from start to exit, and none of a CPU; a child that was waited for counts."""
+    slept = run(tmp_path, "sleep 0.05; exit 3")
+    assert slept.cpu_ns < 50_000_000 <= slept.ran_ns
+    worked = run(tmp_path, f"{sys.executable} -S -c 'sum(range(3000000))'; true")
+    assert worked.cpu_ns > 10_000_000
+
+
 def test_a_log_says_what_was_run_and_how_it_ended(tmp_path: Path) -> None:
     """Each step under a heading of its own, one after another."""
     run(tmp_path, "echo one", "golden")

@@ -50,7 +50,7 @@ def timed(case: str, verdict: str, low: float, ratio: float, high: float) -> Tim
         verdict=verdict,  # type: ignore[arg-type]
         ratio=Ratio(ratio=ratio, low=low, high=high, processes=8),
         control=Ratio(ratio=1.0, low=0.99, high=1.01, processes=8),
-        base_ns=1000.0,
-        head_ns=1000.0 * ratio,
+        base=1000.0,
+        head=1000.0 * ratio,
         smallest=0.025,
     )

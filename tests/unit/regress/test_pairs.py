@@ -10,19 +10,22 @@ import pytest
 
 from tileyard.artifacts.manifest import Build
 from tileyard.measure.looks import LOOKS
+from tileyard.measures import Measure
 from tileyard.model import (
     Batch,
     BuildKey,
     Case,
+    CommandWork,
     KernelWork,
     Keys,
     Measurement,
     Outcome,
     RunKey,
+    Step,
     Trial,
 )
 from tileyard.regress.gate import CaseMargin, Gate
-from tileyard.regress.pairs import ROUNDS, Pairs, compare_rounds
+from tileyard.regress.pairs import PROGRAM_ROUNDS, ROUNDS, Pairs, compare_rounds
 from tileyard.regress.timed import TimedRow
 from tileyard.regress.verdicts import fold_pairs
 
@@ -48,7 +51,9 @@ class Machine:
         samples: Samples,
         builds: Mapping[str, tuple[str, str]] | None = None,
         most: float = math.inf,
+        numbers: Mapping[str, Sequence[float]] | None = None,
     ) -> None:
+        self._numbers = numbers or {}
         self._samples = samples
         self._builds = builds or {}
         self.outcomes: dict[str, Outcome] = {}
@@ -73,10 +78,9 @@ class Machine:
                     source.tell(self._end(case, batch))
 
     def _end(self, case: Case, batch: Batch) -> Trial:
-        assert isinstance(case.work, KernelWork)
-        kernel, slot = case.work.kernel, case.id.rpartition("/")[2]
+        kernel, slot = case.id.partition("/")[0], case.id.rpartition("/")[2]
         outcome = self.outcomes.get(f"{kernel}/{slot}", Outcome.PASSED)
-        if case.until == "built" and outcome is not Outcome.COMPILE_ERROR:
+        if case.until != "judged" and outcome is not Outcome.COMPILE_ERROR:
             outcome = Outcome.PASSED
         if self._left < 0:
             outcome = Outcome.NOT_RUN
@@ -90,7 +94,7 @@ class Machine:
             message="as told",
             run_s=1.0,
         )
-        if case.until == "built":
+        if case.until != "judged":
             binary = self._builds.get(kernel, ("one", "other"))[slot == "head"]
             keys = Keys(build=BuildKey(f"{kernel} {slot}"), binary=binary, run=RunKey(""))
             return msgspec.structs.replace(
@@ -100,7 +104,12 @@ class Machine:
             return trial
         times = tuple(self._samples(kernel, slot))
         measurement = Measurement(
-            median_ns=times[0], low_ns=0.0, high_ns=0.0, confidence=0.95, samples_ns=times
+            median_ns=times[0],
+            low_ns=0.0,
+            high_ns=0.0,
+            confidence=0.95,
+            samples_ns=times,
+            printed=tuple(self._numbers.get(slot, ())),
         )
         return msgspec.structs.replace(trial, measurement=measurement)
 
@@ -146,8 +155,8 @@ def test_each_change_has_its_verdict() -> None:
     assert ratio.low is not None
     assert 1.05 < ratio.low < ratio.ratio < 1.15
     assert ratio.processes < LOOKS[-1]
-    assert rows["slow"].base_ns == pytest.approx(1000, rel=0.02)
-    assert rows["slow"].head_ns == pytest.approx(1100, rel=0.02)
+    assert rows["slow"].base == pytest.approx(1000, rel=0.02)
+    assert rows["slow"].head == pytest.approx(1100, rel=0.02)
 
 
 def test_a_pair_is_timed_in_fresh_processes_with_its_control() -> None:
@@ -163,6 +172,51 @@ def test_a_pair_is_timed_in_fresh_processes_with_its_control() -> None:
         ]
         assert [case.control for case in batch.cases] == [False, False, True]
     assert len(machine.timed) == LOOKS[0]
+
+
+def test_the_best_runs_of_programs_are_compared() -> None:
+    """Of those that print a number, that counts; each run is a process, so no further one is asked for."""
+    rate = Measure(of="printed", pattern="(.*)", unit="GB/s", better="higher")
+    step = Step(argv=("true",))
+    programs = [Case(id="rate", work=CommandWork(run=step, measure=rate))]
+    source = make_source(programs, programs)
+    numbers = {"base": (90.0, 100.0), "control": (100.0, 70.0), "head": (80.0, 90.0)}
+    machine = Machine(lambda kernel, slot: (1e6, 1e6), numbers=numbers)
+    machine.run(source)
+    row = rows_of(source)["rate"]
+    assert (row.verdict, row.base, row.head, row.unit) == ("regressed", 100.0, 90.0, "GB/s")
+    assert row.ratio is not None
+    assert (row.ratio.ratio, row.ratio.processes) == (pytest.approx(0.9), LOOKS[0])
+    assert row.worse == pytest.approx(1 / 0.9)
+    assert {(batch.process, batch.rounds) for batch in machine.timed} == {("warm", PROGRAM_ROUNDS)}
+
+
+def test_a_best_run_that_no_other_confirms_does_not_count() -> None:
+    """Others were at work in its batch, and there comes another one."""
+    programs = [Case(id="p", work=CommandWork(run=Step(argv=("true",))))]
+    source = make_source(programs, programs, case_s=5.0)
+    times = {"base": (1e6, 1.04e6), "control": (1e6, 1.04e6), "head": (0.6e6, 1.2e6, 1.2e6)}
+    Machine(lambda _, slot: times[slot]).run(source)
+    row = rows_of(source)["p"]
+    assert (row.verdict, row.ratio, row.disturbed) == ("inconclusive", None, 5)
+
+
+def test_different_measures_are_not_compared() -> None:
+    """Nothing is run for them; where both sides use the same it does not matter."""
+    units = [Measure(of="printed", pattern="(.*)", unit=unit) for unit in ("s", "ms")]
+    step = Step(argv=("true",))
+    base, head = (
+        [Case(id=name, work=CommandWork(run=step, measure=unit)) for name in ("other", "same")]
+        for unit in units
+    )
+    source = make_source(base, head)
+    machine = Machine(lambda kernel, slot: (1.0,), {"same": ("b", "b")})
+    machine.run(source)
+    rows = rows_of(source)
+    assert (rows["other"].verdict, rows["same"].verdict) == ("failed", "unchanged")
+    expected = "base in s (lower is better) and head in ms (lower is better)"
+    assert expected in rows["other"].message
+    assert machine.timed == []
 
 
 def test_equal_binaries_are_not_run() -> None:

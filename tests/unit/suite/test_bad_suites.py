@@ -199,6 +199,21 @@ BAD = {
         '"--cases={cases}"',
         "suite.toml:15: run.hot.argv[1]: becomes several arguments, so it must stand alone",
     ),
+    "a measure without a number": (
+        "[output]\n",
+        "[measure]\npattern = 'cycles: \\d+'\nunit = 'cycles'\nbetter = 'lower'\n[output]\n",
+        "suite.toml:21: measure.pattern: 'cycles: \\\\d+' has no group (...)",
+    ),
+    "a measure that says half of it": (
+        "[output]\n",
+        "[measure]\npattern = '(.)'\n[output]\n",
+        "suite.toml:20: measure: needs `pattern`, `unit` and `better`, or a time in `of`",
+    ),
+    "a time with a unit": (
+        "[output]\n",
+        "[measure]\nof = 'wall_time'\nunit = 's'\n[output]\n",
+        "suite.toml:22: measure.unit: belongs to a number that is printed, and not to wall_time",
+    ),
     "a hot run that knows of one case": (
         '"{cases}"',
         '"{case}", "{cases}"',
@@ -272,7 +287,7 @@ BAD = {
     "a step of programs beside a file of kernels": (
         'run = ["python3", "run.py"]',
         'run = ["python3", "run.py"]\nfile = "suite.toml"',
-        "suite.toml:34: testcase[1].run: is a step of programs",
+        "suite.toml:34: testcase[1].run: belongs to programs",
     ),
     "a kernel without its file": (
         'run = ["python3", "run.py"]',

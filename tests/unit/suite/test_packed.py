@@ -14,6 +14,7 @@ from tileyard.errors import BundleError, DamagedError
 from tileyard.model import BuildKey, Case, CommandWork, Digest, GoldenKey, HotRun, Step
 from tileyard.suite.packed import PackedSuite, find_packed, pack_suite, unpack_suite
 from tileyard.suite.records import Suite, SuiteCase
+from tileyard.targets.command.step_site import StepSite
 from tileyard.workers.protocol import CommandRun, Golden, RunEntry
 
 TREE = Digest("ab" * 20)
@@ -140,7 +141,7 @@ def test_each_attempt_finds_its_entry_and_gets_a_folder(
         targets={"t/a": "command"},
         files=TREE,
     )
-    site = ProgramSite(folder=folder, lanes=1, threads=1)
+    site = ProgramSite(sites={"": StepSite(suite=str(folder))}, lanes=1, threads=1)
     programs = Programs(site, Path("/home-of-it"), "now", StepHost(tmp_path, (), 1))
     work = suite.cases[0].work
     first = Case(id="t/a", testcase="t", work=work)

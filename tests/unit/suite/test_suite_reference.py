@@ -50,6 +50,7 @@ def test_the_complete_example_is_a_suite(page: str, tmp_path: Path) -> None:
         tables.BuildTable,
         tables.HotTable,
         tables.OutputTable,
+        tables.MeasureTable,
         tables.LimitsTable,
         PolicyTable,
         Rule,

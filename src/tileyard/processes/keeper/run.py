@@ -179,6 +179,7 @@ class Keeper(Watcher):
     def start(self) -> None:
         """Start the worker; return once it runs its own program."""
         options = self.options
+        self.started_ns = time.monotonic_ns()
         if options.is_step:
             self.worker = spawn_step(options, self.environment)
             emit("started", pid=self.worker, keeper=os.getpid())
@@ -304,6 +305,8 @@ class Keeper(Watcher):
             code=code if code is not None and code >= 0 else None,
             signal=-code if code is not None and code < 0 else None,
             told=int(told),
+            ran_ns=self.ran_ns,
+            cpu_ns=self.cpu_ns,
             peak_rss_bytes=self.peak_rss_bytes,
             survivors=survivors,
             lingers=int(not is_last),

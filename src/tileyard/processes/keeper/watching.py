@@ -34,6 +34,8 @@ CANNOT_TELL = 75
 class Watcher:
     """Hears orders, signals and the ends of children. ``kill_at`` is when it kills, once told to end.
 
+    ``ran_ns`` is the time from right before the worker's start until its end was seen, ``cpu_ns`` what it and the
+    children that it waited for had of CPUs.
     ``asked_bytes`` is what a lease was asked for with, -1 before that.
     """
 
@@ -42,6 +44,7 @@ class Watcher:
         self.worker = 0
         self.ended: dict[int, int] = {}
         self.peak_rss_bytes = 0
+        self.started_ns = self.ran_ns = self.cpu_ns = 0
         self.kill_at: float | None = None
         self.is_suspect = False
         self.asked_bytes = -1
@@ -142,6 +145,8 @@ class Watcher:
                 return True
             self.ended[pid] = os.waitstatus_to_exitcode(status)
             if pid == self.worker:
+                self.ran_ns = time.monotonic_ns() - self.started_ns
+                self.cpu_ns = round((usage.ru_utime + usage.ru_stime) * 1e9)
                 self.peak_rss_bytes = usage.ru_maxrss * 1024
 
     def end_tree(self) -> list[int]:

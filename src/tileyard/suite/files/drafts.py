@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from tileyard.errors import UsageError
+from tileyard.measures import Measure
 from tileyard.model import PLACES, CommandWork, HotRun, KernelWork, Limits, OutputCheck, Tolerance
 from tileyard.quarantine import Quarantine
 from tileyard.suite.dtypes import canonical_dtype
@@ -22,6 +23,7 @@ from tileyard.suite.files.steps import (
     Text,
     read_build,
     read_env,
+    read_pattern,
     read_run,
     read_step,
     read_text,
@@ -30,6 +32,7 @@ from tileyard.suite.files.tables import (
     CaseTable,
     CommonTable,
     ListedCaseTable,
+    MeasureTable,
     OutputTable,
     Shape,
     StepsTable,
@@ -233,6 +236,7 @@ class CommandPlan:
         place = testcase[1]
         build, run = _find("build", levels), _find("run", levels)
         golden, check, output = (_find(name, levels) for name in ("golden", "check", "output"))
+        measure = _find("measure", levels)
         if not run:
             (place / "run").fail("is missing, here and in the suite")
         self._build = read_build(*build, env) if build else None
@@ -240,6 +244,7 @@ class CommandPlan:
         self._run, self._hot = read_run(*run, env)
         self._check = read_step(check[0], "check", check[1], env) if check else None
         self._outputs = _read_outputs(*output) if output else ()
+        self._measure = _read_measure(*measure) if measure else None
         self._check_sources()
 
     def _check_sources(self) -> None:
@@ -285,6 +290,7 @@ class CommandPlan:
             check=check,
             outputs=tuple(plan.fill(values, shapes, tolerance, case) for plan in self._outputs),
             hot=hot,
+            measure=self._measure,
         )
 
 
@@ -321,6 +327,20 @@ def _read_outputs(raw: object, place: Place) -> tuple[OutputPlan, ...]:
     return (OutputPlan(raw, place),)
 
 
+def _read_measure(raw: object, place: Place) -> Measure:
+    table = decode(raw, MeasureTable, place)
+    if table.of != "printed":
+        for key in ("pattern", "unit", "better"):
+            if getattr(table, key) is not None:
+                (place / key).fail(f"belongs to a number that is printed, and not to {table.of}")
+        return Measure(of=table.of)
+    if table.pattern is None or table.unit is None or table.better is None:
+        place.fail("needs `pattern`, `unit` and `better`, or a time in `of`")
+    if read_pattern(table.pattern, place / "pattern").groups < 1:
+        (place / "pattern").fail(f"{table.pattern!r} has no group (...) that is the number")
+    return Measure(of="printed", pattern=table.pattern, unit=table.unit, better=table.better)
+
+
 def is_of_kernels(table: TestcaseTable, place: Place) -> bool:
     """Whether a testcase is one of kernels. Raises UsageError where it is half one and half other."""
     if not table.file:
@@ -328,9 +348,9 @@ def is_of_kernels(table: TestcaseTable, place: Place) -> bool:
             if getattr(table, key):
                 (place / key).fail("belongs to a testcase of kernels, which needs `file`")
         return False
-    for key in ("build", "golden", "run", "check", "output"):
+    for key in ("build", "golden", "run", "check", "output", "measure"):
         if getattr(table, key) not in (None, False):
-            (place / key).fail("is a step of programs, and `file` says that this one is of kernels")
+            (place / key).fail("belongs to programs, and `file` says that this one is of kernels")
     return True
 
 

@@ -267,11 +267,16 @@ def _read(
     return table, StepPlan(table, kind, place, place / "argv", env)
 
 
-def _check_pattern(text: str, groups: tuple[str, ...], place: Place) -> None:
+def read_pattern(text: str, place: Place) -> re.Pattern[str]:
+    """The regular expression that stands at a place. Raises UsageError where it is none."""
     try:
-        pattern = re.compile(text)
+        return re.compile(text)
     except re.error as error:
         place.fail(f"{text!r} is no regular expression: {error}")
+
+
+def _check_pattern(text: str, groups: tuple[str, ...], place: Place) -> None:
+    known = read_pattern(text, place).groupindex
     for group in groups:
-        if group not in pattern.groupindex:
+        if group not in known:
             place.fail(f"{text!r} has no group (?P<{group}>...)")

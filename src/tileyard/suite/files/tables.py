@@ -3,12 +3,13 @@
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
 from tileyard.clock import LONGEST_S
 from tileyard.decoding import Text
+from tileyard.measures import Better
 from tileyard.model import NanPolicy, Outcome, Record, Value
 from tileyard.suite.files.places import Place, Table
 
@@ -78,6 +79,15 @@ class LimitsTable(Strict):
     memory_bytes: Annotated[int, msgspec.Meta(gt=0, lt=1 << 60)] | None = None
 
 
+class MeasureTable(Strict):
+    """A number that the run step prints, with what that is; or which time ``of`` it counts."""
+
+    of: Literal["cpu_time", "wall_time", "printed"] = "printed"
+    pattern: Text | None = None
+    unit: Text | None = None
+    better: Better | None = None
+
+
 class CommonTable(Strict):
     """What a suite, a testcase and a case may all say; the narrower one wins."""
 
@@ -99,6 +109,7 @@ class StepsTable(CommonTable):
     run: object = None
     check: object = None
     output: object = None
+    measure: object = None
     env: dict[str, str] = {}
     list: object = None
 

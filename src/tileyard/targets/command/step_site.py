@@ -40,9 +40,14 @@ class StepSite(Record):
         return template
 
 
+def site_variables(site: StepSite) -> dict[str, str]:
+    """The environment of a process that is to find it."""
+    return {VARIABLE: msgspec.json.encode(site).decode()}
+
+
 def tell_site(site: StepSite) -> None:
     """Let the processes that this one starts from now on find it."""
-    os.environ[VARIABLE] = msgspec.json.encode(site).decode()
+    os.environ.update(site_variables(site))
 
 
 def find_site(environ: Mapping[str, str] = os.environ) -> StepSite:

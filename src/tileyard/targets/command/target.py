@@ -83,8 +83,9 @@ class CommandTarget:
         make_folder(built)
         make_folder(temporary)
         site = find_site()
-        # A directory that stays, for one build at a time; it does not depend on what is selected.
-        cache = self.caches / digest_parts("cache", command.cwd, *command.argv)[:16]
+        # A directory that stays, for one build at a time; it does not depend on what is selected. Build tools
+        # note in it where the sources lie.
+        cache = self.caches / digest_parts("cache", site.suite, command.cwd, *command.argv)[:16]
         with locked_cache(cache):
             places: dict[str, Place] = {
                 **site.places,

@@ -1,0 +1,116 @@
+"""Which programs the two sides of a comparison have: the selected cases of a suite, each side's read from its own checkout."""
+
+import asyncio
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from tileyard.engine.programs import CASE
+from tileyard.errors import UsageError
+from tileyard.measures import Measure
+from tileyard.model import Case, CommandWork, KernelWork, Side, Step, TimingPolicy, Work
+from tileyard.settings import Settings
+from tileyard.suite.choosing import choose
+from tileyard.suite.files.steps import double
+from tileyard.suite.packed import find_named
+from tileyard.suite.reading import read_suite
+from tileyard.suite.records import SuiteCase, Wish
+from tileyard.suite.source import complete_work, find_targets, limit_runner
+from tileyard.targets.command.step_site import StepSite
+from tileyard.targets.registry import COMMAND
+from tileyard.wording import count_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class SideSuite:
+    """The selected cases of one side. ``site`` is where its suite lies, ``quarantined`` how many cases are left out."""
+
+    site: StepSite
+    cases: tuple[SuiteCase, ...]
+    quarantined: int
+
+    def make_cases(self, side: str, common: frozenset[str], usual: Measure) -> list[Case]:
+        """The cases for the engine, compared by the ``usual`` measure unless their suite says otherwise.
+
+        What they build together is what those that both sides have need of it.
+        """
+        targets = find_targets([case for case in self.cases if case.id in common])
+        return [
+            Case(
+                id=case.id,
+                work=self._complete(case, targets, usual) if case.id in common else case.work,
+                target=COMMAND,
+                side=side,
+                seed=case.seed,
+                timing=TimingPolicy(),
+                limits=limit_runner(case),
+            )
+            for case in self.cases
+        ]
+
+    def _complete(
+        self, case: SuiteCase, targets: Mapping[str, tuple[str, ...]], usual: Measure
+    ) -> Work:
+        work = complete_work(case.work, targets)
+        if not isinstance(work, CommandWork):
+            return work
+        check = None if work.check is None else _as_itself(work.check, case)
+        run = _as_itself(work.run, case)
+        # Also files within longer arguments: a step that reads another one of these is not the same.
+        named = find_named(run, Path(self.site.suite))
+        run = msgspec.structs.replace(run, inputs=tuple(dict.fromkeys((*run.inputs, *named))))
+        measure = work.measure or usual
+        return msgspec.structs.replace(work, run=run, check=check, measure=measure)
+
+
+def _as_itself(step: Step, case: SuiteCase) -> Step:
+    """A step that finds the name of its case, and not that of a member of a batch."""
+    return msgspec.structs.replace(step, env={CASE: double(case.id), **step.env})
+
+
+async def read_sides(
+    sides: Mapping[str, tuple[Side, str]], select: tuple[str, ...], settings: Settings
+) -> dict[str, SideSuite]:
+    """The suites of both sides, each given with its path. Raises UsageError, which names the side."""
+    found = {}
+    for name, (side, path) in sides.items():
+        try:
+            found[name] = await asyncio.to_thread(_read, side, Path(path), select, settings)
+        except UsageError as error:
+            error.message = f"{name}: {error.message}"
+            raise
+    return found
+
+
+def _read(side: Side, path: Path, select: tuple[str, ...], settings: Settings) -> SideSuite:
+    suite = read_suite(path, settings, side.variables)
+    today = datetime.datetime.now(tz=datetime.UTC).astimezone().date()
+    chosen = choose(suite, Wish(select=select), today, {})
+    for case in chosen.cases:
+        if isinstance(case.work, KernelWork):
+            raise UsageError(
+                f"{case.id} of {suite.path} is a kernel, and suites of programs are compared",
+                f"name its file instead: {case.work.file}",
+            )
+    cases = tuple(case for case in chosen.cases if case.id not in chosen.quarantined)
+    return SideSuite(
+        site=StepSite(suite=suite.folder, env=side.variables),
+        cases=cases,
+        quarantined=len(chosen.quarantined),
+    )
+
+
+def find_common(suites: Mapping[str, SideSuite]) -> frozenset[str]:
+    """The cases that all have. Raises UsageError where there is none."""
+    ids = [frozenset(case.id for case in suite.cases) for suite in suites.values()]
+    common = frozenset.intersection(*ids)
+    if not common:
+        counts = " and ".join(
+            f"{name} has {count_of(len(own), 'case')}"
+            for name, own in zip(suites, ids, strict=True)
+        )
+        raise UsageError(f"nothing can be compared: {counts}, and none is in both")
+    return common

@@ -1,0 +1,236 @@
+"""``tileyard regress`` with a suite: programs of two revisions, compared by their time or by what they print."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import CommandLine
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("cc") is None, reason="its programs are compiled"),
+]
+
+PROGRAMS = """
+name = "sums"
+[build]
+argv = ["cc", "-O1", "-o", "{out}/{testcase}", "{testcase}.c"]
+inputs = ["{testcase}.c"]
+[golden]
+argv = ["sh", "-c", "printf 7 > $0/right", "{out}"]
+[run]
+argv = ["{build}/{testcase}", "{case}"]
+[check]
+argv = ["sh", "-c", "cmp -s result right || exit 2"]
+"""
+SOURCE = """
+#include <stdio.h>
+int main(int count, char **words) {
+  volatile double x = %s;
+  for (int i = 0; i < %d; ++i) x = x * 0.999 + 1;
+  fputc('%s', fopen("result", "wx"));  /* a folder in which it has run before is no fresh one */
+}
+"""
+WORK = 2_000_000
+PRINTED = """
+name = "simulated"
+[run]
+argv = ["sh", "{suite}/numbers.sh", "{testcase}"]
+[measure]
+pattern = '^cycles: (\\d+)'
+unit = "cycles"
+better = "lower"
+[[testcase]]
+name = "worse"
+[[testcase]]
+name = "better"
+[[testcase]]
+name = "even"
+[[testcase]]
+name = "silent"
+[[testcase]]
+name = "rate"
+measure = { pattern = "(\\\\d+) GB/s", unit = "GB/s", better = "higher" }
+[[testcase]]
+name = "other"
+measure = { pattern = "(.*)", unit = "%s", better = "lower" }
+[[testcase]]
+name = "same"
+run = ["sh", "-c", "echo cycles: 1"]
+"""
+
+
+def git(folder: Path, *words: str) -> None:
+    """Run git."""
+    argv = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", *words]
+    subprocess.run(argv, cwd=folder, check=True, capture_output=True)
+
+
+def commit(folder: Path, name: str, files: dict[str, str]) -> None:
+    """A revision in which the suite has these files."""
+    shutil.rmtree(folder / "suite", ignore_errors=True)
+    (folder / "suite").mkdir()
+    for file, text in files.items():
+        (folder / "suite" / file).write_text(text)
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", name)
+    git(folder, "tag", name)
+
+
+@pytest.fixture
+def project(cli: CommandLine, tmp_path: Path) -> Path:
+    """An empty repository in which commands are run."""
+    cli.cwd = tmp_path / "project"
+    cli.cwd.mkdir()
+    cli.env |= {
+        "TILEYARD_HOME": str(tmp_path / "home"),
+        "TILEYARD_LOCK_DIR": str(tmp_path / "locks"),
+    }
+    git(cli.cwd, "init", "-q", "-b", "main")
+    return cli.cwd
+
+
+def programs(work: dict[str, int], start: str, wrong: str = "7") -> dict[str, str]:
+    """A suite of these testcases, each with a program that does so much."""
+    cases = "".join(f'[[testcase]]\nname = "{name}"\ncase = [{{ name = "a" }}]\n' for name in work)
+    sources = {
+        f"{name}.c": SOURCE
+        % ("0" if name == "same" else start, times, wrong if name == "wrong" else "7")
+        for name, times in work.items()
+    }
+    return {"suite.toml": PROGRAMS + cases, **sources}
+
+
+def rows_of(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Of each testcase, by its name."""
+    return {row["case"].partition("/")[0]: row for row in document["rows"]}
+
+
+def test_the_testcase_that_got_slower_is_named(cli: CommandLine, project: Path) -> None:
+    """And no other; what is the same is not run, what is wrong has failed, and no history of the suite has any of it."""
+    alike = dict.fromkeys(("even", "slow", "wrong", "same"), WORK)
+    commit(project, "one", programs({**alike, "gone": WORK}, "0"))
+    commit(project, "two", programs({**alike, "slow": WORK * 3 // 2, "new": WORK}, "1", wrong="8"))
+    done = cli.run("regress", "one", "two", "suite", "--margin", "15%", "--json")
+    assert done.returncode == 1, done.stderr
+    document = json.loads(done.stdout)
+    rows = rows_of(document)
+    assert rows.pop("even")["verdict"] in ("equivalent", "inconclusive")
+    assert {name: row["verdict"] for name, row in rows.items()} == {
+        "wrong": "failed",
+        "gone": "missing",
+        "slow": "regressed",
+        "new": "new",
+        "same": "unchanged",
+    }
+    assert rows["wrong"]["head_message"].startswith("mismatch: check step")
+    assert rows["wrong"]["base_message"] == ""
+    assert rows["slow"]["unit"] == "CPU ns"
+    assert document["compared"] == "case"
+    trials = cli.run_json("trials", "--limit", "10000")
+    timed = [trial for trial in trials if trial["measurement"]]
+    assert {trial["case"].partition("/")[0] for trial in timed} == {"even", "slow", "wrong"}
+    assert cli.run("history", "--tail").returncode == 2
+
+
+def numbers(worse: int, better: int, rate: int, silent: str) -> str:
+    """A script that prints each testcase's number."""
+    return (
+        f"case $1 in worse) echo cycles: 7; echo cycles: {worse};; better) echo cycles: {better};; "
+        f"rate) echo {rate} GB/s;; silent) echo {silent};; other) echo 5;; *) echo cycles: 10;; esac\n"
+    )
+
+
+def test_a_number_that_is_printed_is_compared_in_place_of_time(
+    cli: CommandLine, project: Path
+) -> None:
+    """An exact one is decided by the first look; more may be better; what means different things is not compared."""
+    base = {"suite.toml": PRINTED % "s", "numbers.sh": numbers(1000, 1000, 100, "cycles: 5")}
+    commit(project, "one", base)
+    head = {"suite.toml": PRINTED % "ms", "numbers.sh": numbers(1010, 900, 90, "nothing")}
+    commit(project, "two", head)
+    command = ("regress", "one", "two", "suite/suite.toml", "--margin", "0.5%")
+    done = cli.run(*command, "--json")
+    assert done.returncode == 1, done.stderr
+    rows = rows_of(json.loads(done.stdout))
+    assert {name: row["verdict"] for name, row in rows.items()} == {
+        "silent": "failed",
+        "other": "failed",
+        "worse": "regressed",
+        "rate": "regressed",
+        "better": "improved",
+        "even": "equivalent",
+        "same": "unchanged",
+    }
+    worse, rate = rows["worse"], rows["rate"]
+    assert (worse["base"], worse["head"], worse["unit"], worse["better"]) == (
+        1000,
+        1010,
+        "cycles",
+        "lower",
+    )
+    assert worse["ratio"] == {
+        "ratio": pytest.approx(1.01),
+        "low": pytest.approx(1.01),
+        "high": pytest.approx(1.01),
+        "processes": 4,
+    }
+    assert (rate["unit"], rate["better"]) == ("GB/s", "higher")
+    assert rate["ratio"]["ratio"] == pytest.approx(0.9)
+    assert "head: runtime_error: printed no line like" in f"head: {rows['silent']['head_message']}"
+    assert (
+        "base in s (lower is better) and head in ms (lower is better)" in rows["other"]["message"]
+    )
+    shown = cli.run(*command, "--select", "rate").stdout
+    assert "100 GB/s -> 90 GB/s" in shown
+    assert "1 case: 1 regressed" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("one", ".", "gone"), "neither side has a suite gone"),
+        (("none", ".", "suite"), ") has no suite suite"),
+        (("nowhere", ".", "suite"), "nowhere is no git revision of"),
+        (("one", "two", "suite"), "nothing can be compared: base has 1 case and head has 1 case"),
+        (("one", ".", "suite", "suite/suite.toml"), "suite is a suite, and one suite is compared"),
+        (("one", ".", "suite", "--select", "absent"), "suite.toml: --select absent means none"),
+        (("one", ".", "suite", "--all-configs"), "--all-configs has no effect with a suite"),
+        (("one", ".", "k.py", "--select", "a"), "--select has no effect without a suite"),
+        (("one", "kernels", "suite"), "k/a of "),
+        (("one", ".", "/"), "/ is in no git repository"),
+    ],
+)
+def test_bad_input_is_one_line(
+    cli: CommandLine, project: Path, words: tuple[str, ...], expected: str
+) -> None:
+    """With exit status 2."""
+    git(project, "commit", "-q", "--allow-empty", "-m", "none")
+    git(project, "tag", "none")
+    kernels = '[[testcase]]\nname = "k"\nfile = "k.py"\ncase = [{ name = "a" }]\n'
+    commit(project, "kernels", {"suite.toml": f'name = "k"\n{kernels}', "k.py": ""})
+    commit(project, "two", programs({"b": 1}, "0"))
+    commit(project, "one", programs({"a": 1}, "0"))
+    done = cli.run("regress", *words)
+    assert done.returncode == 2
+    assert expected in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_steps_of_a_revision_find_its_modules(cli: CommandLine, project: Path) -> None:
+    """Also the command that lists cases: what lies in the project on the path of modules is looked for in the checkout."""
+    suite = (
+        'name = "s"\nlist = ["{python}", "-m", "lister"]\n'
+        'run = ["{python}", "-c", "import lister; print(\'n:\', lister.NUMBER)"]\n'
+        'measure = { pattern = "n: (.*)", unit = "n", better = "lower" }\n'
+    )
+    for name, number in (("one", 3), ("two", 4)):
+        module = f'NUMBER = {number}\nif __name__ == "__main__": print(\'{{"name": "{name}"}}\')\n'
+        both = module.replace(f'"{name}"', '"a"')
+        commit(project, name, {"suite.toml": suite, "lister.py": both})
+    cli.env["PYTHONPATH"] = str(project / "suite")
+    (row,) = cli.run_json("regress", "one", "two", "suite")["rows"]
+    assert (row["verdict"], row["base"], row["head"]) == ("regressed", 3, 4)
