@@ -234,3 +234,55 @@ def test_steps_of_a_revision_find_its_modules(cli: CommandLine, project: Path) -
     cli.env["PYTHONPATH"] = str(project / "suite")
     (row,) = cli.run_json("regress", "one", "two", "suite")["rows"]
     assert (row["verdict"], row["base"], row["head"]) == ("regressed", 3, 4)
+
+
+LOST = """
+name = "lost"
+run = ["sh", "{suite}/run.sh", "{python}"]
+measure = { pattern = "n: (.*)", unit = "n", better = "lower" }
+[[testcase]]
+name = "a"
+[[testcase]]
+name = "b"
+"""
+RUN = """
+echo run >> PLACE/runs
+if [ $(wc -l < PLACE/runs) -eq 9 ]; then "$1" PLACE/lose.py; fi
+echo n: NUMBER
+"""
+LOSE = """
+import pathlib, psutil
+pathlib.Path("PLACE/gone").touch()
+for process in psutil.process_iter(["cmdline"]):
+    if {"tileyard.workers.runner", "PLACE/home"} <= set(process.info["cmdline"] or ()):
+        process.kill()
+"""
+DECLARED = """
+[[device]]
+name = "npu:0"
+id = "0000:c1:00.0"
+probe = ["sh", "-c", "[ ! -e PLACE/gone ]"]
+"""
+
+
+def test_a_device_that_disappears_is_no_regression(
+    cli: CommandLine, project: Path, tmp_path: Path
+) -> None:
+    """In the ninth run of a program, with all that uses it: no case is blamed, and nobody holds it afterwards."""
+
+    def place(text: str, number: str = "") -> str:
+        return text.replace("PLACE", str(tmp_path)).replace("NUMBER", number)
+
+    for name, number in (("one", "3"), ("two", "4")):
+        commit(project, name, {"suite.toml": LOST, "run.sh": place(RUN, number)})
+    (tmp_path / "lose.py").write_text(place(LOSE))
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "devices.toml").write_text(place(DECLARED))
+    cli.env["TILEYARD_HOST_CONFIG"] = str(tmp_path / "etc")
+    command = ("regress", "one", "two", "suite", "--devices", "npu:0", "--queue-limit", "1s")
+    done = cli.run(*command, "--json")
+    assert (done.returncode, bool(done.stdout)) == (3, True), done.stderr
+    assert {row["verdict"] for row in rows_of(json.loads(done.stdout)).values()} == {"not_run"}
+    (device,) = (one for one in cli.run_json("devices")["devices"] if one["name"] == "npu:0")
+    assert (device["holder"], device["queue"]) == (None, 0)
+    assert list((cli.home / "tmp").iterdir()) == []

@@ -75,7 +75,7 @@ def _find_suite(
     except UsageError:
         raise UsageError(
             f"{named} is no git revision of {project.root}",
-            f"a suite is compared between revisions, and {HERE} stands for the working tree",
+            f"a suite is compared between revisions, and {HERE} is the working tree",
         ) from None
     folder = project.check_out(commit, home)
     name = f"{named} ({commit[:SHORT]})"
@@ -123,7 +123,7 @@ def _find_commit(named: str, project: Project | None) -> str:
     except UsageError:
         raise UsageError(
             f"{named} is neither a git revision of {project.root}, nor a Python, nor pass options KEY=VALUE,...",
-            f"{HERE} stands for the working tree",
+            f"{HERE} is the working tree",
         ) from None
 
 

@@ -70,6 +70,9 @@ class EngineState:
     _due: list[Command] = field(default_factory=list)
     _pace_s: float = RUN_S
     _exhausted: bool = False
+    """The source has nothing more until a case ends."""
+    _is_outdated: bool = False
+    """A case has ended since the source was asked: its answer may not know of that."""
     _stopping: bool = False
     _asked: bool = False
     _looked_after: tuple[str, ...] = ()
@@ -105,7 +108,7 @@ class EngineState:
         match fact:
             case BatchesPlanned():
                 self._asked = False
-                self._exhausted = fact.exhausted
+                self._exhausted = fact.exhausted and not self._is_outdated
                 self.cases.plan(fact)
             case CasePrepared():
                 self.cases.prepare(fact)
@@ -113,12 +116,12 @@ class EngineState:
                 for name in self.cases.to_build.end(case):
                     self.cases.move(name, Stage.BUILT)
             case BuildFailed(case=case):
-                self._exhausted = False
+                self._expect_more()
                 self.cases.fail_build(case)
             case CompilerFreed(worker=worker):
                 self._building.remove(worker)
             case CaseFinished():
-                self._exhausted = False
+                self._expect_more()
                 self._ran(fact)
                 self._unjudged.end(fact.case)
                 self._judging.discard(fact.case)
@@ -148,6 +151,10 @@ class EngineState:
         if fact.device:
             self._devices[fact.device].strikes = 0
             self._pace_s += (fact.seconds - self._pace_s) / 4
+
+    def _expect_more(self) -> None:
+        """A case has ended, which the source may have waited for."""
+        self._exhausted, self._is_outdated = False, True
 
     def _judge_later(self, fact: CaseRanWell) -> None:
         """Programs are judged at once, by their own steps; kernels once the judge may run."""
@@ -222,7 +229,7 @@ class EngineState:
         if not (self._stopping or self._exhausted or self._asked):
             window = max(self.site.window, 4 * self._hot * len(self.site.devices))
             if (room := window - self.cases.batches) > 0:
-                self._asked = True
+                self._asked, self._is_outdated = True, False
                 self._due.append(Ask(limit=room))
         commands = self._due.copy()
         self._due.clear()

@@ -110,8 +110,8 @@ class Regression(Record):
 
     ``margin`` is the smallest change that matters, as a share, and ``fail_over`` what a kernel may be slower by, 0 where
     that is its margin. ``false_alarms`` are rows whose base differs from itself.
-    ``mean`` is None where no pair was timed. ``seconds`` are those of the run, and ``timed_s`` those in which kernels ran
-    or programs ran to be timed. ``compared`` is what a row is. ``run`` is empty where others have measured. ``notes`` say how
+    ``mean`` is None where no pair was timed. ``seconds`` are those of the run, and ``timed_s`` those in which kernels or
+    programs ran. ``compared`` is what a row is. ``run`` is empty where others have measured. ``notes`` say how
     far their reports agree, and what there is to say of the gate.
     """
 

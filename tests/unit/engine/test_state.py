@@ -487,6 +487,20 @@ def test_a_lease_is_given_up_when_nothing_can_follow() -> None:
     assert of_kind(state.step(RunOver(device="board:0", held=True)), Release) == expected
 
 
+def test_an_answer_that_does_not_know_of_the_last_end_is_asked_for_again() -> None:
+    """The source had nothing when it was asked; then the case ended that it waited for, and only then its answer came."""
+    state = EngineState(boards(1))
+    state.start()
+    prepared(state, batch("a"), batch("b"))
+    state.step(Leased(device="board:0"))
+    assert of_kind(state.step(CaseFinished(case="a", device="board:0")), Ask)
+    assert not of_kind(state.step(CaseFinished(case="b", device="board:0")), Ask)
+    assert of_kind(state.step(BatchesPlanned(batches=(), exhausted=True)), Ask)
+    assert not state.is_idle
+    state.step(BatchesPlanned(batches=(), exhausted=True))
+    assert state.is_idle
+
+
 def test_a_lease_lingers_only_while_more_is_on_its_way() -> None:
     """A device waits for the next build for as long as it is told to, and then is released."""
     state = EngineState(boards(1, workers=(0,)))
@@ -814,5 +828,6 @@ def test_what_is_only_to_be_built_asks_for_no_device() -> None:
     case = Case(id="a", work=KernelWork(), until="built")
     commands = prepared(state, Batch(id="a", cases=(case,)))
     assert of_kind(commands, Keep, Acquire) == [Keep(case="a")]
-    state.step(CaseFinished(case="a"), BatchesPlanned(batches=(), exhausted=True))
+    state.step(CaseFinished(case="a"))
+    state.step(BatchesPlanned(batches=(), exhausted=True))
     assert state.is_idle
