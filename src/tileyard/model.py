@@ -160,7 +160,7 @@ NanPolicy = Literal["equal", "forbid", "ignore"]
 class Step(Record):
     """A program that is run for a case, with the files that its result depends on.
 
-    ``argv``, ``cwd`` and the values of ``env`` are templates: ``{place}`` stands for one of PLACES, a brace that is meant as such is written twice.
+    ``argv``, ``cwd`` and the values of ``env`` are templates: ``{place}`` is one of PLACES, a brace that is meant as such is written twice.
 
     ``inputs`` are files, directories and globs. ``limit_s`` is 0 for what the run allows. ``cwd`` is the suite's folder where it is empty, for a run
     or check step the case's work directory.

@@ -13,27 +13,12 @@ from typing import Any
 
 import yaml
 from tests.conftest import ROOT
+from tests.e2e.repositories import git
 
 WORKFLOWS = ROOT / "examples" / "workflows"
 TOKEN = "of-this-run"
 SHELLS = {"": "bash -e {0}", "bash": "bash --noprofile --norc -eo pipefail {0}"}
 """What GitHub makes of a step's shell; others are commands themselves."""
-
-
-def git(folder: Path, *arguments: str) -> str:
-    """What a git command prints."""
-    who = {
-        f"GIT_{role}_{key}": "a@b" for role in ("AUTHOR", "COMMITTER") for key in ("NAME", "EMAIL")
-    }
-    done = subprocess.run(
-        ["git", *arguments],
-        cwd=folder,
-        env={**os.environ, **who, "GIT_CONFIG_GLOBAL": os.devnull},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.strip()
 
 
 def building_path() -> str:

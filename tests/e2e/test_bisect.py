@@ -1,12 +1,12 @@
 """``tileyard bisect``: a history with real kernels, in which one commit made something slower, and another one wrong."""
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.conftest import CommandLine
+from tests.e2e.repositories import git
 
 pytestmark = pytest.mark.slow
 
@@ -40,13 +40,6 @@ STEPS = [
     "TIMES, ADDED, TAG = 100, 2, 0  # a comment",
 ]
 """What the commits say, one after another: the third one is slower, the fourth one is not built, the sixth one is wrong."""
-
-
-def git(folder: Path, *words: str) -> str:
-    """What git prints."""
-    argv = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", *words]
-    done = subprocess.run(argv, cwd=folder, check=True, capture_output=True, text=True)
-    return done.stdout.strip()
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from tests.conftest import KERNELS, ROOT, CommandLine
-from tests.e2e.hosted import WORKFLOWS, Hosted, building_path, git
+from tests.e2e.hosted import WORKFLOWS, Hosted, building_path
+from tests.e2e.repositories import git
 
 from tileyard.model import Outcome, Trial
 from tileyard.store.trials import TrialStore

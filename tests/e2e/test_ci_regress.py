@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import yaml
 from tests.conftest import ROOT
-from tests.e2e.hosted import TOKEN, WORKFLOWS, Hosted, building_path, git
+from tests.e2e.hosted import TOKEN, WORKFLOWS, Hosted, building_path
+from tests.e2e.repositories import git
 
 pytestmark = pytest.mark.slow
 
@@ -161,7 +162,7 @@ def runs(tmp_path: Path, origin: Path, github: GitHub) -> Runs:
 def test_a_pull_request_has_one_comment_that_says_how_the_last_run_ended(
     runs: Runs, github: GitHub
 ) -> None:
-    """The first run posts it, a later one updates it; a missing device, or runner, is told and red."""
+    """The first run posts it, a later one updates it; a missing device, or runner, is in it, and red."""
     head, path = github.pull["head"]["sha"], building_path()
     github.add("eve", "<!-- tileyard regress --> mine")
     for _ in range(100):

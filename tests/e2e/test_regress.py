@@ -4,13 +4,13 @@ import json
 import re
 import select
 import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 from tests.conftest import ROOT, CommandLine
+from tests.e2e.repositories import git
 
 from tileyard.artifacts.collection import Keep, collect
 from tileyard.artifacts.objects import ObjectStore
@@ -58,13 +58,6 @@ def same(N=1024):
                 B[i] = A[i]
     return main
 """
-
-
-def git(folder: Path, *words: str) -> str:
-    """What git prints."""
-    argv = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", *words]
-    done = subprocess.run(argv, cwd=folder, check=True, capture_output=True, text=True)
-    return done.stdout.strip()
 
 
 def commit(folder: Path, times: int, name: str, power: str = "TIMES") -> None:

@@ -2,12 +2,12 @@
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.conftest import CommandLine
+from tests.e2e.repositories import git
 
 pytestmark = [
     pytest.mark.slow,
@@ -61,12 +61,6 @@ measure = { pattern = "(.*)", unit = "%s", better = "lower" }
 name = "same"
 run = ["sh", "-c", "echo cycles: 1"]
 """
-
-
-def git(folder: Path, *words: str) -> None:
-    """Run git."""
-    argv = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", *words]
-    subprocess.run(argv, cwd=folder, check=True, capture_output=True)
 
 
 def commit(folder: Path, name: str, files: dict[str, str]) -> None:

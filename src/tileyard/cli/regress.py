@@ -102,12 +102,18 @@ def regress(  # noqa: PLR0913 - options, by keyword only
     Exit status: 0 nothing is worse, 1 a kernel is slower by more than the margin or --fail-over, wrong, missing, new or
     beyond a limit of --fail-on, and not allowed, 2 bad usage, 3 infrastructure only, 130 interrupted.
     """
-    from tileyard.cli.regress_session import Asked, Shown, judge_reports, judge_sides, run
+    from tileyard.cli.regress_session import (
+        Asked,
+        Shown,
+        judge_reports,
+        judge_sides,
+        read_gate,
+        run,
+    )
     from tileyard.cli.regress_suite import find_suite, run_suite
     from tileyard.regress.gate import Gate
     from tileyard.regress.limits import parse_limits
     from tileyard.report.console import Console
-    from tileyard.service.gating import read_gate
 
     shown = Shown(summary=summary, png=png, as_json=json)
     today = datetime.datetime.now(tz=datetime.UTC).astimezone().date()

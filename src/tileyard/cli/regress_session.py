@@ -14,8 +14,9 @@ from tileyard.errors import UsageError
 from tileyard.model import Limits, Side
 from tileyard.modes import make_folder
 from tileyard.regress import recorded
-from tileyard.regress.gate import Gate
-from tileyard.regress.timed import Regression
+from tileyard.regress.gate import CaseMargin, Gate
+from tileyard.regress.static import BUILD
+from tileyard.regress.timed import Allowance, Regression
 from tileyard.report.console import Console
 from tileyard.report.regress import print_regression
 from tileyard.report.regress_markdown import render_comment
@@ -23,6 +24,8 @@ from tileyard.report.study_progress import StudyLayout
 from tileyard.report.suite_files import write_atomically
 from tileyard.service.sides import side_variables
 from tileyard.service.verbs import StartRegress
+from tileyard.suite.files.places import Document, Place, Table
+from tileyard.suite.files.tables import Strict, decode, decode_all
 from tileyard.targets.registry import make_target
 from tileyard.wording import count_of
 
@@ -130,3 +133,36 @@ def _settle(side: Side, scratch: Path) -> Side:
     if not side.python:
         return side
     return msgspec.structs.replace(side, variables=side_variables(side, scratch, is_plain=True))
+
+
+# ---- the gate ------------------------------------------------------------------------------------
+
+
+class AllowFile(Strict):
+    """The file of ``--allow``: margins of single cases, and what may be worse until a day."""
+
+    allow: tuple[Table, ...] = ()
+    margin: tuple[Table, ...] = ()
+
+
+def read_gate(path: Path | None, asked: Gate) -> Gate:
+    """The gate that is asked for, with what the file adds.
+
+    Raises UsageError for a file of something else, for a limit within the margin, and for one of build times.
+    """
+    if asked.fail_over and asked.fail_over < asked.margin:
+        raise UsageError(
+            f"--fail-over {100 * asked.fail_over:g}% is less than the margin of {100 * asked.margin:g} %",
+            "changes within the margin are noise: lower --margin as well",
+        )
+    if any(limit.metric == BUILD for limit in asked.limits):
+        raise UsageError("--fail-on build takes several builds: tileyard static --repeat 5")
+    if path is None:
+        return asked
+    top = Place(document=Document(path))
+    table = decode(top.document.table, AllowFile, top)
+    return msgspec.structs.replace(
+        asked,
+        allow=decode_all(table.allow, Allowance, top / "allow"),
+        margins=decode_all(table.margin, CaseMargin, top / "margin"),
+    )

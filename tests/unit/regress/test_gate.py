@@ -7,12 +7,12 @@ import msgspec
 import pytest
 from tests.unit.regress.sides import timed
 
+from tileyard.cli.regress_session import read_gate
 from tileyard.errors import UsageError
 from tileyard.regress.gate import CaseMargin, Gate, describe_gating
 from tileyard.regress.limits import parse_limits
 from tileyard.regress.static import Change
 from tileyard.regress.timed import Allowance, Regression, TimedRow
-from tileyard.service.gating import read_gate
 
 TODAY = datetime.date(2026, 11, 23)
 ROWS = (
