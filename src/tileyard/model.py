@@ -393,7 +393,7 @@ class Measurement(Record):
 
     ``low_ns`` and ``high_ns`` bound the median at ``confidence``. ``abandoned`` says that sampling stopped because the config was
     clearly slower than the best. ``device_state`` is what the device said of itself right afterwards, as names and values for
-    people; empty where nobody can ask it. ``printed`` are the numbers that the runs printed, if such a number is their measure.
+    people; ``disturbed`` is why these times are not the device's usual ones. It is empty where nobody can ask it. ``printed`` are the numbers that the runs printed, if such a number is their measure.
     """
 
     median_ns: float

@@ -1,13 +1,19 @@
-"""The cpu target, which reports resources as a GPU's does: one register for each letter of a Program."""
+"""The cpu target, which reports resources as a GPU's does: one register for each letter of a Program.
+
+It writes down where the arrays of launches lie.
+"""
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from tileyard.artifacts.manifest import Build
-from tileyard.targets.base import NO_BINARIES, Binaries, Source
+from tileyard.artifacts.manifest import Artifact, Build
+from tileyard.model import Device, Value
+from tileyard.targets.base import NO_BINARIES, Allocate, Array, Binaries, Loaded, Source
+from tileyard.targets.cpu.loaded import CpuLaunch, CpuLoaded
 from tileyard.targets.cpu.target import CpuTarget
 from tileyard.targets.reported import Reported, Resources
 
@@ -21,6 +27,22 @@ class CountingTarget(CpuTarget):
         """Add the figures to what was built."""
         builds = super().build(sources, out, known)
         return [_add_figures(*pair) for pair in zip(sources, builds, strict=True)]
+
+    def load(self, artifact: Artifact, device: Device) -> Loaded:
+        """Its launches tell."""
+        return _Placed(artifact, device.cores, is_pinned=True)
+
+
+class _Placed(CpuLoaded):
+    def bind_into(
+        self, arrays: Sequence[Array], scalars: Sequence[Value], allocate: Allocate
+    ) -> CpuLaunch:
+        """The process, and the places of inputs and outputs in their pages."""
+        launch = super().bind_into(arrays, scalars, allocate)
+        places = [array.ctypes.data % 4096 for array in (*arrays, *launch.read())]
+        with (Path(os.environ["TILEYARD_HOME"]) / "places").open("a", encoding="utf-8") as file:
+            print(os.getpid(), *places, file=file)
+        return launch
 
 
 def _add_figures(source: Source, build: Build) -> Build:

@@ -156,6 +156,23 @@ def test_figures_of_the_binary_are_beside_the_time(cli: CommandLine, project: Pa
     assert "gates: nothing" in done.stdout
 
 
+def test_arrays_lie_elsewhere_in_each_process(cli: CommandLine, project: Path) -> None:
+    """All members of a process have theirs at the same places of a page: nobody has better ones."""
+    cli.env["TILEYARD_PLUGINS"] = "counting=counting_target:CountingTarget"
+    cli.env["PYTHONPATH"] += f":{ROOT / 'tests' / 'e2e'}"
+    asked = ("regress", "heavy", "light", "bench/kernels.py::scale", "--target", "counting")
+    assert cli.run(*asked).returncode == 0
+    lines = (cli.home / "places").read_text().splitlines()
+    found: dict[str, set[str]] = {}
+    for line in lines:
+        process, _, places = line.partition(" ")
+        found.setdefault(process, set()).add(places)
+    assert len(lines) == 3 * len(found)
+    assert {len(places) for places in found.values()} == {1}
+    assert len({tuple(places) for places in found.values()}) > 1
+    assert all(int(place) % 64 == 0 for line in lines for place in line.split()[1:])
+
+
 def test_a_collection_of_garbage_leaves_what_is_compared(cli: CommandLine, project: Path) -> None:
     """Whenever it comes; afterwards the checkouts go, too."""
     ObjectStore(cli.home / "objects").put_bytes(b"of an earlier run")

@@ -31,6 +31,8 @@ REASONS = {
     0x100: "display",
 }
 """Bits of NVML's reasons for clocks that are lower than they could be; being idle or set lower are none."""
+ABNORMAL = 0x8 | 0x20 | 0x40 | 0x80
+"""Those that no kernel meets on a healthy device; many reach the power cap."""
 
 
 class Gpu(Record):
@@ -212,6 +214,11 @@ def read_state(nvml: ModuleType, handle: Any, own: int) -> dict[str, str]:  # no
             found[name] = question()
         except (nvml.NVMLError, AttributeError):
             continue
+    reasons = {REASONS[bit] for bit in REASONS if bit & ABNORMAL}
+    slowed = reasons.intersection(found.get("throttled", "").split(", "))
+    others = ["other processes"] if found.get("other_processes") else []
+    if disturbed := ", ".join([*sorted(slowed), *others]):
+        found["disturbed"] = disturbed
     return found
 
 

@@ -3,7 +3,9 @@
 Both sides are built, and where they give the same binary nothing is run. Else base, head and base once more as
 A/A control are timed in turn, in one batch after the other, until the pair is decided. What one batch says of a
 pair is one value: of kernels, which are timed in a process of their own, the median of the calm rounds' log-ratios; of
-programs the log-ratio of their best runs.
+programs the log-ratio of their best runs. A pair that has changed is then built and timed with its code at other places.
+
+One module because a pair that confirms another one goes the same way.
 """
 
 import math
@@ -18,6 +20,7 @@ import numpy as np
 from tileyard.measure.looks import LOOKS, MeanInterval, mean_interval
 from tileyard.measures import Better
 from tileyard.model import (
+    INFRASTRUCTURE,
     WELL,
     Batch,
     Case,
@@ -29,6 +32,7 @@ from tileyard.model import (
     Trial,
 )
 from tileyard.regress.gate import Gate
+from tileyard.targets.registry import list_shifted
 
 FALSE_DISCOVERIES: Final = 0.05
 """The share of rows called changed that may be wrong."""
@@ -37,6 +41,8 @@ ROUNDS: Final = 120
 CALM: Final = 1.05
 FEWEST_ROUNDS: Final = 8
 """A process with fewer calm rounds says nothing: it is counted as disturbed, and there comes another."""
+MOST_SHIFTED: Final = 3
+"""The most processes to confirm a change with its code at one other place: one, if nobody disturbs it."""
 SLOTS: Final = ("base", "head", "control")
 TIMING: Final = TimingPolicy(min_sample_ns=200_000)
 """A sample lasts at least a millisecond."""
@@ -62,6 +68,15 @@ class Pair:
     disturbed: int = 0
     failure: dict[str, Trial] = field(default_factory=dict)
     is_decided: bool = False
+    shifted: list["Pair"] = field(default_factory=list)
+    """This pair with its code at other places in memory, each timed in one process, once it seems to have changed."""
+    parent: "Pair | None" = None
+    """The pair that this one is to confirm."""
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more will be timed of it."""
+        return self.is_decided and all(one.is_decided for one in self.shifted)
 
     @property
     def is_same(self) -> bool:
@@ -95,7 +110,9 @@ class Pair:
         return statistics.median(self.typical[slot]) if self.typical else 0.0
 
     def take(self, measured: Mapping[str, Measurement]) -> bool:
-        """Take in what a batch has measured; False where others have disturbed it."""
+        """Take in what a batch has measured; False where others have disturbed it, or the device was not well."""
+        if any(one.device_state.get("disturbed") for one in measured.values()):
+            return False
         if isinstance(self.head.work, KernelWork):
             ratios = compare_rounds({slot: one.samples_ns for slot, one in measured.items()})
             typical = {s: float(np.quantile(one.samples_ns, 0.1)) for s, one in measured.items()}
@@ -143,8 +160,7 @@ def compare_rounds(samples: Mapping[str, Sequence[float]]) -> dict[str, float] |
 class Pairs:
     """A CaseSource: builds both sides of each pair, then times those that differ until they are decided.
 
-    ``cases`` are those of either side, to be run and timed; equal ids are a pair. ``gate`` has the margins. ``case_s`` bounds the time that
-    a pair is timed, and ``is_out_of_time`` says that none is begun any more. ``watch`` is called with each pair that was timed.
+    ``cases`` are those of either side, to be run and timed; equal ids are a pair. ``gate`` has the margins. ``case_s`` bounds the time that a pair is timed, its confirmation apart, and ``is_out_of_time`` says that none is begun any more. ``watch`` is called with each pair that was timed.
     """
 
     def __init__(
@@ -179,11 +195,12 @@ class Pairs:
         while self._to_build and len(batches) < limit:
             pair, side = self._to_build.pop()
             case = as_built(pair.base if side == "base" else pair.head, side)
+            case = _rename(case, case.id, pair)
             self._pending[case.key] = (pair, side)
             batches.append(Batch(id=case.id, cases=(case,)))
         if self._is_out_of_time():
             return batches
-        ready = [pair for pair in self.pairs if self._may_time(pair)]
+        ready = [pair for pair in self._list_all() if self._may_time(pair)]
         ready.sort(key=lambda pair: pair.asked)
         return [*batches, *map(self._time, ready[: limit - len(batches)])]
 
@@ -206,19 +223,23 @@ class Pairs:
             return
         del self._under_way[trial.batch]
         self._take(pair, batch)
-        self._watch(pair)
+        self._watch(pair.parent or pair)
 
     def done(self) -> bool:
         """Nothing is pending, and nothing more will be asked."""
         if self._pending or self._to_build:
             return False
-        return self._is_out_of_time() or not any(map(self._may_time, self.pairs))
+        return self._is_out_of_time() or not any(map(self._may_time, self._list_all()))
 
     def count_left(self) -> int:
         """How many batches are to be timed, if pairs take as many as those that are decided took."""
         told = [pair.told for pair in self.pairs if pair.is_decided and pair.told]
         usual = max(round(sum(told) / len(told)), LOOKS[0]) if told else LOOKS[0]
-        return sum(max(usual - pair.told, 1) for pair in self.pairs if not pair.is_decided)
+        undecided = [pair for pair in self._list_all() if not pair.is_decided]
+        return sum(1 if pair.parent else max(usual - pair.told, 1) for pair in undecided)
+
+    def _list_all(self) -> list[Pair]:
+        return [one for pair in self.pairs for one in (pair, *pair.shifted)]
 
     def _may_time(self, pair: Pair) -> bool:
         is_built = len(pair.built) == 2
@@ -227,10 +248,11 @@ class Pairs:
 
     def _time(self, pair: Pair) -> Batch:
         pair.asked += 1
-        name = f"{pair.name}/{pair.asked}"
+        name = _rename(pair.base, f"{pair.name}/{pair.asked}", pair).id
         cases = []
         for slot, case in zip(SLOTS, (pair.base, pair.head, pair.base), strict=True):
-            own = msgspec.structs.replace(case, id=f"{name}/{slot}", control=slot == "control")
+            own = _rename(case, f"{pair.name}/{pair.asked}/{slot}", pair)
+            own = msgspec.structs.replace(own, control=slot == "control")
             self._pending[own.key] = (pair, slot)
             cases.append(own)
         self._under_way[name] = {}
@@ -256,16 +278,37 @@ class Pairs:
                 pair.failure["base" if slot == "control" else slot] = trial
                 pair.is_decided = True
         if pair.is_decided:
+            if pair.parent and not all(t.outcome in INFRASTRUCTURE for t in pair.failure.values()):
+                pair.parent.failure.update(pair.failure)
             return
         seconds = batch["base"].run_s
         self.timed_s += seconds
         pair.spent_s += seconds
         if not pair.take(measured):
             pair.disturbed += 1
+        elif pair.parent:
+            pair.is_decided = True
         elif len(pair.batches) in LOOKS:
             found = mean_interval(pair.values("head"), FALSE_DISCOVERIES / len(self.pairs))
             pair.is_decided = self._is_decided(pair, found)
-        pair.is_decided |= pair.spent_s >= self._case_s or pair.told >= LOOKS[-1]
+        most = MOST_SHIFTED if pair.parent else LOOKS[-1]
+        pair.is_decided |= pair.spent_s >= self._case_s or pair.told >= most
+        if pair.is_decided and not pair.parent and self._seems_changed(pair):
+            self._confirm(pair)
+
+    def _seems_changed(self, pair: Pair) -> bool:
+        """Whether the pair may end as changed, at whatever level that will be judged."""
+        edge = math.log1p(self._gate.margin_of(pair.name))
+        return mean_interval(pair.values("head") or [0.0], FALSE_DISCOVERIES).is_beyond(edge)
+
+    def _confirm(self, pair: Pair) -> None:
+        """Have the pair built and timed with its code at other places in memory."""
+        for target in list_shifted(pair.base.target):
+            base, head = (
+                msgspec.structs.replace(case, target=target) for case in (pair.base, pair.head)
+            )
+            pair.shifted.append(Pair(pair.name, base, head, parent=pair))
+            self._to_build += [(pair.shifted[-1], side) for side in ("head", "base")]
 
     def _is_decided(self, pair: Pair, found: MeanInterval) -> bool:
         """Whether an interval lies on one side of the margin; where head is worse, also on one side of what gates."""
@@ -274,6 +317,12 @@ class Pairs:
             edges.append(self._gate.limit_of(pair.name))
         logs = map(math.log1p, edges)
         return all(found.is_beyond(edge) or found.is_within(edge) for edge in logs)
+
+
+def _rename(case: Case, name: str, pair: Pair) -> Case:
+    """The case by this name; of a pair that confirms another one, with the target that moves its code."""
+    name = f"{name}/{case.target}" if pair.parent else name
+    return msgspec.structs.replace(case, id=name)
 
 
 def as_built(case: Case, side: str) -> Case:

@@ -47,7 +47,7 @@ class TimedRow(Record):
 
     ``ratio`` is None where the two were not timed together, ``control`` is base against itself. ``disturbed``
     processes count for nothing, since somebody else was at work. ``base`` and ``head`` are times of a launch or run, or numbers in another ``unit``, of which the one that is
-    ``better`` is the better one. ``smallest`` is the smallest change, as a share of base's, that could have been seen, None where there are too few processes to say it.
+    ``better`` is the better one. ``shifted`` are ratios with the code of both at other places in memory, where it seems to have changed. ``smallest`` is the smallest change, as a share of base's, that could have been seen, None where there are too few processes to say it.
     ``margin`` is its own where that is not the one
     of all. ``changes`` are figures of the binary that differ, as far as the target reports them, ``broken`` a line for each
     limit of these that is broken. The row fails the comparison by what it ``gates``; ``allowed`` is why it does not by others.
@@ -60,6 +60,7 @@ class TimedRow(Record):
     head_message: str = ""
     ratio: Ratio | None = None
     control: Ratio | None = None
+    shifted: tuple[float, ...] = ()
     disturbed: int = 0
     base: float = 0.0
     head: float = 0.0

@@ -11,7 +11,7 @@ from tileyard.measures import Better
 from tileyard.model import INFRASTRUCTURE, Outcome
 from tileyard.regress.gate import Gate
 from tileyard.regress.pairs import FALSE_DISCOVERIES, Pair, Pairs
-from tileyard.regress.timed import Mean, Ratio, TimedRow, Verdict
+from tileyard.regress.timed import Mean, Ratio, TimedRow, Verdict, format_change
 
 
 def fold_pairs(
@@ -110,9 +110,19 @@ def describe_pair(pair: Pair, level: float, margin: float) -> TimedRow:
     found = mean_interval(pair.values("head"), level)
     half = (found.high - found.low) / 2
     unit, better = pair.measure
+    verdict, message = judge_interval(found, math.log1p(margin), better), ""
+    shifted = [one.values("head")[0] for one in pair.shifted if one.batches]
+    if verdict in ("regressed", "improved") and shifted:
+        there = statistics.median([found.mean, *shifted]) * math.copysign(1.0, found.mean)
+        if there <= math.log1p(margin):
+            verdict = "inconclusive"
+            others = ", ".join(format_change(math.exp(one)) for one in shifted)
+            message = f"not with its code at other places in memory: {others} % there"
     return TimedRow(
         case=pair.name,
-        verdict=judge_interval(found, math.log1p(margin), better),
+        verdict=verdict,
+        message=message,
+        shifted=tuple(map(math.exp, shifted)),
         ratio=as_ratio(found, len(pair.batches)),
         control=as_ratio(mean_interval(pair.values("control"), level), len(pair.batches)),
         disturbed=pair.disturbed,

@@ -32,7 +32,7 @@ from tileyard.service.side_kernels import Asked, open_sides
 from tileyard.service.side_suites import find_common, read_sides
 from tileyard.service.verbs import StartRegress
 from tileyard.targets.command.step_site import site_variables
-from tileyard.targets.registry import COMMAND
+from tileyard.targets.registry import COMMAND, list_shifted
 from tileyard.wording import count_of
 
 
@@ -119,7 +119,7 @@ def _plan(start: StartRegress, bench: Bench, opened: _Opened) -> Plan[Regression
     def watch(pair: Pair) -> None:
         """Say what is decided, and how long the rest takes if processes follow each other as they have so far."""
         began_s.append(bench.elapsed_s)
-        undecided = sum(not one.is_decided for one in source.pairs)
+        undecided = sum(not one.is_over for one in source.pairs)
         left_s = None
         if len(began_s) > 1:
             each_s = (began_s[-1] - began_s[0]) / (len(began_s) - 1)
@@ -130,7 +130,7 @@ def _plan(start: StartRegress, bench: Bench, opened: _Opened) -> Plan[Regression
             decided=len(source.pairs) - undecided, undecided=undecided, left_s=left_s
         )
         bench.conversation.tell_event(counted)
-        if pair.is_decided:
+        if pair.is_over:
             margin = start.gate.margin_of(pair.name)
             row = describe_pair(pair, FALSE_DISCOVERIES / len(source.pairs), margin)
             bench.conversation.tell_event(Note(text=f"{describe_row(row)}; {undecided} undecided"))
@@ -166,7 +166,7 @@ def _plan(start: StartRegress, bench: Bench, opened: _Opened) -> Plan[Regression
         source=source,
         fold=fold,
         authors=opened.authors,
-        grounds={start.target: opened.devices},
+        grounds=dict.fromkeys((start.target, *list_shifted(start.target)), opened.devices),
         named=start.devices,
         begun=RunStarted(title=f"regress {start.base.name} {start.head.name}"),
         programs=opened.programs,

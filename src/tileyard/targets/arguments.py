@@ -2,11 +2,15 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from tileyard.errors import BindError
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.nodes import Program, Scalar, Tensor
 from tileyard.ir.specs import tensors
 from tileyard.targets.base import Array
+
+PAGE = 4096
 
 
 def match_arguments(
@@ -48,3 +52,15 @@ def unwrap(outputs: Sequence[object]) -> object:
     if not outputs:
         return None
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+def allocate(shape: tuple[int, ...], dtype: "np.dtype[np.generic]", offset: int = 0) -> Array:
+    """An array so many bytes behind the beginning of a page.
+
+    Without an offset it begins there, as that of a device would: times do not depend on luck.
+    """
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    raw = np.empty(size + offset + PAGE, np.uint8)
+    start = -raw.ctypes.data % PAGE + offset
+    array: Array = raw[start : start + size].view(dtype).reshape(shape)
+    return array

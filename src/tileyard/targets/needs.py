@@ -26,7 +26,8 @@ class Needs(NamedTuple):
     ``has_launch_record``: an artifact's details are those of ``targets.cuda.records``.
 
     ``fit`` names a function of the target's name and a device, which raises UsageError where artifacts do
-    not run there; empty for none.
+    not run there; empty for none. ``shift`` likewise names a function of the target's name, which gives the names of
+    targets that build the same code at other places in memory.
     """
 
     device_class: str = "cpu"
@@ -39,6 +40,7 @@ class Needs(NamedTuple):
     emits: Mapping[str, str] = {}
     has_launch_record: bool = False
     fit: str = ""
+    shift: str = ""
 
 
 OF_PLUGINS = Needs(is_bound=False, is_timed_by_policy=True)

@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Mapping
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from tileyard.errors import UsageError
@@ -29,6 +30,12 @@ def find_needs(target: str) -> Needs:
     package = BUILT_IN[base].rpartition(".")[0]
     needs: Needs = importlib.import_module(f"{package}.needs").NEEDS
     return needs
+
+
+def list_shifted(target: str) -> tuple[str, ...]:
+    """Targets that build what this one does, with the code at other places in memory; none where it cannot."""
+    shift = find_needs(target).shift
+    return tuple(resolve_name(shift)(target)) if shift else ()
 
 
 def list_texts() -> dict[str, str]:

@@ -31,6 +31,7 @@ from tileyard.errors import (
 from tileyard.measure.paired import interleave
 from tileyard.measure.sampling import BestSoFar, launches_per_sample, measure
 from tileyard.model import (
+    Batch,
     BuildKey,
     Case,
     Device,
@@ -60,6 +61,7 @@ from tileyard.workers.protocol import (
     RunnerSpent,
 )
 from tileyard.workers.timed_launches import (
+    Scattered,
     TimedLaunch,
     TimingFailed,
     prepare_timing,
@@ -259,9 +261,15 @@ class Runner:
         loaded: Loaded = target.load(artifact, request.device)
         if isinstance(loaded, KnowsLines):
             loaded.know_lines(entry.lines)
-        arrays = [self._array(digest) for digest in entry.golden.inputs]
-        if isinstance(loaded, BindsInto) and case.timing is None and _is_checked(case, entry):
-            return loaded.bind_into(arrays, entry.scalars, self._memory.allocate)
+        batch = request.batch
+        arrays = [self._array(digest, batch) for digest in entry.golden.inputs]
+        if isinstance(loaded, BindsInto):
+            if case.timing is None and _is_checked(case, entry):
+                return loaded.bind_into(arrays, entry.scalars, self._memory.allocate)
+            if (
+                batch.process == "fresh"
+            ):  # all members of a batch have their outputs at equal offsets
+                return loaded.bind_into(arrays, entry.scalars, Scattered(batch.id))
         return loaded.bind(arrays, entry.scalars)
 
     def _state(self, device: Device) -> dict[str, str]:
@@ -269,13 +277,17 @@ class Runner:
             self._ask_state = find_class(device.kind).state(device)
         return self._ask_state()
 
-    def _array(self, digest: Digest) -> Array:
+    def _array(self, digest: Digest, batch: Batch) -> Array:
         if digest not in self._arrays:
             if sum(array.nbytes for array in self._arrays.values()) > INPUT_CACHE_BYTES:
                 self._arrays.clear()
             # A copy of its own: NumPy puts it on huge pages, as it does a caller's arrays, while the
             # stored file's small pages would favour small tiles.
-            array: Array = np.array(get_array(self._objects, digest))
+            stored = get_array(self._objects, digest)
+            is_fresh = batch.process == "fresh"
+            make = Scattered(f"{batch.id}/{digest}") if is_fresh else np.empty
+            array: Array = make(stored.shape, stored.dtype)
+            np.copyto(array, stored)
             # What nobody can write, a device may keep a copy of.
             array.setflags(write=False)
             self._arrays[digest] = array

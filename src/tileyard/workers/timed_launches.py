@@ -1,11 +1,17 @@
 """Launches while they are timed: as their policy says, and each to blame for what it raises itself."""
 
+import random
 from collections.abc import Sequence
+
+import numpy as np
 
 from tileyard.errors import TileyardError
 from tileyard.measure.statistics import median_interval
 from tileyard.model import Case, Measurement, TimingPolicy
-from tileyard.targets.base import Launch, TimedByPolicy
+from tileyard.targets.arguments import PAGE, allocate
+from tileyard.targets.base import Array, Launch, TimedByPolicy
+
+CACHE_LINE = 64
 
 
 class TimingFailed(Exception):
@@ -38,6 +44,20 @@ class TimedLaunch:
             return self._launch.sample_ns(samples, launches)
         except (MemoryError, TileyardError) as error:
             raise TimingFailed(self._case, error) from error
+
+
+class Scattered:
+    """Makes arrays that begin at random places of a page, always the same ones for a ``seed``.
+
+    What a kernel's time owes to where its arrays lie so differs from process to process, and is seen as noise.
+    """
+
+    def __init__(self, seed: str) -> None:
+        self._draw = random.Random(seed)
+
+    def __call__(self, shape: tuple[int, ...], dtype: "np.dtype[np.generic]") -> Array:
+        """An array, of which each line of the cache is whole."""
+        return allocate(shape, dtype, self._draw.randrange(0, PAGE, CACHE_LINE))
 
 
 def prepare_timing(launch: Launch, policy: TimingPolicy) -> None:

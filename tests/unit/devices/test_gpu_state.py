@@ -52,6 +52,7 @@ def test_clocks_their_limits_and_company_are_told() -> None:
         "throttled": "power cap, too hot",
         "other_processes": "1234",
         "uncorrected_errors": "0",
+        "disturbed": "too hot, other processes",
     }
     assert read_state(library(), "gpu", os.getpid()) == expected
 
@@ -60,7 +61,21 @@ def test_what_a_gpu_does_not_know_is_left_out() -> None:
     """The other answers stand."""
     found = read_state(library(nvmlDeviceGetTotalEccErrors=refuse), "gpu", 1)
     expected = {"sm_clock_mhz", "memory_clock_mhz", "temperature_c", "throttled", "other_processes"}
-    assert set(found) == expected
+    assert set(found) == {*expected, "disturbed"}
+
+
+def test_a_power_cap_disturbs_nobody() -> None:
+    """Many kernels reach it on a healthy device."""
+    found = read_state(
+        library(
+            nvmlDeviceGetCurrentClocksThrottleReasons=lambda _: 0x4,
+            nvmlDeviceGetComputeRunningProcesses=lambda _: [],
+        ),
+        "gpu",
+        1,
+    )
+    assert found["throttled"] == "power cap"
+    assert "disturbed" not in found
 
 
 @pytest.mark.parametrize(("bits", "expected"), [(0, ""), (0x1, ""), (0x48, "hardware slowdown, far too hot")])  # fmt: skip

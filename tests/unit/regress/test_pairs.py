@@ -25,9 +25,10 @@ from tileyard.model import (
     Trial,
 )
 from tileyard.regress.gate import CaseMargin, Gate
-from tileyard.regress.pairs import PROGRAM_ROUNDS, ROUNDS, Pairs, compare_rounds
+from tileyard.regress.pairs import PROGRAM_ROUNDS, ROUNDS, SLOTS, Pairs, compare_rounds
 from tileyard.regress.timed import TimedRow
 from tileyard.regress.verdicts import fold_pairs
+from tileyard.targets.registry import list_shifted
 
 MARGIN = 0.02
 GATE = Gate(margin=MARGIN)
@@ -57,6 +58,11 @@ class Machine:
         self._samples = samples
         self._builds = builds or {}
         self.outcomes: dict[str, Outcome] = {}
+        self.elsewhere: dict[str, float] = {}
+        """How many times as long heads take with their code at other places."""
+        self.wrong_elsewhere = False
+        self.hot = 0
+        """The device is too hot in so many batches."""
         self.timed: list[Batch] = []
         self._left = most
 
@@ -78,8 +84,11 @@ class Machine:
                     source.tell(self._end(case, batch))
 
     def _end(self, case: Case, batch: Batch) -> Trial:
-        kernel, slot = case.id.partition("/")[0], case.id.rpartition("/")[2]
+        kernel, *rest = case.id.split("/")
+        slot = next(part for part in rest if part in SLOTS)
         outcome = self.outcomes.get(f"{kernel}/{slot}", Outcome.PASSED)
+        if self.wrong_elsewhere and case.target != "cpu" and slot == "head":
+            outcome = Outcome.MISMATCH
         if case.until != "judged" and outcome is not Outcome.COMPILE_ERROR:
             outcome = Outcome.PASSED
         if self._left < 0:
@@ -103,6 +112,8 @@ class Machine:
         if outcome is not Outcome.PASSED:
             return trial
         times = tuple(self._samples(kernel, slot))
+        if slot == "head":
+            times = tuple(one * self.elsewhere.get(case.target, 1.0) for one in times)
         measurement = Measurement(
             median_ns=times[0],
             low_ns=0.0,
@@ -110,6 +121,7 @@ class Machine:
             confidence=0.95,
             samples_ns=times,
             printed=tuple(self._numbers.get(slot, ())),
+            device_state={"disturbed": "too hot"} if len(self.timed) <= self.hot else {},
         )
         return msgspec.structs.replace(trial, measurement=measurement)
 
@@ -165,13 +177,58 @@ def test_a_pair_is_timed_in_fresh_processes_with_its_control() -> None:
     source = make_source(kernels, kernels)
     machine = Machine(noisy({"slow": 2.0}))
     machine.run(source)
-    for number, batch in enumerate(machine.timed, start=1):
+    own = [batch for batch in machine.timed if batch.cases[0].target == "cpu"]
+    for number, batch in enumerate(own, start=1):
         assert (batch.order, batch.process, batch.rounds) == ("interleaved", "fresh", ROUNDS)
         assert [case.id for case in batch.cases] == [
             f"slow/{number}/{slot}" for slot in ("base", "head", "control")
         ]
         assert [case.control for case in batch.cases] == [False, False, True]
-    assert len(machine.timed) == LOOKS[0]
+    assert number == LOOKS[0]
+
+
+def test_a_change_is_confirmed_with_its_code_elsewhere() -> None:
+    """One process for each place, timed as those before; what did not change is not timed there."""
+    kernels = cases("slow", "even")
+    source = make_source(kernels, kernels)
+    machine = Machine(noisy({"slow": 1.1, "even": 1.0}))
+    machine.run(source)
+    elsewhere = [batch for batch in machine.timed if batch.cases[0].target != "cpu"]
+    targets = list_shifted("cpu")
+    assert sorted({case.target for batch in elsewhere for case in batch.cases}) == list(targets)
+    assert {case.id.partition("/")[0] for batch in elsewhere for case in batch.cases} == {"slow"}
+    assert len({batch.id for batch in machine.timed}) == len(machine.timed)
+    row = rows_of(source)["slow"]
+    assert (row.verdict, row.message) == ("regressed", "")
+    assert row.shifted == pytest.approx([1.1] * len(targets), rel=0.02)
+    assert row.ratio is not None
+    assert row.ratio.processes == LOOKS[0]
+
+
+@pytest.mark.parametrize(
+    ("places", "verdict"), [(1, "regressed"), (2, "inconclusive"), (3, "inconclusive")]
+)
+def test_an_accident_of_the_layout_is_no_change(places: int, verdict: str) -> None:
+    """The middle of all layouts is to be beyond the margin, too."""
+    kernels = cases("k")
+    source = make_source(kernels, kernels)
+    machine = Machine(noisy({"k": 1.03}, noise=0.001))
+    machine.elsewhere = dict.fromkeys(list_shifted("cpu")[:places], 1 / 1.03)
+    machine.run(source)
+    row = rows_of(source)["k"]
+    assert row.verdict == verdict
+    assert ("other places in memory" in row.message) == (verdict == "inconclusive")
+
+
+def test_a_wrong_result_in_another_layout_counts() -> None:
+    """The code is the same, so it is wrong."""
+    kernels = cases("k")
+    source = make_source(kernels, kernels)
+    machine = Machine(noisy({"k": 1.1}))
+    machine.wrong_elsewhere = True
+    machine.run(source)
+    row = rows_of(source)["k"]
+    assert (row.verdict, row.head_message) == ("failed", "mismatch: as told")
 
 
 def test_the_best_runs_of_programs_are_compared() -> None:
@@ -199,6 +256,17 @@ def test_a_best_run_that_no_other_confirms_does_not_count() -> None:
     Machine(lambda _, slot: times[slot]).run(source)
     row = rows_of(source)["p"]
     assert (row.verdict, row.ratio, row.disturbed) == ("inconclusive", None, 5)
+
+
+def test_a_process_on_a_device_that_is_not_well_does_not_count() -> None:
+    """There comes another one for it."""
+    kernels = cases("slow")
+    source = make_source(kernels, kernels)
+    machine = Machine(noisy({"slow": 2.0}))
+    machine.hot = 2
+    machine.run(source)
+    row = rows_of(source)["slow"]
+    assert (row.verdict, row.disturbed) == ("regressed", 2)
 
 
 def test_different_measures_are_not_compared() -> None:
@@ -319,7 +387,7 @@ def test_what_is_left_follows_from_what_was_needed() -> None:
     Machine(noisy({"slow": 1.1, "fast": 0.8, "even": 1.0}, noise=0.01)).run(source)
     assert left[0] == (False, 3 * LOOKS[0] - 1)
     first = next(number for number, (is_decided, _) in enumerate(left) if is_decided)
-    assert left[first][1] <= left[first - 1][1]
+    assert left[first][1] <= left[first - 1][1] + len(list_shifted("cpu"))
     assert left[-1] == (True, 0)
 
 

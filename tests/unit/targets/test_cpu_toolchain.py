@@ -11,10 +11,19 @@ import pytest
 
 from tileyard.artifacts.manifest import Artifact
 from tileyard.errors import BindError, DamagedError, ToolMissingError, UsageError
+from tileyard.ir.text import read_program
 from tileyard.targets.cpu.abi import Details, read_details
+from tileyard.targets.cpu.binary import CpuBinary
 from tileyard.targets.cpu.machine import describe_machine, missing_features
 from tileyard.targets.cpu.target import CpuTarget
-from tileyard.targets.cpu.toolchain import CpuOptions, find_compiler, open_toolchain, parse_options
+from tileyard.targets.cpu.toolchain import (
+    CpuOptions,
+    find_compiler,
+    list_shifted,
+    open_toolchain,
+    parse_options,
+)
+from tileyard.testing.builds import make_source, store_artifact
 
 NOTHING = """
 def nothing(X: float32[4], Y: out.float32[4]):
@@ -186,3 +195,18 @@ def test_vectors_are_no_wider_than_asked_for() -> None:
     expected = 16
     machine = CpuTarget("native,vectors=128").toolchain.machine
     assert machine.vector_bytes == expected
+
+
+def test_shifted_targets_have_their_code_elsewhere(tmp_path: Path) -> None:
+    """Each at another place within a cache line; where the code of one target lies does not change."""
+    places = []
+    for target in ("cpu", *list_shifted("cpu"), "cpu"):
+        builder = CpuTarget(target.partition(":")[2] or "native")
+        assert builder.name == target
+        folder = tmp_path / str(len(places))
+        (build,) = builder.build([make_source(read_program(NOTHING))], folder)
+        places.append(CpuBinary(store_artifact(builder, build, folder)).kernel % 64)
+    *others, again = places
+    assert len(set(others)) == len(others) == 4
+    assert again == others[0]
+    assert "cpu:native" in list_shifted("cpu:native,shift=16")

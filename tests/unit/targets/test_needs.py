@@ -10,8 +10,8 @@ from tileyard.targets.registry import BUILT_IN, find_needs, list_texts
 @pytest.mark.parametrize("name", sorted(BUILT_IN))
 def test_what_a_target_names_is_there(name: str) -> None:
     """What is loaded only when it is asked for can be loaded."""
-    fit = find_needs(name).fit
-    assert not fit or callable(resolve_name(fit))
+    needs = find_needs(name)
+    assert all(callable(resolve_name(one)) for one in (needs.fit, needs.shift) if one)
 
 
 def test_what_follows_a_colon_changes_nothing() -> None:

@@ -18,7 +18,7 @@ from tileyard.ir.dtypes import array_name, find_dtype, name_of, poison
 from tileyard.ir.nodes import Scalar, Tensor
 from tileyard.ir.specs import tensor_specs, tensors
 from tileyard.model import SourceLine, TensorSpec, Value
-from tileyard.targets.arguments import check_arrays, match_arguments, unwrap
+from tileyard.targets.arguments import allocate, check_arrays, match_arguments, unwrap
 from tileyard.targets.base import Allocate, Array
 from tileyard.targets.cpu.abi import RUNTIME_FILE
 from tileyard.targets.cpu.binary import NO_LINES, Binding, CpuBinary, LineTable, Pool, find_pool
@@ -215,9 +215,6 @@ def check_written(written: list[tuple[str, object]], operands: dict[str, Operand
 # ---- launches -------------------------------------------------------------------------------------
 
 
-_PAGE = 4096
-
-
 class CpuLoaded:
     """An artifact loaded on some cores."""
 
@@ -325,12 +322,3 @@ class CpuLaunch:
                 self._arrays[i].fill(poison(spec.dtype))
             elif spec.role == "inout":
                 np.copyto(self._arrays[i], self._first[i])
-
-
-def allocate(shape: tuple[int, ...], dtype: "np.dtype[np.generic]") -> Array:
-    """An array that begins at a page, as that of a device would: times do not depend on luck."""
-    count = int(np.prod(shape, dtype=np.int64))
-    raw = np.empty(count * dtype.itemsize + _PAGE, np.uint8)
-    start = -raw.ctypes.data % _PAGE
-    array: Array = raw[start : start + count * dtype.itemsize].view(dtype).reshape(shape)
-    return array

@@ -8,4 +8,5 @@ NEEDS = Needs(
     takes_level=True,
     takes_debug=True,
     emits={"c": "kernel.c"},
+    shift="tileyard.targets.cpu.toolchain:list_shifted",
 )

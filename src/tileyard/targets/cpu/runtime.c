@@ -138,6 +138,10 @@ static void *ty_member_main(void *argument) {
   ty_pool *pool = me->pool;
   if (pool->is_pinned)
     ty_pin(pool->cores[me->number]);
+  /* Its stack begins somewhere in a page, as the system has it with that of the first thread: where the
+     pool lies is random. */
+  volatile char shift[1 + 64 * ((uintptr_t)pool / 4096 % 64)];
+  shift[0] = 0;
   for (uint64_t turn = 0; ty_wait_for_turn(pool, turn); ++turn) {
     ty_work(pool, me->scratch);
     if (atomic_fetch_sub(&pool->busy, 1) == 1) {

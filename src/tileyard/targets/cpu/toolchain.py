@@ -31,6 +31,7 @@ _CHOICES = {
     "optimize": ("1", "2", "3"),
     "unroll": ("0", "1"),
     "debug": ("0", "1"),
+    "shift": ("0", "16", "32", "48"),
 }
 """Every option but the level, with its values."""
 
@@ -39,6 +40,7 @@ class CpuOptions(Record):
     """``vectors`` are the widest in bits, 0 for what the CPU has; ``unroll`` unrolls all loops.
 
     ``debug`` keeps what a debugger asks for, variables and lines of the C, at the cost of speed.
+    ``shift`` puts so many bytes before the code, which moves it against the lines of the caches.
     """
 
     level: str = "native"
@@ -46,6 +48,7 @@ class CpuOptions(Record):
     optimize: int = 3
     unroll: int = 0
     debug: int = 0
+    shift: int = 0
 
     @property
     def name(self) -> str:
@@ -62,7 +65,9 @@ class CpuOptions(Record):
     def flags(self) -> tuple[str, ...]:
         """Flags of the C compiler, its vectors aside."""
         effort = ("-O0", "-g") if self.debug else (f"-O{self.optimize}",)
-        return (f"-march={self.level}", *effort, *(("-funroll-loops",) if self.unroll else ()))
+        unroll = ("-funroll-loops",) if self.unroll else ()
+        shift = (f'-DTY_SHIFT="{self.shift}"',) if self.shift else ()
+        return (f"-march={self.level}", *effort, *unroll, *shift)
 
 
 def parse_options(text: str) -> CpuOptions:
@@ -76,6 +81,14 @@ def parse_options(text: str) -> CpuOptions:
             raise UsageError(f"the target cpu has no option {part}", hint=f"options: {known}")
         values[key] = int(value)
     return CpuOptions(level=level or "native", **values)
+
+
+def list_shifted(target: str) -> tuple[str, ...]:
+    """The names of the targets that build what ``target`` does, with the code at other places."""
+    options = parse_options(target.partition(":")[2])
+    shifts = (int(text) for text in _CHOICES["shift"])
+    others = (msgspec.structs.replace(options, shift=one) for one in shifts if one != options.shift)
+    return tuple(f"cpu:{one.name or one.level}" for one in others)
 
 
 # ---- the compiler ---------------------------------------------------------------------------------

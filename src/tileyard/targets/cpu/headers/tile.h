@@ -6,6 +6,11 @@
 #ifndef TY_TILE_H
 #define TY_TILE_H
 
+#ifdef TY_SHIFT
+/* Nobody runs it: it moves the code that follows. */
+__asm__(".text\n.skip " TY_SHIFT);
+#endif
+
 #include "folds.h"
 #include "functions.h"
 #include "sharing.h"
