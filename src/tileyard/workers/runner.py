@@ -266,9 +266,7 @@ class Runner:
         if isinstance(loaded, BindsInto):
             if case.timing is None and _is_checked(case, entry):
                 return loaded.bind_into(arrays, entry.scalars, self._memory.allocate)
-            if (
-                batch.process == "fresh"
-            ):  # all members of a batch have their outputs at equal offsets
+            if batch.process == "fresh":  # all members have their outputs at equal offsets
                 return loaded.bind_into(arrays, entry.scalars, Scattered(batch.id))
         return loaded.bind(arrays, entry.scalars)
 
