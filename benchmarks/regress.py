@@ -1,11 +1,13 @@
 """How often ``tileyard regress`` is wrong, and how often it finds a planted slow-down: ``python benchmarks/regress.py --help``.
 
 A made project has ten kernels that repeat their work so many times; head repeats it a few percent more often, or only
-adds another number (then nothing may be found). Beside each verdict stands that of a rule on one number for each side.
+adds another number (then nothing may be found). Beside that stands what one number for each side says, if the base of a run is
+compared with the head of the next one: all old times before all new ones, as bots measure.
 """
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import statistics
@@ -65,15 +67,14 @@ def main() -> None:
                 continue
             began, rows = time.monotonic(), []
             while len(rows) < count:
-                rows += compare(project, percent, asked)
+                run = compare(project, percent, asked)
+                rows += run
+                if asked.out:
+                    known = {"planted": percent, "busy": asked.busy}
+                    with Path(asked.out).open("a") as file:
+                        file.writelines(json.dumps({**known, **row}) + "\n" for row in run)
             seconds = (time.monotonic() - began) / len(rows)
             print(describe(percent, rows, seconds), flush=True)
-            if asked.out:
-                with Path(asked.out).open("a") as file:
-                    file.writelines(
-                        json.dumps({"planted": percent, "busy": asked.busy, **row}) + "\n"
-                        for row in rows
-                    )
 
 
 @contextlib.contextmanager
@@ -128,10 +129,17 @@ def compare(project: Path, percent: int, asked: argparse.Namespace) -> list[dict
 
 
 def describe(percent: int, rows: list[dict[str, Any]], seconds: float) -> str:
-    """What was found, how long it took, and what 0.9 x on one number for each side would have said."""
+    """What was found, how long it took, and what one number for each side would have said."""
     count = len(rows)
     changed = [row for row in rows if row["verdict"] in ("regressed", "improved")]
-    bots = sum(row["head"] > row["base"] / 0.9 for row in rows)
+    ordered = sorted(
+        rows, key=lambda row: row["case"]
+    )  # stable: the runs of a case follow each other
+    bots = [
+        after["head"] / before["base"]
+        for before, after in itertools.pairwise(ordered)
+        if before["case"] == after["case"] and before["base"] and after["head"]
+    ]
     ratios = [row["ratio"]["ratio"] for row in rows if row["ratio"]]
     verdicts = {
         one: sum(row["verdict"] == one for row in rows)
@@ -139,7 +147,10 @@ def describe(percent: int, rows: list[dict[str, Any]], seconds: float) -> str:
     }
     return (
         f"planted {percent} %: {len(changed)} of {count} called changed, {seconds:.1f} s each, "
-        f"median ratio {statistics.median(ratios):.4f}, {verdicts}; 0.9 x on medians: {bots}"
+        f"median ratio {statistics.median(ratios):.4f}, {verdicts}; one number for each side: "
+        f"{sum(abs(one - 1) > 0.01 for one in bots)} of {len(bots)} beyond 1 %, "
+        f"{sum(one > 1 / 0.9 for one in bots)} above 1/0.9, "
+        f"from {100 * (min(bots, default=1) - 1):+.1f} to {100 * (max(bots, default=1) - 1):+.1f} %"
     )
 
 
