@@ -6,6 +6,7 @@ One module because what a statement declares is what the expressions after it ne
 import json
 import math
 from collections.abc import Sequence
+from typing import assert_never
 
 from tileyard.errors import InvalidProgramError
 from tileyard.ir import syntax
@@ -18,8 +19,11 @@ from tileyard.ir.nodes import (
     Buffer,
     Cast,
     Const,
+    Copy,
     Expr,
+    Fill,
     For,
+    Gemm,
     If,
     Let,
     Load,
@@ -27,6 +31,7 @@ from tileyard.ir.nodes import (
     Param,
     Print,
     Program,
+    Reduce,
     Region,
     Roles,
     Scalar,
@@ -261,8 +266,10 @@ class _Printer:
                 return [f"{pad}print({', '.join(parts)})"]
             case Assert():
                 return [f"{pad}assert {self._condition(stmt)}"]
-            case _:
+            case Copy() | Fill() | Gemm() | Reduce():
                 return [pad + self._call(stmt)]
+            case _:
+                assert_never(stmt)
 
     def _condition(self, stmt: Await | Assert) -> str:
         said = [_quoted(stmt.message)] if stmt.message else []

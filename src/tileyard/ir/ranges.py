@@ -3,9 +3,20 @@
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import assert_never
 
 from tileyard.ir.dtypes import find_dtype
-from tileyard.ir.nodes import Cast, Const, Expr, For, Op, Program, Scalar, Var
+from tileyard.ir.nodes import (
+    Cast,
+    Const,
+    Expr,
+    For,
+    Load,
+    Op,
+    Program,
+    Scalar,
+    Var,
+)
 
 LARGEST_DIM = (1 << 31) - (1 << 16)
 """No dimension is larger: then sums and products of block sizes and indices stay in 32 bits."""
@@ -85,8 +96,10 @@ class Ranges:
                 return self._op(expr)
             case Cast() if not find_dtype(expr.value.dtype).is_float:
                 return self.of(expr.value)
-            case _:
+            case Cast() | Load():
                 return dtype_interval(expr.dtype)
+            case _:
+                assert_never(expr)
 
     def _op(self, op: Op) -> Interval:
         whole = dtype_interval(op.dtype)

@@ -15,19 +15,29 @@ from tileyard.errors import BindError, KernelFault, UsageError
 from tileyard.ir.dtypes import TENSOR_FLOAT, find_dtype, is_float
 from tileyard.ir.meanings import MEANINGS, convert_one
 from tileyard.ir.nodes import (
+    Assert,
+    Atomic,
+    Await,
     Axis,
+    Break,
     Cast,
     Const,
+    Copy,
     Expr,
+    Fill,
     For,
     Gemm,
     If,
     Let,
     Load,
     Op,
+    Print,
     Program,
+    Reduce,
+    Roles,
     Scalar,
     Stmt,
+    Store,
     Tensor,
     Var,
     While,
@@ -321,7 +331,13 @@ def _count_one(stmt: Stmt, numbers: dict[str, int]) -> int:
             return max(_known(stmt.extent, numbers), 0) * _count(stmt.body, numbers)
         case If():
             return _count(stmt.then if _known(stmt.cond, numbers) else stmt.orelse, numbers)
+        case Roles():
+            return sum(_count(body, numbers) for body in stmt.bodies)
         case While():
             raise _Unknown
-        case _:
+        case Let() | Store() | Atomic() | Print() | Assert() | Break() | Await():
             return 0
+        case Copy() | Fill() | Reduce():
+            return 0
+        case _:
+            assert_never(stmt)

@@ -3,6 +3,7 @@ reads and writes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import assert_never
 
 import msgspec
 
@@ -10,7 +11,9 @@ from tileyard.ir.nodes import (
     Assert,
     Atomic,
     Await,
+    Break,
     Cast,
+    Const,
     Copy,
     Expr,
     Fill,
@@ -27,6 +30,7 @@ from tileyard.ir.nodes import (
     Roles,
     Stmt,
     Store,
+    Var,
     While,
 )
 
@@ -40,8 +44,12 @@ def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
             return (stmt.then, stmt.orelse)
         case Roles():
             return stmt.bodies
-        case _:
+        case Let() | Store() | Atomic() | Print() | Assert() | Break() | Await():
             return ()
+        case Copy() | Fill() | Gemm() | Reduce():
+            return ()
+        case _:
+            assert_never(stmt)
 
 
 def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
@@ -66,8 +74,10 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return expr.indices
         case Cast():
             return (expr.value,)
-        case _:
+        case Const() | Var():
             return ()
+        case _:
+            assert_never(expr)
 
 
 def walk_expr(expr: Expr) -> Iterator[Expr]:
@@ -96,8 +106,10 @@ def replace_parts(expr: Expr, known: Callable[[Expr], Expr | None]) -> Expr:
             )
         case Cast():
             return Cast(replace_parts(expr.value, known), expr.dtype)
-        case _:
+        case Const() | Var():
             return expr
+        case _:
+            assert_never(expr)
 
 
 # ---- what is read and written ---------------------------------------------------------------------
@@ -127,8 +139,14 @@ def read_regions(stmt: Stmt) -> tuple[Region, ...]:
             return (stmt.a, stmt.b) if stmt.clear else (stmt.a, stmt.b, stmt.c)
         case Reduce():
             return (stmt.src,) if stmt.clear else (stmt.src, stmt.dst)
-        case _:
+        case Fill():
             return ()
+        case Let() | Store() | Atomic() | Print() | Assert() | Break() | Await():
+            return ()
+        case For() | If() | While() | Roles():
+            return ()
+        case _:
+            assert_never(stmt)
 
 
 def written_region(stmt: Stmt) -> Region | None:
@@ -138,8 +156,12 @@ def written_region(stmt: Stmt) -> Region | None:
             return stmt.dst
         case Gemm():
             return stmt.c
-        case _:
+        case Let() | Store() | Atomic() | Print() | Assert() | Break() | Await():
             return None
+        case For() | If() | While() | Roles():
+            return None
+        case _:
+            assert_never(stmt)
 
 
 def expressions(stmt: Stmt) -> Iterator[Expr]:
@@ -159,8 +181,10 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
             yield stmt.cond
         case Fill():
             yield stmt.value
-        case _:
+        case Copy() | Gemm() | Reduce() | Break() | Roles():
             pass
+        case _:
+            assert_never(stmt)
     written = written_region(stmt)
     regions = dict.fromkeys((*read_regions(stmt), *((written,) if written else ())))
     for region in regions:

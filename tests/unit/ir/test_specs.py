@@ -128,3 +128,14 @@ def test_statements_are_numbered_in_pre_order() -> None:
         (6, "copy(c, C[by * 32 : +32, bx * 32 : +32])"),
     ]
     assert [(n, print_statement(GEMM, s)) for n, s in number_statements(GEMM)] == expected
+
+
+def test_the_work_of_all_roles_counts() -> None:
+    """Whoever does it."""
+    expected = 2 * 2 * 8**3
+    program = read_program(
+        "def f(A: float32[8]):\n    a: shared.float32[8, 8]\n\n"
+        "    with roles:\n        with role:\n            gemm(a, a, a)\n"
+        "        with role:\n            gemm(a, a, a)\n"
+    )
+    assert count_gemm_flops(program, {}) == expected

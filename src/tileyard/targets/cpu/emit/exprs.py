@@ -136,9 +136,10 @@ def store(ctx: Context, buffer: str, indices: tuple[Expr, ...], text: str) -> No
 
 def can_fail(ctx: Context, expr: Expr) -> bool:
     """Whether the value of ``expr`` is checked for what has no meaning."""
-    before = len(ctx.faults)
-    fails = "&fault" in value(ctx, expr)
-    del ctx.faults[before:]
+    known, ctx.faults = ctx.faults, []
+    value(ctx, expr)
+    fails = bool(ctx.faults)
+    ctx.faults = known
     return fails
 
 

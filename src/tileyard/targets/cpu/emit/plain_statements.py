@@ -12,6 +12,7 @@ What has to outlive a wait, bindings and the counters of loops, is declared outs
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from tileyard.ir.dtypes import find_dtype, is_float
 from tileyard.ir.interpret import describe_deadlock, describe_print
@@ -19,14 +20,20 @@ from tileyard.ir.nodes import (
     Assert,
     Atomic,
     Await,
+    Break,
+    Copy,
     Expr,
+    Fill,
     For,
+    Gemm,
     If,
     Let,
     Load,
     Print,
+    Reduce,
     Roles,
     Stmt,
+    Store,
     Var,
     While,
 )
@@ -229,8 +236,14 @@ def _outliving(stmt: Roles) -> Iterator[Var]:
                 todo += loop.body
             case If() as branch:
                 todo += [*branch.then, *branch.orelse]
-            case _:
+            case Roles() as inner:
+                todo += [each for body in inner.bodies for each in body]
+            case For() | Atomic() | Store() | Print() | Assert() | Break() | Await():
                 pass
+            case Copy() | Fill() | Gemm() | Reduce():
+                pass
+            case other:
+                assert_never(other)
 
 
 def _emit_deadlock(ctx: Context, roles: list[Role]) -> None:

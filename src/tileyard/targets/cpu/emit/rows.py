@@ -9,7 +9,14 @@ from tileyard.ir.nodes import Expr, For, Load, Op, Store
 from tileyard.ir.walk import children, walk_expr
 from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.copies import write_row
-from tileyard.targets.cpu.emit.exprs import index, place, to_memory, unrounded, value
+from tileyard.targets.cpu.emit.exprs import (
+    can_fail,
+    index,
+    place,
+    to_memory,
+    unrounded,
+    value,
+)
 from tileyard.targets.cpu.emit.loops import (
     Together,
     count_at_once,
@@ -41,7 +48,7 @@ def emit_rows(ctx: Context, stmt: For) -> bool:
         stores is None
         or not all(is_row(ctx, store, stmt.var) for store in stores)
         or (extent is not None and extent < _LEAST)
-        or any("&fault" in value(ctx, store.value) for store in stores)
+        or any(can_fail(ctx, store.value) for store in stores)
         or not any(has_gain(ctx, store, stmt) for store in stores)
     ):
         return False
