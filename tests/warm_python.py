@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-SESSIONS = ("artifact", "ci", "inspect", "kernel", "plan", "static", "suite")
+SESSIONS = ("artifact", "ci", "inspect", "kernel", "plan", "suite")
 ENGINE = "tileyard.service.process"
 AHEAD = {
     "tileyard": (

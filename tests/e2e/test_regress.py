@@ -150,7 +150,7 @@ def test_figures_of_the_binary_are_beside_the_time(cli: CommandLine, project: Pa
     assert done.returncode == 0, done.stderr
     assert "improved" in done.stdout
     assert "base against itself: 0 false alarms in 1 row" in done.stdout
-    assert re.search(r"^    registers (\d+) -> \d+ \(-", done.stdout, re.MULTILINE)
+    assert re.search(r"^    registers +\d+ -> \d+ +-", done.stdout, re.MULTILINE)
     assert "allowed registers:-0" in done.stdout
     assert "allowed until 9999-12-31 (ana: shorter)" in done.stdout
     assert "gates: nothing" in done.stdout

@@ -1,4 +1,4 @@
-"""``tileyard static``: another Python on one side, pass options on the other, and what they made."""
+"""``tileyard regress --static``: another Python on one side, pass options on the other, and what they made."""
 
 import json
 import subprocess
@@ -79,7 +79,7 @@ def compared(
     # A folder with a package of TileLang's name, as in a checkout of its sources, is not looked at.
     (cli.cwd / "tilelang").mkdir()
     (cli.cwd / "tilelang" / "__init__.py").write_text("raise ImportError('of the folder')\n")
-    asked = ("static", str(other_python), "tl.enable_fast_math=1", "kernels/third.py")
+    asked = ("regress", "--static", str(other_python), "tl.enable_fast_math=1", "kernels/third.py")
     limits = "instructions:+0,instructions:-0"
     how = ("--target", "cuda:sm_80", "--compile-workers", "1", "--json")
     done = cli.run(*asked, *how, "--fail-on", limits)
@@ -92,35 +92,36 @@ def test_what_differs_has_a_row_and_what_does_not_is_counted(compared: Compared)
     expected = {"third/default/block=128", "third/large/block=128"}
     changed = {case for case, row in compared.rows.items() if row["changes"]}
     figures = {one["metric"] for one in compared.rows["third/default/block=128"]["changes"]}
+    verdicts = {case: row["verdict"] for case, row in compared.rows.items()}
     assert changed == expected
-    assert compared.document["unchanged"] == 1
+    assert list(verdicts.values()).count("unchanged") == 1
     assert {"code", "instructions"} <= figures
 
 
 def test_kernels_that_a_side_lacks_have_rows(compared: Compared) -> None:
     """A kernel of one side, and one that cannot be built on either, are told with the reason."""
     rows = compared.rows
-    expected = [("built", "missing"), ("fails", "fails")]
     (gone,) = (row for case, row in rows.items() if case.startswith("gone/"))
-    assert [(row["base"], row["head"]) for row in (gone, rows["homeless"])] == expected
+    assert [row["verdict"] for row in (gone, rows["homeless"])] == ["missing", "failed"]
+    assert "N" in rows["homeless"]["base_message"]
     assert "N" in rows["homeless"]["head_message"]
 
 
 def test_limits_set_the_exit_status(compared: Compared) -> None:
-    """Each figure beyond its limit is a regression, and so is the kernel that head lacks."""
-    regressions = compared.document["regressions"]
+    """Figures beyond their limits fail it, and so does the kernel that head lacks; what base cannot build either does not."""
+    gates = [gate for row in compared.document["rows"] for gate in row["gates"]]
     assert compared.status == 1
-    assert sum("instructions" in line for line in regressions) == 2
-    assert sum("only base has it" in line for line in regressions) == 1
+    assert sorted(gates) == ["missing", "over_limit", "over_limit"]
 
 
 def test_both_sides_are_named_with_what_built_them(compared: Compared, other_python: Path) -> None:
     """The document says which TileLang, which compiler and which options each side had."""
     document = compared.document
     assert str(other_python) in document["base"]
-    assert document["head"].endswith("tl.enable_fast_math=1")
-    assert document["base_compiler"] == document["head_compiler"]
-    assert "NVRTC" in document["base_compiler"]
+    base, head = (document[side].partition(" (NVRTC ") for side in ("base", "head"))
+    assert head[0].endswith("tl.enable_fast_math=1")
+    assert base[2]
+    assert base[2] == head[2]
 
 
 def test_what_was_built_is_thrown_away(compared: Compared) -> None:
@@ -145,13 +146,14 @@ def test_a_revision_is_a_side(cli: CommandLine, tmp_path: Path) -> None:
     done = cli.run("static", "HEAD", ".", "old.py", "new.py", "--target", "cpu", "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    rows = {row["case"]: (row["base"], row["head"]) for row in document["rows"]}
+    rows = {row["case"]: row["verdict"] for row in document["rows"]}
     assert rows == {
-        "old/copy/default/block=128": ("built", "missing"),
-        "new/third/default/block=128": ("missing", "built"),
-        "new/third/large/block=128": ("missing", "built"),
+        "old/copy/default/block=128": "missing",
+        "new/third/default/block=128": "new",
+        "new/third/large/block=128": "new",
+        "old/third/default/block=128": "unchanged",
+        "old/third/large/block=128": "unchanged",
     }
-    assert document["unchanged"] == 2
     assert ", HEAD (" in document["base"]
     assert "with changes in 2 files" in document["head"]
 
@@ -164,7 +166,10 @@ def test_a_revision_is_a_side(cli: CommandLine, tmp_path: Path) -> None:
         ((".", "tl.x=1,tl.x=2", "third.py"), "tl.x is given twice"),
         ((".", ".", "nothing.py"), "neither side has a file nothing.py"),
         ((".", ".", "third.py", "--fail-on", "speed:+1%"), "there is no figure 'speed'"),
-        ((".", ".", "third.py", "--fail-on", "build:+1%"), "takes --repeat 3 or more"),
+        ((".", ".", "third.py", "--fail-on", "build:+1%"), "takes --static --repeat 3 or more"),
+        ((".", ".", "third.py", "--each", "5s"), "--each has no effect with --static"),
+        ((".", "."), "two sides of kernels are compared: BASE HEAD FILE..."),
+        ((".", ".", "suite.toml"), "--static has no effect with a suite of programs"),
         ((".", ".", "third.py", "--target", "cuda:sm_1"), "there is no architecture 'sm_1'"),
     ],
 )

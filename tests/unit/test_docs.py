@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 from tests.conftest import ROOT
+from tools.picture import EDITS, edit
 from typer.main import get_command
 
 from tileyard.cli import exec_help, lease_help
@@ -246,3 +247,10 @@ def test_what_is_unpickled_is_told() -> None:
         if makes.search(path.read_text("utf-8"))
     }
     assert told == expected
+
+
+def test_the_pictures_second_revision_fits_the_example() -> None:
+    """Each of its edits changes a line of examples/layers.py."""
+    source = (ROOT / "examples" / "layers.py").read_text(encoding="utf-8")
+    pairs = zip(source.splitlines(), edit(source).splitlines(), strict=True)
+    assert sum(old != new for old, new in pairs) == len(EDITS)

@@ -1,4 +1,4 @@
-"""``tileyard regress``: what got slower from one version to another, and how sure that is."""
+"""``tileyard regress``: what got slower from one version to another, and how sure that is; ``static`` is its part without a device."""
 
 import datetime
 from pathlib import Path
@@ -13,6 +13,7 @@ from tileyard.errors import UsageError
 
 
 def regress(  # noqa: PLR0913 - options, by keyword only
+    context: typer.Context,
     base: Annotated[
         str | None,
         typer.Argument(
@@ -43,7 +44,8 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         str,
         typer.Option(
             metavar="LIMITS",
-            help="Fail also where a figure of the binary gets worse: registers:+5%,spills:+0,occupancy:-10%.",
+            help="Fail also where a figure of the binary gets worse: registers:+5%,spills:+0,occupancy:-10%. "
+            "With --static nothing else fails, but for kernels that head lost, which missing alone asks for.",
         ),
     ] = "",
     allow: Annotated[
@@ -61,14 +63,33 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         ),
     ] = None,
     select: Selected = None,
-    target: Annotated[str, typer.Option(help="What to compile for.")] = "cpu",
+    static: Annotated[
+        bool,
+        typer.Option(
+            "--static",
+            help="Compare what compilers made of the kernels: registers, spills, code, instructions, ... Nothing is run.",
+        ),
+    ] = False,
+    repeat: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="With --static: build so many times more, in turn, to tell build times apart.",
+        ),
+    ] = 0,
+    target: Annotated[
+        str,
+        typer.Option(help="What to compile for; by default cpu, with --static cuda:sm_90a."),
+    ] = "",
     devices: DeviceNames = None,
     margin: Annotated[
-        str, typer.Option(metavar="PERCENT", help="The smallest change that matters.")
-    ] = "2%",
+        str,
+        typer.Option(metavar="PERCENT", help="The smallest change that matters; by default 2%."),
+    ] = "",
     each: Annotated[
-        str, typer.Option(metavar="TIME", help="Time no kernel for longer than this.")
-    ] = "30s",
+        str,
+        typer.Option(metavar="TIME", help="Time no kernel for longer than this; by default 30s."),
+    ] = "",
     budget: Annotated[
         str, typer.Option(metavar="TIME", help="Time nothing more after 60s, 5m, ...")
     ] = "",
@@ -97,7 +118,8 @@ def regress(  # noqa: PLR0913 - options, by keyword only
     """Time the same kernels or programs of two versions against each other. Where both give the same binary nothing is run.
 
     Base and head are timed in turn, in one process after the other, until the interval of their ratio lies on one side of
-    the margin, and so is base against itself. A kernel that a side lacks or cannot build is a row, too.
+    the margin, and so is base against itself. A kernel that a side lacks or cannot build is a row, too. With --static no device
+    is needed, pass options take the place of a kernel's own of the same names, and what is built is thrown away.
 
     Exit status: 0 nothing is worse, 1 a kernel is slower by more than the margin or --fail-over, wrong, missing, new or
     beyond a limit of --fail-on, and not allowed, 2 bad usage, 3 infrastructure only, 130 interrupted.
@@ -115,14 +137,32 @@ def regress(  # noqa: PLR0913 - options, by keyword only
     from tileyard.regress.limits import parse_limits
     from tileyard.report.console import Console
 
+    is_static = static or context.info_name == "static"
+    unused: dict[str, object] = {"--repeat": repeat}
+    if is_static:
+        unused = {
+            "--reports": reports,
+            "--fail-over": fail_over,
+            "--devices": devices,
+            "--margin": margin,
+            "--each": each,
+            "--budget": budget,
+            "--png": png,
+        }
+    refuse_unused("with --static" if is_static else "without --static", unused)
     shown = Shown(summary=summary, png=png, as_json=json)
     today = datetime.datetime.now(tz=datetime.UTC).astimezone().date()
     limit = parse_share(fail_over) if fail_over else 0.0
     gate = read_gate(
         allow,
         Gate(
-            margin=parse_share(margin), fail_over=limit, limits=parse_limits(fail_on), today=today
+            margin=parse_share(margin or "2%"),
+            fail_over=limit,
+            limits=parse_limits(fail_on),
+            today=today,
+            faults="all" if not is_static else "lost" if fail_on else "none",
         ),
+        timed_builds=repeat,
     )
     if reports:
         refuse_unused("with --reports", {"BASE": base, "--fail-on": fail_on})
@@ -131,6 +171,8 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         raise UsageError(
             "two sides are compared: BASE HEAD FILE...", "or reports of others: --reports FILE"
         )
+    if not files and is_static:
+        raise UsageError("two sides of kernels are compared: BASE HEAD FILE...")
     if not files:
         refuse_unused("on numbers of others", {"--fail-on": fail_on})
         return shown.show(judge_sides(base, head, gate))
@@ -139,10 +181,11 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         head=head,
         files=tuple(files),
         select=tuple(select or ()),
-        target=target,
+        rounds=repeat + 1 if is_static else 0,
+        target=target or ("cuda:sm_90a" if is_static else "cpu"),
         devices=tuple(devices or ()),
         gate=gate,
-        case_s=parse_duration_s(each),
+        case_s=parse_duration_s(each or "30s"),
         budget_s=parse_duration_s(budget) if budget else None,
         all_configs=all_configs,
         clean=clean,

@@ -10,20 +10,21 @@ import msgspec
 from tileyard.cli.opening import load_settings, present
 from tileyard.cli.session import carry_out
 from tileyard.cli.sides import find_sides
-from tileyard.errors import UsageError
+from tileyard.errors import TileyardError, UsageError
 from tileyard.model import Limits, Side
 from tileyard.modes import make_folder
 from tileyard.regress import recorded
+from tileyard.regress.figures import BUILD, TELLING_ROUNDS
 from tileyard.regress.gate import CaseMargin, Gate
-from tileyard.regress.static import BUILD
 from tileyard.regress.timed import Allowance, Regression
 from tileyard.report.console import Console
 from tileyard.report.regress import print_regression
 from tileyard.report.regress_markdown import render_comment
 from tileyard.report.study_progress import StudyLayout
 from tileyard.report.suite_files import write_atomically
-from tileyard.service.sides import side_variables
+from tileyard.service.sides import probe_side, side_variables
 from tileyard.service.verbs import StartRegress
+from tileyard.settings import Settings
 from tileyard.suite.files.places import Document, Place, Table
 from tileyard.suite.files.tables import Strict, decode, decode_all
 from tileyard.targets.registry import make_target
@@ -38,6 +39,7 @@ class Asked:
     head: str
     files: tuple[str, ...]
     select: tuple[str, ...] = ()
+    rounds: int = 0
     target: str
     devices: tuple[str, ...]
     gate: Gate
@@ -93,15 +95,23 @@ def run(asked: Asked, console: Console) -> Regression:
         find_sides(named, asked.files, settings.home, clean=asked.clean) as (base, head),
         tempfile.TemporaryDirectory(prefix="regress-", dir=work) as scratch,
     ):
+        sides = (base.side, head.side)
+        if asked.rounds:
+            sides = _settle_builds(*sides, Path(scratch), settings)
+            # A data directory that has nothing yet but precompiled headers.
+            settings = msgspec.structs.replace(settings, home=Path(scratch))
+        else:
+            sides = (_settle(sides[0], Path(scratch)), _settle(sides[1], Path(scratch)))
         start = StartRegress(
-            base=_settle(base.side, Path(scratch)),
-            head=_settle(head.side, Path(scratch)),
+            base=sides[0],
+            head=sides[1],
             base_files=base.files,
             head_files=head.files,
             target=asked.target,
             gate=asked.gate,
             case_s=asked.case_s,
             budget_s=asked.budget_s,
+            rounds=asked.rounds,
             all_configs=asked.all_configs,
             devices=asked.devices,
             limits=Limits(run_s=asked.run_s, build_s=asked.build_s),
@@ -135,6 +145,29 @@ def _settle(side: Side, scratch: Path) -> Side:
     return msgspec.structs.replace(side, variables=side_variables(side, scratch, is_plain=True))
 
 
+def _settle_builds(base: Side, head: Side, scratch: Path, settings: Settings) -> tuple[Side, Side]:
+    """Both sides with their environments, named with their TileLang; nothing that was built before is used."""
+    is_plain = bool(base.python or head.python)
+    if not is_plain:
+        # Only sides that build as all other builds here do share caches with them: images of
+        # compilers' memory fit only processes that have loaded the same libraries.
+        caches = settings.home / "caches"
+        make_folder(caches)
+        (scratch / "caches").symlink_to(caches)
+
+    def settle(name: str, side: Side) -> Side:
+        variables = side_variables(side, scratch, is_plain=is_plain) | side.variables
+        try:
+            installed = probe_side(side, variables)
+        except TileyardError as error:
+            error.message = f"{name}: {error.message}"
+            raise
+        label = f"TileLang {installed.tilelang}{' of ' if side.python else ', '}{side.name}"
+        return msgspec.structs.replace(side, name=label, variables=variables)
+
+    return settle("base", base), settle("head", head)
+
+
 # ---- the gate ------------------------------------------------------------------------------------
 
 
@@ -145,7 +178,7 @@ class AllowFile(Strict):
     margin: tuple[Table, ...] = ()
 
 
-def read_gate(path: Path | None, asked: Gate) -> Gate:
+def read_gate(path: Path | None, asked: Gate, timed_builds: int = 0) -> Gate:
     """The gate that is asked for, with what the file adds.
 
     Raises UsageError for a file of something else, for a limit within the margin, and for one of build times.
@@ -155,8 +188,8 @@ def read_gate(path: Path | None, asked: Gate) -> Gate:
             f"--fail-over {100 * asked.fail_over:g}% is less than the margin of {100 * asked.margin:g} %",
             "changes within the margin are noise: lower --margin as well",
         )
-    if any(limit.metric == BUILD for limit in asked.limits):
-        raise UsageError("--fail-on build takes several builds: tileyard static --repeat 5")
+    if timed_builds < TELLING_ROUNDS and any(limit.metric == BUILD for limit in asked.limits):
+        raise UsageError(f"a limit of build times takes --static --repeat {TELLING_ROUNDS} or more")
     if path is None:
         return asked
     top = Place(document=Document(path))

@@ -33,7 +33,11 @@ def run_suite(asked: Asked, suite: str, console: Console) -> Regression:
     """Build and time the programs of both sides, with progress on the console."""
     refuse_unused(
         "with a suite of programs",
-        {"--all-configs": asked.all_configs, "--fail-on": asked.gate.limits},
+        {
+            "--static": asked.rounds,
+            "--all-configs": asked.all_configs,
+            "--fail-on": asked.gate.limits,
+        },
     )
     settings = load_settings()
     home = settings.make_home()

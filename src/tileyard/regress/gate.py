@@ -3,7 +3,7 @@
 import datetime
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Annotated, get_args
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
@@ -27,6 +27,7 @@ class Gate(Record):
     ``margin`` is the smallest change that matters; a case that fits entries of ``margins`` has that of the first. A kernel
     fails where it is known to be slower by more than its margin and more than ``fail_over``. ``limits`` are those of figures that
     compilers report. ``allow`` says what fails nothing all the same, as long as ``today`` is not after its last day.
+    Of ``all`` faults those that are ``lost`` in head are neither new kernels nor those that base does not build either.
     """
 
     margin: float
@@ -35,6 +36,7 @@ class Gate(Record):
     margins: tuple[CaseMargin, ...] = ()
     allow: tuple[Allowance, ...] = ()
     today: datetime.date = datetime.date.min
+    faults: Literal["all", "lost", "none"] = "all"
 
     def margin_of(self, case: str) -> float:
         """The smallest change of a case that matters."""
@@ -71,6 +73,9 @@ class Gate(Record):
         return judged, (*notes, *self._find_notes(judged))
 
     def _find_faults(self, row: TimedRow, broken: Sequence[str]) -> tuple[Worse, ...]:
+        is_lost = row.verdict != "new" and not row.base_message
+        if self.faults == "none" or (self.faults == "lost" and not is_lost):
+            return ()
         return tuple(
             kind
             for kind in get_args(Worse)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from tileyard.errors import UsageError
 from tileyard.model import Record
-from tileyard.regress.static import BUILD, METRICS, MIX, Change, Comparison
+from tileyard.regress.figures import BUILD, METRICS, MIX, BuildTimes, Change
 
 MISSING = "missing"
 _FORM = re.compile(
@@ -60,18 +60,8 @@ def parse_limits(text: str) -> tuple[Limit, ...]:
     return tuple(limits)
 
 
-def find_regressions(compared: Comparison, limits: Sequence[Limit]) -> Iterator[str]:
-    """One line for each limit that is broken, and for each kernel that head cannot build and base can.
-
-    Of the build time all rounds together decide, and even the mildest of them must break the limit.
-    """
-    for row in compared.rows:
-        if row.base == "built" and row.head == "missing":
-            yield f"{row.case}: only base has it"
-        if row.base != "fails" and row.head == "fails":
-            yield f"{row.case}: head does not build it: {row.head_message}"
-        yield from (f"{row.case}: {line}" for line in find_broken(row.changes, limits))
-    build = compared.build
+def find_broken_builds(build: BuildTimes | None, limits: Sequence[Limit]) -> Iterator[str]:
+    """One line for each limit that the build time of all kernels breaks: even the mildest round must."""
     for limit in limits:
         if limit.metric == BUILD and build is not None and not build.is_first:
             base = sum(build.base_s) / len(build.base_s)

@@ -6,7 +6,7 @@ from tileyard.events import StopReason
 from tileyard.measures import Better
 from tileyard.model import Record
 from tileyard.quarantine import Quarantine
-from tileyard.regress.static import Change
+from tileyard.regress.figures import BuildTimes, Change
 
 Verdict = Literal[
     "failed",
@@ -14,12 +14,13 @@ Verdict = Literal[
     "regressed",
     "not_run",
     "inconclusive",
+    "changed",
     "new",
     "improved",
     "equivalent",
     "unchanged",
 ]
-"""How a row ended, those that need a look first."""
+"""How a row ended, those that need a look first. Only kernels that were built and not run are ``changed``: in their figures."""
 Worse = Literal["failed", "missing", "regressed", "new", "over_limit"]
 """What fails a comparison unless it is allowed: verdicts, and figures of the binary beyond their limits."""
 
@@ -50,7 +51,7 @@ class TimedRow(Record):
     ``better`` is the better one. ``shifted`` are ratios with the code of both at other places in memory, where it seems to have changed. ``smallest`` is the smallest change, as a share of base's, that could have been seen, None where there are too few processes to say it.
     ``margin`` is its own where that is not the one
     of all. ``changes`` are figures of the binary that differ, as far as the target reports them, ``broken`` a line for each
-    limit of these that is broken. The row fails the comparison by what it ``gates``; ``allowed`` is why it does not by others.
+    limit of these that is broken. Build times are those of the rounds that count. The row fails the comparison by what it ``gates``; ``allowed`` is why it does not by others.
     """
 
     case: str
@@ -69,6 +70,8 @@ class TimedRow(Record):
     smallest: float | None = None
     margin: float | None = None
     changes: tuple[Change, ...] = ()
+    base_build_s: tuple[float, ...] = ()
+    head_build_s: tuple[float, ...] = ()
     broken: tuple[str, ...] = ()
     gates: tuple[Worse, ...] = ()
     allowed: tuple[Allowance, ...] = ()
@@ -126,6 +129,9 @@ class Regression(Record):
     rows: tuple[TimedRow, ...]
     fail_over: float = 0.0
     compared: Literal["kernel", "case"] = "kernel"
+    of: Literal["time", "figures"] = "time"
+    build: BuildTimes | None = None
+    broken: tuple[str, ...] = ()
     false_alarms: tuple[str, ...] = ()
     mean: Mean | None = None
     reason: StopReason = "done"
@@ -139,6 +145,6 @@ class Regression(Record):
         """1 where something gates, 3 where only infrastructure has failed, 130 where it was interrupted."""
         if self.reason == "interrupted":
             return 130
-        if any(row.gates for row in self.rows):
+        if self.broken or any(row.gates for row in self.rows):
             return 1
         return 3 if self.unrecorded or any(row.verdict == "not_run" for row in self.rows) else 0

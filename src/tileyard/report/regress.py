@@ -1,5 +1,6 @@
 """What two versions came to in time, for people: the worst first, with intervals and how sure they are."""
 
+import statistics
 from collections import Counter
 from collections.abc import Iterator
 from typing import Final, get_args
@@ -7,9 +8,9 @@ from typing import Final, get_args
 from rich.console import Console
 from rich.text import Text
 
+from tileyard.regress.figures import BUILD, MIX, TELLING_ROUNDS, BuildTimes, Change
 from tileyard.regress.gate import describe_gating
 from tileyard.regress.timed import Regression, TimedRow, Verdict, format_change
-from tileyard.report.static import describe_change
 from tileyard.report.words import clean_line, format_quantity, format_seconds
 from tileyard.wording import count_of, describe_unrecorded
 
@@ -19,11 +20,13 @@ STYLES: Final = {
     "regressed": "red",
     "not_run": "magenta",
     "inconclusive": "yellow",
+    "changed": "yellow",
     "improved": "green",
     "equivalent": "green",
 }
 QUIET: Final = frozenset({"equivalent", "unchanged"})
 """Rows that are counted, and not listed."""
+BYTES: Final = frozenset({"spills", "stack", "shared", "code"})
 MESSAGE: Final = 160
 
 
@@ -33,10 +36,10 @@ def print_regression(console: Console, result: Regression) -> None:
         console.print(Text(line), soft_wrap=True, highlight=False)
     for row in result.rows:
         if row.verdict not in QUIET or row.gates or row.allowed:
-            console.print(_line(row), soft_wrap=True, highlight=False)
-            for message in describe_more(row):
-                line = f"    {clean_line(message, MESSAGE)}"
-                console.print(Text(line), soft_wrap=True, highlight=False)
+            console.print(_line(row, result.of), soft_wrap=True, highlight=False)
+            messages = (clean_line(message, MESSAGE) for message in describe_more(row))
+            for line in (*_list_changes(row), *messages):
+                console.print(Text(f"    {line}"), soft_wrap=True, highlight=False)
     for line in _lines(result):
         console.print(Text(line), soft_wrap=True, highlight=False)
 
@@ -50,8 +53,6 @@ def describe_more(row: TimedRow) -> Iterator[str]:
     for side, message in (("base", row.base_message), ("head", row.head_message)):
         if message:
             yield f"{side}: {message}"
-    if row.changes:
-        yield ", ".join(map(describe_change, row.changes))
     yield from (f"beyond its limit: {line}" for line in row.broken)
     for allowed in row.allowed:
         yield f"allowed until {allowed.until} ({allowed.owner}: {allowed.reason})"
@@ -60,7 +61,8 @@ def describe_more(row: TimedRow) -> Iterator[str]:
 def describe_gate(result: Regression) -> str:
     """What fails the comparison, and from where on."""
     over = f"; slower kernels only beyond {100 * result.fail_over:g} %" if result.fail_over else ""
-    return f"gates: {describe_gating(result.rows) or 'nothing'}{over}"
+    told = [describe_gating(result.rows), *result.broken]
+    return f"gates: {', '.join(filter(None, told)) or 'nothing'}{over}"
 
 
 def find_headline(result: Regression) -> str:
@@ -71,18 +73,25 @@ def find_headline(result: Regression) -> str:
         how = "slower" if all(row.unit.endswith("ns") for row in result.rows) else "worse"
         return f"{count_of(worse, result.compared)} {how} by more than {100 * result.margin:g} %{suffix}"
     if result.exit_status == 1:
-        return f"Failed: {describe_gating(result.rows)}"
+        told = [describe_gating(result.rows), "build times over their limit" * bool(result.broken)]
+        return f"Failed: {', '.join(filter(None, told))}"
     if result.exit_status or result.reason != "done":
         return "The comparison is not complete"
+    if result.of == "figures":
+        changed = sum(row.verdict == "changed" for row in result.rows)
+        return f"The figures of {count_of(changed, 'kernel')} have changed"
     return f"No {result.compared} is known to be slower by more than {100 * result.margin:g} %"
 
 
 def _describe_place(result: Regression) -> Iterator[str]:
+    if result.of == "figures":
+        yield f"for {result.target}"
+        return
     where = f"{result.target} on {result.device}, " if result.run else ""
     yield f"{where}margin {100 * result.margin:g} %"
 
 
-def _line(row: TimedRow) -> Text:
+def _line(row: TimedRow, of: str) -> Text:
     """Columns of one width with the kernel's name behind them: it may be as long as it likes."""
     change = interval = base = head = ""
     if (ratio := row.ratio) is not None:
@@ -92,7 +101,9 @@ def _line(row: TimedRow) -> Text:
             interval = f"{format_change(ratio.low)} .. {format_change(ratio.high)}"
     return Text.assemble(
         (f"{row.verdict:<13}", STYLES.get(row.verdict, "")),
-        f"{change:>9}  {interval:>18}  {base:>9} -> {head:<9}" if change else " " * 52,
+        f"{change:>9}  {interval:>18}  {base:>9} -> {head:<9}"
+        if change
+        else " " * 52 * (of == "time"),
         f"  {clean_line(row.case)}",
     )
 
@@ -102,6 +113,7 @@ def _lines(result: Regression) -> Iterator[str]:
     told = ", ".join(f"{counts[one]} {one}" for one in get_args(Verdict) if counts[one])
     yield f"{count_of(len(result.rows), result.compared)}: {told}"
     yield describe_gate(result)
+    yield from describe_builds(result)
     timed = [row for row in result.rows if row.ratio is not None]
     if timed:
         yield from _describe_worth(result, timed)
@@ -125,3 +137,67 @@ def _describe_worth(result: Regression, timed: list[TimedRow]) -> Iterator[str]:
     smallest = [row.smallest for row in timed if row.smallest is not None]
     if smallest:
         yield f"smallest change that could have been seen: {100 * min(smallest):.1f} to {100 * max(smallest):.1f} %"
+
+
+# ---- figures of binaries -------------------------------------------------------------------------
+
+
+def describe_change(change: Change) -> str:
+    """``registers 32 -> 40 (+25.0 %)``."""
+    figure, base, head = _describe(change)
+    ratio = _ratio(change)
+    return f"{figure} {base} -> {head}" + (f" ({ratio})" if ratio else "")
+
+
+def _list_changes(row: TimedRow) -> Iterator[str]:
+    """A line for each figure that differs, in columns."""
+    described = [(*_describe(change), _ratio(change)) for change in row.changes]
+    cells = [tuple(map(clean_line, one)) for one in described]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for figure, base, head, ratio in cells:
+        yield f"{figure:<{widths[0]}}  {base:>{widths[1]}} -> {head:<{widths[2]}}  {ratio:>9}".rstrip()
+
+
+def _describe(change: Change) -> tuple[str, str, str]:
+    figure = change.metric.removeprefix(MIX) + (
+        " instructions" if change.metric.startswith(MIX) else ""
+    )
+    figure += f" of {change.function}" if change.function else ""
+    return figure, _format(change, change.base), _format(change, change.head)
+
+
+def _format(change: Change, value: float | None) -> str:
+    if value is None:
+        return "depends"
+    if change.metric == BUILD:
+        return format_seconds(value)
+    if change.metric == "occupancy":
+        return f"{value:.0f} %"
+    return f"{value:g} B" if change.metric in BYTES else f"{value:g}"
+
+
+def _ratio(change: Change) -> str:
+    if not change.base or change.head is None:
+        return ""
+    return f"{100 * (change.head / change.base - 1):+.1f} %"
+
+
+def describe_builds(result: Regression) -> Iterator[str]:
+    """How long all builds took, a line where they were compared."""
+    if result.build is not None:
+        yield _describe_times(result.build)
+
+
+def _describe_times(build: BuildTimes) -> str:
+    base, head = (format_seconds(statistics.median(one)) for one in (build.base_s, build.head_s))
+    text = f"build time of what both build: base {base}, head {head}"
+    if build.is_first:
+        return f"{text}, once and with headers to be read: --repeat {TELLING_ROUNDS} tells more"
+    spread = f"{build.ratio:.2f} x, in rounds {build.low:.2f} to {build.high:.2f}"
+    rounds = len(build.base_s)
+    verdict = "no difference that can be told from noise"
+    if rounds < TELLING_ROUNDS:
+        verdict = "too few to tell a difference from noise"
+    elif build.low > 1 or build.high < 1:
+        verdict = "all of them agree"
+    return f"{text}: {spread}; {count_of(rounds, 'round')}, {verdict}"

@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from typing import Final, get_args
 
 from tileyard.regress.timed import Regression, TimedRow, Verdict, format_change
-from tileyard.report.regress import describe_gate, describe_more, find_headline
+from tileyard.report.regress import (
+    describe_builds,
+    describe_change,
+    describe_gate,
+    describe_more,
+    find_headline,
+)
 from tileyard.report.suite_markdown import code, text
 from tileyard.report.words import format_quantity, format_seconds
 from tileyard.wording import count_of
@@ -32,7 +38,8 @@ def _blocks(result: Regression) -> Iterator[str]:
     if shown:
         yield from _table(result, shown)
     for row in shown[:ROWS]:
-        for message in describe_more(row):
+        changes = ", ".join(map(describe_change, row.changes))
+        for message in filter(None, (changes, *describe_more(row))):
             yield f"\n{code(row.case)}: {text(message)}\n"
     if folded:
         yield f"\n<details><summary>{count_of(len(folded), 'other row')}</summary>\n\n"
@@ -42,18 +49,26 @@ def _blocks(result: Regression) -> Iterator[str]:
 
 
 def _table(result: Regression, rows: list[TimedRow]) -> Iterator[str]:
+    if result.of == "figures":
+        yield f"| verdict | {result.compared} |\n| --- | --- |\n"
+        yield from (f"| {row.verdict} | {code(row.case)} |\n" for row in rows[:ROWS])
+    else:
+        yield from _draw_rows(result, rows[:ROWS])
+    if len(rows) > ROWS:
+        yield f"\nand {len(rows) - ROWS} more\n"
+
+
+def _draw_rows(result: Regression, rows: list[TimedRow]) -> Iterator[str]:
     reach = _find_reach(result)
     yield f"| verdict | {result.compared} | change | {-100 * reach:.0f} .. {100 * reach:+.0f} % | base | head |\n"
     yield "| --- | --- | ---: | --- | ---: | ---: |\n"
-    for row in rows[:ROWS]:
+    for row in rows:
         change = f"{format_change(row.ratio.ratio)} %" if row.ratio else ""
         shown = [text(format_quantity(one, row.unit)) for one in (row.base, row.head)]
         times = shown if row.ratio else ("", "")
         margin = row.margin or result.margin
         drawn = code(draw_interval(row, margin, reach)) if row.ratio else ""
         yield f"| {row.verdict} | {code(row.case)} | {change} | {drawn} | {' | '.join(times)} |\n"
-    if len(rows) > ROWS:
-        yield f"\nand {len(rows) - ROWS} more\n"
 
 
 def _find_reach(result: Regression) -> float:
@@ -84,7 +99,8 @@ def _place(share: float, reach: float) -> int:
 
 def _foot(result: Regression) -> Iterator[str]:
     yield f"\nbase {code(result.base)}, head {code(result.head)}, target {code(result.target)}"
-    notes = "".join(f"\n\n{text(note)}" for note in result.notes) + "\n"
+    told = (*describe_builds(result), *result.notes)
+    notes = "".join(f"\n\n{text(note)}" for note in told) + "\n"
     if not result.run:
         yield notes
         return

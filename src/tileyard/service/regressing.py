@@ -15,6 +15,7 @@ from tileyard.errors import UsageError
 from tileyard.events import Note, PairsCounted, RunStarted
 from tileyard.measures import Measure
 from tileyard.model import Case, Device, Side
+from tileyard.regress.figures import find_changes
 from tileyard.regress.pairs import (
     FALSE_DISCOVERIES,
     TIMING,
@@ -22,7 +23,6 @@ from tileyard.regress.pairs import (
     Pairs,
     as_built,
 )
-from tileyard.regress.static import find_changes
 from tileyard.regress.timed import Regression, TimedRow, describe_row
 from tileyard.regress.verdicts import describe_pair, fold_pairs
 from tileyard.service.bench import Bench

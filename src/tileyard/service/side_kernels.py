@@ -11,7 +11,7 @@ from tileyard.errors import KernelFileError, UsageError
 from tileyard.model import Case, Device, KernelInfo, Limits, Outcome, Record
 from tileyard.service.bench import Bench
 from tileyard.service.runs import Ending
-from tileyard.service.verbs import StartRegress, StartStatic
+from tileyard.service.verbs import StartRegress
 from tileyard.tuning.request import ALL_CONFIGS, TuneRequest
 from tileyard.tuning.space import ASK_LIMIT_S, open_space
 from tileyard.tuning.sweep import make_cases
@@ -80,7 +80,8 @@ class SideKernels:
             try:
                 self.cases += await self._open(authors, file, info, shape, f"{prefix}{name}/")
             except (UsageError, KernelFileError) as error:
-                build = Build(case=f"{prefix}{name}", outcome=Outcome.NOT_RUN, message=str(error))
+                outcome = Outcome.COMPILE_ERROR
+                build = Build(case=f"{prefix}{name}", outcome=outcome, message=str(error))
                 self.refused.append(build)
 
     async def _open(
@@ -101,7 +102,7 @@ class SideKernels:
 
 
 async def open_sides(
-    start: StartRegress | StartStatic,
+    start: StartRegress,
     asked: Asked,
     bench: Bench,
     *,

@@ -1,4 +1,4 @@
-"""The verb ``static``: kernels are built on two sides in turn. Nothing that was built or answered before is used."""
+"""The verb ``regress`` without a device: kernels are built on two sides in turn. Nothing that was built or answered before is used."""
 
 from collections.abc import Sequence
 
@@ -8,29 +8,32 @@ from tileyard.artifacts.manifest import Build
 from tileyard.engine.yard import Workplace
 from tileyard.events import RunStarted
 from tileyard.model import Case
-from tileyard.regress.static import Rounds
+from tileyard.regress.static import compare_sides
+from tileyard.regress.timed import Regression
 from tileyard.service.bench import Bench
 from tileyard.service.runs import Ending, Plan
 from tileyard.service.side_kernels import Asked, SideKernels, open_sides
-from tileyard.service.verbs import StartStatic
+from tileyard.service.verbs import StartRegress
 from tileyard.tuning.sweep import Sweep
 
 
-async def open_rounds(start: StartStatic, bench: Bench) -> Plan[Rounds]:
+async def open_rounds(start: StartRegress, bench: Bench) -> Plan[Regression]:
     """Plan all rounds. What cannot even be begun is in the result, too, with the reason."""
     asked = Asked(target=start.target, all_configs=start.all_configs, limits=start.limits)
     authors, base, head = await open_sides(start, asked, bench, recall=False)
     rounds = [_take_turns(base.cases, head.cases, number) for number in range(start.rounds)]
     sweep = Sweep(*rounds)
 
-    def fold(ending: Ending) -> Rounds:
+    def fold(ending: Ending) -> Regression:
         def describe(kernels: SideKernels) -> tuple[tuple[Build, ...], ...]:
             return tuple(
                 (*kernels.describe(f"{number}/{kernels.side}/", ending), *kernels.refused)
                 for number in range(start.rounds)
             )
 
-        return Rounds(base=describe(base), head=describe(head), reason=ending.reason)
+        names = (start.base.name, start.head.name)
+        found = compare_sides(start.target, names, describe(base), describe(head), start.gate)
+        return msgspec.structs.replace(found, reason=ending.reason, seconds=ending.seconds)
 
     return Plan(
         source=sweep,

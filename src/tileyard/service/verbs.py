@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar, get_args
 
 from tileyard.model import Limits, Record, Side, Value
 from tileyard.regress.gate import Gate
-from tileyard.regress.static import Rounds
 from tileyard.regress.timed import Regression
 from tileyard.suite.records import Wish
 from tileyard.suite.result import SuiteResult
@@ -150,38 +149,14 @@ class StartCompile(Verb[CompileResult]):
         return await open_compiling(self, bench, authors)
 
 
-class StartStatic(Verb[Rounds]):
-    """Begin to build kernels on two sides in turn, ``rounds`` times, for each of their shapes, and run none.
-
-    The files of a side are Python files, each with the one kernel that is meant or an empty name for all of its own.
-    """
-
-    kept = "the same command begins again"
-
-    base: Side
-    head: Side
-    base_files: tuple[tuple[str, str], ...]
-    head_files: tuple[tuple[str, str], ...]
-    target: str
-    all_configs: bool = False
-    rounds: int = 1
-    limits: Limits = Limits()
-    compile_workers: int | None = None
-
-    async def open(self, bench: "Bench") -> "Plan[Rounds]":
-        """See ``Verb``."""
-        from tileyard.service.static_building import open_rounds
-
-        return await open_rounds(self, bench)
-
-
 class StartRegress(Verb[Regression]):
     """Begin to time the kernels or programs of two sides against each other, where their binaries differ.
 
     The files of a side are Python files, each with the one kernel that is meant or an empty name for all of its own.
     With a ``suite``, the path of one for base and for head, its programs are compared instead, those that ``select`` selects.
     ``gate`` says which change matters, and which one fails. No pair is timed for longer than ``case_s``
-    seconds, and none is begun after ``budget_s``. The rest is as in StartTune.
+    seconds, and none is begun after ``budget_s``. With ``rounds`` all kernels are built so often on each side, and nothing is run.
+    The rest is as in StartTune.
     """
 
     kept = "what was measured is recorded; the same command begins again"
@@ -196,6 +171,7 @@ class StartRegress(Verb[Regression]):
     suite: tuple[str, str] | None = None
     select: tuple[str, ...] = ()
     budget_s: float | None = None
+    rounds: int = 0
     all_configs: bool = False
     devices: tuple[str, ...] = ()
     limits: Limits = Limits()
@@ -204,6 +180,10 @@ class StartRegress(Verb[Regression]):
 
     async def open(self, bench: "Bench") -> "Plan[Regression]":
         """See ``Verb``."""
+        if self.rounds:
+            from tileyard.service.static_building import open_rounds
+
+            return await open_rounds(self, bench)
         from tileyard.service.regressing import open_regression
 
         return await open_regression(self, bench)

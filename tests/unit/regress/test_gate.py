@@ -9,9 +9,9 @@ from tests.unit.regress.sides import timed
 
 from tileyard.cli.regress_session import read_gate
 from tileyard.errors import UsageError
+from tileyard.regress.figures import Change
 from tileyard.regress.gate import CaseMargin, Gate, describe_gating
 from tileyard.regress.limits import parse_limits
-from tileyard.regress.static import Change
 from tileyard.regress.timed import Allowance, Regression, TimedRow
 
 TODAY = datetime.date(2026, 11, 23)
@@ -144,5 +144,5 @@ def test_a_limit_within_the_margin_is_refused() -> None:
     """What lies within the margin cannot be told from noise."""
     with pytest.raises(UsageError, match="less than the margin of 2 %"):
         read_gate(None, Gate(margin=0.02, fail_over=0.01))
-    with pytest.raises(UsageError, match="takes several builds"):
+    with pytest.raises(UsageError, match="takes --static --repeat 3"):
         read_gate(None, Gate(margin=0.02, limits=parse_limits("build:+5%")))

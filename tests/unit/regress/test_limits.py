@@ -1,17 +1,26 @@
 """How much worse a figure may get."""
 
+from collections.abc import Sequence
+
 import pytest
 from tests.unit.regress.sides import built, failed, function, side
 
 from tileyard.artifacts.manifest import Build
 from tileyard.errors import UsageError
-from tileyard.regress.limits import find_regressions, parse_limits
-from tileyard.regress.static import Comparison, compare_sides
+from tileyard.regress.gate import Gate
+from tileyard.regress.limits import parse_limits
+from tileyard.regress.static import compare_sides
 
 
-def compare(base: Build, head: Build) -> Comparison:
-    """One round of each."""
-    return compare_sides("cuda:sm_80", ("a", "b"), [side(base)], [side(head)])
+def compare(base: Sequence[Build], head: Sequence[Build], limits: str) -> list[str]:
+    """What fails a comparison of so many rounds with such limits."""
+    gate = Gate(margin=0.02, limits=parse_limits(limits), faults="lost" if limits else "none")
+    rounds = [[side(build) for build in builds] for builds in (base, head)]
+    found = compare_sides("cuda:sm_80", ("a", "b"), *rounds, gate)
+    assert found.exit_status == (1 if found.broken or any(row.gates for row in found.rows) else 0)
+    lines = [f"{row.case}: {line}" for row in found.rows for line in row.broken]
+    kinds = [f"{row.case}: {kind}" for row in found.rows for kind in row.gates]
+    return [*lines, *found.broken, *(kind for kind in kinds if "over_limit" not in kind)]
 
 
 @pytest.mark.parametrize(
@@ -34,32 +43,29 @@ def compare(base: Build, head: Build) -> Comparison:
 )
 def test_limits(limit: str, figures: dict[str, object], is_broken: bool) -> None:
     """A figure may move as far as its limit says, towards that side."""
-    compared = compare(built(), built("gemm/block=1", function(**figures)))
-    regressions = list(find_regressions(compared, parse_limits(limit)))
+    regressions = compare([built()], [built("gemm/block=1", function(**figures))], limit)
     assert len(regressions) == is_broken
     assert all(limit in line and "gemm/block=1" in line for line in regressions)
 
 
 @pytest.mark.parametrize("text", ["missing", "spills:+0"])
-def test_a_kernel_that_head_lacks_breaks_any_limit(text: str) -> None:
-    """A kernel that only base builds is a regression; one that only head builds is none."""
-    limits = parse_limits(text)
-    assert list(find_regressions(compare(built("a"), built("b")), limits)) == [
-        "a: only base has it"
-    ]
-    worse, better = compare(built(), failed(message="boom")), compare(failed(), built())
-    expected = ["gemm/block=1: head does not build it: boom"]
-    assert list(find_regressions(worse, limits)) == expected
-    assert list(find_regressions(better, limits)) == []
-    assert list(find_regressions(compare(failed(), failed()), limits)) == []
+def test_a_kernel_that_head_lost_breaks_any_limit(text: str) -> None:
+    """What only base has or builds is lost; what is new, or what base does not build either, is not."""
+    assert compare([built("a")], [built("b")], text) == ["a: missing"]
+    assert compare([built("a")], [failed("a")], text) == ["a: failed"]
+    assert compare([failed("a")], [built("a")], text) == []
+    assert compare([failed("a")], [failed("a")], text) == []
 
 
-def test_a_file_that_base_could_not_read_is_no_regression() -> None:
-    """What failed on base's side alone is no loss; what head alone could not read is one."""
-    limits = parse_limits("missing")
-    expected = ["a.py: head does not build it: no", "b: only base has it"]
-    assert list(find_regressions(compare(failed("a.py"), built("b")), limits)) == []
-    assert sorted(find_regressions(compare(built("b"), failed("a.py")), limits)) == expected
+def test_a_file_that_head_alone_cannot_read_is_lost() -> None:
+    """What failed on base's side alone is no loss."""
+    assert compare([failed("a.py")], [built("b")], "missing") == []
+    assert compare([built("b")], [failed("a.py")], "missing") == ["a.py: failed", "b: missing"]
+
+
+def test_without_limits_nothing_fails() -> None:
+    """Whatever differs."""
+    assert compare([built("a")], [failed("a")], "") == []
 
 
 @pytest.mark.parametrize(
@@ -67,11 +73,9 @@ def test_a_file_that_base_could_not_read_is_no_regression() -> None:
 )
 def test_build_times_break_a_limit_only_in_all_rounds(head_s: list[float], is_broken: bool) -> None:
     """Even the mildest round must be beyond what is allowed."""
-    base = [side(built(build_s=1.0)) for _ in head_s]
-    head = [side(built(build_s=seconds)) for seconds in head_s]
-    compared = compare_sides("cuda:sm_80", ("a", "b"), base, head)
-    regressions = list(find_regressions(compared, parse_limits("build:+20%")))
-    assert len(regressions) == is_broken
+    base = [built(build_s=1.0) for _ in head_s]
+    head = [built(build_s=seconds) for seconds in head_s]
+    assert len(compare(base, head, "build:+20%")) == is_broken
 
 
 @pytest.mark.parametrize(

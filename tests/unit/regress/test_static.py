@@ -6,29 +6,47 @@ import pytest
 from tests.unit.regress.sides import built, failed, function, side
 
 from tileyard.artifacts.manifest import Build
-from tileyard.regress.static import BUILD, Change, Comparison, compare_sides
+from tileyard.model import Outcome
+from tileyard.regress.figures import BUILD, Change
+from tileyard.regress.gate import Gate
+from tileyard.regress.static import compare_sides
+from tileyard.regress.timed import Regression
+
+GATE = Gate(margin=0.02)
 
 
-def compare(base: Sequence[Build], head: Sequence[Build]) -> Comparison:
+def compare(base: Sequence[Build], head: Sequence[Build]) -> Regression:
     """One round of each."""
-    return compare_sides("cuda:sm_80", ("a", "b"), [side(*base)], [side(*head)])
+    return compare_sides("cuda:sm_80", ("a", "b"), [side(*base)], [side(*head)], GATE)
 
 
-def compare_times(base_s: Sequence[float], head_s: Sequence[float]) -> Comparison:
+def compare_times(base_s: Sequence[float], head_s: Sequence[float]) -> Regression:
     """One kernel, built in several rounds that took so long."""
     return compare_sides(
         "cuda:sm_80",
         ("a", "b"),
         [side(built(build_s=seconds)) for seconds in base_s],
         [side(built(build_s=seconds)) for seconds in head_s],
+        GATE,
     )
 
 
 def test_equal_kernels_are_counted() -> None:
-    """Kernels that are the same on both sides are counted, and no row is made of them."""
+    """Kernels that are the same on both sides are unchanged."""
     compared = compare([built("a"), built("b")], [built("a"), built("b")])
-    expected = (2, ())
-    assert (compared.unchanged, compared.rows) == expected
+    assert [(row.case, row.verdict) for row in compared.rows] == [
+        ("a", "unchanged"),
+        ("b", "unchanged"),
+    ]
+    assert not compared.notes
+
+
+def test_a_binary_without_figures_is_not_called_equal_in_silence() -> None:
+    """A note counts what the compiler says nothing of."""
+    silent = Build(case="a", outcome=Outcome.PASSED)
+    assert compare([silent, built("b")], [silent, built("b")]).notes == (
+        "compilers report no figures of 2 builds",
+    )
 
 
 @pytest.mark.parametrize(
@@ -48,7 +66,7 @@ def test_each_figure_is_compared(figures: dict[str, object], expected: Change) -
     """A figure that differs is a change, and no other is."""
     compared = compare([built()], [built("gemm/block=1", function(**figures))])
     (row,) = compared.rows
-    assert (row.base, row.head, row.changes) == ("built", "built", (expected,))
+    assert (row.verdict, row.changes) == ("changed", (expected,))
 
 
 def test_instructions_are_compared_by_kind() -> None:
@@ -88,15 +106,23 @@ def test_no_kernel_is_dropped() -> None:
     head = [failed("broken"), built("mended"), failed("never"), built("new")]
     compared = compare(base, head)
     expected = {
-        "gone": ("built", "missing"),
-        "broken": ("built", "fails"),
-        "mended": ("fails", "built"),
-        "never": ("fails", "fails"),
-        "new": ("missing", "built"),
-        "file.py": ("fails", "missing"),
+        "gone": ("missing", "", ""),
+        "broken": ("failed", "", "compile_error: no"),
+        "mended": ("failed", "compile_error: no", ""),
+        "never": ("failed", "compile_error: no", "compile_error: no"),
+        "new": ("new", "", ""),
+        "file.py": ("failed", "compile_error: no", ""),
     }
-    assert {row.case: (row.base, row.head) for row in compared.rows} == expected
-    assert compared.unchanged == 0
+    found = {row.case: (row.verdict, row.base_message, row.head_message) for row in compared.rows}
+    assert found == expected
+
+
+def test_what_the_host_has_failed_is_no_fault_of_a_kernel() -> None:
+    """It was not compared, and the exit status is that of infrastructure."""
+    lost = Build(case="a", outcome=Outcome.INFRA_ERROR, message="the disk is full")
+    compared = compare([built("a")], [lost])
+    assert [row.verdict for row in compared.rows] == ["not_run"]
+    assert compared.exit_status == 3
 
 
 def test_the_first_round_is_not_timed_where_there_are_others() -> None:

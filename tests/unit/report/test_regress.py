@@ -1,15 +1,16 @@
 """Two versions in time, on a terminal and as a comment of a pull request."""
 
 import io
+import statistics
 
 import msgspec
 import pytest
 from rich.console import Console
 from tests.unit.regress.sides import timed
 
+from tileyard.regress.figures import BuildTimes, Change
 from tileyard.regress.gate import Gate
 from tileyard.regress.limits import parse_limits
-from tileyard.regress.static import Change
 from tileyard.regress.timed import Ratio, Regression, TimedRow
 from tileyard.report.regress import print_regression
 from tileyard.report.regress_markdown import draw_interval, render_comment
@@ -63,7 +64,7 @@ def test_what_the_compiler_made_of_a_kernel_is_below_its_time() -> None:
     print_regression(console, result)
     assert isinstance(console.file, io.StringIO)
     printed = console.file.getvalue()
-    assert "    registers 32 -> 40 (+25.0 %), spills 0 B -> 8 B\n" in printed
+    assert "    registers   32 -> 40     +25.0 %\n    spills     0 B -> 8 B\n" in printed
     assert "    beyond its limit: spills 0 -> 8, allowed spills:+0\n" in printed
     assert "gates: 1 over_limit\n" in printed
     comment = render_comment(result)
@@ -116,3 +117,95 @@ def test_an_interval_is_drawn(
         reach=0.1,
     )
     assert drawn == expected
+
+
+def show_figures(*rows: TimedRow, build: BuildTimes | None = None, broken: str = "") -> str:
+    """What is printed, and then the comment, of kernels that were built and not run."""
+    result = Regression(
+        run="",
+        target="cuda:sm_80",
+        device="",
+        silicon="",
+        base="TileLang 0.1.15 (NVRTC 13.0)",
+        head="TileLang 0.1.15, tl.x=1 (NVRTC 13.0)",
+        margin=0.02,
+        rows=rows,
+        of="figures",
+        build=build,
+        broken=(broken,) if broken else (),
+    )
+    console = Console(file=io.StringIO(), width=160)
+    print_regression(console, result)
+    assert isinstance(console.file, io.StringIO)
+    return f"{console.file.getvalue()}{render_comment(result)}"
+
+
+def test_figures_are_below_the_name_of_their_kernel() -> None:
+    """A line each, with both sides; what is the same is counted."""
+    changes = (
+        Change(metric="registers", base=32, head=40),
+        Change(metric="occupancy", base=50, head=None),
+        Change(metric="mix.tensor", base=64, head=32, function="main_kernel"),
+        Change(metric="build", base=1.5, head=3.0),
+    )
+    shown = show_figures(
+        TimedRow(case="gemm/small", verdict="changed", changes=changes),
+        TimedRow(case="gone", verdict="missing"),
+        TimedRow(case="broken", verdict="failed", head_message="boom\nand more"),
+        TimedRow(case="same", verdict="unchanged"),
+    )
+    expected = [
+        "for cuda:sm_80",
+        "changed        gemm/small",
+        "    registers                              32 -> 40         +25.0 %",
+        "    occupancy                            50 % -> depends",
+        "    tensor instructions of main_kernel     64 -> 32         -50.0 %",
+        "    build                               1.5 s -> 3.0 s     +100.0 %",
+        "missing        gone",
+        "failed         broken",
+        "    head: boom and more",
+        "4 kernels: 1 failed, 1 missing, 1 changed, 1 unchanged",
+        "gates: nothing",
+    ]
+    assert shown.splitlines()[2:13] == expected
+    assert "## The figures of 1 kernel have changed\n" in shown
+    assert "| changed | <code>gemm/small</code> |\n" in shown
+
+
+def test_build_times_over_their_limit_are_what_gates() -> None:
+    """On a terminal and in the first line of a comment."""
+    shown = show_figures(broken="all kernels: build x 1.40")
+    assert "gates: all kernels: build x 1.40\n" in shown
+    assert "## Failed: build times over their limit\n" in shown
+
+
+@pytest.mark.parametrize(
+    ("ratios", "expected"),
+    [
+        (
+            (0.9, 1.0, 1.1),
+            "1.00 x, in rounds 0.90 to 1.10; 3 rounds, no difference that can be told",
+        ),
+        ((1.1, 1.15, 1.2), "1.15 x, in rounds 1.10 to 1.20; 3 rounds, all of them agree"),
+        ((0.8, 0.85, 0.9), "0.85 x, in rounds 0.80 to 0.90; 3 rounds, all of them agree"),
+        ((1.1, 1.2), "2 rounds, too few to tell"),
+    ],
+)
+def test_build_times_say_what_they_are_worth(ratios: tuple[float, ...], expected: str) -> None:
+    """Rounds that are few, that disagree and that agree are told apart."""
+    build = BuildTimes(
+        base_s=tuple(2.0 for _ in ratios),
+        head_s=tuple(2.0 * ratio for ratio in ratios),
+        ratio=statistics.median(ratios),
+        low=min(ratios),
+        high=max(ratios),
+        is_first=False,
+    )
+    assert expected in show_figures(build=build)
+
+
+def test_one_round_says_nothing_about_times() -> None:
+    """Of the first round, in which headers are read, both times are shown and no ratio."""
+    build = BuildTimes(base_s=(2.0,), head_s=(3.0,), ratio=1.5, low=1.5, high=1.5, is_first=True)
+    expected = "base 2.0 s, head 3.0 s, once and with headers to be read: --repeat 3 tells more"
+    assert expected in show_figures(build=build)

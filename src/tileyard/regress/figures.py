@@ -1,0 +1,99 @@
+"""Figures of binaries that compilers report, and how those of two builds differ.
+
+Registers, memory and instructions are facts of a binary: any difference is one. Build times are not.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from tileyard.artifacts.manifest import Build
+from tileyard.model import Outcome, Record
+from tileyard.targets.reported import Resources, read_reported
+
+BUILD = "build"
+MIX = "mix."
+METRICS = (
+    *("registers", "spills", "stack", "shared", "threads", "occupancy", "code", "instructions"),
+    BUILD,
+)
+"""What is compared, besides ``mix.KIND`` for the instructions of each kind.
+
+Bytes for spills, stack, shared and code; percent for occupancy; seconds for build.
+"""
+TELLING_ROUNDS = 3
+"""Of fewer rounds nothing is said about a single kernel's build time."""
+TELLING_RATIO = 1.1
+"""Nor of a build time that has changed by less."""
+
+
+class Change(Record):
+    """A figure that differs. ``function`` is that of the device, empty where it has only one.
+
+    A side that has no such figure, since it depends on the call, has None.
+    """
+
+    metric: str
+    base: float | None
+    head: float | None
+    function: str = ""
+
+
+class BuildTimes(Record):
+    """How long the kernels took that both sides built, a round each.
+
+    ``ratio`` is head over base in the middle of all rounds, ``low`` and ``high`` its extremes.
+    ``is_first`` says that this was the first round, in which caches were made as well.
+    """
+
+    base_s: tuple[float, ...]
+    head_s: tuple[float, ...]
+    ratio: float
+    low: float
+    high: float
+    is_first: bool
+
+
+def find_changes(base: Build, head: Build) -> Iterator[Change]:
+    """The figures that differ, build times apart; none where one of the two was not built."""
+    if not base.outcome == head.outcome == Outcome.PASSED:
+        return
+    here, there = _functions_of(base), _functions_of(head)
+    names = dict.fromkeys([*here, *there])
+    for name in names:
+        before, after = here.get(name, {}), there.get(name, {})
+        for metric in dict.fromkeys([*before, *after]):
+            old, new = before.get(metric), after.get(metric)
+            # Instructions of a kind that one side lacks are none; other figures are not known there.
+            if metric.startswith(MIX) and before and after:
+                old, new = old or 0.0, new or 0.0
+            if old != new:
+                function = name if len(names) > 1 else ""
+                yield Change(metric=metric, base=old, head=new, function=function)
+
+
+def _functions_of(build: Build) -> dict[str, dict[str, float]]:
+    """Figures of each device function by its name, without what makes the name unique."""
+    seen: Counter[str] = Counter()
+    found: dict[str, dict[str, float]] = {}
+    for taken in read_reported(build.details).resources:
+        name = taken.symbol.rpartition("_")[0] or taken.symbol
+        seen[name] += 1
+        found[name if seen[name] == 1 else f"{name}#{seen[name]}"] = _figures_of(taken)
+    return found
+
+
+def _figures_of(taken: Resources) -> dict[str, float]:
+    """The figures that are known."""
+    dynamic, occupancy = taken.dynamic_shared_bytes, taken.occupancy
+    figures: dict[str, float | None] = {
+        "registers": taken.registers,
+        "spills": taken.spilled_bytes,
+        "stack": taken.stack_bytes,
+        "shared": None if dynamic is None else taken.shared_bytes + dynamic,
+        "threads": taken.threads,
+        "occupancy": None if occupancy is None else 100 * occupancy,
+        "code": taken.code_bytes,
+        "instructions": sum(taken.mix.values()),
+        **{f"{MIX}{kind}": count for kind, count in taken.mix.items()},
+    }
+    return {name: figure for name, figure in figures.items() if figure is not None}
