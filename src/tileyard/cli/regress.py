@@ -6,7 +6,18 @@ from typing import Annotated
 
 import typer
 
-from tileyard.cli.kernel_options import SIDES, BuildLimit, DeviceNames, QueueLimit, RunLimit
+from tileyard.cli.kernel_options import (
+    SIDES,
+    AllConfigs,
+    BuildLimit,
+    CompareTarget,
+    CompileWorkers,
+    DeviceNames,
+    QueueLimit,
+    RunLimit,
+    SmallestChange,
+    TimeEach,
+)
 from tileyard.cli.suite_options import Selected
 from tileyard.cli.values import parse_duration_s, parse_share, refuse_unused
 from tileyard.errors import UsageError
@@ -27,7 +38,7 @@ def regress(  # noqa: PLR0913 - options, by keyword only
     files: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="FILE[::NAME]... | SUITE",
+            metavar="FILE[::NAME]... | SUITE[::CASE]",
             help="Where the kernels are; or a suite of programs: its suite.toml, or its folder.",
         ),
     ] = None,
@@ -61,30 +72,21 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         ),
     ] = None,
     select: Selected = None,
-    target: Annotated[str, typer.Option(help="What to compile for.")] = "cpu",
+    target: CompareTarget = "cpu",
     devices: DeviceNames = None,
-    margin: Annotated[
-        str, typer.Option(metavar="PERCENT", help="The smallest change that matters.")
-    ] = "2%",
-    each: Annotated[
-        str, typer.Option(metavar="TIME", help="Time no kernel for longer than this.")
-    ] = "30s",
+    margin: SmallestChange = "2%",
+    each: TimeEach = "30s",
     budget: Annotated[
         str, typer.Option(metavar="TIME", help="Time nothing more after 60s, 5m, ...")
     ] = "",
-    all_configs: Annotated[
-        bool,
-        typer.Option("--all-configs", help="All configs of each space, not the first one only."),
-    ] = False,
+    all_configs: AllConfigs = False,
     clean: Annotated[
         bool, typer.Option("--clean", help="Refuse a working tree with changes.")
     ] = False,
     queue_limit: QueueLimit = "30m",
     run_limit: RunLimit = "60s",
     build_limit: BuildLimit = "120s",
-    compile_workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes that build; by default one for each core.")
-    ] = None,
+    compile_workers: CompileWorkers = None,
     summary: Annotated[
         str, typer.Option(metavar="FILE", help="Also write a comment for a pull request: Markdown.")
     ] = "",
@@ -110,7 +112,6 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         read_gate,
         run,
     )
-    from tileyard.cli.regress_suite import find_suite, run_suite
     from tileyard.regress.gate import Gate
     from tileyard.regress.limits import parse_limits
     from tileyard.report.console import Console
@@ -151,7 +152,4 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         build_s=parse_duration_s(build_limit),
         compile_workers=compile_workers,
     )
-    if suite := find_suite(asked.files):
-        return shown.show(run_suite(asked, suite, Console(stderr=json)))
-    refuse_unused("without a suite", {"--select": select})
     return shown.show(run(asked, Console(stderr=json)))

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tileyard.cli.kernel_options import SIDES
+from tileyard.cli.kernel_options import SIDES, AllConfigs, CompareTarget, CompileWorkers
 from tileyard.cli.values import parse_duration_s
 
 
@@ -21,13 +21,8 @@ def static(  # noqa: PLR0913 - options, by keyword only
         list[str], typer.Argument(metavar="FILE[::NAME]...", help="Where the kernels are.")
     ],
     *,
-    target: Annotated[
-        str, typer.Option(help="What to compile for, such as cuda:sm_90a.")
-    ] = "cuda:sm_90a",
-    all_configs: Annotated[
-        bool,
-        typer.Option("--all-configs", help="All configs of each space, not the first one only."),
-    ] = False,
+    target: CompareTarget = "cuda:sm_90a",
+    all_configs: AllConfigs = False,
     repeat: Annotated[
         int,
         typer.Option(
@@ -46,9 +41,7 @@ def static(  # noqa: PLR0913 - options, by keyword only
     build_limit: Annotated[
         str, typer.Option(metavar="TIME", help="End a build that takes longer.")
     ] = "120s",
-    compile_workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes that build; by default one for each core.")
-    ] = None,
+    compile_workers: CompileWorkers = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Build the same kernels on two sides, and compare them. No device is needed.

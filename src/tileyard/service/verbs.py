@@ -181,7 +181,8 @@ class StartRegress(Verb[Regression]):
     The files of a side are Python files, each with the one kernel that is meant or an empty name for all of its own.
     With a ``suite``, the path of one for base and for head, its programs are compared instead, those that ``select`` selects.
     ``gate`` says which change matters, and which one fails. No pair is timed for longer than ``case_s``
-    seconds, and none is begun after ``budget_s``. The rest is as in StartTune.
+    seconds, and none is begun after ``budget_s``. Where kernels are ``only_built``, none is timed, and no device is needed.
+    The rest is as in StartTune.
     """
 
     kept = "what was measured is recorded; the same command begins again"
@@ -197,6 +198,7 @@ class StartRegress(Verb[Regression]):
     select: tuple[str, ...] = ()
     budget_s: float | None = None
     all_configs: bool = False
+    only_built: bool = False
     devices: tuple[str, ...] = ()
     limits: Limits = Limits()
     compile_workers: int | None = None
