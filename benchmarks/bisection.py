@@ -1,8 +1,10 @@
 """How surely ``tileyard bisect`` finds a commit, beside ``git bisect run``: ``python benchmarks/bisection.py --help``.
 
 A made history of 64 commits has a merge, three commits that cannot be built and one that makes a kernel 4 % slower; each
-changes the kernel's binary. First whole runs with real measurement; then runs with noise that was recorded here: ratios of
-processes that timed a kernel against itself.
+changes the kernel's binary. First whole runs with real measurement; then runs with noise that was recorded here, in one
+comparison of builds that differ in a constant alone: a test draws from the processes of one pair of these, so what the place of
+its code is worth stays with a binary. A process runs its kernels for 0.2 s and takes about a second in all, so the usual 8 pairs of
+2.5 s are about 100 processes. ``--spread`` makes normal noise up instead.
 """
 
 import argparse
@@ -22,7 +24,7 @@ from typing import Final, NamedTuple
 from regress import BODIES, KERNEL, keep_busy
 
 from tileyard.measure.looks import LOOKS, mean_interval
-from tileyard.regress.bisection import Answer, Bisection, Commit
+from tileyard.regress.bisection import LIKELY, Answer, Bisection, Commit
 from tileyard.regress.pairs import FALSE_DISCOVERIES, compare_rounds
 from tileyard.regress.sought import WRONG_TIMES, SoughtChange, judge_commit
 from tileyard.regress.timed import Regression, TimedRow
@@ -71,8 +73,8 @@ def make_history(seed: int) -> History:
     return History(parents, culprit, set(chance.sample(others, 3)))
 
 
-def commit_all(history: History, folder: Path, kernel: str) -> list[str]:
-    """The history as a repository; the hash of each commit."""
+def commit_all(history: History, folder: Path, kernel: str, names: Sequence[str]) -> list[str]:
+    """The history of a file with a kernel by each of these names, as a repository; the hash of each commit."""
 
     def git(*words: str) -> str:
         name = ("-c", "user.name=bench", "-c", "user.email=bench@example.org")
@@ -81,7 +83,8 @@ def commit_all(history: History, folder: Path, kernel: str) -> list[str]:
         return done.stdout.strip()
 
     dtype, body = BODIES[kernel]
-    (folder / "kernels.py").write_text(HEAD + KERNEL.format(name=kernel, dtype=dtype, body=body))
+    kernels = (KERNEL.format(name=name, dtype=dtype, body=body) for name in names)
+    (folder / "kernels.py").write_text(HEAD + "".join(kernels))
     git("init", "-q", "-b", "main")
     made: list[str] = []
     for index, parents in enumerate(history.parents):
@@ -103,7 +106,7 @@ def find_really(seed: int, kernel: str) -> str:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "project"
         folder.mkdir()
-        made = commit_all(history, folder, kernel)
+        made = commit_all(history, folder, kernel, [kernel])
         ours = find_with_tileyard(folder, made, history.culprit, kernel)
         plain = find_with_git(folder, made, history.culprit, kernel)
     return f"culprit {history.culprit}: tileyard bisect {ours}; git bisect run {plain}"
@@ -143,29 +146,35 @@ def run_in(folder: Path, home: str, argv: Sequence[str]) -> "subprocess.Complete
     return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 
-def record_noise(kernel: str, rounds: int) -> list[float]:
-    """ln(control / base) of each process that timed a kernel against itself, in runs whose heads differ in a constant."""
+def record_noise(kernel: str, pairs: int, each: str) -> list[list[float]]:
+    """ln(head / base) of each process that timed two builds of a kernel, which differ in a constant; a list for each pair."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "project"
         folder.mkdir()
-        history = History([[index - 1] if index else [] for index in range(rounds + 1)], 0, set())
-        made = commit_all(history, folder, kernel)
-        for head in made[1:]:
-            words = ["regress", made[0], head, "kernels.py", "--margin", "0.01%", "--each", "10s"]
-            run_in(folder, "home", [TILEYARD, *words])
-        batches: dict[tuple[str, str], dict[str, Sequence[float]]] = {}
+        names = [f"{kernel}{number}" for number in range(pairs)]
+        base, head = commit_all(History([[], [0]], 0, set()), folder, kernel, names)
+        # No pair is decided at this margin, so each takes its time.
+        words = ["regress", base, head, "kernels.py", "--margin", "0.01%", "--each", each]
+        done = run_in(folder, "home", [TILEYARD, *words])
+        batches: dict[str, dict[str, Sequence[float]]] = {}
         with open_store(Path(scratch) / "home") as store:
             for trial in store.list_trials(TrialQuery(limit=100_000)):
                 if trial.measurement:
                     slot = trial.case.rpartition("/")[2]
-                    batches.setdefault((trial.run, trial.batch), {})[slot] = (
-                        trial.measurement.samples_ns
-                    )
-    found = (compare_rounds(batch) for batch in batches.values() if len(batch) == 3)
-    return [ratios["head"] for ratios in found if ratios]
+                    batches.setdefault(trial.batch, {})[slot] = trial.measurement.samples_ns
+    found: dict[str, list[float]] = {}
+    for name, batch in batches.items():
+        ratios = compare_rounds(batch) if len(batch) == 3 else None
+        if ratios:
+            found.setdefault(name.rpartition("/")[0], []).append(ratios["head"])
+    if not found:
+        raise SystemExit(f"nothing was recorded: {done.stderr or done.stdout}")
+    return list(found.values())
 
 
-def find_simulated(seed: int, noise: Sequence[float]) -> tuple[bool, int, int]:
+def find_simulated(
+    seed: int, noise: Sequence[Sequence[float]], likely: float
+) -> tuple[bool, int, int]:
     """Whether the commit is found, in how many tests, and of how many processes; each draws its noise."""
     history = make_history(seed)
     chance = random.Random(seed)
@@ -179,8 +188,9 @@ def find_simulated(seed: int, noise: Sequence[float]) -> tuple[bool, int, int]:
         else:
             more = history.has_it(int(head)) - history.has_it(int(base))
             values: list[float] = []
+            drawn = chance.choice(noise)
             while len(values) < LOOKS[-1]:
-                values.append(chance.choice(noise) + more * math.log(SLOWER))
+                values.append(chance.choice(drawn) + more * math.log(SLOWER))
                 found = mean_interval(values, FALSE_DISCOVERIES)
                 verdict = judge_interval(found, math.log1p(sought.margin))
                 if len(values) in LOOKS and verdict != "inconclusive":
@@ -194,8 +204,8 @@ def find_simulated(seed: int, noise: Sequence[float]) -> tuple[bool, int, int]:
         Commit(sha=str(index), parents=tuple(map(str, own)), subject="")
         for index, own in enumerate(history.parents)
     ][1:]
-    bisection = Bisection("0", commits, WRONG_TIMES, test)
-    tests = len(list(bisection.run()))
+    bisection = Bisection("0", commits, WRONG_TIMES, test, likely=likely)
+    tests = 1 + len(list(bisection.run()))  # the first one compares the bad revision
     return [one.sha for one in bisection.suspects] == [str(history.culprit)], tests, processes
 
 
@@ -204,7 +214,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5, help="with real measurement")
     parser.add_argument("--simulated", type=int, default=100, help="with recorded noise")
-    parser.add_argument("--rounds", type=int, default=8, help="runs in which noise is recorded")
+    parser.add_argument("--pairs", type=int, default=8, help="of which noise is recorded")
+    parser.add_argument("--each", default="2.5s", help="how long kernels of a pair run")
+    parser.add_argument("--spread", type=float, help="percent: normal noise, and none is recorded")
+    parser.add_argument("--likely", type=float, default=LIKELY, help="see Bisection")
     parser.add_argument("--kernel", default="chain", choices=sorted(BODIES))
     parser.add_argument("--busy", action="store_true", help="keep one core busy meanwhile")
     asked = parser.parse_args()
@@ -213,14 +226,22 @@ def main() -> None:
             print(find_really(seed, asked.kernel), flush=True)
         if not asked.simulated:
             return
-        noise = record_noise(asked.kernel, asked.rounds)
-    spread = statistics.stdev(noise)
-    print(f"noise: {len(noise)} processes, standard deviation {100 * spread:.2f} %", flush=True)
-    found = [find_simulated(seed, noise) for seed in range(asked.simulated)]
+        if asked.spread is None:
+            noise = record_noise(asked.kernel, asked.pairs, asked.each)
+        else:
+            chance = random.Random(0)
+            noise = [[chance.gauss(0, asked.spread / 100) for _ in range(1000)]]
+    values = [value for pair in noise for value in pair]
+    print(
+        f"noise: {len(values)} processes of {len(noise)} pairs, "
+        f"standard deviation {100 * statistics.stdev(values):.2f} %",
+        flush=True,
+    )
+    found = [find_simulated(seed, noise, asked.likely) for seed in range(asked.simulated)]
     right = sum(one[0] for one in found)
     tests = statistics.mean(one[1] for one in found)
     print(
-        f"recorded noise: {right} of {len(found)} right, {tests:.1f} tests, "
+        f"{right} of {len(found)} right, {tests:.1f} tests, "
         f"{statistics.mean(one[2] for one in found):.0f} processes"
     )
 

@@ -31,6 +31,11 @@ def third(N, block=128):
 def make_place(folder: Path, caches: Path) -> CommandLine:
     """A folder with ``third.py``, and a home whose precompiled headers lie where others find them."""
     (folder / "third.py").write_text(KERNEL)
-    (folder / "home").mkdir()
-    (folder / "home" / "caches").symlink_to(caches)
+    share_headers(folder / "home", caches)
     return CommandLine(folder)
+
+
+def share_headers(home: Path, caches: Path) -> None:
+    """Make a home whose precompiled headers lie where others find them."""
+    home.mkdir()
+    (home / "caches").symlink_to(caches)

@@ -2,7 +2,10 @@
 
 import os
 import subprocess
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+from tests.conftest import CommandLine
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -19,3 +22,26 @@ def git(folder: Path, *arguments: str) -> str:
         check=True,
     )
     return done.stdout.strip()
+
+
+def make_history(cli: CommandLine, tmp_path: Path, steps: Iterable[Mapping[str, str]]) -> Path:
+    """A repository in which commands are run, with a commit for each step, which writes these files.
+
+    Commits are called ``step 0`` and so on, and have tags ``c0`` and so on.
+    """
+    folder = tmp_path / "project"
+    folder.mkdir()
+    git(folder, "init", "-q", "-b", "main")
+    for number, files in enumerate(steps):
+        for file, text in files.items():
+            (folder / file).parent.mkdir(exist_ok=True)
+            (folder / file).write_text(text)
+        git(folder, "add", "-A")
+        git(folder, "commit", "-q", "-m", f"step {number}")
+        git(folder, "tag", f"c{number}")
+    cli.cwd = folder
+    cli.env |= {
+        "TILEYARD_HOME": str(tmp_path / "home"),
+        "TILEYARD_LOCK_DIR": str(tmp_path / "locks"),
+    }
+    return folder

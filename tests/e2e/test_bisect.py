@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import CommandLine
-from tests.e2e.repositories import git
+from tests.conftest import ROOT, CommandLine
+from tests.e2e.gpu_builds import share_headers
+from tests.e2e.repositories import git, make_history
 
 pytestmark = pytest.mark.slow
 
@@ -30,6 +31,19 @@ def plus(N=1 << 12):
                 B[i] = x[i] + ADDED
     return main
 """
+WIDE = """
+import tilelang.language as T
+import tileyard
+
+@tileyard.kernel
+def third(N=4096):
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, BLOCK), threads=128) as bx:
+            for i in T.Parallel(BLOCK):
+                B[bx * BLOCK + i] = A[bx * BLOCK + i] / T.float32(3)
+    return main
+"""
 STEPS = [
     "TIMES, ADDED, TAG = 1, 1, 0",
     "TIMES, ADDED, TAG = 1, 1, 0  # a comment",
@@ -44,29 +58,21 @@ STEPS = [
 
 @pytest.fixture
 def project(cli: CommandLine, tmp_path: Path) -> Path:
-    """The history; each commit has a tag, ``c0`` and so on."""
-    folder = tmp_path / "project"
-    folder.mkdir()
-    git(folder, "init", "-q", "-b", "main")
-    for number, step in enumerate(STEPS):
-        (folder / "kernels.py").write_text(f"{step}\n{KERNEL}")
-        git(folder, "add", ".")
-        git(folder, "commit", "-q", "-m", f"step {number}")
-        git(folder, "tag", f"c{number}")
-    cli.cwd = folder
-    cli.env |= {
-        "TILEYARD_HOME": str(tmp_path / "home"),
-        "TILEYARD_LOCK_DIR": str(tmp_path / "locks"),
-    }
-    return folder
+    """The history."""
+    return make_history(cli, tmp_path, ({"kernels.py": f"{step}\n{KERNEL}"} for step in STEPS))
 
 
-def bisect(cli: CommandLine, good: str, bad: str) -> dict[str, Any]:
+def bisect(cli: CommandLine, good: str, bad: str, *others: str) -> dict[str, Any]:
     """What it has found."""
-    done = cli.run("bisect", good, bad, "kernels.py", "--json")
+    done = cli.run("bisect", good, bad, "kernels.py", *others, "--json")
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+def found_in(found: dict[str, Any]) -> tuple[list[str], bool]:
+    """The suspects, and whether the one is confirmed."""
+    return [one["subject"] for one in found["suspects"]], found["is_confirmed"]
 
 
 def test_what_made_it_slower_is_found(cli: CommandLine, project: Path) -> None:
@@ -74,10 +80,7 @@ def test_what_made_it_slower_is_found(cli: CommandLine, project: Path) -> None:
     before = git(project, "status", "--porcelain"), git(project, "worktree", "list")
     found = bisect(cli, "c0", "c4")
     assert found["sought"]["kind"] == "slower"
-    assert ([one["subject"] for one in found["suspects"]], found["is_confirmed"]) == (
-        ["step 2"],
-        True,
-    )
+    assert found_in(found) == (["step 2"], True)
     assert (git(project, "status", "--porcelain"), git(project, "worktree", "list")) == before
     assert list((cli.home / "tmp").iterdir()) == []
 
@@ -86,10 +89,7 @@ def test_what_made_it_wrong_is_found(cli: CommandLine, project: Path) -> None:
     """And a range without a change is refused."""
     found = bisect(cli, "c4", "main")
     assert (found["sought"]["kind"], found["sought"]["outcome"]) == ("fails", "mismatch")
-    assert ([one["subject"] for one in found["suspects"]], found["is_confirmed"]) == (
-        ["step 5"],
-        True,
-    )
+    assert found_in(found) == (["step 5"], True)
     for good, bad, why in [
         ("c0", "c1", "nothing has changed"),
         ("c4", "c0", "is no ancestor"),
@@ -100,3 +100,57 @@ def test_what_made_it_wrong_is_found(cli: CommandLine, project: Path) -> None:
         assert done.returncode == 2
         assert why in done.stderr
         assert len(done.stderr.splitlines()) <= 2
+
+
+def test_what_made_a_figure_worse_is_found_although_nothing_runs(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    """A file that cannot be read is passed over, and no kernel is timed."""
+    added = [1, 1, "1 / 0", 1, 10, 10]
+    make_history(
+        cli,
+        tmp_path,
+        (
+            {"kernels.py": f"TIMES, ADDED, TAG = 100, {one}, 0  # {number}\n{KERNEL}"}
+            for number, one in enumerate(added)
+        ),
+    )
+    cli.env["TILEYARD_PLUGINS"] = "counting=counting_target:CountingTarget"
+    cli.env["PYTHONPATH"] = str(ROOT / "tests" / "e2e")
+    how = ("--target", "counting", "--fail-on", "spills:+0,registers:+0")
+    found = bisect(cli, "c0", "c5", *how)
+    figure = found["sought"]["figure"]
+    assert (found["sought"]["kind"], figure["metric"]) == ("figure", "registers")
+    assert figure["head"] > figure["base"]
+    assert found_in(found) == (["step 4"], True)
+    assert not any(trial["measurement"] for trial in cli.run_json("trials", "--limit", "1000"))
+    for good, bad, others, why in [
+        (
+            "c0",
+            "c1",
+            how,
+            "no limit of --fail-on is broken from good to bad: all figures are equal",
+        ),
+        ("c0", "c5", (*how, "--devices", "cpu"), "--devices has no effect with --fail-on"),
+        ("c0", "c5", ("--fail-on", "speed:+1"), "there is no figure 'speed'"),
+        ("c0", "c5", ("--fail-on", "build:+1"), "--fail-on build takes several builds"),
+    ]:
+        done = cli.run("bisect", good, bad, "kernels.py", *others)
+        assert done.returncode == 2
+        assert why in done.stderr
+        assert len(done.stderr.splitlines()) <= 2
+
+
+def test_figures_of_a_gpus_binary_need_no_gpu(
+    cli: CommandLine, tmp_path: Path, gpu_caches: Path
+) -> None:
+    """More elements for each thread take more registers."""
+    make_history(
+        cli,
+        tmp_path,
+        ({"kernels.py": WIDE.replace("BLOCK", block)} for block in ("128", "(128)", "1024")),
+    )
+    share_headers(cli.home, gpu_caches)
+    found = bisect(cli, "c0", "c2", "--target", "cuda:sm_90a", "--fail-on", "registers:+0")
+    assert found["sought"]["figure"]["metric"] == "registers"
+    assert found_in(found) == (["step 2"], True)

@@ -1,11 +1,20 @@
-"""``tileyard bisect``: which commit made a kernel slower, faster or wrong."""
+"""``tileyard bisect``: which commit made a kernel or program slower, faster or wrong, or its binary worse."""
 
 from typing import Annotated
 
 import typer
 
-from tileyard.cli.kernel_options import BuildLimit, DeviceNames, QueueLimit, RunLimit
-from tileyard.cli.values import parse_duration_s, parse_share
+from tileyard.cli.kernel_options import (
+    BuildLimit,
+    CompileWorkers,
+    DeviceNames,
+    QueueLimit,
+    RunLimit,
+    SmallestChange,
+    TimeEach,
+)
+from tileyard.cli.suite_options import Selected
+from tileyard.cli.values import parse_duration_s, parse_share, refuse_unused
 
 
 def bisect(  # noqa: PLR0913 - options, by keyword only
@@ -16,28 +25,31 @@ def bisect(  # noqa: PLR0913 - options, by keyword only
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE[::NAME[/SHAPE]]...",
-            help="Where the kernel is. One case may have changed.",
+            metavar="FILE[::NAME[/SHAPE]]... | SUITE[::CASE]",
+            help="Where the kernel is, or a suite of programs. One case may have changed.",
         ),
     ],
     *,
-    target: Annotated[str, typer.Option(help="What to compile for.")] = "cpu",
+    fail_on: Annotated[
+        str,
+        typer.Option(
+            metavar="LIMITS",
+            help="Look for the commit behind a figure of the binary: registers:+0,spills:+0. "
+            "Kernels are built and not run, so no device is needed.",
+        ),
+    ] = "",
+    select: Selected = None,
+    target: Annotated[str, typer.Option(help="What to compile for, such as cuda:sm_90a.")] = "cpu",
     devices: DeviceNames = None,
-    margin: Annotated[
-        str, typer.Option(metavar="PERCENT", help="The smallest change in time that matters.")
-    ] = "2%",
-    each: Annotated[
-        str, typer.Option(metavar="TIME", help="Time no commit for longer than this.")
-    ] = "30s",
+    margin: SmallestChange = "",
+    each: TimeEach = "",
     queue_limit: QueueLimit = "30m",
     run_limit: RunLimit = "60s",
     build_limit: BuildLimit = "120s",
-    compile_workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes that build; by default one for each core.")
-    ] = None,
+    compile_workers: CompileWorkers = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Find the commit that made a case slower, faster, or wrong.
+    """Find the commit that made a case slower, faster, or wrong, or a figure of its binary worse.
 
     First BAD is compared with GOOD: a difference in time, a wrong result, a crash or a kernel that cannot be built is what is
     looked for. Then one commit after another is compared with GOOD, until it is known which one
@@ -47,20 +59,23 @@ def bisect(  # noqa: PLR0913 - options, by keyword only
     130 interrupted.
     """
     from tileyard.cli.bisect_session import run
-    from tileyard.cli.regress_session import Asked
+    from tileyard.cli.regress_session import Asked, read_gate
     from tileyard.regress.gate import Gate
+    from tileyard.regress.limits import parse_limits
 
+    if fail_on:
+        refuse_unused("with --fail-on, which runs nothing", {"--devices": devices})
+    gate = Gate(margin=parse_share(margin or "2%"), limits=parse_limits(fail_on))
     asked = Asked(
         base=good,
         head=bad,
         files=tuple(files),
+        select=tuple(select or ()),
         target=target,
         devices=tuple(devices or ()),
-        gate=Gate(margin=parse_share(margin)),
-        case_s=parse_duration_s(each),
-        budget_s=None,
-        all_configs=False,
-        clean=False,
+        gate=read_gate(None, gate),
+        case_s=parse_duration_s(each or "30s"),
+        only_built=bool(fail_on),
         queue_limit_s=parse_duration_s(queue_limit),
         run_s=parse_duration_s(run_limit),
         build_s=parse_duration_s(build_limit),

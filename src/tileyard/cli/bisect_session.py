@@ -8,12 +8,13 @@ from pathlib import Path
 from rich.text import Text
 
 from tileyard.cli.opening import present
-from tileyard.cli.regress_session import Asked
+from tileyard.cli.regress_session import Asked, find_suite
 from tileyard.cli.regress_session import run as compare
 from tileyard.errors import InterruptedRunError, UsageError
 from tileyard.model import Record
 from tileyard.regress.bisection import Answer, Bisection, Commit, Step
 from tileyard.regress.gate import Gate
+from tileyard.regress.limits import describe_change
 from tileyard.regress.sought import SoughtChange, find_change, judge_commit
 from tileyard.regress.timed import Regression, format_change
 from tileyard.report.console import Console, say
@@ -48,15 +49,23 @@ def run(asked: Asked, *, as_json: bool) -> int:
     commits = project.list_commits(asked.base, asked.head)
     if not commits:
         raise UsageError(f"there is no commit from {asked.base} to {asked.head}")
-    sought = find_change(_compare(asked, asked.base, asked.head))
+    sought = find_change(_compare(asked, asked.base, asked.head), asked.gate.limits)
     say(console, f"{describe_sought(sought)}; {count_of(len(commits), 'commit')}")
     if sought.kind == "fails":
         timed = replace(asked, case_s=0)
     else:
         timed = replace(asked, gate=Gate(margin=sought.margin))
+    suite, _ = find_suite(asked.files)
+    if suite:
+        timed = replace(timed, files=(f"{suite}::{sought.case}",), select=())
 
     def test(base: str, head: str) -> Answer:
-        return judge_commit(sought, _compare(timed, base, head))
+        try:
+            return judge_commit(sought, _compare(timed, base, head))
+        except UsageError as error:
+            if not suite:
+                raise
+            return Answer(has_it=None, why=error.message)  # that commit's suite cannot be read
 
     bisection = Bisection(project.find(asked.base), commits, sought.error, test)
     steps = []
@@ -90,7 +99,9 @@ def _compare(asked: Asked, base: str, head: str) -> Regression:
 
 
 def describe_sought(sought: SoughtChange) -> str:
-    """``gemm/default is 4.10 % slower``."""
+    """``gemm/default is slower: +4.10 %``."""
+    if sought.figure is not None:
+        return f"{sought.case}: {describe_change(sought.figure)}"
     if sought.kind == "fails":
         return f"{sought.case} fails: {sought.outcome or 'it cannot be read'}"
     return f"{sought.case} is {sought.kind}: {format_change(sought.ratio)} %"

@@ -9,6 +9,7 @@ import typer
 from tileyard.cli.kernel_options import (
     ArgumentValues,
     BuildLimit,
+    CompileWorkers,
     CpuLevel,
     Emit,
     KernelName,
@@ -78,9 +79,7 @@ def compile_configs(  # noqa: PLR0913 - options, by keyword only
     group_size: Annotated[
         str, typer.Option(metavar="N|auto", help="How many configs share one compilation at most.")
     ] = "auto",
-    compile_workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes that build; by default one for each core.")
-    ] = None,
+    compile_workers: CompileWorkers = None,
     resume: Annotated[
         bool, typer.Option("--resume/--fresh", help="Use what earlier runs found out, or not.")
     ] = True,

@@ -55,6 +55,22 @@ CpuLevel = Annotated[
         help="For the target cpu: build for CPUs such as x86-64-v3, not for this one alone.",
     ),
 ]
+CompileWorkers = Annotated[
+    int | None, typer.Option(min=1, help="Processes that build; by default one for each core.")
+]
+AllConfigs = Annotated[
+    bool, typer.Option("--all-configs", help="All configs of each space, not the first one only.")
+]
+SmallestChange = Annotated[
+    str, typer.Option(metavar="PERCENT", help="The smallest change that matters; by default 2%.")
+]
+TimeEach = Annotated[
+    str,
+    typer.Option(
+        metavar="TIME",
+        help="Time a kernel or program of two versions no longer than this; by default 30s.",
+    ),
+]
 Emit = Annotated[
     EmittedText | None,
     typer.Option(help="Print what was generated, on standard output; all else goes to the other."),

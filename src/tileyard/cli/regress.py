@@ -6,7 +6,17 @@ from typing import Annotated
 
 import typer
 
-from tileyard.cli.kernel_options import SIDES, BuildLimit, DeviceNames, QueueLimit, RunLimit
+from tileyard.cli.kernel_options import (
+    SIDES,
+    AllConfigs,
+    BuildLimit,
+    CompileWorkers,
+    DeviceNames,
+    QueueLimit,
+    RunLimit,
+    SmallestChange,
+    TimeEach,
+)
 from tileyard.cli.suite_options import Selected
 from tileyard.cli.values import parse_duration_s, parse_share, refuse_unused
 from tileyard.errors import UsageError
@@ -28,7 +38,7 @@ def regress(  # noqa: PLR0913 - options, by keyword only
     files: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="FILE[::NAME]... | SUITE",
+            metavar="FILE[::NAME]... | SUITE[::CASE]",
             help="Where the kernels are; or a suite of programs: its suite.toml, or its folder.",
         ),
     ] = None,
@@ -82,30 +92,19 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         typer.Option(help="What to compile for; by default cpu, with --static cuda:sm_90a."),
     ] = "",
     devices: DeviceNames = None,
-    margin: Annotated[
-        str,
-        typer.Option(metavar="PERCENT", help="The smallest change that matters; by default 2%."),
-    ] = "",
-    each: Annotated[
-        str,
-        typer.Option(metavar="TIME", help="Time no kernel for longer than this; by default 30s."),
-    ] = "",
+    margin: SmallestChange = "",
+    each: TimeEach = "",
     budget: Annotated[
         str, typer.Option(metavar="TIME", help="Time nothing more after 60s, 5m, ...")
     ] = "",
-    all_configs: Annotated[
-        bool,
-        typer.Option("--all-configs", help="All configs of each space, not the first one only."),
-    ] = False,
+    all_configs: AllConfigs = False,
     clean: Annotated[
         bool, typer.Option("--clean", help="Refuse a working tree with changes.")
     ] = False,
     queue_limit: QueueLimit = "30m",
     run_limit: RunLimit = "60s",
     build_limit: BuildLimit = "120s",
-    compile_workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes that build; by default one for each core.")
-    ] = None,
+    compile_workers: CompileWorkers = None,
     summary: Annotated[
         str, typer.Option(metavar="FILE", help="Also write a comment for a pull request: Markdown.")
     ] = "",
@@ -132,7 +131,6 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         read_gate,
         run,
     )
-    from tileyard.cli.regress_suite import find_suite, run_suite
     from tileyard.regress.gate import Gate
     from tileyard.regress.limits import parse_limits
     from tileyard.report.console import Console
@@ -194,7 +192,4 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         build_s=parse_duration_s(build_limit),
         compile_workers=compile_workers,
     )
-    if suite := find_suite(asked.files):
-        return shown.show(run_suite(asked, suite, Console(stderr=json)))
-    refuse_unused("without a suite", {"--select": select})
     return shown.show(run(asked, Console(stderr=json)))

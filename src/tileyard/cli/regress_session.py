@@ -9,7 +9,8 @@ import msgspec
 
 from tileyard.cli.opening import load_settings, present
 from tileyard.cli.session import carry_out
-from tileyard.cli.sides import find_sides
+from tileyard.cli.sides import find_sides, find_suites
+from tileyard.cli.values import refuse_unused
 from tileyard.errors import TileyardError, UsageError
 from tileyard.model import Limits, Side
 from tileyard.modes import make_folder
@@ -27,13 +28,13 @@ from tileyard.service.verbs import StartRegress
 from tileyard.settings import Settings
 from tileyard.suite.files.places import Document, Place, Table
 from tileyard.suite.files.tables import Strict, decode, decode_all
-from tileyard.targets.registry import make_target
+from tileyard.targets.registry import COMMAND, make_target
 from tileyard.wording import count_of
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What the command line asks for: see ``StartRegress`` and the options' help."""
+    """What the command line asks for: see ``StartRegress`` and the options' help. ``select`` is for a suite."""
 
     base: str
     head: str
@@ -44,9 +45,10 @@ class Asked:
     devices: tuple[str, ...]
     gate: Gate
     case_s: float
-    budget_s: float | None
-    all_configs: bool
-    clean: bool
+    budget_s: float | None = None
+    all_configs: bool = False
+    only_built: bool = False
+    clean: bool = False
     queue_limit_s: float
     run_s: float
     build_s: float
@@ -85,7 +87,11 @@ def _load_figure() -> Callable[[Regression], bytes]:
 
 
 def run(asked: Asked, console: Console) -> Regression:
-    """Build and time both sides, with progress on the console."""
+    """Build and time the kernels or the suite of both sides, with progress on the console."""
+    suite, case = find_suite(asked.files)
+    if suite:
+        return _run_suite(asked, suite, (*asked.select, case) if case else asked.select, console)
+    refuse_unused("without a suite", {"--select": asked.select})
     settings = load_settings()
     make_target(asked.target, settings.plugins)  # refuses what there is not, at once
     work = settings.make_home() / "tmp"
@@ -113,6 +119,7 @@ def run(asked: Asked, console: Console) -> Regression:
             budget_s=asked.budget_s,
             rounds=asked.rounds,
             all_configs=asked.all_configs,
+            only_built=asked.only_built,
             devices=asked.devices,
             limits=Limits(run_s=asked.run_s, build_s=asked.build_s),
             compile_workers=asked.compile_workers,
@@ -120,6 +127,58 @@ def run(asked: Asked, console: Console) -> Regression:
         )
         layout = StudyLayout(tells_ends=False)  # pairs are told of when they are decided
         return carry_out(start, settings, console, layout)
+
+
+def find_suite(files: Sequence[str]) -> tuple[str, str]:
+    """The suite of programs that is asked for, and its case; empty for files of kernels, and for all cases.
+
+    Raises UsageError where a suite is not alone.
+    """
+    suites = [
+        (suite, case)
+        for suite, _, case in (file.partition("::") for file in files)
+        if _is_suite(suite)
+    ]
+    if suites and len(files) > 1:
+        raise UsageError(f"{suites[0][0]} is a suite, and one suite is compared alone")
+    return suites[0] if suites else ("", "")
+
+
+def _is_suite(file: str) -> bool:
+    """A folder, also one that is there in a revision alone, or a TOML file."""
+    path = Path(file)
+    return path.suffix == ".toml" or path.is_dir() or not (path.suffix or path.exists())
+
+
+def _run_suite(asked: Asked, suite: str, select: tuple[str, ...], console: Console) -> Regression:
+    refuse_unused(
+        "with a suite of programs",
+        {
+            "--static": asked.rounds,
+            "--all-configs": asked.all_configs,
+            "--fail-on": asked.gate.limits,
+        },
+    )
+    settings = load_settings()
+    home = settings.make_home()
+    with find_suites((asked.base, asked.head), suite, home, clean=asked.clean) as found:
+        (base, base_path), (head, head_path) = found
+        start = StartRegress(
+            base=base,
+            head=head,
+            base_files=(),
+            head_files=(),
+            target=COMMAND,
+            gate=asked.gate,
+            case_s=asked.case_s,
+            budget_s=asked.budget_s,
+            suite=(str(base_path), str(head_path)),
+            select=select,
+            devices=asked.devices,
+            compile_workers=asked.compile_workers,
+            queue_limit_s=asked.queue_limit_s,
+        )
+        return carry_out(start, settings, console, StudyLayout(tells_ends=False))
 
 
 def judge_sides(base: str, head: str, gate: Gate) -> Regression:

@@ -7,6 +7,7 @@ import typer
 from tileyard.cli.kernel_options import (
     ArgumentValues,
     BuildLimit,
+    CompileWorkers,
     CpuLevel,
     DeviceNames,
     KernelName,
@@ -64,9 +65,7 @@ def tune(  # noqa: PLR0913 - options, by keyword only
         bool, typer.Option("--resume/--fresh", help="Use what earlier runs found out, or not.")
     ] = True,
     overlap: Annotated[bool, typer.Option(help="Build while other configs run.")] = True,
-    compile_workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes that build; by default one for each core.")
-    ] = None,
+    compile_workers: CompileWorkers = None,
     group_size: Annotated[
         str, typer.Option(metavar="N|auto", help="How many configs share one compilation at most.")
     ] = "auto",

@@ -17,6 +17,8 @@ from tileyard.model import Record
 
 SURE: Final = 0.99
 """The probability with which the culprit is among the suspects."""
+LIKELY: Final = 0.8
+"""A commit with this probability is tested against its own parent: ``docs/design/measurement.md`` says why."""
 ASKABLE: Final = 512
 """Of a longer range this many commits are considered for the next test."""
 
@@ -37,7 +39,7 @@ class Answer(Record):
 
 
 class Step(Record):
-    """A test of ``commit`` against ``base``: the good revision, or in the end the commit's own parent.
+    """A test of ``commit`` against ``base``: the good revision, or the commit's own parent.
 
     ``suspects`` commits were left after it.
     """
@@ -73,33 +75,37 @@ class Suspicion:
         count = int(np.searchsorted(np.cumsum(self._weights[order]), SURE)) + 1
         return [int(index) for index in order[:count]]
 
+    def find_likely(self, likely: float) -> int | None:
+        """The commit that is the culprit with at least this probability; None where there is none."""
+        index = int(np.argmax(self._weights))
+        return index if self._weights[index] >= likely else None
+
     def choose(self) -> int | None:
-        """The commit to test next; None where no test can tell the suspects apart."""
+        """The commit to test next against the good revision; None where no such test can tell the suspects apart."""
         suspects = sum(1 << index for index in self.suspects)
         telling = [
             index
             for index in self._list_askable()
             if suspects & self._ancestors[index] not in (0, suspects)
         ]
-        return min(telling, key=lambda index: abs(self._share(index) - 0.5), default=None)
+        return min(telling, key=lambda index: abs(self.share(index) - 0.5), default=None)
 
-    def tell(self, index: int, has_it: float | None) -> None:
-        """Take in a test of a commit, as in ``Answer``. One that cannot be tested is not asked again."""
+    def tell(self, index: int, has_it: float | None, base: int | None = None) -> None:
+        """Take in a test of a commit, as in ``Answer``, against the commit ``base``, or one before all of them.
+
+        One that cannot be tested against that is not asked again.
+        """
         if has_it is None:
             self._untestable.add(index)
             return
         bounded = min(max(has_it, self._error), 1 - self._error)
-        self._update(np.where(self._find_ancestors(index), bounded, 1 - bounded))
-
-    def acquit(self, index: int) -> None:
-        """Take in that a commit does not differ from its parent."""
-        factors = np.ones(len(self._weights))
-        factors[index] = self._error / (1 - self._error)
-        self._update(factors)
-
-    def _update(self, factors: NDArray[np.float64]) -> None:
-        self._weights = self._weights * factors
+        between = self._find_between(index, base)
+        self._weights = self._weights * np.where(between, bounded, 1 - bounded)
         self._weights /= self._weights.sum()
+
+    def share(self, index: int, base: int | None = None) -> float:
+        """The probability that a commit has the change, compared with ``base`` as in ``tell``."""
+        return float(self._weights[self._find_between(index, base)].sum())
 
     def _list_askable(self) -> Iterator[int]:
         places = np.arange(len(self._weights))
@@ -108,9 +114,9 @@ class Suspicion:
             places = np.unique(np.searchsorted(np.cumsum(self._weights), shares, side="right"))
         return (int(index) for index in places if int(index) not in self._untestable)
 
-    def _share(self, index: int) -> float:
-        """The probability that this commit has the change."""
-        return float(self._weights[self._find_ancestors(index)].sum())
+    def _find_between(self, index: int, base: int | None) -> NDArray[np.bool_]:
+        between = self._find_ancestors(index)
+        return between if base is None else between & ~self._find_ancestors(base)
 
     def _find_ancestors(self, index: int) -> NDArray[np.bool_]:
         count = len(self._weights)
@@ -123,50 +129,74 @@ class Bisection:
     """Tests one commit after another until one suspect is left, or those that no test can tell apart.
 
     ``commits`` are those that the bad revision has and ``good`` lacks, parents first. ``test`` is asked whether its second
-    commit has the change, compared with its first one. In the end the culprit is tested against its parent.
+    commit has the change, compared with its first one. A commit that is ``likely`` the culprit is tested against its parent.
     """
 
     def __init__(
-        self, good: str, commits: Sequence[Commit], error: float, test: Callable[[str, str], Answer]
+        self,
+        good: str,
+        commits: Sequence[Commit],
+        error: float,
+        test: Callable[[str, str], Answer],
+        *,
+        likely: float = LIKELY,
     ) -> None:
-        places = {commit.sha: index for index, commit in enumerate(commits)}
-        parents = [[places[one] for one in commit.parents if one in places] for commit in commits]
+        self._places = {commit.sha: index for index, commit in enumerate(commits)}
+        parents = [
+            [self._places[one] for one in commit.parents if one in self._places]
+            for commit in commits
+        ]
         self._good = good
         self._commits = commits
         self._test = test
+        self._likely = likely
         self._suspicion = Suspicion(parents, error)
         self._most = 4 * math.ceil(math.log2(len(commits) + 1)) + 12
-        self.is_confirmed = False
-        """Whether the one suspect differs from its parent."""
+        self._by_parent: dict[tuple[int, str], float | None] = {}
+        """The last answers of tests of a commit against a parent."""
 
     @property
     def suspects(self) -> tuple[Commit, ...]:
         """Those that may be the culprit, the likeliest first."""
         return tuple(self._commits[index] for index in self._suspicion.suspects)
 
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether there is one suspect, and it differs from its parent."""
+        index, *others = self._suspicion.suspects
+        answers = (self._by_parent.get((index, one)) for one in self._commits[index].parents)
+        return not others and any(answer is not None and answer > 0.5 for answer in answers)
+
     def run(self) -> Iterator[Step]:
         """Each test once it has ended. There is a bound on their number, for tests that contradict each other."""
-        suspicion = self._suspicion
         for _ in range(self._most):
-            index = suspicion.choose()
-            if index is not None:
-                answer = self._test(self._good, self._commits[index].sha)
-                suspicion.tell(index, answer.has_it)
-                yield self._step(index, self._good, answer)
-                continue
-            index, *others = suspicion.suspects
-            parents = self._commits[index].parents
-            if others or not parents:
+            if self.is_confirmed:
                 return
-            base = parents[0]
+            likely = self._choose_likely()
+            index, base = likely or (self._suspicion.choose(), self._good)
+            if index is None:
+                return
             answer = self._test(base, self._commits[index].sha)
-            self.is_confirmed = answer.has_it is not None and answer.has_it > 0.5
-            if answer.has_it is not None and not self.is_confirmed:
-                suspicion.acquit(index)
-            yield self._step(index, base, answer)
-            if self.is_confirmed or answer.has_it is None:
-                return
+            if likely is not None:
+                self._by_parent[likely] = answer.has_it
+            if answer.has_it is not None or likely is None:
+                self._suspicion.tell(index, answer.has_it, self._places.get(base))
+            count = len(self._suspicion.suspects)
+            yield Step(commit=self._commits[index], base=base, answer=answer, suspects=count)
 
-    def _step(self, index: int, base: str, answer: Answer) -> Step:
-        count = len(self._suspicion.suspects)
-        return Step(commit=self._commits[index], base=base, answer=answer, suspects=count)
+    def _choose_likely(self) -> tuple[int, str] | None:
+        """The likely culprit and the parent that tells it best from other suspects: of a merge not always the first.
+
+        None where there is none that can be tested, or that tells it from any.
+        """
+        index = self._suspicion.find_likely(self._likely)
+        if index is None:
+            return None
+        shares = {
+            parent: self._suspicion.share(index, self._places.get(parent))
+            for parent in self._commits[index].parents
+            if self._by_parent.get((index, parent), 0.0) is not None
+        }
+        if not shares or (len(self.suspects) > 1 and min(shares.values()) >= SURE):
+            return None
+        return index, min(shares, key=lambda parent: shares[parent])

@@ -72,9 +72,15 @@ def find_broken_builds(build: BuildTimes | None, limits: Sequence[Limit]) -> Ite
 
 def find_broken(changes: Sequence[Change], limits: Sequence[Limit]) -> Iterator[str]:
     """One line for each limit that one of a kernel's figures breaks; build times are left out."""
-    for limit in limits:
-        broken = (one for one in changes if _breaks(one, limit))
-        yield from (f"{_describe(change)}, allowed {limit}" for change in broken)
+    for change, limit in list_breaking(changes, limits):
+        yield f"{describe_change(change)}, allowed {limit}"
+
+
+def list_breaking(
+    changes: Sequence[Change], limits: Sequence[Limit]
+) -> Iterator[tuple[Change, Limit]]:
+    """The figures that break limits, in the order of these; build times are left out."""
+    yield from ((one, limit) for limit in limits for one in changes if _breaks(one, limit))
 
 
 def _breaks(change: Change, limit: Limit) -> bool:
@@ -85,6 +91,8 @@ def _breaks(change: Change, limit: Limit) -> bool:
     return limit.is_broken(change.base, change.head)
 
 
-def _describe(change: Change) -> str:
+def describe_change(change: Change) -> str:
+    """``registers of scale 32 -> 40``; a figure that is not known is ``?``."""
     what = f"{change.metric} of {change.function}" if change.function else change.metric
-    return f"{what} {change.base:g} -> {change.head:g}"
+    base, head = ("?" if one is None else f"{one:g}" for one in (change.base, change.head))
+    return f"{what} {base} -> {head}"

@@ -1,13 +1,16 @@
 """What a bisection looks for: the change from its good revision to its bad one, and whether a commit has it already."""
 
 import math
+from collections.abc import Sequence
 from statistics import NormalDist
-from typing import Final, Literal
+from typing import Final, Literal, NoReturn
 
 from tileyard.errors import UsageError, WorkerLostError
 from tileyard.model import Outcome, Record
 from tileyard.regress.bisection import Answer
-from tileyard.regress.pairs import FALSE_DISCOVERIES
+from tileyard.regress.figures import Change
+from tileyard.regress.limits import Limit, describe_change, list_breaking
+from tileyard.regress.pairs import CPU_TIME, FALSE_DISCOVERIES, TIME
 from tileyard.regress.timed import Regression, TimedRow, describe_row
 
 NORMAL: Final = NormalDist()
@@ -16,20 +19,23 @@ WIDTH: Final = NORMAL.inv_cdf(1 - FALSE_DISCOVERIES / 2)
 WRONG_TIMES: Final = 0.01
 """The share of comparisons in time that may be wrong, however sure they are of themselves."""
 WRONG_OUTCOMES: Final = 0.001
-"""The same of results, which hardly vary."""
+"""The same of results, which hardly vary, and of figures of a binary."""
+TIMES: Final = (TIME[0], CPU_TIME[0])
+"""Units of time: what takes more is slower, and of other numbers worse or better."""
 
 
 class SoughtChange(Record):
     """How a case of the bad revision differs from the good one's.
 
-    ``ratio`` is how many times as long it takes where it is slower or faster, and 1 where it fails with ``outcome``,
-    which is empty where it cannot even be read.
+    ``ratio`` is how many times as long it takes where it is slower or faster, or as large a number where it is worse or
+    better. Where it fails it is with ``outcome``, which is empty where it cannot even be read. ``figure`` is what has changed of its binary.
     """
 
     case: str
-    kind: Literal["slower", "faster", "fails"]
+    kind: Literal["slower", "faster", "worse", "better", "fails", "figure"]
     ratio: float = 1.0
     outcome: str = ""
+    figure: Change | None = None
 
     @property
     def margin(self) -> float:
@@ -39,27 +45,53 @@ class SoughtChange(Record):
     @property
     def error(self) -> float:
         """The share of tests that may be wrong."""
-        return WRONG_OUTCOMES if self.kind == "fails" else WRONG_TIMES
+        return WRONG_OUTCOMES if self.kind in ("fails", "figure") else WRONG_TIMES
 
 
-def find_change(compared: Regression) -> SoughtChange:
-    """The one change of a comparison. Raises UsageError where there is none, or more than one."""
-    changed = [row for row in compared.rows if row.verdict in ("regressed", "improved", "failed")]
+def find_change(compared: Regression, limits: Sequence[Limit] = ()) -> SoughtChange:
+    """The one change of a comparison; with ``limits`` the first figure that breaks one.
+
+    Raises UsageError where there is none, or where several cases have changed.
+    """
+    changed = [
+        row
+        for row in compared.rows
+        if row.broken or row.verdict in ("regressed", "improved", "failed")
+    ]
     if len(changed) > 1:
         names = ", ".join(row.case for row in changed)
-        raise UsageError(f"{len(changed)} cases have changed: {names}", "name one: FILE::NAME")
+        hint = "name one: FILE::NAME or SUITE::CASE"
+        raise UsageError(f"{len(changed)} cases have changed: {names}", hint)
     if not changed:
-        rows = "; ".join(map(describe_row, compared.rows[:3]))
-        raise UsageError(f"nothing has changed from good to bad: {rows}")
+        _refuse(compared, limits)
     (row,) = changed
+    if figure := next((one for one, _ in list_breaking(row.changes, limits)), None):
+        return SoughtChange(case=row.case, kind="figure", figure=figure)
     if row.base_message:
         raise UsageError(f"{row.case}: the good revision fails: {row.base_message}")
     if row.verdict == "failed" or row.ratio is None:
         return SoughtChange(case=row.case, kind="fails", outcome=_outcome_of(row))
-    is_slower = row.verdict == "regressed"
-    return SoughtChange(
-        case=row.case, kind="slower" if is_slower else "faster", ratio=row.ratio.ratio
-    )
+    is_worse = row.verdict == "regressed"
+    if row.unit in TIMES:
+        kind: Literal["slower", "faster", "worse", "better"] = "slower" if is_worse else "faster"
+    else:
+        kind = "worse" if is_worse else "better"
+    return SoughtChange(case=row.case, kind=kind, ratio=row.ratio.ratio)
+
+
+def _refuse(compared: Regression, limits: Sequence[Limit]) -> NoReturn:
+    """Say that nothing has changed, and what has instead."""
+    figures = [
+        f"{row.case}: {', '.join(map(describe_change, row.changes))}"
+        for row in compared.rows
+        if row.changes
+    ]
+    if limits:
+        told = "; ".join(figures[:3]) or "all figures are equal"
+        raise UsageError(f"no limit of --fail-on is broken from good to bad: {told}")
+    rows = "; ".join(map(describe_row, compared.rows[:3]))
+    hint = f"figures of the binary have: --fail-on looks for these. {figures[0]}" if figures else ""
+    raise UsageError(f"nothing has changed from good to bad: {rows}", hint)
 
 
 def judge_commit(sought: SoughtChange, compared: Regression) -> Answer:
@@ -72,7 +104,30 @@ def judge_commit(sought: SoughtChange, compared: Regression) -> Answer:
         return Answer(has_it=None, why=next(filter(None, messages), f"it has no {sought.case}"))
     if row.verdict == "not_run":
         raise WorkerLostError(describe_row(row))
+    if sought.figure is not None and row.verdict != "failed":
+        return _judge_figure(sought.figure, row)
     return Answer(has_it=_find_probability(sought, row), why=describe_row(row))
+
+
+def _judge_figure(sought: Change, row: TimedRow) -> Answer:
+    """A figure that has moved by more than half of the change has it; of a function that only one side has nothing is known."""
+    told = [one for one in row.changes if one.metric == sought.metric]
+    why = "; ".join(map(describe_change, told)) or f"equal {sought.metric}"
+    if not told:
+        return Answer(has_it=0.0, why=why)
+    known = ((one, _moved(one)) for one in told if one.function == sought.function)
+    moved = next((by for _, by in known), None)
+    if moved is None:
+        others = all(_moved(one) is not None for one in told)
+        return Answer(has_it=0.0 if others else None, why=why)
+    return Answer(has_it=float(moved / (_moved(sought) or 1) > 0.5), why=why)
+
+
+def _moved(change: Change) -> float | None:
+    """By how much a figure has moved; None where a side does not have it."""
+    if change.base is None or change.head is None:
+        return None
+    return change.head - change.base
 
 
 def _find_probability(sought: SoughtChange, row: TimedRow) -> float | None:

@@ -129,7 +129,9 @@ def _lines(result: Regression) -> Iterator[str]:
 def _describe_worth(result: Regression, timed: list[TimedRow]) -> Iterator[str]:
     """What the figures are worth: mean, control, and what could have been seen."""
     if result.mean is not None:
-        yield f"geometric mean of the {count_of(result.mean.rows, 'row')} that were timed: {format_change(result.mean.ratio)} %"
+        rows = count_of(result.mean.rows, "row")
+        were = "was" if result.mean.rows == 1 else "were"
+        yield f"geometric mean of the {rows} that {were} timed: {format_change(result.mean.ratio)} %"
     alarms = result.false_alarms
     names = f": {', '.join(alarms)}" if alarms else ""
     if result.run:

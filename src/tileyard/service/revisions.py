@@ -29,7 +29,9 @@ class Project:
     @classmethod
     def of(cls, file: Path) -> "Project | None":
         """The one of a file, which need not exist itself; None where there is none, or no git."""
-        folder = next((one for one in file.absolute().parents if one.is_dir()), Path("/"))
+        folder = next(
+            (one for one in (file.absolute(), *file.absolute().parents) if one.is_dir()), Path("/")
+        )
         try:
             root = _git(folder, "rev-parse", "--show-toplevel")
         except (UsageError, ToolMissingError):

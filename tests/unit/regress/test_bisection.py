@@ -56,6 +56,25 @@ def test_the_culprit_is_found_wherever_it_is(parents: list[list[int]]) -> None:
         assert asked <= 9
 
 
+@pytest.mark.parametrize(
+    ("parents", "culprits", "most"), [(LINE, (0, 21, 63), 7), (MERGED, range(8), 5)]
+)
+def test_a_likely_commit_is_tested_against_its_parent_at_once(
+    parents: list[list[int]], culprits: Collection[int], most: int
+) -> None:
+    """That answer counts as any other does: it is the last one, and a wrong one is outvoted, of a merge as well."""
+    for culprit in culprits:
+        suspects, is_confirmed, asked = bisect(parents, culprit, error=0.01)
+        assert (suspects, is_confirmed) == ({culprit}, True)
+        assert asked <= most
+        for wrong in range(1, asked + 1):
+            told, _, more = bisect(
+                parents, culprit, lies=lambda asked, wrong=wrong: asked == wrong, error=0.01
+            )
+            assert told == {culprit}
+            assert more <= asked + 7
+
+
 def test_commits_that_cannot_be_tested_are_passed_over() -> None:
     """Where they are not next to the culprit they cost nothing; else they are suspects with it."""
     assert bisect(LINE, 40, broken=(3, 31, 32, 33))[:2] == ({40}, True)

@@ -2,14 +2,23 @@
 
 import math
 
+import msgspec
 import pytest
 
 from tileyard.errors import UsageError, WorkerLostError
+from tileyard.regress.figures import Change
+from tileyard.regress.gate import Gate
+from tileyard.regress.limits import parse_limits
 from tileyard.regress.sought import SoughtChange, find_change, judge_commit
 from tileyard.regress.timed import Ratio, Regression, TimedRow, Verdict
 
 SLOWER = SoughtChange(case="gemm", kind="slower", ratio=1.04)
 WRONG = SoughtChange(case="gemm", kind="fails", outcome="mismatch")
+
+
+REGISTERS = Change(metric="registers", base=32, head=40)
+MORE = SoughtChange(case="gemm", kind="figure", figure=REGISTERS)
+LIMITS = parse_limits("spills:+0,registers:+0,code:-0")
 
 
 def compared(*rows: TimedRow) -> Regression:
@@ -41,6 +50,69 @@ def failed(message: str, base: str = "") -> TimedRow:
 def test_the_change_is_the_one_row_that_differs(row: TimedRow, expected: SoughtChange) -> None:
     """Other rows may be as they were."""
     assert find_change(compared(timed("equivalent", 0.0, case="other"), row)) == expected
+
+
+def test_of_numbers_the_direction_says_which_is_worse() -> None:
+    """A smaller number is worse where more is better."""
+    fields = {"unit": "GB/s", "better": "higher"}
+    worse = msgspec.structs.replace(timed("regressed", -0.5), **fields)
+    better = msgspec.structs.replace(timed("improved", 0.5), **fields)
+    found = [find_change(compared(row)).kind for row in (worse, better)]
+    assert found == ["worse", "better"]
+    has_it = [
+        judge_commit(find_change(compared(worse)), compared(one)).has_it for one in (worse, better)
+    ]
+    assert has_it == [pytest.approx(1), pytest.approx(0)]
+
+
+def built(*changes: Change, limited: bool = True) -> TimedRow:
+    """A kernel that was built and not run, judged by LIMITS."""
+    row = TimedRow(case="gemm", verdict="inconclusive", changes=changes)
+    return Gate(margin=0.02, limits=LIMITS if limited else ()).judge([row])[0][0]
+
+
+def test_the_figure_is_the_first_that_breaks_a_limit() -> None:
+    """In the order of the limits; a kernel that cannot be built comes before, and what breaks none is told."""
+    smaller = Change(metric="code", base=64, head=32)
+    spills = Change(metric="spills", base=8, head=0)
+    assert find_change(compared(built(smaller, REGISTERS)), LIMITS) == MORE
+    assert find_change(compared(failed("compile_error: no")), LIMITS).kind == "fails"
+    with pytest.raises(UsageError, match=r"no limit .* is broken .*: gemm: spills 8 -> 0$"):
+        find_change(compared(built(spills)), LIMITS)
+    with pytest.raises(UsageError, match="all figures are equal"):
+        find_change(compared(TimedRow(case="gemm", verdict="unchanged")), LIMITS)
+    with pytest.raises(UsageError, match="nothing has changed") as refused:
+        find_change(compared(built(REGISTERS, limited=False)))
+    assert "--fail-on looks for these. gemm: registers 32 -> 40" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("changes", "has_it", "why"),
+    [
+        ((), 0.0, "equal registers"),
+        ((Change(metric="code", base=1, head=2),), 0.0, "equal registers"),
+        ((REGISTERS,), 1.0, "registers 32 -> 40"),
+        ((Change(metric="registers", base=32, head=37),), 1.0, "registers 32 -> 37"),
+        ((Change(metric="registers", base=32, head=36),), 0.0, "registers 32 -> 36"),
+        ((Change(metric="registers", base=32, head=24),), 0.0, "registers 32 -> 24"),
+        (
+            (Change(metric="registers", base=8, head=9, function="other"),),
+            0.0,
+            "registers of other 8 -> 9",
+        ),
+        (
+            (Change(metric="registers", base=None, head=40, function="renamed"),),
+            None,
+            "registers of renamed ? -> 40",
+        ),
+    ],
+)
+def test_a_figure_has_moved_by_more_than_half(
+    changes: tuple[Change, ...], has_it: float | None, why: str
+) -> None:
+    """Or it has not; where the function is called otherwise nothing is known."""
+    answer = judge_commit(MORE, compared(built(*changes)))
+    assert (answer.has_it, answer.why) == (has_it, why)
 
 
 @pytest.mark.parametrize(
@@ -89,6 +161,7 @@ def test_a_comparison_gives_a_probability(
     ("sought", "row"),
     [
         (SLOWER, failed("compile_error: no")),
+        (MORE, failed("compile_error: no")),
         (SLOWER, TimedRow(case="gemm", verdict="missing")),
         (WRONG, failed("compile_error: no")),
         (WRONG, failed("mismatch: all", base="mismatch: all")),

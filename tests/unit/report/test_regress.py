@@ -11,7 +11,7 @@ from tests.unit.regress.sides import timed
 from tileyard.regress.figures import BuildTimes, Change
 from tileyard.regress.gate import Gate
 from tileyard.regress.limits import parse_limits
-from tileyard.regress.timed import Ratio, Regression, TimedRow
+from tileyard.regress.timed import Mean, Ratio, Regression, TimedRow
 from tileyard.report.regress import print_regression
 from tileyard.report.regress_markdown import draw_interval, render_comment
 
@@ -59,7 +59,8 @@ def test_what_the_compiler_made_of_a_kernel_is_below_its_time() -> None:
     )
     even = msgspec.structs.replace(timed("even", "equivalent", 0.995, 1.0, 1.005), changes=changes)
     rows, notes = Gate(margin=0.02, limits=parse_limits("spills:+0")).judge((even,))
-    result = msgspec.structs.replace(RESULT, rows=rows, notes=notes)
+    mean = Mean(ratio=1.0, rows=1)
+    result = msgspec.structs.replace(RESULT, rows=rows, notes=notes, mean=mean)
     console = Console(file=io.StringIO(), width=40)
     print_regression(console, result)
     assert isinstance(console.file, io.StringIO)
@@ -67,6 +68,7 @@ def test_what_the_compiler_made_of_a_kernel_is_below_its_time() -> None:
     assert "    registers   32 -> 40     +25.0 %\n    spills     0 B -> 8 B\n" in printed
     assert "    beyond its limit: spills 0 -> 8, allowed spills:+0\n" in printed
     assert "gates: 1 over_limit\n" in printed
+    assert "geometric mean of the 1 row that was timed: +0.00 %\n" in printed
     comment = render_comment(result)
     assert comment.startswith("## Failed: 1 over_limit\n")
     assert "<details>" not in comment

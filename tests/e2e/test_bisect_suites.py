@@ -1,0 +1,127 @@
+"""``tileyard bisect`` with a suite: programs that one commit made slower, wrong, crash, or impossible to build."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.conftest import CommandLine
+from tests.e2e.repositories import make_history
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("cc") is None, reason="its programs are compiled"),
+]
+
+SUITE = """
+name = "sums"
+[build]
+argv = ["cc", "-O1", "-o", "{out}/{testcase}", "{testcase}.c"]
+inputs = ["{testcase}.c"]
+[golden]
+argv = ["sh", "-c", "printf 7 > $0/right", "{out}"]
+[run]
+argv = ["{build}/{testcase}"]
+[check]
+argv = ["sh", "-c", "cmp -s result right || exit 2"]
+[[testcase]]
+name = "even"
+case = [{ name = "a" }]
+[[testcase]]
+name = "sum"
+case = [{ name = "a" }, { name = "b" }]
+"""
+SOURCE = """
+#include <stdio.h>
+#include <stdlib.h>
+int main(void) {
+  volatile double x = 0;
+  for (int i = 0; i < WORK; ++i) x = x * 0.999 + 1;
+  FINISH
+  fputc('RESULT', fopen("result", "wx"));
+  return 0;
+}
+"""
+USUAL = {"WORK": "1000000", "FINISH": "", "RESULT": "7"}
+COUNTING = """
+name = "simulated"
+[run]
+argv = ["sh", "{suite}/numbers.sh"]
+[measure]
+pattern = '^rate: (\\d+)'
+unit = "GB/s"
+better = "higher"
+[[testcase]]
+name = "copy"
+"""
+
+
+def source(changed: dict[str, str]) -> str:
+    """A program."""
+    text = SOURCE
+    for key, value in {**USUAL, **changed}.items():
+        text = text.replace(key, value)
+    return text
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected", "named"),
+    [
+        ({"WORK": "3000000"}, ("slower", ""), ("suite::sum/a",)),
+        ({"RESULT": "8"}, ("fails", "mismatch"), ("suite/suite.toml", "--select", "sum/a")),
+        ({"FINISH": "abort();"}, ("fails", "crashed"), ("suite::sum/a",)),
+        ({"FINISH": "no;"}, ("fails", "compile_error"), ("suite::sum/a",)),
+    ],
+)
+def test_the_commit_that_changed_a_program_is_found(
+    cli: CommandLine,
+    tmp_path: Path,
+    changed: dict[str, str],
+    expected: tuple[str, str],
+    named: tuple[str, ...],
+) -> None:
+    """And confirmed; a commit whose suite cannot be read is passed over."""
+    good, bad = source({}), source(changed)
+    make_history(
+        cli,
+        tmp_path,
+        [
+            {"suite/suite.toml": SUITE, "suite/even.c": good, "suite/sum.c": good},
+            {"suite/suite.toml": "name ="},
+            {"suite/suite.toml": SUITE, "suite/sum.c": f"{good}// again\n"},
+            {"suite/sum.c": bad},
+            {"suite/sum.c": f"{bad}// again\n"},
+        ],
+    )
+    done = cli.run("bisect", "c0", "main", *named, "--margin", "15%", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    sought = found["sought"]
+    assert (sought["case"], sought["kind"], sought["outcome"]) == ("sum/a", *expected)
+    assert [one["subject"] for one in found["suspects"]] == ["step 3"]
+    assert found["is_confirmed"]
+    assert list((cli.home / "tmp").iterdir()) == []
+
+
+def test_the_commit_that_made_a_number_worse_is_found(cli: CommandLine, tmp_path: Path) -> None:
+    """Of which more is better, in a suite at the top of its repository; a case that vanished does not mislead."""
+    rates = [100, 100, 99, 50, 50]
+    numbers = [{"numbers.sh": f"echo rate: {rate}  # {step}\n"} for step, rate in enumerate(rates)]
+    numbers[0]["suite.toml"] = COUNTING
+    numbers[1]["suite.toml"] = COUNTING.replace("copy", "other")
+    numbers[2]["suite.toml"] = COUNTING
+    make_history(cli, tmp_path, numbers)
+    done = cli.run("bisect", "c0", "main", ".")
+    assert done.returncode == 0, done.stderr
+    assert "copy/default is worse: -50.00 %" in done.stderr
+    assert "step 3: since then copy/default is worse: -50.00 %\n" in done.stdout
+    assert "not confirmed" not in done.stdout
+    for words, why in [
+        (("suite.toml", "numbers.sh"), "suite.toml is a suite, and one suite is compared alone"),
+        (("suite.toml::nothing",), "nothing"),
+        (("suite.toml", "--fail-on", "registers:+0"), "--fail-on has no effect with a suite"),
+    ]:
+        done = cli.run("bisect", "c0", "main", *words)
+        assert done.returncode == 2
+        assert why in done.stderr
+        assert len(done.stderr.splitlines()) <= 2
