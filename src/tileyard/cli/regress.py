@@ -72,6 +72,13 @@ def regress(  # noqa: PLR0913 - options, by keyword only
             help="In place of all that: reports of others with a number for each side, in Markdown or JSON; repeatable.",
         ),
     ] = None,
+    noise_from: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Earlier numbers of others, of the same form, which say how large the noise is; repeatable.",
+        ),
+    ] = None,
     select: Selected = None,
     static: Annotated[
         bool,
@@ -164,7 +171,7 @@ def regress(  # noqa: PLR0913 - options, by keyword only
     )
     if reports:
         refuse_unused("with --reports", {"BASE": base, "--fail-on": fail_on})
-        return shown.show(judge_reports(reports, gate))
+        return shown.show(judge_reports(reports, gate, noise_from or ()))
     if base is None or head is None:
         raise UsageError(
             "two sides are compared: BASE HEAD FILE...", "or reports of others: --reports FILE"
@@ -173,7 +180,8 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         raise UsageError("two sides of kernels are compared: BASE HEAD FILE...")
     if not files:
         refuse_unused("on numbers of others", {"--fail-on": fail_on})
-        return shown.show(judge_sides(base, head, gate))
+        return shown.show(judge_sides(base, head, gate, noise_from or ()))
+    refuse_unused("but on numbers of others", {"--noise-from": noise_from})
     asked = Asked(
         base=base,
         head=head,

@@ -181,20 +181,28 @@ def _run_suite(asked: Asked, suite: str, select: tuple[str, ...], console: Conso
         return carry_out(start, settings, console, StudyLayout(tells_ends=False))
 
 
-def judge_sides(base: str, head: str, gate: Gate) -> Regression:
-    """What the numbers of two files say, one for each side."""
-    found = recorded.pair_sides(recorded.read_side(Path(base)), recorded.read_side(Path(head)))
-    return recorded.judge_reports(found, (base, head), gate)
+def judge_sides(base: str, head: str, gate: Gate, noise_from: Sequence[str]) -> Regression:
+    """What the numbers of two files say, one for each side; the others are earlier ones of either."""
+    sides = [recorded.read_side(Path(file)) for file in (base, head)]
+    noise = recorded.UNKNOWN
+    if noise_from:
+        earlier = [recorded.read_side(Path(file)) for file in noise_from]
+        noise = recorded.find_noise(recorded.as_reports(earlier), recorded.as_reports(sides))
+    return recorded.judge_reports(recorded.pair_sides(*sides), (base, head), gate, noise)
 
 
-def judge_reports(files: Sequence[str], gate: Gate) -> Regression:
-    """What reports say that have both sides, all of these files in their order."""
+def judge_reports(files: Sequence[str], gate: Gate, noise_from: Sequence[str]) -> Regression:
+    """What reports say that have both sides, all of these files in their order; the others are earlier ones."""
     found = [report for file in files for report in recorded.read_reports(Path(file))]
     numbered = [
         msgspec.structs.replace(report, name=str(number)) for number, report in enumerate(found, 1)
     ]
     name = f"in {count_of(len(found), 'report')} of {', '.join(files)}"
-    return recorded.judge_reports(numbered, (name, name), gate)
+    noise = recorded.UNKNOWN
+    if noise_from:
+        earlier = [report for file in noise_from for report in recorded.read_reports(Path(file))]
+        noise = recorded.find_noise(earlier, found)
+    return recorded.judge_reports(numbered, (name, name), gate, noise)
 
 
 def _settle(side: Side, scratch: Path) -> Side:

@@ -17,6 +17,8 @@ from tileyard.model import Record
 
 LOOKS: Final = (4, 6, 8, 11, 15, 20, 27, 36, 48, 64)
 """At so many values somebody looks: early where a difference is plain, and rarely afterwards."""
+FINEST: Final = 0.001
+"""The least standard deviation that earlier values can say: numbers of others are rounded."""
 
 
 class MeanInterval(Record):
@@ -35,15 +37,22 @@ class MeanInterval(Record):
         return -margin <= self.low and self.high <= margin
 
 
-def mean_interval(values: Sequence[float], alpha: float) -> MeanInterval:
+def mean_interval(
+    values: Sequence[float], alpha: float, earlier: Sequence[float] = ()
+) -> MeanInterval:
     """The mean of ``values``, at least one, with bounds that fail with a probability of at most ``alpha``.
 
-    That holds for all looks together, of which this is the last.
+    That holds for all looks together, of which this is the last. ``earlier`` values are about another mean, and only say how
+    large the noise is: theirs is the same, or larger.
     """
     count, mean = len(values), statistics.fmean(values)
-    if count < 2:
+    known = [part for part in (values, earlier) if len(part) > 1]
+    if not known:
         return MeanInterval(mean=mean, low=-math.inf, high=math.inf)
     look = bisect.bisect_left(LOOKS, count) + 1
     spent = alpha / (look * (look + 1))
-    half = -float(stdtrit(count - 1, spent / 2)) * statistics.stdev(values) / math.sqrt(count)
+    free = sum(len(part) - 1 for part in known)
+    squares = sum(statistics.variance(part) * (len(part) - 1) for part in known)
+    deviation = max(math.sqrt(squares / free), FINEST if earlier else 0.0)
+    half = -float(stdtrit(free, spent / 2)) * deviation / math.sqrt(count)
     return MeanInterval(mean=mean, low=mean - half, high=mean + half)

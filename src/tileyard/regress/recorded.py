@@ -13,7 +13,7 @@ import msgspec
 
 from tileyard.decoding import decode_json
 from tileyard.errors import UsageError
-from tileyard.measure.looks import mean_interval
+from tileyard.measure.looks import MeanInterval, mean_interval
 from tileyard.model import Record
 from tileyard.regress.gate import Gate
 from tileyard.regress.timed import Regression, TimedRow, Verdict
@@ -23,6 +23,8 @@ from tileyard.wording import count_of
 TILELANG: Final = "__TILELANG_PERF_RESULTS_JSON__="
 """What TileLang's benchmarks print with TL_PERF_REGRESSION_FORMAT=json: this, and a list of names and milliseconds."""
 NANOSECONDS: Final = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
+FEWEST_EARLIER: Final = 19
+"""Earlier numbers that one number for each side takes: an outlier beyond all of them comes once in 20 times, whatever the noise is like."""
 _RULE: Final = re.compile(r"\|?(\s*:?-+:?\s*\|)+(\s*:?-+:?\s*)?\|?")
 
 
@@ -146,22 +148,61 @@ def pair_sides(base: Mapping[str, float], head: Mapping[str, float]) -> list[Rep
     return [Report(name="1", times=times)]
 
 
-def judge_reports(reports: Sequence[Report], labels: tuple[str, str], gate: Gate) -> Regression:
+class Noise(Record):
+    """What ``count`` earlier reports or sides say of the noise of each benchmark: values as ln(head / base) has them."""
+
+    count: int = 0
+    values: dict[str, tuple[float, ...]] = {}
+
+
+UNKNOWN: Final = Noise()
+"""No earlier numbers."""
+
+
+def find_noise(reports: Sequence[Report], others: Sequence[Report]) -> Noise:
+    """The noise of reports of other versions, or of the same; those that are among the ``others`` say nothing more.
+
+    Each change that they hold counts as noise. Raises UsageError for fewer than two.
+    """
+    found = _drop_equal([*others, *reports])[len(_drop_equal(others)) :]
+    if len(found) < 2:
+        raise UsageError("--noise-from takes two or more reports or sides that differ")
+    names = dict.fromkeys(name for report in found for name in report.times)
+    return Noise(count=len(found), values={name: tuple(_log_ratios(found, name)) for name in names})
+
+
+def as_reports(sides: Sequence[Mapping[str, float]]) -> list[Report]:
+    """Sides as reports without a second one: a ratio of two sides has the noise of both, which is root 2 times that of one."""
+    root = math.sqrt(2)
+    return [
+        Report(name="", times={name: (1.0, time**root) for name, time in side.items()})
+        for side in sides
+    ]
+
+
+def judge_reports(
+    reports: Sequence[Report], labels: tuple[str, str], gate: Gate, noise: Noise = UNKNOWN
+) -> Regression:
     """What can be said of the same benchmarks in one or more reports.
 
     A report is one value of each benchmark, as a process is in a run of ours; with one report there is no noise to compare
-    with, and a report that says the same as another one says nothing more. What a report lacks, or one of its sides, is
-    ``missing``, whatever others say.
+    with but that of earlier ones, and a report that says the same as another one says nothing more. What a report lacks, or
+    one of its sides, is ``missing``, whatever others say.
     """
-    reports = [
-        one for number, one in enumerate(reports) if one.times not in _times(reports[:number])
-    ]
+    reports = _drop_equal(reports)
     names = dict.fromkeys(name for report in reports for name in report.times)
     values = {name: list(_log_ratios(reports, name)) for name in names}
     whole = {name: own for name, own in values.items() if len(own) == len(reports)}
     edges = [math.log1p(gate.margin_of(name)) for name in whole]
-    level = find_level(list(whole.values()), edges)
-    found = [_describe(name, values[name], reports, level, gate.margin_of(name)) for name in names]
+    fewest = 2 if len(reports) > 1 else FEWEST_EARLIER
+    earlier = {name: own for name, own in noise.values.items() if len(own) >= fewest}
+    level = find_level(list(whole.values()), edges, [earlier.get(name, ()) for name in whole])
+    means = {
+        name: mean_interval(own, level, earlier.get(name, ()))
+        for name, own in values.items()
+        if own
+    }
+    found = [_describe(name, means.get(name), reports, gate.margin_of(name)) for name in names]
     rows, notes = gate.judge(sort_rows(found))
     return Regression(
         run="",
@@ -174,12 +215,14 @@ def judge_reports(reports: Sequence[Report], labels: tuple[str, str], gate: Gate
         fail_over=gate.fail_over,
         rows=rows,
         mean=find_mean(rows),
-        notes=(*_doubt(reports), *notes),
+        notes=(*_doubt(reports, noise), *notes),
     )
 
 
-def _times(reports: Sequence[Report]) -> list[dict[str, tuple[float, float]]]:
-    return [report.times for report in reports]
+def _drop_equal(reports: Sequence[Report]) -> list[Report]:
+    """The reports without those that say the same as one before."""
+    times = [report.times for report in reports]
+    return [one for number, one in enumerate(reports) if one.times not in times[:number]]
 
 
 def _log_ratios(reports: Sequence[Report], name: str) -> Iterator[float]:
@@ -190,7 +233,7 @@ def _log_ratios(reports: Sequence[Report], name: str) -> Iterator[float]:
 
 
 def _describe(
-    name: str, values: Sequence[float], reports: Sequence[Report], level: float, margin: float
+    name: str, found: MeanInterval | None, reports: Sequence[Report], margin: float
 ) -> TimedRow:
     pairs = [report.times[name] for report in reports if name in report.times]
     base, head = ([pair[side] for pair in pairs if pair[side]] for side in (0, 1))
@@ -201,9 +244,8 @@ def _describe(
         verdict = "new"
     elif lacks:
         message = f"not in {'report' if len(lacks) == 1 else 'reports'} {', '.join(lacks)}"
-    if not values:
+    if found is None:
         return TimedRow(case=name, verdict=verdict)
-    found = mean_interval(values, level)
     if not lacks:
         verdict = judge_interval(found, math.log1p(margin))
     half = (found.high - found.low) / 2
@@ -211,18 +253,24 @@ def _describe(
         case=name,
         verdict=verdict,
         message=message if len(reports) > 1 else "",
-        ratio=as_ratio(found, len(values)),
+        ratio=as_ratio(found, sum(map(all, pairs))),
         base=statistics.median(base),
         head=statistics.median(head),
         smallest=math.expm1(math.log1p(margin) + half) if math.isfinite(half) else None,
     )
 
 
-def _doubt(reports: Sequence[Report]) -> Iterator[str]:
+def _doubt(reports: Sequence[Report], noise: Noise) -> Iterator[str]:
     """How far the reports agree with each other, and what one number for each side is worth."""
-    if len(reports) == 1:
-        yield "one number for each side says nothing of noise: a second report of the same two versions does"
-        return
+    if noise.count:
+        few = (
+            ""
+            if len(reports) > 1
+            else f"; one number for each side takes {FEWEST_EARLIER} of these"
+        )
+        yield f"noise from {noise.count} earlier runs{few}"
+    elif len(reports) == 1:
+        yield "one number for each side says nothing of noise: a second report of the same two versions does, or --noise-from"
     for one, two in itertools.pairwise(reports):
         both = [(one.times[name], two.times[name]) for name in one.times if name in two.times]
         both = [pairs for pairs in both if all(map(all, pairs))]

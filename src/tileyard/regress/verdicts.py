@@ -71,14 +71,19 @@ def _describe_refused(refused: Mapping[str, Sequence[Build]]) -> list[TimedRow]:
     ]
 
 
-def find_level(all_values: Sequence[Sequence[float]], edges: Sequence[float]) -> float:
+def find_level(
+    all_values: Sequence[Sequence[float]],
+    edges: Sequence[float],
+    all_earlier: Sequence[Sequence[float]] | None = None,
+) -> float:
     """The level of all intervals, by Benjamini and Hochberg: see ``fold_pairs``. ``edges`` are logarithms of their margins."""
     count = len(all_values)
+    known = all_earlier or [()] * count
     for changed in range(count, 1, -1):
         level = FALSE_DISCOVERIES * changed / count
         beyond = sum(
-            mean_interval(values, level).is_beyond(edge)
-            for values, edge in zip(all_values, edges, strict=True)
+            mean_interval(values, level, earlier).is_beyond(edge)
+            for values, edge, earlier in zip(all_values, edges, known, strict=True)
         )
         if beyond >= changed:
             return level

@@ -57,3 +57,17 @@ def test_the_margin_parts_what_matters_from_what_does_not(
     """Beyond it, within it, or neither."""
     found = MeanInterval(mean=(low + high) / 2, low=low, high=high)
     assert (found.is_beyond(0.02), found.is_within(0.02)) == (beyond, within)
+
+
+def test_earlier_values_say_how_large_the_noise_is() -> None:
+    """One value with five earlier ones about another mean: false alarms are as rare as promised, a plain change is seen."""
+    draw = random.Random(3)
+    trials = 2000
+    alarms = found = 0
+    for _ in range(trials):
+        earlier = [draw.gauss(3.0, 0.01) for _ in range(5)]
+        value = draw.gauss(0.0, 0.01)
+        alarms += mean_interval([value], 0.1, earlier).is_beyond(0.0)
+        found += mean_interval([value + 0.1], 0.1, earlier).is_beyond(0.0)
+    assert alarms / trials < 0.065  # half of what is allowed is spent at the first look
+    assert found / trials > 0.95

@@ -1,6 +1,7 @@
 """Numbers that somebody else has measured: what is read, and what can honestly be said of it."""
 
 import json
+import math
 from pathlib import Path
 
 import jsonschema
@@ -13,6 +14,8 @@ from tileyard.errors import UsageError
 from tileyard.regress.gate import Gate
 from tileyard.regress.recorded import (
     Report,
+    as_reports,
+    find_noise,
     judge_reports,
     pair_sides,
     read_reports,
@@ -129,6 +132,86 @@ def test_reports_that_agree_decide() -> None:
     assert result.exit_status == 1
 
 
+def test_earlier_reports_say_what_one_number_for_each_side_is_worth() -> None:
+    """Of each benchmark on its own; a change among them counts as noise, and equal numbers are no proof that there is none."""
+    before = []
+    for number, step in enumerate([-2, 1, 0, 2, -1] * 4):
+        factor = 1 + step / 2000
+        times = {
+            "slow": (1.0, 0.9 * factor),
+            "even": (2.0, 2.0 * factor),
+            "same": (1.0, 1.0),
+            "loud": (1.0, factor**50),
+            "moved": (1.0, 1.05 if number > 10 else 1.0),
+            f"run {number}": (1.0, 1.0),
+        }
+        young = {"young": (1.0, factor)} if number > 1 else {}
+        before.append(Report(name="", times=times | young))
+    ratios = {"slow": 1.03, "even": 1.001, "same": 1.0, "loud": 1.03, "moved": 1.03, "young": 1.03}
+    now = [Report(name="1", times={name: (1.0, ratio) for name, ratio in ratios.items()})]
+    result = judge_reports(now, ("", ""), GATE, find_noise(before, now))
+    decided = {"slow": "regressed", "even": "equivalent", "same": "equivalent"}
+    assert verdicts(result) == dict.fromkeys(ratios, "inconclusive") | decided
+    assert "noise from 20 earlier runs" in result.notes[0]
+    (same,) = (row for row in result.rows if row.case == "same")
+    assert same.smallest is not None
+    assert same.smallest > 0.023
+
+
+def test_one_of_four_real_reports_is_judged_by_none_of_the_others() -> None:
+    """They are too few to know of outliers: one of them has a kernel that took 14 % longer, this once."""
+    reports = read_reports(REPORTS)
+    for now in reports:
+        earlier = [one for one in reports if one is not now]
+        result = judge_reports([now], ("", ""), GATE, find_noise(earlier, [now]))
+        assert set(verdicts(result).values()) == {"inconclusive"}
+
+
+def test_noise_from_real_reports_spares_a_verdict_by_chance() -> None:
+    """Two of the four agree on a kernel so well that it seems faster; the noise of the other two says that they cannot know."""
+    reports = read_reports(REPORTS)
+    now = reports[2:]
+    plain = verdicts(judge_reports(now, ("", ""), GATE))
+    whole = verdicts(judge_reports(reports, ("", ""), GATE))
+    lucky = [
+        name
+        for name, verdict in plain.items()
+        if verdict == "improved" and whole[name] == "inconclusive"
+    ]
+    assert len(lucky) == 1
+    told = verdicts(judge_reports(now, ("", ""), GATE, find_noise(reports[:2], now)))
+    assert told[lucky[0]] == "inconclusive"
+
+
+def test_a_ratio_has_the_noise_of_both_sides() -> None:
+    """Root 2 times that of the one side whose earlier times are known."""
+    sides = [{"gemm": 500.0}, {"gemm": 510.0}]
+    low, high = find_noise(as_reports(sides), []).values["gemm"]
+    assert high - low == pytest.approx(math.sqrt(2) * math.log(1.02))
+
+
+def test_earlier_files_of_a_side_say_it_as_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of both sides have more noise than those of one; what is among the sides counts for nothing."""
+
+    def write(name: str, time: float) -> str:
+        page = tmp_path / name
+        rows = [{"name": "gemm", "latency": time}]
+        page.write_text(f"__TILELANG_PERF_RESULTS_JSON__={json.dumps(rows)}\n")
+        return str(page)
+
+    times = [1 + number / 5000 for number in range(-10, 10)]
+    earlier = [write(f"{n}.log", time) for n, time in enumerate(times)]
+    words = ["regress", write("base.log", 1.00023), write("head.log", 1.05)]
+    assert main([*words, *(f"--noise-from={file}" for file in earlier)]) == 1
+    printed = capsys.readouterr().out
+    assert "noise from 20 earlier runs" in printed
+    assert "regressed      +4.98 %" in printed
+    assert main([*words, "--noise-from", earlier[0], "--noise-from", words[1]]) == 2
+    assert "two or more" in capsys.readouterr().err
+
+
 def test_what_one_report_lacks_is_missing() -> None:
     """Also where all others agree; what only heads have is new."""
     first = {"gone": (1.0, 1.0), "kept": (1.0, 1.0), "young": (0.0, 1.0)}
@@ -210,6 +293,7 @@ def test_what_is_no_side_is_refused(tmp_path: Path, text: str) -> None:
         (("gone.json", "gone.json"), "cannot read gone.json"),
         (("--reports", "gone.md"), "cannot read gone.md"),
         (("main", "--reports", "gone.md"), "BASE has no effect with --reports"),
+        ((".", ".", "k.py", "--noise-from", "a.json"), "--noise-from has no effect but on numbers"),
     ],
 )
 def test_bad_usage_is_one_line(
