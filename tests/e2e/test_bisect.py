@@ -105,8 +105,8 @@ def test_what_made_it_wrong_is_found(cli: CommandLine, project: Path) -> None:
 def test_what_made_a_figure_worse_is_found_although_nothing_runs(
     cli: CommandLine, tmp_path: Path
 ) -> None:
-    """A file that cannot be read is passed over, and no kernel is timed."""
-    added = [1, 1, "1 / 0", 1, 10, 10]
+    """Of several commits the one that took it over half; a file that cannot be read is passed over, no kernel is timed."""
+    added = [1, 10, "1 / 0", 10, 1000, 10000]
     make_history(
         cli,
         tmp_path,
@@ -126,8 +126,8 @@ def test_what_made_a_figure_worse_is_found_although_nothing_runs(
     assert not any(trial["measurement"] for trial in cli.run_json("trials", "--limit", "1000"))
     for good, bad, others, why in [
         (
-            "c0",
             "c1",
+            "c3",
             how,
             "no limit of --fail-on is broken from good to bad: all figures are equal",
         ),

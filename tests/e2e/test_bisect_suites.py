@@ -87,10 +87,10 @@ def test_the_commit_that_changed_a_program_is_found(
         tmp_path,
         [
             {"suite/suite.toml": SUITE, "suite/even.c": good, "suite/sum.c": good},
-            {"suite/suite.toml": "name ="},
-            {"suite/suite.toml": SUITE, "suite/sum.c": f"{good}// again\n"},
+            {"suite/sum.c": f"{good}// again\n"},
+            {"suite/suite.toml": "name ="},  # the first one to be tested
+            {"suite/suite.toml": SUITE},
             {"suite/sum.c": bad},
-            {"suite/sum.c": f"{bad}// again\n"},
         ],
     )
     done = cli.run("bisect", "c0", "main", *named, "--margin", "15%", "--json")
@@ -98,23 +98,25 @@ def test_the_commit_that_changed_a_program_is_found(
     found = json.loads(done.stdout)
     sought = found["sought"]
     assert (sought["case"], sought["kind"], sought["outcome"]) == ("sum/a", *expected)
-    assert [one["subject"] for one in found["suspects"]] == ["step 3"]
+    assert [one["subject"] for one in found["suspects"]] == ["step 4"]
+    assert "step 2: cannot be tested" in done.stderr
     assert found["is_confirmed"]
     assert list((cli.home / "tmp").iterdir()) == []
 
 
 def test_the_commit_that_made_a_number_worse_is_found(cli: CommandLine, tmp_path: Path) -> None:
     """Of which more is better, in a suite at the top of its repository; a case that vanished does not mislead."""
-    rates = [100, 100, 99, 50, 50]
+    rates = [100, 100, 100, 99, 50]
     numbers = [{"numbers.sh": f"echo rate: {rate}  # {step}\n"} for step, rate in enumerate(rates)]
     numbers[0]["suite.toml"] = COUNTING
-    numbers[1]["suite.toml"] = COUNTING.replace("copy", "other")
-    numbers[2]["suite.toml"] = COUNTING
+    numbers[2]["suite.toml"] = COUNTING.replace("copy", "other")
+    numbers[3]["suite.toml"] = COUNTING
     make_history(cli, tmp_path, numbers)
     done = cli.run("bisect", "c0", "main", ".")
     assert done.returncode == 0, done.stderr
     assert "copy/default is worse: -50.00 %" in done.stderr
-    assert "step 3: since then copy/default is worse: -50.00 %\n" in done.stdout
+    assert "step 2: cannot be tested" in done.stderr
+    assert "step 4: since then copy/default is worse: -50.00 %\n" in done.stdout
     assert "not confirmed" not in done.stdout
     for words, why in [
         (("suite.toml", "numbers.sh"), "suite.toml is a suite, and one suite is compared alone"),

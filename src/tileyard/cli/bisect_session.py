@@ -55,19 +55,21 @@ def run(asked: Asked, *, as_json: bool) -> int:
         timed = replace(asked, case_s=0)
     else:
         timed = replace(asked, gate=Gate(margin=sought.margin))
+    good = project.find(asked.base)
     suite, _ = find_suite(asked.files)
     if suite:
         timed = replace(timed, files=(f"{suite}::{sought.case}",), select=())
 
     def test(base: str, head: str) -> Answer:
         try:
-            return judge_commit(sought, _compare(timed, base, head))
+            return judge_commit(sought, _compare(timed, base, head), is_parent=base != good)
         except UsageError as error:
-            if not suite:
+            # Of a suite one side cannot be read, of kernels both: the good revision's can.
+            if not suite and base == good:
                 raise
-            return Answer(has_it=None, why=error.message)  # that commit's suite cannot be read
+            return Answer(has_it=None, why=error.message)
 
-    bisection = Bisection(project.find(asked.base), commits, sought.error, test)
+    bisection = Bisection(good, commits, sought.error, test)
     steps = []
     for step in bisection.run():
         steps.append(step)

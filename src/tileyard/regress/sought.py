@@ -94,8 +94,12 @@ def _refuse(compared: Regression, limits: Sequence[Limit]) -> NoReturn:
     raise UsageError(f"nothing has changed from good to bad: {rows}", hint)
 
 
-def judge_commit(sought: SoughtChange, compared: Regression) -> Answer:
-    """Whether head has the change that base has not. Raises WorkerLostError where the host or the device failed it."""
+def judge_commit(sought: SoughtChange, compared: Regression, *, is_parent: bool = False) -> Answer:
+    """Whether head has the change that base has not. Raises WorkerLostError where the host or the device failed it.
+
+    Compared with the good revision a figure has changed if it has moved by more than half; against its own parent the
+    commit that took it over that needs to have moved it at all.
+    """
     row = next((row for row in compared.rows if row.case == sought.case), None)
     if row is None and sought.kind == "fails":
         return Answer(has_it=0.0, why="its file can be read")
@@ -105,29 +109,26 @@ def judge_commit(sought: SoughtChange, compared: Regression) -> Answer:
     if row.verdict == "not_run":
         raise WorkerLostError(describe_row(row))
     if sought.figure is not None and row.verdict != "failed":
-        return _judge_figure(sought.figure, row)
+        return _judge_figure(sought.figure, row, 0.0 if is_parent else 0.5)
     return Answer(has_it=_find_probability(sought, row), why=describe_row(row))
 
 
-def _judge_figure(sought: Change, row: TimedRow) -> Answer:
-    """A figure that has moved by more than half of the change has it; of a function that only one side has nothing is known."""
+def _judge_figure(sought: Change, row: TimedRow, least: float) -> Answer:
+    """Whether a figure has moved by more than ``least`` of the change; where its function may be called otherwise nothing is known."""
     told = [one for one in row.changes if one.metric == sought.metric]
-    why = "; ".join(map(describe_change, told)) or f"equal {sought.metric}"
-    if not told:
-        return Answer(has_it=0.0, why=why)
-    known = ((one, _moved(one)) for one in told if one.function == sought.function)
-    moved = next((by for _, by in known), None)
-    if moved is None:
-        others = all(_moved(one) is not None for one in told)
-        return Answer(has_it=0.0 if others else None, why=why)
-    return Answer(has_it=float(moved / (_moved(sought) or 1) > 0.5), why=why)
+    moved = {one.function: _find_share(one, sought) for one in told}
+    share = moved.get(sought.function, None if None in moved.values() else 0.0)
+    return Answer(
+        has_it=None if share is None else float(share > least),
+        why="; ".join(map(describe_change, told)) or f"equal {sought.metric}",
+    )
 
 
-def _moved(change: Change) -> float | None:
-    """By how much a figure has moved; None where a side does not have it."""
-    if change.base is None or change.head is None:
+def _find_share(change: Change, whole: Change) -> float | None:
+    """How much of the whole change a figure has moved; None where a side does not have it."""
+    if change.base is None or change.head is None or whole.base is None or whole.head is None:
         return None
-    return change.head - change.base
+    return (change.head - change.base) / (whole.head - whole.base)
 
 
 def _find_probability(sought: SoughtChange, row: TimedRow) -> float | None:

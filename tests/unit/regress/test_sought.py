@@ -115,6 +115,14 @@ def test_a_figure_has_moved_by_more_than_half(
     assert (answer.has_it, answer.why) == (has_it, why)
 
 
+def test_against_its_parent_a_commit_needs_to_have_moved_the_figure_at_all() -> None:
+    """It may be the last of several that each moved it by less than half."""
+    moved = {36: 1.0, 32: 0.0, 28: 0.0}
+    for head, has_it in moved.items():
+        row = built(Change(metric="registers", base=32, head=head))
+        assert judge_commit(MORE, compared(row), is_parent=True).has_it == has_it
+
+
 @pytest.mark.parametrize(
     ("rows", "why"),
     [
