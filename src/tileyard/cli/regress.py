@@ -10,6 +10,7 @@ from tileyard.cli.kernel_options import SIDES, BuildLimit, DeviceNames, QueueLim
 from tileyard.cli.suite_options import Selected
 from tileyard.cli.values import parse_duration_s, parse_share, refuse_unused
 from tileyard.errors import UsageError
+from tileyard.targets.registry import DEFAULT_TARGET
 
 
 def regress(  # noqa: PLR0913 - options, by keyword only
@@ -17,8 +18,8 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         str | None,
         typer.Argument(
             metavar="BASE",
-            help=f"What to compare with: {SIDES}. Or, without FILEs, numbers of others: "
-            "pytest-benchmark's JSON, or what TileLang's benchmarks print.",
+            help=f"What to compare with: {SIDES}. Or what is built already: a bundle FILE.tyb, or run:ID. "
+            "Or, without FILEs, numbers of others: pytest-benchmark's JSON, or what TileLang's benchmarks print.",
         ),
     ] = None,
     head: Annotated[
@@ -61,7 +62,9 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         ),
     ] = None,
     select: Selected = None,
-    target: Annotated[str, typer.Option(help="What to compile for.")] = "cpu",
+    target: Annotated[
+        str, typer.Option(help="What to compile for: cpu, or what a side was built for already.")
+    ] = "",
     devices: DeviceNames = None,
     margin: Annotated[
         str, typer.Option(metavar="PERCENT", help="The smallest change that matters.")
@@ -111,6 +114,7 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         run,
     )
     from tileyard.cli.regress_suite import find_suite, run_suite
+    from tileyard.cli.sides import is_stored
     from tileyard.regress.gate import Gate
     from tileyard.regress.limits import parse_limits
     from tileyard.report.console import Console
@@ -131,15 +135,24 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         raise UsageError(
             "two sides are compared: BASE HEAD FILE...", "or reports of others: --reports FILE"
         )
-    if not files:
+    stored = [side for side in (base, head) if is_stored(side)]
+    if stored:
+        refuse_unused("where a side is built already", {"--all-configs": all_configs})
+        if len(stored) == 1 and not files:
+            raise UsageError(
+                f"{stored[0]} is built: name the FILEs or the suite of the other side, too"
+            )
+        if len(stored) == 2:
+            refuse_unused("where both sides are built already", {"FILE": files})
+    elif not files:
         refuse_unused("on numbers of others", {"--fail-on": fail_on})
         return shown.show(judge_sides(base, head, gate))
     asked = Asked(
         base=base,
         head=head,
-        files=tuple(files),
+        files=tuple(files or ()),
         select=tuple(select or ()),
-        target=target,
+        target=target or ("" if stored else DEFAULT_TARGET),
         devices=tuple(devices or ()),
         gate=gate,
         case_s=parse_duration_s(each),
@@ -153,5 +166,6 @@ def regress(  # noqa: PLR0913 - options, by keyword only
     )
     if suite := find_suite(asked.files):
         return shown.show(run_suite(asked, suite, Console(stderr=json)))
-    refuse_unused("without a suite", {"--select": select})
+    if not stored:
+        refuse_unused("without a suite or a side that is built", {"--select": select})
     return shown.show(run(asked, Console(stderr=json)))

@@ -85,12 +85,16 @@ def _load_figure() -> Callable[[Regression], bytes]:
 def run(asked: Asked, console: Console) -> Regression:
     """Build and time both sides, with progress on the console."""
     settings = load_settings()
-    make_target(asked.target, settings.plugins)  # refuses what there is not, at once
+    if asked.target:
+        make_target(asked.target, settings.plugins)  # refuses what there is not, at once
     work = settings.make_home() / "tmp"
     make_folder(work)
     named = (asked.base, asked.head)
     with (
-        find_sides(named, asked.files, settings.home, clean=asked.clean) as (base, head),
+        find_sides(named, asked.files, settings.home, clean=asked.clean, takes_stored=True) as (
+            base,
+            head,
+        ),
         tempfile.TemporaryDirectory(prefix="regress-", dir=work) as scratch,
     ):
         start = StartRegress(
@@ -101,6 +105,7 @@ def run(asked: Asked, console: Console) -> Regression:
             target=asked.target,
             gate=asked.gate,
             case_s=asked.case_s,
+            select=asked.select,
             budget_s=asked.budget_s,
             all_configs=asked.all_configs,
             devices=asked.devices,

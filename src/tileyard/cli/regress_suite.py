@@ -25,7 +25,7 @@ def find_suite(files: tuple[str, ...]) -> str:
 
 def _is_suite(file: str) -> bool:
     """A folder, also one that is there in a revision alone, or a TOML file."""
-    path = Path(file)
+    path = Path(file.partition("::")[0])
     return path.suffix == ".toml" or path.is_dir() or not (path.suffix or path.exists())
 
 
