@@ -246,6 +246,7 @@ def test_bad_input_is_one_line(packed: CommandLine) -> None:
         ("kernels.tyb", ".", "gone.py"): "neither side has a file gone.py",
         ("kernels.tyb", "kernels.tyb", "--select", "scale"): "--select scale means none",
         ("kernels.tyb", "kernels.tyb", "--target", "cuda:sm_90a"): "--target cuda:sm_90a has no",
+        ("programs.tyb", "programs.tyb", "--fail-on", "spills:+0"): "--fail-on has no effect on",
         ("kernels.tyb", "kernels.tyb", "--all-configs"): "--all-configs has no effect",
         ("run:20200101-0000-0000", ".", "kernels.py"): "there is no run 20200101-0000-0000",
         (f"run:{recorded}", ".", "suite"): f"run {recorded} ran programs",

@@ -84,6 +84,8 @@ async def open_regression(start: StartRegress, bench: Bench) -> Plan[Regression]
             f"nothing can be compared: {', '.join(stored)} has {has}, and {named} is named"
         )
     if has_programs:
+        if start.gate.limits:
+            raise UsageError("--fail-on has no effect on programs")
         return _plan(start, bench, await _open_programs(start, bench, sides, stored))
     return _plan(start, bench, await _open_stored_kernels(start, bench, target, sides, stored))
 
