@@ -294,6 +294,7 @@ class Side(Record):
 
     ``pass_options`` take the place of a kernel's own of the same names.
     ``revision`` names its version of the code: a commit, or words.
+    ``stored`` is the bundle, or the recorded run, that its cases were built for; such a side has no author, and nothing is built for it.
     """
 
     name: str = ""
@@ -301,6 +302,7 @@ class Side(Record):
     python: str = ""
     variables: dict[str, str] = {}
     pass_options: dict[str, Value] = {}
+    stored: str = ""
 
 
 def name_attempt(case: str, attempt: int) -> str:

@@ -20,6 +20,7 @@ from tileyard.cli.kernel_options import (
 from tileyard.cli.suite_options import Selected
 from tileyard.cli.values import parse_duration_s, parse_share, refuse_unused
 from tileyard.errors import UsageError
+from tileyard.targets.registry import DEFAULT_TARGET
 
 
 def regress(  # noqa: PLR0913 - options, by keyword only
@@ -28,8 +29,8 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         str | None,
         typer.Argument(
             metavar="BASE",
-            help=f"What to compare with: {SIDES}. Or, without FILEs, numbers of others: "
-            "pytest-benchmark's JSON, or what TileLang's benchmarks print.",
+            help=f"What to compare with: {SIDES}. Or what is built already: a bundle FILE.tyb, or run:ID. "
+            "Or, without FILEs, numbers of others: pytest-benchmark's JSON, or what TileLang's benchmarks print.",
         ),
     ] = None,
     head: Annotated[
@@ -96,7 +97,9 @@ def regress(  # noqa: PLR0913 - options, by keyword only
     ] = 0,
     target: Annotated[
         str,
-        typer.Option(help="What to compile for; by default cpu, with --static cuda:sm_90a."),
+        typer.Option(
+            help="What to compile for; by default what a side was built for already, or cpu, with --static cuda:sm_90a."
+        ),
     ] = "",
     devices: DeviceNames = None,
     margin: SmallestChange = "",
@@ -138,6 +141,7 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         read_gate,
         run,
     )
+    from tileyard.cli.sides import is_stored
     from tileyard.regress.gate import Gate
     from tileyard.regress.limits import parse_limits
     from tileyard.report.console import Console
@@ -176,19 +180,28 @@ def regress(  # noqa: PLR0913 - options, by keyword only
         raise UsageError(
             "two sides are compared: BASE HEAD FILE...", "or reports of others: --reports FILE"
         )
-    if not files and is_static:
-        raise UsageError("two sides of kernels are compared: BASE HEAD FILE...")
-    if not files:
+    stored = [side for side in (base, head) if is_stored(side)]
+    if is_static and (stored or not files):
+        raise UsageError("--static builds two sides of kernels: BASE HEAD FILE...")
+    if stored:
+        refuse_unused("where a side is built already", {"--all-configs": all_configs})
+        if len(stored) == 1 and not files:
+            raise UsageError(
+                f"{stored[0]} is built: name the FILEs or the suite of the other side, too"
+            )
+        if len(stored) == 2:
+            refuse_unused("where both sides are built already", {"FILE": files})
+    elif not files:
         refuse_unused("on numbers of others", {"--fail-on": fail_on})
         return shown.show(judge_sides(base, head, gate, noise_from or ()))
     refuse_unused("but on numbers of others", {"--noise-from": noise_from})
     asked = Asked(
         base=base,
         head=head,
-        files=tuple(files),
+        files=tuple(files or ()),
         select=tuple(select or ()),
         rounds=repeat + 1 if is_static else 0,
-        target=target or ("cuda:sm_90a" if is_static else "cpu"),
+        target=target or ("cuda:sm_90a" if is_static else "" if stored else DEFAULT_TARGET),
         devices=tuple(devices or ()),
         gate=gate,
         case_s=parse_duration_s(each or "30s"),

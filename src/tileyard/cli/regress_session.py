@@ -9,7 +9,7 @@ import msgspec
 
 from tileyard.cli.opening import load_settings, present
 from tileyard.cli.session import carry_out
-from tileyard.cli.sides import find_sides, find_suites
+from tileyard.cli.sides import find_sides, find_suites, is_stored
 from tileyard.cli.values import refuse_unused
 from tileyard.errors import TileyardError, UsageError
 from tileyard.model import Limits, Side
@@ -91,14 +91,19 @@ def run(asked: Asked, console: Console) -> Regression:
     suite, case = find_suite(asked.files)
     if suite:
         return _run_suite(asked, suite, (*asked.select, case) if case else asked.select, console)
-    refuse_unused("without a suite", {"--select": asked.select})
+    if not any(map(is_stored, (asked.base, asked.head))):
+        refuse_unused("without a suite or a side that is built", {"--select": asked.select})
     settings = load_settings()
-    make_target(asked.target, settings.plugins)  # refuses what there is not, at once
+    if asked.target:
+        make_target(asked.target, settings.plugins)  # refuses what there is not, at once
     work = settings.make_home() / "tmp"
     make_folder(work)
     named = (asked.base, asked.head)
     with (
-        find_sides(named, asked.files, settings.home, clean=asked.clean) as (base, head),
+        find_sides(named, asked.files, settings.home, clean=asked.clean, takes_stored=True) as (
+            base,
+            head,
+        ),
         tempfile.TemporaryDirectory(prefix="regress-", dir=work) as scratch,
     ):
         sides = (base.side, head.side)
@@ -116,6 +121,7 @@ def run(asked: Asked, console: Console) -> Regression:
             target=asked.target,
             gate=asked.gate,
             case_s=asked.case_s,
+            select=asked.select,
             budget_s=asked.budget_s,
             rounds=asked.rounds,
             all_configs=asked.all_configs,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from tileyard.artifacts.bundles import read_manifest
 from tileyard.artifacts.pins import hold
 from tileyard.cli.opening import load_settings
 from tileyard.cli.values import parse_pairs, parse_value
@@ -14,7 +15,10 @@ from tileyard.errors import UsageError
 from tileyard.model import Side
 from tileyard.service.environments import PREFIX, find_environment
 from tileyard.service.revisions import SHORT, Project
-from tileyard.service.sides import HERE, find_side
+from tileyard.service.sides import HERE, RUN, find_side
+
+BUNDLE = ".tyb"
+"""How the name of a bundle ends as a side."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,19 +29,44 @@ class Found:
     files: tuple[tuple[str, str], ...]
 
 
+def is_stored(named: str) -> bool:
+    """Whether a side is built already: a bundle or a recorded run."""
+    return named.startswith(RUN) or Path(named).suffix == BUNDLE
+
+
+def _find_stored(named: str) -> Side:
+    """The side of a bundle or a recorded run. Raises BundleError for a file that is no bundle."""
+    if named.startswith(RUN):
+        return Side(name=named, revision=named, stored=named)
+    commit = read_manifest(Path(named)).commit
+    label = f"{named} ({commit[:SHORT]})" if commit else named
+    return Side(name=label, revision=commit or named, stored=str(Path(named).absolute()))
+
+
 @contextlib.contextmanager
 def find_sides(
-    named: tuple[str, str], files: Sequence[str], home: Path, *, clean: bool = False
+    named: tuple[str, str],
+    files: Sequence[str],
+    home: Path,
+    *,
+    clean: bool = False,
+    takes_stored: bool = False,
 ) -> Iterator[tuple[Found, Found]]:
     """Both sides of ``FILE[::NAME]``; a revision is read from git into ``home``, an environment is made if need be.
 
-    Neither is collected as garbage during the block. Raises UsageError, with ``clean`` also for a working tree with changes.
+    With ``takes_stored`` a side can be one that is built already, and has no files. Nothing is collected as garbage during the block.
+    Raises UsageError, with ``clean`` also for a working tree with changes.
     """
     kernels = [
         (Path(text.partition("::")[0]).absolute(), text.partition("::")[2]) for text in files
     ]
     with hold(home / "objects"):
-        base, head = (_find(name, kernels, home, clean=clean) for name in named)
+        base, head = (
+            Found(side=_find_stored(name), files=())
+            if takes_stored and is_stored(name)
+            else _find(name, kernels, home, clean=clean)
+            for name in named
+        )
         there = {Path(own).name for own, _ in (*base.files, *head.files)}
         for text, (file, _) in zip(files, kernels, strict=True):
             if file.name not in there:
@@ -49,14 +78,17 @@ def find_sides(
 def find_suites(
     named: tuple[str, str], suite: str, home: Path, *, clean: bool
 ) -> Iterator[list[tuple[Side, Path]]]:
-    """Both sides of a suite of programs, each a revision or the working tree, and where it lies. Raises UsageError."""
+    """Both sides of a suite of programs, each a revision, the working tree or built already, and where it lies.
+
+    Raises UsageError.
+    """
     path = Path(suite).absolute()
     project = Project.of(path)
-    if project is None:
+    if project is None and not all(name == HERE or is_stored(name) for name in named):
         raise UsageError(f"{suite} is in no git repository, so there are no revisions to compare")
     with hold(home / "objects"):
         found = [_find_suite(name, path, project, home, clean=clean) for name in named]
-        there = [place.exists() for _, place in found]
+        there = [bool(side.stored) or place.exists() for side, place in found]
         if not any(there):
             raise UsageError(f"neither side has a suite {suite}")
         if not all(there):
@@ -65,10 +97,12 @@ def find_suites(
 
 
 def _find_suite(
-    named: str, path: Path, project: Project, home: Path, *, clean: bool
+    named: str, path: Path, project: Project | None, home: Path, *, clean: bool
 ) -> tuple[Side, Path]:
     """A side, with the variables that its steps get, and where its suite lies."""
-    if named == HERE:
+    if is_stored(named):
+        return _find_stored(named), path
+    if project is None or named == HERE:
         return _describe_working_tree(project, clean=clean), path
     try:
         commit = project.find(named)

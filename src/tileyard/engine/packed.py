@@ -1,41 +1,68 @@
-"""Cases that were built elsewhere: nothing is elaborated or built, and no compiler is asked for."""
+"""Cases that were built elsewhere: nothing of them is elaborated or built, and no compiler is asked for."""
 
 import msgspec
 
 from tileyard.artifacts.keys import run_key
 from tileyard.engine.compilers import Builder, CompilePool
 from tileyard.engine.ledger import Ledger, Progress
-from tileyard.engine.preparation import Preparation, own_build
+from tileyard.engine.preparation import Preparation, own_build, programs_of, require_host
 from tileyard.engine.yard import FindEntry, Yard
-from tileyard.model import Elaborated, Kernel, Keys
-from tileyard.workers.protocol import TargetInfo
+from tileyard.model import Case, CommandWork, Elaborated, Kernel, Keys
+from tileyard.workers.protocol import CommandRun, Failed, Golden, RunEntry, TargetInfo
 
 
 class PackedPreparation(Preparation):
-    """Takes what a runner needs from what was packed."""
+    """Takes what a runner needs for cases of stored sides from what was packed; prepares all others as usual."""
 
     def __init__(self, yard: Yard, ledger: Ledger, pool: CompilePool, find: FindEntry) -> None:
         super().__init__(yard, ledger, pool)
         self._find = find
 
-    async def open(self) -> None:
-        """The one that built the cases knew their target; here it need not be able to build."""
-
     async def describe(self, builder: Builder) -> TargetInfo:
-        """Nothing is built."""
-        return TargetInfo(fingerprint="", needs_tir=False)
+        """Nothing is built for a stored side, so its target need not be able to build here."""
+        if self._yard.authors.sides[builder[0]].stored:
+            return TargetInfo(fingerprint="", needs_tir=False)
+        return await super().describe(builder)
 
     async def prepare(self, progress: Progress) -> bool:
-        """Complete a case's keys; False where it is proven already."""
-        entry = self._find(progress.case)
+        """Complete a case's keys; False where it is proven already. Raises HOST_FAULTS."""
+        case = progress.case
+        entry = self._find(case)
+        if entry is None:
+            return await super().prepare(progress)
+        command, golden = entry.command, entry.golden
+        if command is None and isinstance(case.work, CommandWork):
+            described = await self._describe_steps(case, case.work, entry)
+            if isinstance(described, Failed):
+                require_host(described)
+                self._ledger.write_log(progress, described.log)
+                self._ledger.finish(progress, described.outcome, described.message)
+                return False
+            command, golden = described
         progress.elaborated = Elaborated(
-            kernel=Kernel(name=progress.case.testcase), specs=entry.specs, scalars=entry.scalars
+            kernel=Kernel(name=case.testcase), specs=entry.specs, scalars=entry.scalars
         )
-        progress.golden, progress.command = entry.golden, entry.command
-        progress.keys = Keys(build=entry.build, golden=entry.golden.key)
-        run = run_key(own_build(progress), entry.golden.key, progress.case.check)
+        progress.golden, progress.command = golden, command
+        progress.keys = Keys(build=entry.build, golden=golden.key)
+        run = run_key(own_build(progress), golden.key, case.check)
         progress.keys = msgspec.structs.replace(progress.keys, run=run)
         return not self._ledger.skip_proven(progress)
+
+    async def _describe_steps(
+        self, case: Case, work: CommandWork, entry: RunEntry
+    ) -> tuple[CommandRun, Golden] | Failed:
+        """The late steps of a case as they are on its side: what they use is looked at here."""
+        programs = programs_of(self._yard)
+        late = msgspec.structs.replace(work, build=None, golden=None)
+        described = await programs.elaborate(case, late)
+        golden = await programs.make_golden(case, late, entry.golden.tree)
+        if isinstance(described, Failed):
+            return described
+        if isinstance(golden, Failed):
+            return golden
+        if described.command is None:
+            raise AssertionError(f"{case.key} is a case of programs and runs none")
+        return msgspec.structs.replace(described.command, own_build=entry.build), golden
 
 
 def prepare_for(yard: Yard, ledger: Ledger, pool: CompilePool) -> Preparation:

@@ -217,7 +217,7 @@ class Preparation:
         reply = await self._ask_elaborated(case, with_tir=info.needs_tir)
         self._ledger.write_log(progress, reply.log)
         if isinstance(reply, Failed):
-            _require_host(reply)
+            require_host(reply)
             progress.built = Build(outcome=reply.outcome, diagnostic=reply.diagnostic)
             self._ledger.finish(progress, reply.outcome, reply.message)
             return False
@@ -258,7 +258,7 @@ class Preparation:
             reply = await self._ask_golden(case, elaborated)
             if isinstance(reply, Failed):
                 self._ledger.write_log(progress, reply.log)
-                _require_host(reply)
+                require_host(reply)
                 self._ledger.finish(progress, reply.outcome, reply.message)
                 return False
             self._goldens[shared] = golden = reply
@@ -288,7 +288,7 @@ class Preparation:
         return await author.ask(request, case.limits.golden_s)
 
 
-def _require_host(failed: Failed) -> None:
+def require_host(failed: Failed) -> None:
     """Raise WorkerLostError where the host is the reason, and may not be the next time: the case is prepared again."""
     if failed.outcome is Outcome.INFRA_ERROR and not failed.is_final:
         raise WorkerLostError(failed.message)

@@ -57,6 +57,7 @@ SEED = "TILEYARD_SEED"
 """The variable in which steps find their case's seed."""
 CASE = "TILEYARD_CASE"
 """The one in which run and check steps find its name."""
+NO_TREE = Digest("")
 WRONG = 2
 """The exit status by which a check step says that a result is wrong."""
 
@@ -190,11 +191,16 @@ class Programs:
         )
 
     @_answering
-    async def make_golden(self, case: Case, work: CommandWork) -> Golden | Failed:
-        """What the golden step makes, or made before; then the case's folder with a copy of it."""
+    async def make_golden(
+        self, case: Case, work: CommandWork, known: Digest = NO_TREE
+    ) -> Golden | Failed:
+        """What the golden step makes, or made before; then the case's folder with a copy of it.
+
+        ``known`` is what it has made elsewhere, for a case whose work has none.
+        """
         site = self._site.sites[case.side]
-        parts = [str(case.seed)]
-        tree, flag = Digest(""), ""
+        parts = [str(case.seed), *([known] if known else [])]
+        tree, flag = known, ""
         if work.golden is not None:
             key = GoldenKey(digest_parts("golden", await self._step_key(work.golden, site), *parts))
             request = self._request(case, work.golden, GOLDEN)

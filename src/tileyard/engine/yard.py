@@ -23,8 +23,8 @@ if TYPE_CHECKING:  # what runs on a device has no store, and need not import it
     from tileyard.store.base import Store
 
 Listener = Callable[[Event], None]
-FindEntry = Callable[[Case], RunEntry]
-"""What a runner needs for a case that was built elsewhere."""
+FindEntry = Callable[[Case], RunEntry | None]
+"""What a runner needs for a case that was built elsewhere; None for one that is built here."""
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Yard(Workplace, RunnerSite):
     ``listeners`` are told every event, ``unwritten`` is what they were told that it cannot be written, and ``flushes`` are called whenever some have been told: a
     listener may keep events until then.
 
-    ``packed`` finds what was built elsewhere; then nothing is built here. ``shelf`` takes what a runner would need for
+    ``packed`` finds what was built elsewhere, for cases of sides that are stored. ``shelf`` takes what a runner would need for
     each case that is not run here, by its key, and ``builds`` how the build of such a case ended.
     ``reprobe_s`` is how long a device in quarantine is left alone between two probes. ``judge`` is the
     module that compares outputs.

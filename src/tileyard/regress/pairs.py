@@ -32,7 +32,6 @@ from tileyard.model import (
     Trial,
 )
 from tileyard.regress.gate import Gate
-from tileyard.targets.registry import list_shifted
 
 FALSE_DISCOVERIES: Final = 0.05
 """The share of rows called changed that may be wrong."""
@@ -160,7 +159,9 @@ def compare_rounds(samples: Mapping[str, Sequence[float]]) -> dict[str, float] |
 class Pairs:
     """A CaseSource: builds both sides of each pair, then times those that differ until they are decided.
 
-    ``cases`` are those of either side, to be run and timed; equal ids are a pair. ``gate`` has the margins. ``case_s`` bounds the time that a pair is timed, its confirmation apart, and ``is_out_of_time`` says that none is begun any more. ``watch`` is called with each pair that was timed.
+    ``cases`` are those of either side, to be run and timed; equal ids are a pair. ``gate`` has the margins. ``case_s`` bounds the time that
+    a pair is timed, its confirmation apart: that is made with ``shifts``, targets that build the same code at other places.
+    ``is_out_of_time`` says that no pair is begun any more.
     """
 
     def __init__(
@@ -168,8 +169,8 @@ class Pairs:
         cases: Mapping[str, Sequence[Case]],
         gate: Gate,
         case_s: float,
+        shifts: Sequence[str] = (),
         is_out_of_time: Callable[[], bool] = bool,
-        watch: Callable[[Pair], None] = lambda pair: None,
     ) -> None:
         heads = {case.id: case for case in cases["head"]}
         bases = {case.id: case for case in cases["base"]}
@@ -181,7 +182,9 @@ class Pairs:
         self._gate = gate
         self._case_s = case_s
         self._is_out_of_time = is_out_of_time
-        self._watch = watch
+        self._shifts = shifts
+        self.watch: Callable[[Pair], None] = lambda pair: None
+        """Called with each pair that was timed."""
         self._to_build = [
             (pair, side) for pair in reversed(self.pairs) for side in ("head", "base")
         ]
@@ -223,7 +226,7 @@ class Pairs:
             return
         del self._under_way[trial.batch]
         self._take(pair, batch)
-        self._watch(pair.parent or pair)
+        self.watch(pair.parent or pair)
 
     def done(self) -> bool:
         """Nothing is pending, and nothing more will be asked."""
@@ -303,7 +306,7 @@ class Pairs:
 
     def _confirm(self, pair: Pair) -> None:
         """Have the pair built and timed with its code at other places in memory."""
-        for target in list_shifted(pair.base.target):
+        for target in self._shifts:
             base, head = (
                 msgspec.structs.replace(case, target=target) for case in (pair.base, pair.head)
             )

@@ -1,5 +1,6 @@
 """The verb ``regress``: kernels or programs of two sides are built, and timed against each other where they differ."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -29,7 +30,15 @@ from tileyard.service.bench import Bench
 from tileyard.service.choosing import choose_devices
 from tileyard.service.runs import Ending, Plan
 from tileyard.service.side_kernels import Asked, open_sides
-from tileyard.service.side_suites import find_common, read_sides
+from tileyard.service.side_stored import (
+    FindStored,
+    StoredSide,
+    find_entries,
+    find_target,
+    open_stored,
+)
+from tileyard.service.side_stored_kernels import open_kernels
+from tileyard.service.side_suites import find_common, open_suite, read_sides
 from tileyard.service.verbs import StartRegress
 from tileyard.targets.command.step_site import site_variables
 from tileyard.targets.registry import COMMAND, list_shifted
@@ -38,8 +47,9 @@ from tileyard.wording import count_of
 
 @dataclass(frozen=True, kw_only=True)
 class _Opened:
-    """What both sides have. ``refused`` are kernels that a side cannot even plan."""
+    """What both sides have, built for ``target``. ``refused`` are kernels that a side cannot even plan."""
 
+    target: str
     cases: Mapping[str, Sequence[Case]]
     authors: Authors
     devices: Sequence[Device]
@@ -47,17 +57,37 @@ class _Opened:
     refused: Mapping[str, Sequence[Build]] = field(default_factory=dict)
     programs: ProgramSite | None = None
     notes: tuple[str, ...] = ()
+    packed: FindStored | None = None
 
 
 async def open_regression(start: StartRegress, bench: Bench) -> Plan[Regression]:
     """Ask both sides what they have, and plan its pairs."""
-    if start.suite is None:
-        return _plan(start, bench, await _open_kernels(start, bench))
     sides = {
         "base": msgspec.structs.replace(start.base, name="base"),
         "head": msgspec.structs.replace(start.head, name="head"),
     }
-    return _plan(start, bench, await _open_programs(start, bench, sides, start.suite))
+    stored = {
+        name: await asyncio.to_thread(open_stored, side, start.select, bench)
+        for name, side in sides.items()
+        if side.stored
+    }
+    if not stored:
+        if start.suite is None:
+            return _plan(start, bench, await _open_kernels(start, bench))
+        return _plan(start, bench, await _open_programs(start, bench, sides, stored))
+    target = find_target(stored, "" if start.suite else start.target)
+    has_programs = target == COMMAND
+    if has_programs != bool(start.suite) and len(stored) < len(sides):
+        what = ("kernels", "a suite of programs")
+        has, named = what[has_programs], what[not has_programs]
+        raise UsageError(
+            f"nothing can be compared: {', '.join(stored)} has {has}, and {named} is named"
+        )
+    if has_programs:
+        if start.gate.limits:
+            raise UsageError("--fail-on has no effect on programs")
+        return _plan(start, bench, await _open_programs(start, bench, sides, stored))
+    return _plan(start, bench, await _open_stored_kernels(start, bench, target, sides, stored))
 
 
 async def _open_kernels(start: StartRegress, bench: Bench) -> _Opened:
@@ -72,6 +102,7 @@ async def _open_kernels(start: StartRegress, bench: Bench) -> _Opened:
         )
         raise UsageError(f"neither side has a kernel that could be timed: {why}")
     return _Opened(
+        target=start.target,
         cases={"base": base.cases, "head": head.cases},
         authors=authors,
         devices=devices[:1],
@@ -80,8 +111,34 @@ async def _open_kernels(start: StartRegress, bench: Bench) -> _Opened:
     )
 
 
+async def _open_stored_kernels(
+    start: StartRegress,
+    bench: Bench,
+    target: str,
+    sides: Mapping[str, Side],
+    stored: Mapping[str, StoredSide],
+) -> _Opened:
+    devices = choose_devices(start.devices, target, bench.settings)
+    authors = bench.make_authors(devices=devices, sides=tuple(sides.values()))
+    opened = await open_kernels(stored, start, target, authors, bench.settings)
+    spared = max(one.quarantined for one in stored.values())
+    return _Opened(
+        target=target,
+        cases=opened.cases,
+        authors=authors,
+        devices=devices[:1],
+        compared="kernel",
+        refused=opened.refused,
+        notes=_tell_of_spared(spared),
+        packed=find_entries(stored, opened.cases),
+    )
+
+
 async def _open_programs(
-    start: StartRegress, bench: Bench, sides: Mapping[str, Side], paths: tuple[str, str]
+    start: StartRegress,
+    bench: Bench,
+    sides: Mapping[str, Side],
+    stored: Mapping[str, StoredSide],
 ) -> _Opened:
     """One slot is enough where no device is named: programs run alone while they are timed.
 
@@ -91,23 +148,35 @@ async def _open_programs(
     named = choose_devices(start.devices, COMMAND, bench.settings) if start.devices else ()
     devices = (named or make_slots(1))[:1]
     usual = Measure(of="wall_time" if named else "cpu_time")
-    asked = dict(zip(sides, zip(sides.values(), paths, strict=True), strict=True))
-    suites = await read_sides(asked, start.select, bench.settings)
+    paths = dict(zip(sides, start.suite or (), strict=False))
+    asked = {name: (sides[name], paths[name]) for name in paths if name not in stored}
+    read = await read_sides(asked, start.select, bench.settings)
+    read |= {
+        name: open_suite(one.suite, one.cases, one.quarantined, sides[name])
+        for name, one in stored.items()
+    }
+    suites = {name: read[name] for name in sides}
     common = find_common(suites)
     sites = {name: suite.site for name, suite in suites.items()}
     placed = tuple(
         msgspec.structs.replace(side, variables=site_variables(sites[name]))
         for name, side in sides.items()
     )
-    spared = max(suite.quarantined for suite in suites.values())
+    cases = {name: suite.make_cases(name, common, usual) for name, suite in suites.items()}
     return _Opened(
-        cases={name: suite.make_cases(name, common, usual) for name, suite in suites.items()},
+        target=COMMAND,
+        cases=cases,
         authors=bench.make_authors(devices=devices, sides=placed),
         devices=devices,
         compared="case",
         programs=ProgramSite(sites=sites, lanes=len(bench.settings.cores), threads=1),
-        notes=(f"not compared: {count_of(spared, 'case')} in quarantine",) if spared else (),
+        notes=_tell_of_spared(max(suite.quarantined for suite in suites.values())),
+        packed=find_entries(stored, cases) if stored else None,
     )
+
+
+def _tell_of_spared(spared: int) -> tuple[str, ...]:
+    return (f"not compared: {count_of(spared, 'case')} in quarantine",) if spared else ()
 
 
 def _plan(start: StartRegress, bench: Bench, opened: _Opened) -> Plan[Regression]:
@@ -140,14 +209,17 @@ def _plan(start: StartRegress, bench: Bench, opened: _Opened) -> Plan[Regression
     device = next(iter(opened.devices), None)
     cases = {name: _to_time(own) for name, own in opened.cases.items()}
     is_over = (lambda: True) if start.only_built else is_out_of_time
-    source = Pairs(cases, start.gate, start.case_s, is_over, watch)
+    # What is built already cannot be built with its code elsewhere.
+    shifts = () if opened.packed else list_shifted(opened.target)
+    source = Pairs(cases, start.gate, start.case_s, shifts, is_over)
+    source.watch = watch
 
     def fold(ending: Ending) -> Regression:
         found, alarms, mean = fold_pairs(source, opened.refused, start.gate)
         rows, notes = start.gate.judge(_add_changes(found, source.pairs, ending))
         return Regression(
             run=ending.run,
-            target=start.target,
+            target=opened.target,
             device=device.name if device else "",
             silicon=device.identity if device else "",
             base=start.base.name,
@@ -169,10 +241,11 @@ def _plan(start: StartRegress, bench: Bench, opened: _Opened) -> Plan[Regression
         source=source,
         fold=fold,
         authors=opened.authors,
-        grounds=dict.fromkeys((start.target, *list_shifted(start.target)), opened.devices),
+        grounds=dict.fromkeys((opened.target, *shifts), opened.devices),
         named=start.devices,
         begun=RunStarted(title=f"regress {start.base.name} {start.head.name}"),
         programs=opened.programs,
+        packed=opened.packed,
         workplace=Workplace(
             reuse=False,
             queue_limit_s=start.queue_limit_s,

@@ -80,7 +80,7 @@ class Plan(Generic[ResultT]):
     workplace: Workplace = field(default_factory=Workplace)
     programs: ProgramSite | None = None
     keep_work: bool = False
-    packed: Callable[[Programs | None, Case], RunEntry] | None = None
+    packed: Callable[[Programs | None, Case], RunEntry | None] | None = None
     is_cut_short: Callable[[], bool] = bool  # which says no
     budget_s: float | None = None
     budget_reason: str = ""

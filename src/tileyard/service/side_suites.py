@@ -17,7 +17,7 @@ from tileyard.suite.choosing import choose
 from tileyard.suite.files.steps import double
 from tileyard.suite.packed import find_named
 from tileyard.suite.reading import read_suite
-from tileyard.suite.records import SuiteCase, Wish
+from tileyard.suite.records import Suite, SuiteCase, Wish
 from tileyard.suite.source import complete_work, find_targets, limit_runner
 from tileyard.targets.command.step_site import StepSite
 from tileyard.targets.registry import COMMAND
@@ -74,32 +74,39 @@ def _as_itself(step: Step, case: SuiteCase) -> Step:
 async def read_sides(
     sides: Mapping[str, tuple[Side, str]], select: tuple[str, ...], settings: Settings
 ) -> dict[str, SideSuite]:
-    """The suites of both sides, each given with its path. Raises UsageError, which names the side."""
+    """The suites of these sides, each given with its path. Raises UsageError, which names the side."""
     found = {}
     for name, (side, path) in sides.items():
         try:
-            found[name] = await asyncio.to_thread(_read, side, Path(path), select, settings)
+            suite = await asyncio.to_thread(read_suite, Path(path), settings, side.variables)
+            cases, quarantined = choose_cases(suite, select)
+            found[name] = open_suite(suite, cases, quarantined, side)
         except UsageError as error:
             error.message = f"{name}: {error.message}"
             raise
     return found
 
 
-def _read(side: Side, path: Path, select: tuple[str, ...], settings: Settings) -> SideSuite:
-    suite = read_suite(path, settings, side.variables)
+def choose_cases(suite: Suite, select: tuple[str, ...]) -> tuple[tuple[SuiteCase, ...], int]:
+    """The cases of a suite that are compared, and how many more are in quarantine. Raises UsageError where nothing is left."""
     today = datetime.datetime.now(tz=datetime.UTC).astimezone().date()
     chosen = choose(suite, Wish(select=select), today, {})
-    for case in chosen.cases:
+    cases = tuple(case for case in chosen.cases if case.id not in chosen.quarantined)
+    return cases, len(chosen.quarantined)
+
+
+def open_suite(
+    suite: Suite, cases: tuple[SuiteCase, ...], quarantined: int, side: Side
+) -> SideSuite:
+    """A side's suite of programs with these cases. Raises UsageError where one is a kernel."""
+    for case in cases:
         if isinstance(case.work, KernelWork):
             raise UsageError(
                 f"{case.id} of {suite.path} is a kernel, and suites of programs are compared",
                 f"name its file instead: {case.work.file}",
             )
-    cases = tuple(case for case in chosen.cases if case.id not in chosen.quarantined)
     return SideSuite(
-        site=StepSite(suite=suite.folder, env=side.variables),
-        cases=cases,
-        quarantined=len(chosen.quarantined),
+        site=StepSite(suite=suite.folder, env=side.variables), cases=cases, quarantined=quarantined
     )
 
 

@@ -14,6 +14,8 @@ from tileyard.targets.cuda.packages import ANY_TILELANG
 from tileyard.targets.cuda.shortcuts import SWITCH as PLAIN
 
 HERE = "."
+RUN = "run:"
+"""How the name of a recorded run begins as a side."""
 NEEDED = (
     *("cuda.bindings", "elftools", "ml_dtypes", "msgspec", "numpy", "packaging", "psutil"),
     *("scipy", "sqlalchemy", "tilelang", "torch", "zstandard"),

@@ -17,7 +17,7 @@ from tileyard.engine.programs import ProgramSite
 from tileyard.engine.yard import Workplace
 from tileyard.errors import HomeError, UsageError
 from tileyard.events import Note, RunStarted
-from tileyard.model import CommandWork, Device
+from tileyard.model import CommandWork, Device, Side
 from tileyard.service.bench import HERE, Bench
 from tileyard.service.choosing import choose_devices, share_cores
 from tileyard.service.runs import Ending, Plan
@@ -104,7 +104,7 @@ class _OpenSuite:
         return Plan(
             source=source,
             fold=partial(self._fold, source),
-            authors=self._bench.make_authors(devices=devices),
+            authors=self._bench.make_authors(devices=devices, sides=(self._side,)),
             grounds=grounds,
             named=start.devices,
             begun=RunStarted(
@@ -126,6 +126,12 @@ class _OpenSuite:
             keep_work=start.keep_work,
             packed=None if self._packed is None else partial(find_packed, self._packed),
         )
+
+    @property
+    def _side(self) -> Side:
+        if self._packed is None:
+            return HERE
+        return msgspec.structs.replace(HERE, stored=self._start.path)
 
     def _program_site(self, cases: Sequence[SuiteCase]) -> ProgramSite | None:
         """Programs answer in as many lanes as there are cores."""

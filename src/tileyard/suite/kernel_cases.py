@@ -27,8 +27,10 @@ DTYPE_ARGUMENTS = ("dtype", "in_dtype")
 """What kernels call the type of their inputs."""
 
 
-async def read_suite_with_kernels(path: Path, settings: Settings, authors: Authors) -> Suite:
-    """The suite of a file or folder, also of a Python file of kernels.
+async def read_suite_with_kernels(
+    path: Path, settings: Settings, authors: Authors, side: str = ""
+) -> Suite:
+    """The suite of a file or folder, also of a Python file of kernels, as the authors of ``side`` describe them.
 
     Kernels get their names and complete arguments, and a testcase that lists no case has one for each
     kernel and named shape. Authors of files are asked, and are the caller's to close.
@@ -37,12 +39,12 @@ async def read_suite_with_kernels(path: Path, settings: Settings, authors: Autho
     draft = await asyncio.to_thread(read_draft, path, settings)
     works = (case.work for case in draft.cases)
     files = dict.fromkeys(work.file for work in works if isinstance(work, KernelWork))
-    described = {file: await _describe(file, authors) for file in files}
+    described = {file: await _describe(file, authors, side) for file in files}
     return draft.finish(tuple(_complete(draft, described)))
 
 
-async def _describe(file: str, authors: Authors) -> tuple[KernelInfo, ...]:
-    reply = await authors.of("", file).ask(DescribeKernels(), ASK_LIMIT_S)
+async def _describe(file: str, authors: Authors, side: str) -> tuple[KernelInfo, ...]:
+    reply = await authors.of(side, file).ask(DescribeKernels(), ASK_LIMIT_S)
     if isinstance(reply, Failed):
         raise KernelFileError(reply.message, trace=reply.log)
     if not reply.kernels:

@@ -7,6 +7,7 @@ more than running them.
 import fcntl
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -58,15 +59,21 @@ class RunRecords:
 
 def find_run(objects: ObjectStore, key: str) -> RunRecord | None:
     """The latest run with this key; None where it was never made here, or its record is torn."""
-    wanted = key.encode() + b" "
-    found: RunRecord | None = None
+    return find_runs(objects, (key,)).get(key)
+
+
+def find_runs(objects: ObjectStore, keys: Iterable[str]) -> dict[str, RunRecord]:
+    """The latest run with each of these keys, without those that ``find_run`` has none for."""
+    wanted = {key.encode(): key for key in keys}
+    found: dict[str, RunRecord] = {}
     try:
         with _path_of(objects).open("rb") as file:
             for line in file:
-                if line.startswith(wanted):
-                    found = _decode(line[len(wanted) :]) or found
+                name, _, text = line.partition(b" ")
+                if name in wanted and (record := _decode(text)) is not None:
+                    found[wanted[name]] = record
     except FileNotFoundError:
-        return None
+        return {}
     return found
 
 

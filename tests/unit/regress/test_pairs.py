@@ -32,6 +32,7 @@ from tileyard.targets.registry import list_shifted
 
 MARGIN = 0.02
 GATE = Gate(margin=MARGIN)
+SHIFTS = list_shifted("cpu")
 Samples = Callable[[str, str], Sequence[float]]
 """Times of a kernel's member: ``base``, ``head`` or ``control``."""
 
@@ -141,7 +142,7 @@ def make_source(
     base: list[Case], head: list[Case], case_s: float = 1000.0, gate: Gate = GATE
 ) -> Pairs:
     """A source of these pairs."""
-    return Pairs({"base": base, "head": head}, gate, case_s)
+    return Pairs({"base": base, "head": head}, gate, case_s, SHIFTS)
 
 
 def rows_of(source: Pairs, **refused: Sequence[Build]) -> dict[str, TimedRow]:
@@ -194,13 +195,12 @@ def test_a_change_is_confirmed_with_its_code_elsewhere() -> None:
     machine = Machine(noisy({"slow": 1.1, "even": 1.0}))
     machine.run(source)
     elsewhere = [batch for batch in machine.timed if batch.cases[0].target != "cpu"]
-    targets = list_shifted("cpu")
-    assert sorted({case.target for batch in elsewhere for case in batch.cases}) == list(targets)
+    assert sorted({case.target for batch in elsewhere for case in batch.cases}) == list(SHIFTS)
     assert {case.id.partition("/")[0] for batch in elsewhere for case in batch.cases} == {"slow"}
     assert len({batch.id for batch in machine.timed}) == len(machine.timed)
     row = rows_of(source)["slow"]
     assert (row.verdict, row.message) == ("regressed", "")
-    assert row.shifted == pytest.approx([1.1] * len(targets), rel=0.02)
+    assert row.shifted == pytest.approx([1.1] * len(SHIFTS), rel=0.02)
     assert row.ratio is not None
     assert row.ratio.processes == LOOKS[0]
 
@@ -213,7 +213,7 @@ def test_an_accident_of_the_layout_is_no_change(places: int, verdict: str) -> No
     kernels = cases("k")
     source = make_source(kernels, kernels)
     machine = Machine(noisy({"k": 1.03}, noise=0.001))
-    machine.elsewhere = dict.fromkeys(list_shifted("cpu")[:places], 1 / 1.03)
+    machine.elsewhere = dict.fromkeys(SHIFTS[:places], 1 / 1.03)
     machine.run(source)
     row = rows_of(source)["k"]
     assert row.verdict == verdict
@@ -378,16 +378,12 @@ def test_what_is_left_follows_from_what_was_needed() -> None:
     """A pair that is undecided is expected to take as many processes as those that are decided did."""
     kernels = cases("slow", "fast", "even")
     left = []
-    source = Pairs(
-        {"base": kernels, "head": kernels},
-        GATE,
-        1000.0,
-        watch=lambda pair: left.append((pair.is_decided, source.count_left())),
-    )
+    source = make_source(kernels, kernels)
+    source.watch = lambda pair: left.append((pair.is_decided, source.count_left()))
     Machine(noisy({"slow": 1.1, "fast": 0.8, "even": 1.0}, noise=0.01)).run(source)
     assert left[0] == (False, 3 * LOOKS[0] - 1)
     first = next(number for number, (is_decided, _) in enumerate(left) if is_decided)
-    assert left[first][1] <= left[first - 1][1] + len(list_shifted("cpu"))
+    assert left[first][1] <= left[first - 1][1] + len(SHIFTS)
     assert left[-1] == (True, 0)
 
 
@@ -396,7 +392,7 @@ def test_what_no_time_was_left_for_is_undecided(batches: int) -> None:
     """It failed nothing, whether it was to be built or to be timed: four builds come first."""
     kernels = cases("k", "late")
     machine = Machine(noisy({"k": 1.0, "late": 1.0}), most=batches)
-    source = Pairs({"base": kernels, "head": kernels}, GATE, 1000.0, lambda: machine.is_over)
+    source = Pairs({"base": kernels, "head": kernels}, GATE, 1000.0, (), lambda: machine.is_over)
     machine.run(source)
     assert {row.verdict for row in rows_of(source).values()} == {"inconclusive"}
 
