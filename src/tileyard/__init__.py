@@ -9,7 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tileyard.api import Study, compile, load, tune  # noqa: A004 - always used as tileyard.compile
+    from tileyard.api import Study, compile, load  # noqa: A004 - always used as tileyard.compile
+    from tileyard.api.tune import tune
     from tileyard.errors import TileyardError
     from tileyard.frontend.declare import kernel
 
